@@ -259,3 +259,42 @@ def test_a_profile_gives_a_loop_its_time_and_its_kernels_none():
     m = loop(nodes, {"s": (F3, ONE)}, {"s1": F3, "item": F3}, constants=LIMIT)
     exe = tw.compile(m, threads=1)
     assert "the loop" in str(exe.profile(X, repeat=3))
+
+
+def test_results_of_a_loop_that_are_joined_keep_names_apart(monkeypatch):
+    """The memory of a result that is cut has the result's name in the model."""
+    monkeypatch.setenv("TILEWRIGHT_DEBUG", "1")
+    body = [
+        node("Identity", ["x"], ["s1"]),
+        node("Size", ["s"], ["size"]),
+        node("Less", ["size", "four"], ["go"]),
+    ]
+    m = loop(
+        body,
+        {"s": ((FLOAT, [None]), np.ones(2, np.float32))},
+        {"s1": (FLOAT, [None])},
+        constants={"four": np.array(4)},
+    )
+    m.graph.node.append(node("Concat", ["s1_end", "s1_end"], ["y"], axis=0))
+    m.graph.output.append(info("y", FLOAT, [None]))
+    check(m, X)
+
+
+def test_a_state_grows_in_a_body_that_never_runs():
+    states = {"s": ((FLOAT, [None]), ONE)}
+    body = [
+        node("Concat", ["x", "x"], ["s1"], axis=0),
+        node("ReduceMax", ["x"], ["m"], keepdims=0),
+        node("Less", ["m", "limit"], ["go"]),
+    ]
+    known = LIMIT | {"zero": np.array(0, np.float32)}
+    m = loop(body, states, {"s1": (FLOAT, [None])}, constants=known, trips=0)
+    for name in ("T", "s_0"):
+        m.graph.initializer.remove(
+            next(t for t in m.graph.initializer if t.name == name)
+        )
+    m.graph.node.insert(0, node("Squeeze", ["flag"], ["T"]))
+    m.graph.node.insert(0, node("Compress", ["x", "positive"], ["s_0"]))
+    m.graph.node.insert(0, node("Greater", ["x", "zero"], ["positive"]))
+    m.graph.input.append(info("flag", BOOL, [1, 1]))
+    check(m, X | {"flag": np.array([[True]])})

@@ -153,6 +153,26 @@ def test_outputs_are_named_by_renaming_or_by_a_copy():
     assert [op.op_type for op in named.operations] == ["Abs", "Identity", "Identity"]
 
 
+def test_what_has_the_name_of_an_output_gives_it_up():
+    x, long, y, a = value("x"), value("long/y"), value("y"), value("a")
+    operations = (
+        Operation("Abs", (x,), (y,)),
+        Operation("Neg", (y,), (long,)),
+        Operation("Exp", (y,), (a,)),
+    )
+    named = name_outputs(Graph("g", (x,), (long, a, a), operations), ["y", "a", "b"])
+    verify(named)
+    assert [v.name for v in named.outputs] == ["y", "a", "b"]
+    abs_, neg, exp, copy = named.operations
+    assert [v.name for v in abs_.outputs] == ["y_2"]
+    assert neg.inputs == exp.inputs == abs_.outputs
+    assert copy.inputs == exp.outputs
+    crossed = Graph("g", (x,), (long, y), operations)
+    assert [v.name for v in name_outputs(crossed, ["y", "long/y"]).values] == [
+        *("x", "long/y", "y", "a")
+    ]
+
+
 def test_constants_that_nothing_reads_are_dropped():
     graph = small()
     kept = graph.with_operations(graph.operations[1:], outputs=graph.outputs)

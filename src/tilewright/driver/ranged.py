@@ -1,9 +1,10 @@
 """A model for the shapes of ranges: code for all of those of which planning says the same.
 
 The plans of sizes are compared with one open plan (`generalize`). Where the combinations of extents
-are few, all are compared, and nothing is assumed of others. Where they are many, some are: ends,
-small extents, powers of two and their neighbors, and others by chance; the extents between two that
-agree are taken to agree. That no access leaves a tensor is proven for all sizes either way.
+are few, all are compared. Where they are many, some are: ends, small extents, powers of two and
+their neighbors, and others by chance; and of the graph itself it is shown that shapes and shape
+arithmetic are the same affine functions at all sizes between (`between`), so that planning is about
+the same graph there. That no access leaves a tensor is proven for all sizes either way.
 Decisions that depend on costs are those of one size, the pattern. What does not agree has code of
 its own: for a combination, or again for a range with one extent fixed.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tilewright.base.errors import (
@@ -21,9 +22,11 @@ from tilewright.base.errors import (
     UnsupportedError,
     VerifyError,
 )
+from tilewright.driver.between import Between
 from tilewright.driver.generalize import Extents, difference, equal, generalize
 from tilewright.driver.open_model import symbolic
 from tilewright.driver.ranges import combinations, count
+from tilewright.graph.infer import Fallback, Typing
 from tilewright.graph.nodes import Graph, Value
 from tilewright.plan.nodes import Plan
 from tilewright.plan.questions import Questions
@@ -45,7 +48,8 @@ class Making:
 
     plan_at: the plan at extents by name; asked: answers in place of the target's. single: the model
     at extents by name. opened: the model of an open plan; None: there is none for such a target.
-    meta: of the RangedModel.
+    typing_at: the types of the graph's values at extents by name; fallback: as it takes. meta: of
+    the RangedModel.
     """
 
     graph: Graph
@@ -53,6 +57,8 @@ class Making:
     plan_at: MakePlan
     single: Callable[[Extents], CompiledModel]
     opened: Callable[[Plan], OpenModel] | None
+    typing_at: Callable[[Extents], Typing]
+    fallback: Fallback | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -125,17 +131,31 @@ def _parts(making: Making, allowed: Allowed) -> Iterator[Key | Shared]:
     agreed = [key for key, same in compared.items() if same]
     if not many and len(compared) - len(agreed) <= ALONE:
         covers = Cover(tuple(allowed.values()), frozenset(compared) - {*agreed})
-        yield Shared(making.opened(plan), covers)
+        yield Shared(making.opened(_within(plan, allowed, agreed)), covers)
         yield from covers.without
         return
     covers = Cover(tuple(inside.values()), frozenset())
     odd = frozenset(k for k, same in compared.items() if k in covers and not same)
     if odd and (many or len(odd) > ALONE):
         raise _differs(making, plan, dict(zip(allowed, max(odd), strict=True)))
-    yield Shared(making.opened(plan), Cover(covers.extents, odd))
+    ends = [*combinations({n: (min(e), max(e)) for n, e in inside.items()})]
+    within = _within(plan, allowed, [_key(e) for e in ends])
+    yield Shared(making.opened(within), Cover(covers.extents, odd))
     yield from odd
     for rest in _outside(allowed, inside):
         yield from _parts(making, rest)
+
+
+def _within(plan: Plan, allowed: Allowed, keys: Collection[Key]) -> Plan:
+    """The open plan for no other sizes than those between the least and the most of the keys."""
+    found = {name: [k[n] for k in keys] for n, name in enumerate(allowed)}
+    return replace(
+        plan,
+        open=tuple(
+            replace(e, least=min(found[e.size.name]), most=max(found[e.size.name]))
+            for e in plan.open
+        ),
+    )
 
 
 def _key(extents: Extents) -> Key:
@@ -208,6 +228,11 @@ def open_plan(making: Making, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
         except (UnsupportedError, VerifyError):
             same = False
         compared[_key(extents)] = same
+    if count(allowed) > COMPARED:
+        known = [making.typing_at(point) for point in points]
+        between = Between(making.graph, allowed, points, known, making.fallback)
+        for odd in between.odd():
+            compared[_key({**points[0], **odd})] = False
     return found, compared
 
 

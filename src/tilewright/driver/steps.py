@@ -47,7 +47,7 @@ from tilewright.driver.schedule_records import ScheduleRecord, records
 from tilewright.driver.show import KINDS, PER_KERNEL, PlanDumps, dump, show
 from tilewright.driver.sized import SizedExecutable
 from tilewright.expr.nodes import Buffer
-from tilewright.graph.infer import specialize
+from tilewright.graph.infer import specialize, typing_at
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.ops.open_extents import TRIM
 from tilewright.loops.nodes import Kernel
@@ -153,6 +153,8 @@ def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
         None
         if options.for_one_shape
         else lambda plan: open_model(plan, compiling.host, options.sanitize),
+        lambda extents: typing_at(graph, extents, onnx_fallback(), options.limit),
+        onnx_fallback(),
         {k: v for k, v in _known(graph).items() if v},
     )
     with exclusive(), events.span("compile"):

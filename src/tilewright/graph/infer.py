@@ -12,7 +12,7 @@ import math
 import operator
 from collections import ChainMap
 from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -359,31 +359,60 @@ def specialize(
                 hint=f"Its inputs: {', '.join(by_name)}",
             )
     typer = Typer(fallback, memory_limit, dict(graph.constants), decompose)
-    env: dict[Value, Value] = {v: v for v in graph.constants}
-    inputs = []
-    for v in graph.inputs:
-        shape: Shape | None = v.shape
-        if shapes and v.name in shapes:
-            shape = tuple(int(d) for d in shapes[v.name])
-        elif shape is not None and extents:
-            shape = tuple(extents.get(d, d) if isinstance(d, str) else d for d in shape)
-        new = replace(v, shape=shape)
-        inputs.append(new)
-        env[v] = new
-        if values and v.name in values:
-            env[v] = typer.constant(f"{v.name}/value", np.asarray(values[v.name]))
+    env = _sized_inputs(graph, extents or {}, shapes or {})
+    inputs = tuple(env[v] for v in graph.inputs)
+    for name, array in (values or {}).items():
+        env[by_name[name]] = typer.constant(f"{name}/value", np.asarray(array))
     _retype(graph, typer, env)
     outputs = tuple(env[v] for v in graph.outputs)
     used = {v for op in typer.operations for v in op.reads} | set(outputs)
     kept = {v: a for v, a in typer.known.items() if v in used}
     special = replace(
         graph,
-        inputs=tuple(inputs),
+        inputs=inputs,
         outputs=outputs,
         operations=tuple(typer.operations),
         constants=kept,
     )
     return name_outputs(special, [v.name for v in graph.outputs])
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Typing:
+    """What the values of a graph became where extents got numbers, and which arrays are known."""
+
+    env: Mapping[Value, Value]
+    known: Mapping[Value, Array]
+
+
+def typing_at(
+    graph: Graph,
+    extents: Mapping[str, int],
+    fallback: Fallback | None = None,
+    memory_limit: int | None = None,
+) -> Typing:
+    """The types of a graph's values, those of branches that are taken too, at these extents."""
+    typer = Typer(fallback, memory_limit, dict(graph.constants))
+    env = _sized_inputs(graph, extents, {})
+    _retype(graph, typer, env)
+    return Typing(env, typer.known)
+
+
+def _sized_inputs(
+    graph: Graph,
+    extents: Mapping[str, int],
+    shapes: Mapping[str, Sequence[int]],
+) -> dict[Value, Value]:
+    """The constants, and the inputs with numbers for extents."""
+    env: dict[Value, Value] = {v: v for v in graph.constants}
+    for v in graph.inputs:
+        shape: Shape | None = v.shape
+        if v.name in shapes:
+            shape = tuple(int(d) for d in shapes[v.name])
+        elif shape is not None:
+            shape = tuple(extents.get(d, d) if isinstance(d, str) else d for d in shape)
+        env[v] = replace(v, shape=shape)
+    return env
 
 
 def _retype(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tilewright.base.names import fresh
 from tilewright.graph.nodes import Graph, Operation, Value
 
 
@@ -41,11 +42,22 @@ def rewire_operation(op: Operation, swap: Mapping[Value, Value]) -> Operation:
 
 
 def name_outputs(graph: Graph, names: Sequence[str]) -> Graph:
-    """The outputs named as given: by renaming results, or else by an Identity."""
+    """The outputs named as given: by renaming results, or else by an Identity.
+
+    Another result or constant that has such a name gets a new one.
+    """
     swap: dict[Value, Value] = {}
+    named = set(zip(graph.outputs, names, strict=True))
     for v, name in zip(graph.outputs, names, strict=True):
         if v.name != name and v in graph.producers and v not in swap:
             swap[v] = replace(v, name=name)
+    others = [
+        v
+        for v in (*graph.producers, *graph.constants)
+        if v.name in names and (v, v.name) not in named and v not in swap
+    ]
+    taken = {*names_in(graph), *names} if others else set[str]()
+    swap |= {v: replace(v, name=fresh(taken, v.name)) for v in others}
     graph = rewire(graph, swap)
     outputs, extra = [], []
     for v, name in zip(graph.outputs, names, strict=True):

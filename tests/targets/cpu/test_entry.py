@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tests.targets.cpu.native import Loaded, aligned, context
 from tilewright.base.dtypes import float32, int64
 from tilewright.expr.nodes import Buffer, const, var
 from tilewright.loops.nodes import Kernel, Store, loop
 from tilewright.runtime.abi import CTX_PROFILE, CTX_STATUS, STATUS_INDEX
-from tilewright.targets.base import Argument, Call
+from tilewright.targets.base import Argument, Call, Either
 from tilewright.targets.cpu.compile import compile_kernel
-from tilewright.targets.cpu.entry import compile_entry
+from tilewright.targets.cpu.entry import compile_entry, entry_ir
 from tilewright.targets.cpu.machine import host
 
 
@@ -64,3 +65,12 @@ def test_segment() -> None:
     run(ctx.ctypes.data, table.ctypes.data)
     assert ctx[CTX_STATUS] == (7 + 1) << 8 | STATUS_INDEX
     assert out[3] == 5 and keep is not None
+
+
+def test_an_action_of_another_class_is_refused() -> None:
+    other: Any = object()
+    nothing = Argument(0)
+    inside = Either(nothing, (), (other,), 0)
+    for actions in ([other], [inside]):
+        with pytest.raises(AssertionError, match="object object"):
+            entry_ir("segment_0", actions, host())

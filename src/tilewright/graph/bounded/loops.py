@@ -1,64 +1,22 @@
-"""Loop and Scan as one operator over a closed body on bounded tensors.
-
-What a body carries keeps one memory through all iterations. A state whose extents change is memory
-for the most that they can be, and carries its counts with it: an extent that grows by as much in
-each iteration is bounded by that times the number of iterations. What an iteration gives is a row
-of memory for as many as there can be, of which there are as many as there were iterations.
-"""
+"""Loop and Scan as one operator over a closed body on bounded tensors (`iterations`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from tilewright.base.dtypes import bool_, int64
+from tilewright.base.dtypes import bool_
 from tilewright.graph.bounded.bodies import Body
-from tilewright.graph.bounded.branches import grown
 from tilewright.graph.bounded.builder import Builder
 from tilewright.graph.bounded.context import Results
-from tilewright.graph.bounded.extents import Dim, Dims, Extent, is_open, least, most
+from tilewright.graph.bounded.extents import most
+from tilewright.graph.bounded.iterations import Source, looped, scalar
 from tilewright.graph.nodes import Graph, Operation, Value
-from tilewright.graph.ops.open_extents import DOMAIN
 
 if TYPE_CHECKING:
     from tilewright.graph.bounded.bound import Env, Walk
 
 FOREVER = (1 << 63) - 1
-ATTEMPTS = 6  # until the bounds of states hold
-
-
-@dataclass(frozen=True)
-class Source:
-    """A Loop to be: what it runs, how often at most, on what, and how its results are stacked.
-
-    step: adds one iteration to a body, given its number and the states; gives whether it goes on,
-    the states and the items. bound: of trips; None where nothing says.
-    """
-
-    op: Operation
-    trips: Value
-    bound: int | None
-    going: Value
-    states: tuple[Value, ...]
-    step: Callable[[Body, Value, list[Value]], tuple[Value, list[Value], list[Value]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Upto:
-    """An extent of a state that changes: its bound. growth: by how much in each iteration.
-
-    kind: extents of one kind are one number in every iteration, and have one count.
-    """
-
-    most: int
-    growth: int = 0
-    kind: int = 0
-
-
-Spec = tuple[int | Upto, ...]
 
 
 def loop(walk: Walk, op: Operation, env: Env) -> Results | None:
@@ -90,13 +48,13 @@ def loop(walk: Walk, op: Operation, env: Env) -> Results | None:
 
     source = Source(
         op,
-        b.constant(FOREVER) if first is None else _scalar(b, first),
+        b.constant(FOREVER) if first is None else scalar(b, first),
         bound,
-        b.constant(True, bool_) if going is None else _scalar(b, going),
+        b.constant(True, bool_) if going is None else scalar(b, going),
         tuple(given),
         step,
     )
-    return _made(walk, source, env)
+    return looped(walk, source, env)
 
 
 def scan(walk: Walk, op: Operation, env: Env) -> Results | None:
@@ -136,7 +94,7 @@ def scan(walk: Walk, op: Operation, env: Env) -> Results | None:
 
     going, bound = b.constant(True, bool_), max(most(length), 0)
     source = Source(op, b.scalar(length), bound, going, tuple(states), step)
-    found = _made(walk, source, env)
+    found = looped(walk, source, env)
     if found is None:
         return None
     return [*found[: len(states)], *_placed(b, op, found[len(states) :])]
@@ -172,231 +130,7 @@ def _per_scan(op: Operation, name: str, count: int) -> list[int]:
     return list(op.attributes.get(name) or [0] * count)
 
 
-def _scalar(b: Builder, v: Value) -> Value:
-    """The only element of a tensor as a scalar."""
-    return v if v.shape == () else b.op("Reshape", v, b.constant(np.empty(0)))
-
-
 def _shaped(b: Builder, v: Value, like: Value) -> Value:
     """A scalar in the shape of one element that a body declares."""
     rank = len(like.shape or ())
     return v if not rank else b.op("Reshape", v, b.constant([1] * rank))
-
-
-def _made(walk: Walk, source: Source, env: Env) -> Results | None:
-    """The Loop, with states as large as their extents can become."""
-    dims = [walk.builder.dims(v) for v in source.states]
-    specs = _kinds([_spec(d) for d in dims], dims)
-    for _ in range(ATTEMPTS):
-        attempt = _Attempt(walk, source, dict(env), specs)
-        wider = attempt.wider()
-        if wider is None:
-            return None
-        if wider == specs:
-            return attempt.results()
-        specs = wider
-    return None
-
-
-def _spec(dims: Dims) -> Spec:
-    return tuple(d if isinstance(d, int) else Upto(max(d.most, 0)) for d in dims)
-
-
-def _kinds(specs: Sequence[Spec], said: Sequence[Sequence[object]]) -> list[Spec]:
-    """The extents by kinds: those of one kind so far of which the same is said."""
-    known: dict[object, int] = {}
-    found = []
-    for spec, what in zip(specs, said, strict=True):
-        made = [
-            replace(d, kind=known.setdefault((d, w), len(known)))
-            if isinstance(d, Upto)
-            else d
-            for d, w in zip(spec, what, strict=True)
-        ]
-        found.append(tuple(made))
-    return found
-
-
-class _Attempt:
-    """One iteration of a body on states of certain bounds."""
-
-    def __init__(
-        self, walk: Walk, source: Source, env: Env, specs: Sequence[Spec]
-    ) -> None:
-        self.walk, self.source, self.specs = walk, source, specs
-        self.label = source.op.label
-        inner = walk.inner(self.label)
-        b = inner.builder
-        b.guard = None
-        self.body = body = Body(inner, [], env)
-        number = body.input(f"{self.label}/number", Value("", int64, ()))
-        if source.bound is not None:
-            last = Extent(
-                number,
-                0,
-                max(source.bound - 1, 0),
-            )
-            inner.context.contents.put(number, [last], ())
-        self.states: list[Value] = []
-        self.counts: dict[int, Dim] = {}  # by kind
-        for n, (v, spec) in enumerate(zip(source.states, specs, strict=True)):
-            memory = tuple(d if isinstance(d, int) else d.most for d in spec)
-            like = Value("", v.dtype, memory)
-            self.states.append(body.input(f"{self.label}/state{n}", like))
-        for d in (d for spec in specs for d in spec if isinstance(d, Upto)):
-            if d.kind not in self.counts:
-                count = body.input(f"{self.label}/count{d.kind}", Value("", int64, ()))
-                self.counts[d.kind] = Extent(count, 0, d.most)
-        for v, spec in zip(self.states, specs, strict=True):
-            b.sized(v, _dims(spec, self.counts))
-        again, self.after, self.items = source.step(body, number, list(self.states))
-        self.again = _scalar(b, again) if again.static else again
-
-    @property
-    def b(self) -> Builder:
-        """What builds the body."""
-        return self.body.walk.builder
-
-    def wider(self) -> list[Spec] | None:
-        """What the bounds must be; None where there are none."""
-        if not all(v.static for v in (self.again, *self.after, *self.items)):
-            return None
-        found = []
-        for spec, given, v in zip(
-            self.specs, self.source.states, self.after, strict=True
-        ):
-            dims = self.b.dims(v)
-            if len(dims) != len(spec) or given.dtype is not v.dtype:
-                return None
-            pairs = [self._wider(s, d) for s, d in zip(spec, dims, strict=True)]
-            if None in pairs:
-                return None
-            found.append(tuple(p for p in pairs if p is not None))
-        after = [self.b.dims(v) for v in self.after]
-        before = [self.walk.builder.dims(v) for v in self.source.states]
-        said = [
-            [
-                (first, d if isinstance(s, Upto) else None)
-                for s, d, first in zip(*parts, strict=True)
-            ]
-            for parts in zip(self.specs, after, before, strict=True)
-        ]
-        return _kinds(found, said)
-
-    def _wider(self, now: int | Upto, d: Dim) -> int | Upto | None:
-        """The bound of an extent that is `now` before an iteration and `d` behind it."""
-        if isinstance(now, int):
-            return now if d == now else Upto(max(now, most(d)))
-        growth = most(d) - now.most
-        if growth <= now.growth:
-            return now
-        if now.growth or self.source.bound is None:
-            return None
-        most_ever = now.most + growth * self.source.bound
-        return Upto(most_ever, growth, now.kind)
-
-    def results(self) -> Results | None:
-        """The operator around the body, and what it gives."""
-        b, source, outer = self.b, self.source, self.walk.builder
-        trips, bound = source.trips, source.bound
-        if any(is_open(b.dims(v)) for v in self.items):
-            return None
-        if self.items and bound is None:
-            return None
-        ends: list[Value] = []
-        extents: list[Dims] = []
-        for v, spec in zip(self.after, self.specs, strict=True):
-            v, dims = _within(b, v, spec)
-            ends.append(v)
-            extents.append(dims)
-        counts = self._each([tuple(d) for d in extents])
-        outputs = [self.again, *ends, *map(b.scalar, counts), *self.items]
-        taken = self.body.taken(outputs)
-        body = self.body.closed(f"{self.label} body", outputs, taken)
-        if body is None:
-            return None
-        if outer.guard is not None:
-            going = outer.op("And", source.going, outer.guard)
-        else:
-            going = source.going
-        first = [
-            grown(
-                outer,
-                v,
-                [d if isinstance(d, int) else d.most for d in spec],
-            )
-            for v, spec in zip(source.states, self.specs, strict=True)
-        ]
-        begin = self._each([outer.dims(v) for v in source.states])
-        first += [outer.scalar(d) for d in begin]
-        made = outer.ops(
-            "Loop",
-            trips,
-            going,
-            *first,
-            *taken,
-            count=len(outputs),
-            domain=DOMAIN,
-            label=self.label,
-            body=body,
-            states=len(first),
-            bound=bound if self.items and bound is not None else 0,
-        )
-        return self._named(made)
-
-    def _each(self, dims: Sequence[Dims]) -> list[Dim]:
-        """Of each kind of extents, in order, the one that it is in tensors of these."""
-        found: dict[int, Dim] = {}
-        for spec, known in zip(self.specs, dims, strict=True):
-            for s, d in zip(spec, known, strict=True):
-                if isinstance(s, Upto):
-                    found.setdefault(s.kind, d)
-        return [found[kind] for kind in self.counts]
-
-    def _named(self, made: Sequence[Value]) -> Results:
-        """States with their counts, and stacked items with the number of iterations."""
-        outer, states = self.walk.builder, len(self.states)
-        found = list(made[1 : 1 + states])
-        counts = made[1 + states : 1 + states + len(self.counts)]
-        pairs = zip(self.counts.items(), counts, strict=True)
-        after = {kind: outer.extent(count, most(d)) for (kind, d), count in pairs}
-        for v, spec in zip(found, self.specs, strict=True):
-            outer.sized(v, _dims(spec, after))
-        stacked = made[1 + states + len(self.counts) :]
-        trips = self._trips(made[0])
-        for v in stacked:
-            found.append(outer.sized(v, (trips, *v.extents[1:])))
-        return list(found)
-
-    def _trips(self, count: Value) -> Dim:
-        """How many iterations there are."""
-        outer, bound = self.walk.builder, self.source.bound
-        always = _is_true(self.again, self.b) and _is_true(self.source.going, outer)
-        held = self.walk.context.contents.ints(self.source.trips)
-        if always and held is not None and least(held[0]) >= 0 and outer.guard is None:
-            return held[0]
-        return outer.extent(count, bound or 0)
-
-
-def _dims(spec: Spec, counts: Mapping[int, Dim]) -> Dims:
-    """The extents of a state, by the counts of each kind."""
-    return tuple(d if isinstance(d, int) else counts[d.kind] for d in spec)
-
-
-def _is_true(v: Value, b: Builder) -> bool:
-    found = b.typer.known.get(v)
-    return found is not None and bool(found.all())
-
-
-def _within(b: Builder, v: Value, spec: Spec) -> tuple[Value, Dims]:
-    """A state behind an iteration, in memory of the bounds; more of it is an error of the run."""
-    wanted = [d if isinstance(d, int) else d.most for d in spec]
-    dims = list(b.dims(v))
-    for axis, (d, end) in enumerate(zip(dims, wanted, strict=True)):
-        if isinstance(spec[axis], int):
-            continue
-        dims[axis] = b.require(d, 0, end)
-        if v.extents[axis] > end:
-            starts, ends = b.constant([0]), b.constant([end])
-            v = b.op("Slice", v, starts, ends, b.constant([axis]))
-    return grown(b, v, wanted), tuple(dims)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 from tilewright.runtime.abi import CTX_PROFILE, CTX_STATUS, STATUS_INDEX
 from tilewright.targets.base import Action, Argument, Call, Copy, Either, Repeat
@@ -175,6 +176,10 @@ def calls_of(actions: Iterable[Action]) -> Iterator[Call]:
                 yield from calls_of(action.body)
             case Either():
                 yield from calls_of((*action.then, *action.other))
+            case Copy():
+                pass
+            case _:
+                assert_never(action)
 
 
 @dataclass(eq=False)
@@ -207,6 +212,8 @@ class _Lines:
                     self.repeat(action)
                 case Either():
                     self.either(action)
+                case _:
+                    assert_never(action)
 
     def address(self, place: Argument) -> str:
         """The address of a place."""
@@ -353,3 +360,7 @@ def _numbers(actions: Iterable[Action]) -> Iterator[int]:
             case Either():
                 yield from _numbers((*action.then, *action.other))
                 yield action.record
+            case Copy():
+                pass
+            case _:
+                assert_never(action)

@@ -120,6 +120,8 @@ def _tiles(s: Schedule, c: Computation, at: Context, choose: Choices) -> None:
         nest = [row, vector]
         around = [name for name in (*stores[:-2], *tiled) if name not in nest]
         s.reorder(*around, *nest)
+    if not around:
+        raise ScheduleError("one tile is all of it", where=f"computation {c.name}")
     s.compute_at(kept, around[-1], scope="register")
     own = existing(s, [name for _, name in _free(s, c)])
     if not own:

@@ -1,0 +1,278 @@
+"""Which sizes of a wide range a graph may treat otherwise than the few that are planned.
+
+What each value of the graph is at the planned sizes (its extents; its numbers, where it is shape
+arithmetic) gives an affine function of the sizes. Operators that copy or add extents keep that for
+every size; of each other one the results are worked out at all sizes that its operands depend on,
+and compared with the function. So a floor, a remainder, or a choice by a size that one size in a
+thousand takes is found without planning any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base.errors import TilewrightError, UnsupportedError
+from tilewright.driver.ranges import combinations, count
+from tilewright.graph.infer import Fallback, Typer, Typing, known_branch
+from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.ops.errors import place
+from tilewright.graph.ops.registry import has_trait
+from tilewright.graph.ops.traits import POINTWISE, SPATIAL
+from tilewright.runtime.dispatch import Allowed
+
+Extents = Mapping[str, int]
+# Results that are worked out, at most; each takes some tenths of a millisecond.
+WORKED: Final = 1 << 18
+
+# Their extents are those of operands, or sums of these.
+COPIES: Final = frozenset(
+    (
+        *("BatchNormalization", "Concat", "Gather", "GatherElements", "Gemm"),
+        *("GroupNormalization", "InstanceNormalization", "LayerNormalization"),
+        *("LogSoftmax", "MatMul", "RMSNormalization", "ScatterElements", "Softmax"),
+        *("Transpose",),
+    )
+)
+# Their numbers, in int64, are affine functions of those of all operands, or of the first one.
+AFFINE: Final = frozenset(("Add", "Concat", "Identity", "Shape", "Sub"))
+PLACES: Final = frozenset(("Gather", "Slice", "Squeeze", "Unsqueeze"))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Form:
+    """A numeric array as an affine function of sizes. slopes: by size, none that is zero."""
+
+    start: Extents
+    base: np.ndarray[Any, Any]
+    slopes: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def through(cls, points: Sequence[Extents], found: Sequence[Any]) -> Form | None:
+        """The function through the arrays found at points; None for what no function goes through.
+
+        points: one, then others that differ from it in one size each.
+        """
+        first, start = found[0], points[0]
+        if all(a is first or _same(a, first) for a in found):
+            return cls(start, first)
+        if first.dtype.kind not in "iuf" or any(a.shape != first.shape for a in found):
+            return None
+        base = first.astype(np.float64 if first.dtype.kind == "f" else np.int64)
+        slopes = {}
+        for point, a in zip(points[1:], found[1:], strict=True):
+            (name,) = (n for n in start if point[n] != start[n])
+            rise, run = a.astype(base.dtype) - base, point[name] - start[name]
+            slope = rise / run if base.dtype.kind == "f" else rise // run
+            if not np.array_equal(slope * run, rise):
+                return None
+            if slope.any():
+                slopes[name] = slope
+        return cls(start, first, slopes)
+
+    def at(self, extents: Extents) -> np.ndarray[Any, Any]:
+        """The array at these sizes."""
+        if not self.slopes:
+            return self.base
+        moved = (s * (extents[n] - self.start[n]) for n, s in self.slopes.items())
+        return np.asarray(self.base + sum(moved)).astype(self.base.dtype)
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for equal functions."""
+        slopes = ((n, s.tobytes()) for n, s in self.slopes.items())
+        return (self.base.shape, self.base.dtype, self.base.tobytes(), *slopes)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Fact:
+    """What a value is at all sizes: its extents, and where they are known its numbers.
+
+    Numbers that are as many as a size says have no such form: no code for a range has them.
+    """
+
+    value: Value
+    shape: Form
+    numbers: Form | None = None
+
+    @property
+    def sizes(self) -> frozenset[str]:
+        """The sizes that it depends on."""
+        forms = (f for f in (self.shape, self.numbers) if f is not None)
+        return frozenset(name for f in forms for name in f.slopes)
+
+    def at(self, extents: Extents) -> tuple[Value, Any]:
+        """The value at these sizes, and its numbers or None."""
+        shape = tuple(map(int, self.shape.at(extents)))
+        numbers = None if self.numbers is None else self.numbers.at(extents)
+        return Value(self.value.name, self.value.dtype, shape), numbers
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for equal facts."""
+        forms = (self.shape, self.numbers)
+        return (self.value.dtype, *(f and f.key for f in forms))
+
+
+@dataclass(eq=False, slots=True)
+class Between:
+    """Finds the sizes at which a graph is not the same function of them as at the points.
+
+    typings: of the graph at the points.
+    """
+
+    graph: Graph
+    allowed: Allowed
+    points: Sequence[Extents]
+    typings: Sequence[Typing]
+    fallback: Fallback | None = None
+    facts: dict[Value, Fact | None] = field(default_factory=dict)
+    done: set[tuple[Any, ...]] = field(default_factory=set)
+    worked: int = 0
+
+    def odd(self) -> Iterator[Extents]:
+        """Those sizes; each stands for all with the same values of the sizes that it names.
+
+        Raises UnsupportedError (TW-JIT) naming the node of which it cannot be told.
+        """
+        yield from self._of(self.graph.operations)
+
+    def _of(self, operations: Sequence[Operation]) -> Iterator[Extents]:
+        for op in operations:
+            reads = [self._fact(v, op) for v in op.reads]
+            sizes = frozenset[str]().union(*(f.sizes for f in reads))
+            if not sizes:
+                continue
+            if op.subgraphs:
+                yield from self._of(self._branch(op).operations)
+                continue
+            made = [self._fact(v, op) for v in op.writes]
+            if not _plain(op, reads, made):
+                yield from self._worked(op, reads, made, sizes)
+
+    def _fact(self, v: Value, op: Operation) -> Fact:
+        if v not in self.facts:
+            self.facts[v] = self._found(v)
+        found = self.facts[v]
+        if found is None:
+            raise _untold(op, f"{v.name!r} is no affine function of the sizes")
+        return found
+
+    def _found(self, v: Value) -> Fact | None:
+        values = [t.env.get(v, v) for t in self.typings]
+        first = values[0]
+        if not all(w.static and w.dtype is first.dtype for w in values):
+            return None
+        shapes = [np.array(w.extents, np.int64) for w in values]
+        shape = Form.through(self.points, shapes)
+        known = [t.known.get(w) for t, w in zip(self.typings, values, strict=True)]
+        if shape is None:
+            return None
+        if all(a is None for a in known):
+            return Fact(first, shape)
+        if shape.slopes or any(a is None for a in known):
+            return None
+        numbers = Form.through(self.points, known)
+        return None if numbers is None else Fact(first, shape, numbers)
+
+    def _branch(self, op: Operation) -> Graph:
+        """The branch of an If that is taken at all sizes."""
+        condition = op.inputs[0]
+        first = self.typings[0]
+        branch = known_branch(op, first.env, first.known)
+        if branch is None or condition is None or self._fact(condition, op).sizes:
+            raise _untold(op, "its body depends on a size")
+        return branch
+
+    def _worked(
+        self,
+        op: Operation,
+        reads: Sequence[Fact],
+        made: Sequence[Fact],
+        sizes: frozenset[str],
+    ) -> Iterator[Extents]:
+        """The sizes at which the results of an operator are not what was taken of them."""
+        spread = {n: e for n, e in self.allowed.items() if n in sizes}
+        key = (
+            *(op.qualified, op.version, len(op.outputs)),
+            tuple((k, _frozen(a)) for k, a in op.attributes.items()),
+            tuple(None if v is None else op.reads.index(v) for v in op.inputs),
+            tuple(f.key for f in reads),
+        )
+        if key in self.done:
+            return
+        self.done.add(key)
+        self.worked += count(spread)
+        if self.worked > WORKED:
+            raise _untold(op, f"there are over {WORKED:,} results to compare")
+        for extents in combinations(spread):
+            if not self._as_taken(op, reads, made, extents):
+                yield dict(extents)
+
+    def _as_taken(
+        self,
+        op: Operation,
+        reads: Sequence[Fact],
+        made: Sequence[Fact],
+        extents: Extents,
+    ) -> bool:
+        pairs = [f.at(extents) for f in reads]
+        typer = Typer(self.fallback)
+        typer.known.update((v, a) for v, a in pairs if a is not None)
+        env = {r: v for r, (v, _) in zip(op.reads, pairs, strict=True)}
+        inputs = tuple(None if v is None else env[v] for v in op.inputs)
+        try:
+            made_here = typer.apply(replace(op, inputs=inputs))
+        except TilewrightError:
+            return False
+        return all(
+            _agrees(v, typer.known.get(v), *f.at(extents))
+            for v, f in zip(filter(None, made_here), made, strict=True)
+        )
+
+
+def _plain(op: Operation, reads: Sequence[Fact], made: Sequence[Fact]) -> bool:
+    """Whether the results are affine functions of sizes because the operands are."""
+    first, *others = reads
+    alone = not any(f.sizes for f in others)
+    if any(f.numbers is not None for f in made):
+        known = [f.numbers.base for f in reads if f.numbers is not None]
+        exact = all(a.dtype == np.int64 for a in known)
+        places = op.qualified in PLACES and alone and not first.shape.slopes
+        return exact and (op.qualified in AFFINE or places)
+    if any(f.numbers is not None and f.numbers.slopes for f in reads):
+        return False
+    if op.qualified in COPIES or has_trait(op, POINTWISE):
+        return True
+    along = (np.flatnonzero(s).tolist() == [0] for s in first.shape.slopes.values())
+    return has_trait(op, SPATIAL) and all(along) and alone
+
+
+def _frozen(attribute: Any) -> Any:
+    if isinstance(attribute, np.ndarray):
+        return attribute.dtype, attribute.shape, attribute.tobytes()
+    return repr(attribute)
+
+
+def _agrees(v: Value, known: Any, taken: Value, numbers: Any) -> bool:
+    if v.dtype is not taken.dtype or v.shape != taken.shape:
+        return False
+    if known is None or numbers is None:
+        return known is numbers
+    return _same(known, numbers)
+
+
+def _same(a: Any, b: Any) -> bool:
+    return (a.dtype, a.shape) == (b.dtype, b.shape) and a.tobytes() == b.tobytes()
+
+
+def _untold(op: Operation, why: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"whether one code is for all sizes cannot be told: {why}",
+        where=place(op),
+        code="TW-JIT",
+        hint="name fewer values, at most 256 combinations: dims={'batch': [1, 8, 64]}",
+    )

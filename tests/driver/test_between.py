@@ -1,0 +1,164 @@
+"""Sizes between those that are planned: none runs code of another's form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+
+import tilewright as tw
+from tests.driver.test_ranged import HEAD
+from tilewright.base.errors import UnsupportedError
+from tilewright.driver import between
+from tilewright.driver.between import Between
+from tilewright.driver.options import Options
+from tilewright.driver.steps import import_model
+from tilewright.graph.infer import typing_at
+from tilewright.runtime.ranged import RangedExecutable
+
+HOW: Any = {"jit": False, "threads": 1, "cache": False}
+
+
+def found(text: str, points: list[dict[str, int]], **most: int) -> list[Any]:
+    """The sizes that are odd, of ranges from 1 on."""
+    graph = import_model(onnx.parser.parse_model(HEAD + text), (), Options.of({}))
+    allowed = {name: range(1, n + 1) for name, n in most.items()}
+    typings = [typing_at(graph, p) for p in points]
+    return list(Between(graph, allowed, points, typings).odd())
+
+
+LINE = [{"n": 200}, {"n": 30}]
+CUBE = [{"n": 20, "m": 25}, {"n": 9, "m": 25}, {"n": 20, "m": 8}]
+
+
+def whole(*names: str, **numbers: Any) -> str:
+    """Constants by name."""
+    texts = (f"{n} = Constant<value_ints = {list(v)}>() " for n, v in numbers.items())
+    return "".join(texts) + "".join(f"{n} = Shape(x) " for n in names)
+
+
+RARE = {
+    "a factor": "(float[n] x) => (float[n] y) {"
+    + whole("s", k=[277])
+    + "a = Constant<value_floats = [2.0]>() b = Constant<value_floats = [3.0]>()"
+    " e = Equal(s, k) f = Where(e, a, b) y = Mul(x, f) }",
+    "a branch": "(float[n] x) => (float[n] y) {"
+    + whole("s", k=[277])
+    + "e = Equal(s, k) c = Squeeze(e) y = If(c)<"
+    "then_branch = t () => (float[n] a) { a = Neg(x) },"
+    "else_branch = o () => (float[n] b) { b = Exp(x) }> }",
+    "within a branch": "(float[n] x) => (float[n] y) {"
+    + whole("s", k=[277], z=[0])
+    + "e = Less(s, z) c = Squeeze(e) y = If(c)<"
+    "then_branch = t () => (float[n] a) { a = Neg(x) },"
+    "else_branch = o () => (float[n] b) { q = Equal(s, k) p = Cast<to = 1>(q)"
+    " b = Add(x, p) }> }",
+}
+
+
+@pytest.mark.parametrize("name", RARE)
+def test_a_size_in_a_thousand_that_is_treated_otherwise_is_found(name: str) -> None:
+    assert found(RARE[name], LINE, n=400) == [{"n": 277}]
+
+
+def test_a_floor_that_is_affine_at_first_is_found() -> None:
+    text = (
+        "(float[1, n] x) => (float[1, k] y) { s = Constant<value_floats = [1.0, 1.004]>()"
+        ' y = Resize<mode = "nearest">(x, , s) }'
+    )
+    assert found(text, LINE, n=400)[0] == {"n": 251}
+    assert len(found(text, LINE, n=400)) == 150
+
+
+def test_a_sum_that_overflows_is_found() -> None:
+    text = (
+        "(float[n] x) => (float[n] y) {"
+        + whole("s")
+        + "h = Cast<to = 3>(s) t = Add(h, h) e = Cast<to = 1>(t) y = Add(x, e) }"
+    )
+    assert found(text, [{"n": 40}, {"n": 10}], n=120)[0] == {"n": 64}
+
+
+def test_sizes_are_odd_together() -> None:
+    text = (
+        "(float[n, m] x) => (float[n, m] y) {"
+        + whole("s", z=[0], o=[1])
+        + "a = Gather(s, z) b = Gather(s, o) e = Equal(a, b) f = Cast<to = 1>(e)"
+        " y = Add(x, f) }"
+    )
+    assert found(text, CUBE, n=30, m=40) == [{"n": i, "m": i} for i in range(1, 31)]
+
+
+PLAIN = (
+    "(float[n, m, 6] x) => (float[n, 2, m, 3] y) {"
+    + whole("s", z=[0], o=[1], t=[2, 3], minus=[-1], three=[3])
+    + "a = Gather(s, z) b = Gather(s, o) c = Concat<axis = 0>(a, b, t)"
+    " r = Reshape(x, c) u = Transpose<perm = [0, 2, 1, 3]>(r) v = Softmax<axis = -1>(u)"
+    " i = Concat<axis = 0>(a, minus, b, three) j = Reshape(v, i) y = Add(v, j) }"
+)
+
+
+def test_layers_of_shape_arithmetic_are_the_same_at_all_sizes() -> None:
+    assert found(PLAIN, CUBE, n=30, m=40) == []
+
+
+def test_a_product_of_sizes_is_no_affine_function() -> None:
+    text = "(float[n, m] x) => (float[k] y) {" + whole(t=[-1]) + "y = Reshape(x, t) }"
+    right = [{"n": 20, "m": 25}, {"n": 20, "m": 7}, {"n": 3, "m": 25}]
+    wrong = found(text, CUBE, n=30, m=40)
+    assert len(wrong) == 30 * 40 - (30 + 40 - 1)
+    assert not any(e in wrong for e in right)
+
+
+def test_of_what_cannot_be_told_the_node_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rest = "(float[n] x) => (float[n] y) {" + whole("s", k=[97], z=[41])
+    rest += "r = Mod(s, k) e = Equal(r, z) f = Cast<to = 1>(e) y = Add(x, f) }"
+    with pytest.raises(
+        UnsupportedError, match=r"'Mod -> r'.*cannot be told: 'r' is no"
+    ):
+        found(rest, LINE, n=400)
+    long = "(float[n] x) => (float[n] y) { s = Shape(x) f = ConstantOfShape(s) y = Add(x, f) }"
+    with pytest.raises(UnsupportedError, match="'f' is no affine"):
+        found(long, LINE, n=400)
+    loop = (
+        "(float[n] x) => (float[n] y) { s = Shape(x) t = Squeeze(s) y = Loop(t, , x)<"
+        "body = g (int64 i, bool c, float[n] a) => (bool d, float[n] b)"
+        " { d = Identity(c) b = Neg(a) }> }"
+    )
+    with pytest.raises(UnsupportedError, match="its body depends on a size"):
+        found(loop, [{"n": 9}, {"n": 4}], n=400)
+    monkeypatch.setattr(between, "WORKED", 399)
+    with pytest.raises(UnsupportedError, match="over 399 results"):
+        found(RARE["a factor"], LINE, n=400)
+
+
+def test_no_wide_range_has_a_wrong_size() -> None:
+    source = onnx.parser.parse_model(HEAD + RARE["a factor"])
+    with pytest.raises(UnsupportedError, match="need code of their own"):
+        tw.compile(source, dims={"n": (1, 400)}, **HOW)
+
+
+def test_code_is_of_the_sizes_that_it_covers_alone() -> None:
+    text = "(float[n] x) => (float[k] y) {" + whole(a=[3], b=[-2], c=[0])
+    source = onnx.parser.parse_model(HEAD + text + "y = Slice(x, a, b, c) }")
+    exe = tw.compile(source, dims={"n": (1, 20)}, **HOW)
+    assert isinstance(exe, RangedExecutable)
+    assert len(exe.model.shared) == 1
+    for n in range(1, 21):
+        x = np.arange(n, dtype=np.float32)
+        np.testing.assert_array_equal(exe(x), x[3:-2])
+
+
+def test_a_product_that_one_tile_holds_has_a_plain_schedule() -> None:
+    text = "(float[n, 3] x) => (float[3, 3] y) {"
+    text += " t = Transpose<perm = [1, 0]>(x) y = MatMul(t, x) }"
+    exe: Any = tw.compile(
+        onnx.parser.parse_model(HEAD + text), dims={"n": (1, 20)}, **HOW
+    )
+    for n in (1, 7, 20):
+        x = np.random.default_rng(n).standard_normal((n, 3)).astype(np.float32)
+        np.testing.assert_allclose(exe(x), x.T @ x, rtol=1e-4, atol=1e-5)
