@@ -16,7 +16,7 @@ from rich.console import Console
 
 from benchmarks import harness, models, peers, reference, score, show
 from tilewright.cli import rounds as timing
-from tilewright.cli.rounds import Row, Task
+from tilewright.cli.rounds import Row, TimingJob
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,15 @@ class Settings:
 
 def prepare(
     name: str, threads: int, how: Settings
-) -> tuple[Task, list[np.ndarray] | None]:
+) -> tuple[TimingJob, list[np.ndarray] | None]:
     """What is to be timed, and the outputs in float64 (None: compared with a peer's)."""
     path, inputs = harness.prepare(name, how.directory)
-    task = Task(name, path, inputs, threads, worker="benchmarks.worker")
+    task = TimingJob(name, path, inputs, threads, worker="benchmarks.worker")
     return task, reference.outputs(name, path) if how.reference else None
 
 
 def near(
-    task: Task, wanted: Sequence[str], yardstick: str, store: harness.Rows
+    task: TimingJob, wanted: Sequence[str], yardstick: str, store: harness.Rows
 ) -> list[str]:
     """Those of the engines that one round finds at most FAR_BEHIND times behind `yardstick`.
 
@@ -64,7 +64,7 @@ def near(
     return [engine for engine in usable if engine not in left_out]
 
 
-def _probe(task: Task, engines: list[str], store: harness.Rows) -> Row:
+def _probe(task: TimingJob, engines: list[str], store: harness.Rows) -> Row:
     parts = ["probe", task.name, models.recipe_hash(task.name), task.threads, *engines]
     key = "|".join(map(str, [*parts, harness.versions()]))
     row = store.rows.get(key)

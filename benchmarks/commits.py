@@ -22,13 +22,13 @@ from tilewright.cli import rounds as timing
 ROW = "{:16} x{}  before {:9.4f} ms  after {:9.4f} ms  before / after {:.3f}"
 
 
-def task(name: str, threads: int, before: Path, directory: Path) -> timing.Task:
+def task(name: str, threads: int, before: Path, directory: Path) -> timing.TimingJob:
     """A network that two engines run: `after`, these sources, and `before`, those of a checkout."""
     path, inputs = harness.prepare(name, directory)
     sources = {"after": harness.ROOT, "before": before}
     options = {k: {"sources": str(v.resolve() / "src")} for k, v in sources.items()}
     worker = "benchmarks.commit_worker"
-    return timing.Task(name, path, inputs, threads, options=options, worker=worker)
+    return timing.TimingJob(name, path, inputs, threads, options=options, worker=worker)
 
 
 def shown(row: timing.Row) -> str:

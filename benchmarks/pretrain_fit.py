@@ -27,7 +27,7 @@ from tilewright.tune.models.analytic import estimates
 from tilewright.tune.models.forest import Forest
 from tilewright.tune.models.learner import Ensemble
 from tilewright.tune.models.objectives import OBJECTIVES
-from tilewright.tune.models.programs import Examples, Programs, numbered
+from tilewright.tune.models.programs import Examples, ProgramRows, numbered
 from tilewright.tune.models.trees import Trees
 from tilewright.tune.pretrained import LEAST as LEAST_GAIN
 from tilewright.tune.pretrained import MARGIN, Pretrained
@@ -127,7 +127,7 @@ def examples(kernels: Mapping[str, Sequence[Row]], prior: bool) -> Examples:
     columns = np.array([r.columns for r in every], np.float32)
     known = estimates(columns) if prior else np.zeros(len(every))
     seconds = [np.inf if r.seconds is None else r.seconds for r in every]
-    programs = Programs(columns, np.arange(1, len(every) + 1))
+    programs = ProgramRows(columns, np.arange(1, len(every) + 1))
     return Examples(programs, numbered(names), np.array(seconds), known)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from tilewright.targets.vta import (
     Convolution,
-    Program,
+    VtaProgram,
     Requantize,
     TimingParameters,
     convolution,
@@ -72,7 +72,7 @@ def measure(name, threads, bandwidth):
     timing = TimingParameters(dram_bytes_per_cycle=bandwidth)
     rng = np.random.default_rng(0)
     arrays = [rng.integers(-128, 128, b.shape, np.int8) for b in layer.params]
-    program = Program(schedule(layer, threads, timing).kernel)
+    program = VtaProgram(schedule(layer, threads, timing).kernel)
     ran = program.time(arrays, timing)
     c = ran.counters
     moved = (

@@ -52,15 +52,15 @@ def __getattr__(name: str) -> Callable[..., Expr]:
 
 
 __all__ = [
-    "Buffer",
     "CC",
+    "PS",
+    "PW",
+    "Buffer",
     "Computation",
     "DataDependent",
     "Expr",
     "OpCall",
     "OpDef",
-    "PS",
-    "PW",
     "Reducer",
     "Trait",
     "call",

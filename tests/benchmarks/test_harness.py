@@ -21,7 +21,7 @@ from benchmarks import (
     score,
     show,
 )
-from tilewright.cli.rounds import Row, Task
+from tilewright.cli.rounds import Row, TimingJob
 
 
 def row(
@@ -200,7 +200,7 @@ def test_import_time_of_a_module():
 
 
 def test_engines_that_are_near_take_part(tmp_path: Path, monkeypatch, capsys):
-    task = Task("lenet", Path("lenet.onnx"), Path("lenet.npz"), 1)
+    task = TimingJob("lenet", Path("lenet.onnx"), Path("lenet.npz"), 1)
     probed = row(
         {"base": [1.0], "close": [10.0], "far": [11.0]},
         failed={"broken": "no such thing"},
@@ -226,7 +226,7 @@ def test_engines_that_are_near_take_part(tmp_path: Path, monkeypatch, capsys):
 @pytest.mark.slow
 def test_a_peer_of_the_benchmarks_is_timed_in_a_process_of_its_own(folder: Path):
     path, inputs = harness.prepare("squeezenet", folder)
-    task = Task("squeezenet", path, inputs, 1, worker="benchmarks.worker")
+    task = TimingJob("squeezenet", path, inputs, 1, worker="benchmarks.worker")
     found = bench.timing.measure(task, ["torch_eager", "nobody"], 1, 0.01)
     assert len(found.times["torch_eager"]) == 1
     assert list(found.failed) == ["nobody"]

@@ -12,7 +12,7 @@ import pytest
 from tests.waiting import until
 from tilewright.base.errors import InputError
 from tilewright.cli import rounds
-from tilewright.cli.rounds import Row, Task
+from tilewright.cli.rounds import Row, TimingJob
 
 pytest.importorskip("onnxruntime")
 
@@ -22,11 +22,11 @@ def row(times: dict[str, list[float]]) -> Row:
 
 
 @pytest.fixture
-def small(perceptron, tmp_path) -> Task:
+def small(perceptron, tmp_path) -> TimingJob:
     """A small model and its inputs, quick to load in a process of its own."""
     x = np.random.default_rng(0).standard_normal((2, 8), dtype=np.float32)
     np.savez(tmp_path / "small.npz", **{"in.x": x})
-    return Task("small", perceptron, tmp_path / "small.npz", 1)
+    return TimingJob("small", perceptron, tmp_path / "small.npz", 1)
 
 
 def test_speed_is_the_median_of_the_rounds_ratios():

@@ -14,7 +14,7 @@ from tilewright.base.errors import InputError
 from tilewright.dataflow.evaluate import GANG, LISTS, Method
 from tilewright.dataflow.explore import Exploration, explore, groups_of
 from tilewright.dataflow.lower import Network, network
-from tilewright.dataflow.results import Store
+from tilewright.dataflow.results import ResultStore
 from tilewright.frontends.onnx import load
 from tilewright.frontends.torch import to_onnx
 
@@ -139,7 +139,7 @@ def test_the_front_has_all_that_nothing_beats() -> None:
 
 def evaluations(net: Network, path: Path, pes: list[int]) -> tuple[Exploration, int]:
     """An exploration with a file, and how many lines the file has afterwards."""
-    store = Store(path)
+    store = ResultStore(path)
     found = explore(net, pes, grain="expanded", methods=GANG, store=store)
     return found, len(path.read_text().splitlines()) - 1
 
@@ -208,7 +208,9 @@ def test_results_of_something_else_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     evaluations(perceptron(), path, [2])
     with pytest.raises(InputError, match="results of another model"):
-        explore(perceptron(), [2], grain="expanded", volume="array", store=Store(path))
+        explore(
+            perceptron(), [2], grain="expanded", volume="array", store=ResultStore(path)
+        )
     path.write_text(path.read_text() + "{}\n")
     with pytest.raises(InputError, match="line 11 is not a result"):
         evaluations(perceptron(), path, [2])

@@ -14,11 +14,11 @@ from tests.dataflow.test_schedule import ANY, WHOLE
 from tilewright.base.errors import ExecutionError
 from tilewright.dataflow import Builder, schedule, simulate
 from tilewright.dataflow.lower import network, program
-from tilewright.dataflow.schedule import Schedule
+from tilewright.dataflow.schedule import TaskSchedule
 from tilewright.dataflow.simulate import Simulation, _Run
 
 
-def one_by_one(plan: Schedule, fifos: Sequence[int]) -> Simulation | None:
+def one_by_one(plan: TaskSchedule, fifos: Sequence[int]) -> Simulation | None:
     """The simulation element by element; None in a deadlock."""
     run = _Run(plan, fifos)
     try:
@@ -29,7 +29,7 @@ def one_by_one(plan: Schedule, fifos: Sequence[int]) -> Simulation | None:
     return Simulation(run.start, run.last, max(run.last, default=0))
 
 
-def swept(plan: Schedule, fifos: Sequence[int]) -> Simulation | None:
+def swept(plan: TaskSchedule, fifos: Sequence[int]) -> Simulation | None:
     """The simulation by sweeps alone; None where one does not settle."""
     run = _Run(plan, fifos)
     if not all(run.sweep(block) for block in plan.blocks):

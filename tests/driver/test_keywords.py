@@ -6,20 +6,24 @@ from dataclasses import fields
 from pathlib import Path
 from typing import get_args, get_type_hints
 
+import onnx.parser
 import pytest
 
 import tilewright as tw
 from tilewright.base import modes
+from tilewright.base.errors import InputError, TilewrightError
 from tilewright.driver import keywords, options, program_tuning
 from tilewright.driver.training import compile_training_step
 from tilewright.driver.validate import validate_model
 from tilewright.graph.quantize.observers import METHODS
 from tilewright.graph.quantize.recipe import Recipe
 from tilewright.llm import load, load_embedder
+from tilewright.llm.serve.server import serve
 
 OPTIONS = {f.name for f in fields(options.Options) if f.init}
-# Derivatives are not quantized; `by` is there what they are of.
-MEANINGLESS = {keywords.GradOptions: {"samples", "scales"}}
+READING = set(get_type_hints(keywords.ReadOptions))
+# Derivatives are not compiled; `by` is there what they are of.
+MEANINGLESS = {keywords.ReadOptions: OPTIONS - READING}
 
 
 @pytest.mark.parametrize(
@@ -28,8 +32,8 @@ MEANINGLESS = {keywords.GradOptions: {"samples", "scales"}}
         (tw.compile, keywords.CompileOptions),
         (tw.optimize, keywords.CompileOptions),
         (compile_training_step, keywords.CompileOptions),
-        (tw.grad, keywords.GradOptions),
-        (tw.value_and_grad, keywords.GradOptions),
+        (tw.grad, keywords.ReadOptions),
+        (tw.value_and_grad, keywords.ReadOptions),
         (tw.compile_library, keywords.LibraryOptions),
         (validate_model, keywords.ValidateOptions),
         (tw.tune.__call__, keywords.TuneOptions),
@@ -43,6 +47,41 @@ def test_every_option_is_typed_or_named(function, typed):
     assert rest.annotation == f"Unpack[{typed.__name__}]"
     expected = OPTIONS - set(found) - MEANINGLESS.get(typed, set())
     assert set(get_type_hints(typed)) == expected
+
+
+def test_a_server_takes_what_a_model_does():
+    *_, rest = inspect.signature(serve).parameters.values()
+    assert rest.annotation == "Unpack[ServeOptions]"
+    named = {p.name for p in inspect.signature(load).parameters.values()}
+    expected = named - {"folder", "options"} | set(
+        get_type_hints(keywords.ModelOptions)
+    )
+    assert set(get_type_hints(keywords.ServeOptions)) == expected
+
+
+@pytest.mark.parametrize("name", sorted(OPTIONS - READING - {"by"}))
+@pytest.mark.parametrize("function", [tw.grad, tw.value_and_grad])
+def test_a_derivative_refuses_options_of_compilation(function, name):
+    default = getattr(options.Options(), name)
+    with pytest.raises(InputError, match=f"{name}: a derivative is a Graph"):
+        function(b"", **{name: default})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("memory_limit", 1, "bytes"),
+        ("inputs", ["q"], "no input with a default"),
+        ("dynamic_shapes", {}, "only a torch.nn.Module is traced"),
+    ],
+)
+def test_a_derivative_is_of_a_model_that_is_read_by_the_options(name, value, said):
+    source = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 22]> '
+        "g (float[3] x) => (float y) { y = ReduceSum<keepdims=0>(x) }"
+    )
+    with pytest.raises(TilewrightError, match=said):
+        tw.grad(source, **{name: value})
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 
 from tilewright.testing.fuzz.campaign import FIRST
-from tilewright.testing.fuzz.worker import Found, Generator, Tell
+from tilewright.testing.fuzz.worker import CaseGenerator, Found, Tell
 
 
 def well(seed: int, tell: Tell) -> None:
@@ -66,10 +66,10 @@ def seen_by_led() -> Counter[tuple[str, str]]:
     return SEEN
 
 
-LED = Generator("led", led, met=seen_by_led)
-WELL = Generator("well", well)
-FAULTY = Generator("faulty", faulty)
-FATAL = Generator("fatal", fatal, fatal_again)
-ENDLESS = Generator("endless", endless, seconds=1.0)
-GREEDY = Generator("greedy", greedy)
-PATIENT = Generator("patient", patient, seconds=1000)
+LED = CaseGenerator("led", led, met=seen_by_led)
+WELL = CaseGenerator("well", well)
+FAULTY = CaseGenerator("faulty", faulty)
+FATAL = CaseGenerator("fatal", fatal, fatal_again)
+ENDLESS = CaseGenerator("endless", endless, seconds=1.0)
+GREEDY = CaseGenerator("greedy", greedy)
+PATIENT = CaseGenerator("patient", patient, seconds=1000)

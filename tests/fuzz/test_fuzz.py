@@ -37,7 +37,7 @@ from tilewright.testing.fuzz.campaign import (
 )
 from tilewright.testing.fuzz.generators import GENERATORS
 from tilewright.testing.fuzz.worker import (
-    Generator,
+    CaseGenerator,
     Lost,
     Tell,
     Worker,
@@ -320,7 +320,7 @@ def test_a_program_that_raises_is_kept_as_it_was_told() -> None:
         tell(f"program {seed}")
         raise IndexError("out of range")
 
-    lost = _attempt(Generator("raising", run), 7, None, print)
+    lost = _attempt(CaseGenerator("raising", run), 7, None, print)
     assert isinstance(lost, Lost) and lost.told == "program 7"
     assert lost.reason.rstrip().endswith("IndexError: out of range")
     assert "alone(GENERATORS[\"raising\"], 7, 'program 7')" in source_of_test(

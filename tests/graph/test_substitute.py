@@ -20,7 +20,7 @@ from tilewright.graph.rules.registry import register
 from tilewright.graph.rules.rule import Rule
 from tilewright.graph.rules.substitutions import SUBSTITUTIONS
 from tilewright.graph.substitute.backtracking import backtrack
-from tilewright.graph.substitute.derivation import Derivation, replay
+from tilewright.graph.substitute.derivation import GraphDerivation, replay
 from tilewright.graph.substitute.identity import Digests, digest
 from tilewright.graph.substitute.optimize import Settings, optimize
 from tilewright.graph.substitute.partition import edge_weights, partition
@@ -467,7 +467,7 @@ def derived():
 
 def test_a_derivation_is_written_read_and_replayed():
     graph, found = derived()
-    read = Derivation.from_json(found.derivation.to_json())
+    read = GraphDerivation.from_json(found.derivation.to_json())
     assert read == found.derivation
     assert str(replay(graph, read, SUBSTITUTIONS)) == str(found.graph)
 
@@ -500,7 +500,7 @@ def test_derivations_that_do_not_fit_are_refused():
 )
 def test_files_that_are_no_derivations_are_refused(text):
     with pytest.raises(InputError, match="derivation"):
-        Derivation.from_json(text)
+        GraphDerivation.from_json(text)
 
 
 def test_what_is_known_in_a_run_alone_is_left_as_it_is():

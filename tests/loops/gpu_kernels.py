@@ -8,7 +8,7 @@ import numpy as np
 
 from tilewright.expr.nodes import Buffer
 from tilewright.loops import interp, launch_interp
-from tilewright.loops.launch import Barrier, Program
+from tilewright.loops.launch import Barrier, LaunchProgram
 from tilewright.loops.nodes import Block, Kernel, Stmt, block
 from tilewright.loops.parser import parse
 from tilewright.loops.walk import walk
@@ -29,7 +29,7 @@ def kernel(text: str) -> Kernel:
     return parse(text.split("\n"))
 
 
-def judged(before: Kernel | None, program: Program, seed: int = 0) -> None:
+def judged(before: Kernel | None, program: LaunchProgram, seed: int = 0) -> None:
     """Run a program on random arrays, and compare it with the kernel that it was, if given."""
     rng = np.random.default_rng(seed)
     arrays = [_random(rng, b) for b in program.params]
@@ -52,13 +52,13 @@ def _random(rng: np.random.Generator, b: Buffer) -> np.ndarray:
     return np.asarray(values).astype(b.dtype.numpy)
 
 
-def barriers(program: Program) -> list[Barrier]:
+def barriers(program: LaunchProgram) -> list[Barrier]:
     """The barriers of all launches, in order."""
     found = (at.stmt for launch in program.launches for at in walk(launch.body))
     return [s for s in found if isinstance(s, Barrier)]
 
 
-def without_barrier(program: Program, number: int) -> Program:
+def without_barrier(program: LaunchProgram, number: int) -> LaunchProgram:
     """The program without one of its barriers."""
     which = barriers(program)[number]
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.loops.gpu_kernels import barriers, judged, kernel, without_barrier
 from tilewright.base.errors import ExecutionError, ScheduleError
-from tilewright.loops.launch import Program
+from tilewright.loops.launch import LaunchProgram
 from tilewright.loops.passes.to_launches import to_launches
 
 HEAD = """\
@@ -121,12 +121,12 @@ CASES = {
 }
 
 
-def program(text: str) -> Program:
+def program(text: str) -> LaunchProgram:
     lines = ["        " + line for line in text.split("\n")]
     return to_launches(kernel(HEAD + "\n".join(lines)))
 
 
-def scopes(p: Program) -> list[str]:
+def scopes(p: LaunchProgram) -> list[str]:
     return [s.scope for s in barriers(p)]
 
 

@@ -11,7 +11,7 @@ from tilewright.base.dtypes import float32, int32
 from tilewright.base.errors import ExecutionError, InputError
 from tilewright.compute.reducer import Reducer, arg_reducer
 from tilewright.expr.nodes import Var, const
-from tilewright.loops.launch import Program
+from tilewright.loops.launch import LaunchProgram
 from tilewright.loops.launch_interp import DivergenceError, run
 from tilewright.loops.parser import parse_program
 from tilewright.loops.shared_memory import RaceError
@@ -26,7 +26,7 @@ FIRST, LAST = (
 
 def program(
     body: str, grid: int = 2, threads: int = 4, shared: str = "", **operators: Any
-) -> Program:
+) -> LaunchProgram:
     """One launch over 8 elements of x and y, with these statements."""
     head = [
         "program k(x: int32[8]) -> y: int32[8]:",
@@ -36,7 +36,7 @@ def program(
     return parse_program(head + ["    " + line for line in body.split("\n")], operators)
 
 
-def result(p: Program, seed: int = 0) -> list[int]:
+def result(p: LaunchProgram, seed: int = 0) -> list[int]:
     arrays = [np.arange(1, 9, dtype=np.int32), np.zeros(8, np.int32)]
     run(p, dict(zip(p.params, arrays, strict=True)), seed)
     return arrays[1].tolist()

@@ -15,7 +15,7 @@ from tilewright.expr.nodes import Expr, Load, Lt, const
 from tilewright.ir.node import postorder, substitute
 from tilewright.loops.analysis.effects import writes
 from tilewright.loops.analysis.terms import variables
-from tilewright.loops.launch import AXIS, Barrier, Program
+from tilewright.loops.launch import AXIS, Barrier, LaunchProgram
 from tilewright.loops.nodes import Block, If, Kernel, Stmt, Store
 from tilewright.loops.passes.to_launches import to_launches
 from tilewright.loops.shared_memory import RaceError
@@ -83,17 +83,17 @@ PROGRAMS: dict[str, Callable[[], Kernel]] = {
 
 
 @lru_cache
-def made(name: str) -> tuple[Kernel, Program]:
+def made(name: str) -> tuple[Kernel, LaunchProgram]:
     before = PROGRAMS[name]()
     return before, to_launches(before)
 
 
-def with_body(p: Program, change: Callable[[Stmt], Stmt]) -> Program:
+def with_body(p: LaunchProgram, change: Callable[[Stmt], Stmt]) -> LaunchProgram:
     (launch,) = p.launches
     return replace(p, launches=(launch.with_body(change(launch.body)),))
 
 
-def replaced(p: Program, old: Stmt, new: Stmt) -> Program:
+def replaced(p: LaunchProgram, old: Stmt, new: Stmt) -> LaunchProgram:
     """The program with one statement in the place of another."""
     return with_body(p, lambda body: substitute(body, {old: new}))
 
@@ -102,12 +102,12 @@ def moved(index: tuple[Expr, ...], axis: int, by: int) -> tuple[Expr, ...]:
     return tuple(i + const(by) if n == axis else i for n, i in enumerate(index))
 
 
-def dropped_barriers(p: Program) -> Iterator[tuple[str, Program]]:
+def dropped_barriers(p: LaunchProgram) -> Iterator[tuple[str, LaunchProgram]]:
     for n in range(len(barriers(p))):
         yield f"barrier {n} is dropped", without_barrier(p, n)
 
 
-def guards(p: Program) -> list[If]:
+def guards(p: LaunchProgram) -> list[If]:
     """But for those that only keep a thread of the edge from registers that nobody asks for."""
     found = [at.stmt for at in walk(p.launches[0].body) if isinstance(at.stmt, If)]
     return [s for s in found if not (_of_registers(s) and _of_threads(s.condition))]
@@ -121,19 +121,19 @@ def _of_threads(condition: Expr) -> bool:
     return variables(condition) <= {*AXIS.values()}
 
 
-def dropped_guards(p: Program) -> Iterator[tuple[str, Program]]:
+def dropped_guards(p: LaunchProgram) -> Iterator[tuple[str, LaunchProgram]]:
     for s in guards(p):
         yield f"no `if {s.condition!r}`", replaced(p, s, s.then)
 
 
-def wider_guards(p: Program) -> Iterator[tuple[str, Program]]:
+def wider_guards(p: LaunchProgram) -> Iterator[tuple[str, LaunchProgram]]:
     for s in guards(p):
         if isinstance(s.condition, Lt):
             wide = Lt(s.condition.lhs, s.condition.rhs + const(1))
             yield f"`if {wide!r}`", replaced(p, s, If(wide, s.then, None))
 
 
-def off_by_one(p: Program) -> Iterator[tuple[str, Program]]:
+def off_by_one(p: LaunchProgram) -> Iterator[tuple[str, LaunchProgram]]:
     for at in walk(p.launches[0].body):
         s = at.stmt
         if isinstance(s, Store) and s.buffer.scope != "register":
@@ -142,7 +142,7 @@ def off_by_one(p: Program) -> Iterator[tuple[str, Program]]:
                 yield f"{s!r} one further in {axis}", replaced(p, s, new)
 
 
-def misread(p: Program) -> Iterator[tuple[str, Program]]:
+def misread(p: LaunchProgram) -> Iterator[tuple[str, LaunchProgram]]:
     for at in walk(p.launches[0].body):
         s = at.stmt
         loads = [e for c in s.children() if isinstance(c, Expr) for e in _loads(c)]
@@ -161,7 +161,7 @@ def _loads(e: Expr) -> Iterator[Load]:
     return (x for x in found if x.buffer.scope == "shared")
 
 
-def early(p: Program) -> Iterator[tuple[str, Program]]:
+def early(p: LaunchProgram) -> Iterator[tuple[str, LaunchProgram]]:
     """A barrier changes places with the statement after it, which then runs too early."""
     for at in walk(p.launches[0].body):
         s = at.stmt

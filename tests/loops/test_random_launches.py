@@ -12,7 +12,7 @@ import pytest
 from tests.loops.gpu_kernels import barriers, without_barrier
 from tilewright.base.errors import ExecutionError, ScheduleError
 from tilewright.loops import interp, launch_interp
-from tilewright.loops.launch import Program
+from tilewright.loops.launch import LaunchProgram
 from tilewright.loops.nodes import Kernel, Update
 from tilewright.loops.parser import parse_program
 from tilewright.loops.passes.to_launches import to_launches
@@ -25,7 +25,7 @@ BATCHES = 40
 LARGE = 150  # a program that takes as long as all others of its hundred
 
 
-def lowered(seed: int) -> tuple[Kernel, Program] | None:
+def lowered(seed: int) -> tuple[Kernel, LaunchProgram] | None:
     """The scheduled program of a seed, and its launches; None where it is refused."""
     kernel = random_launch(random.Random(seed), program(seed))
     try:
@@ -35,7 +35,7 @@ def lowered(seed: int) -> tuple[Kernel, Program] | None:
         return None
 
 
-def check(kernel: Kernel, launches: Program, seed: int) -> None:
+def check(kernel: Kernel, launches: LaunchProgram, seed: int) -> None:
     arrays = random_arrays(kernel, seed)
     wanted = {b: a.copy() for b, a in arrays.items()}
     interp.run(kernel, wanted)

@@ -11,7 +11,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.compute.reducer import Reducer, arg_reducer
 from tilewright.expr.nodes import Var, const
 from tilewright.loops import interp, launch_interp
-from tilewright.loops.launch import Combine, Program
+from tilewright.loops.launch import Combine, LaunchProgram
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.parser import parse
 from tilewright.loops.passes.thread_reductions import with_reductions
@@ -102,7 +102,7 @@ def test_the_parts_and_the_tree_are_a_kernel_that_means_the_same(what):
     assert "parts" in repr(after) and found[0].tolist() == found[1].tolist()
 
 
-def combined(p: Program) -> list[int]:
+def combined(p: LaunchProgram) -> list[int]:
     found = (at.stmt for launch in p.launches for at in walk(launch.body))
     return [s.width for s in found if isinstance(s, Combine)]
 

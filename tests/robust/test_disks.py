@@ -17,7 +17,7 @@ from tilewright.base import files
 from tilewright.base.files import write_whole
 from tilewright.base.store import Store
 from tilewright.dataflow.results import Point
-from tilewright.dataflow.results import Store as Results
+from tilewright.dataflow.results import ResultStore as Results
 from tilewright.runtime import bundle
 
 pytestmark = pytest.mark.filterwarnings(

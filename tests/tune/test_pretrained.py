@@ -16,7 +16,7 @@ from tilewright.tune.models import trees
 from tilewright.tune.models.analytic import estimates
 from tilewright.tune.models.forest import Forest
 from tilewright.tune.models.objectives import LOG_SECONDS, ORDER
-from tilewright.tune.models.programs import Examples, Programs
+from tilewright.tune.models.programs import Examples, ProgramRows
 from tilewright.tune.pretrained import CHANGES, Pretrained, choose
 
 DEFAULT = 50
@@ -197,7 +197,7 @@ def trained(rows, objective="regression"):
     column = [c.name for c in features.columns].index("tile_accumulators")
     seconds = np.exp2(-rows[:, column].astype(float))
     count = len(rows)
-    programs = Programs(rows, np.arange(1, count + 1))
+    programs = ProgramRows(rows, np.arange(1, count + 1))
     learner = trees(objective, members=2)
     learner.fit(Examples(programs, np.zeros(count, int), seconds, np.zeros(count)))
     members = [Forest.of(m) for m in learner.state()["members"]]
@@ -216,7 +216,7 @@ def test_a_real_kernel_is_scheduled_as_the_model_says(product, rows):
 
 def test_it_is_kept_and_says_what_its_learner_says(rows, tmp_path):
     model, learner = trained(rows)
-    wanted = learner.predict(Programs(rows, np.arange(1, len(rows) + 1)))
+    wanted = learner.predict(ProgramRows(rows, np.arange(1, len(rows) + 1)))
     model.save(tmp_path / "m")
     again = Pretrained.load(tmp_path / "m", model.facts)
     for one in (model, again):

@@ -15,7 +15,7 @@ from tilewright.tune.strategies import (
     STRATEGIES,
     TECHNIQUES,
     Foresight,
-    Programs,
+    ProgramMaker,
     Proposer,
     Setup,
     strategy,
@@ -29,7 +29,7 @@ MILLION = (10,) * 6
 
 
 def made(name: str, land: Landscape, *, model: bool = True, **more: object) -> Proposer:
-    programs = Programs(land.task())
+    programs = ProgramMaker(land.task())
     foresight = Foresight(programs, Knowing(land) if model else None)
     return strategy(name, Setup(land, foresight, **more))  # type: ignore[arg-type]
 
@@ -188,7 +188,7 @@ def test_some_of_a_batch_are_drawn_by_chance(name: str) -> None:
     land = Landscape((10, 10), bowl)
     best = min(land, key=land.seconds)
     misled = Landscape((10, 10), lambda place: -1 / bowl(place) + 2)
-    programs = Programs(land.task())
+    programs = ProgramMaker(land.task())
     searching = strategy(name, Setup(land, Foresight(programs, Knowing(misled))))
     seen: list[Candidate] = []
     for batch in islice(proposals(searching, land, 10), 6):
@@ -244,7 +244,7 @@ def test_a_model_that_is_unsure_makes_a_candidate_worth_a_look(
             found.spread[:] = [inf if c < 0.65 else 0.5 for c in found.cost]
             return found
 
-    foresight = Foresight(Programs(land.task()), Unsure(land), curiosity)
+    foresight = Foresight(ProgramMaker(land.task()), Unsure(land), curiosity)
     slow, fast = foresight.costs(list(land))
     # The one that is slower by 5% may also be faster by half; a spread that is infinite says that
     # nothing is known, and no more.
@@ -254,7 +254,7 @@ def test_a_model_that_is_unsure_makes_a_candidate_worth_a_look(
 def test_refused_costs_are_infinite_and_predictions_are_in_seconds() -> None:
     land = Landscape((3, 3), bowl, refused=lambda place: place == (1, 1))
     model = Knowing(land)
-    foresight = Foresight(Programs(land.task()), model)
+    foresight = Foresight(ProgramMaker(land.task()), model)
     costs = foresight.costs(list(land))
     assert [n for n, c in enumerate(costs) if c == inf] == [4]
     assert model.predicted == 8
@@ -285,7 +285,7 @@ def test_a_foresight_costs_the_best_again_when_the_model_has_learned() -> None:
     land = Landscape((10, 10), bowl)
     changing: list[Callable[[tuple[int, ...]], float]] = [bowl]
     turned = Landscape((10, 10), lambda place: changing[0](place))
-    foresight = Foresight(Programs(land.task()), Knowing(turned))
+    foresight = Foresight(ProgramMaker(land.task()), Knowing(turned))
     foresight.costs(list(land))
     best = next(foresight.ranked())
     changing[0] = lambda place: 10 - bowl(place)

@@ -17,7 +17,7 @@ from tilewright.base import flags, modes
 from tilewright.base.errors import TilewrightError, TilewrightWarning
 from tilewright.base.text import did_you_mean, visible
 from tilewright.cli import interrupt
-from tilewright.cli.groups import Group
+from tilewright.cli.groups import CommandGroup
 
 # Name -> the module of this package whose ``command`` it is. Loaded when it is used.
 VERBS: Final[dict[str, str]] = {
@@ -43,7 +43,7 @@ VERBS: Final[dict[str, str]] = {
 }
 
 
-class _Verbs(Group):
+class _Verbs(CommandGroup):
     """A group that imports a command's module only when it is used or listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

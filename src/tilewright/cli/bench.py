@@ -19,7 +19,7 @@ from tilewright.cli.model import extents, is_artifact, load_given
 from tilewright.cli.options import (
     AMOUNT,
     COMPILE,
-    CompileOptions,
+    CommandOptions,
     compile_options,
     input_options,
     json_option,
@@ -66,7 +66,7 @@ def command(
     files: tuple[tuple[str, Path], ...],
     archive: Path | None,
     seed: int,
-    options: CompileOptions,
+    options: CommandOptions,
     as_json: bool,
 ) -> int:
     """Time MODEL (.onnx or .pt2) against other engines, and compare their outputs.
@@ -109,7 +109,7 @@ def command(
         )
         data = Path(scratch) / "inputs.npz"
         np.savez(data, **{f"in.{name}": value for name, value in feeds.items()})  # type: ignore[arg-type]
-        task = rounds.Task(
+        task = rounds.TimingJob(
             model.name,
             file,
             data,
@@ -131,7 +131,7 @@ def command(
     return 1 if row.failed else 0
 
 
-def _for_all(model: Path, folder: Path, options: CompileOptions) -> Path:
+def _for_all(model: Path, folder: Path, options: CommandOptions) -> Path:
     """The file for the engines that read ONNX: the model, or one in `folder` made from it."""
     if model.suffix != torch.SUFFIX:
         return model
@@ -143,7 +143,7 @@ def _for_all(model: Path, folder: Path, options: CompileOptions) -> Path:
     return made
 
 
-def _how(options: CompileOptions) -> dict[str, Any]:
+def _how(options: CommandOptions) -> dict[str, Any]:
     """The options that say how our engine compiles, and the others do not have."""
     shared = ("threads", "dims")
     given = options.keywords() | options.reading()

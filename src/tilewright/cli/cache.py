@@ -12,14 +12,14 @@ from tilewright.base import flags
 from tilewright.base.errors import InputError
 from tilewright.base.store import Store, default_store
 from tilewright.base.text import human_bytes, human_time
-from tilewright.cli.groups import Group
+from tilewright.cli.groups import CommandGroup
 from tilewright.cli.options import json_option
 from tilewright.cli.output import dump, facts, say, table
 
 ROWS: Final = 20
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Inspect or clear the kernel cache on disk.
 

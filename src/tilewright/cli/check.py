@@ -13,7 +13,7 @@ from tilewright.base.memory import memory_limit
 from tilewright.base.text import human_bytes, human_count, listing
 from tilewright.cli.model import load_graph, symbols
 from tilewright.cli.options import (
-    CompileOptions,
+    CommandOptions,
     compile_options,
     json_option,
     model_argument,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     "dim",
 )
 @json_option
-def command(model: Path, options: CompileOptions, as_json: bool) -> int:
+def command(model: Path, options: CommandOptions, as_json: bool) -> int:
     """Report what compiling MODEL (.onnx, .pt2) would encounter; exit with 1 if it would fail.
 
     The report covers native code and host fallbacks, memory, arithmetic, dtype hazards and symbolic
@@ -73,7 +73,7 @@ def command(model: Path, options: CompileOptions, as_json: bool) -> int:
     return 1 if problems else 0
 
 
-def _problems(found: Survey, options: CompileOptions) -> list[str]:
+def _problems(found: Survey, options: CommandOptions) -> list[str]:
     problems = []
     limit = memory_limit(options.memory_limit)
     if found.memory > limit:
@@ -89,7 +89,7 @@ def _problems(found: Survey, options: CompileOptions) -> list[str]:
     return problems
 
 
-def _show(found: Survey, options: CompileOptions) -> None:
+def _show(found: Survey, options: CommandOptions) -> None:
     native, host = sum(found.native.values()), sum(found.host.values())
     symbolic = [
         f"{name}={options.dims[name]}"

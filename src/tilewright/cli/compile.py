@@ -26,7 +26,7 @@ from tilewright.cli.model import ARTIFACT_SUFFIX, load_graph, specialized
 from tilewright.cli.options import (
     COMPILE,
     OUT,
-    CompileOptions,
+    CommandOptions,
     compile_options,
     json_option,
     model_argument,
@@ -85,7 +85,7 @@ def command(
     kernel: str | None,
     certify: bool,
     seed: int,
-    options: CompileOptions,
+    options: CommandOptions,
     as_json: bool,
 ) -> None:
     """Compile MODEL (.onnx, .pt2) to an artifact that runs without a compiler.
@@ -176,7 +176,7 @@ def _facts(
     made: CompiledModel,
     place: Path,
     seconds: float,
-    options: CompileOptions,
+    options: CommandOptions,
     said: Any,
 ) -> dict[str, Any]:
     """What is said of an artifact; said: its certificate, if one was asked for."""
@@ -240,7 +240,7 @@ def _put(text: str, stage: str | None, output: Path | None, as_json: bool) -> No
         say(text)
 
 
-def _keywords(graph: Graph, options: CompileOptions) -> dict[str, Any]:
+def _keywords(graph: Graph, options: CommandOptions) -> dict[str, Any]:
     """Without the extents, which the graph has already; with what it is quantized by."""
     given = {name: v for name, v in options.keywords().items() if name != "dims"}
     target = quantized.accelerator(options)

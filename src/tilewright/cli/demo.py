@@ -17,7 +17,7 @@ from tilewright.base.text import human_bytes, human_count, human_time
 from tilewright.cli import resnet, rounds
 from tilewright.cli.engines import missing
 from tilewright.cli.model import compile_model
-from tilewright.cli.options import AMOUNT, CompileOptions, compile_options, json_option
+from tilewright.cli.options import AMOUNT, CommandOptions, compile_options, json_option
 from tilewright.cli.output import dump, note, progress, say
 from tilewright.runtime.threads import thread_count
 
@@ -47,7 +47,7 @@ def command(
     count: int,
     seconds: float,
     keep: Path | None,
-    options: CompileOptions,
+    options: CommandOptions,
     as_json: bool,
 ) -> int:
     """Compile and run ResNet-50 (seeded weights), check it, and time it against ONNX Runtime.
@@ -74,7 +74,7 @@ def command(
 
 
 def _demonstrate(
-    folder: Path, count: int, seconds: float, options: CompileOptions, tell: Any
+    folder: Path, count: int, seconds: float, options: CommandOptions, tell: Any
 ) -> dict[str, Any]:
     threads = thread_count(options.threads)
     options = replace(options, threads=threads)
@@ -117,7 +117,7 @@ def _demonstrate(
 
 
 def _timed_compile(
-    path: Path, options: CompileOptions, cache: Path
+    path: Path, options: CommandOptions, cache: Path
 ) -> tuple[Executable, float]:
     """Compile with a separate kernel cache, which is empty at first."""
     before = os.environ.get(flags.CACHE_DIR.name, "")
@@ -137,7 +137,7 @@ def _beside(
     data = folder / "inputs.npz"
     np.savez(data, **{"in.image": resnet.image()})  # type: ignore[arg-type]
     models = {"tilewright": artifact}
-    task = rounds.Task(
+    task = rounds.TimingJob(
         "resnet50", folder / "resnet50.onnx", data, threads, models=models
     )
     disturbed = rounds.disturbance()

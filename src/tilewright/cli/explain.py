@@ -15,7 +15,7 @@ from tilewright.cli.options import (
     COMPILE,
     OUT,
     PATH,
-    CompileOptions,
+    CommandOptions,
     compile_options,
     input_options,
     json_option,
@@ -60,7 +60,7 @@ def command(
     files: tuple[tuple[str, Path], ...],
     archive: Path | None,
     seed: int,
-    options: CompileOptions,
+    options: CommandOptions,
     as_json: bool,
 ) -> None:
     """Explain how MODEL (.onnx, .pt2) runs, in one HTML file; or compare two such files.
@@ -109,7 +109,7 @@ def _facts(
     seed: int,
     repeat: int,
     roofline: bool,
-    options: CompileOptions,
+    options: CommandOptions,
 ) -> dict[str, Any]:
     from tilewright.cli import roofline as machine
     from tilewright.driver.explain import explained

@@ -188,7 +188,7 @@ def command(
     from tilewright.dataflow.evaluate import Method
     from tilewright.dataflow.explore import explore
     from tilewright.dataflow.lower import network
-    from tilewright.dataflow.results import Store
+    from tilewright.dataflow.results import ResultStore
 
     _check_forms(graph, report)
     how = {
@@ -207,7 +207,7 @@ def command(
             methods=[Method(name) for name in methods],
             limit=limit,
             seconds=seconds,
-            store=Store(results),
+            store=ResultStore(results),
         )
     if report is not None:
         _write(report, _page(found))

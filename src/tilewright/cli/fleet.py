@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from tilewright.cli.groups import Group
+from tilewright.cli.groups import CommandGroup
 from tilewright.cli.options import json_option
 from tilewright.cli.output import dump, note, say, table
 
@@ -22,7 +22,7 @@ _KEYS = click.option(
 _TIED = click.option("--until-input-ends", "tied", is_flag=True, hidden=True)
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Let other machines measure for a tuning run.
 

@@ -9,7 +9,7 @@ import click
 _WHOLE: Final = 1000  # letters; no first sentence of a command is longer
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """A group of commands whose help wraps summaries, where click cuts them."""
 
     def format_commands(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tilewright.cli.options import CompileOptions
+from tilewright.cli.options import CommandOptions
 from tilewright.cli.output import dump, progress, say, table
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tilewright.graph.nodes import Graph
 
 
-def verify(graph: Graph, options: CompileOptions, seed: int, as_json: bool) -> int:
+def verify(graph: Graph, options: CommandOptions, seed: int, as_json: bool) -> int:
     """Validate the kernels and print what came of it; the exit code."""
     from tilewright.driver.validate import validate_model
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tilewright.base.text import human_bytes, human_time
 from tilewright.cli.model import load_graph, specialized
-from tilewright.cli.options import CompileOptions, refuse
+from tilewright.cli.options import CommandOptions, refuse
 from tilewright.cli.output import dump, progress, say
 
 # Those of `driver.library.container`, which is not imported for anything else.
@@ -20,7 +20,7 @@ def write(
     output: Path,
     header: Path | None,
     triple: str | None,
-    options: CompileOptions,
+    options: CommandOptions,
     as_json: bool,
 ) -> None:
     """Compile the model to a library and say what was written."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tilewright.base.errors import ArtifactError, InputError
 from tilewright.base.text import listing
 from tilewright.cli import inputs, quantized
-from tilewright.cli.options import COMPILE, CompileOptions, refuse
+from tilewright.cli.options import COMPILE, CommandOptions, refuse
 from tilewright.cli.output import progress
 from tilewright.runtime.threads import thread_count
 
@@ -62,8 +62,8 @@ def load_graph(path: Path, dims: Collection[str] = (), **how: Any) -> Graph:
 
 
 def load_given(
-    path: Path, options: CompileOptions, files: Files, archive: Path | None
-) -> tuple[Graph, CompileOptions]:
+    path: Path, options: CommandOptions, files: Files, archive: Path | None
+) -> tuple[Graph, CommandOptions]:
     """The graph in which what the files give is an input, and the options that say so."""
     graph = load_graph(path, dict(options.dim), **options.reading())
     defaults = {value.name for value in graph.defaults}
@@ -117,7 +117,7 @@ def _placed(graph: Graph) -> Callable[[str], str]:
 
 def compile_model(
     source: Any,
-    options: CompileOptions,
+    options: CommandOptions,
     title: str,
     feeds: Mapping[str, Any] | None = None,
     **more: Any,
@@ -141,7 +141,7 @@ class Prepared:
     executable: Executable
     feeds: dict[str, inputs.Array]
     seconds: float
-    compiled: tuple[Graph, CompileOptions] | None = None
+    compiled: tuple[Graph, CommandOptions] | None = None
 
     @property
     def loaded(self) -> bool:
@@ -151,7 +151,7 @@ class Prepared:
 
 def prepare(
     path: Path,
-    options: CompileOptions,
+    options: CommandOptions,
     files: Files,
     archive: Path | None,
     seed: int,
@@ -181,7 +181,7 @@ def prepare(
 
 
 def _loaded(
-    path: Path, options: CompileOptions, files: Files, archive: Path | None, seed: int
+    path: Path, options: CommandOptions, files: Files, archive: Path | None, seed: int
 ) -> Prepared:
     """`prepare` for an artifact; one for ranges of shapes runs at the extents of --dim."""
     from tilewright.runtime.executable import Executable

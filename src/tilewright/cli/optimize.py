@@ -19,7 +19,7 @@ from tilewright.cli.model import load_graph, specialized
 from tilewright.cli.options import (
     OUT,
     PATH,
-    CompileOptions,
+    CommandOptions,
     compile_options,
     json_option,
     model_argument,
@@ -29,7 +29,7 @@ from tilewright.cli.output import dump, note, progress, say
 
 if TYPE_CHECKING:
     from tilewright.graph.nodes import Graph
-    from tilewright.graph.substitute.derivation import Derivation
+    from tilewright.graph.substitute.derivation import GraphDerivation
     from tilewright.graph.substitute.optimize import Outcome
 
 SEARCH: Final = (
@@ -140,7 +140,7 @@ def command(
     strategy: str,
     derivation: Path | None,
     replay: Path | None,
-    options: CompileOptions,
+    options: CommandOptions,
     as_json: bool,
 ) -> None:
     """Rewrite MODEL (.onnx, .pt2) into an equal one that costs less, for any runtime.
@@ -210,8 +210,8 @@ def _until_interrupted() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _steps(file: Path) -> Derivation:
-    from tilewright.graph.substitute.derivation import Derivation
+def _steps(file: Path) -> GraphDerivation:
+    from tilewright.graph.substitute.derivation import GraphDerivation
 
     try:
         text = file.read_text()
@@ -222,7 +222,7 @@ def _steps(file: Path) -> Derivation:
             hint="Give a file that tilewright optimize --derivation wrote",
         ) from None
     try:
-        return Derivation.from_json(text)
+        return GraphDerivation.from_json(text)
     except InputError as error:
         raise error.at(str(file)) from None
 
@@ -264,7 +264,7 @@ def _report(
 def _report_replay(
     graph: Graph,
     found: Graph,
-    steps: Derivation,
+    steps: GraphDerivation,
     files: tuple[Path, ...],
     as_json: bool,
 ) -> None:

@@ -99,7 +99,7 @@ _NO_RECORDS: Final = ""  # what --no-records stands for
 
 
 @dataclass(frozen=True)
-class CompileOptions:
+class CommandOptions:
     """The compile options of the command line; None leaves an option to the environment."""
 
     target: str = "cpu"
@@ -321,7 +321,7 @@ _COMPILE: Final[tuple[Callable[[Verb], Verb], ...]] = (
 )
 
 
-COMPILE: Final = tuple(field.name for field in fields(CompileOptions))
+COMPILE: Final = tuple(field.name for field in fields(CommandOptions))
 
 
 def compile_options(*names: str, ranges: bool = False) -> Callable[[Verb], Verb]:
@@ -334,7 +334,7 @@ def compile_options(*names: str, ranges: bool = False) -> Callable[[Verb], Verb]
     def decorated(verb: Verb) -> Verb:
         @wraps(verb)
         def gathered(**values: Any) -> Any:
-            chosen = CompileOptions(**{name: values.pop(name) for name in names})
+            chosen = CommandOptions(**{name: values.pop(name) for name in names})
             _check_machine(chosen)
             if "jit" not in names and not ranges:
                 _check_fixed(chosen)
@@ -385,7 +385,7 @@ def shown(extents: tuple[int, int] | list[int]) -> str:
     return (".." if isinstance(extents, tuple) else ",").join(map(str, extents))
 
 
-def _check_fixed(options: CompileOptions) -> None:
+def _check_fixed(options: CommandOptions) -> None:
     """Raise InputError for a range of extents, in a command that needs one value."""
     for name, extents in options.ranges.items():
         raise InputError(
@@ -396,7 +396,7 @@ def _check_fixed(options: CompileOptions) -> None:
         )
 
 
-def _check_machine(options: CompileOptions) -> None:
+def _check_machine(options: CommandOptions) -> None:
     """Raise InputError for options that the target does not take."""
     if options.description is None and options.scales is None:
         return

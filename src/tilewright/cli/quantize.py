@@ -16,7 +16,7 @@ from tilewright.cli import inputs, quantized
 from tilewright.cli.model import load_graph, specialized
 from tilewright.cli.options import (
     OUT,
-    CompileOptions,
+    CommandOptions,
     compile_options,
     json_option,
     model_argument,
@@ -45,7 +45,7 @@ _HOST: Final = "cpu"
 def command(
     model: Path,
     output: Path | None,
-    options: CompileOptions,
+    options: CommandOptions,
     as_json: bool,
     **chosen: Any,
 ) -> None:
@@ -83,7 +83,7 @@ def _use(weights: str | None, machine: str) -> Use:
     return Use.HOST if machine == _HOST else Use.ACCELERATOR
 
 
-def _graph(model: Path, options: CompileOptions) -> Graph:
+def _graph(model: Path, options: CommandOptions) -> Graph:
     read = load_graph(model, options.dims, **options.reading())
     return specialized(read, options.dims)
 
@@ -92,7 +92,7 @@ def _samples(
     graph: Graph,
     archive: Path | None,
     files: Sequence[Path],
-    options: CompileOptions,
+    options: CommandOptions,
 ) -> list[Any]:
     """The samples of all files, checked. Random ones where none is given, which is said."""
     from tilewright.graph.quantize.data import samples_of
@@ -115,7 +115,7 @@ def _for_host(
     model: Path,
     samples: Sequence[Any],
     recipe: dict[str, Any],
-    options: CompileOptions,
+    options: CommandOptions,
     output: Path | None,
     as_json: bool,
 ) -> None:

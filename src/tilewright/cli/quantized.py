@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.cli.options import CompileOptions
+from tilewright.cli.options import CommandOptions
 from tilewright.cli.output import note, say
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tilewright.targets.base import Target
 
 
-def accelerator(options: CompileOptions) -> Target | None:
+def accelerator(options: CommandOptions) -> Target | None:
     """The target, if its device is another than the host."""
     if options.target == "cpu":
         return None
@@ -27,7 +27,7 @@ def accelerator(options: CompileOptions) -> Target | None:
 
 
 def samples(
-    options: CompileOptions, feeds: Mapping[str, Any], what: str
+    options: CommandOptions, feeds: Mapping[str, Any], what: str
 ) -> dict[str, Any]:
     """The keyword arguments of `driver.compile` by which a model is quantized.
 

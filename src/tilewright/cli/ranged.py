@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.base.errors import InputError
 from tilewright.base.text import human_bytes, human_time, plural
-from tilewright.cli.options import CompileOptions, refuse, shown
+from tilewright.cli.options import CommandOptions, refuse, shown
 from tilewright.cli.output import dump, progress, say
 
 if TYPE_CHECKING:
     from tilewright.graph.nodes import Graph
 
 
-def refuse_ranges(options: CompileOptions, who: str) -> None:
+def refuse_ranges(options: CommandOptions, who: str) -> None:
     """Raise InputError for a range of extents; `who` is what takes one value alone."""
     for name, extents in options.ranges.items():
         raise InputError(
@@ -28,7 +28,7 @@ def refuse_ranges(options: CompileOptions, who: str) -> None:
 def write(
     read: Graph,
     place: Path,
-    options: CompileOptions,
+    options: CommandOptions,
     given: dict[str, Any],
     as_json: bool,
 ) -> None:

@@ -16,7 +16,7 @@ from tilewright.base import flags
 from tilewright.base.errors import InputError
 from tilewright.base.files import write_whole
 from tilewright.base.text import human_time, plural
-from tilewright.cli.groups import Group
+from tilewright.cli.groups import CommandGroup
 from tilewright.cli.options import AMOUNT, OUT, PATH, json_option
 from tilewright.cli.output import dump, note, say, table
 
@@ -33,7 +33,7 @@ _BAD_LINES: Final = 10  # that are named
 Verb = Callable[..., Any]
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Show, carry elsewhere and prune what tuning has measured.
 

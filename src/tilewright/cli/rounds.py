@@ -47,7 +47,7 @@ def child_environment(threads: int) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Task:
+class TimingJob:
     """What is timed. inputs: an .npz file with `in.<name>` arrays. dims: symbolic extents.
 
     models: engines that are given another file than `model`. options: keywords that an engine
@@ -67,7 +67,7 @@ class Task:
 class Worker:
     """The client's end of one `tilewright.cli.worker` process; stopped between its rounds."""
 
-    def __init__(self, engine: str, task: Task) -> None:
+    def __init__(self, engine: str, task: TimingJob) -> None:
         argument = {
             "engine": engine,
             "model": str(task.models.get(engine, task.model).resolve()),
@@ -123,7 +123,7 @@ class Worker:
 
 
 @contextmanager
-def working(engine: str, task: Task) -> Iterator[Worker]:
+def working(engine: str, task: TimingJob) -> Iterator[Worker]:
     """A worker for the length of a with-block."""
     worker = Worker(engine, task)
     try:
@@ -199,7 +199,7 @@ def labels(engines: Sequence[str]) -> list[str]:
 
 
 def measure(
-    task: Task,
+    task: TimingJob,
     engines: Sequence[str],
     rounds: int,
     seconds: float,

@@ -18,7 +18,7 @@ from tilewright.cli.model import Prepared, is_artifact, prepare, specialized
 from tilewright.cli.options import (
     COMPILE,
     OUT,
-    CompileOptions,
+    CommandOptions,
     compile_options,
     input_options,
     json_option,
@@ -70,7 +70,7 @@ def command(
     why: bool,
     trace: Path | None,
     output: Path | None,
-    options: CompileOptions,
+    options: CommandOptions,
     as_json: bool,
 ) -> None:
     """Run MODEL (.onnx, .pt2 or .tw) on given or random inputs, and time it.

@@ -19,7 +19,7 @@ from tilewright.cli.options import (
     COMPILE,
     OUT,
     PATH,
-    CompileOptions,
+    CommandOptions,
     compile_options,
     input_options,
     json_option,
@@ -106,7 +106,7 @@ def command(
     files: tuple[tuple[str, Path], ...],
     archive: Path | None,
     seed: int,
-    options: CompileOptions,
+    options: CommandOptions,
     as_json: bool,
 ) -> None:
     """Search for faster schedules of MODEL's kernels; compilations use them from then on.

@@ -21,7 +21,7 @@ from tilewright.cli.options import (
     AMOUNT,
     COMPILE,
     OUT,
-    CompileOptions,
+    CommandOptions,
     allow,
     compile_options,
     input_options,
@@ -61,7 +61,7 @@ def command(
     tolerance: float | None,
     alone: bool,
     minimize: Path | None,
-    options: CompileOptions,
+    options: CommandOptions,
     as_json: bool,
 ) -> int:
     """Compare MODEL (.onnx, .pt2) with a float64 reference; exit with 1 if they differ.

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tilewright.cli.model import load_graph
-from tilewright.cli.options import CompileOptions
+from tilewright.cli.options import CommandOptions
 from tilewright.cli.output import dump, progress, say
 from tilewright.cli.quantize_options import BITS
 
@@ -19,7 +19,7 @@ MEGABYTE: Final = 1e6
 def quantize_weights(
     model: Path,
     output: Path | None,
-    options: CompileOptions,
+    options: CommandOptions,
     as_json: bool,
     *,
     weights: str,

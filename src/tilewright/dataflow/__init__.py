@@ -7,7 +7,7 @@ from tilewright.dataflow.blocks import Heuristic
 from tilewright.dataflow.builder import Builder
 from tilewright.dataflow.depth import critical_path, streaming_depth
 from tilewright.dataflow.graph import Edge, Kind, Node, Role, TaskGraph, Volume
-from tilewright.dataflow.schedule import Discipline, Schedule, schedule
+from tilewright.dataflow.schedule import Discipline, TaskSchedule, schedule
 from tilewright.dataflow.simulate import Simulation, simulate
 
 __all__ = [
@@ -18,9 +18,9 @@ __all__ = [
     "Kind",
     "Node",
     "Role",
-    "Schedule",
     "Simulation",
     "TaskGraph",
+    "TaskSchedule",
     "Volume",
     "critical_path",
     "nonstreaming_makespan",

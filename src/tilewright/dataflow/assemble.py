@@ -26,20 +26,20 @@ from tilewright.dataflow.parts import (
     touched,
 )
 from tilewright.dataflow.pieces import Piece
-from tilewright.dataflow.program import Task
+from tilewright.dataflow.program import TaskGroup
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var
 from tilewright.ir.node import postorder
 
 _T = TypeVar("_T")
 
 
-def tasks_of(name: str, origin: str, piece: Piece) -> list[Task]:
+def tasks_of(name: str, origin: str, piece: Piece) -> list[TaskGroup]:
     """The tasks of a piece, equal ones as one Task; `name` goes before their labels."""
     c = piece.computation
     stem = f"{name}.{piece.label}" if piece.label else name
     loops = "/".join(v.name for v in piece.spread)
     return [
-        Task(
+        TaskGroup(
             stem,
             f"{origin}/{loops}" if loops else origin,
             c,
@@ -113,7 +113,7 @@ def _shape(piece: Piece, part: Computation) -> _Shape:
 Same = Mapping[Buffer, Buffer]
 
 
-def fed(tasks: Sequence[Task], same: Same) -> list[Task]:
+def fed(tasks: Sequence[TaskGroup], same: Same) -> list[TaskGroup]:
     """The tasks with a feeder before every tensor that several of them read whole and in order.
 
     same: the tensor that is written, for each that is the same elements under another shape.
@@ -123,7 +123,7 @@ def fed(tasks: Sequence[Task], same: Same) -> list[Task]:
         if made in writers:
             writers[b] = writers[made]
     changed = {t: t for t in tasks}
-    feeders: dict[Task, list[Task]] = {}
+    feeders: dict[TaskGroup, list[TaskGroup]] = {}
     for b, users in readers.items():
         if (
             b not in writers
@@ -139,7 +139,7 @@ def fed(tasks: Sequence[Task], same: Same) -> list[Task]:
     return [t for old in tasks for t in (*feeders.get(old, ()), changed[old])]
 
 
-def _feeder(b: Buffer) -> Task:
+def _feeder(b: Buffer) -> TaskGroup:
     dims = tuple(Dim(Var(f"i{n}", INDEX), e) for n, e in enumerate(b.shape))
     index = tuple(d.var for d in dims)
     copy = Buffer(f"{b.name}_fed", b.shape, b.dtype)
@@ -148,7 +148,7 @@ def _feeder(b: Buffer) -> Task:
     return task
 
 
-def _reading(task: Task, old: Buffer, new: Buffer) -> Task:
+def _reading(task: TaskGroup, old: Buffer, new: Buffer) -> TaskGroup:
     """The task with one tensor read in place of another."""
     c = task.work
     assert isinstance(c, Computation)
@@ -173,11 +173,11 @@ def _reading(task: Task, old: Buffer, new: Buffer) -> Task:
 
 
 def _users(
-    tasks: Sequence[Task],
-) -> tuple[dict[Buffer, list[Task]], dict[Buffer, list[Task]]]:
+    tasks: Sequence[TaskGroup],
+) -> tuple[dict[Buffer, list[TaskGroup]], dict[Buffer, list[TaskGroup]]]:
     """The tasks that write and those that read each tensor."""
-    writers: dict[Buffer, list[Task]] = {}
-    readers: dict[Buffer, list[Task]] = {}
+    writers: dict[Buffer, list[TaskGroup]] = {}
+    readers: dict[Buffer, list[TaskGroup]] = {}
     for t in tasks:
         for b in t.outputs:
             writers.setdefault(b, []).append(t)
@@ -186,13 +186,13 @@ def _users(
     return writers, readers
 
 
-def _flows_from(writers: Sequence[Task]) -> bool:
+def _flows_from(writers: Sequence[TaskGroup]) -> bool:
     return len(writers) == 1 and writers[0].flows_out
 
 
 def connect(
     name: str,
-    tasks: Sequence[Task],
+    tasks: Sequence[TaskGroup],
     outputs: Mapping[str, Buffer],
     volume: Volume | str,
     same: Same,
@@ -229,21 +229,21 @@ def connect(
 class _Reader:
     """A task, and the tensor as it reads it."""
 
-    task: Task
+    task: TaskGroup
     tensor: Buffer
 
     @property
     def unique(self) -> int:
         return self.task.unique[self.tensor]
 
-    def streams(self, writers: Sequence[Task]) -> bool:
+    def streams(self, writers: Sequence[TaskGroup]) -> bool:
         """Whether the writers hand it their results directly."""
         flows = _flows_from(writers) and self.task.flows_into(self.tensor)
         return self.task.joins or flows
 
 
 def _edges(
-    b: Builder, tensor: Buffer, writers: Sequence[Task], readers: Sequence[_Reader]
+    b: Builder, tensor: Buffer, writers: Sequence[TaskGroup], readers: Sequence[_Reader]
 ) -> None:
     """The edges of one tensor, from its writers or the outside to its readers."""
     if not writers:

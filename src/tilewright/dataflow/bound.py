@@ -23,7 +23,7 @@ from typing import Final
 from tilewright.dataflow.assemble import connect
 from tilewright.dataflow.graph import Role, TaskGraph, Volume
 from tilewright.dataflow.lower import Network
-from tilewright.dataflow.program import Task
+from tilewright.dataflow.program import TaskGroup
 from tilewright.expr.nodes import Buffer
 from tilewright.plan.nodes import FusionGroup
 
@@ -57,7 +57,7 @@ class _Form:
 
 def _form(
     group: FusionGroup,
-    tasks: Sequence[Task],
+    tasks: Sequence[TaskGroup],
     volume: Volume,
     same: Mapping[Buffer, Buffer],
 ) -> _Form:

@@ -14,8 +14,8 @@ from tilewright.dataflow.blocks import Heuristic
 from tilewright.dataflow.depth import critical_path, streaming_depth
 from tilewright.dataflow.graph import Role, TaskGraph, Volume
 from tilewright.dataflow.lower import Network, program
-from tilewright.dataflow.results import Choice, Point, Store
-from tilewright.dataflow.schedule import Discipline, Schedule, schedule
+from tilewright.dataflow.results import Choice, Point, ResultStore
+from tilewright.dataflow.schedule import Discipline, TaskSchedule, schedule
 
 GRAPHS: Final = 1000  # combinations whose task graphs are kept
 LISTED: Final = 4000  # tasks of a list schedule
@@ -46,7 +46,7 @@ _STREAMING: Final[Mapping[Method, tuple[Heuristic, Discipline]]] = {
 }
 
 
-def streaming(graph: TaskGraph, pes: int, method: Method) -> Schedule:
+def streaming(graph: TaskGraph, pes: int, method: Method) -> TaskSchedule:
     """The schedule of a graph by a method that streams."""
     heuristic, discipline = _STREAMING[method]
     return schedule(graph, pes, heuristic, discipline)
@@ -91,7 +91,7 @@ class Evaluator:
         stages: Sequence[Sequence[str]],
         volume: Volume,
         methods: Sequence[Method],
-        store: Store,
+        store: ResultStore,
         total: int,
     ) -> None:
         self.net: Final = net

@@ -34,8 +34,8 @@ from tilewright.dataflow.expand import PLAIN
 from tilewright.dataflow.graph import TaskGraph, Volume, named
 from tilewright.dataflow.lower import Network
 from tilewright.dataflow.operators import OPERATOR
-from tilewright.dataflow.results import Choice, Point, Store
-from tilewright.dataflow.schedule import Schedule
+from tilewright.dataflow.results import Choice, Point, ResultStore
+from tilewright.dataflow.schedule import TaskSchedule
 from tilewright.dataflow.search import search
 from tilewright.plan.nodes import FusionGroup
 from tilewright.search import relative_gap
@@ -60,7 +60,7 @@ class Grain(StrEnum):
 
 
 @dataclass(frozen=True)
-class Group:
+class OperatorGroup:
     """Operators that are equal up to names, and the expansions to choose from for all of them."""
 
     stages: tuple[str, ...]
@@ -84,7 +84,7 @@ class Exploration:
 
     network: str
     volume: Volume
-    groups: Sequence[Group]
+    groups: Sequence[OperatorGroup]
     points: Sequence[Point]
     exact: bool
     bounds: Mapping[int, int]
@@ -114,7 +114,7 @@ class Exploration:
         """The task graph of a point's combination."""
         return self.evaluator.graph(point.choice)
 
-    def schedule(self, point: Point) -> Schedule | Unstreamed:
+    def schedule(self, point: Point) -> TaskSchedule | Unstreamed:
         """The schedule that a point measures."""
         graph = self.graph(point)
         method = Method(point.method)
@@ -182,7 +182,7 @@ class Exploration:
 
 def groups_of(
     net: Network, wanted: Mapping[str, Sequence[str]], grain: Grain = Grain.ANY
-) -> list[Group]:
+) -> list[OperatorGroup]:
     """The groups of a network with the expansions to try.
 
     wanted: for a family or a group's name the expansions (default: what `grain` says). Raises
@@ -208,7 +208,7 @@ def groups_of(
             key = _same(stage)
         found.setdefault(key, ([], family, options))[0].append(stage.name)
     return [
-        Group(tuple(stages), family, options)
+        OperatorGroup(tuple(stages), family, options)
         for stages, family, options in found.values()
     ]
 
@@ -262,7 +262,7 @@ def explore(
     methods: Sequence[Method] = tuple(Method),
     limit: int = LIMIT,
     seconds: float = SECONDS,
-    store: Store | None = None,
+    store: ResultStore | None = None,
 ) -> Exploration:
     """Schedule a network's combinations of expansions on each number of processing elements.
 
@@ -277,7 +277,7 @@ def explore(
     counts = sorted(set(pes))
     groups = groups_of(net, wanted or {}, named(Grain, grain))
     reading = named(Volume, volume)
-    known = store or Store()
+    known = store or ResultStore()
     known.open(_subject(net, groups, reading, methods))
     everything = math.prod(len(g.options) for g in groups) * len(counts)
     exact = everything <= limit
@@ -337,7 +337,7 @@ def _expect_arguments(
 
 def _subject(
     net: Network,
-    groups: Sequence[Group],
+    groups: Sequence[OperatorGroup],
     reading: Volume,
     methods: Sequence[Method],
 ) -> dict[str, Any]:

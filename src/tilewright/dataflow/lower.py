@@ -19,7 +19,7 @@ from tilewright.dataflow.operators import (
     tasks_by,
     unique,
 )
-from tilewright.dataflow.program import Opaque, Program, Task
+from tilewright.dataflow.program import Opaque, StreamProgram, TaskGroup
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.pipeline import graph_pipeline
@@ -49,7 +49,7 @@ class Network:
     plan: Plan
     same: Mapping[Buffer, Buffer] = field(default_factory=dict)
     opaque: Mapping[Kernel, Opaque] = field(default_factory=dict)
-    _tasks: dict[tuple[FusionGroup, str | None], list[Task]] = field(
+    _tasks: dict[tuple[FusionGroup, str | None], list[TaskGroup]] = field(
         default_factory=dict, repr=False
     )
 
@@ -68,7 +68,7 @@ class Network:
         """What each group does: the family of its main Computation, or `kernel`."""
         return {s.name: family_of(s) for s in self.stages}
 
-    def tasks(self, stage: FusionGroup, choice: str | None) -> list[Task]:
+    def tasks(self, stage: FusionGroup, choice: str | None) -> list[TaskGroup]:
         """The tasks of one group by an expansion, made once."""
         if (stage, choice) not in self._tasks:
             if stage.kernel is None:
@@ -184,7 +184,7 @@ def program(
     net: Network,
     choices: Mapping[str, str] | None = None,
     volume: Volume | str = Volume.PART,
-) -> Program:
+) -> StreamProgram:
     """The task graph of a network.
 
     choices: for a group's name, or for a family ("conv", "matmul", "map", ...), the expansion; what
@@ -192,7 +192,7 @@ def program(
     """
     chosen = dict(choices or {})
     _check(net, chosen)
-    tasks: list[Task] = []
+    tasks: list[TaskGroup] = []
     for stage in net.stages:
         tasks += net.tasks(
             stage, chosen.get(stage.name, chosen.get(net.families[stage.name]))
@@ -202,7 +202,7 @@ def program(
     outputs = {v.name: net.plan.buffers[v] for v in net.plan.graph.outputs}
     graph = connect(net.name, tasks, outputs, volume, net.same)
     free = frozenset(b.name for b in inputs)
-    return Program(graph, tasks, inputs, outputs, net.plan.data, free, net.same)
+    return StreamProgram(graph, tasks, inputs, outputs, net.plan.data, free, net.same)
 
 
 def _check(net: Network, chosen: Mapping[str, str]) -> None:

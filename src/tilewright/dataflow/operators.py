@@ -12,7 +12,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.dataflow.assemble import tasks_of
 from tilewright.dataflow.expand import PLAIN, expand, expansions, family
 from tilewright.dataflow.parts import points, results
-from tilewright.dataflow.program import Opaque, Task, Together
+from tilewright.dataflow.program import Opaque, TaskGroup, Together
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Kernel, Store, Update
 from tilewright.loops.walk import walk
@@ -39,7 +39,7 @@ def family_of(group: FusionGroup) -> str:
 
 def tasks_by(
     group: FusionGroup, choice: str | None, outside: Collection[Buffer]
-) -> list[Task]:
+) -> list[TaskGroup]:
     """The tasks of a group of Computations; `choice` is one of its own, or None for the default.
 
     outside: what others read of it, and the network's outputs.
@@ -51,10 +51,10 @@ def tasks_by(
     return [_together(group, outside)]
 
 
-def _separate(group: FusionGroup, choice: str | None) -> list[Task]:
+def _separate(group: FusionGroup, choice: str | None) -> list[TaskGroup]:
     main = _main(group)
     origin = ",".join(group.sources)
-    found: list[Task] = []
+    found: list[TaskGroup] = []
     for c in group.computations:
         alike = choice in PLAIN or family(c) == family(main)
         follows = c is main or (alike and choice in expansions(c))
@@ -64,7 +64,7 @@ def _separate(group: FusionGroup, choice: str | None) -> list[Task]:
     return unique(found)
 
 
-def _together(group: FusionGroup, outside: Collection[Buffer]) -> Task:
+def _together(group: FusionGroup, outside: Collection[Buffer]) -> TaskGroup:
     """An operator of several Computations as one task; what only they read stays inside it.
 
     It applies one scalar function after the other, so that it reads as often as all of them do.
@@ -80,7 +80,7 @@ def _together(group: FusionGroup, outside: Collection[Buffer]) -> Task:
     reads = sum(points(c) for c in group.computations)
     differ = {b: min(reads, b.size) for b in work.inputs}
     origin = ",".join(group.sources)
-    return Task(group.name, origin, work, reads, writes, differ)
+    return TaskGroup(group.name, origin, work, reads, writes, differ)
 
 
 def _main(group: FusionGroup) -> Computation:
@@ -95,7 +95,7 @@ def _name(group: FusionGroup, c: Computation) -> str:
     return f"{group.name}.{c.name}" if several else group.name
 
 
-def one_task(name: str, work: Kernel | Opaque) -> Task:
+def one_task(name: str, work: Kernel | Opaque) -> TaskGroup:
     """An operator that is a loop program of its own, or not divided, as one task.
 
     What is known of its work are its tensors, and of a loop program the statements that it runs.
@@ -105,7 +105,7 @@ def one_task(name: str, work: Kernel | Opaque) -> Task:
     reads = max([writes, *unique.values()])
     if isinstance(work, Kernel):
         reads = max(reads, _statements(work))
-    return Task(name, name, work, reads, writes, unique)
+    return TaskGroup(name, name, work, reads, writes, unique)
 
 
 def _statements(kernel: Kernel) -> int:
@@ -118,7 +118,7 @@ def _statements(kernel: Kernel) -> int:
     return count
 
 
-def unique(tasks: Sequence[Task]) -> list[Task]:
+def unique(tasks: Sequence[TaskGroup]) -> list[TaskGroup]:
     """The tasks with names of which none is there twice."""
     taken: set[str] = set()
     return [replace(t, name=fresh(taken, t.name, ":")) for t in tasks]

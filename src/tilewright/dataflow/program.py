@@ -76,7 +76,7 @@ class Together:
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class TaskGroup:
     """Equal tasks: the same work on different parts of a Computation; or one, a loop program or a
     whole operator.
 
@@ -162,7 +162,7 @@ def _compute(c: Computation, held: Held) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class StreamProgram:
     """A task graph with what its tasks do, in an order in which they can run.
 
     free: the sources whose reads do not count as I/O: the network's inputs, which arrive anyhow.
@@ -170,7 +170,7 @@ class Program:
     """
 
     graph: TaskGraph
-    tasks: Sequence[Task]
+    tasks: Sequence[TaskGroup]
     inputs: Sequence[Buffer]
     outputs: Mapping[str, Buffer]
     constants: Mapping[Buffer, Array]

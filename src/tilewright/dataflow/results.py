@@ -55,7 +55,7 @@ _ROW: Final = {
 }
 
 
-class Store:
+class ResultStore:
     """Points that are known, by combination and number of elements; `open` reads those of a file
     and has new ones written to it."""
 

@@ -31,7 +31,7 @@ class Discipline(StrEnum):
 
 
 @dataclass(frozen=True)
-class Schedule:
+class TaskSchedule:
     """Blocks of co-scheduled tasks with their times, streams and FIFOs. Times are in cycles.
 
     graph: what was scheduled, a node of several tasks divided where they are in several blocks.
@@ -142,7 +142,7 @@ def schedule(
     pes: int,
     heuristic: Heuristic | str = Heuristic.LTS,
     discipline: Discipline | str = Discipline.GANG,
-) -> Schedule:
+) -> TaskSchedule:
     """Schedule `graph` on `pes` processing elements.
 
     A list schedule separates all tasks of a node: they may start at different times.
@@ -163,7 +163,7 @@ def schedule(
     clock = Clock(parts.graph, steady)
     element = _DISCIPLINES[when](parts, pes, blocks, clock)
     _memory(parts.graph, clock.times)
-    return Schedule(
+    return TaskSchedule(
         parts.graph,
         pes,
         how,

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 from tilewright.base.errors import ExecutionError, InputError
 from tilewright.dataflow.graph import Role, TaskGraph
-from tilewright.dataflow.schedule import Discipline, Schedule
+from tilewright.dataflow.schedule import Discipline, TaskSchedule
 from tilewright.dataflow.sweep import sweep
 
 
@@ -41,7 +41,7 @@ class Simulation:
     makespan: int
 
 
-def simulate(schedule: Schedule, fifos: Sequence[int] | None = None) -> Simulation:
+def simulate(schedule: TaskSchedule, fifos: Sequence[int] | None = None) -> Simulation:
     """Run `schedule` with its own FIFO sizes, or `fifos` (elements per edge).
 
     Takes time in proportion to the elements moved. Raises ExecutionError on a deadlock: it names
@@ -158,7 +158,7 @@ class _Task:
 class _Run:
     """The simulation of block after block."""
 
-    def __init__(self, schedule: Schedule, fifos: Sequence[int]) -> None:
+    def __init__(self, schedule: TaskSchedule, fifos: Sequence[int]) -> None:
         self.schedule = schedule
         self.graph = schedule.graph
         self.fifos = fifos

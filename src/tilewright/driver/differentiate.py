@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from tilewright.base.errors import InputError
 from tilewright.driver.compilation import onnx_fallback
 from tilewright.driver.compile_lock import exclusive
+from tilewright.driver.keywords import ReadOptions
 from tilewright.driver.options import Options
 from tilewright.graph.nodes import Graph
 from tilewright.graph.ops.fragment import Fragment
@@ -21,9 +22,6 @@ from tilewright.graph.passes.differentiate import (
 )
 from tilewright.graph.renaming import name_outputs
 
-if TYPE_CHECKING:
-    from tilewright.driver.keywords import GradOptions
-
 
 def grad(
     source: Any,
@@ -32,15 +30,16 @@ def grad(
     *,
     loss: str | None = None,
     dims: Mapping[str, int] | None = None,
-    **options: Unpack[GradOptions],
+    **options: Unpack[ReadOptions],
 ) -> Graph:
     """The graph that computes the derivatives of a model's loss, one result per name in `by`.
 
-    source, example_inputs, dims, options: as for `tw.compile`, which takes the result. by: names of
-    inputs, or of constants, which become inputs behind the others; None: all inputs of floats.
-    loss: the output to differentiate, if there are several; one float. The result of `x` has x's
-    type and the name `grad.x`. Raises InputError for a loss that is not a scalar and for an input
-    that it does not depend on, UnsupportedError for an operator without a derivative.
+    source, example_inputs, dims, options: as for `tw.compile`, which takes the result and the
+    options that do not concern reading. by: names of inputs, or of constants, which become inputs
+    behind the others; None: all inputs of floats. loss: the output to differentiate, if there are
+    several; one float. The result of `x` has x's type and the name `grad.x`.
+    Raises InputError for a loss that is not a scalar, for an input that it does not depend on and
+    for an option of compilation, UnsupportedError for an operator without a derivative.
     """
     return _differentiated(source, by, example_inputs, loss, dims, options)[0]
 
@@ -52,7 +51,7 @@ def value_and_grad(
     *,
     loss: str | None = None,
     dims: Mapping[str, int] | None = None,
-    **options: Unpack[GradOptions],
+    **options: Unpack[ReadOptions],
 ) -> Graph:
     """As `grad`, with all outputs of the model before the derivatives."""
     return _differentiated(source, by, example_inputs, loss, dims, options)[1]
@@ -68,7 +67,7 @@ def _differentiated(
 ) -> tuple[Graph, Graph]:
     from tilewright.driver import steps
 
-    chosen = Options.of(dict(options))
+    chosen = _reading(options)
     names = [by] if isinstance(by, str) else by
     with exclusive():
         graph = steps.import_model(source, example_inputs, chosen)
@@ -89,3 +88,15 @@ def _differentiated(
         both = extended(graph, f, (*graph.outputs, *found))
         before = [v.name for v in graph.outputs]
         return name_outputs(alone, results), name_outputs(both, [*before, *results])
+
+
+def _reading(given: Mapping[str, Any]) -> Options:
+    """The options by which the model is read. Raises InputError for any other."""
+    options = Options.of(given)
+    others = [name for name in given if name not in ReadOptions.__annotations__]
+    if others:
+        raise InputError(
+            f"{', '.join(others)}: a derivative is a Graph, and nothing is compiled",
+            hint="give it to tw.compile, which takes the derivative",
+        )
+    return options

@@ -18,23 +18,28 @@ Fallback = Literal["warn", "error"]
 Optimize = Literal["off", "fast", "search", "saturate"]
 
 
-class SharedOptions(TypedDict, total=False):
+class ReadOptions(TypedDict, total=False):
+    """How a model is read. Those of `grad` and `value_and_grad`, which compile nothing."""
+
+    memory_limit: int | None
+    trust: bool
+    inputs: Collection[str]
+    external_data_roots: Sequence[str | Path]
+    dynamic_shapes: Any
+
+
+class SharedOptions(ReadOptions, total=False):
     """What every function takes that compiles a model; `tilewright.compile` says what each is."""
 
     machine: str | Path | None
     fallback: Fallback | None
     math: Math
     cache: bool | None
-    memory_limit: int | None
-    trust: bool
     sanitize: bool
     fusion: bool
     optimize: Optimize
-    inputs: Collection[str]
-    external_data_roots: Sequence[str | Path]
     schedules: Mapping[str, Mapping[str, Any]]
     aliases: Mapping[str, str]
-    dynamic_shapes: Any
     jit: bool
 
 
@@ -48,16 +53,6 @@ class CalibratedOptions(SharedOptions, total=False):
 
 class CompileOptions(CalibratedOptions, total=False):
     """Those of `tilewright.compile`: all."""
-
-    target: str
-    mcpu: str
-    threads: int | None
-    precision: Precision | None
-    records: bool | str | Path | None
-
-
-class GradOptions(SharedOptions, total=False):
-    """Those of `grad` and `value_and_grad`, whose `by` is what they differentiate by."""
 
     target: str
     mcpu: str
@@ -99,6 +94,16 @@ class ModelOptions(CalibratedOptions, total=False):
     target: str
     mcpu: str
     records: bool | str | Path | None
+
+
+class ServeOptions(ModelOptions, total=False):
+    """Those of `llm.serve`: of `llm.load`, with what that names itself."""
+
+    precision: str
+    threads: int | None
+    context: int | None
+    chunks: Sequence[int]
+    group: int
 
 
 class EncoderOptions(ModelOptions, total=False):

@@ -23,7 +23,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.plan.normalize import KernelSignature
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import CompiledModel
-from tilewright.tune.measure.reference import Case, Result, pack
+from tilewright.tune.measure.reference import Case, ReferenceResult, pack
 
 Array = np.ndarray[Any, Any]
 EFFORT: Final = 1_000_000  # expression nodes evaluated for a case: a tenth of a second
@@ -133,7 +133,7 @@ def _result(
     before: Array,
     whole: Array,
     judge: Judge | None,
-) -> Result:
+) -> ReferenceResult:
     """What to expect of one output."""
     floating = b.dtype.is_float
     want = _NOTHING if judge is None else judge.expected(b)
@@ -143,7 +143,7 @@ def _result(
     bound = 2 * float(finite.max(initial=0.0)) if floating else 0.0
     if floating and not len(want.places):
         bound = rounding(b, whole, longest(signature.params))
-    return Result(_block(before), whole, bound, want.places, value, want.error)
+    return ReferenceResult(_block(before), whole, bound, want.places, value, want.error)
 
 
 _NOTHING: Final = Expected(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))

@@ -77,7 +77,7 @@ from tilewright.targets.base import Target
 from tilewright.targets.registry import target as find_target
 
 if TYPE_CHECKING:
-    from tilewright.graph.substitute.steps import Step as Substituted
+    from tilewright.graph.substitute.steps import Substitution as Substituted
 
 
 def executable(

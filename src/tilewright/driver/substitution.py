@@ -20,10 +20,10 @@ from tilewright.graph.rules.no_ops import NO_OPS
 from tilewright.graph.rules.registry import registered
 from tilewright.graph.rules.rule import Rule
 from tilewright.graph.rules.substitutions import SUBSTITUTIONS
-from tilewright.graph.substitute.derivation import Derivation, replay
+from tilewright.graph.substitute.derivation import GraphDerivation, replay
 from tilewright.graph.substitute.optimize import Outcome, Settings, optimize
 from tilewright.graph.substitute.pricing import arithmetic
-from tilewright.graph.substitute.steps import Step, folded
+from tilewright.graph.substitute.steps import Substitution, folded
 from tilewright.search.result import Limits
 
 TIME: Final[Mapping[str, float]] = {"time": 1.0}
@@ -72,7 +72,7 @@ def search(
 
 def searched(
     graph: Graph, options: Options, build: Build
-) -> tuple[Graph, tuple[Step, ...]]:
+) -> tuple[Graph, tuple[Substitution, ...]]:
     """The graph that `optimize=` asks for, and the steps to it; build: as for `search`.
 
     Raises InputError for a graph whose inputs have symbolic extents, and UnsupportedError for a
@@ -88,7 +88,7 @@ def searched(
 
 def _less_arithmetic(
     graph: Graph, options: Options, build: Build, how: Settings
-) -> tuple[Graph, tuple[Step, ...]]:
+) -> tuple[Graph, tuple[Substitution, ...]]:
     """As `searched`, by the arithmetic of the operators; kernels are priced once, at the end."""
     _expect_static(graph)
     with exclusive(), events.span("substitute"):
@@ -101,7 +101,7 @@ def _less_arithmetic(
         return graph, ()
 
 
-def replayed(graph: Graph, derivation: Derivation, options: Options) -> Graph:
+def replayed(graph: Graph, derivation: GraphDerivation, options: Options) -> Graph:
     """The graph after the steps that a search took. Raises InputError as `replay`."""
     _expect_static(graph)
     with exclusive():

@@ -35,8 +35,8 @@ __all__ = [
     "kind_of",
     "share_of",
     "validate",
-    "validate_model",
     "validate_groups",
+    "validate_model",
 ]
 
 

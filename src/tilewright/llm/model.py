@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 CHUNKS: Final = (64, 16)
 CONTEXT: Final = 2048  # positions at most, unless more are asked for
+GROUP: Final = 32  # integers to a scale
 BITS: Final = {"int8": 8, "int4": 4}
 FLOATS: Final = ("float32", "bfloat16", "float16")
 
@@ -50,7 +51,7 @@ def load(
     folder: str | Path,
     *,
     precision: str = "float32",
-    group: int = 32,
+    group: int = GROUP,
     context: int | None = None,
     chunks: Sequence[int] = CHUNKS,
     threads: int | None = None,

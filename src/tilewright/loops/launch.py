@@ -84,7 +84,7 @@ class Launch:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Program:
+class LaunchProgram:
     """Launches in order, each of which sees what those before it wrote.
 
     params: as those of the Kernel, outputs among them. workspace: further buffers of the device

@@ -37,7 +37,7 @@ from tilewright.loops.launch import (
     Barrier,
     Combine,
     Launch,
-    Program,
+    LaunchProgram,
 )
 from tilewright.loops.nodes import (
     Alloc,
@@ -67,7 +67,7 @@ class DivergenceError(ExecutionError):
 
 
 def run(
-    program: Program,
+    program: LaunchProgram,
     buffers: Mapping[Buffer, Any],
     seed: int = 0,
 ) -> None:

@@ -21,7 +21,7 @@ from tilewright.compute.reducer import STANDARD, Reducer, reducer
 from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Extent, Var
 from tilewright.expr.parser import expression, place, separated
 from tilewright.ir.scanner import Scanner
-from tilewright.loops.launch import AXIS, Barrier, Combine, Launch, Program
+from tilewright.loops.launch import AXIS, Barrier, Combine, Launch, LaunchProgram
 from tilewright.loops.nodes import (
     KINDS,
     SIZE,
@@ -61,7 +61,7 @@ def parse_program(
     lines: Sequence[str],
     operators: Mapping[str, Reducer] | None = None,
     where: str = "program",
-) -> Program:
+) -> LaunchProgram:
     """The Program of its lines; as `parse` of a Kernel."""
     return _Reader(lines, where, dict(operators or {})).program()
 
@@ -112,7 +112,7 @@ class _Reader:
         self._finished()
         return Kernel(name, (*inputs, *outputs), tuple(outputs), body, self.notes)
 
-    def program(self) -> Program:
+    def program(self) -> LaunchProgram:
         name, inputs, outputs = self._head("program", _SIZE, {})
         for _ in self.sizes:
             self.position += 1
@@ -124,7 +124,7 @@ class _Reader:
             launches.append(self._launch(self._line()))
         self._finished()
         params = (*inputs, *outputs)
-        return Program(name, params, tuple(outputs), workspace, tuple(launches))
+        return LaunchProgram(name, params, tuple(outputs), workspace, tuple(launches))
 
     def _head(
         self, what: str, sizes: re.Pattern[str], known: Mapping[str, Buffer]

@@ -8,7 +8,7 @@ from typing import Any
 from tilewright.expr.nodes import Buffer, Expr
 from tilewright.expr.printer import show as show_expr
 from tilewright.ir.node import postorder
-from tilewright.loops.launch import Barrier, Combine, Launch, Program
+from tilewright.loops.launch import Barrier, Combine, Launch, LaunchProgram
 from tilewright.loops.nodes import (
     Alloc,
     Block,
@@ -40,7 +40,7 @@ def show_kernel(kernel: Kernel) -> str:
     )
 
 
-def show_program(program: Program) -> str:
+def show_program(program: LaunchProgram) -> str:
     """`program name(inputs) -> outputs:`, its workspace, and its launches in order."""
     ins = (b for b in program.params if b not in program.outputs)
     head = f"program {program.name}({_buffers(ins)}) -> {_buffers(program.outputs)}:"

@@ -14,8 +14,8 @@ from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import ArtifactError, ExecutionError, TilewrightError
 from tilewright.runtime import abi, buffer, host
 from tilewright.runtime.device_steps import (
-    DeviceCopy,
-    Launch,
+    CopyRun,
+    LaunchRun,
     OpenDevice,
     Transfers,
     open_devices,
@@ -57,7 +57,7 @@ class Frame:
         "tables",
     )
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: CallPlan) -> None:
         model = plan.model
         self.plan = plan
         self.arena = buffer.arena(model.memory(plan.threads))
@@ -234,7 +234,7 @@ class NativeCall:
             frame.fail()
 
 
-class HostCall:
+class FallbackCall:
     """A host step with its kernel."""
 
     def __init__(self, step: HostFallbackStep) -> None:
@@ -277,13 +277,13 @@ class Copy:
         values.write(self.step.target, values.read(self.step.source))
 
 
-PreparedStep = NativeCall | HostCall | Copy | DeviceCopy | Launch
+PreparedStep = NativeCall | FallbackCall | Copy | CopyRun | LaunchRun
 
 # Position in the table, NumPy dtype, shape, bytes.
 ValueSpec = tuple[int, np.dtype[Any], tuple[int, ...], int]
 
 
-class Plan:
+class CallPlan:
     """A model prepared for running: functions and kernels found, constants aligned.
 
     image: the native code of the functions, which lives as long as the plan does. lazy: devices are
@@ -316,13 +316,13 @@ class Plan:
                     self.steps.append(call)
                     natives += 1
                 case HostFallbackStep():
-                    self.steps.append(HostCall(step))
+                    self.steps.append(FallbackCall(step))
                 case CopyStep():
                     self.steps.append(Copy(step))
                 case DeviceCopyStep():
-                    self.steps.append(DeviceCopy(step))
+                    self.steps.append(CopyRun(step))
                 case LaunchStep():
-                    self.steps.append(Launch(step))
+                    self.steps.append(LaunchRun(step))
 
     @cached_property
     def devices(self) -> dict[str, OpenDevice]:
@@ -370,7 +370,7 @@ class Plan:
 
 
 def run(
-    plan: Plan,
+    plan: CallPlan,
     frame: Frame,
     inputs: Sequence[Any],
     targets: Sequence[Any],
@@ -388,7 +388,7 @@ def run(
     transfers = values.transfers
     try:
         for step in plan.steps:
-            if not isinstance(step, DeviceCopy | Launch):
+            if not isinstance(step, CopyRun | LaunchRun):
                 transfers.settle()
             if watch is None:
                 step.run(values)

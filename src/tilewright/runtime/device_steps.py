@@ -122,7 +122,7 @@ def _wait(events: list[Event]) -> None:
         events.pop(0).wait()
 
 
-class DeviceCopy:
+class CopyRun:
     """A copy to or from a device."""
 
     def __init__(self, step: DeviceCopyStep) -> None:
@@ -145,7 +145,7 @@ class DeviceCopy:
         return event
 
 
-class Launch:
+class LaunchRun:
     """A launch of a device's program."""
 
     def __init__(self, step: LaunchStep) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.base.errors import ArtifactError, InputError
 from tilewright.runtime import abi, inputs, machine, outputs
-from tilewright.runtime.call import Frame, Plan, run
+from tilewright.runtime.call import CallPlan, Frame, run
 from tilewright.runtime.fast_call import InPlace, bound, in_place, shortest
 from tilewright.runtime.loader import Image, link
 from tilewright.runtime.model import CompiledModel, NativeStep, Tensor, check, listed
@@ -60,7 +60,7 @@ class Executable:
             if model.support:
                 self._pool = shared(model.support[0])
         self.threads: Final = thread_count(threads) if self._pool else 1
-        self._plan: Final[Plan] = Plan(
+        self._plan: Final[CallPlan] = CallPlan(
             model, functions, self._pool, self.threads, image, lazy
         )
         self._frames: Final[list[Frame]] = []

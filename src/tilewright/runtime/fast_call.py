@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.runtime import abi
 from tilewright.runtime.array_view import PLAIN, views
 from tilewright.runtime.buffer import address, fresh, from_buffer
-from tilewright.runtime.call import Frame, Plan, ValueSpec
+from tilewright.runtime.call import CallPlan, Frame, ValueSpec
 
 Direct = Callable[[tuple[Any, ...], Any], Any]
 InPlace = Callable[[tuple[Any, ...]], bool]
@@ -27,7 +27,7 @@ class _Single(NamedTuple):
     outputs: list[ValueSpec]
 
 
-def _single(plan: Plan) -> _Single | None:
+def _single(plan: CallPlan) -> _Single | None:
     found = plan.single()
     if found is None or views is None:
         return None
@@ -38,7 +38,7 @@ def _single(plan: Plan) -> _Single | None:
 
 
 def shortest(
-    plan: Plan, frames: list[Frame], filled: Callable[[], InPlace | None]
+    plan: CallPlan, frames: list[Frame], filled: Callable[[], InPlace | None]
 ) -> Direct | None:
     """A function of (args, out) for the plan, or None if the model is not one plain native call.
 
@@ -100,7 +100,7 @@ def shortest(
     return call
 
 
-def in_place(plan: Plan, frames: list[Frame]) -> InPlace | None:
+def in_place(plan: CallPlan, frames: list[Frame]) -> InPlace | None:
     """A function of (inputs..., outputs...), or None if the model is not one plain native call.
 
     It computes into the outputs and returns True; or False, with nothing done, if some array is no
@@ -140,7 +140,7 @@ def in_place(plan: Plan, frames: list[Frame]) -> InPlace | None:
     return made
 
 
-def bound(plan: Plan, arrays: Sequence[Any]) -> Callable[[], object] | None:
+def bound(plan: CallPlan, arrays: Sequence[Any]) -> Callable[[], object] | None:
     """A call on these arrays (inputs..., outputs...), with nothing around it: for timing.
 
     requires: plain arrays of the expected types, which the caller keeps. None if the model is not
@@ -176,7 +176,7 @@ def _apart(sizes: list[int], first: int) -> list[str]:
     return [_ALL_APART.format(spans="".join(spans))]
 
 
-def _ready(plan: Plan) -> Callable[[], None] | None:
+def _ready(plan: CallPlan) -> Callable[[], None] | None:
     """What must be done before a call: worker threads, which a fork may have taken away."""
     return plan.prepare if plan.pool is not None else None
 

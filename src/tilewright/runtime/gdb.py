@@ -15,7 +15,7 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tilewright.runtime.elf import parse
 
@@ -24,6 +24,13 @@ _REGISTER: Final = b"__jit_debug_register_code"
 _DESCRIPTOR: Final = b"__jit_debug_descriptor"
 _RETURN: Final = b"\xf3\x0f\x1e\xfa\xc3"  # endbr64; ret
 _REGISTER_ACTION: Final = 1
+# Where the parts of the library are, in the file and in memory.
+_HASH_AT: Final = 0x100
+_SYMBOLS_AT: Final = 0x120
+_STRINGS_AT: Final = 0x180
+_CODE_AT: Final = 0x200
+_DYNAMIC_AT: Final = _PAGE
+_DATA_AT: Final = _DYNAMIC_AT + 0x80
 _SECTION_ADDRESS: Final = 16  # offset of sh_addr in a section header
 _lock: Final = threading.Lock()
 
@@ -97,81 +104,110 @@ def _remove(path: str, owner: int) -> None:
         os.unlink(path)
 
 
+class _Section(NamedTuple):
+    """A section header, but for the offset of its name."""
+
+    name: bytes
+    kind: int
+    rights: int
+    at: int
+    size: int
+    link: int
+    info: int
+    entry: int
+
+    def packed(self, name: int) -> bytes:
+        """The header; name: where its name begins."""
+        address = self.at if self.rights else 0
+        place = (address, self.at, self.size, self.link, self.info)
+        return struct.pack(
+            "<IIQQQQIIQQ", name, self.kind, self.rights, *place, 8, self.entry
+        )
+
+
 def shared_library() -> bytes:
     """An x86-64 ELF shared library that defines gdb's two symbols.
 
     Page 0: headers, dynamic symbols, code. Page 1: the dynamic section and the descriptor.
     """
     strings = b"\0" + _REGISTER + b"\0" + _DESCRIPTOR + b"\0"
-    descriptor_size = ctypes.sizeof(_Descriptor)
-    hash_at, symbols_at, strings_at, code_at, dynamic_at = (
-        0x100,
-        0x120,
-        0x180,
-        0x200,
-        _PAGE,
-    )
-    data_at = dynamic_at + 0x80
+    symbols = _symbols(strings)
+    dynamic = _dynamic(strings)
     # One bucket whose chain holds both symbols: a lookup compares names only.
     table = struct.pack("<6I", 1, 3, 1, 0, 2, 0)
-    symbols = bytes(24) + b"".join(
-        struct.pack("<IBBHQQ", strings.index(name), 1 << 4 | kind, 0, section, at, size)
-        for name, kind, section, at, size in (
-            (_REGISTER, 2, 4, code_at, len(_RETURN)),
-            (_DESCRIPTOR, 1, 6, data_at, descriptor_size),
-        )
-    )
-    dynamic = b"".join(
-        struct.pack("<QQ", tag, value)
-        for tag, value in (
-            (4, hash_at),
-            (5, strings_at),
-            (6, symbols_at),
-            (10, len(strings)),
-            (11, 24),
-            (0, 0),
-        )
-    )
     names = b"\0.hash\0.dynsym\0.dynstr\0.text\0.dynamic\0.data\0.shstrtab\0"
-    end = data_at + descriptor_size
+    data_size = ctypes.sizeof(_Descriptor)
+    end = _DATA_AT + data_size
     # name, type, flags, address, size, link, info, entry size
     sections = (
-        (b".hash", 5, 2, hash_at, len(table), 2, 0, 4),
-        (b".dynsym", 11, 2, symbols_at, len(symbols), 3, 1, 24),
-        (b".dynstr", 3, 2, strings_at, len(strings), 0, 0, 0),
-        (b".text", 1, 6, code_at, len(_RETURN), 0, 0, 0),
-        (b".dynamic", 6, 3, dynamic_at, len(dynamic), 3, 0, 16),
-        (b".data", 1, 3, data_at, descriptor_size, 0, 0, 0),
-        (b".shstrtab", 3, 0, end, len(names), 0, 0, 0),
+        _Section(b".hash", 5, 2, _HASH_AT, len(table), 2, 0, 4),
+        _Section(b".dynsym", 11, 2, _SYMBOLS_AT, len(symbols), 3, 1, 24),
+        _Section(b".dynstr", 3, 2, _STRINGS_AT, len(strings), 0, 0, 0),
+        _Section(b".text", 1, 6, _CODE_AT, len(_RETURN), 0, 0, 0),
+        _Section(b".dynamic", 6, 3, _DYNAMIC_AT, len(dynamic), 3, 0, 16),
+        _Section(b".data", 1, 3, _DATA_AT, data_size, 0, 0, 0),
+        _Section(b".shstrtab", 3, 0, end, len(names), 0, 0, 0),
     )
     headers_at = -(-(end + len(names)) // 8) * 8
     image = bytearray(headers_at)
-    ident = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
-    counts = (64, 56, 3, 64, len(sections) + 1, len(sections))
-    struct.pack_into(
-        "<16sHHIQQQI6H", image, 0, ident, 3, 62, 1, 0, 64, headers_at, 0, *counts
-    )
-    segments = (
-        (1, 5, 0, code_at + len(_RETURN), _PAGE),
-        (1, 6, dynamic_at, end - dynamic_at, _PAGE),
-        (2, 6, dynamic_at, len(dynamic), 8),
-    )
-    for n, (kind, rights, at, size, align) in enumerate(segments):
-        struct.pack_into(
-            "<IIQQQQQQ", image, 64 + 56 * n, kind, rights, at, at, at, size, size, align
-        )
+    head = _file_header(headers_at, len(sections)) + _segments(len(dynamic), end)
     for at, content in (
-        (hash_at, table),
-        (symbols_at, symbols),
-        (strings_at, strings),
-        (code_at, _RETURN),
-        (dynamic_at, dynamic),
+        (0, head),
+        (_HASH_AT, table),
+        (_SYMBOLS_AT, symbols),
+        (_STRINGS_AT, strings),
+        (_CODE_AT, _RETURN),
+        (_DYNAMIC_AT, dynamic),
         (end, names),
     ):
         image[at : at + len(content)] = content
-    rows = [bytes(64)]
-    for name, kind, rights, at, size, link, info, entry in sections:
-        address = at if rights else 0
-        row = (names.index(name), kind, rights, address, at, size, link, info, 8, entry)
-        rows.append(struct.pack("<IIQQQQIIQQ", *row))
-    return bytes(image) + b"".join(rows)
+    headers = [section.packed(names.index(section.name)) for section in sections]
+    return bytes(image) + bytes(64) + b"".join(headers)
+
+
+def _symbols(strings: bytes) -> bytes:
+    """The table of dynamic symbols: none, the function and the descriptor."""
+    size = ctypes.sizeof(_Descriptor)
+    rows = (
+        (_REGISTER, 2, 4, _CODE_AT, len(_RETURN)),
+        (_DESCRIPTOR, 1, 6, _DATA_AT, size),
+    )
+    packed = [
+        struct.pack("<IBBHQQ", strings.index(name), 1 << 4 | kind, 0, section, at, size)
+        for name, kind, section, at, size in rows
+    ]
+    return bytes(24) + b"".join(packed)
+
+
+def _dynamic(strings: bytes) -> bytes:
+    """The dynamic section: where the loader finds the tables, and their sizes."""
+    rows = (
+        (4, _HASH_AT),
+        (5, _STRINGS_AT),
+        (6, _SYMBOLS_AT),
+        (10, len(strings)),
+        (11, 24),
+        (0, 0),
+    )
+    return b"".join(struct.pack("<QQ", tag, value) for tag, value in rows)
+
+
+def _file_header(headers_at: int, sections: int) -> bytes:
+    """The ELF header; headers_at: where the section headers are."""
+    ident = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
+    counts = (64, 56, 3, 64, sections + 1, sections)
+    return struct.pack("<16sHHIQQQI6H", ident, 3, 62, 1, 0, 64, headers_at, 0, *counts)
+
+
+def _segments(dynamic: int, end: int) -> bytes:
+    """The program headers. dynamic: size of that section; end: of the descriptor."""
+    rows = (
+        (1, 5, 0, _CODE_AT + len(_RETURN), _PAGE),
+        (1, 6, _DYNAMIC_AT, end - _DYNAMIC_AT, _PAGE),
+        (2, 6, _DYNAMIC_AT, dynamic, 8),
+    )
+    packed = [
+        struct.pack("<IIQQQQQQ", kind, rights, at, at, at, size, size, align)
+        for kind, rights, at, size, align in rows
+    ]
+    return b"".join(packed)

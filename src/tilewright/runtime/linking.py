@@ -15,7 +15,14 @@ from typing import Final
 from tilewright.base.errors import ArtifactError
 from tilewright.runtime import elf
 from tilewright.runtime.elf import ElfObject, Relocation, Section, Symbol
-from tilewright.runtime.relocations import HINTS, NAMES, RULES, UPPER, Memory, Rule
+from tilewright.runtime.relocations import (
+    HINTS,
+    NAMES,
+    RULES,
+    UPPER,
+    Memory,
+    RelocationRule,
+)
 
 MAX_IMAGE: Final = 1 << 31  # reach of a 32-bit displacement
 READ, WRITE, EXEC = 1, 2, 4
@@ -248,7 +255,7 @@ def _is_hint(item: ElfObject, relocation: Relocation) -> bool:
     return relocation.type == 0 or relocation.type in HINTS.get(item.machine, ())
 
 
-def _rule(item: ElfObject, relocation: Relocation) -> Rule:
+def _rule(item: ElfObject, relocation: Relocation) -> RelocationRule:
     rule = RULES[item.machine].get(relocation.type)
     if rule is None:
         kind = NAMES.get((item.machine, relocation.type), f"type {relocation.type}")

@@ -17,17 +17,17 @@ from tilewright.base.errors import InputError
 from tilewright.base.text import columns
 from tilewright.runtime import abi, instruction_mix
 from tilewright.runtime.call import (
+    CallPlan,
     Copy,
+    FallbackCall,
     Frame,
-    HostCall,
     NativeCall,
-    Plan,
     PreparedStep,
     Values,
     run,
 )
 from tilewright.runtime.device import HOST, Duration
-from tilewright.runtime.device_steps import DeviceCopy, Launch
+from tilewright.runtime.device_steps import CopyRun, LaunchRun
 from tilewright.runtime.instruction_mix import CAUSES, COUNTS, Mix
 from tilewright.runtime.timeline import (
     NO_TIMELINE,
@@ -268,7 +268,7 @@ class _Watch:
 
 
 def measure(
-    plan: Plan,
+    plan: CallPlan,
     frame: Frame,
     values: Sequence[Any],
     repeat: int,
@@ -366,7 +366,7 @@ class _Tracer:
 
 
 def _traced(
-    plan: Plan,
+    plan: CallPlan,
     frame: Frame,
     values: Sequence[Any],
     stamps: ctypes.Array[ctypes.c_uint64],
@@ -388,7 +388,7 @@ def _traced(
 
 
 def _rows(
-    plan: Plan,
+    plan: CallPlan,
     watch: _Watch,
     middle: Sequence[int],
     whole: float,
@@ -447,9 +447,9 @@ def _other(
     device, flops, moved = HOST, 0, 0
     nodes: tuple[str, ...] = ()
     match step:
-        case HostCall():
+        case FallbackCall():
             name, nodes = step.step.op, (step.step.node,)
-        case Launch():
+        case LaunchRun():
             record = step.step
             kind, device, name, nodes = (
                 "device",
@@ -458,7 +458,7 @@ def _other(
                 record.nodes,
             )
             flops, moved = record.flops, record.bytes
-        case DeviceCopy():
+        case CopyRun():
             kind, device, moved = (
                 "device",
                 step.step.device,

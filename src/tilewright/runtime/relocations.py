@@ -24,7 +24,7 @@ Put = Callable[[Memory, int, int], None]  # memory, place, value; OverflowError
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RelocationRule:
     """How the value of a relocation is made, and how `width` bytes hold it."""
 
     formula: str
@@ -75,9 +75,9 @@ def _adr(value: int) -> int:
     return (value & 3) << 29 | (value >> 2 & 0x7FFFF) << 5
 
 
-def _low(shift: int) -> Rule:
+def _low(shift: int) -> RelocationRule:
     """The offset in a page of what is loaded, in units of its size."""
-    return Rule("lo12(S+A)", 4, _at(10, 12, shift=shift))
+    return RelocationRule("lo12(S+A)", 4, _at(10, 12, shift=shift))
 
 
 def _upper(value: int) -> int:
@@ -119,48 +119,52 @@ def _store(value: int) -> int:
 
 
 _X86_64: Final = {
-    1: Rule("S+A", 8, _plain("<Q")),  # R_X86_64_64
-    2: Rule("S+A-P", 4, _plain("<i")),  # R_X86_64_PC32
-    4: Rule("S+A-P", 4, _plain("<i")),  # R_X86_64_PLT32: nothing is lazy
-    9: Rule("G+A-P", 4, _plain("<i")),  # R_X86_64_GOTPCREL
-    24: Rule("S+A-P", 8, _plain("<q")),  # R_X86_64_PC64
-    41: Rule("G+A-P", 4, _plain("<i")),  # R_X86_64_GOTPCRELX
-    42: Rule("G+A-P", 4, _plain("<i")),  # R_X86_64_REX_GOTPCRELX
+    1: RelocationRule("S+A", 8, _plain("<Q")),  # R_X86_64_64
+    2: RelocationRule("S+A-P", 4, _plain("<i")),  # R_X86_64_PC32
+    4: RelocationRule("S+A-P", 4, _plain("<i")),  # R_X86_64_PLT32: nothing is lazy
+    9: RelocationRule("G+A-P", 4, _plain("<i")),  # R_X86_64_GOTPCREL
+    24: RelocationRule("S+A-P", 8, _plain("<q")),  # R_X86_64_PC64
+    41: RelocationRule("G+A-P", 4, _plain("<i")),  # R_X86_64_GOTPCRELX
+    42: RelocationRule("G+A-P", 4, _plain("<i")),  # R_X86_64_REX_GOTPCRELX
 }
 _AARCH64: Final = {
-    257: Rule("S+A", 8, _plain("<Q")),  # R_AARCH64_ABS64
-    260: Rule("S+A-P", 8, _plain("<q")),  # R_AARCH64_PREL64
-    261: Rule("S+A-P", 4, _plain("<i")),  # R_AARCH64_PREL32
-    274: Rule("S+A-P", 4, _word(_adr, 0x60FFFFE0, 21, 0)),  # R_AARCH64_ADR_PREL_LO21
-    275: Rule("page(S+A)-page(P)", 4, _word(_adr, 0x60FFFFE0, 21, 12)),
+    257: RelocationRule("S+A", 8, _plain("<Q")),  # R_AARCH64_ABS64
+    260: RelocationRule("S+A-P", 8, _plain("<q")),  # R_AARCH64_PREL64
+    261: RelocationRule("S+A-P", 4, _plain("<i")),  # R_AARCH64_PREL32
+    274: RelocationRule(
+        "S+A-P", 4, _word(_adr, 0x60FFFFE0, 21, 0)
+    ),  # R_AARCH64_ADR_PREL_LO21
+    275: RelocationRule("page(S+A)-page(P)", 4, _word(_adr, 0x60FFFFE0, 21, 12)),
     277: _low(0),  # R_AARCH64_ADD_ABS_LO12_NC
     278: _low(0),  # R_AARCH64_LDST8_ABS_LO12_NC
-    280: Rule("S+A-P", 4, _at(5, 19, 19, 2)),  # R_AARCH64_CONDBR19
-    282: Rule("S+A-P", 4, _at(0, 26, 26, 2)),  # R_AARCH64_JUMP26
-    283: Rule("S+A-P", 4, _at(0, 26, 26, 2)),  # R_AARCH64_CALL26
+    280: RelocationRule("S+A-P", 4, _at(5, 19, 19, 2)),  # R_AARCH64_CONDBR19
+    282: RelocationRule("S+A-P", 4, _at(0, 26, 26, 2)),  # R_AARCH64_JUMP26
+    283: RelocationRule("S+A-P", 4, _at(0, 26, 26, 2)),  # R_AARCH64_CALL26
     284: _low(1),  # R_AARCH64_LDST16_ABS_LO12_NC
     285: _low(2),  # R_AARCH64_LDST32_ABS_LO12_NC
     286: _low(3),  # R_AARCH64_LDST64_ABS_LO12_NC
     299: _low(4),  # R_AARCH64_LDST128_ABS_LO12_NC
 }
 _RISCV64: Final = {
-    2: Rule("S+A", 8, _plain("<Q")),  # R_RISCV_64
-    16: Rule("S+A-P", 4, _word(_branch, 0xFE000F80, 12, 1)),  # R_RISCV_BRANCH
-    17: Rule("S+A-P", 4, _word(_jump, 0xFFFFF000, 20, 1)),  # R_RISCV_JAL
-    18: Rule("S+A-P", 8, _call),  # R_RISCV_CALL
-    19: Rule("S+A-P", 8, _call),  # R_RISCV_CALL_PLT: nothing is lazy
-    23: Rule("S+A-P", 4, _word(_upper, 0xFFFFF000, 32, 0)),  # R_RISCV_PCREL_HI20
-    24: Rule("H", 4, _at(20, 12)),  # R_RISCV_PCREL_LO12_I
-    25: Rule("H", 4, _word(_store, 0xFE000F80, 0, 0)),  # R_RISCV_PCREL_LO12_S
-    35: Rule("L+S+A", 4, _plain("<I")),  # R_RISCV_ADD32
-    39: Rule("L-S-A", 4, _plain("<I")),  # R_RISCV_SUB32
-    57: Rule("S+A-P", 4, _plain("<i")),  # R_RISCV_32_PCREL
+    2: RelocationRule("S+A", 8, _plain("<Q")),  # R_RISCV_64
+    16: RelocationRule("S+A-P", 4, _word(_branch, 0xFE000F80, 12, 1)),  # R_RISCV_BRANCH
+    17: RelocationRule("S+A-P", 4, _word(_jump, 0xFFFFF000, 20, 1)),  # R_RISCV_JAL
+    18: RelocationRule("S+A-P", 8, _call),  # R_RISCV_CALL
+    19: RelocationRule("S+A-P", 8, _call),  # R_RISCV_CALL_PLT: nothing is lazy
+    23: RelocationRule(
+        "S+A-P", 4, _word(_upper, 0xFFFFF000, 32, 0)
+    ),  # R_RISCV_PCREL_HI20
+    24: RelocationRule("H", 4, _at(20, 12)),  # R_RISCV_PCREL_LO12_I
+    25: RelocationRule("H", 4, _word(_store, 0xFE000F80, 0, 0)),  # R_RISCV_PCREL_LO12_S
+    35: RelocationRule("L+S+A", 4, _plain("<I")),  # R_RISCV_ADD32
+    39: RelocationRule("L-S-A", 4, _plain("<I")),  # R_RISCV_SUB32
+    57: RelocationRule("S+A-P", 4, _plain("<i")),  # R_RISCV_32_PCREL
 }
 # Types that only allow a linker to shorten code, which none here does.
 HINTS: Final[Mapping[str, frozenset[int]]] = {"riscv64": frozenset({43, 51})}
 UPPER: Final = 23  # R_RISCV_PCREL_HI20, to which the lower half of a pair refers
 
-RULES: Final[Mapping[str, Mapping[int, Rule]]] = {
+RULES: Final[Mapping[str, Mapping[int, RelocationRule]]] = {
     "x86_64": _X86_64,
     "aarch64": _AARCH64,
     "riscv64": _RISCV64,

@@ -16,7 +16,13 @@ from tilewright.search.evolve import Breeding, evolve
 from tilewright.search.exact import Order, branch_and_bound, exhaustive
 from tilewright.search.frontier import beam, best_first
 from tilewright.search.local import anneal, descend
-from tilewright.search.result import Checkpoint, Limits, Result, Stop, relative_gap
+from tilewright.search.result import (
+    Limits,
+    Result,
+    SearchCheckpoint,
+    Stop,
+    relative_gap,
+)
 from tilewright.search.run import each
 from tilewright.search.techniques import MOVING, Moves, Technique
 from tilewright.search.uct import tree_search
@@ -28,11 +34,11 @@ __all__ = [
     "Bandit",
     "Box",
     "Breeding",
-    "Checkpoint",
     "Limits",
     "Moves",
     "Order",
     "Result",
+    "SearchCheckpoint",
     "Stop",
     "Technique",
     "anneal",

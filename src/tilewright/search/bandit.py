@@ -14,10 +14,10 @@ from random import Random
 from typing import Final, Generic
 
 from tilewright.search.result import (
-    Checkpoint,
     Limits,
     Result,
     S,
+    SearchCheckpoint,
     at_least_one,
     itself,
 )
@@ -140,7 +140,7 @@ def by_bandit(
     seed: int = 0,
     limits: Limits | None = None,
     lower: float = -inf,
-    resume: Checkpoint[S, float] | None = None,
+    resume: SearchCheckpoint[S, float] | None = None,
 ) -> Result[S, float]:
     """The cheapest of the starts and of what techniques ask for, chosen by a `Bandit`.
 

@@ -8,7 +8,14 @@ from random import Random
 from typing import Final
 
 from tilewright.base.errors import InputError
-from tilewright.search.result import Checkpoint, Limits, Result, S, at_least_one, itself
+from tilewright.search.result import (
+    Limits,
+    Result,
+    S,
+    SearchCheckpoint,
+    at_least_one,
+    itself,
+)
 from tilewright.search.run import Run
 
 CHAINS: Final = 128  # walks, where a caller has no other wish (AutoTVM's number)
@@ -27,7 +34,7 @@ def anneal_chains(
     seed: int = 0,
     limits: Limits | None = None,
     lower: float = -inf,
-    resume: Checkpoint[S, float] | None = None,
+    resume: SearchCheckpoint[S, float] | None = None,
 ) -> Result[S, float]:
     """The cheapest state on walks from each start, which accept worse neighbors ever more rarely.
 

@@ -10,10 +10,10 @@ from typing import Final, Generic
 
 from tilewright.search.result import (
     C,
-    Checkpoint,
     Limits,
     Result,
     S,
+    SearchCheckpoint,
     at_least_one,
     itself,
 )
@@ -58,7 +58,7 @@ def evolve(
     seed: int = 0,
     limits: Limits | None = None,
     lower: float = -inf,
-    resume: Checkpoint[S, C] | None = None,
+    resume: SearchCheckpoint[S, C] | None = None,
 ) -> Result[S, C]:
     """The cheapest of all states of a population that evolves.
 

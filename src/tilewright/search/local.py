@@ -9,10 +9,10 @@ from random import Random
 from tilewright.base.errors import InputError
 from tilewright.search.result import (
     C,
-    Checkpoint,
     Limits,
     Result,
     S,
+    SearchCheckpoint,
     at_least_one,
     itself,
 )
@@ -59,7 +59,7 @@ def anneal(
     seed: int = 0,
     limits: Limits | None = None,
     lower: float = -inf,
-    resume: Checkpoint[S, float] | None = None,
+    resume: SearchCheckpoint[S, float] | None = None,
 ) -> Result[S, float]:
     """The cheapest state on a walk that accepts worse neighbors, ever more rarely.
 

@@ -70,7 +70,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint(Generic[S, C]):
+class SearchCheckpoint(Generic[S, C]):
     """Where a randomized search stands, as plain data: given back to it, it resumes from there.
 
     steps: how many are done. states: the population, or where the walk is, with costs. best: the
@@ -99,7 +99,7 @@ class Result(Generic[S, C]):
     stop: Stop
     evaluations: int
     seconds: float
-    checkpoint: Checkpoint[S, C] | None = None
+    checkpoint: SearchCheckpoint[S, C] | None = None
 
     @property
     def gap(self) -> float:

@@ -11,7 +11,15 @@ from typing import Final, Generic, NoReturn
 from tilewright.base import events
 from tilewright.base.errors import InputError
 from tilewright.base.limits import check as check_compilation
-from tilewright.search.result import C, Checkpoint, Limits, Result, S, Stop, leading
+from tilewright.search.result import (
+    C,
+    Limits,
+    Result,
+    S,
+    SearchCheckpoint,
+    Stop,
+    leading,
+)
 
 # Bounds and costs are sums of floats in different orders: they may differ by this part.
 ROUNDING: Final = 1e-9
@@ -78,7 +86,7 @@ class Run(Generic[S, C]):
         return False
 
     def resume(
-        self, checkpoint: Checkpoint[S, C] | None
+        self, checkpoint: SearchCheckpoint[S, C] | None
     ) -> tuple[int, list[tuple[S, C]], dict[Hashable, C]]:
         """Steps done, states with their costs, and all known costs; those of a start if None."""
         if checkpoint is None:
@@ -177,7 +185,7 @@ class Run(Generic[S, C]):
             )
 
     def result(
-        self, bound: float = -inf, checkpoint: Checkpoint[S, C] | None = None
+        self, bound: float = -inf, checkpoint: SearchCheckpoint[S, C] | None = None
     ) -> Result[S, C]:
         """What was found. bound: what the method proved; the caller's own stands as well.
 
@@ -199,5 +207,5 @@ class Run(Generic[S, C]):
         if self.best is None:
             return self.result()
         return self.result(
-            checkpoint=Checkpoint(steps, tuple(states), self.best, known)
+            checkpoint=SearchCheckpoint(steps, tuple(states), self.best, known)
         )

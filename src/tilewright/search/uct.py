@@ -8,7 +8,14 @@ from math import inf, log, sqrt
 from random import Random
 from typing import Final, Generic
 
-from tilewright.search.result import Checkpoint, Limits, Result, S, at_least_one, itself
+from tilewright.search.result import (
+    Limits,
+    Result,
+    S,
+    SearchCheckpoint,
+    at_least_one,
+    itself,
+)
 from tilewright.search.run import Run
 
 
@@ -49,7 +56,7 @@ def tree_search(
     seed: int = 0,
     limits: Limits | None = None,
     lower: float = -inf,
-    resume: Checkpoint[S, float] | None = None,
+    resume: SearchCheckpoint[S, float] | None = None,
 ) -> Result[S, float]:
     """The cheapest complete state below `root`, by upper confidence bounds applied to trees.
 
@@ -87,7 +94,7 @@ def tree_search(
     if run.best is None:
         return run.result()
     bound = run.incumbent if tree.root.closed else -inf
-    return run.result(bound, Checkpoint(done, (), run.best, known))
+    return run.result(bound, SearchCheckpoint(done, (), run.best, known))
 
 
 class _Tree(Generic[S]):

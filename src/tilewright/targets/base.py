@@ -170,7 +170,7 @@ Action = Call | Copy | Repeat | Either  # what a segment does
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TensorLocation:
     """Where a library finds a tensor: in the caller's memory, its constants, or a parameter."""
 
     kind: Literal["arena", "constant", "parameter"]
@@ -182,15 +182,15 @@ class LibraryCall:
     """The function of a segment, with the places that its table holds after the first two."""
 
     symbol: str
-    values: tuple[Place, ...]
+    values: tuple[TensorLocation, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryCopy:
     """So many bytes from one place to another."""
 
-    source: Place
-    target: Place
+    source: TensorLocation
+    target: TensorLocation
     size: int
 
 
@@ -229,7 +229,7 @@ class OperatorProgram(Protocol):
     def text(self) -> str: ...
 
 
-class Program(Protocol):
+class LoadedProgram(Protocol):
     """What `load` makes: a program as a function of its arrays."""
 
     @property
@@ -407,7 +407,7 @@ class Target:
         """
         return None
 
-    def load(self, program: Any) -> Program:
+    def load(self, program: Any) -> LoadedProgram:
         """A Kernel, or a Lift program, as a function of one array per parameter.
 
         Raises CompileError for what the machine cannot do.

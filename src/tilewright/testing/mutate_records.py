@@ -69,11 +69,11 @@ def _group(data: bytes, folder: Path) -> None:
 
 
 def _results(data: bytes, folder: Path) -> None:
-    from tilewright.dataflow.results import Store
+    from tilewright.dataflow.results import ResultStore
 
     path = folder / "results.jsonl"
     path.write_bytes(b'{"s": 1}\n' + data + b"\n")
-    store = Store(path)
+    store = ResultStore(path)
     store.open({"s": 1})
     sorted((p.pes, p.costs) for p in store.known.values())
 

@@ -28,7 +28,7 @@ CHANNELS: Final = 16
 
 
 @dataclass(frozen=True, eq=False)
-class Stage:
+class ImageStage:
     """An image in a pipeline. ask: its NumPy meaning, in float64."""
 
     tensor: Tensor
@@ -51,14 +51,14 @@ ADD: Final[Mapping[str, Callable[[Net, Array], Tensor]]] = {
     "given": Net.given,
 }
 # Stages are drawn of two earlier ones; most kinds take the first. None: not of an image like this.
-Kind = Callable[[Random, Stage, Stage], Stage | None]
+Kind = Callable[[Random, ImageStage, ImageStage], ImageStage | None]
 
 
-def given(net: Net, *shape: int) -> Stage:
+def given(net: Net, *shape: int) -> ImageStage:
     """A new input, of odd multiples of 1/64: no rounding takes one across a whole number."""
     drawn = net.rng.integers(-96, 96, shape)
     array = ((2 * drawn + 1) / 64).astype(np.float32)
-    return Stage(net.given(array), lambda: array.astype(np.float64))
+    return ImageStage(net.given(array), lambda: array.astype(np.float64))
 
 
 # ------------------------------------------------------------------------------- convolutions
@@ -109,7 +109,7 @@ def _convolved(x: Tensor, w: Tensor, back: list[int], ahead: list[int]) -> Tenso
 def _convolution(how: str, flat: bool, reach: int) -> Kind:
     """A stencil along one axis, or along both (flat)."""
 
-    def kind(r: Random, f: Stage, _: Stage) -> Stage:
+    def kind(r: Random, f: ImageStage, _: ImageStage) -> ImageStage:
         net = f.tensor.net
         axes = (HEIGHT, WIDTH) if flat else (r.choice((HEIGHT, WIDTH)),)
         back, ahead = _window(r, axes, reach)
@@ -121,7 +121,7 @@ def _convolution(how: str, flat: bool, reach: int) -> Kind:
         else:
             weights = ADD[how](net, w[None, None])
             made = _convolved(f.tensor, weights, back, ahead)
-        return Stage(made, lambda: _stencil(f.meaning, wide, back, ahead))
+        return ImageStage(made, lambda: _stencil(f.meaning, wide, back, ahead))
 
     return kind
 
@@ -129,7 +129,7 @@ def _convolution(how: str, flat: bool, reach: int) -> Kind:
 def _all_to_all(how: str) -> Kind:
     """Each channel from all: another number of channels."""
 
-    def kind(r: Random, f: Stage, _: Stage) -> Stage | None:
+    def kind(r: Random, f: ImageStage, _: ImageStage) -> ImageStage | None:
         net, inputs = f.tensor.net, f.shape[1]
         most = 4 if how == "written" else CHANNELS
         if inputs > most:
@@ -146,7 +146,7 @@ def _all_to_all(how: str) -> Kind:
             weights = ADD[how](net, w[:, :, None, None])
             made = f.tensor.Conv(weights)
         wide = w.astype(np.float64)
-        return Stage(made, lambda: np.einsum("oc,nchw->nohw", wide, f.meaning))
+        return ImageStage(made, lambda: np.einsum("oc,nchw->nohw", wide, f.meaning))
 
     return kind
 
@@ -154,7 +154,7 @@ def _all_to_all(how: str) -> Kind:
 # ------------------------------------------------------------------------- windows and sizes
 
 
-def _pool(r: Random, f: Stage, _: Stage) -> Stage | None:
+def _pool(r: Random, f: ImageStage, _: ImageStage) -> ImageStage | None:
     """The greatest or the mean around; half the height and width, or the same."""
     height, width = f.shape[HEIGHT:]
     if min(height, width) < SMALLEST or height % 2 or width % 2:
@@ -164,11 +164,11 @@ def _pool(r: Random, f: Stage, _: Stage) -> Stage | None:
     step, pad = (2, 0) if halved else (1, 1)
     if r.random() < 0.5:
         made = f.tensor.max_pool(size, step, pad)
-        return Stage(
+        return ImageStage(
             made, lambda: _windows(f.meaning, size, step, pad, -np.inf, np.max)
         )
     made = f.tensor.average_pool(size, step, pad, count_include_pad=1)
-    return Stage(made, lambda: _windows(f.meaning, size, step, pad, 0, np.mean))
+    return ImageStage(made, lambda: _windows(f.meaning, size, step, pad, 0, np.mean))
 
 
 def _windows(
@@ -183,14 +183,14 @@ def _windows(
     return found
 
 
-def _activation(r: Random, f: Stage, _: Stage) -> Stage:
+def _activation(r: Random, f: ImageStage, _: ImageStage) -> ImageStage:
     """A rectifier or a hyperbolic tangent."""
     if r.random() < 0.5:
-        return Stage(f.tensor.Relu(), lambda: np.maximum(f.meaning, 0))
-    return Stage(f.tensor.Tanh(), lambda: np.tanh(f.meaning))
+        return ImageStage(f.tensor.Relu(), lambda: np.maximum(f.meaning, 0))
+    return ImageStage(f.tensor.Tanh(), lambda: np.tanh(f.meaning))
 
 
-def _padding(r: Random, f: Stage, _: Stage) -> Stage | None:
+def _padding(r: Random, f: ImageStage, _: ImageStage) -> ImageStage | None:
     """Zeros in place of a margin."""
     height, width = f.shape[HEIGHT:]
     margin = r.randint(1, 3)
@@ -208,10 +208,10 @@ def _padding(r: Random, f: Stage, _: Stage) -> Stage | None:
 
     inside = f.tensor.Slice(begin, end, [HEIGHT, WIDTH])
     made = inside.Pad([*edges, *edges])
-    return Stage(made, meaning)
+    return ImageStage(made, meaning)
 
 
-def _upsample(r: Random, f: Stage, _: Stage) -> Stage | None:
+def _upsample(r: Random, f: ImageStage, _: ImageStage) -> ImageStage | None:
     """Each element twice along one axis."""
     axis = r.choice((HEIGHT, WIDTH))
     if 2 * f.shape[axis] > LARGEST:
@@ -219,43 +219,43 @@ def _upsample(r: Random, f: Stage, _: Stage) -> Stage | None:
     extents = list(f.shape)
     extents[axis] *= 2
     made = f.tensor.resize(*extents[HEIGHT:])
-    return Stage(made, lambda: np.repeat(f.meaning, 2, axis))
+    return ImageStage(made, lambda: np.repeat(f.meaning, 2, axis))
 
 
-def _downsample(r: Random, f: Stage, _: Stage) -> Stage | None:
+def _downsample(r: Random, f: ImageStage, _: ImageStage) -> ImageStage | None:
     """Every other element along one axis."""
     axis = r.choice((HEIGHT, WIDTH))
     extent = f.shape[axis]
     if extent < SMALLEST or extent % 2:
         return None
     made = f.tensor.Slice([0], [extent], [axis], [2])
-    return Stage(made, lambda: np.take(f.meaning, range(0, extent, 2), axis))
+    return ImageStage(made, lambda: np.take(f.meaning, range(0, extent, 2), axis))
 
 
 # ------------------------------------------------------------------------------- other kinds
 
 
-def _scan(r: Random, f: Stage, _: Stage) -> Stage:
+def _scan(r: Random, f: ImageStage, _: ImageStage) -> ImageStage:
     """Running sums along any axis, divided by its extent."""
     axis = r.randint(1, WIDTH)
     extent = f.shape[axis]
     share = np.float32(1 / extent)
     sums = f.tensor.CumSum(np.array(axis))
     made = sums * float(share)
-    return Stage(made, lambda: np.cumsum(f.meaning, axis) * np.float64(share))
+    return ImageStage(made, lambda: np.cumsum(f.meaning, axis) * np.float64(share))
 
 
-def _unary(r: Random, f: Stage, _: Stage) -> Stage:
+def _unary(r: Random, f: ImageStage, _: ImageStage) -> ImageStage:
     """A function of the size of each element, which keeps it moderate."""
     size = f.tensor.Abs()
     match r.randrange(3):
         case 0:
             made = (-size).Exp()
-            return Stage(made, lambda: np.exp(-np.abs(f.meaning)))
+            return ImageStage(made, lambda: np.exp(-np.abs(f.meaning)))
         case 1:
             made = (size + 1.0).Log()
-            return Stage(made, lambda: np.log1p(np.abs(f.meaning)))
-    return Stage(size.Sqrt(), lambda: np.sqrt(np.abs(f.meaning)))
+            return ImageStage(made, lambda: np.log1p(np.abs(f.meaning)))
+    return ImageStage(size.Sqrt(), lambda: np.sqrt(np.abs(f.meaning)))
 
 
 def _between(x: Tensor, most: int) -> Tensor:
@@ -265,7 +265,7 @@ def _between(x: Tensor, most: int) -> Tensor:
     return net("Min", positive, np.array(most))
 
 
-def _histogram(r: Random, f: Stage, _: Stage) -> Stage | None:
+def _histogram(r: Random, f: ImageStage, _: ImageStage) -> ImageStage | None:
     """How often values fall into each bucket, in squares of the first channel.
 
     As many channels as a square has elements; the height and width are those of the squares.
@@ -298,10 +298,10 @@ def _histogram(r: Random, f: Stage, _: Stage) -> Stage | None:
         found = np.stack(every)
         return found[None].astype(np.float64)
 
-    return Stage(made, meaning)
+    return ImageStage(made, meaning)
 
 
-def _slice(r: Random, f: Stage, g: Stage) -> Stage:
+def _slice(r: Random, f: ImageStage, g: ImageStage) -> ImageStage:
     """One channel: at each place that of the second stage whose number the first one says."""
     channels = g.shape[1]
     chosen = resampled(f, 1, *g.shape[HEIGHT:])
@@ -314,7 +314,7 @@ def _slice(r: Random, f: Stage, g: Stage) -> Stage:
         at = np.clip(whole, 0, channels - 1)
         return np.take_along_axis(g.meaning, at.astype(np.int64), 1)
 
-    return Stage(made, meaning)
+    return ImageStage(made, meaning)
 
 
 _OPERATORS: Final[Mapping[str, Any]] = {
@@ -326,15 +326,15 @@ _OPERATORS: Final[Mapping[str, Any]] = {
 }
 
 
-def _binary(r: Random, f: Stage, g: Stage) -> Stage:
+def _binary(r: Random, f: ImageStage, g: ImageStage) -> ImageStage:
     """An operator of both stages, the second one in the size of the first."""
     other = resampled(g, *f.shape[1:])
     name = r.choice(list(_OPERATORS))
     made = f.tensor.net(name, f.tensor, other.tensor)
-    return Stage(made, lambda: _OPERATORS[name](f.meaning, other.meaning))
+    return ImageStage(made, lambda: _OPERATORS[name](f.meaning, other.meaning))
 
 
-def resampled(f: Stage, channels: int, height: int, width: int) -> Stage:
+def resampled(f: ImageStage, channels: int, height: int, width: int) -> ImageStage:
     """An image in another size: channels in turn, the nearest places.
 
     requires: heights and widths are a power of two apart, so that places are exact.
@@ -357,7 +357,7 @@ def resampled(f: Stage, channels: int, height: int, width: int) -> Stage:
         chosen = chosen[:, :, rows]
         return chosen[..., columns]
 
-    return Stage(made, meaning)
+    return ImageStage(made, meaning)
 
 
 # Halide's, by their names there; `_r` and `_w` sum over a domain, `_w` with weights given.

@@ -14,7 +14,7 @@ from typing import Final
 from tilewright.base.errors import InputError
 from tilewright.testing.graphs import Case
 from tilewright.testing.networks.builder import Net
-from tilewright.testing.pipeline_stages import KINDS, Array, Stage, given
+from tilewright.testing.pipeline_stages import KINDS, Array, ImageStage, given
 
 TRIES: Final = 20  # of stages, for each that is wanted
 EXTENTS: Final = (64, 96, 128, 192, 256, 384, 512)
@@ -35,10 +35,10 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Pipeline(Drawn):
+class RandomPipeline(Drawn):
     """A pipeline. stages: its outputs, each with its NumPy meaning."""
 
-    stages: Sequence[Stage]
+    stages: Sequence[ImageStage]
 
     @property
     def meaning(self) -> Sequence[Array]:
@@ -52,7 +52,7 @@ def pipeline(
     width: int,
     stages: int = 8,
     kinds: Sequence[str] = tuple(KINDS),
-) -> Pipeline:
+) -> RandomPipeline:
     """The pipeline of a seed: an input [1, 3, height, width] and at most so many stages.
 
     kinds: those to draw from. The same arguments give the same pipeline, weights included.
@@ -62,7 +62,7 @@ def pipeline(
     net = Net(f"pipeline{seed}")
     made = [given(net, 1, 3, height, width)]
     known: dict[str, str] = {}
-    unread: dict[Stage, None] = {}
+    unread: dict[ImageStage, None] = {}
     for _ in range(TRIES * stages):
         if len(made) > stages:
             break
@@ -87,15 +87,15 @@ def pipeline(
             hint="take more kinds",
         )
     found = net.case([s.tensor for s in unread])
-    return Pipeline(found, known, tuple(unread))
+    return RandomPipeline(found, known, tuple(unread))
 
 
-def drawn_pipeline(seed: int) -> Pipeline:
+def drawn_pipeline(seed: int) -> RandomPipeline:
     """A pipeline of a size that goes with the seed."""
     r = random.Random(f"size {seed}")
     return pipeline(seed, r.choice(EXTENTS), r.choice(EXTENTS), r.randint(3, 10))
 
 
-def _late(r: random.Random, made: Sequence[Stage]) -> Stage:
+def _late(r: random.Random, made: Sequence[ImageStage]) -> ImageStage:
     """The later of two: pipelines become long, and not only wide."""
     return made[max(r.randrange(len(made)), r.randrange(len(made)))]

@@ -124,7 +124,7 @@ class Pretrained:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Advice:
     """What a model advises.
 
     point: a schedule; None to leave it to the rules. gain: the default's predicted time by that of
@@ -148,7 +148,7 @@ def choose(
     candidates: int = CANDIDATES,
     seed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
-) -> Choice:
+) -> Advice:
     """The best candidate near the default, where its cost, `margin` spreads and `least` are
     together less than what the default costs; else none.
 
@@ -185,7 +185,7 @@ def choose(
             break
         points.append(point)
     if not points:
-        return Choice(None, 1.0, 0, f"there is no candidate: {reason}")
+        return Advice(None, 1.0, 0, f"there is no candidate: {reason}")
     kernels = [task.program(p) for p in points]
     if isinstance(model, Pretrained):
         found = model.compared(known, kernels)
@@ -197,7 +197,7 @@ def choose(
 
 def _judged(
     points: Sequence[Point], found: Prediction, margin: float, least: float
-) -> Choice:
+) -> Advice:
     """The candidate that is surest to be fast, if it is sure enough.
 
     found: what each costs more than the default.
@@ -209,8 +209,8 @@ def _judged(
     gain = float(np.exp(min(-found.cost[best], 50.0)))
     if sure:
         said = f"predicted {gain:.3g} times as fast as the default"
-        return Choice(points[best], gain, len(points), said)
-    return Choice(None, gain, len(points), "no candidate is surely faster")
+        return Advice(points[best], gain, len(points), said)
+    return Advice(None, gain, len(points), "no candidate is surely faster")
 
 
 def _near(

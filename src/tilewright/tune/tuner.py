@@ -33,7 +33,13 @@ from tilewright.tune.gain import (
     is_ahead,
     running_best,
 )
-from tilewright.tune.strategies import Foresight, Programs, Proposer, Setup, strategy
+from tilewright.tune.strategies import (
+    Foresight,
+    ProgramMaker,
+    Proposer,
+    Setup,
+    strategy,
+)
 
 BATCH: Final = 16  # trials of a round
 REFUSALS: Final = 256  # in a row, after which a task is through
@@ -135,7 +141,7 @@ class Tuning:
         self.through = False
         self.accounts: Final = accounts or Accounts()
         self._tools: Final = tools
-        self.programs: Final = Programs(task)
+        self.programs: Final = ProgramMaker(task)
         again = _fastest(known)
         foresight = Foresight(self.programs, tools.model)
         self._adapts: Final = effort is None and tools.model is not None

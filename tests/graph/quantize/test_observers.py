@@ -5,7 +5,7 @@ import pytest
 
 from tilewright.base.errors import InputError
 from tilewright.graph.quantize.affine import (
-    Affine,
+    AffineQuantization,
     Range,
     asymmetric,
     power_of_two,
@@ -164,7 +164,10 @@ def test_rounding_is_onnx_s():
 
     x = np.append(normal(5, 1000) * 3, [0.125, 0.375, -0.125, 1e6, -1e6])
     x = x.astype(np.float32)
-    for kept in (Affine(np.float32(0.25), np.uint8(7)), symmetric(Range(-4, 3))):
+    for kept in (
+        AffineQuantization(np.float32(0.25), np.uint8(7)),
+        symmetric(Range(-4, 3)),
+    ):
         kind = "uint8" if kept.dtype == np.uint8 else "int8"
         text = (
             f'<ir_version: 10, opset_import: ["" : 21]> f (float[N] x, float s, {kind} z)'

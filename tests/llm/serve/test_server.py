@@ -407,8 +407,11 @@ def test_vectors_are_those_of_the_embedder(tmp_path):
             assert said in found["error"]["message"]
         status, found = made.ask("/v1/completions", {**ASK, "model": "vectors"})
         assert "use /v1/embeddings" in found["error"]["message"]
-    with pytest.raises(InputError, match="precision='int4' of an encoder"):
-        server.make(folder, None, 1, 9, {"precision": "int4"})
+    for name, value in {"precision": "int4", "context": 8, "group": 16}.items():
+        with pytest.raises(InputError, match=f"{name}={value!r} of an encoder"):
+            server.make(folder, None, 1, 9, {name: value})
+    with pytest.raises(InputError, match="there is no option 'flavor'"):
+        server.make(folder, None, 1, 9, {"flavor": "sweet"})
 
 
 def test_without_a_template_there_is_no_chat(tmp_path, service):

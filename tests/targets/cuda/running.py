@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.loops.launch import Program
+from tilewright.loops.launch import LaunchProgram
 from tilewright.loops.parser import parse_program
 from tilewright.targets.cuda.emit import ptx
 from tilewright.targets.cuda.machine import machine
@@ -18,12 +18,12 @@ Array = np.ndarray[Any, Any]
 SM80 = machine("sm_80")
 
 
-def program(text: str) -> Program:
+def program(text: str) -> LaunchProgram:
     """A program from its text."""
     return parse_program(text.strip("\n").split("\n"))
 
 
-def run(p: Program, inputs: Sequence[Array], name: str = "sm_80") -> list[Array]:
+def run(p: LaunchProgram, inputs: Sequence[Array], name: str = "sm_80") -> list[Array]:
     """The outputs of a program, which are its last parameters."""
     of = machine(name)
     code = code_of(p, ptx(p, of, contract=False), of)

@@ -12,7 +12,7 @@ from tilewright.lang.lift import f32, fun
 from tilewright.lift.derive import derive
 from tilewright.lift.nodes import Lambda
 from tilewright.targets import npu
-from tilewright.targets.npu.candidate import Candidate
+from tilewright.targets.npu.candidate import NpuCandidate
 from tilewright.targets.npu.exhaustive import combinations
 from tilewright.targets.npu.expansion import Form
 from tilewright.targets.npu.levels import to_operators
@@ -82,7 +82,7 @@ def test_a_candidate_takes_what_its_derivation_takes(
     form = Form(derivation.program)
     every = list(combinations(on, tuple(form.operators)))
     for choices in every[:: max(len(every) // 3, 1)]:
-        candidate = Candidate(form, choices)
+        candidate = NpuCandidate(form, choices)
         made = mapped(derivation, candidate, on)
         assert made.program.instructions == candidate.assembled(on).program.instructions
         assert made.timing.cycles == candidate.cycles(on)
@@ -94,9 +94,9 @@ def test_candidates_of_one_key_make_the_same_instructions() -> None:
     product = fun(example().product, f32[100, 100], f32[100])
     (derivation,) = to_operators(derive(product, npu.rules(0)))
     form = Form(derivation.program)
-    made = defaultdict[Hashable, list[Candidate]](list)
+    made = defaultdict[Hashable, list[NpuCandidate]](list)
     for choices in combinations(on, tuple(form.operators)):
-        made[form.key(choices)].append(Candidate(form, choices))
+        made[form.key(choices)].append(NpuCandidate(form, choices))
     same = [group for group in made.values() if len(group) > 1]
     for first, *others in same:
         program = first.assembled(on).program

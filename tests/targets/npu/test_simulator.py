@@ -153,7 +153,7 @@ def test_chains_do_not_change_results() -> None:
             code += [npu.Instruction("v_wr", *place, n=128), npu.Instruction("end_chain"),
                      npu.Instruction("v_rd", *place, n=128)]  # fmt: skip
     whole = mapped.program
-    apart = npu.Program(tuple(code), whole.inputs, whole.outputs, whole.constants)
+    apart = npu.NpuProgram(tuple(code), whole.inputs, whole.outputs, whole.constants)
     inputs = list(np.random.default_rng(0).standard_normal((3, 128)).astype(np.float32))
     np.testing.assert_array_equal(
         *(npu.run(p, machine, inputs)[0] for p in (whole, apart))

@@ -83,7 +83,9 @@ class _Elements:
             times[e] = max(times[e], time)
 
 
-def elementwise(program: npu.Program, machine: npu.NpuMachine) -> tuple[int, list[int]]:
+def elementwise(
+    program: npu.NpuProgram, machine: npu.NpuMachine
+) -> tuple[int, list[int]]:
     """Cycles, and how long each unit is busy."""
     chains = [[]]  # type: ignore[var-annotated]
     for step in steps(program, machine):
@@ -164,7 +166,7 @@ def test_random_copies_take_what_they_take_element_by_element(
             Instruction("end_chain"),
         )
     ]
-    program = npu.Program(tuple(code), (), ())
+    program = npu.NpuProgram(tuple(code), (), ())
     timing = npu.time(program, FULL)
     assert (timing.cycles, [timing.busy[u] for u in UNITS]) == elementwise(
         program, FULL

@@ -11,7 +11,7 @@ import pytest
 
 from tilewright.base.errors import ArtifactError
 from tilewright.expr.nodes import Buffer, Var
-from tilewright.loops.launch import AXIS, Launch, Program
+from tilewright.loops.launch import AXIS, Launch, LaunchProgram
 from tilewright.loops.nodes import Stmt
 from tilewright.runtime.device import Region
 from tilewright.targets.opencl.device import OpenCLDevice
@@ -39,7 +39,7 @@ def launched(
     threads: int = 1,
     blocks: int = 1,
     shared: Sequence[Buffer] = (),
-) -> Program:
+) -> LaunchProgram:
     """A program of one launch."""
     launch = Launch(
         name="case",
@@ -49,11 +49,11 @@ def launched(
         shared=tuple(shared),
         body=body,
     )
-    return Program("case", tuple(params), (), (), (launch,))
+    return LaunchProgram("case", tuple(params), (), (), (launch,))
 
 
 def run(
-    program: Program, arrays: Mapping[Buffer, Any], exact: bool = True
+    program: LaunchProgram, arrays: Mapping[Buffer, Any], exact: bool = True
 ) -> dict[Buffer, Any]:
     """As `program_on`, on PoCL."""
     return program_on(pocl(), program, arrays, exact)
@@ -61,7 +61,7 @@ def run(
 
 def program_on(
     device: OpenCLDevice,
-    program: Program,
+    program: LaunchProgram,
     arrays: Mapping[Buffer, Any],
     exact: bool = True,
 ) -> dict[Buffer, Any]:

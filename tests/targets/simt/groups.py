@@ -13,7 +13,7 @@ from tilewright.compute.nodes import CC, PW, Computation, Dim, Output
 from tilewright.compute.reducer import arg_reducer
 from tilewright.expr.nodes import INDEX, Buffer, Call, Cast, Var, const
 from tilewright.loops import interp, launch_interp
-from tilewright.loops.launch import Program
+from tilewright.loops.launch import LaunchProgram
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel
 from tilewright.operators import map_
@@ -128,9 +128,9 @@ def inputs(kernel: Kernel, seed: int = 0) -> dict[Buffer, Any]:
 
 def check(
     kernel: Kernel,
-    program: Program,
+    program: LaunchProgram,
     arrays: Mapping[Buffer, Any],
-    run: Callable[[Program, dict[Buffer, Any]], Any] = launch_interp.run,
+    run: Callable[[LaunchProgram, dict[Buffer, Any]], Any] = launch_interp.run,
     rtol: float = 1e-5,
 ) -> None:
     """A program of the kernel does on these arrays what its loops say."""

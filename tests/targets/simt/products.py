@@ -13,7 +13,7 @@ from tilewright.compute.build import map_, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import And, Buffer, Cast, Expr, Select, const
 from tilewright.loops import launch_interp
-from tilewright.loops.launch import Program
+from tilewright.loops.launch import LaunchProgram
 from tilewright.loops.passes.to_launches import to_launches
 from tilewright.schedule.space import Point
 from tilewright.targets.simt.machine import SimtMachine
@@ -127,12 +127,12 @@ def tiled(case: Case, machine: SimtMachine, **values: Any) -> Point:
     return sketch.at({f"mm.{k}" if k != "A.room" else k: v for k, v in values.items()})
 
 
-def program(point: Point, machine: SimtMachine) -> Program:
+def program(point: Point, machine: SimtMachine) -> LaunchProgram:
     """Its launches."""
     return to_launches(point.schedule.kernel, machine.warp)
 
 
-def arrays(p: Program, seed: int = 0) -> dict[Buffer, Any]:
+def arrays(p: LaunchProgram, seed: int = 0) -> dict[Buffer, Any]:
     """Small integers for what is read, so that every sum is exact; zeros for the results."""
     rng = np.random.default_rng(seed)
     return {
@@ -149,7 +149,7 @@ def expected(case: Case, given: dict[Buffer, Any]) -> Any:
     return found[case[-1].outputs[0].tensor]
 
 
-def interpreted(p: Program, given: dict[Buffer, Any], seed: int = 0) -> Any:
+def interpreted(p: LaunchProgram, given: dict[Buffer, Any], seed: int = 0) -> Any:
     """The result by the interpreter of launches."""
     launch_interp.run(p, given, seed)
     return given[p.outputs[0]]

@@ -15,12 +15,19 @@ from numpy.typing import NDArray
 
 from tilewright.targets.vta.commands import Commands
 from tilewright.targets.vta.config import Memory
-from tilewright.targets.vta.dram import Buffer, Dram
+from tilewright.targets.vta.dram import Dram, DramBuffer
 from tilewright.targets.vta.fields import AluOp
-from tilewright.targets.vta.kernel import GEMM, RESET, Kernel, Loop, Operation, kernels
-from tilewright.targets.vta.stages import Stage
+from tilewright.targets.vta.kernel import (
+    GEMM,
+    RESET,
+    Loop,
+    VtaKernel,
+    VtaOperation,
+    kernels,
+)
+from tilewright.targets.vta.stages import VtaModule
 
-LD, EX, ST = Stage.LOAD, Stage.COMPUTE, Stage.STORE
+LD, EX, ST = VtaModule.LOAD, VtaModule.COMPUTE, VtaModule.STORE
 SHIFT = 7
 Step = Callable[
     [int, tuple, tuple], None
@@ -32,7 +39,7 @@ class Layer:
     """A layer that is recorded: where its result will be, and how much work it is."""
 
     commands: Commands
-    out: Buffer
+    out: DramBuffer
     shape: tuple[int, ...]
     macs: int
 
@@ -83,9 +90,9 @@ def pipeline(
         c.pop(ST, EX)
 
 
-def _lanes(operation: AluOp, imm: int, first: int, count: int) -> list[Kernel]:
+def _lanes(operation: AluOp, imm: int, first: int, count: int) -> list[VtaKernel]:
     loops = [Loop(count, dst=1, src=1)]
-    return kernels(Operation(alu=operation, imm=imm), loops, (first, first, 0))
+    return kernels(VtaOperation(alu=operation, imm=imm), loops, (first, first, 0))
 
 
 def _requantize(c: Commands, first: int, count: int) -> None:

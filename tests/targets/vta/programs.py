@@ -22,7 +22,7 @@ from tilewright.targets.vta.config import VTAConfig
 from tilewright.targets.vta.dram import Dram
 from tilewright.targets.vta.fields import DEFAULT, Field, Opcode, layout
 from tilewright.targets.vta.isa import encode_stream
-from tilewright.targets.vta.stages import POPS, PUSHES, Stage, stage
+from tilewright.targets.vta.stages import POPS, PUSHES, VtaModule, stage
 from tilewright.targets.vta.uops import pack_uops
 
 UOPS = 64  # at the beginning of DRAM
@@ -194,7 +194,7 @@ FIRST = Load(memory_type=Memory.UOP, dram_base=0, y_size=1, x_size=32, x_stride=
 @st.composite
 def partly_ordered(draw: st.DrawFn) -> tuple[bytes, bytes]:
     """A program in which some stages wait for the one before, and the end for everything."""
-    c, before = Commands(Dram()), Stage.COMPUTE
+    c, before = Commands(Dram()), VtaModule.COMPUTE
     body = draw(st.lists(st.one_of(*legal(DEFAULT)), min_size=1, max_size=8))
     for memory in (
         Memory.INP,
@@ -203,27 +203,27 @@ def partly_ordered(draw: st.DrawFn) -> tuple[bytes, bytes]:
     ):  # so that nothing is read unwritten
         c.record(Load(memory_type=memory, y_size=1, x_size=SHOWN))
     c.record(FIRST)
-    order(c, Stage.LOAD, Stage.COMPUTE)
+    order(c, VtaModule.LOAD, VtaModule.COMPUTE)
     for i in body:
         now = stage(i)
         if now is not before and draw(st.booleans()):
             order(c, before, now)
         before = now
         c.record(i)
-    order(c, before, Stage.COMPUTE)
-    order(c, Stage.LOAD, Stage.COMPUTE)
-    order(c, Stage.STORE, Stage.COMPUTE)
+    order(c, before, VtaModule.COMPUTE)
+    order(c, VtaModule.LOAD, VtaModule.COMPUTE)
+    order(c, VtaModule.STORE, VtaModule.COMPUTE)
     for i in show_all():
         c.record(i)
-        other = Stage.COMPUTE if stage(i) is Stage.STORE else Stage.STORE
+        other = VtaModule.COMPUTE if stage(i) is VtaModule.STORE else VtaModule.STORE
         order(c, stage(i), other)
     return c.finish(), draw(images())
 
 
-def order(c: Commands, before: Stage, now: Stage) -> None:
+def order(c: Commands, before: VtaModule, now: VtaModule) -> None:
     """What comes in one stage waits for what was recorded in the other."""
-    apart = {before, now} == {Stage.LOAD, Stage.STORE}
-    path = [before, Stage.COMPUTE, now] if apart else [before, now]
+    apart = {before, now} == {VtaModule.LOAD, VtaModule.STORE}
+    path = [before, VtaModule.COMPUTE, now] if apart else [before, now]
     for giver, taker in pairwise(path):
         if giver is not taker:
             c.push(giver, taker)

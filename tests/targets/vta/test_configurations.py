@@ -34,11 +34,11 @@ from tilewright.targets.vta import (
     FunctionalSimulator,
     Layer,
     Memory,
-    Program,
     Requantize,
     TimingSimulator,
     VTAConfig,
     VTAError,
+    VtaProgram,
     assemble,
     convolution,
     depthwise,
@@ -128,7 +128,7 @@ def check(layer: Layer, formula: Callable[[Sequence[NDArray]], NDArray]) -> None
     assert len(np.unique(expected)) > 1
     for threads in (1, 2):
         arrays[-1][...] = 0
-        program = Program(schedule(layer, threads).kernel, layer.config)
+        program = VtaProgram(schedule(layer, threads).kernel, layer.config)
         program.check(arrays)
         np.testing.assert_array_equal(arrays[-1], expected)
     memory = dict(zip(layer.params, arrays, strict=True))
@@ -242,7 +242,7 @@ def exact_or_too_large(config: VTAConfig, data: st.DataObject) -> None:
     layer = convolution(c, q, config=config)
     arrays = random_arrays(layer)
     try:
-        program = Program(schedule(layer).kernel, config)
+        program = VtaProgram(schedule(layer).kernel, config)
     except CompileError as error:
         event("refused")
         assert error.code == "TW-VTA-MEMORY"
@@ -282,7 +282,7 @@ def test_a_product_scheduled_by_hand(config: VTAConfig) -> None:
         )
         for x in kernel.params
     )
-    Program(kernel, config).check([a, b, c])
+    VtaProgram(kernel, config).check([a, b, c])
     same = np.zeros_like(c)
     interpret(kernel, dict(zip(kernel.params, (a, b, same), strict=True)))
     np.testing.assert_array_equal(c, same)
@@ -322,7 +322,7 @@ def test_te_schedules_for_a_described_machine() -> None:
     assert (arrays[-1] == 4 * 16 >> 5).all()
     usual = t.build(t.create_schedule(C.op), args, target="vta", auto=True)
     with pytest.raises(CompileError, match=r"elements of vta\.\w+, where"):
-        Program(usual.kernel, config)
+        VtaProgram(usual.kernel, config)
 
 
 def test_a_kernel_for_another_machine() -> None:
@@ -330,7 +330,7 @@ def test_a_kernel_for_another_machine() -> None:
     with pytest.raises(
         CompileError, match=r"gemm_1x8_i8w8 is not this machine's matrix unit"
     ):
-        Program(kernel, VTAConfig())
+        VtaProgram(kernel, VTAConfig())
 
 
 def test_results_have_the_width_of_the_data() -> None:
@@ -340,9 +340,9 @@ def test_results_have_the_width_of_the_data() -> None:
     s = t.create_schedule(Y.op)
     s[XL].set_scope(ACC)
     kernel = t.lower(s, [X, Y])
-    Program(kernel)
+    VtaProgram(kernel)
     with pytest.raises(CompileError, match="done by no instruction") as error:
-        Program(kernel, CONFIGURATIONS["1x16 i4w4"])
+        VtaProgram(kernel, CONFIGURATIONS["1x16 i4w4"])
     assert error.value.code == "TW-VTA-SCALAR"
 
 
@@ -381,7 +381,7 @@ def test_lane_operations(config: VTAConfig, name: str) -> None:
     rng = np.random.default_rng(0)
     x, r = (rng.integers(2 * low, 2 * high, extents).astype(np.int32) for _ in "XR")
     y, same = np.zeros(extents, kind.numpy), np.zeros(extents, kind.numpy)
-    Program(kernel, config).check([x, r, y])
+    VtaProgram(kernel, config).check([x, r, y])
     interpret(kernel, dict(zip(kernel.params, (x, r, same), strict=True)))
     np.testing.assert_array_equal(y, same)
     assert len(np.unique(y)) > 2

@@ -26,10 +26,10 @@ from tilewright.graph.nodes import Graph
 from tilewright.targets.vta import (
     Convolution,
     Layer,
-    Program,
     Requantize,
     Store,
     VTAConfig,
+    VtaProgram,
     convolution,
     depthwise,
     pooling,
@@ -103,14 +103,14 @@ def test_what_fits_to_the_last_element(name: str) -> None:
     larger = replace(config, **{log: getattr(config, log) + 1})
     layer = make(larger)
     arrays = random_arrays(layer)
-    Program(schedule(layer).kernel, larger).check(arrays)
+    VtaProgram(schedule(layer).kernel, larger).check(arrays)
 
 
 def test_a_kernel_that_does_not_fit_names_its_buffer() -> None:
     with pytest.raises(
         CompileError, match=r"AL needs 12 elements of vta\.inp, where 0 of 8"
     ):
-        Program(t.lower(*product(VTAConfig())), tiny(INP_BUFF_SIZE=7))
+        VtaProgram(t.lower(*product(VTAConfig())), tiny(INP_BUFF_SIZE=7))
 
 
 def test_data_of_four_bits_is_not_widened() -> None:
@@ -125,7 +125,7 @@ def test_data_of_four_bits_is_not_widened() -> None:
         with pytest.raises(
             CompileError, match=r"widened to accumulators, .* of int4 data"
         ) as e:
-            Program(schedule(layer).kernel, config)
+            VtaProgram(schedule(layer).kernel, config)
         assert e.value.code == "TW-VTA-WIDEN"
 
 
@@ -136,7 +136,7 @@ def test_blocks_of_the_alu_are_as_large_as_the_memory_allows(
     """A row of four windows takes 16 + 4 accumulators, of 32, 64 or 128."""
     config = tiny(ACC_BUFF_SIZE=log)
     layer = pooling(Convolution(16, 16, (8, 8), (2, 2), (2, 2)), config=config)
-    program = Program(schedule(layer, 1).kernel, config)
+    program = VtaProgram(schedule(layer, 1).kernel, config)
     stores = [i for i in program.instructions if isinstance(i, Store) and i.x_size]
     assert len(stores) == blocks
 

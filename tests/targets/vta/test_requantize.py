@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from tilewright.targets.vta.compiled import Program
+from tilewright.targets.vta.compiled import VtaProgram
 from tilewright.targets.vta.layers import Convolution, Requantize, convolution
 from tilewright.targets.vta.requantize import (
     FACTORS,
@@ -96,7 +96,7 @@ def test_the_machine_and_the_formula_agree(
     added = rng.integers(-128, 128, (1, 3, 3, 16)).astype(np.int8)
     y = np.zeros((1, 3, 3, 16), np.int8)
     more = [] if residual is None else [added]
-    Program(schedule(layer).kernel).check([x, w, bias + np.int32(s.half), *more, y])
+    VtaProgram(schedule(layer).kernel).check([x, w, bias + np.int32(s.half), *more, y])
     image = np.pad(x.transpose(0, 3, 1, 2).reshape(32, 3, 3), ((0, 0), (1, 1), (1, 1)))
     weights = w.transpose(0, 4, 1, 5, 2, 3).reshape(16, 32, 3, 3).astype(np.int64)
     windows = np.lib.stride_tricks.sliding_window_view(

@@ -25,11 +25,18 @@ from tilewright.targets.vta import (
 from tilewright.targets.vta.commands import Commands
 from tilewright.targets.vta.dram import Dram
 from tilewright.targets.vta.isa import encode_stream
-from tilewright.targets.vta.kernel import GEMM, RESET, Kernel, Loop, Operation, kernels
+from tilewright.targets.vta.kernel import (
+    GEMM,
+    RESET,
+    Loop,
+    VtaKernel,
+    VtaOperation,
+    kernels,
+)
 from tilewright.targets.vta.listings import listing
-from tilewright.targets.vta.stages import Stage
+from tilewright.targets.vta.stages import VtaModule
 
-LD, EX, ST = Stage.LOAD, Stage.COMPUTE, Stage.STORE
+LD, EX, ST = VtaModule.LOAD, VtaModule.COMPUTE, VtaModule.STORE
 
 
 def bytes_of(rng: np.random.Generator, *shape: int) -> np.ndarray:
@@ -169,7 +176,7 @@ def test_a_pop_is_taken_by_the_next_instruction_and_a_push_given_by_the_last():
         c.load(Memory.INP, 0, buffer, 0, (1, 1))
         c.push(LD, EX)
         c.pop(LD, EX)
-        c.launch([Kernel(RESET, ((0, 0, 0),))])
+        c.launch([VtaKernel(RESET, ((0, 0, 0),))])
 
     assert recorded(actions) == (
         "LOAD INP[0-0] push(EX) dram=0x100 y=1 x=1 stride=1\n"
@@ -216,11 +223,11 @@ def test_only_neighbors_have_a_queue():
 # ------------------------------------------------------------------------------ micro-kernels
 
 
-def _kernel(n: int, first: int = 0) -> Kernel:
-    return Kernel(RESET, tuple((first, k % 1024, k // 1024) for k in range(n)))
+def _kernel(n: int, first: int = 0) -> VtaKernel:
+    return VtaKernel(RESET, tuple((first, k % 1024, k // 1024) for k in range(n)))
 
 
-def uop_loads(*launches: Kernel) -> list[str]:
+def uop_loads(*launches: VtaKernel) -> list[str]:
     text = recorded(lambda c, _: [c.launch([k]) for k in launches])
     return [
         line.split()[1] for line in text.splitlines() if line.startswith("LOAD UOP")
@@ -247,8 +254,8 @@ def test_results_stay_right_when_kernels_are_loaded_over_one_another():
     out, c = dram.allocate(16 * 16), Commands(dram)
     for _ in range(2):
         for n in range(12):  # 12,000 micro-ops, of 8,192
-            add = Operation(alu=AluOp.ADD, imm=n + 1)
-            c.launch([Kernel(add, ((n, 0, 0), *((15, 0, k) for k in range(999))))])
+            add = VtaOperation(alu=AluOp.ADD, imm=n + 1)
+            c.launch([VtaKernel(add, ((n, 0, 0), *((15, 0, k) for k in range(999))))])
     c.push(EX, ST)
     c.pop(EX, ST)
     c.store(0, out, 0, (1, 16))
@@ -336,7 +343,7 @@ def test_sums_are_kept_apart():
     with pytest.raises(
         VTAError, match="micro-op 2 sums into accumulator 0 as one of the two"
     ):
-        Kernel(GEMM, ((0, 0, 0), (1, 0, 0), (0, 1, 0)))
+        VtaKernel(GEMM, ((0, 0, 0), (1, 0, 0), (0, 1, 0)))
 
 
 def test_what_cannot_be_kept_apart_becomes_several_kernels():
@@ -346,13 +353,13 @@ def test_what_cannot_be_kept_apart_becomes_several_kernels():
 
 
 REFUSED = {
-    "three loops": (lambda: Kernel(GEMM, ((0, 0, 0),), (Loop(2),) * 3), "3 loops"),
+    "three loops": (lambda: VtaKernel(GEMM, ((0, 0, 0),), (Loop(2),) * 3), "3 loops"),
     "index": (
-        lambda: Kernel(RESET, ((2048, 0, 0),)).words,
+        lambda: VtaKernel(RESET, ((2048, 0, 0),)).words,
         "dst is 2048, expected 0 to 2047",
     ),
     "extent": (
-        lambda: Kernel(RESET, ((0, 0, 0),), (Loop(20000),)).instruction(0).encode(),
+        lambda: VtaKernel(RESET, ((0, 0, 0),), (Loop(20000),)).instruction(0).encode(),
         "iter_in is 20000, expected 0 to 16383",
     ),
     "micro-ops": (lambda: uop_loads(_kernel(8193)), "8193 micro-ops, and 8192 fit"),
@@ -418,7 +425,7 @@ def test_another_configuration():
     c.load(Memory.WGT, 0, wgt, 0, (1, 1))
     c.push(LD, EX)
     c.pop(LD, EX)
-    c.launch([Kernel(GEMM, ((0, 0, 0),), config=config)])
+    c.launch([VtaKernel(GEMM, ((0, 0, 0),), config=config)])
     c.push(EX, ST)
     c.pop(EX, ST)
     c.store(0, out, 0, (1, 1))

@@ -18,7 +18,7 @@ from tilewright.loops.lower import lower
 from tilewright.schedule import Schedule
 from tilewright.targets.vta import schedules
 from tilewright.targets.vta.blocks import blocked
-from tilewright.targets.vta.compiled import Program
+from tilewright.targets.vta.compiled import VtaProgram
 from tilewright.targets.vta.config import VTAConfig
 from tilewright.targets.vta.intrinsics import ACC, INP
 from tilewright.targets.vta.layers import (
@@ -42,7 +42,7 @@ def formula(c: Convolution, q: Requantize, *given: NDArray) -> Bytes:
 def check(c: Convolution, q: Requantize, threads: int) -> None:
     layer = convolution(c, q)
     given = random_arrays(layer)
-    program = Program(schedule(layer, threads).kernel)
+    program = VtaProgram(schedule(layer, threads).kernel)
     program.check(given)  # no race, whatever the timing
     np.testing.assert_array_equal(given[-1], formula(c, q, *given[:-1]))
 
@@ -91,7 +91,7 @@ def test_any_layer_is_its_formula(c: Convolution, q: Requantize, threads: int) -
 def test_pooling(c: Convolution, threads: int, outside: int) -> None:
     layer = pooling(c, outside=outside)
     x, y = random_arrays(layer)
-    Program(schedule(layer, threads).kernel).check([x, y])
+    VtaProgram(schedule(layer, threads).kernel).check([x, y])
     np.testing.assert_array_equal(
         y, np.max([part for _, part in windows(c, x, outside)], 0)
     )
@@ -102,7 +102,7 @@ def test_pooling(c: Convolution, threads: int, outside: int) -> None:
 def test_depthwise(c: Convolution, threads: int) -> None:
     layer = depthwise(c, q := Requantize(4, residual=1, factor=None))
     x, w, *more, y = random_arrays(layer)
-    Program(schedule(layer, threads).kernel).check([x, w, *more, y])
+    VtaProgram(schedule(layer, threads).kernel).check([x, w, *more, y])
     ct = len(x)
     full = np.zeros((ct, ct, *c.kernel, 16, 16), np.int8)
     for k, lane in product(range(ct), range(16)):
@@ -124,7 +124,7 @@ def test_blocks_of_prime_extents_overlap(c: Convolution) -> None:
     """They need not divide the extent: the last one is as large as the others."""
     layer = convolution(c, q := Requantize(7))
     given = random_arrays(layer)
-    program = Program(schedule(layer).kernel)
+    program = VtaProgram(schedule(layer).kernel)
     assert c.macs / 256 / program.time(given).cycles > PRIMES[c]
     np.testing.assert_array_equal(given[-1], formula(c, q, *given[:-1]))
     program.check(given)
@@ -153,7 +153,7 @@ def test_virtual_threads_hide_latency() -> None:
     given = random_arrays(layer)
     used = []
     for threads in (1, 2):
-        timing = Program(schedule(layer, threads).kernel).time(given)
+        timing = VtaProgram(schedule(layer, threads).kernel).time(given)
         used.append(c.macs / 256 / timing.cycles)
     assert used[0] < 0.85
     assert used[1] > 0.9
@@ -174,7 +174,7 @@ def test_the_model_of_the_time_is_near_the_simulator(name: str) -> None:
     given = random_arrays(layer)
     for threads in (1, 2):
         with mock.patch.object(schedules, "choose", wraps=choose) as chosen:
-            program = Program(schedule(layer, threads).kernel)
+            program = VtaProgram(schedule(layer, threads).kernel)
         cycles = program.time(given).cycles
         made = choose(*chosen.call_args.args)
         assert abs(made.cycles - cycles) < 0.06 * cycles
@@ -184,7 +184,9 @@ def test_the_model_of_the_time_is_near_the_simulator(name: str) -> None:
 def test_rows_that_a_stride_passes_over_are_not_loaded() -> None:
     c = Convolution(64, 128, (56, 56), stride=(2, 2))
     layer = convolution(c, Requantize(7))
-    loaded = Program(schedule(layer).kernel).check(random_arrays(layer)).inp_load_nbytes
+    loaded = (
+        VtaProgram(schedule(layer).kernel).check(random_arrays(layer)).inp_load_nbytes
+    )
     assert loaded <= 64 * 28 * 56
 
 

@@ -19,8 +19,8 @@ from tilewright.targets.vta import (
     INP,
     WGT,
     Convolution,
-    Program,
     Requantize,
+    VtaProgram,
     convolution,
     schedule,
 )
@@ -97,7 +97,7 @@ def test_a_kernel_is_compiled_to_an_executable(tmp_path: Path) -> None:
 
 def test_its_instructions(golden: Callable[[str, str], None]) -> None:
     s, args = product()
-    program = Program(t.lower(s, args))
+    program = VtaProgram(t.lower(s, args))
     arrays = [numbers(M, K, 16), numbers(N, K, 16, 16), np.zeros((M, N, 16), np.int8)]
     program.check(arrays)
     golden("vta_product", program.text)
@@ -105,7 +105,7 @@ def test_its_instructions(golden: Callable[[str, str], None]) -> None:
 
 def test_loops_of_the_instruction_are_used() -> None:
     s, args = product()
-    program = Program(t.lower(s, args))
+    program = VtaProgram(t.lower(s, args))
     gemms = [i for i in program.instructions if isinstance(i, Gemm) and not i.reset_reg]
     assert len(gemms) == (M // 8) * (N // 2) * (K // 2)
     assert all(
@@ -149,7 +149,7 @@ def test_lane_operations(name: str) -> None:
     kernel = t.lower(s, args)
     x, r = numbers(4, 16), numbers(16, 4).reshape(4, 16)
     y, same = np.zeros((4, 16), np.int8), np.zeros((4, 16), np.int8)
-    Program(kernel).check([x, r, y])
+    VtaProgram(kernel).check([x, r, y])
     t.build(s, args, target="interp")(x, r, same)
     np.testing.assert_array_equal(y, same)
 
@@ -166,18 +166,18 @@ def test_lane_operations(name: str) -> None:
 def test_lanes_that_the_alu_has_not(value: Callable, message: str) -> None:
     s, args = lanes(value)
     with pytest.raises(CompileError, match=message):
-        Program(t.lower(s, args))
+        VtaProgram(t.lower(s, args))
 
 
 def test_what_no_instruction_does() -> None:
     s, args = product(tensorized=False)
     with pytest.raises(CompileError, match="ALU does not compute") as error:
-        Program(t.lower(s, args))
+        VtaProgram(t.lower(s, args))
     assert error.value.code == "TW-VTA-ALU"
     X = t.placeholder((4, 16), "int8", name="X")
     Y = t.compute((4, 16), lambda *v: X[v], name="Y")
     with pytest.raises(CompileError, match="no instruction") as error:
-        Program(t.lower(t.create_schedule(Y.op), [X, Y]))
+        VtaProgram(t.lower(t.create_schedule(Y.op), [X, Y]))
     assert error.value.code == "TW-VTA-SCALAR"
 
 
@@ -188,7 +188,7 @@ def test_more_than_the_chip_holds() -> None:
     s = t.create_schedule(Y.op)
     s[XW].set_scope(ACC)
     with pytest.raises(CompileError, match="needs 5000 elements of"):
-        Program(t.lower(s, [X, Y]))
+        VtaProgram(t.lower(s, [X, Y]))
 
 
 def test_tiles_are_whole() -> None:
@@ -198,7 +198,7 @@ def test_tiles_are_whole() -> None:
     s = t.create_schedule(Y.op)
     s[XW].set_scope(ACC)
     with pytest.raises(CompileError, match="elements of 16"):
-        Program(t.lower(s, [X, Y]))
+        VtaProgram(t.lower(s, [X, Y]))
 
 
 def test_a_value_that_is_read_again_after_an_operation_in_its_place() -> None:
@@ -209,7 +209,7 @@ def test_a_value_that_is_read_again_after_an_operation_in_its_place() -> None:
     s = t.create_schedule([Y.op, Z.op])
     s[XW].set_scope(ACC)
     with pytest.raises(CompileError, match="read after a lane operation") as error:
-        Program(t.lower(s, [X, Y, Z]))
+        VtaProgram(t.lower(s, [X, Y, Z]))
     assert error.value.code == "TW-VTA-SPENT"
 
 
@@ -229,7 +229,7 @@ def test_max_pooling() -> None:
     y, x, c = s[P].op.axis
     s[P].reorder(dy, dx, y, x, c)
     x_in, out = numbers(8, 8, 16), np.zeros((4, 4, 16), np.int8)
-    Program(t.lower(s, [X, Y])).check([x_in, out])
+    VtaProgram(t.lower(s, [X, Y])).check([x_in, out])
     np.testing.assert_array_equal(out, x_in.reshape(4, 2, 4, 2, 16).max((1, 3)))
 
 
@@ -280,9 +280,9 @@ def test_a_convolution(stride: int) -> None:
     s[P].tensorize(pl, "vta.gemm")
     a, b = numbers(2, size, size, 16), numbers(4, 2, 3, 3, 16, 16)
     found, same = (np.zeros((4, out, out, 16), np.int8) for _ in range(2))
-    Program(t.lower(s, [X, W, Y])).check([a, b, found])
+    VtaProgram(t.lower(s, [X, W, Y])).check([a, b, found])
     shape = Convolution(32, 64, (size, size), (3, 3), (stride, stride), (1, 1))
-    program = Program(
+    program = VtaProgram(
         schedule(convolution(shape, Requantize(9, relu=True, bias=False))).kernel
     )
     program([a, b, same])
@@ -309,7 +309,7 @@ def test_loads_wait_for_stores_through_dram() -> None:
     s[P].set_scope(ACC)
     s[P].tensorize(s[P].op.axis[1], "vta.gemm")
     x, w, z = numbers(8, 16), numbers(16, 16), np.zeros((8, 16), np.int8)
-    Program(t.lower(s, [X, W, Z])).check([x, w, z])
+    VtaProgram(t.lower(s, [X, W, Z])).check([x, w, z])
     y = (x >> 3).astype(np.int32)
     np.testing.assert_array_equal(z, ((y @ w.T.astype(np.int32)) >> 6).astype(np.int8))
 
@@ -353,7 +353,7 @@ def test_batch_normalization_and_what_follows() -> None:
     a, b, r = numbers(8, 2, 16), numbers(3, 2, 16, 16), numbers(8, 3, 16)
     f, g = (numbers(3, 16).astype(np.int32) * n for n in (1, 50))
     y = np.zeros((8, 3, 16), np.int8)
-    Program(t.lower(s, [A, B, F, G, R, Y])).check([a, b, f, g, r, y])
+    VtaProgram(t.lower(s, [A, B, F, G, R, Y])).check([a, b, f, g, r, y])
     sums = np.einsum("ikd,jkod->ijo", a.astype(np.int32), b.astype(np.int32)) >> 4
     total = np.maximum(sums * f + g + (r.astype(np.int32) << 6), 0)
     np.testing.assert_array_equal(y, np.minimum(total >> 9, 127))
@@ -384,7 +384,7 @@ def test_a_depthwise_convolution() -> None:
     s[P].reorder(dy, dx, y, x, c)
     s[T].compute_at(s[P], dx)
     x_in, w, out = numbers(6, 6, 16), numbers(3, 3, 16), np.zeros((4, 4, 16), np.int8)
-    Program(t.lower(s, [X, W, Y])).check([x_in, w, out])
+    VtaProgram(t.lower(s, [X, W, Y])).check([x_in, w, out])
     view = np.lib.stride_tricks.sliding_window_view(
         x_in.astype(np.int32), (3, 3), (0, 1)
     )

@@ -17,7 +17,7 @@ from tilewright.targets.vta import (
 )
 from tilewright.targets.vta.isa import Transfer, decode_stream
 from tilewright.targets.vta.sram import dram_bytes
-from tilewright.targets.vta.stages import Stage, pops, pushes
+from tilewright.targets.vta.stages import VtaModule, pops, pushes
 
 
 def timed(text: str, dram: int = 1 << 20, **parameters: int):
@@ -80,7 +80,7 @@ def test_parameters():
 
 def test_what_the_modules_did():
     found = timed(CYCLES["a shared bus"][0])
-    load, compute, store = (found.modules[s] for s in Stage)
+    load, compute, store = (found.modules[s] for s in VtaModule)
     assert load.parts == {
         "start": 10,
         "work": 0,
@@ -99,7 +99,7 @@ def test_a_wait_is_put_down_to_the_token_that_came_last():
     text = (
         "LOAD INP[0-] push(EX)\nSTORE OUT[0-3] y=1 x=4 push(EX)\nFINISH pop(LD) pop(ST)"
     )
-    assert timed(text).modules[Stage.COMPUTE].stalls == {"s2g": 82, "ended": 0}
+    assert timed(text).modules[VtaModule.COMPUTE].stalls == {"s2g": 82, "ended": 0}
 
 
 def _loop(times: int, buffers: int) -> str:

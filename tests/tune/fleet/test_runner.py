@@ -21,7 +21,7 @@ from tilewright.runtime.threads import choose_cpus
 from tilewright.tune.base import Job, Status
 from tilewright.tune.fleet import device as devices
 from tilewright.tune.fleet import runner as runners
-from tilewright.tune.fleet.device import Device, chosen
+from tilewright.tune.fleet.device import FleetDevice, chosen
 from tilewright.tune.fleet.local import LocalFleet
 from tilewright.tune.fleet.runner import Fleet, FleetRunner
 from tilewright.tune.measure.options import Limits, Timing
@@ -231,14 +231,14 @@ def test_a_local_fleet_needs_a_core_for_each_program() -> None:
 @pytest.mark.parametrize("name", ["", "a b", "a|b", "x" * 41])
 def test_names_of_devices(name: str) -> None:
     with pytest.raises(InputError, match="no name of a device"):
-        Device.here(name, 1)
+        FleetDevice.here(name, 1)
 
 
 def test_devices_are_resources_by_all_that_programs_are_made_for() -> None:
-    device = Device.here("cpu", 2)
-    assert Device.parse(device.resource) == device
-    assert Device.parse("memory") is None
-    other = Device("cpu", 1, "another", device.version)
+    device = FleetDevice.here("cpu", 2)
+    assert FleetDevice.parse(device.resource) == device
+    assert FleetDevice.parse("memory") is None
+    other = FleetDevice("cpu", 1, "another", device.version)
     assert chosen({device: 1, other: 3}, "cpu", 1) == other
     assert chosen({device: 1, other: 3}, "cpu", 2) == device
     assert chosen({device: 1}, "gpu", 1) is None
@@ -250,7 +250,7 @@ def test_devices_are_resources_by_all_that_programs_are_made_for() -> None:
 def test_workers_of_another_version_get_no_job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    device = Device.here("cpu", 1)
+    device = FleetDevice.here("cpu", 1)
     monkeypatch.setattr(devices, "__version__", "9.9")
     with pytest.raises(
         InputError, match=rf"have version {device.version}, this is 9.9"

@@ -17,7 +17,7 @@ from tilewright.runtime.model import (
     Slot,
     Tensor,
 )
-from tilewright.tune.measure.reference import Case, Result, pack
+from tilewright.tune.measure.reference import Case, ReferenceResult, pack
 
 SIZE: Final = 1000  # elements; no number of pages
 _SYSCALL: Final = (
@@ -124,4 +124,6 @@ def case(seed: int) -> Case:
     places = np.array([0, 5])
     value = (x[places] + 1).astype(np.float64)
     before = np.full(1, 3, np.float32)
-    return Case((x,), (Result(before, x + 1, 0.0, places, value, np.zeros(2)),))
+    return Case(
+        (x,), (ReferenceResult(before, x + 1, 0.0, places, value, np.zeros(2)),)
+    )

@@ -10,12 +10,14 @@ import pytest
 from tests.tune.measure.programs import case, reference
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import InputError
-from tilewright.tune.measure.reference import Result, unpack
+from tilewright.tune.measure.reference import ReferenceResult, unpack
 
 
-def result(whole: np.ndarray, bound: float = 0.0) -> Result:
+def result(whole: np.ndarray, bound: float = 0.0) -> ReferenceResult:
     nothing = np.zeros(0)
-    return Result(whole[:1], whole, bound, nothing.astype(np.int64), nothing, nothing)
+    return ReferenceResult(
+        whole[:1], whole, bound, nothing.astype(np.int64), nothing, nothing
+    )
 
 
 def test_what_is_sent_is_what_was_there() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.tune.models.programs import Examples, Programs, Rows
+from tilewright.tune.models.programs import Examples, ProgramRows, Rows
 
 COLUMNS = 5
 
@@ -28,7 +28,7 @@ def examples(
     group = np.arange(count) % groups
     speed = random.random(groups) * 10 + 0.1
     taken = np.array([seconds(m) for m in matrices]) * speed[group]
-    return Examples(Programs.of(matrices), group, taken, np.zeros(count))
+    return Examples(ProgramRows.of(matrices), group, taken, np.zeros(count))
 
 
 def accuracy(cost: np.ndarray, of: Examples) -> float:

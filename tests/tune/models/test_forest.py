@@ -8,7 +8,7 @@ from tilewright.base.errors import InputError
 from tilewright.tune.models import stored
 from tilewright.tune.models.forest import Forest
 from tilewright.tune.models.objectives import OBJECTIVES
-from tilewright.tune.models.programs import Examples, Programs
+from tilewright.tune.models.programs import Examples, ProgramRows
 from tilewright.tune.models.trees import Trees
 
 
@@ -20,7 +20,7 @@ def fitted(request):
 
 
 def programs(matrix):
-    return Programs(matrix, np.arange(1, len(matrix) + 1))
+    return ProgramRows(matrix, np.arange(1, len(matrix) + 1))
 
 
 def test_values_are_those_of_lightgbm(fitted):
@@ -52,7 +52,7 @@ def test_no_trees_and_no_splits():
     made.fit(alike)
     np.testing.assert_array_equal(Forest.of(made.state()).values(rows), np.zeros(3))
     # Of few examples no split is made: trees of one leaf.
-    few = Programs(np.arange(4, dtype=np.float32)[:, None], np.arange(1, 5))
+    few = ProgramRows(np.arange(4, dtype=np.float32)[:, None], np.arange(1, 5))
     group, taken = np.zeros(4, np.int64), np.array([1.0, 2.0, 3.0, 4.0])
     made.fit(Examples(few, group, taken, np.zeros(4)))
     forest = Forest.of(made.state())

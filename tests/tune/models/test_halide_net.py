@@ -8,7 +8,7 @@ from tilewright.base.errors import InputError
 from tilewright.tune.models import halide_net
 from tilewright.tune.models.halide_costs import SCHEDULE, columns, factors
 from tilewright.tune.models.halide_net import HalideNet, Stages
-from tilewright.tune.models.programs import Examples, Programs
+from tilewright.tune.models.programs import Examples, ProgramRows
 
 NUMBER = {name: n for n, name in enumerate(SCHEDULE)}
 
@@ -104,7 +104,7 @@ def _random(count, random):
     """Programs of one to three stages with random features."""
     sizes = random.integers(1, 4, count)
     rows = [random.random((n, 2 + len(SCHEDULE))) * 9 for n in sizes]
-    return Programs.of([r.astype(np.float32) for r in rows])
+    return ProgramRows.of([r.astype(np.float32) for r in rows])
 
 
 def test_the_gradient_is_that_of_the_loss():
@@ -160,7 +160,7 @@ def _of_vectors_and_scalars(count):
     rows[:, 2 + NUMBER["num_scalars"]] = scalars
     rows[:, 2 + NUMBER["vector_size"]] = 1
     seconds = 1e-9 * (vectors + 30.0 * scalars)
-    programs = Programs(rows, np.arange(1, count + 1))
+    programs = ProgramRows(rows, np.arange(1, count + 1))
     return Examples(programs, np.zeros(count, np.int64), seconds, np.zeros(count))
 
 

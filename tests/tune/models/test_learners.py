@@ -8,7 +8,7 @@ from tilewright.tune.models.halide_costs import SCHEDULE
 from tilewright.tune.models.halide_net import HalideNet
 from tilewright.tune.models.learner import Ensemble
 from tilewright.tune.models.objectives import OBJECTIVES
-from tilewright.tune.models.programs import Examples, Programs
+from tilewright.tune.models.programs import Examples, ProgramRows
 from tilewright.tune.models.recursive import Recursive
 from tilewright.tune.models.trees import Trees
 
@@ -66,7 +66,7 @@ def _data(name, **more):
     if name not in SHAPED:
         return of
     made = SHAPED[name](of)
-    programs = Programs(made, of.programs.ends)
+    programs = ProgramRows(made, of.programs.ends)
     return Examples(programs, of.group, of.seconds, of.prior)
 
 
@@ -138,7 +138,7 @@ CASES = {
         of, seconds=np.where(np.arange(len(of)) % 2, INF, of.seconds)
     ),
     "constant features": lambda of: Examples(
-        Programs(np.zeros_like(of.programs.rows), of.programs.ends),
+        ProgramRows(np.zeros_like(of.programs.rows), of.programs.ends),
         of.group,
         of.seconds,
         of.prior,
@@ -159,7 +159,7 @@ def test_awkward_data_give_numbers(name, case):
     assert found.cost.shape == found.spread.shape == (len(of),)
     if case == "constant features":
         assert np.ptp(found.cost) < 1e-9
-    none = learner.predict(Programs.of([]))
+    none = learner.predict(ProgramRows.of([]))
     assert none.cost.shape == none.spread.shape == (0,)
 
 

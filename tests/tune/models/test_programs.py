@@ -3,7 +3,7 @@ import pytest
 
 from tests.tune.models.synthetic import rows
 from tilewright.base.errors import InputError
-from tilewright.tune.models.programs import Examples, Programs, numbered
+from tilewright.tune.models.programs import Examples, ProgramRows, numbered
 
 INF = float("inf")
 
@@ -12,14 +12,14 @@ def _examples(seconds, group=None):
     matrices = [np.full((1, 2), n, np.float32) for n in range(len(seconds))]
     group = np.zeros(len(seconds), np.int64) if group is None else np.array(group)
     zeros = np.zeros(len(seconds))
-    return Examples(Programs.of(matrices), group, np.array(seconds, float), zeros)
+    return Examples(ProgramRows.of(matrices), group, np.array(seconds, float), zeros)
 
 
 def test_rows_are_those_of_their_programs():
     random = np.random.default_rng(0)
     matrices = [rows(random, 4) for _ in range(9)]
     matrices[3] = np.zeros((0, 5), np.float32)  # a kernel that does nothing
-    whole = Programs.of(matrices)
+    whole = ProgramRows.of(matrices)
     chosen = np.array([8, 3, 3, 0])
     taken = whole.take(chosen)
 
@@ -30,7 +30,7 @@ def test_rows_are_those_of_their_programs():
 
 
 def test_sums_of_rows():
-    whole = Programs.of([np.zeros((n, 1), np.float32) for n in (2, 0, 3)])
+    whole = ProgramRows.of([np.zeros((n, 1), np.float32) for n in (2, 0, 3)])
     values = np.log([1.0, 2.0, 3.0, 4.0, 5.0])
     np.testing.assert_allclose(whole.sums(np.exp(values)), [3, 0, 12])
     logs, shares = whole.log_sums(values)
@@ -39,7 +39,7 @@ def test_sums_of_rows():
 
 
 def test_sums_of_large_logarithms_do_not_overflow():
-    whole = Programs.of([np.zeros((2, 1), np.float32)])
+    whole = ProgramRows.of([np.zeros((2, 1), np.float32)])
     logs, _ = whole.log_sums(np.array([2000.0, 2000.0]))
     np.testing.assert_allclose(logs, 2000 + np.log(2))
 

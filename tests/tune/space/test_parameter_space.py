@@ -250,7 +250,8 @@ def test_candidates_of_another_space_are_mapped_to_the_nearest():
 
 def test_keys_that_were_stored_lead_to_the_same_candidate():
     space = ParameterSpace(
-        Parameter("order", Set((0, 1, 2), (2, 1, 0))), Parameter("A", Interval(1, 3))
+        Parameter("order", Set((0, 1, 2), (2, 1, 0))),
+        Parameter("A", Interval(1, 3)),
     )
     for c in space:
         stored = Candidate.parse(c.key)
@@ -260,7 +261,8 @@ def test_keys_that_were_stored_lead_to_the_same_candidate():
 
 def test_large_unconstrained_intervals_are_not_enumerated():
     space = ParameterSpace(
-        Parameter("A", Interval(1, 10**12)), Parameter("B", Interval(0, 10**12))
+        Parameter("A", Interval(1, 10**12)),
+        Parameter("B", Interval(0, 10**12)),
     )
     assert space.size == 10**12 * (10**12 + 1)
     last = space[-1]
@@ -393,7 +395,8 @@ def test_refusals():
 
 def test_faults_in_functions_say_where_they_are():
     space = ParameterSpace(
-        Parameter("A", Set(0, 1)), Parameter("B", Set(4), lambda A, B: B % A == 0)
+        Parameter("A", Set(0, 1)),
+        Parameter("B", Set(4), lambda A, B: B % A == 0),
     )
     with pytest.raises(
         InputError, match=r"parameter B: ZeroDivisionError.*asked with A = 0"
@@ -411,6 +414,7 @@ def test_an_argument_with_a_default_is_no_parameter():
 
 def test_a_constraint_on_earlier_parameters_alone():
     space = ParameterSpace(
-        Parameter("A", Interval(1, 3)), Parameter("B", Set(0, 1), lambda A: A != 2)
+        Parameter("A", Interval(1, 3)),
+        Parameter("B", Set(0, 1), lambda A: A != 2),
     )
     assert {c.values["A"] for c in space} == {1, 3}

@@ -12,7 +12,7 @@ from tilewright.loops.lower import lower
 from tilewright.search import Limits, evolve
 from tilewright.search.evolve import Breeding
 from tilewright.targets import registry
-from tilewright.targets.vta.compiled import Program
+from tilewright.targets.vta.compiled import VtaProgram
 from tilewright.targets.vta.layers import Convolution, Layer, Requantize, convolution
 from tilewright.targets.vta.schedules import schedule
 from tilewright.tune.base import Candidate
@@ -51,7 +51,7 @@ def test_every_block_of_a_small_layer_is_right_and_one_is_as_fast_as_the_rules()
     for candidate in space:
         kernel = space.schedule(candidate).schedule.kernel
         y = np.full(made.params[-1].shape, 99, made.params[-1].dtype.numpy)
-        Program(kernel).check([*given, y])
+        VtaProgram(kernel).check([*given, y])
         results.append(y)
         found[candidate] = of.cost(candidate)
     assert len(results) == space.size == 21

@@ -23,7 +23,7 @@ from tilewright.driver.dynamic import deciding_inputs
 from tilewright.driver.library.container import SUFFIXES, contained
 from tilewright.driver.library.interface import (
     Described,
-    Parameter,
+    LibraryParameter,
     header,
     manifest,
     parameters,
@@ -37,8 +37,8 @@ from tilewright.targets.base import (
     LibraryCall,
     LibraryCopy,
     LibraryVariant,
-    Place,
     Target,
+    TensorLocation,
 )
 from tilewright.targets.registry import target as find_target
 
@@ -230,7 +230,7 @@ def _joined(
 
 
 def _action(
-    step: Any, model: CompiledModel, given: Sequence[Parameter]
+    step: Any, model: CompiledModel, given: Sequence[LibraryParameter]
 ) -> LibraryCall | LibraryCopy:
     """A step as the library does it. Raises UnsupportedError for one that needs Python."""
     places = _Places(model, given)
@@ -251,20 +251,20 @@ def _action(
 class _Places:
     """Where the library finds what a slot of the model names."""
 
-    def __init__(self, model: CompiledModel, given: Sequence[Parameter]) -> None:
+    def __init__(self, model: CompiledModel, given: Sequence[LibraryParameter]) -> None:
         over = dict(model.aliases)
         free = [n for n in range(len(model.outputs)) if n not in over]
         first = len(model.inputs)
         self._outputs = over | {n: first + k for k, n in enumerate(free)}
 
-    def __call__(self, slot: Slot) -> Place:
+    def __call__(self, slot: Slot) -> TensorLocation:
         match slot.kind:
             case "input":
-                return Place("parameter", slot.at)
+                return TensorLocation("parameter", slot.at)
             case "output":
-                return Place("parameter", self._outputs[slot.at])
+                return TensorLocation("parameter", self._outputs[slot.at])
             case "arena" | "constant":
-                return Place(slot.kind, slot.at)
+                return TensorLocation(slot.kind, slot.at)
         raise UnsupportedError(
             f"{slot.tensor} is a value of Python",
             code="TW-LIBRARY",

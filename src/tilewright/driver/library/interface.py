@@ -20,7 +20,7 @@ _OWN: Final = ("run", "threads", "workspace")  # names of other parameters
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class LibraryParameter:
     """A tensor as a parameter in C; an input that is written over is an output too."""
 
     name: str
@@ -48,25 +48,25 @@ class Described:
     name: str
     triple: str
     processors: Mapping[str, Sequence[str]]
-    parameters: Sequence[Parameter]
+    parameters: Sequence[LibraryParameter]
     workspace: tuple[int, int]
     constants: int
 
 
-def parameters(model: CompiledModel) -> list[Parameter]:
+def parameters(model: CompiledModel) -> list[LibraryParameter]:
     """Inputs, then outputs that do not live in the memory of an input.
 
     Raises UnsupportedError for a tensor that C has no type for.
     """
     over = {given: out for out, given in model.aliases}
     inside = set(over.values())
-    found: dict[str, Parameter] = {}
+    found: dict[str, LibraryParameter] = {}
     tensors = [(t, n in over) for n, t in enumerate(model.inputs)]
     tensors += [(t, True) for n, t in enumerate(model.outputs) if n not in inside]
     for tensor, written in tensors:
         name = c_name(tensor.name, {*found, *_OWN})
         _type(tensor)
-        found[name] = Parameter(name, tensor, written)
+        found[name] = LibraryParameter(name, tensor, written)
     return list(found.values())
 
 
@@ -87,7 +87,7 @@ def manifest(library: Described) -> str:
     """The facts of the header as JSON."""
     shared, thread = library.workspace
 
-    def facts(p: Parameter) -> dict[str, Any]:
+    def facts(p: LibraryParameter) -> dict[str, Any]:
         t = p.tensor
         names = {"name": t.name, "parameter": p.name, "dtype": t.dtype}
         return {

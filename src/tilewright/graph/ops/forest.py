@@ -49,7 +49,7 @@ FAILS, HOLDS, NAN, FEATURE = range(4)
 
 
 @dataclass(frozen=True)
-class Place:
+class TreeNode:
     """A node or a leaf, by its number, and how many comparisons may follow."""
 
     number: int
@@ -67,15 +67,15 @@ class Forest:
     dtype: DType
     targets: int
     combine: str = "SUM"
-    nodes: list[tuple[int, Place, Place, Place]] = field(default_factory=list)
+    nodes: list[tuple[int, TreeNode, TreeNode, TreeNode]] = field(default_factory=list)
     splits: list[float] = field(default_factory=list)
     leaves: list[dict[int, float]] = field(default_factory=list)
-    roots: list[Place] = field(default_factory=list)
+    roots: list[TreeNode] = field(default_factory=list)
 
     def leaf(
         self,
         votes: Sequence[tuple[int, float]],
-    ) -> Place:
+    ) -> TreeNode:
         """A leaf with its votes: (target, weight)."""
         found: dict[int, float] = {}
         ways = {"MIN": np.minimum, "MAX": np.maximum}
@@ -85,17 +85,17 @@ class Forest:
                 float(combine(found[target], weight)) if target in found else weight
             )
         self.leaves.append(found)
-        return Place(len(self.leaves) - 1, True, 0)
+        return TreeNode(len(self.leaves) - 1, True, 0)
 
     def node(
         self,
         feature: int,
         split: float,
         comparison: str,
-        yes: Place,
-        no: Place,
+        yes: TreeNode,
+        no: TreeNode,
         missing_is_yes: bool = False,
-    ) -> Place:
+    ) -> TreeNode:
         """A comparison, with `missing_is_yes` also taken by NaN."""
         ways = [yes if taken else no for taken in COMPARISONS[comparison]]
         other = yes if comparison == "BRANCH_NEQ" else no
@@ -125,18 +125,18 @@ class Forest:
         self,
         feature: int,
         split: float,
-        holds: Place,
-        fails: Place,
-        nan: Place,
-    ) -> Place:
+        holds: TreeNode,
+        fails: TreeNode,
+        nan: TreeNode,
+    ) -> TreeNode:
         self.nodes.append((feature, fails, holds, nan))
         self.splits.append(split)
         depth = 1 + max(p.depth for p in (holds, fails, nan))
-        return Place(len(self.nodes) - 1, False, depth)
+        return TreeNode(len(self.nodes) - 1, False, depth)
 
     def number(
         self,
-        place: Place,
+        place: TreeNode,
     ) -> int:
         """The row of a place in the tables: leaves are behind the nodes."""
         return place.number + len(self.nodes) * place.is_leaf

@@ -17,7 +17,7 @@ from tilewright.base.dtypes import DType, float32, float64
 from tilewright.base.errors import UnsupportedError
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.casts import number_of
-from tilewright.graph.ops.forest import NEUTRAL, Forest, Place
+from tilewright.graph.ops.forest import NEUTRAL, Forest, TreeNode
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 from tilewright.graph.ops.scores import (
@@ -75,7 +75,7 @@ class _Reader:
         self,
         key: Any,
         above: int = 0,
-    ) -> Place:
+    ) -> TreeNode:
         """The tree that begins there."""
         node = self.nodes(key)
         if node is None:

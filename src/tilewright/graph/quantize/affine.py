@@ -49,7 +49,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Affine:
+class AffineQuantization:
     """How one tensor is kept: scale (float32) and zero point, which has the integers' dtype."""
 
     scale: np.float32
@@ -86,16 +86,16 @@ class Affine:
         return self.real(self.whole(x))
 
 
-def symmetric(span: Range) -> Affine:
+def symmetric(span: Range) -> AffineQuantization:
     """int8, -127 to 127 for minus the largest magnitude to it."""
-    return Affine(_scale(span.largest / 127), np.int8(0))
+    return AffineQuantization(_scale(span.largest / 127), np.int8(0))
 
 
-def asymmetric(span: Range) -> Affine:
+def asymmetric(span: Range) -> AffineQuantization:
     """uint8, 0 to 255 for low to high."""
     scale = _scale((span.high - span.low) / 255)
     zero = np.clip(np.rint(-span.low / float(scale)), 0, 255)
-    return Affine(scale, np.uint8(zero))
+    return AffineQuantization(scale, np.uint8(zero))
 
 
 ACTIVATIONS: Mapping[str, Any] = {"uint8": asymmetric, "int8": symmetric}

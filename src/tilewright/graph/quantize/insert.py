@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tilewright.base.names import fresh
 from tilewright.graph.nodes import Graph, Operation, Value, constant
-from tilewright.graph.quantize.affine import Affine, Weights
+from tilewright.graph.quantize.affine import AffineQuantization, Weights
 from tilewright.graph.quantize.layers import Layer
 from tilewright.graph.quantize.places import Places
 from tilewright.graph.renaming import names_in
@@ -72,7 +72,7 @@ class QdqWriter:
     def rounded(
         self,
         v: Value,
-        how: Affine,
+        how: AffineQuantization,
     ) -> Value:
         """A computed tensor, quantized and dequantized."""
         if v not in self._real:
@@ -108,7 +108,7 @@ def write_qdq(
     graph: Graph,
     layers: Mapping[Operation, Layer],
     places: Places,
-    affine: Mapping[Value, Affine],
+    affine: Mapping[Value, AffineQuantization],
     weights: Mapping[Operation, Weights],
 ) -> Graph:
     """The graph with layers in QDQ form. affine: of the tensors in `places`."""
@@ -128,7 +128,7 @@ def write_qdq(
 def _write_parameters(
     out: QdqWriter,
     layer: Layer,
-    affine: Mapping[Value, Affine],
+    affine: Mapping[Value, AffineQuantization],
     weights: Mapping[Operation, Weights],
     inputs: list[Value | None],
 ) -> None:

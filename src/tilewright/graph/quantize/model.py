@@ -14,7 +14,7 @@ from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.passes.simplify import remove_unused
 from tilewright.graph.quantize import bias, factors
 from tilewright.graph.quantize.affine import (
-    Affine,
+    AffineQuantization,
     Range,
     Weights,
     round_weights,
@@ -71,7 +71,7 @@ class Calibrated:
     def affine(
         self,
         places: Places,
-    ) -> dict[Value, Affine]:
+    ) -> dict[Value, AffineQuantization]:
         """How each tensor in `places` is kept: those that are tied, by the range of them all."""
         found = {}
         for v, tied in places.tied.items():

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.base.errors import InputError
-from tilewright.graph.quantize.affine import Affine, Range
+from tilewright.graph.quantize.affine import AffineQuantization, Range
 
 Array = NDArray[Any]
-Quantizer = Callable[[Range], Affine]
+Quantizer = Callable[[Range], AffineQuantization]
 
 BINS = 4096  # of magnitudes, on either side of zero; their top at most doubles
 LEAST_LEVELS = 128  # of magnitudes, which the entropy method tells apart
@@ -260,7 +260,7 @@ class SquaredError(Histogram):
 
     def error(
         self,
-        kept: Affine,
+        kept: AffineQuantization,
     ) -> float:
         """The sum of squared errors of all that was seen, each number as its bin's middle."""
         middles = (np.arange(BINS) + 0.5) * self.width

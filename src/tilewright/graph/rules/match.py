@@ -18,7 +18,7 @@ from tilewright.graph.rules.patterns import (
     Maybe,
     Number,
     Pattern,
-    Result,
+    RuleResult,
     Tensor,
 )
 
@@ -146,7 +146,7 @@ def _given(
                 and bool(np.all(array == part.value))
             ):
                 yield bound
-        case Result():
+        case RuleResult():
             made = graph.producer(v)
             if made is not None and made.outputs.index(v) == part.place:
                 yield from _operation(part.of, graph, made, bound)

@@ -242,9 +242,9 @@ class Apply(Pattern):
         """The same with any further attributes."""
         return replace(self, open=True)
 
-    def results(self, count: int) -> tuple[Result, ...]:
+    def results(self, count: int) -> tuple[RuleResult, ...]:
         """Its results one by one, where it has several, as a Split does."""
-        return tuple(Result(self, n, count) for n in range(count))
+        return tuple(RuleResult(self, n, count) for n in range(count))
 
     def on(self, *operands: Pattern | Computed) -> On:
         """In a replacement: the operation that matched, on other operands."""
@@ -263,7 +263,7 @@ class Apply(Pattern):
 
 
 @dataclass(frozen=True, eq=False)
-class Result(Pattern):
+class RuleResult(Pattern):
     """One of several results of an operator. place: which one; count: of how many."""
 
     of: Apply
@@ -402,7 +402,7 @@ def parts(pattern: Any) -> Iterator[Any]:
                 inner = [*inner, *pattern.attributes.values()]
         case Maybe():
             inner = [pattern.part]
-        case Result():
+        case RuleResult():
             inner = [pattern.of]
         case Either():
             inner = pattern.forms

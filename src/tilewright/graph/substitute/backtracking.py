@@ -19,7 +19,7 @@ from tilewright.graph.rules.rule import Rule
 from tilewright.graph.substitute.identity import Digests
 from tilewright.graph.substitute.parts import neighborhood
 from tilewright.graph.substitute.pricing import RADIUS, Pricing
-from tilewright.graph.substitute.steps import Step, successors
+from tilewright.graph.substitute.steps import Substitution, successors
 from tilewright.search.frontier import best_first
 from tilewright.search.result import Limits, Stop
 
@@ -31,7 +31,7 @@ class Found:
     graph: Graph
     cost: float
     start: float
-    steps: tuple[Step, ...]
+    steps: tuple[Substitution, ...]
     stop: Stop
     evaluations: int
 
@@ -45,7 +45,7 @@ class _State:
 
     graph: Graph
     digest: bytes
-    steps: tuple[tuple[Step, bytes], ...] = ()
+    steps: tuple[tuple[Substitution, bytes], ...] = ()
     before: Graph | None = None
     base: float = 0.0
     anchor: _State | None = None

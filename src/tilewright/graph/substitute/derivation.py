@@ -19,7 +19,7 @@ from tilewright.graph.nodes import Graph
 from tilewright.graph.rules.rule import Rule
 from tilewright.graph.substitute.identity import digest, names_of
 from tilewright.graph.substitute.parts import extract, splice
-from tilewright.graph.substitute.steps import Step, taken
+from tilewright.graph.substitute.steps import Substitution, taken
 
 VERSION: Final = 1
 _WHERE: Final = "derivation"
@@ -35,23 +35,23 @@ _MALFORMED: Final = (
 
 
 @dataclass(frozen=True)
-class Stage:
+class PartDerivation:
     """Steps in one part of a graph. part: its operations by their first results."""
 
     part: tuple[str, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[Substitution, ...]
 
 
 @dataclass(frozen=True)
-class Derivation:
+class GraphDerivation:
     """All steps. start, end: digests of the graph before and after."""
 
     start: str
     end: str
-    stages: tuple[Stage, ...]
+    stages: tuple[PartDerivation, ...]
 
     @property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[Substitution, ...]:
         """The steps of all stages, in order."""
         return tuple(step for stage in self.stages for step in stage.steps)
 
@@ -60,7 +60,7 @@ class Derivation:
         return json.dumps({"version": VERSION, **asdict(self)}, indent=1) + "\n"
 
     @staticmethod
-    def from_json(text: str) -> Derivation:
+    def from_json(text: str) -> GraphDerivation:
         """What `to_json` wrote. Raises InputError for anything else."""
         try:
             data = json.loads(text)
@@ -70,7 +70,7 @@ class Derivation:
                     where=_WHERE,
                     hint="Write it again: tilewright optimize --derivation",
                 )
-            return Derivation(
+            return GraphDerivation(
                 _word(data["start"]),
                 _word(data["end"]),
                 tuple(_stage(s) for s in data["stages"]),
@@ -89,9 +89,9 @@ def _word(value: Any) -> str:
     return value
 
 
-def _stage(data: Any) -> Stage:
+def _stage(data: Any) -> PartDerivation:
     steps = (
-        Step(
+        Substitution(
             _word(s["rule"]),
             _word(s["node"]),
             int(s["place"]),
@@ -100,12 +100,12 @@ def _stage(data: Any) -> Stage:
         )
         for s in data["steps"]
     )
-    return Stage(tuple(map(_word, data["part"])), tuple(steps))
+    return PartDerivation(tuple(map(_word, data["part"])), tuple(steps))
 
 
 def replay(
     graph: Graph,
-    derivation: Derivation,
+    derivation: GraphDerivation,
     rules: Sequence[Rule],
     fallback: Fallback | None = None,
 ) -> Graph:
@@ -133,7 +133,10 @@ def replay(
 
 
 def _replayed(
-    graph: Graph, stage: Stage, known: dict[str, Rule], fallback: Fallback | None
+    graph: Graph,
+    stage: PartDerivation,
+    known: dict[str, Rule],
+    fallback: Fallback | None,
 ) -> Graph:
     named = dict(zip(names_of(graph.operations), graph.operations, strict=True))
     if lost := [name for name in stage.part if name not in named]:

@@ -14,7 +14,7 @@ from tilewright.graph.infer import Fallback
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.rules.rule import Rule
 from tilewright.graph.substitute.backtracking import Found, backtrack
-from tilewright.graph.substitute.derivation import Derivation, Stage
+from tilewright.graph.substitute.derivation import GraphDerivation, PartDerivation
 from tilewright.graph.substitute.identity import digest, names_of
 from tilewright.graph.substitute.partition import partition
 from tilewright.graph.substitute.parts import convex, extract, neighborhood, splice
@@ -84,7 +84,7 @@ class Outcome:
     graph: Graph
     before: float
     after: float
-    derivation: Derivation
+    derivation: GraphDerivation
     evaluations: int
     interrupted: bool
 
@@ -116,7 +116,7 @@ def optimize(
     if not after < before:
         found, after, search.stages = start, before, []
     verify(found)
-    derivation = Derivation(digest(start), digest(found), tuple(search.stages))
+    derivation = GraphDerivation(digest(start), digest(found), tuple(search.stages))
     return Outcome(
         found, before, after, derivation, search.evaluations, search.interrupted
     )
@@ -139,7 +139,7 @@ class _Search:
         self.limits = limits
         self.end = time.monotonic() + (limits.seconds or 0.0)
         self.fallback = fallback
-        self.stages: list[Stage] = []
+        self.stages: list[PartDerivation] = []
         self.evaluations = 0
         self.interrupted = False
 
@@ -171,7 +171,7 @@ class _Search:
         self.interrupted = found.stop in (Stop.EVALUATIONS, Stop.SECONDS, Stop.UNTIL)
         if not found.steps:
             return graph
-        self.stages.append(Stage(names_of(inside), found.steps))
+        self.stages.append(PartDerivation(names_of(inside), found.steps))
         return splice(graph, inside, found.graph)
 
     def _search(self, part: Graph) -> Found:

@@ -26,7 +26,7 @@ from tilewright.graph.substitute.extraction import extract
 from tilewright.graph.substitute.identity import Digests
 from tilewright.graph.substitute.pricing import Pricing
 from tilewright.graph.substitute.saturation import Saturation
-from tilewright.graph.substitute.steps import Step, successors
+from tilewright.graph.substitute.steps import Substitution, successors
 from tilewright.search.frontier import best_first
 from tilewright.search.result import Limits, Stop
 from tilewright.search.run import Stopped
@@ -49,7 +49,7 @@ class _State:
     nodes: frozenset[Node]
     digest: bytes
     before: _State | None = None
-    step: Step | None = None
+    step: Substitution | None = None
 
     @property
     def way(self) -> list[_State]:

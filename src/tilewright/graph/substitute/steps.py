@@ -13,7 +13,7 @@ from tilewright.graph.rules.rule import Rule
 
 
 @dataclass(frozen=True)
-class Step:
+class Substitution:
     """A rule applied. node: the operation that it replaced. place: which of the rule's matches, in
     the order of the graph's operations. before, after: costs of the part that was searched."""
 
@@ -29,7 +29,7 @@ def successors(
     rules: Sequence[Rule],
     fallback: Fallback | None = None,
     near: Collection[Operation] | None = None,
-) -> Iterator[tuple[Step, Graph]]:
+) -> Iterator[tuple[Substitution, Graph]]:
     """Every graph that one step leads to, with constants folded; in a fixed order.
 
     near: operations of which a match must have one; all are, if it is left out.
@@ -40,12 +40,12 @@ def successors(
                 continue
             after = apply(graph, rule, match)
             if after is not None:
-                step = Step(rule.name, match.root.label, n)
+                step = Substitution(rule.name, match.root.label, n)
                 yield step, folded(after, fallback)
 
 
 def taken(
-    graph: Graph, step: Step, rule: Rule, fallback: Fallback | None = None
+    graph: Graph, step: Substitution, rule: Rule, fallback: Fallback | None = None
 ) -> Graph | None:
     """The graph after a step of `successors`; None where it is not possible there."""
     for n, match in enumerate(places(graph, rule)):

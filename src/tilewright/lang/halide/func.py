@@ -31,7 +31,7 @@ from tilewright.lang.halide.autoschedule import (
 from tilewright.lang.halide.conditions import decided
 from tilewright.lang.halide.levels import Scheduled
 from tilewright.lang.halide.loop_nest import show as show_loop_nest
-from tilewright.lang.halide.plan import Plan, Reorder, Split, line, plan_of
+from tilewright.lang.halide.plan import PipelinePlan, Reorder, Split, line, plan_of
 from tilewright.lang.halide.replay import replay
 from tilewright.lang.halide.syntax import factor, lower
 from tilewright.lang.halide.syntax.absent import absent
@@ -488,7 +488,7 @@ class Update(Stage):
         return partial
 
 
-def _pair(given: Any, plan: Plan) -> tuple[str, Var]:
+def _pair(given: Any, plan: PipelinePlan) -> tuple[str, Var]:
     """An RVar by name and the Var of the partial results. Raises ScheduleError for others."""
     if (
         not isinstance(given, Sequence)
@@ -503,7 +503,7 @@ def _pair(given: Any, plan: Plan) -> tuple[str, Var]:
     return var_name(given[0]), given[1]
 
 
-def _reshaped(plan: Plan) -> Definition:
+def _reshaped(plan: PipelinePlan) -> Definition:
     """The update with an RDom of the loops that were made of its RVars."""
     definition = plan.func.definitions[plan.stage]
     for directive, said_at in plan.directives:

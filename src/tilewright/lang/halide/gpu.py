@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any, Final, Self
 
 from tilewright.base.errors import ScheduleError
-from tilewright.lang.halide.plan import Kind, Plan, TailStrategy, line
+from tilewright.lang.halide.plan import Kind, PipelinePlan, TailStrategy, line
 
 # The groups of axes. Lanes are threads that are inside of all others.
 BLOCKS: Final = "blockIdx"
@@ -41,7 +41,7 @@ def axes(vars: Sequence[str], kinds: Mapping[str, str]) -> Iterator[tuple[str, s
             yield v, f"{group}.{axis}"
 
 
-def on_gpu(plan: Plan) -> bool:
+def on_gpu(plan: PipelinePlan) -> bool:
     """Whether a loop of the definition is over blocks or threads."""
     return any(isinstance(d, Kind) and d.kind in _KINDS for d, _ in plan.directives)
 
@@ -54,7 +54,7 @@ class GpuVerbs:
     that is not a loop.
     """
 
-    def _plan(self) -> Plan:
+    def _plan(self) -> PipelinePlan:
         raise NotImplementedError
 
     def split(
@@ -143,7 +143,9 @@ def _without_api(given: Sequence[Any]) -> Sequence[Any]:
     return given[:-1] if is_api else given
 
 
-def _wrong(plan: Plan, verb: str, given: Sequence[Any], usage: str) -> ScheduleError:
+def _wrong(
+    plan: PipelinePlan, verb: str, given: Sequence[Any], usage: str
+) -> ScheduleError:
     return ScheduleError(
         f"{verb} is given {len(given)} arguments",
         where=f"{plan.title}, {line()}",

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any, Final, Self
 
 from tilewright.base.errors import ScheduleError, UnsupportedError
-from tilewright.lang.halide.plan import Plan, line, plan_of
+from tilewright.lang.halide.plan import PipelinePlan, line, plan_of
 from tilewright.lang.halide.storage import Storage
 from tilewright.lang.halide.syntax import func as notation
 from tilewright.lang.halide.syntax.expr import Expr, constant
@@ -107,7 +107,7 @@ class Scheduled(Verbs, Storage, notation.Func):
     """
 
     def __init__(self, *declared: Any) -> None:
-        self._plans: dict[int, Plan] = {}
+        self._plans: dict[int, PipelinePlan] = {}
         self._compute: LoopLevel = LoopLevel.inlined()
         self._store: LoopLevel = LoopLevel.inlined()
         self.memory = MemoryType.Auto
@@ -134,10 +134,10 @@ class Scheduled(Verbs, Storage, notation.Func):
         """Where its memory is; None: where it is computed."""
         return self._store.level()
 
-    def _plan(self) -> Plan:
+    def _plan(self) -> PipelinePlan:
         return self.plan(0)
 
-    def plan(self, stage: int) -> Plan:
+    def plan(self, stage: int) -> PipelinePlan:
         """The directives for a definition. Raises ScheduleError where there is none."""
         if stage >= len(self.definitions):
             raise ScheduleError(
@@ -150,7 +150,7 @@ class Scheduled(Verbs, Storage, notation.Func):
         return self._plans[stage]
 
     @property
-    def plans(self) -> list[Plan]:
+    def plans(self) -> list[PipelinePlan]:
         """The directives of all definitions that have some."""
         return list(self._plans.values())
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Expr, Var
 from tilewright.lang.halide.levels import Level, Scheduled
-from tilewright.lang.halide.plan import Kind, Plan
+from tilewright.lang.halide.plan import Kind, PipelinePlan
 from tilewright.lang.halide.syntax.func import Func
 from tilewright.lang.halide.syntax.lower import Lowered
 from tilewright.lang.halide.syntax.pipeline import Pipeline
@@ -33,7 +33,7 @@ class Nest:
     stage: int
     loops: dict[str, str]
     buffer: str
-    plan: Plan | None = None
+    plan: PipelinePlan | None = None
     done: int = 0
 
 

@@ -118,7 +118,7 @@ Directive = Split | Fuse | Reorder | Kind | Rename
 
 
 @dataclass(eq=False, slots=True)
-class Plan:
+class PipelinePlan:
     """The directives for one definition. vars: its loops now, innermost first.
 
     special: the directives for when a condition holds, with how many hold for both.
@@ -199,7 +199,7 @@ class Plan:
 class Together:
     """Another definition, and the innermost of the loops that are shared with it."""
 
-    plan: Plan
+    plan: PipelinePlan
     var: str
     line: str
 
@@ -209,12 +209,12 @@ class Special:
     """A condition, the plan of the copy for it, and how many directives came before."""
 
     condition: Expr
-    plan: Plan
+    plan: PipelinePlan
     shared: int
     line: str
 
 
-def plan_of(func: Func, stage: int) -> Plan:
+def plan_of(func: Func, stage: int) -> PipelinePlan:
     """The plan of a definition without directives."""
     definition = func.definitions[stage]
     if definition.domain is None:
@@ -226,7 +226,7 @@ def plan_of(func: Func, stage: int) -> Plan:
         for v, arg in zip(func.args, reversed(definition.args), strict=True)
         if v.node is arg
     ]
-    return Plan(func, stage, reduced + pure)
+    return PipelinePlan(func, stage, reduced + pure)
 
 
 def line() -> str:

@@ -30,7 +30,7 @@ from tilewright.lang.halide.placing import Nest, Replay, at_line, place
 from tilewright.lang.halide.plan import (
     Fuse,
     Kind,
-    Plan,
+    PipelinePlan,
     Rename,
     Reorder,
     Special,
@@ -175,7 +175,7 @@ def _specialize(placed: Sequence[Scheduled], state: Replay) -> None:
                 break
 
 
-def _copy(plan: Plan | None, special: Special, state: Replay) -> None:
+def _copy(plan: PipelinePlan | None, special: Special, state: Replay) -> None:
     """The program once more, for when a condition holds, and its nests and buffers."""
     before = state.schedule.kernel
     _, named = edit.renamed(before.body, tree.names(before), ".s")
@@ -199,7 +199,7 @@ def _copy(plan: Plan | None, special: Special, state: Replay) -> None:
 
 def _split(
     s: Schedule,
-    plan: Plan,
+    plan: PipelinePlan,
     loop: str,
     directive: Split,
 ) -> tuple[str, str]:

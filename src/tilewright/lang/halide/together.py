@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tilewright.base.errors import ScheduleError
 from tilewright.lang.halide.placing import Nest, Replay, at_line
-from tilewright.lang.halide.plan import Kind, Plan, Together
+from tilewright.lang.halide.plan import Kind, PipelinePlan, Together
 from tilewright.loops.walk import loops_of
 from tilewright.schedule import tree
 
@@ -77,7 +77,9 @@ def _down_to(var: str, nest: Nest, state: Replay) -> dict[str, str]:
     return {names[loop]: loop for loop in path if loop in names}
 
 
-def _expect_one_kind(var: str, one: Plan | None, other: Plan | None) -> None:
+def _expect_one_kind(
+    var: str, one: PipelinePlan | None, other: PipelinePlan | None
+) -> None:
     kinds = [_kind(var, plan) for plan in (one, other)]
     if kinds[0] != kinds[1]:
         raise ScheduleError(
@@ -86,7 +88,7 @@ def _expect_one_kind(var: str, one: Plan | None, other: Plan | None) -> None:
         )
 
 
-def _kind(var: str, plan: Plan | None) -> str:
+def _kind(var: str, plan: PipelinePlan | None) -> str:
     directives = () if plan is None else plan.directives
     return {d.var: d.kind for d, _ in directives if isinstance(d, Kind)}.get(
         var, "serial"

@@ -19,7 +19,7 @@ from tilewright.lang.halide.plan import (
     Kind,
     LoopAlignStrategy,
     Partition,
-    Plan,
+    PipelinePlan,
     PrefetchBoundStrategy,
     Rename,
     Reorder,
@@ -52,7 +52,7 @@ class Verbs(GpuVerbs):
     is not a loop of the definition.
     """
 
-    def _plan(self) -> Plan:
+    def _plan(self) -> PipelinePlan:
         raise NotImplementedError
 
     def split(
@@ -168,7 +168,7 @@ class Verbs(GpuVerbs):
         Directives before it hold for both; later ones on either hold for that one.
         """
         plan = self._plan()
-        copy = Plan(plan.func, plan.stage, list(plan.vars))
+        copy = PipelinePlan(plan.func, plan.stage, list(plan.vars))
         plan.special.append(
             Special(as_expr(condition), copy, len(plan.directives), line())
         )
@@ -307,10 +307,10 @@ class Stage(Verbs):
 
     __getattr__ = absent("Stage")
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: PipelinePlan) -> None:
         self._held = plan
 
-    def _plan(self) -> Plan:
+    def _plan(self) -> PipelinePlan:
         return self._held
 
     def name(self) -> str:

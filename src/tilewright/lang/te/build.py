@@ -88,13 +88,9 @@ def build(
     given = arguments(s, args)
     params = inputs_first(given)
     lines = any(stage.touched or stage.attach for stage in s.stages)
-    if auto and lines:
-        raise ScheduleError(
-            "auto=True schedules everything, but this schedule already has lines",
-            hint="build a fresh create_schedule(...)",
-            where="build",
-        )
-
+    calls = has_calls(s.stages)
+    if auto:
+        _expect_automatic(lines, calls)
     fixed = dict(sizes or {})
 
     def compiled(made: Primitives) -> Function:
@@ -124,18 +120,27 @@ def build(
         machine = registry.target(target, description=description)
         return unscheduled(s, params, machine, name, values)
 
-    calls = has_calls(s.stages)
-    if calls and auto:
-        raise ScheduleError(
-            "auto=True schedules one kernel, but this program calls functions",
-            hint="schedule the stages",
-            where="build",
-        )
     left = [v for v in s.sizes if v not in fixed]
     found = Specializing(left, params, make) if specialize and left else make({})
     if given != params:
         return Arranged(found, [given.index(t) for t in params])
     return found
+
+
+def _expect_automatic(lines: bool, calls: bool) -> None:
+    """Raise ScheduleError for what `auto` cannot schedule: recorded lines, calls of functions."""
+    if lines:
+        raise ScheduleError(
+            "auto=True schedules everything, but this schedule already has lines",
+            hint="build a fresh create_schedule(...)",
+            where="build",
+        )
+    if calls:
+        raise ScheduleError(
+            "auto=True schedules one kernel, but this program calls functions",
+            hint="schedule the stages",
+            where="build",
+        )
 
 
 def unscheduled(

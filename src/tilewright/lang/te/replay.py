@@ -26,7 +26,7 @@ from tilewright.base.errors import ScheduleError, TilewrightError
 from tilewright.compute.nodes import CC
 from tilewright.lang.te.records import Handle, Line, Mark, Split
 from tilewright.lang.te.stage import Attach, Stage
-from tilewright.lang.te.syntax.program import Program
+from tilewright.lang.te.syntax.program import PlainProgram
 from tilewright.schedule import Schedule
 from tilewright.schedule.ahead import prefetch_ahead
 from tilewright.schedule.tree import find_loop, trips
@@ -55,7 +55,7 @@ class _Nest:
     order: list[Handle] = field(default_factory=list)
 
 
-def replay(stages: Sequence[Stage], program: Program, s: Schedule) -> Replayed:
+def replay(stages: Sequence[Stage], program: PlainProgram, s: Schedule) -> Replayed:
     """All that is recorded, applied to `s`, a schedule whose kernel is that of the program.
 
     Raises ScheduleError naming the line that cannot be.
@@ -83,7 +83,7 @@ def replay(stages: Sequence[Stage], program: Program, s: Schedule) -> Replayed:
     return Replayed(s, {stage: nest.names for stage, nest in nests.items()})
 
 
-def _nest(stage: Stage, program: Program) -> _Nest:
+def _nest(stage: Stage, program: PlainProgram) -> _Nest:
     axes = (*stage.op.axis, *stage.op.reduce_axis)
     names: dict[Handle, str] = {
         a: program.loops[stage.op, a] for a in axes if (stage.op, a) in program.loops
@@ -227,7 +227,7 @@ def _order(s: Schedule, nest: _Nest, wanted: list[Handle]) -> None:
     s.reorder(*(nest.names[x] for x in existing[first:]))
 
 
-def _prefetch(s: Schedule, nest: _Nest, program: Program, mark: Mark) -> None:
+def _prefetch(s: Schedule, nest: _Nest, program: PlainProgram, mark: Mark) -> None:
     tensor, iterations = mark.args
     with _naming(mark.line):
         if tensor not in program.buffers:

@@ -25,7 +25,7 @@ from tilewright.lang.te.syntax.nodes import (
     Tensor,
 )
 from tilewright.lang.te.syntax.program import (
-    Program,
+    PlainProgram,
     Sizes,
     check_sizes,
     lower,
@@ -253,7 +253,7 @@ class Schedule:
         params: Sequence[Tensor] | None = None,
         sizes: Sizes | None = None,
         name: str | None = None,
-    ) -> Program:
+    ) -> PlainProgram:
         """The plain nests of the stages; params: the caller's tensors, inputs first."""
         return self._program(self._ops(), params, sizes, name)
 
@@ -266,7 +266,7 @@ class Schedule:
         params: Sequence[Tensor] | None,
         sizes: Sizes | None,
         name: str | None,
-    ) -> Program:
+    ) -> PlainProgram:
         if params is None:
             given = (*self.inputs, *self.outputs)
         else:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from tilewright.base.errors import ScheduleError
 from tilewright.lang.te.syntax.nodes import Tensor
-from tilewright.lang.te.syntax.program import Program
+from tilewright.lang.te.syntax.program import PlainProgram
 from tilewright.loops.nodes import For, Kernel
 from tilewright.loops.walk import walk
 from tilewright.schedule import Schedule
@@ -23,7 +23,7 @@ class Cache:
     made: Tensor
 
 
-def begin(staged: Program, plain: Kernel, caches: Sequence[Cache]) -> Schedule:
+def begin(staged: PlainProgram, plain: Kernel, caches: Sequence[Cache]) -> Schedule:
     """The program of the stages, from the plain one by a step per cache, and their loops' names.
 
     Where the primitives make another program, it is taken as the stages say it, without steps: they

@@ -141,6 +141,9 @@ from tilewright.lift.nodes.terms import (
 )
 
 __all__ = [
+    "BOUNDARIES",
+    "MAPS",
+    "SPACES",
     "AnyMap",
     "AnyReduce",
     "AnyScan",
@@ -148,7 +151,6 @@ __all__ = [
     "AsScalar",
     "AsVector",
     "At",
-    "BOUNDARIES",
     "Builtin",
     "Compose",
     "Concat",
@@ -166,7 +168,6 @@ __all__ = [
     "Join",
     "Lambda",
     "Literal",
-    "MAPS",
     "Map",
     "MapGlb",
     "MapLcl",
@@ -185,7 +186,6 @@ __all__ = [
     "Reduce",
     "ReduceSeq",
     "ReduceSeqUnroll",
-    "SPACES",
     "ScalarBody",
     "ScalarFun",
     "Scan",

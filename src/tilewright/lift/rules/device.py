@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from tilewright.base.dtypes import DType, float32
 from tilewright.expr.nodes import Expr, Sub, const
 from tilewright.lift.conditions import (
+    SideCondition,
     at_most,
     divides,
     fits,
@@ -79,6 +80,7 @@ def rules(machine: Accelerator) -> Mapping[str, Rule]:
         *(rule for schema in vectors for rule in _vectors(schema, zero)),
         *_matrix_vector(table, zero),
         *_matrices(table),
+        *_issues(),
         *_memories(machine.chip),
     ]
     return {rule.name: rule for rule in found}
@@ -194,6 +196,24 @@ def _matrices(table: Mapping[str, Schema]) -> tuple[Rule, ...]:
     )
 
 
+def _issues() -> tuple[Rule, ...]:
+    """Which instruction runs on which element: one after the other."""
+    xs = term("xs", Array(a, n))
+    one = fun("f", a, b)
+    then = fun("g", b, c)
+    device = holds(one, (DeviceOp,))
+    both = xs | Map(fn(lambda x: then(one(x))))
+    return (
+        Rule(
+            "chain",
+            xs | Map(one) | Map(then),
+            both,
+            when=(device, holds(then, (DeviceOp,))),
+        ),
+        Rule("issue", xs | Map(one), xs | MapSeq(one), when=(device, result())),
+    )
+
+
 def _memories(chip: int) -> tuple[Rule, ...]:
     """Where the result of an instruction goes."""
     x = term("x", a)
@@ -203,63 +223,31 @@ def _memories(chip: int) -> tuple[Rule, ...]:
     one = fun("f", a, b)
     two = fun("f", a, b, c)
     fold = fun("f", b, a, b)
-    then = fun("g", b, c)
     on_chip = (read("chip"), fits("chip", chip))
+
+    def stored(memory: str, *when: SideCondition) -> tuple[Rule, ...]:
+        """The rules for instructions of one and of two operands."""
+        return tuple(
+            Rule(
+                f"to-{memory}-{len(operands)}",
+                f(*operands),
+                To(memory, f)(*operands),
+                when=(instruction(f), *when),
+            )
+            for f, operands in ((one, (x,)), (two, (x, y)))
+        )
+
+    reduced = Rule(
+        "to-chip-reduce",
+        xs | Reduce(fold, z),
+        xs | To("chip", Reduce(fold, z)),
+        when=(instruction(fold), *on_chip),
+    )
     return (
-        Rule(
-            "chain",
-            xs | Map(one) | Map(then),
-            xs | Map(fn(lambda x: then(one(x)))),
-            when=(holds(one, (DeviceOp,)), holds(then, (DeviceOp,))),
-        ),
-        Rule(
-            "issue",
-            xs | Map(one),
-            xs | MapSeq(one),
-            when=(holds(one, (DeviceOp,)), result()),
-        ),
-        Rule(
-            "to-chip-1",
-            one(x),
-            To("chip", one)(x),
-            when=(instruction(one), *on_chip),
-        ),
-        Rule(
-            "to-chip-2",
-            two(x, y),
-            To("chip", two)(x, y),
-            when=(instruction(two), *on_chip),
-        ),
-        Rule(
-            "to-chip-reduce",
-            xs | Reduce(fold, z),
-            xs | To("chip", Reduce(fold, z)),
-            when=(instruction(fold), *on_chip),
-        ),
-        Rule(
-            "to-dram-1",
-            one(x),
-            To("dram", one)(x),
-            when=(instruction(one),),
-        ),
-        Rule(
-            "to-dram-2",
-            two(x, y),
-            To("dram", two)(x, y),
-            when=(instruction(two),),
-        ),
-        Rule(
-            "to-output-1",
-            one(x),
-            To("output", one)(x),
-            when=(instruction(one), result()),
-        ),
-        Rule(
-            "to-output-2",
-            two(x, y),
-            To("output", two)(x, y),
-            when=(instruction(two), result()),
-        ),
+        *stored("chip", *on_chip),
+        reduced,
+        *stored("dram"),
+        *stored("output", result()),
     )
 
 

@@ -8,16 +8,17 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.frontends.hf.encoder import FAMILIES as ENCODERS
 from tilewright.frontends.hf.folder import CONFIG, load_json
 from tilewright.llm.batch import Batch
 from tilewright.llm.encoder import load_embedder
-from tilewright.llm.model import load
+from tilewright.llm.model import CHUNKS, GROUP, load
 
 if TYPE_CHECKING:
+    from tilewright.driver.keywords import ServeOptions
     from tilewright.llm.serve.app import Service
 
 LOOPBACK: Final = "127.0.0.1"
@@ -38,7 +39,7 @@ def serve(
     clients: int = 8,
     tokens: int = 1024,
     preparing: AbstractContextManager[None] | None = None,
-    **options: Any,
+    **options: Unpack[ServeOptions],
 ) -> None:
     """Serve a model until SIGINT or SIGTERM. Everything is compiled first, within `preparing`.
 
@@ -95,16 +96,29 @@ def make(
     name = folder.resolve().name
     found = load_json(folder, CONFIG).get("architectures")
     if isinstance(found, list) and ENCODERS.keys() & set(map(str, found)):
-        if options.get("precision", "float32") != "float32":
-            raise InputError(
-                f"precision={options['precision']!r} of an encoder",
-                where=str(folder),
-                hint="leave it out",
-            )
-        embedder = load_embedder(folder, threads=options.get("threads")).prepare()
+        embedder = load_embedder(folder, **_of_encoder(options, folder)).prepare()
         return Service(name, embedder=embedder, tokens=tokens, key=key)
     batch = Batch(load(folder, **options), clients).prepare()
     return Service(name, Engine(batch, WAITING).start(), tokens=tokens, key=key)
+
+
+def _of_encoder(options: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The options that an encoder has. Raises InputError for those of a decoder alone."""
+    defaults = {
+        "precision": "float32",
+        "context": None,
+        "chunks": CHUNKS,
+        "group": GROUP,
+    }
+    for name, default in defaults.items():
+        value = options.get(name, default)
+        if value != default:
+            raise InputError(
+                f"{name}={value!r} of an encoder",
+                where=str(folder),
+                hint="leave it out: it is of models that write text",
+            )
+    return {name: v for name, v in options.items() if name not in defaults}
 
 
 def is_loopback(host: str) -> bool:

@@ -56,7 +56,7 @@ class Gap(NamedTuple):
         return self.sequence.rank, self.number
 
 
-class Step(NamedTuple):
+class StatementSlot(NamedTuple):
     """A statement of a sequence; -1: the condition of the while loop that owns it."""
 
     sequence: Sequence
@@ -67,7 +67,7 @@ class Step(NamedTuple):
         return self.sequence.parts[self.number]
 
 
-Path = list[Step]
+Path = list[StatementSlot]
 Gaps = frozenset[Gap]
 
 
@@ -76,7 +76,7 @@ class Sequences:
     """The sequences of a body, in which no statement stands twice."""
 
     body: Stmt
-    home: dict[Stmt, Step] = field(default_factory=dict)
+    home: dict[Stmt, StatementSlot] = field(default_factory=dict)
     inside: dict[Stmt, list[Sequence]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -95,7 +95,7 @@ class Sequences:
         self.count += 1
         made = Sequence(owner, parts, depth, always, self.count)
         for number, part in enumerate(parts):
-            self.home[part] = Step(made, number)
+            self.home[part] = StatementSlot(made, number)
             if self.together(part):
                 deeper = depth + isinstance(part, For | While)
                 sure = isinstance(part, Alloc) or bool(
@@ -119,7 +119,7 @@ class Sequences:
         chain = (*place.above, place.stmt)
         steps = [self.home[s] for s in chain if s in self.home]
         if isinstance(place.stmt, While) and place.stmt in self.inside:
-            steps.append(Step(self.inside[place.stmt][0], -1))
+            steps.append(StatementSlot(self.inside[place.stmt][0], -1))
         return steps
 
     def after(
@@ -145,8 +145,8 @@ class Sequences:
 
     def between(
         self,
-        one: Step,
-        two: Step,
+        one: StatementSlot,
+        two: StatementSlot,
     ) -> Gaps:
         """The gaps between two statements of a sequence."""
         return frozenset(self.behind(one.sequence, one.number, two.number))

@@ -21,7 +21,7 @@ from tilewright.expr.nodes import Buffer, Extent
 from tilewright.ir.node import substitute
 from tilewright.loops.analysis.effects import reads, writes
 from tilewright.loops.analysis.terms import loads, variables
-from tilewright.loops.launch import AXIS, Launch, Program
+from tilewright.loops.launch import AXIS, Launch, LaunchProgram
 from tilewright.loops.nodes import (
     GPU_AXES,
     Alloc,
@@ -43,7 +43,7 @@ from tilewright.loops.walk import loops_of
 BLOCK_AXES: Final = tuple(axis for axis in GPU_AXES if axis.startswith("blockIdx"))
 
 
-def to_launches(kernel: Kernel, warp: int = 1) -> Program:
+def to_launches(kernel: Kernel, warp: int = 1) -> LaunchProgram:
     """The launches of a kernel in which loops are bound to the axes of a GPU.
 
     warp: how many threads of a block run in step, and can combine values without shared memory.
@@ -53,7 +53,9 @@ def to_launches(kernel: Kernel, warp: int = 1) -> Program:
     work.root(statement(kernel))
     params = kernel.params
     workspace = tuple(work.workspace)
-    return Program(kernel.name, params, kernel.outputs, workspace, tuple(work.launches))
+    return LaunchProgram(
+        kernel.name, params, kernel.outputs, workspace, tuple(work.launches)
+    )
 
 
 @dataclass(eq=False)

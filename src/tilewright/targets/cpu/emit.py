@@ -30,11 +30,11 @@ from tilewright.targets.cpu.emit_stream import (
     streamed,
     versions,
 )
-from tilewright.targets.cpu.frame_layout import Plan, plan_memory
+from tilewright.targets.cpu.frame_layout import FrameLayout, plan_memory
 from tilewright.targets.cpu.machine import CpuMachine
 from tilewright.targets.llvm.emit_fmod import fmod_function
 from tilewright.targets.llvm.emit_stmt import Statements
-from tilewright.targets.llvm.emit_text import Value, flatten, integer
+from tilewright.targets.llvm.emit_text import LlvmValue, flatten, integer
 from tilewright.targets.llvm.statements import written
 from tilewright.targets.llvm.value_numbering import Scope
 from tilewright.targets.permitted import Permissions
@@ -46,7 +46,7 @@ class Module:
 
     symbol: str
     machine: CpuMachine
-    plan: Plan
+    plan: FrameLayout
     contract: bool
     sizes: tuple[Var, ...] = ()
     functions: list[str] = field(default_factory=list)
@@ -114,7 +114,7 @@ def emit_module(
 
 def _write_kernel(module: Module, kernel: Kernel, name: str, linkage: str) -> None:
     f = Function(module, kernel.params)
-    f.pointers |= {b: Value(f"%p{n}", "ptr") for n, b in enumerate(kernel.params)}
+    f.pointers |= {b: LlvmValue(f"%p{n}", "ptr") for n, b in enumerate(kernel.params)}
     f.emit(kernel.body)
     module.functions.append(f.finish(name, [], linkage))
 
@@ -165,7 +165,7 @@ class Function(Statements):
             self.ranges[size] = (0, MAX_SIZE - 1)
         self.out = here
 
-    def at_start(self, number: Extent) -> Value:
+    def at_start(self, number: Extent) -> LlvmValue:
         """A number made of sizes, computed where the function begins."""
         if isinstance(number, int):
             return integer(number)
@@ -180,7 +180,7 @@ class Function(Statements):
         """The instructions of a Unit."""
         emit_intrinsic(self, s)
 
-    def status(self) -> Value:
+    def status(self) -> LlvmValue:
         """Where a failure is stored: in what the caller gives."""
         return self.ins(f"getelementptr i8, ptr %ctx, i64 {8 * CTX_STATUS}", "ptr")
 
@@ -217,7 +217,7 @@ class Function(Statements):
         if buffer in plan.of_thread:
             # A parallel loop that runs once, or inside vectors, has no region: the caller runs it.
             if self.region:
-                thread = Value("%tid", "i64")
+                thread = LlvmValue("%tid", "i64")
             else:
                 thread = integer(0)
             part = self.binary("mul", thread, private)
@@ -227,7 +227,7 @@ class Function(Statements):
         )
         self.out = here
 
-    def report(self) -> Value:
+    def report(self) -> LlvmValue:
         """Where sanitized code writes what it reports."""
         report = self.module.plan.report
         assert report is not None
@@ -285,9 +285,9 @@ class Function(Statements):
         number = self.module.regions
         self.module.regions += 1
         name = f"{self.module.symbol}.par{number}"
-        held = [Value("%ctx", "ptr")]
+        held = [LlvmValue("%ctx", "ptr")]
         held += [self.pointers[b] for b in self.params]
-        held.append(Value("%ws", "ptr"))
+        held.append(LlvmValue("%ws", "ptr"))
         held += [self.pointers[b] for b in buffers]
         held += [self.value(v) for v in variables]
         _write_region(self.module, name, s, self, variables, buffers)
@@ -306,7 +306,7 @@ class Function(Statements):
         buffers = [b for b in used if b not in inside and b not in self.params]
         return variables, buffers
 
-    def _closure(self, held: list[Value]) -> Value:
+    def _closure(self, held: list[LlvmValue]) -> LlvmValue:
         here, self.out = self.out, self.entry
         closure = self.ins(f"alloca [{len(held)} x i64], align 64", "ptr")
         self.out = here
@@ -315,7 +315,7 @@ class Function(Statements):
             self.line(f"store {v.typed}, {slot.typed}, align 8")
         return closure
 
-    def _call_region(self, name: str, closure: Value) -> None:
+    def _call_region(self, name: str, closure: LlvmValue) -> None:
         slot = self.ins(f"getelementptr i8, ptr %ctx, i64 {8 * CTX_THREADS}", "ptr")
         threads = self.ins(f"load i64, {slot.typed}, align 8", "i64")
         many = self.compare("icmp sgt", threads, integer(1))
@@ -364,13 +364,13 @@ def _write_region(
     """The body of a region: a contiguous share of the iterations for thread `tid` of `threads`."""
     f = Function(module, outer.params, region=True)
     f.ranges |= outer.ranges
-    f.pointers |= {b: Value(f"%p{n}", "ptr") for n, b in enumerate(outer.params)}
-    f.pointers |= {b: Value(f"%b{n}", "ptr") for n, b in enumerate(buffers)}
+    f.pointers |= {b: LlvmValue(f"%p{n}", "ptr") for n, b in enumerate(outer.params)}
+    f.pointers |= {b: LlvmValue(f"%b{n}", "ptr") for n, b in enumerate(buffers)}
     for n, var in enumerate(variables):
-        f.bind(var, Value(f"%x{n}", "i64"))
+        f.bind(var, LlvmValue(f"%x{n}", "i64"))
     extent = f.value(s.extent)
-    tid = Value("%tid", "i64")
-    threads = Value("%threads", "i64")
+    tid = LlvmValue("%tid", "i64")
+    threads = LlvmValue("%threads", "i64")
     share = f.binary("udiv", extent, threads)
     rest = f.binary("urem", extent, threads)
     before = f.pair("umin", tid, rest)

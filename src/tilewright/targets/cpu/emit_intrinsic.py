@@ -20,7 +20,7 @@ from tilewright.runtime.abi import CTX_STATUS, STATUS_TILES
 from tilewright.targets.cpu.emit_transpose import emit_transpose
 from tilewright.targets.llvm.emit_check import check_unit
 from tilewright.targets.llvm.emit_expr import Expressions
-from tilewright.targets.llvm.emit_text import Value, integer, vector_type
+from tilewright.targets.llvm.emit_text import LlvmValue, integer, vector_type
 from tilewright.targets.llvm.emit_types import memory_type
 from tilewright.targets.llvm.value_numbering import PURE, Info
 
@@ -93,13 +93,13 @@ def _passed(x: Expressions, s: Unit, argument: Argument) -> str:
     return f"i64 {int(argument)}"
 
 
-def _pointer(x: Expressions, o: Operand) -> Value:
+def _pointer(x: Expressions, o: Operand) -> LlvmValue:
     return x.access(o.buffer, o.index).pointer
 
 
 def _held(
-    x: Expressions, o: Operand, kind: str, make: Callable[[Value], Value]
-) -> Value:
+    x: Expressions, o: Operand, kind: str, make: Callable[[LlvmValue], LlvmValue]
+) -> LlvmValue:
     """What `make` loads at an operand, kept while the memory does not change."""
     info = PURE
     for i in o.index:
@@ -137,16 +137,16 @@ class _Dot:
         )
         x.line(f"store {new.typed}, {place.typed}, align 4")
 
-    def _broadcast(self, x: Expressions, p: Value) -> Value:
+    def _broadcast(self, x: Expressions, p: LlvmValue) -> LlvmValue:
         word = x.ins(f"load i32, {p.typed}, align 1", "i32")
         return self._as_operand(x, x.splat(word, 16))
 
-    def _vector(self, x: Expressions, p: Value) -> Value:
+    def _vector(self, x: Expressions, p: LlvmValue) -> LlvmValue:
         return self._as_operand(
             x, x.ins(f"load <16 x i32>, {p.typed}, align 1", "i32", 16)
         )
 
-    def _as_operand(self, x: Expressions, v: Value) -> Value:
+    def _as_operand(self, x: Expressions, v: LlvmValue) -> LlvmValue:
         return x.ins(f"bitcast {v.typed} to {self.operands}", "i32", 16)
 
 
@@ -169,10 +169,10 @@ class _BlockDot:
             total = x.call("x86.avx512.vpdpbusd.512", "i32", 16, total, *bytes_)
         x.line(f"store {total.typed}, {place.typed}, align 4")
 
-    def _load(self, x: Expressions, p: Value) -> Value:
+    def _load(self, x: Expressions, p: LlvmValue) -> LlvmValue:
         return x.ins(f"load <16 x i32>, {p.typed}, align 1", "i32", 16)
 
-    def _part(self, x: Expressions, words: Value, h: int) -> Value:
+    def _part(self, x: Expressions, words: LlvmValue, h: int) -> LlvmValue:
         """Numbers `h` of all bytes; a shift of words leaves bits of neighbors above them."""
         if self.bits == 8:
             return words
@@ -203,7 +203,7 @@ def _interleave(x: Expressions, s: Unit) -> None:
     x.line(f"store {parts[0].typed}, {place.typed}, align {size}")
 
 
-def _alternating(x: Expressions, p: Value, q: Value) -> Value:
+def _alternating(x: Expressions, p: LlvmValue, q: LlvmValue) -> LlvmValue:
     return x.shuffle(
         p, [n + side * p.lanes for n in range(p.lanes) for side in (0, 1)], q
     )
@@ -256,7 +256,7 @@ class _Tiles:
         for n, (i, j) in enumerate(cells):
             x.line(f"call void @{self.instruction}(i8 {n}, i8 {4 + i}, i8 {6 + j})")
         x.line(f"{following} = add nuw nsw i64 {k}, 1")
-        again = x.compare("icmp slt", Value(following, "i64"), integer(steps))
+        again = x.compare("icmp slt", LlvmValue(following, "i64"), integer(steps))
         x.line(f"br {again.typed}, label {head}, label {after}")
         x.label(after)
         for n, p in enumerate(places):
@@ -277,16 +277,16 @@ def _loop_head(x: Expressions) -> tuple[str, str, str, str]:
 
 
 def _scaled(x: Expressions, k: str, factor: int) -> str:
-    return x.binary("mul nuw nsw", Value(k, "i64"), integer(factor)).text
+    return x.binary("mul nuw nsw", LlvmValue(k, "i64"), integer(factor)).text
 
 
-def _moved(x: Expressions, p: Value, offset: int) -> Value:
+def _moved(x: Expressions, p: LlvmValue, offset: int) -> LlvmValue:
     if offset:
         return x.ins(f"getelementptr i8, {p.typed}, i64 {offset}", "ptr")
     return p
 
 
-def _load(x: Expressions, tile: int, p: Value, stride: int) -> None:
+def _load(x: Expressions, tile: int, p: LlvmValue, stride: int) -> None:
     x.line(f"call void @llvm.x86.tileloadd64(i8 {tile}, {p.typed}, i64 {stride})")
 
 

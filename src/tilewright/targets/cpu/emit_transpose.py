@@ -15,7 +15,7 @@ from tilewright.expr.affine import Affine
 from tilewright.loops.nodes import Operand, Unit
 from tilewright.targets.llvm.emit_expr import Expressions
 from tilewright.targets.llvm.emit_places import address
-from tilewright.targets.llvm.emit_text import Value
+from tilewright.targets.llvm.emit_text import LlvmValue
 
 GROUP = 16  # bytes
 SIDE = 16  # rows of a square at most: as many as there are registers
@@ -76,7 +76,9 @@ def _squares(
     yield from _squares(rows - down, columns, lanes, group, row + down, column)
 
 
-def _row(x: Expressions, start: Value, o: Operand, row: int, column: int) -> Value:
+def _row(
+    x: Expressions, start: LlvmValue, o: Operand, row: int, column: int
+) -> LlvmValue:
     offset = (row * o.strides[0] + column) * o.buffer.dtype.itemsize
     return (
         x.ins(f"getelementptr i8, {start.typed}, i64 {offset}", "ptr")
@@ -85,13 +87,13 @@ def _row(x: Expressions, start: Value, o: Operand, row: int, column: int) -> Val
     )
 
 
-def _load(x: Expressions, place: Value, size: int, lanes: int) -> Value:
+def _load(x: Expressions, place: LlvmValue, size: int, lanes: int) -> LlvmValue:
     type = f"i{8 * size}"
     full = type if lanes == 1 else f"<{lanes} x {type}>"
     return x.ins(f"load {full}, {place.typed}, align {size}", type, lanes)
 
 
-def _columns(x: Expressions, rows: list[Value], group: int) -> list[Value]:
+def _columns(x: Expressions, rows: list[LlvmValue], group: int) -> list[LlvmValue]:
     """The columns of squares side by side; `group` neighboring lanes are shuffled cheaply."""
     n = len(rows)
     lanes = rows[0].lanes
@@ -109,7 +111,7 @@ def _columns(x: Expressions, rows: list[Value], group: int) -> list[Value]:
     return [columns[t][g] for g in range(n // group) for t in range(group)]
 
 
-def _zipped(x: Expressions, rows: list[Value], group: int) -> list[Value]:
+def _zipped(x: Expressions, rows: list[LlvmValue], group: int) -> list[LlvmValue]:
     """The square in each group of lanes transposed: the two halves of the rows take turns."""
     lanes = rows[0].lanes
     half = group // 2
@@ -128,7 +130,7 @@ def _zipped(x: Expressions, rows: list[Value], group: int) -> list[Value]:
     return rows
 
 
-def _unzipped(x: Expressions, rows: list[Value], group: int) -> list[Value]:
+def _unzipped(x: Expressions, rows: list[LlvmValue], group: int) -> list[LlvmValue]:
     """The groups of these rows transposed: the even ones of every two rows, then the odd."""
     lanes = rows[0].lanes
     moves = [

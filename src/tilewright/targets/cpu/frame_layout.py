@@ -21,7 +21,7 @@ STACK_LIMIT = 64 << 10
 
 
 @dataclass(slots=True)
-class Plan:
+class FrameLayout:
     """Offsets in bytes of the buffers in the workspace; those on the stack have none.
 
     shared: bytes of the common part. thread: bytes of each thread's part. report: the offset of
@@ -36,12 +36,12 @@ class Plan:
     report: Extent | None = None
 
 
-def plan_memory(kernel: Kernel, reports: bool = False) -> Plan:
+def plan_memory(kernel: Kernel, reports: bool = False) -> FrameLayout:
     """Place every Alloc, and the report that sanitized code writes.
 
     Raises CompileError for a memory scope this target does not have.
     """
-    plan = Plan()
+    plan = FrameLayout()
     sizes: dict[Buffer, int] = {}
     for b, lanes in _wanted(kernel.body, 1):
         size = _bytes(b, lanes)
@@ -76,7 +76,9 @@ def _lanes(loop: For, around: int) -> int:
     return around
 
 
-def _place(node: Node, plan: Plan, offset: Extent, parallel: bool, lanes: int) -> None:
+def _place(
+    node: Node, plan: FrameLayout, offset: Extent, parallel: bool, lanes: int
+) -> None:
     if isinstance(node, For):
         lanes = _lanes(node, lanes)
         if node.kind == "parallel" and not parallel:
@@ -89,7 +91,7 @@ def _place(node: Node, plan: Plan, offset: Extent, parallel: bool, lanes: int) -
 
 
 def _allocate(
-    buffer: Buffer, plan: Plan, offset: Extent, parallel: bool, lanes: int
+    buffer: Buffer, plan: FrameLayout, offset: Extent, parallel: bool, lanes: int
 ) -> Extent:
     if buffer.scope not in ("global", "stack", "register"):
         raise CompileError(

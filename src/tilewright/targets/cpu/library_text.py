@@ -28,7 +28,7 @@ from tilewright.targets.base import (
     LibraryCall,
     LibraryCopy,
     LibraryVariant,
-    Place,
+    TensorLocation,
 )
 
 
@@ -137,7 +137,7 @@ def _stored(n: str, slot: int, value: str) -> list[str]:
     ]
 
 
-def _address(n: str, place: Place) -> list[str]:
+def _address(n: str, place: TensorLocation) -> list[str]:
     base, offset = {
         "arena": ("%ws", place.at),
         "constant": ("%constants", place.at),

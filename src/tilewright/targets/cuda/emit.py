@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tilewright.base.errors import TilewrightError
-from tilewright.loops.launch import Launch, Program
+from tilewright.loops.launch import Launch, LaunchProgram
 from tilewright.targets.cuda.emit_mma import CALLS
 from tilewright.targets.cuda.machine import STATIC, WARP, CudaMachine
 from tilewright.targets.llvm import backend
 from tilewright.targets.llvm.emit_fmod import fmod_function
 from tilewright.targets.llvm.emit_launch import Dialect, Shared, Thread
 from tilewright.targets.llvm.emit_stmt import Statements
-from tilewright.targets.llvm.emit_text import Value
+from tilewright.targets.llvm.emit_text import LlvmValue
 
 TRIPLE: Final = "nvptx64-nvidia-cuda"
 _LEVEL: Final = 2
@@ -26,7 +26,7 @@ _PASSES: Final = (*backend.CHEAP, "loop_unroll", *backend.CHEAP)
 _NUMBERS: Final = {"blockIdx": "ctaid", "threadIdx": "tid"}
 
 
-def _butterfly(w: Statements, v: Value, step: int, mask: Value) -> Value:
+def _butterfly(w: Statements, v: LlvmValue, step: int, mask: LlvmValue) -> LlvmValue:
     inner = f"{mask.typed}, {v.typed}, i32 {step}, i32 {WARP - 1}"
     return w.ins(f"call i32 @llvm.nvvm.shfl.sync.bfly.i32({inner})", "i32")
 
@@ -51,7 +51,7 @@ DIALECT: Final = Dialect(
 )
 
 
-def llvm_ir(program: Program, machine: CudaMachine, contract: bool = True) -> str:
+def llvm_ir(program: LaunchProgram, machine: CudaMachine, contract: bool = True) -> str:
     """The program as LLVM assembly, before LLVM's passes; a kernel has its launch's name.
 
     Raises UnsupportedError for what has no native code, CompileError for memory that a GPU lacks.
@@ -80,7 +80,7 @@ def _kernel(
     return thread, shared.text + thread.finish(launch.name, number + 1)
 
 
-def ptx(program: Program, machine: CudaMachine, contract: bool = True) -> str:
+def ptx(program: LaunchProgram, machine: CudaMachine, contract: bool = True) -> str:
     """The program as PTX. Raises as `llvm_ir`, and CompileError if LLVM refuses it."""
     return assembly(llvm_ir(program, machine, contract), machine, program.name)
 

@@ -24,7 +24,7 @@ from tilewright.loops.nodes import Operand, Unit
 from tilewright.loops.operands import position
 from tilewright.targets.cuda.intrinsics import COLUMNS, ROWS
 from tilewright.targets.llvm.emit_launch import Thread
-from tilewright.targets.llvm.emit_text import Value, integer
+from tilewright.targets.llvm.emit_text import LlvmValue, integer
 from tilewright.targets.llvm.emit_types import memory_type
 
 _MEET: Final = "call void @llvm.nvvm.bar.warp.sync(i32 -1)"
@@ -32,17 +32,17 @@ _PART: Final = 4  # elements of a tile that each thread has
 _WORD: Final = 4  # bytes
 
 
-def _lane(x: Thread) -> tuple[Value, Value]:
+def _lane(x: Thread) -> tuple[LlvmValue, LlvmValue]:
     """The number of four threads in the warp, and of the thread among these."""
     lane = x.value(AXIS["threadIdx.x"])
     return x.binary("lshr", lane, integer(2)), x.binary("and", lane, integer(3))
 
 
-def _moved(x: Thread, p: Value, nbytes: Value) -> Value:
+def _moved(x: Thread, p: LlvmValue, nbytes: LlvmValue) -> LlvmValue:
     return x.ins(f"getelementptr i8, {p.typed}, {nbytes.typed}", "ptr")
 
 
-def _scaled(x: Thread, v: Value, by: int) -> Value:
+def _scaled(x: Thread, v: LlvmValue, by: int) -> LlvmValue:
     return x.binary("mul", v, integer(by))
 
 
@@ -71,7 +71,7 @@ class _Product:
             value = x.ins(f"extractvalue {found.typed}, {n}", type)
             x.line(f"store {value.typed}, {p.typed}, align {_WORD}")
 
-    def _factor(self, x: Thread, word: Value) -> Value:
+    def _factor(self, x: Thread, word: LlvmValue) -> LlvmValue:
         if self.rounded:
             number = x.convert("bitcast", word, "float")
             return x.ins(f"call i32 @llvm.nvvm.f2tf32.rna({number.typed})", "i32")
@@ -86,7 +86,7 @@ def _words(
     o: Operand,
     axes: tuple[int, int],
     places: Sequence[tuple[int, int]],
-) -> list[Value]:
+) -> list[LlvmValue]:
     """A thread's registers of a factor. axes: along which it has one element in each, and a run of
     them; places: of the first element of each on these, for the first thread."""
     size = o.buffer.dtype.itemsize
@@ -114,7 +114,7 @@ def _is_multiple(o: Operand, of: int) -> bool:
     return all(c % of == 0 for c in (form.const, *(c for _, c in form.terms)))
 
 
-def _packed(x: Thread, first: Value, per: int, step: int) -> Value:
+def _packed(x: Thread, first: LlvmValue, per: int, step: int) -> LlvmValue:
     """Elements that are apart as one word, the first in its low bits."""
     bits = 8 * _WORD // per
     word = integer(0, "i32")
@@ -126,14 +126,14 @@ def _packed(x: Thread, first: Value, per: int, step: int) -> Value:
     return word
 
 
-def _load(x: Thread, type: str, p: Value) -> Value:
+def _load(x: Thread, type: str, p: LlvmValue) -> LlvmValue:
     return x.ins(f"load {type}, {p.typed}, align {_WORD}", type)
 
 
 # -- tiles of a warp
 
 
-def _held(x: Thread, o: Operand) -> list[Value]:
+def _held(x: Thread, o: Operand) -> list[LlvmValue]:
     """Where a thread has its four elements of a tile. Raises CompileError for a part of a tile."""
     b = o.buffer
     sides = (*[1] * (len(b.shape) - 2), ROWS, COLUMNS)

@@ -9,7 +9,7 @@ from typing import ClassVar
 from tilewright.base.errors import CompileError, UnsupportedError
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
-from tilewright.loops.launch import Launch, Program
+from tilewright.loops.launch import Launch, LaunchProgram
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.to_launches import to_launches
 from tilewright.schedule.space import Sketch
@@ -75,7 +75,7 @@ class Cuda(Target):
         text = ptx(program, self.machine, self.contract)
         return Artifact(symbol, code_of(program, text, self.machine).to_bytes())
 
-    def launches(self, kernel: Kernel) -> Program:
+    def launches(self, kernel: Kernel) -> LaunchProgram:
         """A scheduled kernel as launches that the architecture can run.
 
         Raises ScheduleError for loops that are none, CompileError for too large blocks.
@@ -122,7 +122,7 @@ def _check(launch: Launch, of: CudaMachine) -> None:
             )
 
 
-def code_of(program: Program, text: str, of: CudaMachine) -> Code:
+def code_of(program: LaunchProgram, text: str, of: CudaMachine) -> Code:
     """What the device takes; text: the PTX of the program."""
     buffers = [*program.params, *program.workspace]
     calls = []

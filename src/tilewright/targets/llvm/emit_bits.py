@@ -18,7 +18,7 @@ import numpy as np
 from tilewright.base.dtypes import float32, int32, uint32
 from tilewright.expr.nodes import And, Cast, Const, Expr, Shr, Sub
 from tilewright.targets.llvm.emit_ops import Operations
-from tilewright.targets.llvm.emit_text import Value, integer, real
+from tilewright.targets.llvm.emit_text import LlvmValue, integer, real
 from tilewright.targets.llvm.processor import AVX512, Processor
 
 WORD = 32  # bits
@@ -73,7 +73,7 @@ def _whole(e: Expr) -> float | None:
     return number if number.is_integer() and abs(number) <= LARGEST else None
 
 
-def from_table(ops: Operations, index: Value, b: Bits) -> Value:
+def from_table(ops: Operations, index: LlvmValue, b: Bits) -> LlvmValue:
     """The entry of each lane: what is above the number's bits picks a copy of it."""
     numbers = np.arange(ENTRIES) % (1 << b.count) - (b.less or 0.0)
     entries = ", ".join(f"float {real(float(n)).text}" for n in numbers)
@@ -82,7 +82,7 @@ def from_table(ops: Operations, index: Value, b: Bits) -> Value:
     return ops.w.ins(call, "float", ENTRIES)
 
 
-def in_place(ops: Operations, half: Value, shift: int, b: Bits) -> Value:
+def in_place(ops: Operations, half: LlvmValue, shift: int, b: Bits) -> LlvmValue:
     """The number that starts at bit `shift` of the lower halves of words."""
     w, less = ops.w, float(1 << (FRACTION - shift)) + (b.less or 0.0)
     exponent = BIAS + FRACTION - shift

@@ -26,7 +26,7 @@ from tilewright.runtime.abi import (
     REPORT_NUMBERS,
     STATUS_BOUNDS,
 )
-from tilewright.targets.llvm.emit_text import Value, integer
+from tilewright.targets.llvm.emit_text import LlvmValue, integer
 from tilewright.targets.permitted import Span
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def check(
     verb: str,
     buffer: Buffer,
     index: tuple[Expr, ...],
-    mask: Value | None = None,
+    mask: LlvmValue | None = None,
 ) -> None:
     """Leave the function with a report where an index is outside, in a lane that `mask` allows."""
     spans = _spans(x, verb, buffer)
@@ -64,7 +64,12 @@ def _spans(x: Memory, verb: str, buffer: Buffer) -> tuple[Span, ...]:
 
 
 def _check_part(
-    x: Memory, place: str, axis: int, part: Expr, span: Span, mask: Value | None = None
+    x: Memory,
+    place: str,
+    axis: int,
+    part: Expr,
+    span: Span,
+    mask: LlvmValue | None = None,
 ) -> None:
     if isinstance(part, Const) and int(part.value.real) in span:
         return
@@ -76,7 +81,7 @@ def _check_part(
     _branch(x, bad, v, f"{place}: index {REPORT_MARK} of dimension {axis} is {where}")
 
 
-def _outside(x: Memory, v: Value, span: Span) -> Value:
+def _outside(x: Memory, v: LlvmValue, span: Span) -> LlvmValue:
     """Whether an index is not one of a span's. A negative difference is a large unsigned one."""
     rest = x.binary("sub", v, integer(span.first))
     tests = []
@@ -95,7 +100,7 @@ def _outside(x: Memory, v: Value, span: Span) -> Value:
     return reduce(lambda a, b: x.binary("or", a, b), tests)
 
 
-def _branch(x: Memory, bad: Value, v: Value, text: str) -> None:
+def _branch(x: Memory, bad: LlvmValue, v: LlvmValue, text: str) -> None:
     some = x.any(bad)
     failed = x.fresh("outside")
     fine = x.fresh("inside")
@@ -112,7 +117,7 @@ def _branch(x: Memory, bad: Value, v: Value, text: str) -> None:
     x.label(fine)
 
 
-def _report(x: Memory, text: str, numbers: list[Value]) -> None:
+def _report(x: Memory, text: str, numbers: list[LlvmValue]) -> None:
     """Store the report, unless another failure came first."""
     write = x.fresh("first")
     leave = x.fresh("leave")
@@ -124,7 +129,7 @@ def _report(x: Memory, text: str, numbers: list[Value]) -> None:
     x.line(f"br {won.typed}, label {write}, label {leave}")
     x.label(write)
     at = x.report()
-    words = [Value(x.constant_text(text), "ptr"), integer(len(numbers)), *numbers]
+    words = [LlvmValue(x.constant_text(text), "ptr"), integer(len(numbers)), *numbers]
     for n, word in enumerate(words):
         slot = x.ins(f"getelementptr i8, {at.typed}, i64 {8 * n}", "ptr")
         x.line(f"store {word.typed}, {slot.typed}, align 8")
@@ -134,7 +139,7 @@ def _report(x: Memory, text: str, numbers: list[Value]) -> None:
     x.label(leave)
 
 
-def _loops(x: Memory) -> list[tuple[str, Value]]:
+def _loops(x: Memory) -> list[tuple[str, LlvmValue]]:
     """The loop variables with a number here, outermost first."""
     found = []
     for scope in x.scopes:

@@ -41,7 +41,7 @@ from tilewright.targets.llvm.emit_rounding import (
     to_integer,
 )
 from tilewright.targets.llvm.emit_text import (
-    Value,
+    LlvmValue,
     int_vector,
     integer,
     real,
@@ -58,7 +58,7 @@ _DIVISIONS = (FloorDiv, Mod, nodes.Div, nodes.Rem)
 class Expressions(Memory):
     """Adds `value` to memory access."""
 
-    def value(self, e: Expr) -> Value:
+    def value(self, e: Expr) -> LlvmValue:
         """The held value of `e`: a scalar where it is the same in every lane, else a vector."""
         if isinstance(e, Const):
             return constant(e.value, e.dtype)
@@ -76,7 +76,7 @@ class Expressions(Memory):
             )
         return self.new(key, info, lambda: rule(self, e))
 
-    def _known(self, e: Expr, guard: Expr | None) -> Value | None:
+    def _known(self, e: Expr, guard: Expr | None) -> LlvmValue | None:
         """The value of `e` as it was computed under `guard` or under what that implies."""
         for permission in weaker(guard):
             found = self.lookup(e if permission is None else (e, permission))
@@ -84,7 +84,7 @@ class Expressions(Memory):
                 return found
         return None
 
-    def wide(self, e: Expr, lanes: int) -> Value:
+    def wide(self, e: Expr, lanes: int) -> LlvmValue:
         """`value(e)` in every one of `lanes` lanes; the splat is shared by its users."""
         v = self.value(e)
         if v.lanes == lanes:
@@ -96,7 +96,7 @@ class Expressions(Memory):
             ("splat", e, guard, lanes), info, lambda: self.splat(v, lanes)
         )
 
-    def together(self, *operands: Expr) -> list[Value]:
+    def together(self, *operands: Expr) -> list[LlvmValue]:
         """The operands' values with one number of lanes, constants left scalar."""
         values = [self.value(e) for e in operands]
         lanes = max(v.lanes for v in values)
@@ -105,7 +105,7 @@ class Expressions(Memory):
             for e, v in zip(operands, values, strict=True)
         ]
 
-    def _binary(self, e: Binary) -> Value:
+    def _binary(self, e: Binary) -> LlvmValue:
         a, b = self.together(e.lhs, e.rhs)
         limit = (
             self._limit(e)
@@ -114,7 +114,7 @@ class Expressions(Memory):
         )
         return self.ops.binary(type(e), a, b, e.lhs.dtype, limit)
 
-    def _division(self, e: Binary) -> Value:
+    def _division(self, e: Binary) -> LlvmValue:
         """A division of indices by lane, where it is uniform but for constants."""
         found = None
         if self.vector is not None and e.dtype is INDEX:
@@ -135,7 +135,7 @@ class Expressions(Memory):
             return max(high, most)
         return 1 << 63
 
-    def _compare(self, e: Binary) -> Value:
+    def _compare(self, e: Binary) -> LlvmValue:
         """A comparison; of lane numbers with something uniform, in 32 bits (masks of tails).
 
         `lhs < rhs` is `rest < -c * lane` where lhs - rhs = c * lane + rest; to saturate `rest`
@@ -165,7 +165,7 @@ class Expressions(Memory):
         bound = int_vector([-c * n for n in range(lanes)], "i32")
         return self.compare(f"icmp {op}", low, bound)
 
-    def _select(self, e: Select) -> Value:
+    def _select(self, e: Select) -> LlvmValue:
         condition = self.value(e.condition)
         if condition.const is not None:
             return self.value(e.then if condition.const else e.otherwise)
@@ -184,7 +184,9 @@ class Expressions(Memory):
             condition, self.splat(then, lanes), self.splat(otherwise, lanes)
         )
 
-    def _arm(self, arm: Expr, condition: Expr, outside: Value | None = None) -> Value:
+    def _arm(
+        self, arm: Expr, condition: Expr, outside: LlvmValue | None = None
+    ) -> LlvmValue:
         if not self.info(arm).risky:
             return self.value(arm)
         outer = self.guard
@@ -203,7 +205,7 @@ class Expressions(Memory):
         finally:
             self.guard = outer
 
-    def _outside(self, arm: Expr, otherwise: Expr) -> Value | None:
+    def _outside(self, arm: Expr, otherwise: Expr) -> LlvmValue | None:
         """The constant `otherwise` where a load can give it where it is not permitted: padding.
 
         requires: the arm is not loaded yet. What was loaded under fewer conditions, such as by the
@@ -223,13 +225,13 @@ class Expressions(Memory):
         zero = held.text in _ZEROS and dtype.name != "float8_e8m0fnu"
         return held if as_stored or zero else None
 
-    def _subtract(self, e: Binary) -> Value:
+    def _subtract(self, e: Binary) -> LlvmValue:
         found = dequantized(e, self.machine)
         if found is None:
             return self._few_bits(e) or self._binary(e)
         return to_float(self.ops, self.value(found[0].value), *found)
 
-    def _few_bits(self, e: Expr) -> Value | None:
+    def _few_bits(self, e: Expr) -> LlvmValue | None:
         """Numbers of few bits of a vector of words, as floats; None where `e` is no such."""
         b = few_bits(e)
         if b is None:
@@ -245,7 +247,7 @@ class Expressions(Memory):
         half = self.value(Shr(b.word, Const(base, b.word.dtype)) if base else b.word)
         return in_place(self.ops, half, shift - base, b)
 
-    def _cast(self, e: Cast) -> Value:
+    def _cast(self, e: Cast) -> LlvmValue:
         whole = rounding(e, self.machine)
         if whole is not None:
             return to_integer(self.ops, self.value(whole.value), whole)
@@ -280,7 +282,7 @@ class Expressions(Memory):
             and high < 1 << 31
         )
 
-    def _call(self, e: Call) -> Value:
+    def _call(self, e: Call) -> LlvmValue:
         dtype = e.args[0].dtype
         native = NATIVE.get(e.function)
         if native is not None:
@@ -297,7 +299,7 @@ class Expressions(Memory):
             items=(f"{e.function}({dtype})",),
         )
 
-    def _expanded(self, e: Call, rewrite: Expansion) -> Value:
+    def _expanded(self, e: Call, rewrite: Expansion) -> LlvmValue:
         """The expansion on parameters, in a scope of its own where they are the arguments' values.
 
         So no `Select` of the expansion guards the loads of an argument, and the text is built once
@@ -340,7 +342,7 @@ _BINARY: tuple[type[Expr], ...] = (
     *(nodes.Eq, nodes.Ne),
 )
 
-_RULES: Mapping[type[Expr], Callable[[Any, Any], Value]] = {
+_RULES: Mapping[type[Expr], Callable[[Any, Any], LlvmValue]] = {
     **dict.fromkeys(_BINARY, Expressions._binary),
     nodes.Sub: Expressions._subtract,
     FloorDiv: Expressions._division,

@@ -8,7 +8,7 @@ from typing import Any
 from tilewright.base.dtypes import DType
 from tilewright.expr import nodes
 from tilewright.expr.nodes import Expr
-from tilewright.targets.llvm.emit_text import Value, integer
+from tilewright.targets.llvm.emit_text import LlvmValue, integer
 from tilewright.targets.llvm.emit_types import register_type
 
 _FOLDS: Mapping[type[Expr], Callable[[Any, Any], Any]] = {
@@ -29,7 +29,9 @@ _FOLDS: Mapping[type[Expr], Callable[[Any, Any], Any]] = {
 }
 
 
-def fold(kind: type[Expr], a: Value, b: Value, dtype: DType) -> Value | None:
+def fold(
+    kind: type[Expr], a: LlvmValue, b: LlvmValue, dtype: DType
+) -> LlvmValue | None:
     """The result where it is known while generating code, else None."""
     if dtype.is_float or dtype.is_sub_byte:
         return None
@@ -42,7 +44,9 @@ def fold(kind: type[Expr], a: Value, b: Value, dtype: DType) -> Value | None:
     return None
 
 
-def _both(kind: type[Expr], a: Value, b: Value, dtype: DType) -> Value | None:
+def _both(
+    kind: type[Expr], a: LlvmValue, b: LlvmValue, dtype: DType
+) -> LlvmValue | None:
     f = _FOLDS.get(kind)
     if f is None:
         return None
@@ -58,8 +62,8 @@ def _both(kind: type[Expr], a: Value, b: Value, dtype: DType) -> Value | None:
 
 
 def _neutral(
-    kind: type[Expr], v: Value, c: int | float | bool, dtype: DType, left: bool
-) -> Value | None:
+    kind: type[Expr], v: LlvmValue, c: int | float | bool, dtype: DType, left: bool
+) -> LlvmValue | None:
     """`v op c` where c decides the result or changes nothing."""
     if kind in (nodes.And, nodes.Or) and dtype.is_bool:
         if bool(c) is (kind is nodes.And):

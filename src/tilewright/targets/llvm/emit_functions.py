@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import UnsupportedError
 from tilewright.targets.llvm.emit_ops import Operations
-from tilewright.targets.llvm.emit_text import Value, Writer, integer, mangle, real
+from tilewright.targets.llvm.emit_text import LlvmValue, Writer, integer, mangle, real
 from tilewright.targets.llvm.processor import AVX512, does
 
-Native = Callable[[Operations, list[Value], DType], Value]
+Native = Callable[[Operations, list[LlvmValue], DType], LlvmValue]
 
 
 def _intrinsic(name: str) -> Native:
-    def lower(ops: Operations, args: list[Value], dtype: DType) -> Value:
+    def lower(ops: Operations, args: list[LlvmValue], dtype: DType) -> LlvmValue:
         if not dtype.is_float:
             return args[0]
         return ops.formats.settle(ops.w.unary(name, args[0]), dtype)
@@ -22,7 +22,7 @@ def _intrinsic(name: str) -> Native:
     return lower
 
 
-def _abs(ops: Operations, args: list[Value], dtype: DType) -> Value:
+def _abs(ops: Operations, args: list[LlvmValue], dtype: DType) -> LlvmValue:
     (v,) = args
     if dtype.is_float:
         return ops.w.unary("fabs", v)
@@ -33,32 +33,32 @@ def _abs(ops: Operations, args: list[Value], dtype: DType) -> Value:
     return ops.formats.settle(result, dtype)
 
 
-def _popcount(ops: Operations, args: list[Value], dtype: DType) -> Value:
+def _popcount(ops: Operations, args: list[LlvmValue], dtype: DType) -> LlvmValue:
     (v,) = args
     if dtype.is_sub_byte:
         v = ops.w.binary("and", v, integer((1 << dtype.bits) - 1, v.type))
     return ops.formats.settle(ops.w.unary("ctpop", v), dtype)
 
 
-def _copysign(ops: Operations, args: list[Value], dtype: DType) -> Value:
+def _copysign(ops: Operations, args: list[LlvmValue], dtype: DType) -> LlvmValue:
     return ops.formats.settle(ops.w.pair("copysign", args[0], args[1]), dtype)
 
 
-def _isnan(ops: Operations, args: list[Value], dtype: DType) -> Value:
+def _isnan(ops: Operations, args: list[LlvmValue], dtype: DType) -> LlvmValue:
     (v,) = args
     if dtype.is_float:
         return ops.w.compare("fcmp uno", v, v)
     return integer(0, "i1")
 
 
-def _isinf(ops: Operations, args: list[Value], dtype: DType) -> Value:
+def _isinf(ops: Operations, args: list[LlvmValue], dtype: DType) -> LlvmValue:
     (v,) = args
     if not dtype.is_float:
         return integer(0, "i1")
     return ops.w.compare("fcmp oeq", ops.w.unary("fabs", v), real(float("inf"), v.type))
 
 
-def _fma(ops: Operations, args: list[Value], dtype: DType) -> Value:
+def _fma(ops: Operations, args: list[LlvmValue], dtype: DType) -> LlvmValue:
     """One rounding. Without the instruction, a sum rounded to odd goes before it.
 
     What is rounded to odd with two more bits than the result has rounds as the exact sum does
@@ -80,7 +80,7 @@ def _fma(ops: Operations, args: list[Value], dtype: DType) -> Value:
     return w.convert("fptrunc", _odd_sum(w, w.binary("fmul", x, y), z), "float")
 
 
-def _fma_double(w: Writer, a: Value, b: Value, c: Value) -> Value:
+def _fma_double(w: Writer, a: LlvmValue, b: LlvmValue, c: LlvmValue) -> LlvmValue:
     """Of float64, by the exact errors of a product and of two sums.
 
     Exact but for products below 2**-960, whose last bit may be another.
@@ -101,7 +101,7 @@ def _fma_double(w: Writer, a: Value, b: Value, c: Value) -> Value:
     return w.select(w.binary("and", finite, nonzero), exact, plain)
 
 
-def _moderate(w: Writer, v: Value) -> tuple[Value, Value]:
+def _moderate(w: Writer, v: LlvmValue) -> tuple[LlvmValue, LlvmValue]:
     """A power of two that keeps `v` from overflowing when it is split, and one over it."""
     large = w.compare("fcmp ogt", w.unary("fabs", v), real(2.0**900, "double"))
     one = real(1.0, "double")
@@ -110,7 +110,9 @@ def _moderate(w: Writer, v: Value) -> tuple[Value, Value]:
     )
 
 
-def _product_error(w: Writer, a: Value, b: Value, product: Value) -> Value:
+def _product_error(
+    w: Writer, a: LlvmValue, b: LlvmValue, product: LlvmValue
+) -> LlvmValue:
     """a * b - product, exactly (Dekker): the factors in halves of 26 bits."""
     halves = []
     for v in (a, b):
@@ -124,7 +126,7 @@ def _product_error(w: Writer, a: Value, b: Value, product: Value) -> Value:
     return rest
 
 
-def _two_sum(w: Writer, a: Value, b: Value) -> tuple[Value, Value]:
+def _two_sum(w: Writer, a: LlvmValue, b: LlvmValue) -> tuple[LlvmValue, LlvmValue]:
     """a + b rounded, and the exact error of that (Knuth)."""
     total = w.binary("fadd", a, b)
     part = w.binary("fsub", total, a)
@@ -136,7 +138,7 @@ def _two_sum(w: Writer, a: Value, b: Value) -> tuple[Value, Value]:
     return total, error
 
 
-def _odd_sum(w: Writer, a: Value, b: Value) -> Value:
+def _odd_sum(w: Writer, a: LlvmValue, b: LlvmValue) -> LlvmValue:
     """a + b in float64, rounded to odd: to the neighbor with an odd last bit where inexact."""
     total, error = _two_sum(w, a, b)
     bits = w.convert("bitcast", total, "i64")
@@ -152,7 +154,7 @@ def _odd_sum(w: Writer, a: Value, b: Value) -> Value:
     return w.convert("bitcast", odd, "double")
 
 
-def _ldexp(ops: Operations, args: list[Value], dtype: DType) -> Value:
+def _ldexp(ops: Operations, args: list[LlvmValue], dtype: DType) -> LlvmValue:
     """One instruction with AVX-512; elsewhere an exact product in float64, rounded."""
     w = ops.w
     x, n = w.match(*args)
@@ -175,7 +177,7 @@ def _ldexp(ops: Operations, args: list[Value], dtype: DType) -> Value:
     return ops.formats.settle(w.convert("fptrunc", exact, "float"), dtype)
 
 
-def _scaled(w: Writer, x: Value, n: Value) -> Value:
+def _scaled(w: Writer, x: LlvmValue, n: LlvmValue) -> LlvmValue:
     """x * 2**floor(n) by `vscalefps`, in registers of 4, 8 or 16 lanes."""
     if x.lanes > 16:
         half = (x.lanes + 1) // 2
@@ -198,7 +200,7 @@ def _scaled(w: Writer, x: Value, n: Value) -> Value:
     return w.shuffle(y, list(range(x.lanes)))
 
 
-def _entry(ops: Operations, args: list[Value], dtype: DType) -> Value:
+def _entry(ops: Operations, args: list[LlvmValue], dtype: DType) -> LlvmValue:
     """One permutation of a register with AVX-512."""
     *table, n = args
     constant = all(v.const is not None for v in table)
@@ -215,10 +217,10 @@ def _entry(ops: Operations, args: list[Value], dtype: DType) -> Value:
             items=(f"entry({dtype})",),
         )
     inner = ", ".join(f"float {v.text}" for v in table)
-    return _permuted(ops.w, Value(f"<{inner}>", "float", len(table)), n)
+    return _permuted(ops.w, LlvmValue(f"<{inner}>", "float", len(table)), n)
 
 
-def _permuted(w: Writer, table: Value, n: Value) -> Value:
+def _permuted(w: Writer, table: LlvmValue, n: LlvmValue) -> LlvmValue:
     """The lanes of a table of 16 by `vpermps`."""
     if n.lanes > 16:
         half = (n.lanes + 1) // 2
@@ -235,7 +237,7 @@ def _permuted(w: Writer, table: Value, n: Value) -> Value:
     return w.shuffle(y, list(range(n.lanes)))
 
 
-def _padded(w: Writer, v: Value, lanes: int) -> Value:
+def _padded(w: Writer, v: LlvmValue, lanes: int) -> LlvmValue:
     if v.lanes in (1, lanes):
         return w.splat(v, lanes)
     return w.shuffle(v, [lane if lane < v.lanes else -1 for lane in range(lanes)])

@@ -25,7 +25,7 @@ from tilewright.loops.launch import AXIS, Barrier, Combine, Launch
 from tilewright.loops.nodes import For, Unit
 from tilewright.targets.llvm.emit_places import Access
 from tilewright.targets.llvm.emit_stmt import Statements
-from tilewright.targets.llvm.emit_text import Value, flatten, integer
+from tilewright.targets.llvm.emit_text import LlvmValue, flatten, integer
 from tilewright.targets.llvm.emit_types import memory_type
 from tilewright.targets.llvm.processor import Processor
 from tilewright.targets.llvm.statements import written
@@ -48,7 +48,7 @@ class Dialect:
     convention: str
     axes: Mapping[str, str]
     barrier: tuple[str, ...]
-    shuffle: Callable[[Statements, Value, int, Value], Value]
+    shuffle: Callable[[Statements, LlvmValue, int, LlvmValue], LlvmValue]
     warp: int
     attributes: Callable[[tuple[int, int, int]], str]
     local: int = 0
@@ -113,7 +113,7 @@ class Thread(Statements):
         self._bind_axes()
         self.out = here
 
-    def _generic(self, text: str, space: int) -> Value:
+    def _generic(self, text: str, space: int) -> LlvmValue:
         return self.ins(f"addrspacecast ptr addrspace({space}) {text} to ptr", "ptr")
 
     def _bind_axes(self) -> None:
@@ -168,7 +168,7 @@ class Thread(Statements):
             self.store(buffer, index, v)
         self.changed(s.buffers)
 
-    def _number(self) -> Value:
+    def _number(self) -> LlvmValue:
         """The number of the thread in its block."""
         total, stride = integer(0), 1
         for axis, extent in zip("xyz", self.launch.threads, strict=True):
@@ -178,7 +178,7 @@ class Thread(Statements):
             total, stride = self.binary("add", total, part), stride * extent
         return self.convert("trunc", total, "i32")
 
-    def _mask(self) -> Value:
+    def _mask(self) -> LlvmValue:
         """The threads of this one's warp."""
         warp, count = self.dialect.warp, prod(self.launch.threads)
         last = integer((1 << count % warp) - 1, "i32")
@@ -191,7 +191,7 @@ class Thread(Statements):
         )
         return self.select(is_last, last, integer(-1, "i32"))
 
-    def _exchanged(self, v: Value, step: int, mask: Value) -> Value:
+    def _exchanged(self, v: LlvmValue, step: int, mask: LlvmValue) -> LlvmValue:
         """What the thread has whose number differs in one bit: in words of 32 bits."""
         kept = v.type
         bits = {"float": 32, "double": 64}.get(kept) or int(kept[1:])
@@ -266,7 +266,7 @@ class Thread(Statements):
         self.pointers[buffer] = self.stack(array, ALIGNMENT)
         self.out = here
 
-    def stack(self, array: str, alignment: int) -> Value:
+    def stack(self, array: str, alignment: int) -> LlvmValue:
         """Memory of the thread."""
         space = self.dialect.local
         if not space:
@@ -275,7 +275,7 @@ class Thread(Statements):
         self.line(f"{name} = alloca {array}, align {alignment}, addrspace({space})")
         return self._generic(name, space)
 
-    def status(self) -> Value:
+    def status(self) -> LlvmValue:
         """The last parameter."""
         return self._generic("%status", 1)
 
@@ -283,9 +283,9 @@ class Thread(Statements):
         self,
         place: Access,
         buffer: Buffer,
-        mask: Value | None,
-        outside: Value | None = None,
-    ) -> Value:
+        mask: LlvmValue | None,
+        outside: LlvmValue | None = None,
+    ) -> LlvmValue:
         """As a processor does, but for one element under a condition: a branch around the load."""
         if mask is None or mask.const is not None or mask.lanes > 1 or place.lanes > 1:
             return super()._load_raw(place, buffer, mask, outside)
@@ -303,7 +303,9 @@ class Thread(Statements):
             f"phi {type} [ {found.text}, {then} ], [ {other}, {here} ]", type
         )
 
-    def _advance(self, base: Value, group: tuple[tuple[Expr, int], ...]) -> Value:
+    def _advance(
+        self, base: LlvmValue, group: tuple[tuple[Expr, int], ...]
+    ) -> LlvmValue:
         """Bytes in 32 bits, where these hold them and each part of the sum."""
         total = Affine((), 0)
         for term in group:

@@ -42,7 +42,7 @@ from tilewright.targets.llvm.emit_ops import Operations
 from tilewright.targets.llvm.emit_places import Access, Places
 from tilewright.targets.llvm.emit_table import fits, look_up
 from tilewright.targets.llvm.emit_text import (
-    Value,
+    LlvmValue,
     int_vector,
     integer,
     mangle,
@@ -73,10 +73,10 @@ class Memory(Places):
         self.contents: Mapping[Buffer, Interval] = {}
         # Where sanitized code may access each buffer; None in other code.
         self.permitted: Permissions | None = None
-        self._safe: dict[str, Value] = {}
+        self._safe: dict[str, LlvmValue] = {}
         self._clamped: set[Expr] = set()
 
-    def report(self) -> Value:
+    def report(self) -> LlvmValue:
         """Where sanitized code writes what it reports."""
         raise NotImplementedError
 
@@ -84,13 +84,13 @@ class Memory(Places):
         """The address of a text, which ends with 0."""
         raise NotImplementedError
 
-    def status(self) -> Value:
+    def status(self) -> LlvmValue:
         """Where a failure is stored, as 64 bits."""
         raise NotImplementedError
 
     # -- loads
 
-    def load(self, e: Load, outside: Value | None = None) -> Value:
+    def load(self, e: Load, outside: LlvmValue | None = None) -> LlvmValue:
         """The element a Load means, in held form; where `guard` is false, `outside` (0 if None).
 
         outside: a constant as it is in memory. Where lanes share an element and not the guard, the
@@ -113,9 +113,9 @@ class Memory(Places):
         self,
         place: Access,
         buffer: Buffer,
-        mask: Value | None,
-        outside: Value | None = None,
-    ) -> Value:
+        mask: LlvmValue | None,
+        outside: LlvmValue | None = None,
+    ) -> LlvmValue:
         type = memory_type(buffer.dtype)
         size = buffer.dtype.itemsize
         if mask is not None and mask.const is not None:
@@ -154,7 +154,7 @@ class Memory(Places):
         args = f"{aligned(pointers, size)}, {chosen.typed}, {otherwise(full, lanes, outside)}"
         return self.ins(f"call {full} @{name}({args})", type, lanes)
 
-    def _prefetch(self, pointer: Value) -> None:
+    def _prefetch(self, pointer: LlvmValue) -> None:
         """What the vector loop is noted to fetch ahead, relative to what it loads."""
         ahead = self.ahead.get(self.vector[0].name) if self.vector is not None else None
         if ahead is not None:
@@ -174,8 +174,12 @@ class Memory(Places):
         return whole if fits and buffer.scope != "register" else 0
 
     def _load_near(
-        self, place: Access, buffer: Buffer, mask: Value | None, outside: Value | None
-    ) -> Value | None:
+        self,
+        place: Access,
+        buffer: Buffer,
+        mask: LlvmValue | None,
+        outside: LlvmValue | None,
+    ) -> LlvmValue | None:
         """Lanes that lie near one another, out of whole vectors; None where they do not."""
         type = memory_type(buffer.dtype)
         size = buffer.dtype.itemsize
@@ -196,8 +200,8 @@ class Memory(Places):
         return pick(self, loaded, [part.picked(lanes) for part in covered])
 
     def _load_entry(
-        self, place: Access, buffer: Buffer, offsets: Value
-    ) -> Value | None:
+        self, place: Access, buffer: Buffer, offsets: LlvmValue
+    ) -> LlvmValue | None:
         """Lanes of a small table that is all inside of the buffer; None where it is no such."""
         if not buffer.static:
             return None
@@ -239,7 +243,7 @@ class Memory(Places):
             end if high + end < buffer.size * copies else last,
         )
 
-    def _part(self, place: Access, buffer: Buffer, part: Part) -> Value:
+    def _part(self, place: Access, buffer: Buffer, part: Part) -> LlvmValue:
         """A vector of a buffer, loaded once for all accesses that have a part in it."""
         type = memory_type(buffer.dtype)
         size = buffer.dtype.itemsize
@@ -254,7 +258,7 @@ class Memory(Places):
             and high + width <= buffer.size
         )
 
-        def load() -> Value:
+        def load() -> LlvmValue:
             at = self.pointer(buffer, list(form.terms), form.const * size)
             full = vector_type(type, width)
             return self.ins(f"load {full}, {at.typed}, align {size}", type, width)
@@ -265,7 +269,7 @@ class Memory(Places):
         registers = -(-width * size * 8 // self.machine.vector_bits)
         return self.shared(("part", buffer, form, width), info, load, registers)
 
-    def _lane_pointers(self, place: Access, size: int) -> Value:
+    def _lane_pointers(self, place: Access, size: int) -> LlvmValue:
         offsets = place.offsets
         if offsets is None:
             offsets = int_vector([n * size for n in place.steps])
@@ -281,8 +285,8 @@ class Memory(Places):
         self,
         buffer: Buffer,
         index: tuple[Expr, ...],
-        v: Value,
-        mask: Value | None = None,
+        v: LlvmValue,
+        mask: LlvmValue | None = None,
     ) -> None:
         """Write a held value at a checked index; `mask` (scalar or per lane) says where."""
         place = self.access(buffer, index)
@@ -384,7 +388,7 @@ class Memory(Places):
         self._clamped.add(safe)
         return safe
 
-    def _report(self, ok: Expr) -> Value:
+    def _report(self, ok: Expr) -> LlvmValue:
         holds = self.value(ok)
         bad = self.ops.invert(holds, dtypes.bool_)
         if self.guard is not None:
@@ -405,7 +409,7 @@ class Memory(Places):
         self.label(fine)
         return bad
 
-    def _holds(self, guard: Expr) -> Value:
+    def _holds(self, guard: Expr) -> LlvmValue:
         """A guard's value, each condition under those around it, as when it was tested first.
 
         Under itself, a condition that reads at a checked index would need its own value.
@@ -421,14 +425,14 @@ class Memory(Places):
 
     # -- helpers
 
-    def any(self, mask: Value) -> Value:
+    def any(self, mask: LlvmValue) -> LlvmValue:
         """Whether some lane of a mask is set."""
         if mask.lanes == 1:
             return mask
         name = f"vector.reduce.or.{mangle('i1', mask.lanes)}"
         return self.call(name, "i1", 1, mask)
 
-    def safe(self, holds: Value | None = None) -> Value:
+    def safe(self, holds: LlvmValue | None = None) -> LlvmValue:
         """An address that may always be read, for loads that must not happen; it holds copies of
         a constant, zeros if None."""
         key = "" if holds is None else holds.typed
@@ -450,7 +454,7 @@ class Memory(Places):
         self.pointers[buffer] = self.stack(f"[{count} x {type}]", 64)
         self.out = here
 
-    def stack(self, array: str, alignment: int) -> Value:
+    def stack(self, array: str, alignment: int) -> LlvmValue:
         """Memory of this function; to be called at its entry."""
         return self.ins(f"alloca {array}, align {alignment}", "ptr")
 
@@ -467,6 +471,6 @@ def weaker(guard: Expr | None) -> list[Expr | None]:
     return [None, *reversed(found)]
 
 
-def _first_lanes(lanes: int, whole: int) -> Value:
+def _first_lanes(lanes: int, whole: int) -> LlvmValue:
     """The mask of the first lanes of a vector."""
     return int_vector([int(n < lanes) for n in range(whole)], "i1")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.targets.llvm.emit_text import (
-    Value,
+    LlvmValue,
     Writer,
     int_vector,
     mangle,
@@ -79,10 +79,12 @@ def _runs(elements: Sequence[int], most: int) -> tuple[list[int], int]:
     return ([elements[n] for n in starts], length) if same else ([], 0)
 
 
-def pick(w: Writer, loaded: Sequence[Value], chosen: Sequence[list[int]]) -> Value:
+def pick(
+    w: Writer, loaded: Sequence[LlvmValue], chosen: Sequence[list[int]]
+) -> LlvmValue:
     """The lanes out of the vectors of one width; in each, -1 says that it is in another one."""
     width = loaded[0].lanes
-    vectors: list[tuple[Value, list[bool]]] = []
+    vectors: list[tuple[LlvmValue, list[bool]]] = []
     for n in range(0, len(loaded), 2):
         picks = chosen[n]
         other = None
@@ -99,11 +101,11 @@ def pick(w: Writer, loaded: Sequence[Value], chosen: Sequence[list[int]]) -> Val
     return found
 
 
-def mask_of(w: Writer, part: Part, mask: Value) -> Value:
+def mask_of(w: Writer, part: Part, mask: LlvmValue) -> LlvmValue:
     """The elements of a part that a permitted lane accesses."""
     most = max(len(users) for users in part.lanes)
-    none = Value("zeroinitializer", "i1", mask.lanes)
-    found: Value | None = None
+    none = LlvmValue("zeroinitializer", "i1", mask.lanes)
+    found: LlvmValue | None = None
     for n in range(most):
         order = [u[n] if n < len(u) else mask.lanes for u in part.lanes]
         layer = w.shuffle(mask, order, none)
@@ -114,14 +116,14 @@ def mask_of(w: Writer, part: Part, mask: Value) -> Value:
 
 def load_near(
     w: Writer,
-    pointer: Value,
+    pointer: LlvmValue,
     covered: Sequence[Part],
     lanes: int,
     type: str,
     size: int,
-    mask: Value,
-    outside: Value | None,
-) -> Value:
+    mask: LlvmValue,
+    outside: LlvmValue | None,
+) -> LlvmValue:
     """The lanes' elements from `pointer` on where their bits of the mask are set; else `outside`.
 
     size: of an element, in bytes.
@@ -134,18 +136,18 @@ def load_near(
     found = pick(w, loaded, [part.picked(lanes) for part in covered])
     if all(len(users) < 2 for part in covered for users in part.lanes):
         return found
-    zero = Value("zeroinitializer", type, lanes)
+    zero = LlvmValue("zeroinitializer", type, lanes)
     other = zero if outside is None else splat_constant(outside, lanes)
     return w.select(mask, found, other)
 
 
 def store_near(
     w: Writer,
-    pointer: Value,
+    pointer: LlvmValue,
     covered: Sequence[Part],
-    v: Value,
+    v: LlvmValue,
     size: int,
-    mask: Value | None,
+    mask: LlvmValue | None,
 ) -> None:
     """The lanes of `v` to their elements from `pointer` on; what lies between is not written.
 
@@ -165,7 +167,7 @@ def store_near(
         masked_store(w, at, wide, size, held)
 
 
-def at_element(w: Writer, pointer: Value, n: int, size: int) -> Value:
+def at_element(w: Writer, pointer: LlvmValue, n: int, size: int) -> LlvmValue:
     """The address `n` elements after `pointer`."""
     if not n:
         return pointer
@@ -174,12 +176,12 @@ def at_element(w: Writer, pointer: Value, n: int, size: int) -> Value:
 
 def masked_load(
     w: Writer,
-    pointer: Value,
+    pointer: LlvmValue,
     type: str,
     size: int,
-    mask: Value,
-    outside: Value | None = None,
-) -> Value:
+    mask: LlvmValue,
+    outside: LlvmValue | None = None,
+) -> LlvmValue:
     """Neighboring elements, those whose bit is set; `outside` (0 if None) in the other lanes."""
     lanes = mask.lanes
     full = vector_type(type, lanes)
@@ -188,20 +190,22 @@ def masked_load(
     return w.ins(f"call {full} @{name}({args})", type, lanes)
 
 
-def masked_store(w: Writer, pointer: Value, v: Value, size: int, mask: Value) -> None:
+def masked_store(
+    w: Writer, pointer: LlvmValue, v: LlvmValue, size: int, mask: LlvmValue
+) -> None:
     """Neighboring elements, those whose bit is set; the others are not touched."""
     name = f"llvm.masked.store.{mangle(v.type, v.lanes)}.p0"
     args = f"{v.typed}, {aligned(pointer, size)}, {mask.typed}"
     w.line(f"call void @{name}({args})")
 
 
-def otherwise(full: str, lanes: int, outside: Value | None) -> str:
+def otherwise(full: str, lanes: int, outside: LlvmValue | None) -> str:
     """The lanes that a masked load leaves out."""
     if outside is None:
         return f"{full} zeroinitializer"
     return splat_constant(outside, lanes).typed
 
 
-def aligned(pointer: Value, size: int) -> str:
+def aligned(pointer: LlvmValue, size: int) -> str:
     """A pointer, or several, as arguments of which the alignment is known."""
     return f"{pointer.full} align {size} {pointer.text}"

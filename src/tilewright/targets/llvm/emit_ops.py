@@ -12,7 +12,7 @@ from tilewright.expr import nodes
 from tilewright.expr.nodes import Expr
 from tilewright.expr.real_bounds import ANY, Reals
 from tilewright.targets.llvm.emit_fold import fold
-from tilewright.targets.llvm.emit_text import Value, Writer, integer, mangle, real
+from tilewright.targets.llvm.emit_text import LlvmValue, Writer, integer, mangle, real
 from tilewright.targets.llvm.emit_types import Formats, register_type
 from tilewright.targets.llvm.processor import Processor
 
@@ -55,11 +55,11 @@ class Operations:
     def binary(
         self,
         kind: type[Expr],
-        a: Value,
-        b: Value,
+        a: LlvmValue,
+        b: LlvmValue,
         dtype: DType,
         limit: int | None = None,
-    ) -> Value:
+    ) -> LlvmValue:
         """`kind(a, b)` on operands of `dtype`; limit: integers known to be in `0 .. limit`."""
         folded = fold(kind, a, b, dtype)
         if folded is not None:
@@ -72,14 +72,18 @@ class Operations:
             return self._bool(kind, a, b)
         return self.formats.settle(self._integer(kind, a, b, dtype, limit), dtype)
 
-    def _compare(self, kind: type[Expr], a: Value, b: Value, dtype: DType) -> Value:
+    def _compare(
+        self, kind: type[Expr], a: LlvmValue, b: LlvmValue, dtype: DType
+    ) -> LlvmValue:
         integer_op, float_op = {**_ORDERS, **_EXACT}[kind]
         if dtype.is_float:
             return self.w.compare(f"fcmp {float_op}", a, b)
         sign = "" if kind in _EXACT else ("s" if dtype.is_signed else "u")
         return self.w.compare(f"icmp {sign}{integer_op}", a, b)
 
-    def _float(self, kind: type[Expr], a: Value, b: Value, dtype: DType) -> Value:
+    def _float(
+        self, kind: type[Expr], a: LlvmValue, b: LlvmValue, dtype: DType
+    ) -> LlvmValue:
         if kind in _FLOAT_OPS:
             return self.w.binary(_FLOAT_OPS[kind] + self.flags, a, b)
         if kind in (nodes.Min, nodes.Max):
@@ -92,7 +96,7 @@ class Operations:
             return self._floor_division(a, b)[1]
         raise _unsupported(kind.__name__, dtype)
 
-    def _extremum(self, kind: type[Expr], a: Value, b: Value) -> Value:
+    def _extremum(self, kind: type[Expr], a: LlvmValue, b: LlvmValue) -> LlvmValue:
         """The greater or lesser operand, NaN if one is; of two zeros either.
 
         The instruction of x86 gives its second operand where either is NaN, so that only the first
@@ -112,7 +116,7 @@ class Operations:
         best = w.select(w.compare(order, a, b), a, b)
         return w.select(w.compare("fcmp ord", a, a), best, a)
 
-    def _bool(self, kind: type[Expr], a: Value, b: Value) -> Value:
+    def _bool(self, kind: type[Expr], a: LlvmValue, b: LlvmValue) -> LlvmValue:
         logical: dict[type[Expr], str] = {
             nodes.Add: "or",
             nodes.Mul: "and",
@@ -125,8 +129,13 @@ class Operations:
         return self.w.binary(op, a, b)
 
     def _integer(
-        self, kind: type[Expr], a: Value, b: Value, dtype: DType, limit: int | None
-    ) -> Value:
+        self,
+        kind: type[Expr],
+        a: LlvmValue,
+        b: LlvmValue,
+        dtype: DType,
+        limit: int | None,
+    ) -> LlvmValue:
         if kind in _INTEGER_OPS:
             return self.w.binary(_INTEGER_OPS[kind], a, b)
         if kind in (nodes.Min, nodes.Max):
@@ -143,7 +152,9 @@ class Operations:
             return self._unsigned_division(kind, a, b)
         return self._signed_division(kind, a, b)
 
-    def _shift(self, kind: type[Expr], a: Value, b: Value, dtype: DType) -> Value:
+    def _shift(
+        self, kind: type[Expr], a: LlvmValue, b: LlvmValue, dtype: DType
+    ) -> LlvmValue:
         w = self.w
         bits = dtype.bits
         arithmetic = kind is nodes.Shr and dtype.is_signed
@@ -159,7 +170,9 @@ class Operations:
         kept = w.binary("and", b, integer(bits - 1, b.type))
         return w.binary(op, w.select(fits, a, zero), kept)
 
-    def _unsigned_division(self, kind: type[Expr], a: Value, b: Value) -> Value:
+    def _unsigned_division(
+        self, kind: type[Expr], a: LlvmValue, b: LlvmValue
+    ) -> LlvmValue:
         w = self.w
         if kind in (nodes.Div, nodes.FloorDiv):
             op = "udiv"
@@ -173,7 +186,9 @@ class Operations:
         result = w.binary(op, a, w.select(empty, integer(1, b.type), b))
         return w.select(empty, integer(0, a.type), result)
 
-    def _short_division(self, kind: type[Expr], a: Value, b: Value) -> Value:
+    def _short_division(
+        self, kind: type[Expr], a: LlvmValue, b: LlvmValue
+    ) -> LlvmValue:
         """Division of 64-bit operands that fit 32 bits, where it is several times faster."""
         x, y = (
             integer(v.const, "i32")
@@ -183,7 +198,9 @@ class Operations:
         )
         return self.w.convert("zext", self._unsigned_division(kind, x, y), "i64")
 
-    def _signed_division(self, kind: type[Expr], a: Value, b: Value) -> Value:
+    def _signed_division(
+        self, kind: type[Expr], a: LlvmValue, b: LlvmValue
+    ) -> LlvmValue:
         """Division that never traps: x / 0 is 0, and the least integer / -1 wraps to itself."""
         w = self.w
         zero = integer(0, a.type)
@@ -210,7 +227,9 @@ class Operations:
             return result
         return w.select(empty, zero, result)
 
-    def _signed_quotient(self, kind: type[Expr], a: Value, b: Value) -> Value:
+    def _signed_quotient(
+        self, kind: type[Expr], a: LlvmValue, b: LlvmValue
+    ) -> LlvmValue:
         w = self.w
         if kind is nodes.Div:
             return w.binary("sdiv", a, b)
@@ -231,7 +250,7 @@ class Operations:
 
     # -- float division with remainder (NumPy's definitions)
 
-    def _remainder(self, a: Value, b: Value) -> Value:
+    def _remainder(self, a: LlvmValue, b: LlvmValue) -> LlvmValue:
         """fmod, by an internal function of the module that is called lane by lane."""
         w = self.w
         name = f"tw.fmod.{mangle(a.type, 1)}"
@@ -239,7 +258,7 @@ class Operations:
         a, b = w.match(a, b)
         if a.lanes == 1:
             return w.ins(f"call {a.type} @{name}({a.typed}, {b.typed})", a.type)
-        result = Value("poison", a.type, a.lanes)
+        result = LlvmValue("poison", a.type, a.lanes)
         for n in range(a.lanes):
             x = w.lane(a, n)
             y = w.lane(b, n)
@@ -247,7 +266,9 @@ class Operations:
             result = w.insert(result, one, n)
         return result
 
-    def _floor_division(self, a: Value, b: Value) -> tuple[Value, Value]:
+    def _floor_division(
+        self, a: LlvmValue, b: LlvmValue
+    ) -> tuple[LlvmValue, LlvmValue]:
         w = self.w
         a, b = w.match(a, b)
         zero = real(0.0, a.type)
@@ -275,7 +296,7 @@ class Operations:
 
     # -- unary
 
-    def negate(self, v: Value, dtype: DType) -> Value:
+    def negate(self, v: LlvmValue, dtype: DType) -> LlvmValue:
         """`-v`."""
         if dtype.is_float:
             if v.const is not None:
@@ -285,7 +306,7 @@ class Operations:
             raise _unsupported("Neg", dtype)
         return self.binary(nodes.Sub, integer(0, v.type), v, dtype)
 
-    def invert(self, v: Value, dtype: DType) -> Value:
+    def invert(self, v: LlvmValue, dtype: DType) -> LlvmValue:
         """`~v`, logical on bool."""
         if not dtype.is_bool:
             ones = integer(-1, v.type)
@@ -293,7 +314,7 @@ class Operations:
             ones = integer(1, "i1")
         return self.binary(nodes.Xor, v, ones, dtype)
 
-    def bitcast(self, v: Value, source: DType, target: DType) -> Value:
+    def bitcast(self, v: LlvmValue, source: DType, target: DType) -> LlvmValue:
         """The bits of `v` in memory read as another dtype of the same width."""
         raw = self.formats.pack(v, source)
         if raw.type in ("float", "double"):
@@ -308,7 +329,9 @@ class Operations:
 
     # -- casts
 
-    def cast(self, v: Value, source: DType, target: DType, known: Reals = ANY) -> Value:
+    def cast(
+        self, v: LlvmValue, source: DType, target: DType, known: Reals = ANY
+    ) -> LlvmValue:
         """`v` converted: to integers by saturation, to bool by `!= 0`, to floats by rounding.
 
         known: bounds of a float, which need no saturation where the integers have them all.
@@ -337,7 +360,7 @@ class Operations:
             return self.formats.settle(integer(_number(v, source), type), target)
         return self.formats.settle(self._resize(v, source, type), target)
 
-    def _resize(self, v: Value, source: DType, type: str) -> Value:
+    def _resize(self, v: LlvmValue, source: DType, type: str) -> LlvmValue:
         have = int(v.type[1:])
         want = int(type[1:])
         if have > want:
@@ -345,7 +368,7 @@ class Operations:
         signed = source.is_signed and not source.is_bool
         return self.w.convert("sext" if signed else "zext", v, type)
 
-    def _float_to_float(self, v: Value, source: DType, target: DType) -> Value:
+    def _float_to_float(self, v: LlvmValue, source: DType, target: DType) -> LlvmValue:
         if target.name == "float64":
             return self.w.convert("fpext", v, "double")
         if source.name != "float64":
@@ -354,7 +377,7 @@ class Operations:
             return self.w.convert("fptrunc", v, "float")
         return self.formats.settle(self.formats.narrow_double(v), target)
 
-    def _truncated(self, v: Value, target: DType, nan: bool) -> Value:
+    def _truncated(self, v: LlvmValue, target: DType, nan: bool) -> LlvmValue:
         """A float that is in the range of an integer dtype, or not a number, which gives 0."""
         type = register_type(target)
         wide = type if target.bits > 16 else "i32"
@@ -365,7 +388,7 @@ class Operations:
             whole = self.w.select(ordered, whole, integer(0, wide))
         return whole if wide == type else self.w.convert("trunc", whole, type)
 
-    def _float_to_integer(self, v: Value, target: DType) -> Value:
+    def _float_to_integer(self, v: LlvmValue, target: DType) -> LlvmValue:
         """Truncation with saturation; LLVM's own saturating conversion goes lane by lane."""
         w = self.w
         type = register_type(target)
@@ -389,7 +412,7 @@ class Operations:
         ordered = w.compare("fcmp ord", v, v)
         return w.select(ordered, whole, integer(0, type))
 
-    def clamped(self, v: Value, low: float, high: float) -> Value:
+    def clamped(self, v: LlvmValue, low: float, high: float) -> LlvmValue:
         """Between the bounds; what is not a number is the lower one."""
         w = self.w
         least = real(low, v.type)
@@ -397,7 +420,7 @@ class Operations:
         inside = w.select(w.compare("fcmp ogt", v, least), v, least)
         return w.select(w.compare("fcmp olt", inside, most), inside, most)
 
-    def narrowed(self, v: Value, whole: Value, target: DType) -> Value:
+    def narrowed(self, v: LlvmValue, whole: LlvmValue, target: DType) -> LlvmValue:
         """`whole`, made of the float `v`, in 16 bits or less; 0 for what is not a number."""
         if target.min:
             ordered = self.w.compare("fcmp ord", v, v)
@@ -413,7 +436,7 @@ def _below(x: float, type: str) -> float:
     return float(np.nextafter(kind(x), kind(0)))
 
 
-def _number(v: Value, dtype: DType) -> int:
+def _number(v: LlvmValue, dtype: DType) -> int:
     """A constant as the number it means: unsigned ones are kept wrapped into the signed range."""
     mask = (1 << dtype.bits) - 1
     if dtype.kind == "uint":

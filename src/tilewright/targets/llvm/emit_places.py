@@ -10,7 +10,7 @@ from tilewright.expr.affine import Affine, affine, rejoined, to_expr
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Var, as_expr
 from tilewright.expr.simplify import simplify
-from tilewright.targets.llvm.emit_text import Value, int_vector, integer
+from tilewright.targets.llvm.emit_text import LlvmValue, int_vector, integer
 from tilewright.targets.llvm.lanes import Lanes, lanes_of
 from tilewright.targets.llvm.processor import Processor
 from tilewright.targets.llvm.value_numbering import PURE, Info, Scopes
@@ -26,10 +26,10 @@ class Access:
     the first and the last element after `pointer` that steps and offsets mean, where known.
     """
 
-    pointer: Value
+    pointer: LlvmValue
     form: Affine
     steps: tuple[int, ...]
-    offsets: Value | None
+    offsets: LlvmValue | None
     reach: tuple[int, int] | None = None
 
     @property
@@ -58,7 +58,7 @@ class Places(Scopes):
 
     def __init__(self, machine: Processor) -> None:
         super().__init__(machine)
-        self.pointers: dict[Buffer, Value] = {}
+        self.pointers: dict[Buffer, LlvmValue] = {}
         # Buffers allocated inside the vector loop: one copy per lane, lanes innermost.
         self.private: dict[Buffer, int] = {}
         self.vector: tuple[Var, int] | None = None
@@ -67,7 +67,7 @@ class Places(Scopes):
         self._simple: dict[Expr, Expr] = {}
         self._addresses: dict[tuple[Buffer, tuple[Expr, ...]], Affine] = {}
 
-    def value(self, e: Expr) -> Value:
+    def value(self, e: Expr) -> LlvmValue:
         """The held value of an expression; see `emit_expr`."""
         raise NotImplementedError
 
@@ -158,7 +158,7 @@ class Places(Scopes):
         steps: list[int],
         size: int,
         reach: tuple[int, int] | None,
-    ) -> Value:
+    ) -> LlvmValue:
         """Bytes per lane, in 32 bits where they fit: gathers take twice as many of them."""
         most = (1 << 31) // size
         is_short = reach is not None and -most < reach[0] and reach[1] < most
@@ -175,14 +175,14 @@ class Places(Scopes):
             offsets = self.binary("add", scaled, offsets)
         return offsets
 
-    def _times(self, v: Value, c: int) -> Value:
+    def _times(self, v: LlvmValue, c: int) -> LlvmValue:
         if c == 1:
             return v
         return self.binary("mul nsw", v, integer(c))
 
     def pointer(
         self, buffer: Buffer, terms: list[tuple[Expr, int]], offset: int
-    ) -> Value:
+    ) -> LlvmValue:
         """Base plus terms, those of outer loops first, so that each loop adds only its own."""
         size = buffer.dtype.itemsize
         levels: dict[int, list[tuple[Expr, int]]] = {}
@@ -208,8 +208,10 @@ class Places(Scopes):
             return pointer
         return self.ins(f"getelementptr i8, {pointer.typed}, i64 {offset}", "ptr")
 
-    def _advance(self, base: Value, group: tuple[tuple[Expr, int], ...]) -> Value:
-        total: Value | None = None
+    def _advance(
+        self, base: LlvmValue, group: tuple[tuple[Expr, int], ...]
+    ) -> LlvmValue:
+        total: LlvmValue | None = None
         for atom, c in group:
             term = self._times(self.value(atom), c)
             if total is None:

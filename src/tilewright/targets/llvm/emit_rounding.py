@@ -17,7 +17,13 @@ import numpy as np
 from tilewright.base.dtypes import DType, float32
 from tilewright.expr.nodes import Add, Call, Cast, Const, Div, Expr, Sub
 from tilewright.targets.llvm.emit_ops import Operations
-from tilewright.targets.llvm.emit_text import Value, integer, mangle, real, vector_type
+from tilewright.targets.llvm.emit_text import (
+    LlvmValue,
+    integer,
+    mangle,
+    real,
+    vector_type,
+)
 from tilewright.targets.llvm.processor import Processor, does
 
 LARGEST = 1 << 16  # of an offset
@@ -152,7 +158,7 @@ def factors(divisor: float, most: int) -> tuple[float, float] | None:
     return None
 
 
-def to_integer(ops: Operations, v: Value, r: Rounding) -> Value:
+def to_integer(ops: Operations, v: LlvmValue, r: Rounding) -> LlvmValue:
     """The rounding of `v` in its dtype."""
     packs = v.lanes == PACKED and r.target.bits == 8 and abs(r.offset) <= 255
     if packs and ops.machine.has("avx512bw"):
@@ -163,7 +169,7 @@ def to_integer(ops: Operations, v: Value, r: Rounding) -> Value:
     return ops.narrowed(v, whole, r.target)
 
 
-def to_float(ops: Operations, v: Value, r: Rounding, less: int) -> Value:
+def to_float(ops: Operations, v: LlvmValue, r: Rounding, less: int) -> LlvmValue:
     """The rounding of `v` as float32, less a number."""
     w = ops.w
     whole = _rounded(ops, v, r)
@@ -174,7 +180,7 @@ def to_float(ops: Operations, v: Value, r: Rounding, less: int) -> Value:
     return w.convert("sitofp", whole, "float")
 
 
-def _rounded(ops: Operations, v: Value, r: Rounding) -> Value:
+def _rounded(ops: Operations, v: LlvmValue, r: Rounding) -> LlvmValue:
     """Between the bounds, without the offset; what is not a number is the lower one."""
     inside = _quotient(ops, ops.clamped(v, *r.bounds), r)
     if not does(ops.machine, "nearest"):
@@ -183,7 +189,7 @@ def _rounded(ops: Operations, v: Value, r: Rounding) -> Value:
     return ops.w.call(name, "i32", v.lanes, inside)
 
 
-def _quotient(ops: Operations, v: Value, r: Rounding) -> Value:
+def _quotient(ops: Operations, v: LlvmValue, r: Rounding) -> LlvmValue:
     """`v / divisor`, as `factors` says."""
     if r.factors is None:
         return v
@@ -194,7 +200,7 @@ def _quotient(ops: Operations, v: Value, r: Rounding) -> Value:
     return w.call(f"fma.{mangle(v.type, v.lanes)}", v.type, v.lanes, *operands)
 
 
-def _packed(ops: Operations, v: Value, r: Rounding) -> Value:
+def _packed(ops: Operations, v: LlvmValue, r: Rounding) -> LlvmValue:
     """A register of bytes. The conversion gives the least integer for what is too large, small or
     not a number, so that only the upper bound is needed, and packs saturate."""
     w, signed, (_, most) = ops.w, bool(r.target.min), r.bounds
@@ -223,14 +229,16 @@ def _packed(ops: Operations, v: Value, r: Rounding) -> Value:
     )
 
 
-def _converted(ops: Operations, v: Value) -> Value:
+def _converted(ops: Operations, v: LlvmValue) -> LlvmValue:
     full = vector_type("i32", v.lanes)
     rest = f"{full} zeroinitializer, i{v.lanes} -1, i32 4"
     call = f"call {full} @llvm.x86.avx512.mask.cvtps2dq.512({v.typed}, {rest})"
     return ops.w.ins(call, "i32", v.lanes)
 
 
-def _pair(ops: Operations, name: str, a: Value, b: Value, *, type: str) -> Value:
+def _pair(
+    ops: Operations, name: str, a: LlvmValue, b: LlvmValue, *, type: str
+) -> LlvmValue:
     lanes = a.lanes + b.lanes
     call = f"call <{lanes} x {type}> @llvm.x86.avx512.{name}.512({a.typed}, {b.typed})"
     return ops.w.ins(call, type, lanes)

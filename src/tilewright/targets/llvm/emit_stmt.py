@@ -45,7 +45,7 @@ from tilewright.targets.llvm.emit_interleaved import MOST_INTERLEAVED, store_int
 from tilewright.targets.llvm.emit_memory import MAX_LANES
 from tilewright.targets.llvm.emit_text import (
     Chunk,
-    Value,
+    LlvmValue,
     header_stem,
     int_vector,
     integer,
@@ -142,7 +142,7 @@ class Statements(Expressions):
             return "unroll" if trips <= MAX_LANES else "serial"
         return "vector" if trips <= MAX_LANES else "strips"
 
-    def serial(self, s: For, start: Value, end: Value, certain: bool) -> None:
+    def serial(self, s: For, start: LlvmValue, end: LlvmValue, certain: bool) -> None:
         """A loop over `start .. end-1`, tested at its end; certain: it runs at least once."""
         low, high = bounds(s.extent, self.ranges)
         type = self.counter((low, high))
@@ -170,7 +170,7 @@ class Statements(Expressions):
         if all(f.kind in ("unroll", "vector") for f in loops_of(s.body)):
             scope.room = self.machine.registers // HELD
         self.scopes.append(scope)
-        counted = self.convert("zext nneg", Value(i, type), "i64")
+        counted = self.convert("zext nneg", LlvmValue(i, type), "i64")
         self.bind(s.var, counted, (0, None if high is None else high - 1))
         if s.trips is None and not reads_memory(s.extent):
             # What it says of the extent holds in the loop only, and is left out.
@@ -180,7 +180,7 @@ class Statements(Expressions):
         self.line(f"br label {latch}")
         self.label(latch)
         self.line(f"{following} = add nuw nsw {type} {i}, 1")
-        again = self.compare("icmp ne", Value(following, type), end)
+        again = self.compare("icmp ne", LlvmValue(following, type), end)
         self.line(f"br {again.typed}, label {head}, label {after}")
         self.label(after)
 
@@ -219,7 +219,7 @@ class Statements(Expressions):
 
     # -- branches
 
-    def when(self, condition: Value, body: Callable[[], None]) -> None:
+    def when(self, condition: LlvmValue, body: Callable[[], None]) -> None:
         """Run `body` where a scalar condition holds."""
         if condition.const is not None:
             if condition.const:
@@ -246,7 +246,7 @@ class Statements(Expressions):
             other = self.ops.invert(condition, dtypes.bool_)
             self.when(other, lambda: self.emit(otherwise))
 
-    def _masked_if(self, s: If, condition: Value) -> None:
+    def _masked_if(self, s: If, condition: LlvmValue) -> None:
         outer = self.guard
         masks = [condition]
         if s.otherwise is not None:
@@ -275,8 +275,8 @@ class Statements(Expressions):
         self.private.pop(buffer, None)
 
     def _target(
-        self, buffer: Buffer, index: tuple[Expr, ...], mask: Value | None
-    ) -> tuple[tuple[Expr, ...], Value | None]:
+        self, buffer: Buffer, index: tuple[Expr, ...], mask: LlvmValue | None
+    ) -> tuple[tuple[Expr, ...], LlvmValue | None]:
         """A safe index to write at, and where writing is allowed (None: everywhere).
 
         mask: where it would be, were the index safe.
@@ -294,7 +294,7 @@ class Statements(Expressions):
             parts.append(part)
         return tuple(parts), mask
 
-    def _guarded(self) -> Value | None:
+    def _guarded(self) -> LlvmValue | None:
         """Where the guard around the statement holds (None: everywhere)."""
         if self.guard is None:
             return None
@@ -361,7 +361,7 @@ class Statements(Expressions):
         self.changed(s.buffers)
 
     def _combine_at(
-        self, s: Update, values: Sequence[Value], mask: Value | None
+        self, s: Update, values: Sequence[LlvmValue], mask: LlvmValue | None
     ) -> None:
         """`buffers[indices] = reducer(buffers[indices], values)`, lane by lane."""
         old = [self.value(Load(b, index)) for b, index in s.targets]
@@ -371,8 +371,8 @@ class Statements(Expressions):
             self.store(buffer, index, new, mask)
 
     def combine(
-        self, reducer: Reducer, lhs: Sequence[Value], rhs: Sequence[Value]
-    ) -> list[Value]:
+        self, reducer: Reducer, lhs: Sequence[LlvmValue], rhs: Sequence[LlvmValue]
+    ) -> list[LlvmValue]:
         """The reducer's components on held values."""
         self.scopes.append(Scope())
         for group, values in ((reducer.lhs, lhs), (reducer.rhs, rhs)):
@@ -383,7 +383,9 @@ class Statements(Expressions):
         self.scopes.pop()
         return result
 
-    def _reduce_lanes(self, s: Update, values: list[Value], mask: Value | None) -> None:
+    def _reduce_lanes(
+        self, s: Update, values: list[LlvmValue], mask: LlvmValue | None
+    ) -> None:
         """All lanes meet at one element: a tree over the lanes, then one step in memory."""
         lanes = 1 << (self.lanes - 1).bit_length()
         held = [self.splat(v, self.lanes) for v in values]
@@ -410,7 +412,7 @@ class Statements(Expressions):
             anywhere = self.any(mask)
         self.when(anywhere, lambda: self._combine_scalar(s, held))
 
-    def _combine_scalar(self, s: Update, values: list[Value]) -> None:
+    def _combine_scalar(self, s: Update, values: list[LlvmValue]) -> None:
         outer, self.guard = self.guard, None
         self._combine_at(s, values, None)
         self.guard = outer

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tilewright.targets.llvm.emit_near import at_element, masked_load
 from tilewright.targets.llvm.emit_text import (
-    Value,
+    LlvmValue,
     Writer,
     int_vector,
     integer,
@@ -36,8 +36,8 @@ def fits(machine: Processor, count: int, lanes: int, size: int) -> bool:
 
 
 def look_up(
-    w: Writer, pointer: Value, count: int, index: Value, type: str, size: int
-) -> Value:
+    w: Writer, pointer: LlvmValue, count: int, index: LlvmValue, type: str, size: int
+) -> LlvmValue:
     """Entry `index`, an i16 below `count` in each lane, of the table at `pointer`.
 
     type, size: of an entry, as it is in memory, and in bytes.
@@ -65,7 +65,9 @@ def look_up(
     return found if type == held else w.convert("bitcast", found, type)
 
 
-def _chunks(w: Writer, pointer: Value, count: int, type: str, size: int) -> list[Value]:
+def _chunks(
+    w: Writer, pointer: LlvmValue, count: int, type: str, size: int
+) -> list[LlvmValue]:
     """The table in registers, of which the last may be a part."""
     width = REGISTER // size
     found = []
@@ -80,7 +82,9 @@ def _chunks(w: Writer, pointer: Value, count: int, type: str, size: int) -> list
     return found
 
 
-def _entries(w: Writer, chunks: list[Value], index: Value, size: int) -> Value:
+def _entries(
+    w: Writer, chunks: list[LlvmValue], index: LlvmValue, size: int
+) -> LlvmValue:
     """A register of entries; `index` has as many lanes as a register has."""
     name, _, _ = _PERMUTATIONS[size]
     type = chunks[0].type

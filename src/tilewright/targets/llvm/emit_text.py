@@ -18,7 +18,7 @@ _LONGEST = 60  # letters of a loop's name in a label: LLVM cuts longer ones, whi
 
 # Not frozen, as so many are made: setting the fields of a frozen one takes three times as long.
 @dataclass(slots=True, eq=False)
-class Value:
+class LlvmValue:
     """An SSA value or constant: operand text, LLVM element type, lanes (1: scalar).
 
     const: the Python number of a scalar integer, bool or float constant, else None.
@@ -53,38 +53,38 @@ def mangle(element: str, lanes: int) -> str:
     return short if lanes == 1 else f"v{lanes}{short}"
 
 
-def integer(value: int, type: str = "i64") -> Value:
+def integer(value: int, type: str = "i64") -> LlvmValue:
     """An integer constant, wrapped into its type."""
     bits = int(type[1:])
     value &= (1 << bits) - 1
     if value >> (bits - 1) and bits > 1:
         value -= 1 << bits
     if type == "i1":
-        return Value("true" if value else "false", type, 1, bool(value))
-    return Value(str(value), type, 1, value)
+        return LlvmValue("true" if value else "false", type, 1, bool(value))
+    return LlvmValue(str(value), type, 1, value)
 
 
-def real(value: float, type: str = "float") -> Value:
+def real(value: float, type: str = "float") -> LlvmValue:
     """A floating-point constant, rounded to its type."""
     if type == "float" and math.isfinite(value):
         try:
             value = struct.unpack("<f", struct.pack("<f", value))[0]
         except OverflowError:
             value = math.copysign(math.inf, value)
-    return Value(
+    return LlvmValue(
         f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}", type, 1, value
     )
 
 
-def splat_constant(value: Value, lanes: int) -> Value:
+def splat_constant(value: LlvmValue, lanes: int) -> LlvmValue:
     """A scalar constant in every lane."""
-    return Value(f"splat ({value.type} {value.text})", value.type, lanes)
+    return LlvmValue(f"splat ({value.type} {value.text})", value.type, lanes)
 
 
-def int_vector(values: list[int], type: str = "i64") -> Value:
+def int_vector(values: list[int], type: str = "i64") -> LlvmValue:
     """A vector constant of integers."""
     inner = ", ".join(f"{type} {v}" for v in values)
-    return Value(f"<{inner}>", type, len(values))
+    return LlvmValue(f"<{inner}>", type, len(values))
 
 
 def shuffle_mask(lanes: list[int]) -> str:
@@ -139,15 +139,15 @@ class Writer:
         """The start of a block; the line before it must have ended one."""
         self.out.append(f"{name[1:]}:")
 
-    def ins(self, text: str, type: str, lanes: int = 1) -> Value:
+    def ins(self, text: str, type: str, lanes: int = 1) -> LlvmValue:
         """One instruction with a result of `lanes` x `type`."""
         name = self.fresh()
         self.out.append(f"  {name} = {text}")
-        return Value(name, type, lanes)
+        return LlvmValue(name, type, lanes)
 
     def call(
-        self, name: str, type: str, lanes: int, *args: Value, flags: str = ""
-    ) -> Value:
+        self, name: str, type: str, lanes: int, *args: LlvmValue, flags: str = ""
+    ) -> LlvmValue:
         """A call of the intrinsic `llvm.<name>`, whose name already carries its types."""
         inner = ", ".join(a.typed for a in args)
         head = f"call {flags} " if flags else "call "
@@ -155,20 +155,20 @@ class Writer:
             f"{head}{vector_type(type, lanes)} @llvm.{name}({inner})", type, lanes
         )
 
-    def unary(self, name: str, a: Value, flags: str = "") -> Value:
+    def unary(self, name: str, a: LlvmValue, flags: str = "") -> LlvmValue:
         """An intrinsic of one operand and a result of its type."""
         return self.call(
             f"{name}.{mangle(a.type, a.lanes)}", a.type, a.lanes, a, flags=flags
         )
 
-    def pair(self, name: str, a: Value, b: Value, flags: str = "") -> Value:
+    def pair(self, name: str, a: LlvmValue, b: LlvmValue, flags: str = "") -> LlvmValue:
         """An intrinsic of two operands and a result of their type."""
         a, b = self.match(a, b)
         return self.call(
             f"{name}.{mangle(a.type, a.lanes)}", a.type, a.lanes, a, b, flags=flags
         )
 
-    def splat(self, v: Value, lanes: int) -> Value:
+    def splat(self, v: LlvmValue, lanes: int) -> LlvmValue:
         """`v` in every lane, if it is not a vector already."""
         if v.lanes == lanes:
             return v
@@ -182,22 +182,22 @@ class Writer:
             lanes,
         )
 
-    def match(self, *values: Value) -> list[Value]:
+    def match(self, *values: LlvmValue) -> list[LlvmValue]:
         """The values with one number of lanes."""
         lanes = max(v.lanes for v in values)
         return [self.splat(v, lanes) for v in values]
 
-    def binary(self, op: str, a: Value, b: Value) -> Value:
+    def binary(self, op: str, a: LlvmValue, b: LlvmValue) -> LlvmValue:
         """`op a, b`, result of their type."""
         a, b = self.match(a, b)
         return self.ins(f"{op} {a.typed}, {b.text}", a.type, a.lanes)
 
-    def compare(self, op: str, a: Value, b: Value) -> Value:
+    def compare(self, op: str, a: LlvmValue, b: LlvmValue) -> LlvmValue:
         """`icmp ...` or `fcmp ...`; the result is i1."""
         a, b = self.match(a, b)
         return self.ins(f"{op} {a.typed}, {b.text}", "i1", a.lanes)
 
-    def select(self, c: Value, a: Value, b: Value) -> Value:
+    def select(self, c: LlvmValue, a: LlvmValue, b: LlvmValue) -> LlvmValue:
         """`a` where `c`, else `b`; a scalar condition chooses whole vectors."""
         if c.const is not None:
             return a if c.const else b
@@ -207,7 +207,7 @@ class Writer:
             a, b = self.match(a, b)
         return self.ins(f"select {c.typed}, {a.typed}, {b.typed}", a.type, a.lanes)
 
-    def convert(self, op: str, v: Value, type: str) -> Value:
+    def convert(self, op: str, v: LlvmValue, type: str) -> LlvmValue:
         """A conversion instruction such as `zext` or `fptrunc`."""
         if v.type == type:
             return v
@@ -215,17 +215,19 @@ class Writer:
             f"{op} {v.typed} to {vector_type(type, v.lanes)}", type, v.lanes
         )
 
-    def lane(self, v: Value, n: int) -> Value:
+    def lane(self, v: LlvmValue, n: int) -> LlvmValue:
         """Lane `n` of a vector."""
         if v.lanes == 1:
             return v
         return self.ins(f"extractelement {v.typed}, i64 {n}", v.type)
 
-    def insert(self, v: Value, x: Value, n: int) -> Value:
+    def insert(self, v: LlvmValue, x: LlvmValue, n: int) -> LlvmValue:
         """The vector `v` with lane `n` replaced."""
         return self.ins(f"insertelement {v.typed}, {x.typed}, i64 {n}", v.type, v.lanes)
 
-    def shuffle(self, a: Value, lanes: list[int], b: Value | None = None) -> Value:
+    def shuffle(
+        self, a: LlvmValue, lanes: list[int], b: LlvmValue | None = None
+    ) -> LlvmValue:
         """Chosen lanes of a vector (or of two, the second's counted after the first's)."""
         if len(lanes) == 1 and b is None:
             return self.lane(a, lanes[0])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import UnsupportedError
-from tilewright.targets.llvm.emit_text import Value, Writer, integer, real
+from tilewright.targets.llvm.emit_text import LlvmValue, Writer, integer, real
 from tilewright.targets.llvm.processor import Processor, does
 
 
@@ -75,7 +75,7 @@ def memory_type(dtype: DType) -> str:
     return _MEMORY.get(dtype.name, f"i{8 * dtype.itemsize}")
 
 
-def constant(value: int | float | bool | complex, dtype: DType) -> Value:
+def constant(value: int | float | bool | complex, dtype: DType) -> LlvmValue:
     """A constant of `dtype` as held in a register."""
     type = register_type(dtype)
     if isinstance(value, complex):
@@ -96,7 +96,7 @@ class Formats:
         self.w = writer
         self.native_half = does(machine, "half")
 
-    def unpack(self, raw: Value, dtype: DType) -> Value:
+    def unpack(self, raw: LlvmValue, dtype: DType) -> LlvmValue:
         """Bits of memory -> held value."""
         if dtype.is_bool:
             return self.w.compare("icmp ne", raw, integer(0, raw.type))
@@ -116,7 +116,7 @@ class Formats:
             return self._unpack_exponent(raw)
         return self._decode(self.w.convert("zext", raw, "i32"), MINIS[dtype.name])
 
-    def pack(self, v: Value, dtype: DType) -> Value:
+    def pack(self, v: LlvmValue, dtype: DType) -> LlvmValue:
         """Held value -> bits of memory."""
         if dtype.is_bool:
             return self.w.convert("zext", v, "i8")
@@ -135,7 +135,7 @@ class Formats:
         code = self._encode(v, self._mini(dtype))
         return self.w.convert("trunc", code, memory_type(dtype))
 
-    def settle(self, v: Value, dtype: DType) -> Value:
+    def settle(self, v: LlvmValue, dtype: DType) -> LlvmValue:
         """The result of an operation done in the register type, rounded or wrapped to `dtype`."""
         if dtype.is_float:
             if dtype.bits >= 32:
@@ -155,7 +155,7 @@ class Formats:
             return self.w.binary("ashr", self.w.binary("shl", v, by), by)
         return v
 
-    def narrow_double(self, v: Value) -> Value:
+    def narrow_double(self, v: LlvmValue) -> LlvmValue:
         """float64 -> float32 rounded to odd, so that a second rounding gives the right result."""
         w = self.w
         near = w.convert("fptrunc", v, "float")
@@ -178,13 +178,13 @@ class Formats:
             )
         return MINIS[dtype.name]
 
-    def _as_bits(self, v: Value) -> Value:
+    def _as_bits(self, v: LlvmValue) -> LlvmValue:
         return self.w.convert("bitcast", v, "i32")
 
-    def _as_float(self, v: Value) -> Value:
+    def _as_float(self, v: LlvmValue) -> LlvmValue:
         return self.w.convert("bitcast", v, "float")
 
-    def _round_bfloat(self, v: Value) -> Value:
+    def _round_bfloat(self, v: LlvmValue) -> LlvmValue:
         w = self.w
         bits = self._as_bits(v)
         even = w.binary(
@@ -195,7 +195,7 @@ class Formats:
         kept = w.select(w.compare("fcmp uno", v, v), quiet, up)
         return self._as_float(w.binary("and", kept, integer(0xFFFF0000, "i32")))
 
-    def _unpack_exponent(self, raw: Value) -> Value:
+    def _unpack_exponent(self, raw: LlvmValue) -> LlvmValue:
         """float8_e8m0fnu: 2 ** (code - 127); code 255 is NaN, code 0 a subnormal float32."""
         w = self.w
         wide = w.convert("zext", raw, "i32")
@@ -205,7 +205,7 @@ class Formats:
         nan = w.compare("icmp eq", raw, integer(0xFF, "i8"))
         return self._as_float(w.select(nan, integer(0x7FC00000, "i32"), bits))
 
-    def _encode(self, v: Value, f: Mini) -> Value:
+    def _encode(self, v: LlvmValue, f: Mini) -> LlvmValue:
         """float32 -> code (i32), to nearest, ties to even.
 
         Normal results: add half of the last place to the bits. Subnormal ones: let a float
@@ -213,7 +213,7 @@ class Formats:
         """
         w = self.w
 
-        def i32(n: int) -> Value:
+        def i32(n: int) -> LlvmValue:
             return integer(n, "i32")
 
         bits = self._as_bits(v)
@@ -244,16 +244,16 @@ class Formats:
             return w.binary("or", w.select(nan, i32(f.nan), code), sign)
         return w.select(nan, i32(f.nan), signed)
 
-    def _as_float_const(self, bits: int) -> Value:
+    def _as_float_const(self, bits: int) -> LlvmValue:
         import struct
 
         return real(struct.unpack("<f", struct.pack("<I", bits))[0])
 
-    def _decode(self, code: Value, f: Mini) -> Value:
+    def _decode(self, code: LlvmValue, f: Mini) -> LlvmValue:
         """Code (i32) -> float32, exactly: move the fields, then scale by a power of two."""
         w = self.w
 
-        def i32(n: int) -> Value:
+        def i32(n: int) -> LlvmValue:
             return integer(n, "i32")
 
         magnitude = w.binary("and", code, i32((1 << f.sign) - 1))

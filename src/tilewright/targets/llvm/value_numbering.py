@@ -15,7 +15,7 @@ from tilewright.expr.intervals import Interval
 from tilewright.expr.nodes import Expr, Load, Var
 from tilewright.expr.reads import Anywhere, is_inside
 from tilewright.ir.node import Node, postorder
-from tilewright.targets.llvm.emit_text import Chunk, Value, Writer
+from tilewright.targets.llvm.emit_text import Chunk, LlvmValue, Writer
 from tilewright.targets.llvm.processor import Processor
 
 _NOTHING: frozenset[object] = frozenset()
@@ -62,7 +62,7 @@ class Scope:
     writes: frozenset[object] = _NOTHING
     certain: bool = True
     room: int = 0
-    values: dict[Hashable, Value] = field(default_factory=dict)
+    values: dict[Hashable, LlvmValue] = field(default_factory=dict)
 
 
 class Scopes(Writer):
@@ -75,7 +75,9 @@ class Scopes(Writer):
         self.ranges: dict[object, Interval] = {}
         self.anywhere = Anywhere(self.ranges)
         self._infos: dict[Node, Info] = {}
-        self._readers: dict[object, list[tuple[dict[Hashable, Value], Hashable]]] = {}
+        self._readers: dict[
+            object, list[tuple[dict[Hashable, LlvmValue], Hashable]]
+        ] = {}
 
     # -- what expressions depend on
 
@@ -111,7 +113,7 @@ class Scopes(Writer):
 
     # -- the cache
 
-    def lookup(self, key: Hashable) -> Value | None:
+    def lookup(self, key: Hashable) -> LlvmValue | None:
         """The value kept under `key` in a scope around the current place."""
         for scope in reversed(self.scopes):
             found = scope.values.get(key)
@@ -119,20 +121,24 @@ class Scopes(Writer):
                 return found
         return None
 
-    def cached(self, key: Hashable, info: Info, make: Callable[[], Value]) -> Value:
+    def cached(
+        self, key: Hashable, info: Info, make: Callable[[], LlvmValue]
+    ) -> LlvmValue:
         """The value kept under `key`; else `make()` emitted where `info` allows."""
         found = self.lookup(key)
         if found is not None:
             return found
         return self.new(key, info, make)
 
-    def new(self, key: Hashable, info: Info, make: Callable[[], Value]) -> Value:
+    def new(
+        self, key: Hashable, info: Info, make: Callable[[], LlvmValue]
+    ) -> LlvmValue:
         """`make()`, of which nothing is kept under `key`, emitted where `info` allows."""
         return self._made(self._placement(info), key, info, make)
 
     def _made(
-        self, depth: int, key: Hashable, info: Info, make: Callable[[], Value]
-    ) -> Value:
+        self, depth: int, key: Hashable, info: Info, make: Callable[[], LlvmValue]
+    ) -> LlvmValue:
         """`make()`, emitted with `depth` of the scopes around it, and kept."""
         if depth == len(self.scopes):
             made = make()
@@ -151,8 +157,12 @@ class Scopes(Writer):
         return made
 
     def shared(
-        self, key: Hashable, info: Info, make: Callable[[], Value], registers: int = 1
-    ) -> Value:
+        self,
+        key: Hashable,
+        info: Info,
+        make: Callable[[], LlvmValue],
+        registers: int = 1,
+    ) -> LlvmValue:
         """The value kept under `key`; else `make()` emitted here, or before the innermost loop.
 
         registers: how many it fills. Further outside a vector that is cheap to load would take them
@@ -185,7 +195,7 @@ class Scopes(Writer):
                 best = n
         return best
 
-    def _keep(self, scope: Scope, key: Hashable, value: Value, info: Info) -> None:
+    def _keep(self, scope: Scope, key: Hashable, value: LlvmValue, info: Info) -> None:
         scope.values[key] = value
         for buffer in info.reads:
             self._readers.setdefault(buffer, []).append((scope.values, key))
@@ -196,7 +206,9 @@ class Scopes(Writer):
             for values, key in self._readers.pop(buffer, ()):
                 values.pop(key, None)
 
-    def bind(self, var: Var, value: Value, interval: Interval | None = None) -> None:
+    def bind(
+        self, var: Var, value: LlvmValue, interval: Interval | None = None
+    ) -> None:
         """Give a variable its value in the innermost scope, and its range for proofs."""
         scope = self.scopes[-1]
         scope.bound.add(var)

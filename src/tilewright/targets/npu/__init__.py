@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tilewright.targets.npu.codegen import generate
     from tilewright.targets.npu.errors import NPUError
     from tilewright.targets.npu.exhaustive import Survey, survey
-    from tilewright.targets.npu.isa import Instruction, Program, Region
+    from tilewright.targets.npu.isa import Instruction, NpuProgram, Region
     from tilewright.targets.npu.listing import parse, show
     from tilewright.targets.npu.machine import Memory, NpuMachine, Operator, operators
     from tilewright.targets.npu.mapping import Mapped, map_onto
@@ -35,7 +35,7 @@ _PUBLIC: Final = {
     "codegen": "generate",
     "errors": "NPUError",
     "exhaustive": "Survey survey",
-    "isa": "Instruction Program Region",
+    "isa": "Instruction NpuProgram Region",
     "listing": "parse show",
     "machine": "NpuMachine Memory Operator operators",
     "mapping": "Mapped map_onto",
@@ -58,19 +58,19 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "MACHINES",
     "BlockFloat",
+    "Float8",
     "Float16",
     "Float32",
-    "Float8",
     "Instruction",
-    "MACHINES",
-    "NpuMachine",
     "Mapped",
     "Memory",
     "NPUError",
+    "NpuMachine",
+    "NpuProgram",
     "Number",
     "Operator",
-    "Program",
     "Region",
     "Survey",
     "Timing",

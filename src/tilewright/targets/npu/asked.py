@@ -9,14 +9,14 @@ from tilewright.base.errors import ScheduleError
 from tilewright.lift.derive import derive
 from tilewright.lift.nodes import Lambda
 from tilewright.schedule.space import Choices as Ask
-from tilewright.targets.npu.candidate import Candidate
+from tilewright.targets.npu.candidate import NpuCandidate
 from tilewright.targets.npu.exhaustive import possible
 from tilewright.targets.npu.expansion import Form
 from tilewright.targets.npu.levels import to_operators
 from tilewright.targets.npu.machine import NpuMachine
 from tilewright.targets.npu.mapping_rules import rules
 from tilewright.targets.npu.operator import Key
-from tilewright.targets.npu.sizes import Choice, Choices, Sizes
+from tilewright.targets.npu.sizes import Choices, SizedRule, Sizes
 
 OWN = "own"  # what is done with an operator of the machine
 
@@ -27,7 +27,7 @@ def forms_of(program: Lambda) -> tuple[Form, ...]:
     return tuple(Form(derivation.program) for derivation in made)
 
 
-def asked(forms: Sequence[Form], machine: NpuMachine, ask: Ask) -> Candidate:
+def asked(forms: Sequence[Form], machine: NpuMachine, ask: Ask) -> NpuCandidate:
     """One mapping of a program: its form, and what is done with each operator.
 
     The defaults are cheapest as a sum over operators. Raises ScheduleError for an operator that
@@ -36,12 +36,12 @@ def asked(forms: Sequence[Form], machine: NpuMachine, ask: Ask) -> Candidate:
     number = 0
     if len(forms) > 1:
         number = ask("form", tuple(range(len(forms))), 0)
-    return Candidate(forms[number], _choices(forms[number], machine, ask))
+    return NpuCandidate(forms[number], _choices(forms[number], machine, ask))
 
 
 def _choices(form: Form, machine: NpuMachine, ask: Ask) -> Choices:
     sizes = Sizes(machine)
-    made: dict[Key, Choice | None] = {}
+    made: dict[Key, SizedRule | None] = {}
     pending = list(form.operators)
     while pending:
         key = pending.pop(0)
@@ -69,7 +69,7 @@ def _choices(form: Form, machine: NpuMachine, ask: Ask) -> Choices:
     return made
 
 
-def label(choice: Choice | None) -> str:
+def label(choice: SizedRule | None) -> str:
     """A choice as the value of a parameter: `cut-MVMul-rows p=64`."""
     if choice is None:
         return OWN

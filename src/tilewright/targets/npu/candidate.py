@@ -19,7 +19,7 @@ from tilewright.targets.npu.spaces import place
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class NpuCandidate:
     """A program of operators of any size, and what is done with each of them."""
 
     form: Form

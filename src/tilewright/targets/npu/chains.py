@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tilewright.targets.npu.errors import NPUError
 from tilewright.targets.npu.footprint import footprint
-from tilewright.targets.npu.isa import FORMS, OPERATORS, Instruction, Program
+from tilewright.targets.npu.isa import FORMS, OPERATORS, Instruction, NpuProgram
 from tilewright.targets.npu.machine import NpuMachine, Operator
 
 Addresses = NDArray[np.int64]
@@ -49,7 +49,7 @@ def where(index: int, instruction: Instruction) -> str:
 
 
 def steps(
-    program: Program, machine: NpuMachine, limit: int = STEP_LIMIT
+    program: NpuProgram, machine: NpuMachine, limit: int = STEP_LIMIT
 ) -> Iterator[ChainStep]:
     """Every instruction with the shape of its chain's value.
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tilewright.lift.nodes import Lambda
 from tilewright.targets.npu.errors import CAPACITY, NPUError
 from tilewright.targets.npu.evaluate import evaluate
-from tilewright.targets.npu.isa import OPCODES, Instruction, Program, Region
+from tilewright.targets.npu.isa import OPCODES, Instruction, NpuProgram, Region
 from tilewright.targets.npu.machine import NpuMachine
 from tilewright.targets.npu.memory import Allocator, Registers
 from tilewright.targets.npu.order import Link, by_level, is_matrix, linked, ordered
@@ -28,9 +28,9 @@ from tilewright.targets.npu.tasks import (
     SHIFT,
     Addresses,
     Evaluated,
+    NpuTask,
+    NpuValue,
     Operand,
-    Task,
-    Value,
     values_in,
 )
 from tilewright.targets.npu.timing import Timing, time
@@ -44,11 +44,11 @@ _VRF = 1 << 48
 class Assembled:
     """A program of the machine, and what it takes."""
 
-    program: Program
+    program: NpuProgram
     timing: Timing
 
 
-def generate(program: Lambda, machine: NpuMachine) -> Program:
+def generate(program: Lambda, machine: NpuMachine) -> NpuProgram:
     """The program of the machine.
 
     Raises NPUError for an operator that the machine does not have at that size, for what is in no
@@ -105,7 +105,7 @@ class _Read:
     operands: Counter[bytes]
 
 
-def _read_in(made: Evaluated, tasks: list[Task]) -> _Read:
+def _read_in(made: Evaluated, tasks: list[NpuTask]) -> _Read:
     values = Counter(v for out in made.outputs for v in values_in(out))
     values.update(v for task in tasks for v in task.reads)
     operands = Counter(operand.key for task in tasks for operand in task.operands)
@@ -134,7 +134,7 @@ class _Generator:
         self.vectors = Registers(Allocator("vrf", of("vrf")))
         self.matrices = Registers(Allocator("mrf", of("mrf")))
 
-    def program(self, chains: list[list[Link]]) -> Program:
+    def program(self, chains: list[list[Link]]) -> NpuProgram:
         """All of it, chain by chain."""
         inputs = [self._region(v.name, v.shape or (1,), v) for v in self.made.inputs]
         self.inputs = self.dram
@@ -144,7 +144,7 @@ class _Generator:
             self._chain(chain)
         for region, out in zip(outputs, self.made.outputs, strict=True):
             self._copy_out(region, out.ravel())
-        return Program(
+        return NpuProgram(
             tuple(self.code),
             tuple(inputs),
             tuple(outputs),
@@ -155,7 +155,7 @@ class _Generator:
     # -- DRAM
 
     def _region(
-        self, name: str, shape: tuple[int, ...], value: Value | None = None
+        self, name: str, shape: tuple[int, ...], value: NpuValue | None = None
     ) -> Region:
         region = Region(name, self.dram, shape)
         self.dram += int(np.prod(shape))
@@ -163,7 +163,7 @@ class _Generator:
             self._put(value, region.address)
         return region
 
-    def _in_dram(self, value: Value) -> None:
+    def _in_dram(self, value: NpuValue) -> None:
         self._put(value, self.dram)
         self.dram += value.size
 
@@ -225,7 +225,7 @@ class _Generator:
         self.vectors.pinned.clear()
         self.matrices.pinned.clear()
 
-    def _operation(self, task: Task, side: Address | None) -> Instruction:
+    def _operation(self, task: NpuTask, side: Address | None) -> Instruction:
         op = OPCODES[task.operator]
         if side is None:
             return Instruction(op)
@@ -234,7 +234,7 @@ class _Generator:
             return Instruction(op, "mrf", side.address, rows=rows_, columns=columns)
         return Instruction(op, "vrf", side.address, n=task.sizes[-1], step=side.step)
 
-    def _write(self, task: Task) -> Instruction:
+    def _write(self, task: NpuTask) -> Instruction:
         value = task.result
         place = self._place(value, task.title)
         if len(value.shape) == 2:
@@ -242,7 +242,7 @@ class _Generator:
             return Instruction("m_wr", place.memory, place.address, rows=r, columns=c)
         return Instruction("v_wr", place.memory, place.address, n=self._stored(value))
 
-    def _stored(self, value: Value) -> int:
+    def _stored(self, value: NpuValue) -> int:
         """How many elements of a result are written: as many as are read again."""
         return (
             int(self.read.elements[value.number])
@@ -250,7 +250,7 @@ class _Generator:
             else value.size
         )
 
-    def _place(self, value: Value, where: str) -> Address:
+    def _place(self, value: NpuValue, where: str) -> Address:
         """Where a result goes."""
         if value.space == "chip":
             address = self.vectors.take(self._stored(value), f"{where} -> {value.name}")
@@ -273,7 +273,7 @@ class _Generator:
     def _physical(self, addresses: Addresses) -> Addresses:
         return np.asarray(self.bases[addresses >> SHIFT] + (addresses & OFFSET))
 
-    def _put(self, value: Value, address: int) -> None:
+    def _put(self, value: NpuValue, address: int) -> None:
         """A value is there from now on."""
         self.base[value.number] = address
         if value.number >= self.bases.size:
@@ -302,7 +302,7 @@ class _Generator:
             self._move(operand.addresses, to, f"operand of {where}")
         return Address("vrf", place)
 
-    def _matrix(self, operand: Operand, task: Task) -> Address:
+    def _matrix(self, operand: Operand, task: NpuTask) -> Address:
         """A tile in the matrix registers."""
         size = operand.addresses.size
         place, known = self.matrices.copy(operand.key, size, task.title)

@@ -18,7 +18,7 @@ from tilewright.base.errors import ArtifactError, TilewrightError
 from tilewright.runtime import schema
 from tilewright.runtime.device import Bytes, Duration, HostDevice
 from tilewright.targets.npu.description import from_table
-from tilewright.targets.npu.isa import Program
+from tilewright.targets.npu.isa import NpuProgram
 from tilewright.targets.npu.listing import parse, show
 from tilewright.targets.npu.machine import NpuMachine
 from tilewright.targets.npu.simulator import run
@@ -30,7 +30,7 @@ CLOCK: Final = 250e6
 _SHAPE: Final = {"machine": schema.Object, "program": schema.Text}
 
 
-def encode(program: Program, machine: NpuMachine) -> bytes:
+def encode(program: NpuProgram, machine: NpuMachine) -> bytes:
     """A program for a machine as the device loads it."""
     found = {"machine": _table(machine), "program": show(program)}
     return json.dumps(found).encode()
@@ -55,7 +55,7 @@ def load(code: bytes) -> _Loaded:
 class _Loaded:
     """A program as a function of its inputs' and outputs' bytes, which are float32."""
 
-    def __init__(self, program: Program, machine: NpuMachine) -> None:
+    def __init__(self, program: NpuProgram, machine: NpuMachine) -> None:
         self.program = program
         self.machine = machine
 

@@ -25,7 +25,7 @@ from tilewright.lift.sizes import leaves, specialized
 from tilewright.lift.types import Array, Scalar, TupleType, Type
 from tilewright.targets.npu.errors import NPUError
 from tilewright.targets.npu.operator import operator_of
-from tilewright.targets.npu.tasks import Addresses, Evaluated, Value
+from tilewright.targets.npu.tasks import Addresses, Evaluated, NpuValue
 
 View: TypeAlias = Any  # Addresses, or a tuple of Views
 
@@ -117,7 +117,7 @@ class _Shared:
     """What all scopes have in common. space: where results are made now."""
 
     space: str = "dram"
-    constants: dict[str, Value] = field(default_factory=dict)
+    constants: dict[str, NpuValue] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

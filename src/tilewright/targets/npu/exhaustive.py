@@ -9,7 +9,7 @@ from math import inf
 from tilewright.lift.derive import derive
 from tilewright.lift.nodes import Lambda
 from tilewright.search import Limits, Stop, exhaustive
-from tilewright.targets.npu.candidate import Candidate
+from tilewright.targets.npu.candidate import NpuCandidate
 from tilewright.targets.npu.errors import NPUError
 from tilewright.targets.npu.expansion import Form
 from tilewright.targets.npu.levels import to_operators
@@ -18,7 +18,7 @@ from tilewright.targets.npu.mapping import map_onto
 from tilewright.targets.npu.mapping_rules import rules
 from tilewright.targets.npu.operator import Key
 from tilewright.targets.npu.search import options
-from tilewright.targets.npu.sizes import Choice, Choices
+from tilewright.targets.npu.sizes import Choices, SizedRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def survey(program: Lambda, machine: NpuMachine, limit: int = 5000) -> Survey:
     found = map_onto(program, machine).timing.cycles
     cycles: list[float] = []
 
-    def simulate(candidate: Candidate) -> float:
+    def simulate(candidate: NpuCandidate) -> float:
         cycles.append(candidate.cycles(machine))
         return cycles[-1]
 
@@ -53,19 +53,19 @@ def survey(program: Lambda, machine: NpuMachine, limit: int = 5000) -> Survey:
     return Survey(found, int(every.cost), max(fit), len(fit))
 
 
-def _candidates(program: Lambda, machine: NpuMachine) -> Iterator[Candidate]:
+def _candidates(program: Lambda, machine: NpuMachine) -> Iterator[NpuCandidate]:
     """Every combination of choices for every form of a program in operators."""
     for form in to_operators(derive(program, rules(0))):
         whole = Form(form.program)
         for choices in combinations(machine, tuple(whole.operators)):
-            yield Candidate(whole, choices)
+            yield NpuCandidate(whole, choices)
 
 
 def combinations(machine: NpuMachine, keys: tuple[Key, ...]) -> Iterator[Choices]:
     """Every choice for these operators and for all that they leave."""
 
     def extend(
-        pending: tuple[Key, ...], made: dict[Key, Choice | None]
+        pending: tuple[Key, ...], made: dict[Key, SizedRule | None]
     ) -> Iterator[Choices]:
         left = [key for key in pending if key not in made]
         if not left:
@@ -86,7 +86,9 @@ def combinations(machine: NpuMachine, keys: tuple[Key, ...]) -> Iterator[Choices
     return extend(keys, {})
 
 
-def possible(key: Key, machine: NpuMachine, made: Choices) -> Iterator[Choice | None]:
+def possible(
+    key: Key, machine: NpuMachine, made: Choices
+) -> Iterator[SizedRule | None]:
     """What can be done with an operator where this was chosen for others.
 
     What others were padded to is used as it is; nothing leads from an operator back to it.

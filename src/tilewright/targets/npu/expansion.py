@@ -28,14 +28,14 @@ from tilewright.targets.npu.evaluate import evaluate
 from tilewright.targets.npu.mapping_rules import rules, schemas
 from tilewright.targets.npu.operator import Key
 from tilewright.targets.npu.order import ordered
-from tilewright.targets.npu.sizes import Choice, Choices
+from tilewright.targets.npu.sizes import Choices, SizedRule
 from tilewright.targets.npu.tasks import (
     OFFSET,
     SHIFT,
     Addresses,
     Evaluated,
+    NpuValue,
     Operand,
-    Value,
     values_in,
 )
 
@@ -211,7 +211,7 @@ def _applied(made: Evaluated, key: Key, operands: tuple[Operand, ...]) -> Operan
     return Operand(made.apply(*key, operands, "dram").addresses, fixed=False)
 
 
-def _fixed(value: Value) -> Operand:
+def _fixed(value: NpuValue) -> Operand:
     return Operand(value.addresses, fixed=True)
 
 
@@ -229,7 +229,7 @@ def _numbers() -> tuple[float, ...]:
 
 def _expanded(key: Key, choices: Choices) -> Recipe:
     """The operator after these choices, down to operators without one."""
-    made = dict[Key, Choice]()
+    made = dict[Key, SizedRule]()
     pending = [key]
     while pending:
         choice = choices.get(one := pending.pop())
@@ -240,7 +240,7 @@ def _expanded(key: Key, choices: Choices) -> Recipe:
 
 
 @lru_cache(maxsize=4096)
-def _chosen(key: Key, choices: tuple[tuple[Key, Choice], ...]) -> Recipe:
+def _chosen(key: Key, choices: tuple[tuple[Key, SizedRule], ...]) -> Recipe:
     (_, choice), *_ = choices
     made = _way(key, choice).tasks(dict(choices))
     made.tasks = ordered(made)
@@ -248,7 +248,7 @@ def _chosen(key: Key, choices: tuple[tuple[Key, Choice], ...]) -> Recipe:
 
 
 @lru_cache(maxsize=4096)
-def _way(key: Key, choice: Choice) -> Form:
+def _way(key: Key, choice: SizedRule) -> Form:
     """The operator after the rule, on its operands."""
     name, sizes = key
     schema = schemas()[name]

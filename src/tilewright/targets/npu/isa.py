@@ -101,7 +101,7 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class NpuProgram:
     """Instructions, and what is in DRAM before and after them.
 
     constants: addresses and the numbers at them. notes: a comment for some instructions, by index.

@@ -43,7 +43,7 @@ from tilewright.lift.strategies import (
 from tilewright.targets.npu.errors import NPUError
 from tilewright.targets.npu.machine import BINARY, REDUCTIONS, UNARY
 from tilewright.targets.npu.operator import operator_of
-from tilewright.targets.npu.sizes import Choice, Choices
+from tilewright.targets.npu.sizes import Choices, SizedRule
 
 MATRICES = ("MMMul", "MVMul", "MVAdd", "MMAdd")
 VECTORS = (*REDUCTIONS, *BINARY, *UNARY)
@@ -187,7 +187,7 @@ def in_sizes(derivation: Derivation, choices: Choices) -> Derivation:
     return derivation
 
 
-def _next(program: Lambda, choices: Choices) -> tuple[Path, Choice] | None:
+def _next(program: Lambda, choices: Choices) -> tuple[Path, SizedRule] | None:
     """The inmost operator that is not the machine's, and the rule for it."""
     for path, op in reversed(list(_operators(program, ()))):
         choice = choices[operator_of(op)]

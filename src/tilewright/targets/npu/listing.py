@@ -6,13 +6,13 @@ import re
 from math import isnan
 
 from tilewright.targets.npu.errors import NPUError
-from tilewright.targets.npu.isa import FORMS, Instruction, Program, Region
+from tilewright.targets.npu.isa import FORMS, Instruction, NpuProgram, Region
 
 _PLACE = re.compile(r"(\w+)\[(\d+)\]$")
 _FIELD = re.compile(r"(\w+)=(-?\d+)$")
 
 
-def show(program: Program) -> str:
+def show(program: NpuProgram) -> str:
     """A line per input, output, constant and instruction; what is in a chain is indented."""
     lines = [_region(".input", r) for r in program.inputs]
     lines += [_region(".output", r) for r in program.outputs]
@@ -35,7 +35,7 @@ def _region(word: str, region: Region) -> str:
     return f"{word} {region.name} dram[{region.address}] {shape}"
 
 
-def parse(text: str) -> Program:
+def parse(text: str) -> NpuProgram:
     """The program that `show` shows; comments are kept as its notes.
 
     Raises NPUError naming the line of an unknown opcode, a field that it does not have or lacks, a
@@ -58,7 +58,7 @@ def parse(text: str) -> Program:
             if note.strip():
                 notes.append((len(instructions), note.strip()))
             instructions.append(parse_instruction(words, where))
-    return Program(
+    return NpuProgram(
         tuple(instructions),
         tuple(regions[".input"]),
         tuple(regions[".output"]),

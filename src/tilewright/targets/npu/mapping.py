@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 from tilewright.lift.derive import Derivation, derive
 from tilewright.lift.nodes import Lambda
-from tilewright.targets.npu.candidate import Candidate, budgets
+from tilewright.targets.npu.candidate import NpuCandidate, budgets
 from tilewright.targets.npu.codegen import assemble
 from tilewright.targets.npu.errors import CAPACITY, NPUError
 from tilewright.targets.npu.evaluate import evaluate
 from tilewright.targets.npu.expansion import Form
-from tilewright.targets.npu.isa import Program
+from tilewright.targets.npu.isa import NpuProgram
 from tilewright.targets.npu.levels import in_memories, in_sizes, to_operators
 from tilewright.targets.npu.machine import NpuMachine
 from tilewright.targets.npu.mapping_rules import rules
@@ -25,7 +25,7 @@ class Mapped:
     """A program on a machine: how it got there, its instructions, what they take."""
 
     derivation: Derivation
-    program: Program
+    program: NpuProgram
     timing: Timing
 
     @property
@@ -48,7 +48,7 @@ def map_onto(program: Lambda, machine: NpuMachine) -> Mapped:
     return mapped(forms[found.form], found, machine)
 
 
-def mapped(form: Derivation, candidate: Candidate, machine: NpuMachine) -> Mapped:
+def mapped(form: Derivation, candidate: NpuCandidate, machine: NpuMachine) -> Mapped:
     """A candidate by its derivation. Raises NPUError (CAPACITY) if it does not fit."""
     sized = in_sizes(form, candidate.choices)
     for chip in budgets(machine):

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.targets.npu.machine import MATRICES
-from tilewright.targets.npu.tasks import Evaluated, Task, values_in
+from tilewright.targets.npu.tasks import Evaluated, NpuTask, values_in
 
 # Opcodes take the chain's value first; these do not mind which operand that is.
 COMMUTES = frozenset(("VVAdd", "VVMul", "VVMax"))
 FLOWS = {"MVMul": 1}
 
 
-def ordered(made: Evaluated) -> list[Task]:
+def ordered(made: Evaluated) -> list[NpuTask]:
     """Tasks as the outputs need them, operands just before: intermediates live shortly.
 
     Tasks whose results nobody reads are left out.
@@ -41,11 +41,11 @@ def ordered(made: Evaluated) -> list[Task]:
 class Link:
     """A task in a chain. flow: which of its operands the chain carries."""
 
-    task: Task
+    task: NpuTask
     flow: int
 
 
-def linked(made: Evaluated, tasks: list[Task]) -> list[list[Link]]:
+def linked(made: Evaluated, tasks: list[NpuTask]) -> list[list[Link]]:
     """Chains: a task joins the one before if it alone reads its result, all of it, on the chip."""
     readers = Counter(v for task in tasks for v in task.reads)
     readers.update(v for out in made.outputs for v in values_in(out))
@@ -63,7 +63,7 @@ def linked(made: Evaluated, tasks: list[Task]) -> list[list[Link]]:
     return chains
 
 
-def _flow(last: Task, task: Task) -> int | None:
+def _flow(last: NpuTask, task: NpuTask) -> int | None:
     """The operand of a task that the chain may bring; matrix products begin chains of vectors."""
     if task.operator == "MVMul":
         return None
@@ -76,7 +76,7 @@ def _flow(last: Task, task: Task) -> int | None:
     return None
 
 
-def is_matrix(task: Task) -> bool:
+def is_matrix(task: NpuTask) -> bool:
     """Whether its chain carries a matrix."""
     return task.operator in MATRICES and task.operator != "MVMul"
 

@@ -15,25 +15,25 @@ from math import inf
 from typing import NoReturn
 
 from tilewright.search import best_first
-from tilewright.targets.npu.candidate import Candidate
+from tilewright.targets.npu.candidate import NpuCandidate
 from tilewright.targets.npu.errors import NPUError
 from tilewright.targets.npu.expansion import Form
 from tilewright.targets.npu.machine import BINARY, UNARY, NpuMachine
 from tilewright.targets.npu.operator import Key
-from tilewright.targets.npu.sizes import Choice, Choices, Sizes
+from tilewright.targets.npu.sizes import Choices, SizedRule, Sizes
 
 # Candidates that are changed one after the other without finding a better one.
 PATIENCE = 2
 
 
-def search(forms: Sequence[Form], machine: NpuMachine) -> Candidate:
+def search(forms: Sequence[Form], machine: NpuMachine) -> NpuCandidate:
     """The best candidate that is found.
 
     forms: the program in operators of any size, in several ways. Raises NPUError for operators that
     the machine has no way for, and (CAPACITY) if nothing fits on it.
     """
     starts = [
-        Candidate(form, choices)
+        NpuCandidate(form, choices)
         for form in forms
         if (choices := completed(form.operators, Sizes(machine))) is not None
     ]
@@ -58,7 +58,7 @@ def _refuse(forms: Sequence[Form], machine: NpuMachine) -> NoReturn:
         sizes = Sizes(machine)
         choices = completed(form.operators, sizes)
         if choices is not None:
-            Candidate(form, choices).assembled(machine)
+            NpuCandidate(form, choices).assembled(machine)
         for name, size in form.operators:
             if sizes.best(name, size).cost == inf:
                 raise NPUError(
@@ -69,7 +69,7 @@ def _refuse(forms: Sequence[Form], machine: NpuMachine) -> NoReturn:
     raise AssertionError("a candidate fits")
 
 
-def neighbors(candidate: Candidate, machine: NpuMachine) -> Iterator[Candidate]:
+def neighbors(candidate: NpuCandidate, machine: NpuMachine) -> Iterator[NpuCandidate]:
     """Candidates that differ in one choice, or in those for all vectors of one length."""
     keys = candidate.form.operators
     changes: list[Choices] = [
@@ -81,7 +81,7 @@ def neighbors(candidate: Candidate, machine: NpuMachine) -> Iterator[Candidate]:
     for change in (*changes, *_together(candidate.choices, machine)):
         choices = completed(keys, Sizes(machine, {**candidate.choices, **change}))
         if choices is not None:
-            yield Candidate(candidate.form, choices)
+            yield NpuCandidate(candidate.form, choices)
 
 
 def _together(keys: Iterable[Key], machine: NpuMachine) -> Iterator[Choices]:
@@ -98,7 +98,7 @@ def _together(keys: Iterable[Key], machine: NpuMachine) -> Iterator[Choices]:
 
 def _first(
     key: Key, length: int, p: int, machine: NpuMachine
-) -> Sequence[Choice | None]:
+) -> Sequence[SizedRule | None]:
     """The way, if there is one, to make the results of an operator p long, or p and others."""
     if p == length:
         if machine.find(*key):
@@ -107,9 +107,9 @@ def _first(
     return [c for c in options(key, machine) if c is not None and c.first == p][:1]
 
 
-def options(key: Key, machine: NpuMachine) -> list[Choice | None]:
+def options(key: Key, machine: NpuMachine) -> list[SizedRule | None]:
     """All that can be done with an operator."""
-    own: list[Choice | None] = [] if machine.find(*key) is None else [None]
+    own: list[SizedRule | None] = [] if machine.find(*key) is None else [None]
     return [*own, *Sizes(machine).choices(*key)]
 
 
@@ -118,7 +118,7 @@ def completed(keys: Iterable[Key], sizes: Sizes) -> Choices | None:
 
     Operators of one size are done in one way; those that others were padded to, as they are.
     """
-    made: dict[Key, Choice | None] = {}
+    made: dict[Key, SizedRule | None] = {}
     pending = list(keys)
     whole = set[Key]()
     while pending:
@@ -138,7 +138,7 @@ def completed(keys: Iterable[Key], sizes: Sizes) -> Choices | None:
     return None
 
 
-def busy(candidate: Candidate, machine: NpuMachine) -> int:
+def busy(candidate: NpuCandidate, machine: NpuMachine) -> int:
     """Cycles that the operators keep the unit that has most to do, or that issuing them takes."""
     takes = dict.fromkeys(("issue", "vector", "matrix"), 0)
     pending = Counter(candidate.form.operators)

@@ -14,14 +14,14 @@ from tilewright.base.errors import InputError
 from tilewright.targets.npu.arithmetic import Arithmetic, Bounded, Rounded
 from tilewright.targets.npu.chains import STEP_LIMIT, Addresses, ChainStep, steps
 from tilewright.targets.npu.errors import NPUError
-from tilewright.targets.npu.isa import MEMORIES, Program, Region
+from tilewright.targets.npu.isa import MEMORIES, NpuProgram, Region
 from tilewright.targets.npu.machine import NpuMachine
 
 Values = NDArray[Any]
 
 
 def run(
-    program: Program,
+    program: NpuProgram,
     machine: NpuMachine,
     inputs: Sequence[Values],
     *,
@@ -39,7 +39,7 @@ def run(
 
 
 def bounds(
-    program: Program, machine: NpuMachine, inputs: Sequence[Values]
+    program: NpuProgram, machine: NpuMachine, inputs: Sequence[Values]
 ) -> list[tuple[Values, Values]]:
     """For each output: the exact values, and how far from them `run` may be (`arithmetic`)."""
     made = execute(program, machine, inputs, Bounded(machine.number, machine.block))
@@ -47,7 +47,7 @@ def bounds(
 
 
 def execute(
-    program: Program,
+    program: NpuProgram,
     machine: NpuMachine,
     inputs: Sequence[Values],
     arithmetic: Arithmetic,
@@ -141,7 +141,7 @@ def _region(region: Region) -> Addresses:
 
 
 def _load(
-    program: Program, machine: NpuMachine, inputs: Sequence[Values], state: _State
+    program: NpuProgram, machine: NpuMachine, inputs: Sequence[Values], state: _State
 ) -> None:
     dram = state.memories["dram"]
     most = machine.elements("dram")

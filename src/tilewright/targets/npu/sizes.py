@@ -18,7 +18,7 @@ from tilewright.targets.npu.operator import Key
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SizedRule:
     """A rule with its parameters, and the operators that it leaves: how many of each."""
 
     rule: str
@@ -39,7 +39,7 @@ class Choice:
 
 
 # What is done with each operator; None: it is one of the machine's.
-Choices = Mapping[Key, Choice | None]
+Choices = Mapping[Key, SizedRule | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Best:
     """The cheapest way; `choice` is None where it is an operator of the machine."""
 
     cost: float
-    choice: Choice | None
+    choice: SizedRule | None
 
 
 @dataclass(slots=True)
@@ -77,13 +77,13 @@ class Sizes:
         found += [Best(self.cost(c), c) for c in self.choices(*key)]
         return min(found, key=lambda best: best.cost, default=Best(inf, None))
 
-    def cost(self, choice: Choice) -> float:
+    def cost(self, choice: SizedRule) -> float:
         """Of what a choice leaves; what is padded is then used as it is."""
         if choice.pads:
             return cost(self.machine, *choice.leaves[0][0])
         return sum(count * self.best(*leaf).cost for leaf, count in choice.leaves)
 
-    def choices(self, name: str, sizes: tuple[int, ...]) -> Iterator[Choice]:
+    def choices(self, name: str, sizes: tuple[int, ...]) -> Iterator[SizedRule]:
         """Every rule that takes the operator nearer to those of the machine."""
         if name in (*BINARY, *UNARY, *REDUCTIONS):
             yield from self._vector(name, *sizes)
@@ -92,16 +92,16 @@ class Sizes:
         elif name == "MMMul":
             yield from self._matrices(*sizes)
         elif name == "MMAdd":
-            yield Choice("flat-MMAdd", (), _several(("VVAdd", (prod(sizes),))))
+            yield SizedRule("flat-MMAdd", (), _several(("VVAdd", (prod(sizes),))))
         elif name == "MVAdd":
-            yield Choice("rows-MVAdd", (), ((("VVAdd", sizes[1:]), sizes[0]),))
+            yield SizedRule("rows-MVAdd", (), ((("VVAdd", sizes[1:]), sizes[0]),))
             for p, q in self.machine.sizes(name):
                 if (p, q) != sizes and p >= sizes[0] and q >= sizes[1]:
-                    yield Choice(
+                    yield SizedRule(
                         "pad-MVAdd", (("p", p), ("q", q)), _several((name, (p, q)))
                     )
 
-    def _vector(self, name: str, n: int) -> Iterator[Choice]:
+    def _vector(self, name: str, n: int) -> Iterator[SizedRule]:
         combine: tuple[tuple[Key, int], ...] = ()
         if name in REDUCTIONS:
             combine = (
@@ -110,30 +110,30 @@ class Sizes:
         for (p,) in self.machine.sizes(name):
             if p < n:
                 pieces = _several((name, (p,)), (name, (n - p,)))
-                yield Choice(f"cut-{name}", (("p", p),), pieces + combine)
+                yield SizedRule(f"cut-{name}", (("p", p),), pieces + combine)
             elif p > n:
-                yield Choice(f"pad-{name}", (("p", p),), _several((name, (p,))))
+                yield SizedRule(f"pad-{name}", (("p", p),), _several((name, (p,))))
         if name == "VVSub":
-            yield Choice(
+            yield SizedRule(
                 "vvsub-as-vvadd", (), _several(("VVAdd", (n,)), ("VVMul", (n,)))
             )
 
-    def _product(self, m: int, n: int) -> Iterator[Choice]:
+    def _product(self, m: int, n: int) -> Iterator[SizedRule]:
         for p, q in self.machine.sizes("MVMul"):
             if p < m:
                 pieces = _several(("MVMul", (p, n)), ("MVMul", (m - p, n)))
-                yield Choice("cut-MVMul-rows", (("p", p),), pieces)
+                yield SizedRule("cut-MVMul-rows", (("p", p),), pieces)
             if q < n:
                 pieces = _several(
                     ("MVMul", (m, q)), ("MVMul", (m, n - q)), ("VVAdd", (m,))
                 )
-                yield Choice("cut-MVMul-columns", (("p", q),), pieces)
+                yield SizedRule("cut-MVMul-columns", (("p", q),), pieces)
             if (p, q) != (m, n) and p >= m and q >= n:
-                yield Choice(
+                yield SizedRule(
                     "pad-MVMul", (("p", p), ("q", q)), _several(("MVMul", (p, q)))
                 )
 
-    def _matrices(self, m: int, n: int, k: int) -> Iterator[Choice]:
+    def _matrices(self, m: int, n: int, k: int) -> Iterator[SizedRule]:
         for p, q, r in self.machine.sizes("MMMul"):
             if p < m:
                 yield _cut("rows", p, (p, n, k), (m - p, n, k))
@@ -141,21 +141,23 @@ class Sizes:
                 sums = _several(
                     ("MMMul", (m, q, k)), ("MMMul", (m, n - q, k)), ("MMAdd", (m, k))
                 )
-                yield Choice("cut-MMMul-inner", (("p", q),), sums)
+                yield SizedRule("cut-MMMul-inner", (("p", q),), sums)
             if r < k:
                 yield _cut("columns", r, (m, n, r), (m, n, k - r))
             if (p, q, r) != (m, n, k) and p >= m and q >= n and r >= k:
                 to = (("p", p), ("q", q), ("r", r))
-                yield Choice("pad-MMMul", to, _several(("MMMul", (p, q, r))))
-        yield Choice("rows-MMMul", (), ((("MVMul", (k, n)), m),))
+                yield SizedRule("pad-MMMul", to, _several(("MMMul", (p, q, r))))
+        yield SizedRule("rows-MMMul", (), ((("MVMul", (k, n)), m),))
 
 
 def _several(*keys: Key) -> tuple[tuple[Key, int], ...]:
     return tuple(Counter(keys).items())
 
 
-def _cut(side: str, p: int, first: tuple[int, ...], others: tuple[int, ...]) -> Choice:
-    return Choice(
+def _cut(
+    side: str, p: int, first: tuple[int, ...], others: tuple[int, ...]
+) -> SizedRule:
+    return SizedRule(
         f"cut-MMMul-{side}", (("p", p),), _several(("MMMul", first), ("MMMul", others))
     )
 

@@ -25,7 +25,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(eq=False)
-class Value:
+class NpuValue:
     """Something in memory. space: "chip", "dram" or "output"; constant: the number that it is.
 
     made: whether a task makes it; inputs and constants are there before.
@@ -83,13 +83,13 @@ class Operand:
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class NpuTask:
     """One application of a device operator."""
 
     operator: str
     sizes: Shape
     operands: tuple[Operand, ...]
-    result: Value
+    result: NpuValue
 
     @cached_property
     def title(self) -> str:
@@ -124,22 +124,22 @@ _SHAPES: Mapping[str, Callable[[Shape], Shape]] = {
 class Evaluated:
     """All values by number, tasks in the order of evaluation, and where the outputs are."""
 
-    values: list[Value] = field(default_factory=list)
-    tasks: list[Task] = field(default_factory=list)
-    inputs: list[Value] = field(default_factory=list)
+    values: list[NpuValue] = field(default_factory=list)
+    tasks: list[NpuTask] = field(default_factory=list)
+    inputs: list[NpuValue] = field(default_factory=list)
     outputs: list[Addresses] = field(default_factory=list)
 
     def new(
         self, name: str, shape: Shape, space: str, constant: float | None = None
-    ) -> Value:
+    ) -> NpuValue:
         """One more value."""
-        value = Value(len(self.values), name, shape, space, constant)
+        value = NpuValue(len(self.values), name, shape, space, constant)
         self.values.append(value)
         return value
 
     def apply(
         self, operator: str, sizes: Shape, operands: tuple[Operand, ...], space: str
-    ) -> Value:
+    ) -> NpuValue:
         """One more task; its result."""
         if operator in _SHAPES:
             shape = _SHAPES[operator](sizes)
@@ -147,7 +147,7 @@ class Evaluated:
             shape = sizes
         result = self.new(f"t{len(self.tasks)}", shape, space)
         result.made = True
-        self.tasks.append(Task(operator, sizes, operands, result))
+        self.tasks.append(NpuTask(operator, sizes, operands, result))
         return result
 
     def operand(self, addresses: Addresses) -> Operand:

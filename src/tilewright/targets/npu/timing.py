@@ -19,7 +19,7 @@ from typing import NamedTuple
 from tilewright.targets.npu.access_times import AccessTimes
 from tilewright.targets.npu.chains import STEP_LIMIT, ChainStep, steps
 from tilewright.targets.npu.footprint import footprint
-from tilewright.targets.npu.isa import Instruction, Program
+from tilewright.targets.npu.isa import Instruction, NpuProgram
 from tilewright.targets.npu.machine import NpuMachine, Operator
 
 UNITS = ("dram", "move", "vector", "matrix")
@@ -52,7 +52,7 @@ class Timing:
 
 
 def time(
-    program: Program,
+    program: NpuProgram,
     machine: NpuMachine,
     limit: int = STEP_LIMIT,
     *,
@@ -83,7 +83,7 @@ def time(
 
 
 def _chains(
-    program: Program, machine: NpuMachine, limit: int
+    program: NpuProgram, machine: NpuMachine, limit: int
 ) -> Iterator[list[ChainStep]]:
     chain: list[ChainStep] = []
     for step in steps(program, machine, limit):
@@ -93,7 +93,7 @@ def _chains(
             chain = []
 
 
-def _pinned(program: Program, chains: list[list[ChainStep]]) -> set[int]:
+def _pinned(program: NpuProgram, chains: list[list[ChainStep]]) -> set[int]:
     """The chains that bring a matrix of the inputs to a place of its own."""
     last = max((r.address + prod(r.shape) for r in program.inputs), default=0)
     writers: Counter[int] = Counter()

@@ -18,8 +18,8 @@ from tilewright.targets.npu.tasks import (
     SHIFT,
     Addresses,
     Evaluated,
+    NpuTask,
     Operand,
-    Task,
 )
 
 _ELEMENTWISE = frozenset((*BINARY, *UNARY))
@@ -50,7 +50,7 @@ def simplified(made: Evaluated) -> None:
             need(operand.addresses[wanted])
 
 
-def _unfixed(task: Task) -> list[Operand]:
+def _unfixed(task: NpuTask) -> list[Operand]:
     """Operands that hold results; only of those it matters what is read."""
     return [operand for operand in task.operands if not operand.fixed]
 
@@ -66,7 +66,7 @@ def extents(made: Evaluated) -> NDArray[np.int64]:
     return found
 
 
-def _longer(made: Evaluated, task: Task, wanted: NDArray[np.bool_]) -> Task:
+def _longer(made: Evaluated, task: NpuTask, wanted: NDArray[np.bool_]) -> NpuTask:
     """The task with operands that are whole where only their first elements are wanted."""
     if wanted.any():
         count = int(np.flatnonzero(wanted)[-1]) + 1

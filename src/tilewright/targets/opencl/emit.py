@@ -9,9 +9,9 @@ from tilewright.base.errors import CompileError
 from tilewright.expr.nodes import Buffer, Extent, fixed
 from tilewright.ir.node import postorder
 from tilewright.loops.analysis.effects import writes
-from tilewright.loops.launch import AXIS, Launch, Program
+from tilewright.loops.launch import AXIS, Launch, LaunchProgram
 from tilewright.targets.opencl.code import Code, KernelCode
-from tilewright.targets.opencl.emit_expr import Value
+from tilewright.targets.opencl.emit_expr import EmittedValue
 from tilewright.targets.opencl.emit_stmt import ERROR, FIRST, Statements
 from tilewright.targets.opencl.helpers import Helpers
 from tilewright.targets.opencl.types import in_memory
@@ -21,7 +21,7 @@ _EXACT: Final = "#pragma OPENCL FP_CONTRACT OFF"
 _DOUBLE: Final = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable"
 
 
-def emit(program: Program, exact: bool = False) -> Code:
+def emit(program: LaunchProgram, exact: bool = False) -> Code:
     """The code of a program; exact: no fused multiply-adds.
 
     Raises CompileError for what OpenCL C has not: a dtype (TW-DTYPE), a function (TW-FUNCTION), a
@@ -123,4 +123,4 @@ def _axes(x: Statements, launch: Launch) -> None:
         name = x.fresh(axis)
         type = x.index_type(var)
         x.line(f"const {type} {name} = ({type}){_CALL[level]}({'xyz'.index(letter)});")
-        x.values[-1][var] = Value(name, type)
+        x.values[-1][var] = EmittedValue(name, type)

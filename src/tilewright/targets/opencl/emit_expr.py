@@ -35,7 +35,7 @@ LONGEST: Final = 160  # letters of one expression: compilers limit how deep text
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class EmittedValue:
     """An expression of OpenCL C and its type."""
 
     text: str
@@ -52,7 +52,7 @@ class Expressions(Text):
     def __init__(self) -> None:
         super().__init__()
         self.ranges: dict[Any, Any] = {}
-        self.values: list[dict[Expr, Value]] = [{}]
+        self.values: list[dict[Expr, EmittedValue]] = [{}]
         self._uses: Counter[Any] = Counter()
         self._anywhere = Anywhere(self.ranges)
         self._certain: dict[Any, frozenset[Any]] = {}
@@ -78,7 +78,7 @@ class Expressions(Text):
         finally:
             self.values.pop()
 
-    def value(self, e: Expr) -> Value:
+    def value(self, e: Expr) -> EmittedValue:
         """The value of `e`, in its held type; an index may be `int` or `long`."""
         for scope in reversed(self.values):
             if e in scope:
@@ -97,11 +97,11 @@ class Expressions(Text):
             self.values[-1][e] = made
         return made
 
-    def named(self, value: Value) -> Value:
+    def named(self, value: EmittedValue) -> EmittedValue:
         """A value as a constant of its own."""
         name = self.fresh("t")
         self.line(f"const {value.type} {name} = {bare(value.text)};")
-        return Value(name, value.type)
+        return EmittedValue(name, value.type)
 
     def as_type(self, e: Expr, type: str) -> str:
         """The value of an index in one of the two types of indices."""
@@ -120,19 +120,19 @@ class Expressions(Text):
 
     # -- rules
 
-    def _constant(self, e: nodes.Const) -> Value:
+    def _constant(self, e: nodes.Const) -> EmittedValue:
         if e.dtype is INDEX:
             type = self.index_type(e)
-            return Value(whole(int(e.value.real), type), type)
-        return Value(literal(e.value, e.dtype), held(e.dtype))
+            return EmittedValue(whole(int(e.value.real), type), type)
+        return EmittedValue(literal(e.value, e.dtype), held(e.dtype))
 
-    def _rounded(self, text: str, dtype: DType) -> Value:
+    def _rounded(self, text: str, dtype: DType) -> EmittedValue:
         """What was computed for a float, rounded to it."""
         if dtype.name in NARROW:
             text = f"{self.helpers.whole('tw_' + NARROW[dtype.name])}({bare(text)})"
-        return Value(text, held(dtype))
+        return EmittedValue(text, held(dtype))
 
-    def _arithmetic(self, e: Binary) -> Value:
+    def _arithmetic(self, e: Binary) -> EmittedValue:
         dtype, sign = e.dtype, _SIGNS[type(e)]
         if dtype is INDEX:
             return self._index(e, sign)
@@ -144,24 +144,24 @@ class Expressions(Text):
         own = held(dtype)
         wide = unsigned(own)
         if own == wide:
-            return Value(f"({a} {sign} {b})", own)
-        return Value(f"({own})(({wide}){a} {sign} ({wide}){b})", own)
+            return EmittedValue(f"({a} {sign} {b})", own)
+        return EmittedValue(f"({own})(({wide}){a} {sign} ({wide}){b})", own)
 
-    def _index(self, e: Binary, sign: str) -> Value:
+    def _index(self, e: Binary, sign: str) -> EmittedValue:
         """Arithmetic on indices: it wraps around only where bounds do not exclude that."""
         if self._is_short(e):
             a, b = self.as_type(e.lhs, "int"), self.as_type(e.rhs, "int")
-            return Value(f"({a} {sign} {b})", "int")
+            return EmittedValue(f"({a} {sign} {b})", "int")
         a, b = self.as_type(e.lhs, "long"), self.as_type(e.rhs, "long")
         if all(self._is_in(_INT, x) for x in (e.lhs, e.rhs)):  # which 64 bits hold
-            return Value(f"({a} {sign} {b})", "long")
-        return Value(f"(long)((ulong){a} {sign} (ulong){b})", "long")
+            return EmittedValue(f"({a} {sign} {b})", "long")
+        return EmittedValue(f"(long)((ulong){a} {sign} (ulong){b})", "long")
 
     def _is_short(self, e: Binary) -> bool:
         """Whether an operation on indices is the same in 32 bits."""
         return all(self._is_in(_INT, x) for x in (e, e.lhs, e.rhs))
 
-    def _division(self, e: Binary) -> Value:
+    def _division(self, e: Binary) -> EmittedValue:
         name = _DIVISIONS[type(e)]
         dtype = e.dtype
         a, b = self.value(e.lhs), self.value(e.rhs)
@@ -177,7 +177,7 @@ class Expressions(Text):
             if self._is_natural(e):
                 sign = "/" if name in ("div", "floordiv") else "%"
                 left, right = self.as_type(e.lhs, type_), self.as_type(e.rhs, type_)
-                return Value(f"({left} {sign} {right})", type_)
+                return EmittedValue(f"({left} {sign} {right})", type_)
         else:
             type_ = held(dtype)
         called = self.helpers.binary(name, type_)
@@ -185,86 +185,94 @@ class Expressions(Text):
         if dtype is INDEX:
             left, right = self.as_type(e.lhs, type_), self.as_type(e.rhs, type_)
         text = f"{called}({bare(left)}, {bare(right)})"
-        return self._rounded(text, dtype) if dtype.is_float else Value(text, type_)
+        return (
+            self._rounded(text, dtype) if dtype.is_float else EmittedValue(text, type_)
+        )
 
     def _is_natural(self, e: Binary) -> bool:
         """Whether nothing is negative and the divisor is not 0: C's own division is right."""
         low, least = (bounds(x, self.ranges)[0] for x in (e.lhs, e.rhs))
         return low is not None and low >= 0 and least is not None and least > 0
 
-    def _extreme(self, e: Binary) -> Value:
+    def _extreme(self, e: Binary) -> EmittedValue:
         name = "max" if isinstance(e, nodes.Max) else "min"
         a, b = self.value(e.lhs), self.value(e.rhs)
         if e.dtype.is_float:
             called = self.helpers.binary(name, a.type)
-            return Value(f"{called}({bare(a.text)}, {bare(b.text)})", a.type)
+            return EmittedValue(f"{called}({bare(a.text)}, {bare(b.text)})", a.type)
         if e.dtype.is_bool:
             sign = "||" if name == "max" else "&&"
-            return Value(f"({a.text} {sign} {b.text})", "bool")
+            return EmittedValue(f"({a.text} {sign} {b.text})", "bool")
         type = a.type if a.type == b.type else "long"
         left, right = (
             (self.as_type(x, type) if e.dtype is INDEX else self.value(x).text)
             for x in (e.lhs, e.rhs)
         )
-        return Value(f"{name}({bare(left)}, {bare(right)})", type)
+        return EmittedValue(f"{name}({bare(left)}, {bare(right)})", type)
 
-    def _bits(self, e: Binary) -> Value:
+    def _bits(self, e: Binary) -> EmittedValue:
         a, b = self.value(e.lhs), self.value(e.rhs)
         if e.dtype.is_bool:
-            return Value(f"({a.text} {_LOGICAL[type(e)]} {b.text})", "bool")
+            return EmittedValue(f"({a.text} {_LOGICAL[type(e)]} {b.text})", "bool")
         own = a.type if a.type == b.type else "long"
         sign = _BITWISE[type(e)]
         if e.dtype is INDEX:
             text = f"({self.as_type(e.lhs, own)} {sign} {self.as_type(e.rhs, own)})"
-            return Value(text, own)
-        return Value(f"({own})({a.text} {sign} {b.text})", own)
+            return EmittedValue(text, own)
+        return EmittedValue(f"({own})({a.text} {sign} {b.text})", own)
 
-    def _shift(self, e: Binary) -> Value:
+    def _shift(self, e: Binary) -> EmittedValue:
         name = "shl" if isinstance(e, nodes.Shl) else "shr"
         own = held(e.dtype)
         called = self.helpers.binary(name, own)
         a, b = self.value(e.lhs).text, self.value(e.rhs).text
-        return Value(f"{called}({bare(a)}, {bare(b)})", own)
+        return EmittedValue(f"{called}({bare(a)}, {bare(b)})", own)
 
-    def _compare(self, e: Binary) -> Value:
+    def _compare(self, e: Binary) -> EmittedValue:
         a, b = self.value(e.lhs).text, self.value(e.rhs).text
-        return Value(f"({a} {_SIGNS[type(e)]} {b})", "bool")
+        return EmittedValue(f"({a} {_SIGNS[type(e)]} {b})", "bool")
 
-    def _negation(self, e: nodes.Neg) -> Value:
+    def _negation(self, e: nodes.Neg) -> EmittedValue:
         found = self.value(e.value)
         if e.dtype.is_float:
-            return Value(f"(-{found.text})", found.type)
+            return EmittedValue(f"(-{found.text})", found.type)
         if e.dtype is INDEX and found.type == "int":
-            return Value(f"(-(long){found.text})", "long")
+            return EmittedValue(f"(-(long){found.text})", "long")
         wide = unsigned(found.type)
-        return Value(f"({found.type})(0 - ({wide}){found.text})", found.type)
+        return EmittedValue(f"({found.type})(0 - ({wide}){found.text})", found.type)
 
-    def _inversion(self, e: nodes.Not) -> Value:
+    def _inversion(self, e: nodes.Not) -> EmittedValue:
         found = self.value(e.value)
         if e.dtype.is_bool:
-            return Value(f"(!{found.text})", "bool")
-        return Value(f"({found.type})(~{found.text})", found.type)
+            return EmittedValue(f"(!{found.text})", "bool")
+        return EmittedValue(f"({found.type})(~{found.text})", found.type)
 
-    def _cast(self, e: nodes.Cast) -> Value:
+    def _cast(self, e: nodes.Cast) -> EmittedValue:
         source, target = e.value.dtype, e.type
         found = self.value(e.value)
         own = held(target)
         if target.is_bool:
-            return Value(f"({found.text} != 0)", own)
+            return EmittedValue(f"({found.text} != 0)", own)
         if target.is_int and source.is_float:
             called = self.helpers.to_integer(own, found.type)
-            return Value(f"{called}({bare(found.text)})", own)
+            return EmittedValue(f"{called}({bare(found.text)})", own)
         if target is INDEX and own != found.type and found.type in _NARROWER:
-            return Value(f"(int){found.text}", "int")
+            return EmittedValue(f"(int){found.text}", "int")
         if target.is_int:
-            return found if found.type == own else Value(f"({own}){found.text}", own)
+            return (
+                found
+                if found.type == own
+                else EmittedValue(f"({own}){found.text}", own)
+            )
         if target.name == "float16" and found.type == "double":
             called = self.helpers.whole("tw_half_of_double")
-            return Value(f"{called}({bare(found.text)})", own)
+            return EmittedValue(f"{called}({bare(found.text)})", own)
         text = found.text if found.type == own else f"({own}){found.text}"
-        return Value(text, own) if source is target else self._rounded(text, target)
+        return (
+            EmittedValue(text, own) if source is target else self._rounded(text, target)
+        )
 
-    def _bitcast(self, e: nodes.Bitcast) -> Value:
+    def _bitcast(self, e: nodes.Bitcast) -> EmittedValue:
         source, target = e.value.dtype, e.type
         text, type = self.value(e.value).text, held(source)
         if source is INDEX:
@@ -274,13 +282,13 @@ class Expressions(Text):
             text, type = f"{called}({bare(text)})", "ushort"
         if target.name in NARROW:
             called = self.helpers.whole(f"tw_from_{NARROW[target.name]}")
-            return Value(f"{called}((ushort){text})", "float")
+            return EmittedValue(f"{called}((ushort){text})", "float")
         own = held(target)
         if type == "bool" or own == "bool":
             raise CompileError(f"a bitcast of {source} to {target} has no OpenCL code")
-        return Value(f"as_{own}({bare(text)})" if type != own else text, own)
+        return EmittedValue(f"as_{own}({bare(text)})" if type != own else text, own)
 
-    def _select(self, e: Select) -> Value:
+    def _select(self, e: Select) -> EmittedValue:
         condition = self.value(e.condition)
         if self._anywhere(e.then) and self._anywhere(e.otherwise):
             then, otherwise = self.value(e.then), self.value(e.otherwise)
@@ -288,7 +296,7 @@ class Expressions(Text):
             chosen = f"({condition.text} ? {then.text} : {otherwise.text})"
             # C makes an int of what is narrower.
             narrow = type in ("char", "uchar", "short", "ushort")
-            return Value(f"({type}){chosen}" if narrow else chosen, type)
+            return EmittedValue(f"({type}){chosen}" if narrow else chosen, type)
         for shared in self._before(e):
             self.value(shared)
         type = self.index_type(e) if e.dtype is INDEX else held(e.dtype)
@@ -299,7 +307,7 @@ class Expressions(Text):
             self._assigned(name, type, e.then)
         with self.braces("else"):
             self._assigned(name, type, e.otherwise)
-        return Value(name, type)
+        return EmittedValue(name, type)
 
     def _before(self, e: Select) -> Iterator[Expr]:
         """What both arms use, and may be computed before it is known which one is chosen."""
@@ -329,21 +337,21 @@ class Expressions(Text):
                 else f"{name} = ({type}){found.text};"
             )
 
-    def _call(self, e: nodes.Call) -> Value:
+    def _call(self, e: nodes.Call) -> EmittedValue:
         operands = [bare(self.value(a).text) for a in e.args]
         if e.args[0].dtype is INDEX:
             operands = [bare(self.as_type(a, "long")) for a in e.args]
         text = function(self.helpers, e, operands)
         if e.dtype.is_float:
             return self._rounded(text, e.dtype)
-        return Value(text, held(e.dtype))
+        return EmittedValue(text, held(e.dtype))
 
     # -- memory
 
-    def _load(self, e: Load) -> Value:
+    def _load(self, e: Load) -> EmittedValue:
         dtype = e.buffer.dtype
         if 0 in e.buffer.extents:
-            return Value(literal(0, dtype), held(dtype))
+            return EmittedValue(literal(0, dtype), held(dtype))
         safe = []
         for part, extent in zip(e.index, e.buffer.shape, strict=True):
             ok = self.checked(e.buffer, part, extent)
@@ -353,7 +361,7 @@ class Expressions(Text):
             found = self.value(part)
             inside = Var("checked", INDEX)
             self.values[-1][inside] = self.named(
-                Value(f"({ok} ? {found.text} : 0)", found.type)
+                EmittedValue(f"({ok} ? {found.text} : 0)", found.type)
             )
             self.ranges[inside] = (0, extent - 1)
             safe.append(inside)
@@ -367,16 +375,16 @@ class Expressions(Text):
         """
         raise NotImplementedError
 
-    def element(self, text: str, dtype: DType) -> Value:
+    def element(self, text: str, dtype: DType) -> EmittedValue:
         """An element in memory as a value."""
         if dtype.is_bool:
-            return Value(f"({text} != 0)", "bool")
+            return EmittedValue(f"({text} != 0)", "bool")
         if dtype.name in NARROW:
             called = self.helpers.whole(f"tw_from_{NARROW[dtype.name]}")
-            return Value(f"{called}({text})", "float")
-        return Value(text, held(dtype))
+            return EmittedValue(f"{called}({text})", "float")
+        return EmittedValue(text, held(dtype))
 
-    def stored(self, value: Value, dtype: DType) -> str:
+    def stored(self, value: EmittedValue, dtype: DType) -> str:
         """A value as an element in memory."""
         if dtype.name in NARROW:
             called = self.helpers.whole(f"tw_to_{NARROW[dtype.name]}")
@@ -428,7 +436,7 @@ _BITWISE: Final[Mapping[type[Expr], str]] = {
     nodes.Or: "|",
     nodes.Xor: "^",
 }
-_RULES: Final[Mapping[type[Expr], Callable[[Any, Any], Value]]] = {
+_RULES: Final[Mapping[type[Expr], Callable[[Any, Any], EmittedValue]]] = {
     **dict.fromkeys((nodes.Add, nodes.Sub, nodes.Mul), Expressions._arithmetic),
     **dict.fromkeys(_DIVISIONS, Expressions._division),
     **dict.fromkeys((nodes.Min, nodes.Max, nodes.Overlap), Expressions._extreme),

@@ -21,7 +21,7 @@ from tilewright.loops.nodes import (
     Update,
     While,
 )
-from tilewright.targets.opencl.emit_expr import Expressions, Value, bare
+from tilewright.targets.opencl.emit_expr import EmittedValue, Expressions, bare
 from tilewright.targets.opencl.types import in_memory
 
 # The parameters by which a wrong index is told: where, and the number before the first message.
@@ -72,7 +72,7 @@ class Statements(Expressions):
         name = self.fresh(s.var.name)
         head = f"for ({type} {name} = 0; {name} < {bare(end.text)}; ++{name})"
         with self.scope(), self.braces(head):
-            self.values[-1][s.var] = Value(name, type)
+            self.values[-1][s.var] = EmittedValue(name, type)
             self.emit(s.body)
 
     def _while(self, s: While) -> None:
@@ -129,7 +129,7 @@ class Statements(Expressions):
             value = self.value(s.value)
             self._put(s.buffer, s.index, value)
 
-    def _put(self, buffer: Buffer, index: Sequence[Expr], value: Value) -> None:
+    def _put(self, buffer: Buffer, index: Sequence[Expr], value: EmittedValue) -> None:
         """Write an element, where every index that data decides is inside."""
         found = [
             self.checked(buffer, part, extent)
@@ -160,7 +160,7 @@ class Statements(Expressions):
             return None
         self.has_checks = True
         found = self.value(part)
-        ok = self.named(Value(f"((ulong){found.text} < {extent}uL)", "bool"))
+        ok = self.named(EmittedValue(f"((ulong){found.text} < {extent}uL)", "bool"))
         said = f"an index of {buffer.name} is outside 0..{extent - 1}"
         if said not in self.checks:
             self.checks.append(said)
@@ -200,7 +200,7 @@ class Statements(Expressions):
                 self.line(f"{place}[{bare(me)}] = {text};")
         self.line(f"barrier({_FENCES['shared']});")
         sides: list[list[Expr]] = []
-        scope: dict[Expr, Value] = {}
+        scope: dict[Expr, EmittedValue] = {}
         for number in (f"{me} & ~{step}", f"{me} | {step}"):
             side: list[Expr] = []
             for place, load in zip(places, own, strict=True):

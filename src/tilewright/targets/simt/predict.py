@@ -28,7 +28,7 @@ from tilewright.targets.simt.cost import (
 )
 from tilewright.targets.simt.machine import SimtMachine
 from tilewright.targets.simt.products import Product
-from tilewright.targets.simt.tiling import Tile, Tiling, tiling
+from tilewright.targets.simt.tiling import SimtTile, Tiling, tiling
 
 # Sides of a block's tile, and of a thread's part of it, as may be tried.
 SHAPES: Final = (
@@ -65,7 +65,7 @@ KEPT: Final = 48  # tiles that a tuner may try, the best ones
 
 
 @lru_cache(maxsize=256)
-def tiles(product: Product, machine: SimtMachine, staged: bool) -> tuple[Tile, ...]:
+def tiles(product: Product, machine: SimtMachine, staged: bool) -> tuple[SimtTile, ...]:
     """The tiles that fit the machine, those first that are expected to be fastest."""
     times = {}
     for tile in _possible(machine):
@@ -76,10 +76,10 @@ def tiles(product: Product, machine: SimtMachine, staged: bool) -> tuple[Tile, .
     return tuple(sorted(times, key=lambda t: (times[t], t))[:KEPT])
 
 
-def _possible(machine: SimtMachine) -> list[Tile]:
+def _possible(machine: SimtMachine) -> list[SimtTile]:
     shapes = SHAPES if machine.warp > 1 else LONE_SHAPES
     return [
-        Tile(rows, columns, depth, rows // mine, columns // theirs)
+        SimtTile(rows, columns, depth, rows // mine, columns // theirs)
         for rows, columns, mine, theirs in shapes
         for depth in DEPTHS
     ]

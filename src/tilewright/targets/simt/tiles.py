@@ -24,7 +24,7 @@ from tilewright.targets.simt.cost import ROOMS, padding
 from tilewright.targets.simt.machine import SimtMachine
 from tilewright.targets.simt.predict import tiles
 from tilewright.targets.simt.products import Product
-from tilewright.targets.simt.tiling import AXES, Tile, Tiling, tiling
+from tilewright.targets.simt.tiling import AXES, SimtTile, Tiling, tiling
 
 
 def in_tiles(
@@ -41,7 +41,7 @@ def in_tiles(
     fitting = tiles(product, machine, staged)
     if not fitting:
         raise ScheduleError("no tile fits the machine", where=f"reduction {name}")
-    plan = tiling(product, Tile(*choose(f"{name}.tile", fitting, fitting[0])))
+    plan = tiling(product, SimtTile(*choose(f"{name}.tile", fitting, fitting[0])))
     target, last = _results(s, product)
     for d, n in plan.sizes.items():
         s.pad(f"{name}.{d.var.name}", n)

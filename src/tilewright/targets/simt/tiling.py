@@ -20,7 +20,7 @@ from tilewright.expr.nodes import Expr, Load
 from tilewright.targets.simt.products import Product
 
 
-class Tile(NamedTuple):
+class SimtTile(NamedTuple):
     """rows, columns, depth: of a block's tile. row_threads, column_threads: that share it."""
 
     rows: int
@@ -101,7 +101,7 @@ class Tiling:
 AXES = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 
 
-def tiling(product: Product, tile: Tile) -> Tiling:
+def tiling(product: Product, tile: SimtTile) -> Tiling:
     """The product in tiles; sizes are powers of two, or a dimension that is smaller as a whole."""
     free = ["threadIdx.z"]
     shares = dict(_shared(product.columns, tile.columns, tile.column_threads, 0, free))

@@ -21,7 +21,7 @@ from tilewright.targets.vdla.machine import CAPACITY, INSTRUCTIONS, Counts, Inst
 NAME: Final = "vdla"
 
 
-class Program:
+class VdlaProgram:
     """A kernel that the machine can run; called with one array per parameter.
 
     text: what the machine's host runs, with an instruction as one call.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from tilewright.targets.base import Settings, Target
-from tilewright.targets.vdla.simulator import Program
+from tilewright.targets.vdla.simulator import VdlaProgram
 
 
 class Vdla(Target):
@@ -16,13 +16,13 @@ class Vdla(Target):
     device: ClassVar[str] = "vdla"
     programs: ClassVar[str] = "kernel"
 
-    def load(self, program: Any) -> Program:
+    def load(self, program: Any) -> VdlaProgram:
         """The kernel as a program of the machine.
 
         Raises CompileError for what the machine cannot do: statements outside of its instructions
         (TW-VDLA-SCALAR), buffers that do not fit (TW-VDLA-MEMORY), memories and dtypes it lacks.
         """
-        return Program(program)
+        return VdlaProgram(program)
 
 
 def make(settings: Settings) -> Vdla:

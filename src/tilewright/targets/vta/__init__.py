@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from tilewright.targets.vta.commands import Commands
-    from tilewright.targets.vta.compiled import Program
+    from tilewright.targets.vta.compiled import VtaProgram
     from tilewright.targets.vta.config import Memory, VTAConfig
-    from tilewright.targets.vta.dram import Buffer, Dram
+    from tilewright.targets.vta.dram import Dram, DramBuffer
     from tilewright.targets.vta.errors import DeadlockError, VTAError
     from tilewright.targets.vta.fields import AluOp
     from tilewright.targets.vta.functional import Counters, FunctionalSimulator
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from tilewright.targets.vta.kernel import (
         GEMM,
         RESET,
-        Kernel,
         Loop,
-        Operation,
+        VtaKernel,
+        VtaOperation,
         kernels,
     )
     from tilewright.targets.vta.layers import (
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     )
     from tilewright.targets.vta.listings import listing
     from tilewright.targets.vta.schedules import schedule
-    from tilewright.targets.vta.stages import Stage
+    from tilewright.targets.vta.stages import VtaModule
     from tilewright.targets.vta.text import assemble, disassemble
     from tilewright.targets.vta.timeline import Timing
     from tilewright.targets.vta.timing import TimingParameters, TimingSimulator
@@ -45,19 +45,19 @@ if TYPE_CHECKING:
 # Module -> public names, which are loaded when first used: a device needs no part of the compiler.
 _PUBLIC: Final = {
     "commands": "Commands",
-    "compiled": "Program",
+    "compiled": "VtaProgram",
     "config": "Memory VTAConfig",
-    "dram": "Buffer Dram",
+    "dram": "Dram DramBuffer",
     "errors": "DeadlockError VTAError",
     "fields": "AluOp",
     "functional": "Counters FunctionalSimulator",
     "intrinsics": "ACC INP WGT gemm",
     "isa": "Alu Finish Gemm Instruction Load Store",
-    "kernel": "GEMM RESET Kernel Loop Operation kernels",
+    "kernel": "GEMM RESET Loop VtaKernel VtaOperation kernels",
     "layers": "Convolution Layer Requantize convolution depthwise pooling",
     "listings": "listing",
     "schedules": "schedule",
-    "stages": "Stage",
+    "stages": "VtaModule",
     "text": "assemble disassemble",
     "timeline": "Timing",
     "timing": "TimingParameters TimingSimulator",
@@ -84,7 +84,7 @@ __all__ = [
     "Instruction",
     "Load",
     "Memory",
-    "Stage",
+    "VtaModule",
     "Store",
     "assemble",
     "disassemble",
@@ -101,12 +101,12 @@ __all__ = [
     # the run time
     "GEMM",
     "RESET",
-    "Buffer",
+    "DramBuffer",
     "Commands",
     "Dram",
-    "Kernel",
+    "VtaKernel",
     "Loop",
-    "Operation",
+    "VtaOperation",
     "kernels",
     # kernels, layers and networks on it
     "ACC",
@@ -114,7 +114,7 @@ __all__ = [
     "WGT",
     "Convolution",
     "Layer",
-    "Program",
+    "VtaProgram",
     "Requantize",
     "convolution",
     "depthwise",

@@ -13,12 +13,12 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.targets.vta.config import Memory, VTAConfig
-from tilewright.targets.vta.dram import Buffer, Dram
+from tilewright.targets.vta.dram import Dram, DramBuffer
 from tilewright.targets.vta.errors import VTAError
 from tilewright.targets.vta.functional import Result, Simulator
 from tilewright.targets.vta.isa import Finish, Instruction, Load, Store, encode_stream
-from tilewright.targets.vta.kernel import Kernel
-from tilewright.targets.vta.stages import Stage, neighbor, stage
+from tilewright.targets.vta.kernel import VtaKernel
+from tilewright.targets.vta.stages import VtaModule, neighbor, stage
 from tilewright.targets.vta.uop_cache import UopCache
 
 Pads = tuple[tuple[int, int], tuple[int, int]]
@@ -31,7 +31,7 @@ class Commands:
     def __init__(self, dram: Dram) -> None:
         self.dram = dram
         self.config: VTAConfig = dram.config
-        self._kernels: dict[Hashable, Sequence[Kernel]] = {}
+        self._kernels: dict[Hashable, Sequence[VtaKernel]] = {}
         self._uops = UopCache(dram)
         self._begin()
 
@@ -40,8 +40,8 @@ class Commands:
         # The virtual thread that each instruction belongs to, for listings.
         self.threads: list[int | None] = []
         self._thread: int | None = None
-        self._pops: dict[Stage, set[str]] = {s: set() for s in Stage}
-        self._last: dict[Stage, int] = {}
+        self._pops: dict[VtaModule, set[str]] = {s: set() for s in VtaModule}
+        self._last: dict[VtaModule, int] = {}
         self._uops.forget_chip()
 
     @contextmanager
@@ -59,7 +59,7 @@ class Commands:
         self,
         memory: Memory,
         sram_base: int,
-        source: Buffer,
+        source: DramBuffer,
         offset: int,
         shape: tuple[int, int],
         stride: int | None = None,
@@ -85,7 +85,7 @@ class Commands:
     def store(
         self,
         sram_base: int,
-        target: Buffer,
+        target: DramBuffer,
         offset: int,
         shape: tuple[int, int],
         stride: int | None = None,
@@ -97,7 +97,7 @@ class Commands:
         place = _rectangle(Memory.OUT, sram_base, target, offset, shape, stride)
         self.record(Store(memory_type=Memory.OUT, **place))
 
-    def launch(self, kernels: Iterable[Kernel]) -> None:
+    def launch(self, kernels: Iterable[VtaKernel]) -> None:
         """Execute micro-kernels; their micro-ops are loaded unless they are on the chip."""
         for kernel in kernels:
             place = self._uops.place(kernel)
@@ -107,7 +107,7 @@ class Commands:
             self.record(kernel.instruction(place.begin))
 
     def launch_once(
-        self, key: Hashable, generate: Callable[[], Sequence[Kernel]]
+        self, key: Hashable, generate: Callable[[], Sequence[VtaKernel]]
     ) -> None:
         """`launch` what `generate` gives; it is called the first time that `key` is seen."""
         if key not in self._kernels:
@@ -116,7 +116,7 @@ class Commands:
 
     # ------------------------------------------------------------------------------ dependences
 
-    def push(self, giver: Stage, taker: Stage) -> None:
+    def push(self, giver: VtaModule, taker: VtaModule) -> None:
         """`giver` gives a token when all that was recorded for it has ended."""
         flag = f"push_{_side(giver, taker)}"
         if self._pops[giver] or giver not in self._last:
@@ -127,14 +127,14 @@ class Commands:
             at = self._last[giver]
         self.instructions[at] = replace(self.instructions[at], **{flag: True})
 
-    def pop(self, giver: Stage, taker: Stage) -> None:
+    def pop(self, giver: VtaModule, taker: VtaModule) -> None:
         """The next instruction of `taker` waits for a token of `giver`."""
         flag = f"pop_{_side(taker, giver)}"
         if flag in self._pops[taker]:
             self.record(_nothing(taker))
         self._pops[taker].add(flag)
 
-    def wait(self, taker: Stage, index: int) -> None:
+    def wait(self, taker: VtaModule, index: int) -> None:
         """The next instruction of `taker` waits until instruction `index` has ended.
 
         Tokens are taken in the order in which they are given: the waits of a stage for another one
@@ -146,12 +146,12 @@ class Commands:
         self.instructions[index] = replace(self.instructions[index], **{flag: True})
         self.pop(giver, taker)
 
-    def nothing(self, of: Stage) -> int:
+    def nothing(self, of: VtaModule) -> int:
         """Record an instruction that only takes and gives tokens; its index."""
         self.record(_nothing(of))
         return self._last[of]
 
-    def last(self, of: Stage) -> int:
+    def last(self, of: VtaModule) -> int:
         """The index of a stage's last instruction, -1 if it has none."""
         return self._last.get(of, -1)
 
@@ -190,10 +190,10 @@ class Commands:
         return encode_stream(self.instructions, self.config)
 
     def _end(self) -> None:
-        for giver in (Stage.LOAD, Stage.STORE):
+        for giver in (VtaModule.LOAD, VtaModule.STORE):
             if giver in self._last or self._pops[giver]:
-                self.push(giver, Stage.COMPUTE)
-                self.pop(giver, Stage.COMPUTE)
+                self.push(giver, VtaModule.COMPUTE)
+                self.pop(giver, VtaModule.COMPUTE)
         self.record(Finish())
 
     def synchronize(self, simulator: Simulator[Result]) -> Result:
@@ -208,7 +208,7 @@ class Commands:
             self._begin()
 
 
-def _side(of: Stage, other: Stage) -> str:
+def _side(of: VtaModule, other: VtaModule) -> str:
     """Where another stage is, seen from one."""
     for side in ("prev", "next"):
         if neighbor(of, side) is other:
@@ -216,17 +216,17 @@ def _side(of: Stage, other: Stage) -> str:
     raise VTAError(f"{of.name} and {other.name} are not neighbors", where="dependence")
 
 
-def _nothing(of: Stage) -> Instruction:
+def _nothing(of: VtaModule) -> Instruction:
     """An instruction that does nothing but take and give tokens."""
-    if of is Stage.STORE:
+    if of is VtaModule.STORE:
         return Store(memory_type=Memory.OUT)
-    return Load(memory_type=Memory.INP if of is Stage.LOAD else Memory.UOP)
+    return Load(memory_type=Memory.INP if of is VtaModule.LOAD else Memory.UOP)
 
 
 def _rectangle(
     memory: Memory,
     sram_base: int,
-    buffer: Buffer,
+    buffer: DramBuffer,
     offset: int,
     shape: tuple[int, int],
     stride: int | None,

@@ -12,7 +12,7 @@ from tilewright.loops.interp import check_array
 from tilewright.loops.nodes import Kernel
 from tilewright.targets.vta.commands import Commands
 from tilewright.targets.vta.config import VTAConfig
-from tilewright.targets.vta.device import Code, Parameter
+from tilewright.targets.vta.device import Code, VtaParameter
 from tilewright.targets.vta.dram import Dram
 from tilewright.targets.vta.fields import DEFAULT
 from tilewright.targets.vta.functional import (
@@ -29,7 +29,7 @@ from tilewright.targets.vta.timing import TimingParameters, TimingSimulator
 from tilewright.targets.vta.translate import translate
 
 
-class Program:
+class VtaProgram:
     """A kernel as instructions; called with one array per parameter, it runs them.
 
     config: the machine. Raises CompileError for what it cannot do, or has no memory for.
@@ -92,7 +92,7 @@ class Program:
         kernel = self.kernel
         places = self._places
         params = tuple(
-            Parameter(p.address, b.size, b.dtype.bits, b in kernel.outputs)
+            VtaParameter(p.address, b.size, b.dtype.bits, b in kernel.outputs)
             for p, b in zip(places, kernel.params, strict=True)
         )
         behind = max(p.address + p.pages for p in places)

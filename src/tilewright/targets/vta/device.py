@@ -38,7 +38,7 @@ _SHAPE: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class VtaParameter:
     """An operand in DRAM: where it begins, its numbers with the bits of each, and whether the
     program writes it."""
 
@@ -63,7 +63,7 @@ class Code:
 
     config: VTAConfig
     dram: int
-    params: tuple[Parameter, ...]
+    params: tuple[VtaParameter, ...]
     data: tuple[tuple[int, bytes], ...]
     stream: bytes
 
@@ -99,7 +99,7 @@ class Code:
             data.append((address, rest[at : at + size]))
             at += size
         params = tuple(
-            Parameter(at, count, bits, bool(written))
+            VtaParameter(at, count, bits, bool(written))
             for at, count, bits, written in head["params"]
         )
         made = Code(config, head["dram"], params, tuple(data), rest[at:])
@@ -178,7 +178,7 @@ class _Program:
         return result
 
 
-def _packed(p: Parameter, array: Bytes) -> Bytes:
+def _packed(p: VtaParameter, array: Bytes) -> Bytes:
     """A parameter as DRAM holds it: the runtime has a byte for each number of fewer bits."""
     if p.bits >= 8:
         return array

@@ -20,7 +20,7 @@ LIMIT = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Buffer:
+class DramBuffer:
     """A part of a DRAM, which starts at a page; `pages` is the size of the block it lies in."""
 
     dram: Dram
@@ -77,7 +77,7 @@ class Dram:
         self.image = bytearray(self._page)
         self._free: list[tuple[int, int]] = []  # (size, address)
 
-    def allocate(self, nbytes: int) -> Buffer:
+    def allocate(self, nbytes: int) -> DramBuffer:
         """A buffer of at least one byte; what it holds is not defined.
 
         Raises VTAError if it does not fit.
@@ -88,7 +88,7 @@ class Dram:
         for block in sorted(self._free):
             if block[0] >= size:
                 self._free.remove(block)
-                return Buffer(self, block[1], nbytes, block[0])
+                return DramBuffer(self, block[1], nbytes, block[0])
         address = len(self.image)
         if address + size > self.limit:
             raise VTAError(
@@ -96,15 +96,15 @@ class Dram:
                 where="DRAM",
             )
         self.image.extend(bytes(size))
-        return Buffer(self, address, nbytes, size)
+        return DramBuffer(self, address, nbytes, size)
 
-    def upload(self, array: NDArray[Any]) -> Buffer:
+    def upload(self, array: NDArray[Any]) -> DramBuffer:
         """A buffer with an array's bytes. Raises VTAError if it does not fit."""
         buffer = self.allocate(max(1, byte_count(array.size, array.dtype)))
         buffer.write(array)
         return buffer
 
-    def free(self, buffer: Buffer) -> None:
+    def free(self, buffer: DramBuffer) -> None:
         """Give a buffer back. Raises VTAError for one that is not a buffer of this DRAM or free."""
         block = buffer.pages, buffer.address
         if buffer.dram is not self or block in self._free:

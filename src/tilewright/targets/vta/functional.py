@@ -24,7 +24,7 @@ from tilewright.targets.vta.isa import (
 from tilewright.targets.vta.matrix_unit import gemm
 from tilewright.targets.vta.nest import Index, indices
 from tilewright.targets.vta.order import order
-from tilewright.targets.vta.program import Program
+from tilewright.targets.vta.program import InstructionStream
 from tilewright.targets.vta.sram import Bytes, Sram, check_dram, load, store
 from tilewright.targets.vta.strict import Watcher
 
@@ -108,10 +108,10 @@ class FunctionalSimulator:
         (an illegal field, an address out of range, work left behind FINISH, no FINISH, more steps
         than the limit), and DeadlockError when tokens never come. What was executed before stays.
         """
-        program = Program.decode(instructions, self.config)
+        program = InstructionStream.decode(instructions, self.config)
         return self.execute(program, dram)
 
-    def execute(self, program: Program, dram: bytearray) -> Counters:
+    def execute(self, program: InstructionStream, dram: bytearray) -> Counters:
         """As `run`, of a program that is decoded."""
         image = _image(dram)
         run = _Run(self.config, image, self.step_limit)

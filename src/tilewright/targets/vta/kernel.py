@@ -37,7 +37,7 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class VtaOperation:
     """What a step does: a product (the default), zero, or a lane operation.
 
     imm: the second operand; None reads it from acc[src].
@@ -55,17 +55,17 @@ class Operation:
         return Opcode.ALU
 
 
-GEMM, RESET = Operation(), Operation(reset=True)
+GEMM, RESET = VtaOperation(), VtaOperation(reset=True)
 
 
 @dataclass(frozen=True)
-class Kernel:
+class VtaKernel:
     """Up to two loops (outer first) around micro-ops, each (dst, src, wgt).
 
     Raises VTAError for more loops, and if a micro-op sums into an accumulator of the two before.
     """
 
-    operation: Operation
+    operation: VtaOperation
     uops: tuple[Indices, ...]
     loops: tuple[Loop, ...] = ()
     config: VTAConfig = field(default=DEFAULT, repr=False)
@@ -117,11 +117,11 @@ def hazard(uops: Sequence[Indices]) -> int | None:
 
 
 def kernels(
-    operation: Operation,
+    operation: VtaOperation,
     loops: Sequence[Loop],
     first: Indices = (0, 0, 0),
     config: VTAConfig = DEFAULT,
-) -> list[Kernel]:
+) -> list[VtaKernel]:
     """A nest of any depth as kernels, usually one, with as few micro-ops as possible.
 
     The steps may come in another order, which sums do not see; lane operations that read what
@@ -135,7 +135,9 @@ def kernels(
         rest = [loop for at, loop in enumerate(nest) if at not in chosen]
         uops = _unrolled(rest, first)
         if operation != GEMM or hazard(uops) is None:
-            return [Kernel(operation, uops, tuple(nest[at] for at in chosen), config)]
+            return [
+                VtaKernel(operation, uops, tuple(nest[at] for at in chosen), config)
+            ]
     # No choice leaves micro-ops that can follow one another: the shortest loop becomes kernels.
     cut = min(range(len(nest)), key=lambda at: nest[at].extent)
     rest = [loop for at, loop in enumerate(nest) if at != cut]
@@ -147,7 +149,7 @@ def kernels(
 
 
 def _choices(
-    nest: Sequence[Loop], operation: Operation, config: VTAConfig
+    nest: Sequence[Loop], operation: VtaOperation, config: VTAConfig
 ) -> Iterator[tuple[int, ...]]:
     """Which loops can be the instruction's own, those that leave the fewest micro-ops first."""
     limits = {f.name: 1 << f.width for f in layout(config)[operation.opcode]}

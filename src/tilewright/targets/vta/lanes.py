@@ -18,7 +18,7 @@ from tilewright.expr.reads import variables
 from tilewright.ir.node import postorder
 from tilewright.targets.vta.fields import AluOp
 from tilewright.targets.vta.intrinsics import ACC
-from tilewright.targets.vta.kernel import RESET, Operation
+from tilewright.targets.vta.kernel import RESET, VtaOperation
 
 IMMEDIATES = range(-(1 << 15), 1 << 15)
 _OPERATIONS: Mapping[type[Expr], AluOp] = {
@@ -37,7 +37,7 @@ _NEGATED: Mapping[type[Expr], AluOp] = {n.Sub: AluOp.ADD, n.Shl: AluOp.SHR}
 class LaneStep:
     """One instruction: an operation on the lanes of `target`, with those of `source`."""
 
-    operation: Operation
+    operation: VtaOperation
     target: Load
     source: Load | None = None
 
@@ -84,7 +84,7 @@ class _Chain:
 
     def copy(self, target: Load, source: Load) -> None:
         self.steps.append(LaneStep(RESET, target))
-        self.steps.append(LaneStep(Operation(alu=AluOp.ADD), target, source))
+        self.steps.append(LaneStep(VtaOperation(alu=AluOp.ADD), target, source))
 
     def refused(self, e: Expr) -> CompileError:
         return CompileError(
@@ -152,12 +152,12 @@ class _Chain:
         same = source.buffer is home.buffer and source is not home
         if op not in _OPERATIONS or op is n.Shr or same:
             raise self.refused(operand)
-        self.do(LaneStep(Operation(alu=_OPERATIONS[op]), home, source))
+        self.do(LaneStep(VtaOperation(alu=_OPERATIONS[op]), home, source))
 
     def immediate(self, op: AluOp, home: Load, value: int, e: Expr) -> None:
         if value not in IMMEDIATES:
             raise self.refused(e)
-        self.do(LaneStep(Operation(alu=op, imm=value), home))
+        self.do(LaneStep(VtaOperation(alu=op, imm=value), home))
 
     def do(self, step: LaneStep) -> None:
         self.steps.append(step)

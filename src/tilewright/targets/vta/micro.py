@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from tilewright.base.errors import CompileError
 from tilewright.expr.nodes import Var
 from tilewright.targets.vta.intrinsics import ACC
-from tilewright.targets.vta.kernel import GEMM, RESET, Loop, Operation, kernels
+from tilewright.targets.vta.kernel import GEMM, RESET, Loop, VtaOperation, kernels
 from tilewright.targets.vta.memory import Chip
 from tilewright.targets.vta.pieces import Access, Axis, Tiles, apart, tiles
-from tilewright.targets.vta.stages import Stage
+from tilewright.targets.vta.stages import VtaModule
 from tilewright.targets.vta.tokens import Tokens, Touch
 
 _NAMES = ("dst", "src", "wgt")
@@ -60,7 +60,7 @@ class Micro:
     def alu(
         self,
         loops: Mapping[Var, int],
-        operation: Operation,
+        operation: VtaOperation,
         accesses: Sequence[Access],
         once: bool,
     ) -> Touch:
@@ -89,7 +89,7 @@ class Micro:
         return touched[0]
 
     def _record(
-        self, operation: Operation, box: Tiles, touched: Sequence[Touch]
+        self, operation: VtaOperation, box: Tiles, touched: Sequence[Touch]
     ) -> None:
         nest = [Loop(a.extent, **dict(zip(_NAMES, a.steps))) for a in box.axes]
         dst, src, wgt = (*box.firsts, 0, 0)[:3]
@@ -97,7 +97,7 @@ class Micro:
         key = operation, tuple(nest), first
         commands = self.tokens.commands
         self.tokens.record(
-            Stage.COMPUTE,
+            VtaModule.COMPUTE,
             touched,
             lambda: commands.launch_once(
                 key, lambda: kernels(operation, nest, first, commands.config)

@@ -7,19 +7,19 @@ from collections.abc import Iterator
 
 from tilewright.targets.vta.errors import DeadlockError, VTAError
 from tilewright.targets.vta.isa import Finish
-from tilewright.targets.vta.program import Program
-from tilewright.targets.vta.stages import GIVERS, QUEUES, Stage
+from tilewright.targets.vta.program import InstructionStream
+from tilewright.targets.vta.stages import GIVERS, QUEUES, VtaModule
 
 
-def dealt(program: Program) -> dict[Stage, deque[int]]:
+def dealt(program: InstructionStream) -> dict[VtaModule, deque[int]]:
     """The instructions' indices as they are dealt out to the stages."""
-    queues: dict[Stage, deque[int]] = {s: deque() for s in Stage}
+    queues: dict[VtaModule, deque[int]] = {s: deque() for s in VtaModule}
     for index, s in enumerate(program.stages):
         queues[s].append(index)
     return queues
 
 
-def order(program: Program) -> Iterator[int]:
+def order(program: InstructionStream) -> Iterator[int]:
     """The instructions as they can be executed, up to FINISH.
 
     Always the first in the stream that can start; so a program that is right when executed one
@@ -43,7 +43,7 @@ def order(program: Program) -> Iterator[int]:
 class _Waiting:
     """The instructions that have not started, and the tokens that are there."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: InstructionStream) -> None:
         self.program = program
         self.queues = dealt(program)
         self.tokens = dict.fromkeys(QUEUES, 0)

@@ -18,24 +18,24 @@ from tilewright.targets.vta.isa import (
     Transfer,
     decode_stream,
 )
-from tilewright.targets.vta.stages import POPS, PUSHES, Stage, pops, pushes, stage
+from tilewright.targets.vta.stages import POPS, PUSHES, VtaModule, pops, pushes, stage
 from tilewright.targets.vta.text import show
 
 
 @dataclass(frozen=True)
-class Program:
+class InstructionStream:
     """The instructions of a stream, with the stage and the tokens of each."""
 
     instructions: Sequence[Instruction]
 
     @staticmethod
-    def decode(data: bytes, config: VTAConfig) -> Program:
+    def decode(data: bytes, config: VTAConfig) -> InstructionStream:
         """The program in a stream.
 
         Raises VTAError, with the instruction, for a stream that is cut off, an unknown opcode, an
         illegal field, more than the chip's memory, and if nothing ends the program.
         """
-        program = Program(decode_stream(data, config))
+        program = InstructionStream(decode_stream(data, config))
         for index, instruction in enumerate(program.instructions):
             for message in illegal(instruction, config):
                 raise VTAError(message, where=program.where(index))
@@ -51,7 +51,7 @@ class Program:
         return f"instruction {index} ({show(self.instructions[index])})"
 
     @cached_property
-    def stages(self) -> Sequence[Stage]:
+    def stages(self) -> Sequence[VtaModule]:
         """The stage of every instruction."""
         return [stage(i) for i in self.instructions]
 

@@ -20,7 +20,7 @@ from tilewright.targets.vta.fields import DEFAULT
 from tilewright.targets.vta.intrinsics import ACC, INP, WGT, elements, gemm
 from tilewright.targets.vta.lane_schedules import lanes_scheduled
 from tilewright.targets.vta.layers import Layer
-from tilewright.targets.vta.tiling import Choice, Operand, Problem, asked, choose
+from tilewright.targets.vta.tiling import Operand, Problem, TileChoice, asked, choose
 from tilewright.targets.vta.timing import TimingParameters
 
 PUBLISHED = TimingParameters()
@@ -202,7 +202,7 @@ class _Product:
         forms = (affine(i).terms for i in self.rows.accesses[0].index)
         return tuple(any(v in own and step != 1 for v, step in form) for form in forms)
 
-    def schedule(self, s: Schedule, best: Choice, threads: int) -> Schedule:
+    def schedule(self, s: Schedule, best: TileChoice, threads: int) -> Schedule:
         """The kernel in these blocks."""
         parallel, tile = self.parallel
         sizes = [*(best.tile[d.var] for d in parallel), *(d.extent for d in tile)]
@@ -232,7 +232,9 @@ def _renamed(x: Load, names: dict[Var, Var]) -> Load:
     )
 
 
-def _stepped(s: Schedule, sums: Computation, best: Choice, inner: int) -> str | None:
+def _stepped(
+    s: Schedule, sums: Computation, best: TileChoice, inner: int
+) -> str | None:
     """Steps of the sum outside; the loop whose body is one step, if there are several.
 
     inner: how many loops of the result are those of a tile.

@@ -14,7 +14,7 @@ from tilewright.targets.vta.config import Memory
 from tilewright.targets.vta.isa import Instruction, Load, Store
 
 
-class Stage(Enum):
+class VtaModule(Enum):
     """A module by its name in listings; each executes its instructions in their order."""
 
     LOAD = "LD"
@@ -23,37 +23,37 @@ class Stage(Enum):
 
 
 # The flag of an instruction, by its stage -> the queue that it takes a token from.
-POPS: Mapping[Stage, Mapping[str, str]] = {
-    Stage.LOAD: {"pop_next": "g2l"},
-    Stage.COMPUTE: {"pop_prev": "l2g", "pop_next": "s2g"},
-    Stage.STORE: {"pop_prev": "g2s"},
+POPS: Mapping[VtaModule, Mapping[str, str]] = {
+    VtaModule.LOAD: {"pop_next": "g2l"},
+    VtaModule.COMPUTE: {"pop_prev": "l2g", "pop_next": "s2g"},
+    VtaModule.STORE: {"pop_prev": "g2s"},
 }
 # The same for the queue that it gives a token to.
-PUSHES: Mapping[Stage, Mapping[str, str]] = {
-    Stage.LOAD: {"push_next": "l2g"},
-    Stage.COMPUTE: {"push_prev": "g2l", "push_next": "g2s"},
-    Stage.STORE: {"push_prev": "s2g"},
+PUSHES: Mapping[VtaModule, Mapping[str, str]] = {
+    VtaModule.LOAD: {"push_next": "l2g"},
+    VtaModule.COMPUTE: {"push_prev": "g2l", "push_next": "g2s"},
+    VtaModule.STORE: {"push_prev": "s2g"},
 }
 QUEUES = ("l2g", "g2l", "g2s", "s2g")
 # Queue -> the stage that gives it tokens.
 GIVERS = {queue: stage for stage, flags in PUSHES.items() for queue in flags.values()}
 
-_ORDER = tuple(Stage)
+_ORDER = tuple(VtaModule)
 
 
-def stage(instruction: Instruction) -> Stage:
+def stage(instruction: Instruction) -> VtaModule:
     """The module that executes an instruction."""
     if isinstance(instruction, Store):
-        return Stage.STORE
+        return VtaModule.STORE
     if isinstance(instruction, Load) and instruction.memory_type in (
         Memory.INP,
         Memory.WGT,
     ):
-        return Stage.LOAD
-    return Stage.COMPUTE
+        return VtaModule.LOAD
+    return VtaModule.COMPUTE
 
 
-def neighbor(of: Stage, side: str) -> Stage | None:
+def neighbor(of: VtaModule, side: str) -> VtaModule | None:
     """The stage on one side, "prev" or "next", if there is one."""
     at = _ORDER.index(of) + (1 if side == "next" else -1)
     if 0 <= at < len(_ORDER):
@@ -72,7 +72,7 @@ def pushes(instruction: Instruction) -> tuple[str, ...]:
 
 
 def _queues(
-    instruction: Instruction, table: Mapping[Stage, Mapping[str, str]]
+    instruction: Instruction, table: Mapping[VtaModule, Mapping[str, str]]
 ) -> tuple[str, ...]:
     flags = table[stage(instruction)]
     return tuple(queue for flag, queue in flags.items() if getattr(instruction, flag))

@@ -19,11 +19,11 @@ from tilewright.targets.vta.errors import VTAError
 from tilewright.targets.vta.fields import AluOp
 from tilewright.targets.vta.isa import Alu, Finish, Gemm, Load, Micro, Transfer
 from tilewright.targets.vta.nest import Index, steps
-from tilewright.targets.vta.program import Program
+from tilewright.targets.vta.program import InstructionStream
 from tilewright.targets.vta.sram import Sram, addresses
-from tilewright.targets.vta.stages import QUEUES, Stage
+from tilewright.targets.vta.stages import QUEUES, VtaModule
 
-Clock = dict[Stage, int]
+Clock = dict[VtaModule, int]
 _READ, _WRITE = "reads", "writes"
 _CHIP: dict[int, str] = {
     Memory.UOP: "uop",
@@ -39,12 +39,16 @@ _DRAM = "dram"
 class Watcher:
     """Follows a run. Every method raises VTAError for what must not be."""
 
-    def __init__(self, program: Program, config: VTAConfig, dram: int) -> None:
+    def __init__(
+        self, program: InstructionStream, config: VTAConfig, dram: int
+    ) -> None:
         self.program = program
         self.config = config
-        self.clocks: dict[Stage, Clock] = {s: dict.fromkeys(Stage, 0) for s in Stage}
+        self.clocks: dict[VtaModule, Clock] = {
+            s: dict.fromkeys(VtaModule, 0) for s in VtaModule
+        }
         self.tokens: dict[str, deque[Clock]] = {q: deque() for q in QUEUES}
-        self.executed: dict[Stage, list[int]] = {s: [] for s in Stage}
+        self.executed: dict[VtaModule, list[int]] = {s: [] for s in VtaModule}
         spaces = config.spaces
         # DRAM is followed in pieces of the smallest element, which divides the others.
         self.piece = min(space.dram_bytes for space in spaces.values())
@@ -54,10 +58,10 @@ class Watcher:
         self.last = {
             (name, s, kind): np.zeros(size, np.int32)
             for name, size in sizes.items()
-            for s in Stage
+            for s in VtaModule
             for kind in (_READ, _WRITE)
         }
-        self.stage = Stage.LOAD
+        self.stage = VtaModule.LOAD
 
     def begin(self, index: int) -> None:
         """An instruction starts, with the tokens that it takes."""
@@ -66,7 +70,7 @@ class Watcher:
         clock = self.clocks[self.stage]
         for queue in self.program.pops[index]:
             given = self.tokens[queue].popleft()
-            for s in Stage:
+            for s in VtaModule:
                 clock[s] = max(clock[s], given[s])
         self.executed[self.stage].append(index)
         clock[self.stage] = len(self.executed[self.stage])
@@ -125,8 +129,8 @@ class Watcher:
                 )
         self.last[memory, self.stage, kind][at] = clock[self.stage]
 
-    def _conflicting(self, kind: str) -> Iterator[tuple[Stage, str]]:
-        for s in Stage:
+    def _conflicting(self, kind: str) -> Iterator[tuple[VtaModule, str]]:
+        for s in VtaModule:
             if s is not self.stage:
                 yield s, _WRITE
                 if kind == _WRITE:
@@ -134,7 +138,8 @@ class Watcher:
 
     def _check_written(self, memory: str, at: NDArray[Any]) -> None:
         written = sum(
-            (self.last[memory, s, _WRITE][at] for s in Stage), np.zeros(len(at), int)
+            (self.last[memory, s, _WRITE][at] for s in VtaModule),
+            np.zeros(len(at), int),
         )
         missing = np.flatnonzero(written == 0)
         if len(missing):
@@ -144,7 +149,7 @@ class Watcher:
             )
 
     def _finish(self, clock: Clock) -> None:
-        for s in Stage:
+        for s in VtaModule:
             if clock[s] < len(self.executed[s]):
                 other = self.program.where(self.executed[s][-1])
                 raise VTAError(

@@ -25,7 +25,7 @@ from tilewright.targets.base import (
     Target,
 )
 from tilewright.targets.permitted import Permissions
-from tilewright.targets.vta.compiled import Program
+from tilewright.targets.vta.compiled import VtaProgram
 from tilewright.targets.vta.config import VTAConfig
 from tilewright.targets.vta.fields import DEFAULT
 from tilewright.targets.vta.intrinsics import INP, WGT, elements
@@ -118,26 +118,26 @@ class Vta(Target):
         permitted is of no use here: the simulators check every access by themselves. Raises
         CompileError for what the machine cannot do.
         """
-        return Artifact(symbol, Program(kernel, self.config).code.to_bytes())
+        return Artifact(symbol, VtaProgram(kernel, self.config).code.to_bytes())
 
     def text(self, kernel: Kernel, symbol: str, kind: str) -> str:
         """The listing, for `asm`."""
         if kind != "asm":
             return super().text(kernel, symbol, kind)
-        return Program(kernel, self.config).text
+        return VtaProgram(kernel, self.config).text
 
     def simulated(self, kernel: Kernel) -> float:
         """Cycles by the published timing; they do not depend on data."""
         zeros = [np.zeros(b.shape, b.dtype.numpy) for b in kernel.params]
-        return Program(kernel, self.config).time(zeros, PUBLISHED).cycles
+        return VtaProgram(kernel, self.config).time(zeros, PUBLISHED).cycles
 
-    def load(self, program: Any) -> Program:
+    def load(self, program: Any) -> VtaProgram:
         """A kernel as a stream of instructions, to be run on arrays.
 
         Raises CompileError for what the machine cannot do: statements that are not an instruction
         (TW-VTA-SCALAR), buffers that do not fit (TW-VTA-MEMORY), and others that say what.
         """
-        return Program(program, self.config)
+        return VtaProgram(program, self.config)
 
 
 def make(settings: Settings) -> Vta:

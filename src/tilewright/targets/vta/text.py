@@ -32,7 +32,7 @@ from tilewright.targets.vta.isa import (
     decode_stream,
     encode_stream,
 )
-from tilewright.targets.vta.stages import Stage, neighbor, stage
+from tilewright.targets.vta.stages import VtaModule, neighbor, stage
 
 _NEST = {
     "iter": ("iter_out", "iter_in"),
@@ -244,7 +244,7 @@ def _number_of(kind: type[Memory] | type[AluOp], name: str, otherwise: str) -> i
     return known[name]
 
 
-def _flag(of: Stage, dependence: re.Match[str]) -> str:
+def _flag(of: VtaModule, dependence: re.Match[str]) -> str:
     verb = dependence[1]
     name = dependence[2]
     for side in _SIDES:

@@ -80,7 +80,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class TileChoice:
     """A tile, and the loop over blocks whose neighbors are virtual threads (None: one thread)."""
 
     tile: Tile
@@ -97,7 +97,9 @@ class _Blocks:
     thread: Var | None
 
 
-def asked(p: Problem, threads: int, timing: TimingParameters, ask: Choices) -> Choice:
+def asked(
+    p: Problem, threads: int, timing: TimingParameters, ask: Choices
+) -> TileChoice:
     """The same as a question for each part: the number of threads, each tile, the threads' loop.
 
     Offered is what fits the chip with what was taken before, and the smallest of what comes after.
@@ -129,10 +131,10 @@ def asked(p: Problem, threads: int, timing: TimingParameters, ask: Choices) -> C
         own = "" if best.thread is None else best.thread.name
         good = own if own in loops else next(iter(loops))
         thread = loops[ask("thread", tuple(loops), good)]
-    return Choice(tile, thread, _cycles(p, tile, count, timing))
+    return TileChoice(tile, thread, _cycles(p, tile, count, timing))
 
 
-def choose(p: Problem, threads: int, timing: TimingParameters) -> Choice:
+def choose(p: Problem, threads: int, timing: TimingParameters) -> TileChoice:
     """The fastest by the model: tiles, and `threads` virtual threads or one.
 
     Raises CompileError, with the memory that is too small, where nothing fits the chip.
@@ -143,7 +145,7 @@ def choose(p: Problem, threads: int, timing: TimingParameters) -> Choice:
         raise _too_large(p, next(_tiles(p)))
     # All of them: a bound that excludes some takes longer to compute than their time.
     found = exhaustive(fit, lambda b: _cycles(p, b.tile, b.threads, timing))
-    return Choice(found.state.tile, found.state.thread, found.cost)
+    return TileChoice(found.state.tile, found.state.thread, found.cost)
 
 
 def _too_large(p: Problem, smallest: Tile) -> CompileError:

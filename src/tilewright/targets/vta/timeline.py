@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.targets.vta.functional import Counters
 from tilewright.targets.vta.isa import Instruction
-from tilewright.targets.vta.stages import Stage
+from tilewright.targets.vta.stages import VtaModule
 from tilewright.targets.vta.text import show
 
 CONTENTION = "dram contention"
@@ -25,7 +25,7 @@ class Span:
     """
 
     index: int
-    stage: Stage
+    stage: VtaModule
     start: int
     end: int
     waited: int
@@ -70,11 +70,11 @@ class Timing:
         return 0.0
 
     @property
-    def modules(self) -> dict[Stage, Module]:
+    def modules(self) -> dict[VtaModule, Module]:
         """What each module did."""
-        return {stage: self._module(stage) for stage in Stage}
+        return {stage: self._module(stage) for stage in VtaModule}
 
-    def _module(self, stage: Stage) -> Module:
+    def _module(self, stage: VtaModule) -> Module:
         parts: dict[str, int] = {}
         stalls: dict[str, int] = {}
         last = 0
@@ -110,7 +110,7 @@ class Timing:
         return {"traceEvents": list(self._events()), "displayTimeUnit": "ns"}
 
     def _events(self) -> Iterator[dict[str, Any]]:
-        threads = {stage: tid for tid, stage in enumerate(Stage)}
+        threads = {stage: tid for tid, stage in enumerate(VtaModule)}
         yield {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": "VTA"}}
         for stage, tid in threads.items():
             name = {"name": stage.name.lower()}

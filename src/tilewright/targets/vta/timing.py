@@ -20,9 +20,9 @@ from tilewright.targets.vta.fields import DEFAULT
 from tilewright.targets.vta.functional import STEP_LIMIT, Counters, FunctionalSimulator
 from tilewright.targets.vta.isa import Gemm, Micro, Transfer
 from tilewright.targets.vta.order import dealt
-from tilewright.targets.vta.program import Program
+from tilewright.targets.vta.program import InstructionStream
 from tilewright.targets.vta.sram import dram_bytes
-from tilewright.targets.vta.stages import QUEUES, Stage
+from tilewright.targets.vta.stages import QUEUES, VtaModule
 from tilewright.targets.vta.timeline import Span, Timing
 
 _SHARES = lcm(
@@ -84,11 +84,11 @@ class TimingSimulator:
 
         Raises what `FunctionalSimulator.run` raises.
         """
-        program = Program.decode(instructions, self.config)
+        program = InstructionStream.decode(instructions, self.config)
         counters = self._functional.execute(program, dram)
         return self._clocked(program, counters)
 
-    def _clocked(self, program: Program, counters: Counters) -> Timing:
+    def _clocked(self, program: InstructionStream, counters: Counters) -> Timing:
         clock = _Clock(program, self.config, self.timing)
         while clock.advance():
             pass
@@ -116,7 +116,7 @@ class _Clock:
     """Time goes on from event to event."""
 
     def __init__(
-        self, program: Program, config: VTAConfig, timing: TimingParameters
+        self, program: InstructionStream, config: VTAConfig, timing: TimingParameters
     ) -> None:
         self.program = program
         self.config = config
@@ -124,8 +124,8 @@ class _Clock:
         self.waiting = dealt(program)
         # When tokens came that are not taken yet, by queue.
         self.tokens: dict[str, deque[int]] = {q: deque() for q in QUEUES}
-        self.free = dict.fromkeys(Stage, 0)
-        self.running: dict[Stage, _Running] = {}
+        self.free = dict.fromkeys(VtaModule, 0)
+        self.running: dict[VtaModule, _Running] = {}
         self.spans: list[Span] = []
         self.now = 0
 
@@ -154,7 +154,7 @@ class _Clock:
     def _ready(self, index: int) -> bool:
         return all(self.tokens[q] for q in self.program.pops[index])
 
-    def _start(self, stage: Stage, index: int) -> None:
+    def _start(self, stage: VtaModule, index: int) -> None:
         instruction = self.program.instructions[index]
         t = self.timing
         came = {q: self.tokens[q].popleft() for q in self.program.pops[index]}
@@ -190,7 +190,7 @@ class _Clock:
         until = self.now + t.start + working + latency
         self.running[stage] = _Running(span, until, left * _SHARES)
 
-    def _end(self, stage: Stage, r: _Running) -> None:
+    def _end(self, stage: VtaModule, r: _Running) -> None:
         span = r.span.ended(self.now)
         self.spans.append(span)
         self.free[stage] = self.now

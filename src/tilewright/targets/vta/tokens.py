@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.targets.vta.commands import Commands
-from tilewright.targets.vta.dram import Buffer
-from tilewright.targets.vta.stages import Stage
+from tilewright.targets.vta.dram import DramBuffer
+from tilewright.targets.vta.stages import VtaModule
 
 Elements = NDArray[np.int64]
 # Stage -> the last of its instructions that is known to have ended.
-Clock = Mapping[Stage, int]
-_START: Clock = dict.fromkeys(Stage, -1)
+Clock = Mapping[VtaModule, int]
+_START: Clock = dict.fromkeys(VtaModule, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Touch:
     writes: bool
 
     @staticmethod
-    def of_dram(buffer: Buffer, writes: bool) -> Touch:
+    def of_dram(buffer: DramBuffer, writes: bool) -> Touch:
         """A transfer's side in DRAM."""
         return Touch(buffer, np.zeros(1, np.int64), writes)
 
@@ -44,15 +44,15 @@ class Tokens:
     def __init__(self, commands: Commands) -> None:
         self.commands = commands
         # (place, stage, whether it writes) -> the last such instruction for every element
-        self._last: dict[tuple[Any, Stage, bool], Elements] = {}
-        self._known: dict[Stage, Clock] = dict.fromkeys(Stage, _START)
+        self._last: dict[tuple[Any, VtaModule, bool], Elements] = {}
+        self._known: dict[VtaModule, Clock] = dict.fromkeys(VtaModule, _START)
         self._clocks: dict[int, Clock] = {}
 
     def record(
-        self, at: Stage, touched: Sequence[Touch], emit: Callable[[], None]
+        self, at: VtaModule, touched: Sequence[Touch], emit: Callable[[], None]
     ) -> None:
         """`emit` records one or more instructions of a stage, which touch these elements."""
-        for giver in Stage:
+        for giver in VtaModule:
             if giver is not at:
                 self._wait(at, giver, self._needed(giver, touched))
         emit()
@@ -61,7 +61,7 @@ class Tokens:
         for t in touched:
             self._table(t.place, at, t.writes)[t.elements] = index
 
-    def _needed(self, giver: Stage, touched: Sequence[Touch]) -> int:
+    def _needed(self, giver: VtaModule, touched: Sequence[Touch]) -> int:
         """The last instruction of a stage that conflicts with one that touches these, or -1."""
         kinds = (True, False)
         found = (
@@ -72,23 +72,25 @@ class Tokens:
         )
         return max(found, default=-1)
 
-    def _wait(self, taker: Stage, giver: Stage, index: int) -> None:
+    def _wait(self, taker: VtaModule, giver: VtaModule, index: int) -> None:
         if index <= self._known[taker][giver]:
             return
-        if Stage.COMPUTE not in (taker, giver):
+        if VtaModule.COMPUTE not in (taker, giver):
             # Load and store are not neighbors: an empty instruction passes the token on.
-            self._wait(Stage.COMPUTE, giver, index)
-            between = self.commands.nothing(Stage.COMPUTE)
+            self._wait(VtaModule.COMPUTE, giver, index)
+            between = self.commands.nothing(VtaModule.COMPUTE)
             self._clocks[between] = {
-                **self._known[Stage.COMPUTE],
-                Stage.COMPUTE: between,
+                **self._known[VtaModule.COMPUTE],
+                VtaModule.COMPUTE: between,
             }
-            giver, index = Stage.COMPUTE, between
+            giver, index = VtaModule.COMPUTE, between
         self.commands.wait(taker, index)
         other = self._clocks[index]
-        self._known[taker] = {s: max(self._known[taker][s], other[s]) for s in Stage}
+        self._known[taker] = {
+            s: max(self._known[taker][s], other[s]) for s in VtaModule
+        }
 
-    def _table(self, place: Any, stage: Stage, writes: bool) -> Elements:
+    def _table(self, place: Any, stage: VtaModule, writes: bool) -> Elements:
         key = place, stage, writes
         if key not in self._last:
             spaces = self.commands.config.spaces

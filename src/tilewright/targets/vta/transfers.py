@@ -9,7 +9,7 @@ from itertools import product
 from tilewright.base.errors import CompileError
 from tilewright.targets.vta.commands import Commands
 from tilewright.targets.vta.config import Memory
-from tilewright.targets.vta.dram import Buffer
+from tilewright.targets.vta.dram import DramBuffer
 from tilewright.targets.vta.pieces import Axis, Tiles
 
 _ONE = Axis(1, (0, 0), (0, 1))
@@ -27,7 +27,9 @@ class _Rectangle:
     filled: bool  # of zeros alone
 
 
-def load(c: Commands, memory: Memory, source: Buffer, box: Tiles, where: str) -> None:
+def load(
+    c: Commands, memory: Memory, source: DramBuffer, box: Tiles, where: str
+) -> None:
     """Load a box; its accesses are the chip's and DRAM's, and what is not inside is zero.
 
     Raises CompileError for padding that the instruction cannot do.
@@ -37,7 +39,7 @@ def load(c: Commands, memory: Memory, source: Buffer, box: Tiles, where: str) ->
 
 
 def _load(
-    c: Commands, memory: Memory, source: Buffer, r: _Rectangle, where: str
+    c: Commands, memory: Memory, source: DramBuffer, r: _Rectangle, where: str
 ) -> None:
     (top, bottom), (left, right) = r.rows.inside, r.columns.inside
     if r.filled or top >= bottom or left >= right:
@@ -65,13 +67,15 @@ def _load(
     )
 
 
-def _fill(c: Commands, memory: Memory, source: Buffer, first: int, count: int) -> None:
+def _fill(
+    c: Commands, memory: Memory, source: DramBuffer, first: int, count: int
+) -> None:
     """Zeros: a load of no rows, with one of padding above."""
     if count:
         c.load(memory, first, source, 0, (0, count), count, ((1, 0), (0, 0)))
 
 
-def store(c: Commands, target: Buffer, box: Tiles) -> None:
+def store(c: Commands, target: DramBuffer, box: Tiles) -> None:
     """Store a box; its accesses are the chip's and DRAM's."""
     for r in _rectangles(box):
         if r.rows.extent > 1:

@@ -31,20 +31,20 @@ from tilewright.loops.nodes import (
 )
 from tilewright.targets.vta.commands import Commands
 from tilewright.targets.vta.config import Memory
-from tilewright.targets.vta.dram import Buffer
+from tilewright.targets.vta.dram import DramBuffer
 from tilewright.targets.vta.guards import box_of
 from tilewright.targets.vta.intrinsics import ACC, INP, MEMORIES, WGT, gemm
 from tilewright.targets.vta.lanes import LaneStep, chain, loads, update
 from tilewright.targets.vta.memory import Chip
 from tilewright.targets.vta.micro import Micro
 from tilewright.targets.vta.pieces import access, peeled, tiles
-from tilewright.targets.vta.stages import Stage
+from tilewright.targets.vta.stages import VtaModule
 from tilewright.targets.vta.tokens import Tokens, Touch
 from tilewright.targets.vta.transfers import load, store
 
 
 def translate(
-    kernel: Kernel, commands: Commands, buffers: Mapping[Tensor, Buffer]
+    kernel: Kernel, commands: Commands, buffers: Mapping[Tensor, DramBuffer]
 ) -> None:
     """Record a kernel, whose parameters are in these buffers of DRAM.
 
@@ -65,12 +65,14 @@ def _single(s: Stmt) -> bool:
 _NOTHING: Mapping[Var, int] = {}
 
 
-def _stage(s: Stmt) -> Stage:
+def _stage(s: Stmt) -> VtaModule:
     """The module at the end of what a statement takes."""
     if isinstance(s, Store) and s.buffer.scope in (INP, WGT):
-        return Stage.LOAD
+        return VtaModule.LOAD
     return (
-        Stage.STORE if isinstance(s, Store) and s.buffer.scope != ACC else Stage.COMPUTE
+        VtaModule.STORE
+        if isinstance(s, Store) and s.buffer.scope != ACC
+        else VtaModule.COMPUTE
     )
 
 
@@ -107,13 +109,13 @@ class _Walk:
     """Walks the program for all virtual threads at once, a statement at a time."""
 
     def __init__(
-        self, kernel: Kernel, commands: Commands, buffers: Mapping[Tensor, Buffer]
+        self, kernel: Kernel, commands: Commands, buffers: Mapping[Tensor, DramBuffer]
     ) -> None:
         self.where = f"kernel {kernel.name}"
         self.commands = commands
         self.dram = dict(buffers)
         self.values: Mapping[Var, int] = {}
-        self.collected: list[tuple[Stage, _Thread, _Piece]] = []
+        self.collected: list[tuple[VtaModule, _Thread, _Piece]] = []
         self.chip = Chip(commands.config, self.where)
         self.tokens = Tokens(commands)
         self.micro = Micro(self.chip, self.tokens, self.where)
@@ -347,9 +349,9 @@ class _Walk:
         memory = MEMORIES[scope]
         touched = self.chip.touch(target.buffer, box, 0, writes=True)
         if memory is Memory.ACC:
-            at = Stage.COMPUTE
+            at = VtaModule.COMPUTE
         else:
-            at = Stage.LOAD
+            at = VtaModule.LOAD
         kind = (
             Memory.ACC_8BIT if memory is Memory.ACC and source.dtype is int8 else memory
         )
@@ -371,7 +373,7 @@ class _Walk:
         touched = self.chip.touch(home.buffer, box, 0, writes=False)
         dram = self.dram[target.buffer]
         self.tokens.record(
-            Stage.STORE,
+            VtaModule.STORE,
             [touched, Touch.of_dram(dram, True)],
             lambda: store(self.commands, dram, box),
         )

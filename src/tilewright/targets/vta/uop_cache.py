@@ -10,7 +10,7 @@ from tilewright.targets.vta.config import Memory
 from tilewright.targets.vta.dram import Dram
 from tilewright.targets.vta.errors import VTAError
 from tilewright.targets.vta.isa import Load
-from tilewright.targets.vta.kernel import Kernel
+from tilewright.targets.vta.kernel import VtaKernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class UopCache:
         self._begins.clear()
         self._end = 0
 
-    def place(self, kernel: Kernel) -> Residence:
+    def place(self, kernel: VtaKernel) -> Residence:
         """Find or make room for a kernel. Raises VTAError for one that is larger than the chip."""
         words = kernel.words
         count = len(kernel.uops)

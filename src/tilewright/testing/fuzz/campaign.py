@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tilewright.base.files import write_whole
-from tilewright.testing.fuzz.worker import Found, Generator, Lost, Met, Worker
+from tilewright.testing.fuzz.worker import CaseGenerator, Found, Lost, Met, Worker
 
 FIRST: Final = 1_000_000  # seeds below it are those of tests
 FLUSH: Final = 5.0  # seconds between two writes of the counts
@@ -70,7 +70,7 @@ def met_text(met: Mapping[str, Met]) -> str:
 class _Turn:
     """What one generator does in this campaign. open: seeds that were begun and not finished."""
 
-    generator: Generator
+    generator: CaseGenerator
     count: Count
     following: int
     programs: int = 0
@@ -96,7 +96,7 @@ class Campaign:
     written: the tests of this campaign, one for each kind of failure of a generator.
     """
 
-    def __init__(self, generators: Sequence[Generator], folder: Path) -> None:
+    def __init__(self, generators: Sequence[CaseGenerator], folder: Path) -> None:
         self._folder = folder
         self._counts = read_counts(folder / "counts.json")
         self._met = read_met(folder / "met.json")

@@ -19,7 +19,7 @@ from tilewright.testing import (
     schedule_runs,
 )
 from tilewright.testing.fuzz import written
-from tilewright.testing.fuzz.worker import Found, Generator, Tell
+from tilewright.testing.fuzz.worker import CaseGenerator, Found, Tell
 from tilewright.testing.graphs import Case
 from tilewright.testing.random_schedules import Coverage
 from tilewright.testing.reduce import reduce_case
@@ -233,11 +233,11 @@ def _artifact(seed: int, tell: Tell) -> Found | None:
 GENERATORS: Final = {
     g.name: g
     for g in (
-        Generator("schedules", _schedule, _again, met=_met_by_schedules),
-        Generator("stages", _stages),
-        Generator("graphs", _graph, _graph_again, met=_met_by_graphs),
-        Generator("operators", _operator),
-        Generator("models", _model),
-        Generator("artifacts", _artifact),
+        CaseGenerator("schedules", _schedule, _again, met=_met_by_schedules),
+        CaseGenerator("stages", _stages),
+        CaseGenerator("graphs", _graph, _graph_again, met=_met_by_graphs),
+        CaseGenerator("operators", _operator),
+        CaseGenerator("models", _model),
+        CaseGenerator("artifacts", _artifact),
     )
 }

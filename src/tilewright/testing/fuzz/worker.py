@@ -31,7 +31,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Generator:
+class CaseGenerator:
     """A kind of random programs.
 
     run: the program of a seed, and what is wrong with it. It may `tell` what it is about to try,
@@ -63,7 +63,7 @@ class Worker:
 
     def __init__(self) -> None:
         self._process: Any = None
-        self.generator: Generator | None = None
+        self.generator: CaseGenerator | None = None
         self.seed = 0
         self._told = ""
         self._end = float("inf")
@@ -78,7 +78,7 @@ class Worker:
 
     def start(
         self,
-        generator: Generator,
+        generator: CaseGenerator,
         seed: int,
         told: str | None = None,
         met: Met | None = None,
@@ -146,7 +146,7 @@ class Worker:
         process.join()
 
 
-def alone(generator: Generator, seed: int, told: str | None = None) -> str:
+def alone(generator: CaseGenerator, seed: int, told: str | None = None) -> str:
     """What is wrong with a program, run in a process of its own; empty if nothing."""
     worker = Worker()
     try:
@@ -182,7 +182,9 @@ def _serve(pipe: Connection) -> None:
         pipe.send(("done", found))
 
 
-def _attempt(generator: Generator, seed: int, told: str | None, tell: Tell) -> Result:
+def _attempt(
+    generator: CaseGenerator, seed: int, told: str | None, tell: Tell
+) -> Result:
     """An exception that a generator lets through is a failure, too."""
     last = told or ""
 

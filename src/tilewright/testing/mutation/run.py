@@ -71,7 +71,7 @@ def drawn(room: Room, count: int, seed: int = 0) -> list[Mutant]:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class MutationResult:
     """What became of a fault. by: the test that caught it, or `time`."""
 
     room: str
@@ -186,12 +186,12 @@ NOT_UP: Final = 103
 _STATUSES: Final = {OUT_OF_TIME: "time", NOT_UP: "collection"}
 
 
-def results(path: Path) -> dict[str, Result]:
+def results(path: Path) -> dict[str, MutationResult]:
     """The results of earlier runs; a torn last line is none."""
-    found: dict[str, Result] = {}
+    found: dict[str, MutationResult] = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         try:
-            result = Result(**json.loads(line))
+            result = MutationResult(**json.loads(line))
         except (json.JSONDecodeError, TypeError):
             continue
         found[result.name] = result
@@ -218,13 +218,13 @@ def _tried(
     copies: Queue[Copy],
     known: Reach,
     seconds: float,
-) -> Iterator[Result]:
+) -> Iterator[MutationResult]:
     """Each fault with the tests that reach it, the quickest that take `seconds` together.
 
     As many faults at a time as there are copies.
     """
 
-    def one(m: Mutant) -> Result:
+    def one(m: Mutant) -> MutationResult:
         copy = copies.get()
         try:
             reaching = known.of(m.file, m.lines, room.tests)
@@ -235,7 +235,7 @@ def _tried(
         finally:
             copies.put(copy)
         by = "" if passed else by
-        return Result(
+        return MutationResult(
             name, m.name, m.file, m.function, m.line, m.operator, m.before, m.after, not passed, by,
             round(took, 1),
         )  # fmt: skip
@@ -250,10 +250,10 @@ def harmless() -> dict[str, str]:
     return found
 
 
-def summary(found: Iterable[Result]) -> list[dict[str, Any]]:
+def summary(found: Iterable[MutationResult]) -> list[dict[str, Any]]:
     """Per room: faults, those caught, those that do no harm, the share caught of the others."""
     known = harmless()
-    rooms: dict[str, list[Result]] = {}
+    rooms: dict[str, list[MutationResult]] = {}
     for r in found:
         rooms.setdefault(r.room, []).append(r)
     table = []
@@ -358,7 +358,7 @@ def _try(
                 copy.close()
 
 
-def _tell(counted: Sequence[Result], bar: float) -> int:
+def _tell(counted: Sequence[MutationResult], bar: float) -> int:
     """Print what got through and the table; the status to exit with."""
     known = harmless()
     for r in counted:

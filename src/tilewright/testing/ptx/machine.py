@@ -21,7 +21,7 @@ from tilewright.testing.ptx.arithmetic import (
 )
 from tilewright.testing.ptx.memory import Memory
 from tilewright.testing.ptx.mma import mma, rounded_to_tf32
-from tilewright.testing.ptx.text import Instruction, Kernel
+from tilewright.testing.ptx.text import Instruction, PtxKernel
 
 Extents = tuple[int, int, int]
 _STEPS: Final = 1_000_000
@@ -35,7 +35,7 @@ _UNSET: Final = np.uint64((1 << 64) - 1)
 
 
 def run(
-    kernel: Kernel,
+    kernel: PtxKernel,
     grid: Extents,
     threads: Extents,
     memory: Memory,
@@ -54,7 +54,7 @@ def run(
 class _Grid:
     def __init__(
         self,
-        kernel: Kernel,
+        kernel: PtxKernel,
         grid: Extents,
         threads: Extents,
         memory: Memory,

@@ -26,7 +26,7 @@ class Instruction:
 
 
 @dataclass(slots=True)
-class Kernel:
+class PtxKernel:
     """One entry. shared, local: bytes of each array; labels: numbers of instructions."""
 
     name: str
@@ -37,14 +37,14 @@ class Kernel:
     code: list[Instruction] = field(default_factory=list)
 
 
-def kernels(text: str) -> dict[str, Kernel]:
+def kernels(text: str) -> dict[str, PtxKernel]:
     """The entries of a module, by name."""
-    found: dict[str, Kernel] = {}
+    found: dict[str, PtxKernel] = {}
     extern: dict[str, int] = {}
-    current: Kernel | None = None
+    current: PtxKernel | None = None
     for line in _lines(text):
         if entry := _ENTRY.search(line):
-            current = found[entry[1]] = Kernel(entry[1])
+            current = found[entry[1]] = PtxKernel(entry[1])
         elif current is None:
             if array := _ARRAY.search(line):
                 extern[array[2]] = int(array[3] or 0)
@@ -71,7 +71,7 @@ def _lines(text: str) -> Iterator[str]:
             yield line
 
 
-def _read(kernel: Kernel, line: str) -> None:
+def _read(kernel: PtxKernel, line: str) -> None:
     if array := _ARRAY.search(line):
         memory = kernel.shared if array[1] == "shared" else kernel.local
         memory[array[2]] = int(array[3] or 0)

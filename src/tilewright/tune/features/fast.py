@@ -40,15 +40,15 @@ from tilewright.tune.features.fast_columns import (
     LOGS,
     RATES,
     SHARE,
-    Tile,
+    TileColumns,
     Totals,
 )
 from tilewright.tune.features.program import (
     UNIT,
     Allocation,
+    KernelNests,
     Line,
     Nest,
-    Program,
     program,
 )
 from tilewright.tune.features.regions import LINE, Access, Touch
@@ -121,7 +121,7 @@ class Fast:
         return row
 
 
-def _heaviest(summed: Sequence[_Summed], facts: Facts) -> Tile:
+def _heaviest(summed: Sequence[_Summed], facts: Facts) -> TileColumns:
     tops = [s.top for s in summed if s.top is not None]
     if not tops:
         return _NO_TILE
@@ -140,12 +140,12 @@ def _getter(of: type, unit: str) -> Callable[[object], tuple[float, ...]]:
 _TOTALS = _getter(Totals, LOG)
 # Where the sums are that are divided by executions, which come first.
 _PER_EXECUTION = [[c.name for c in COLUMNS].index(name) for name in RATES]
-_TILE_LOGS = _getter(Tile, LOG)
-_TILE_RATIOS = _getter(Tile, SHARE)
-_NO_TILE = Tile(0.0, sizes=(0.0,) * (2 * LEVELS + 1))
+_TILE_LOGS = _getter(TileColumns, LOG)
+_TILE_RATIOS = _getter(TileColumns, SHARE)
+_NO_TILE = TileColumns(0.0, sizes=(0.0,) * (2 * LEVELS + 1))
 
 
-def _whole(found: Program) -> tuple[float, ...]:
+def _whole(found: KernelNests) -> tuple[float, ...]:
     notes = found.kernel.notes
     return (
         sum(s.size for s in found.parameters),
@@ -413,10 +413,10 @@ class _Weighed:
     traffic: _Traffic
 
 
-def _tile(of: _Weighed, facts: Facts) -> Tile:
+def _tile(of: _Weighed, facts: Facts) -> TileColumns:
     line, at, loads = of.line, of.at, of.loads
     groups = max(1.0, at.inside[at.start] / at.width)
-    found = Tile(of.weight, at.width, at.unrolled, loads.registers)
+    found = TileColumns(of.weight, at.width, at.unrolled, loads.registers)
     target = line.target
     still = [f.trips for d, f in enumerate(line.loops) if not target.moves(d)]
     found.steps = math.prod(still)

@@ -58,7 +58,7 @@ class Totals:
 
 
 @dataclass(slots=True)
-class Tile:
+class TileColumns:
     """The heaviest statement and the loops inside of its innermost serial one.
 
     weight: what makes it the heaviest, its arithmetic and loads in all executions. sizes: columns
@@ -128,9 +128,9 @@ _RATES = [
 # Those whose numbers are logarithms come first.
 LOGS = (
     *_columns(Totals, LOG),
-    *_columns(Tile, LOG, "tile_"),
+    *_columns(TileColumns, LOG, "tile_"),
     *_AROUND,
     *_HELD,
     *_WHOLE,
 )
-COLUMNS = (*LOGS, *_columns(Tile, SHARE, "tile_"), *_RATES)
+COLUMNS = (*LOGS, *_columns(TileColumns, SHARE, "tile_"), *_RATES)

@@ -22,9 +22,9 @@ from tilewright.tune.features.halide_columns import (
     SCHEDULE_COLUMNS,
 )
 from tilewright.tune.features.halide_pipeline import histogram
-from tilewright.tune.features.program import UNIT, Loop, Program, program
+from tilewright.tune.features.program import UNIT, KernelNests, Loop, program
 from tilewright.tune.features.regions import Access, Shape, Touch
-from tilewright.tune.features.stages import Stage, stages
+from tilewright.tune.features.stages import FeatureStage, stages
 
 TOGETHER = ("vector", UNIT)
 
@@ -57,7 +57,9 @@ class Halide:
         return matrix(rows, len(self.columns))
 
 
-def _schedule(stage: Stage, found: Program, facts: Facts) -> dict[str, float]:
+def _schedule(
+    stage: FeatureStage, found: KernelNests, facts: Facts
+) -> dict[str, float]:
     row = dict.fromkeys(SCHEDULE, 0.0)
     row |= _points(stage)
     row |= _innermost(stage)
@@ -68,7 +70,7 @@ def _schedule(stage: Stage, found: Program, facts: Facts) -> dict[str, float]:
     return row
 
 
-def _points(stage: Stage) -> dict[str, float]:
+def _points(stage: FeatureStage) -> dict[str, float]:
     lives, productions = stage.outside(stage.realized), stage.outside(stage.produced)
     kinds = [(f.depth, f.trips) for f in stage.main.loops if f.kind == "parallel"]
     return {
@@ -83,13 +85,13 @@ def _points(stage: Stage) -> dict[str, float]:
     }
 
 
-def _telling(stage: Stage) -> list[Loop]:
+def _telling(stage: FeatureStage) -> list[Loop]:
     """The loops that something in the statement depends on; others compute the same again."""
     main = stage.main
     return [f for f in main.loops if any(a.moves(f.depth) for a in main.accesses)]
 
 
-def _innermost(stage: Stage) -> dict[str, float]:
+def _innermost(stage: FeatureStage) -> dict[str, float]:
     inner: list[Loop] = []
     for f in reversed(stage.main.loops):
         if f.kind not in (*TOGETHER, "unroll"):
@@ -107,7 +109,7 @@ def _innermost(stage: Stage) -> dict[str, float]:
     }
 
 
-def _results(stage: Stage) -> dict[str, float]:
+def _results(stage: FeatureStage) -> dict[str, float]:
     main = stage.main
     written = main.touches[0]
     shape = written.shape
@@ -143,7 +145,7 @@ def _innermost_bytes(t: Touch, level: int) -> float:
     return t.shape.itemsize * (box[-1] if box else 1.0)
 
 
-def _vectors(stage: Stage, facts: Facts) -> dict[str, float]:
+def _vectors(stage: FeatureStage, facts: Facts) -> dict[str, float]:
     main = stage.main
     lanes = [f for f in main.loops if f.kind in TOGETHER]
     width = math.prod(f.trips for f in lanes)
@@ -167,7 +169,7 @@ def _vectors(stage: Stage, facts: Facts) -> dict[str, float]:
 
 
 def _loads(
-    stage: Stage, loads: list[Access], lane: Loop | None, width: int
+    stage: FeatureStage, loads: list[Access], lane: Loop | None, width: int
 ) -> dict[str, float]:
     """Of a vector of results; what is the same in unrolled copies is loaded once for all."""
     scalar = vector = 0.0
@@ -187,7 +189,7 @@ def _loads(
     return {"scalar_loads_per_vector": scalar, "vector_loads_per_vector": vector}
 
 
-def _reads(stage: Stage) -> dict[str, float]:
+def _reads(stage: FeatureStage) -> dict[str, float]:
     main = stage.main
     reads = [t for t in main.touches if t.reads]
     lanes = [f.depth for f in main.loops if f.kind in TOGETHER]
@@ -210,7 +212,7 @@ def _reads(stage: Stage) -> dict[str, float]:
     return found
 
 
-def _made_inside(t: Touch, stage: Stage) -> bool:
+def _made_inside(t: Touch, stage: FeatureStage) -> bool:
     """Whether a tensor lives in a task only: in registers, or on the stack."""
     return t.buffer.scope != "global" and bool(stage.task)
 
@@ -220,7 +222,7 @@ def _pieces(t: Touch, level: int) -> float:
     return math.prod(t.box(level)[:-1])
 
 
-def _working_sets(stage: Stage, found: Program) -> dict[str, float]:
+def _working_sets(stage: FeatureStage, found: KernelNests) -> dict[str, float]:
     main = stage.main
 
     def inside(depth: int) -> float:

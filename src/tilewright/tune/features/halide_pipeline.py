@@ -49,7 +49,7 @@ from tilewright.tune.features.halide_columns import (
 from tilewright.tune.features.indices import Index
 from tilewright.tune.features.program import Line
 from tilewright.tune.features.regions import Access
-from tilewright.tune.features.stages import Stage
+from tilewright.tune.features.stages import FeatureStage
 
 ROWS = len(OPERATIONS) + len(CLASSES) * len(ACCESSES)
 
@@ -84,7 +84,7 @@ def type_of(dtype: DType) -> int:
     return 1 + max(0, min(3, math.ceil(math.log2(max(dtype.bits, 8) / 8))))
 
 
-def histogram(stage: Stage, inputs: frozenset[object]) -> list[float]:
+def histogram(stage: FeatureStage, inputs: frozenset[object]) -> list[float]:
     """The 40 rows by 7 types, row after row. inputs: buffers that no stage makes."""
     found = [[0.0] * len(TYPES) for _ in range(ROWS)]
     line = stage.main
@@ -126,7 +126,7 @@ class _Dimension:
     terms: Mapping[int, float]
 
 
-def _dimensions(stage: Stage) -> list[_Dimension]:
+def _dimensions(stage: FeatureStage) -> list[_Dimension]:
     """The axes of the result that its own loops move, then those of its reduction."""
     main = stage.main
     axes = (_own(at, stage.produced) for at in main.target.index)

@@ -48,7 +48,7 @@ from tilewright.tune.features.per_store_columns import (
     POSITIONS,
     SAMPLES,
 )
-from tilewright.tune.features.program import UNIT, Line, Loop, Program, program
+from tilewright.tune.features.program import UNIT, KernelNests, Line, Loop, program
 from tilewright.tune.features.regions import LINE, Touch
 from tilewright.tune.features.reuse import Reuse, Touched, reuse
 
@@ -78,7 +78,7 @@ class PerStore:
         return matrix(rows, len(COLUMNS))
 
 
-def _row(found: Program, lines: list[Line], touched: Touched) -> list[float]:
+def _row(found: KernelNests, lines: list[Line], touched: Touched) -> list[float]:
     main = lines[0]
     for line in lines:
         if line.executions >= main.executions:
@@ -246,7 +246,7 @@ def _intensity(line: Line) -> list[float]:
     return found
 
 
-def _allocated(found: Program, line: Line) -> list[float]:
+def _allocated(found: KernelNests, line: Line) -> list[float]:
     for a in found.all_allocations:
         if a.buffer is line.target.buffer:
             outer = math.prod(f.trips for f in a.loops)

@@ -119,7 +119,7 @@ class Nest:
 
 
 @dataclass(slots=True, eq=False)
-class Program:
+class KernelNests:
     """All nests of a kernel in order; allocations: those around nests."""
 
     kernel: Kernel
@@ -156,9 +156,9 @@ def forget() -> None:
     _nests.clear()
 
 
-def program(kernel: Kernel) -> Program:
+def program(kernel: Kernel) -> KernelNests:
     """What there is in a kernel."""
-    found = Program(kernel, [], [])
+    found = KernelNests(kernel, [], [])
     stack = [kernel.body]
     while stack:
         s = stack.pop()

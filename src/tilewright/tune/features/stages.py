@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.expr.nodes import Buffer
-from tilewright.tune.features.program import Allocation, Line, Loop, Program
+from tilewright.tune.features.program import Allocation, KernelNests, Line, Loop
 
 
 @dataclass(slots=True, eq=False)
-class Stage:
+class FeatureStage:
     """realized, produced, task: how many loops of `main` are around the life of its buffer, around
     what computes it for a consumer, and around a trip of the parallel loops. allocation: None for
     a parameter."""
@@ -45,7 +45,7 @@ class Stage:
         return [f for f in own if not target.moves(f.depth)]
 
 
-def stages(found: Program) -> list[Stage]:
+def stages(found: KernelNests) -> list[FeatureStage]:
     """In the order in which they stand first."""
     lines = found.lines
     by_key: dict[tuple[Buffer, bool], list[Line]] = {}
@@ -57,7 +57,7 @@ def stages(found: Program) -> list[Stage]:
 
 def _stage(
     own: list[Line], lines: Sequence[Line], allocations: dict[Buffer, Allocation]
-) -> Stage:
+) -> FeatureStage:
     main = max(own, key=lambda line: line.executions)
     buffer = main.target.buffer
     allocation = allocations.get(buffer)
@@ -69,7 +69,7 @@ def _stage(
             produced = max(produced, common(main, line))
     kinds = [f.kind for f in main.loops]
     task = len(kinds) - kinds[::-1].index("parallel") if "parallel" in kinds else 0
-    return Stage(own, main, allocation, realized, produced, task)
+    return FeatureStage(own, main, allocation, realized, produced, task)
 
 
 def common(a: Line, b: Line) -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.expr.nodes import Add, Div, Expr, FloorDiv, Mod, Mul, Rem, Sub
-from tilewright.tune.features.program import Line, Loop, Program
+from tilewright.tune.features.program import KernelNests, Line, Loop
 from tilewright.tune.features.regions import Access
 
 _LEVELS = {"parallel": 1, **{f"threadIdx.{axis}": 1 for axis in "xyz"}}
@@ -63,7 +63,7 @@ _ADDED: tuple[type[Expr], ...] = (Add, Sub)
 _DIVIDED: tuple[type[Expr], ...] = (Div, FloorDiv, Mod, Rem)
 
 
-def around(found: Program) -> list[Around]:
+def around(found: KernelNests) -> list[Around]:
     """Every loop in program order."""
     loops: dict[int, Around] = {}
     for f in found.loops:

@@ -20,7 +20,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class FleetDevice:
     """A kind of device. threads: of a program on it, at most. version: of this package there."""
 
     name: str
@@ -29,7 +29,7 @@ class Device:
     version: str
 
     @staticmethod
-    def here(name: str, threads: int) -> Device:
+    def here(name: str, threads: int) -> FleetDevice:
         """A device of this machine. Raises InputError for a name with other signs."""
         if not _NAME.fullmatch(name):
             raise InputError(
@@ -38,7 +38,7 @@ class Device:
                 hint="take 1 to 40 letters, digits and _.-",
             )
         processor = processor_name().replace(_SEPARATOR, " ")
-        return Device(name, threads, processor, __version__)
+        return FleetDevice(name, threads, processor, __version__)
 
     @property
     def resource(self) -> str:
@@ -47,23 +47,23 @@ class Device:
         return _SEPARATOR.join(parts)
 
     @staticmethod
-    def parse(resource: str) -> Device | None:
+    def parse(resource: str) -> FleetDevice | None:
         """The device of a resource; None for one that is none."""
         parts = resource.split(_SEPARATOR)
         if len(parts) != 4 or not parts[1].isdecimal():
             return None
         name, threads, processor, version = parts
-        return Device(name, int(threads), processor, version)
+        return FleetDevice(name, int(threads), processor, version)
 
     def __str__(self) -> str:
         what = f"{self.name}: {self.processor}, {self.threads} threads"
         return what if self.version == __version__ else f"{what}, {self.version}"
 
 
-Offered = Mapping[Device, int]
+Offered = Mapping[FleetDevice, int]
 
 
-def chosen(offered: Offered, name: str, threads: int) -> Device | None:
+def chosen(offered: Offered, name: str, threads: int) -> FleetDevice | None:
     """The device of that name for programs of so many threads; None where nobody offers it yet.
 
     Of several kinds that fit, the one that most workers have. Raises InputError where all that have

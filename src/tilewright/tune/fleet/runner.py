@@ -23,7 +23,7 @@ from tilewright.base.errors import ExecutionError, InputError
 from tilewright.base.text import listing
 from tilewright.tune.base import Job, Measurement, Status
 from tilewright.tune.fleet import bench, engine
-from tilewright.tune.fleet.device import Device, Offered, chosen
+from tilewright.tune.fleet.device import FleetDevice, Offered, chosen
 from tilewright.tune.measure.options import Limits, Timing
 
 _CONNECT: Final = 10  # seconds until a scheduler that does not answer is given up
@@ -69,7 +69,7 @@ class Fleet:
 
         Raises ExecutionError where the scheduler is gone.
         """
-        found: Counter[Device] = Counter()
+        found: Counter[FleetDevice] = Counter()
         # In newer versions of the engine the default is a part of the workers.
         about = self.client.scheduler_info(n_workers=-1)
         # A client that lost its scheduler, before or while it asks, gives an old answer or none.
@@ -81,7 +81,7 @@ class Fleet:
             )
         for worker in about["workers"].values():
             for resource, count in worker.get("resources", {}).items():
-                device = Device.parse(resource)
+                device = FleetDevice.parse(resource)
                 if device is not None:
                     found[device] += int(count)
         return found
@@ -222,7 +222,7 @@ class FleetRunner:
                 hint="start one; what was measured is kept",
             )
 
-    def _wait_for_device(self) -> Device:
+    def _wait_for_device(self) -> FleetDevice:
         end = time.monotonic() + self.patience
         while True:
             offered = self.fleet.offered

@@ -13,7 +13,7 @@ from typing import Any, Final
 from tilewright.base.errors import ExecutionError, InputError
 from tilewright.tune.fleet import engine
 from tilewright.tune.fleet.bench import Bench, set_up
-from tilewright.tune.fleet.device import Device
+from tilewright.tune.fleet.device import FleetDevice
 
 Ready = Callable[[str], object]  # is told the address
 PORT: Final = 8786  # of schedulers of this engine by custom
@@ -68,7 +68,7 @@ def run_worker(
     nobody answers at the address.
     """
     address = engine.checked(address, keys)
-    device = Device.here(places.name, places.threads)
+    device = FleetDevice.here(places.name, places.threads)
     with _configured():
         bench = Bench(places.count, places.threads)
         set_up(bench)

@@ -25,7 +25,7 @@ _ARRAY: Final = {"dtype": schema.Text, "at": schema.Count, "count": schema.Count
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Result:
+class ReferenceResult:
     """An output. All arrays have one dimension.
 
     before: elements that its memory holds before a call, repeated. whole: the right contents, as a
@@ -69,7 +69,7 @@ class Case:
     """One set of inputs, each as elements that are repeated, and the results."""
 
     inputs: tuple[Array, ...]
-    results: tuple[Result, ...]
+    results: tuple[ReferenceResult, ...]
 
 
 def pack(cases: Sequence[Case]) -> bytes:
@@ -129,7 +129,7 @@ def _cases(head: Any, data: memoryview) -> Iterator[Case]:
 
     for case in head:
         results = (
-            Result(bound=r["bound"], **{f: array(r[f]) for f in _FIELDS})
+            ReferenceResult(bound=r["bound"], **{f: array(r[f]) for f in _FIELDS})
             for r in case["results"]
         )
         yield Case(tuple(map(array, case["inputs"])), tuple(results))

@@ -22,7 +22,7 @@ from tilewright.tune.base import Vector
 from tilewright.tune.models.adam import Array, Arrays, train
 from tilewright.tune.models.halide_costs import COEFFICIENTS, SCHEDULE, columns, factors
 from tilewright.tune.models.objectives import LOG_SECONDS
-from tilewright.tune.models.programs import Examples, Numbers, Programs
+from tilewright.tune.models.programs import Examples, Numbers, ProgramRows
 from tilewright.tune.models.stored import State
 
 FIRST, SECOND = 8, 24  # what the two heads make of the features
@@ -37,7 +37,7 @@ class Stages:
     pipeline: [stages, features]; schedule: [stages, 39], log(1 + x); factors: [stages, 32].
     """
 
-    programs: Programs
+    programs: ProgramRows
     pipeline: Array
     schedule: Array
     factors: Array
@@ -162,7 +162,7 @@ class HalideNet:
 
         train(self._values, gradient, self._steps, rate=1e-2)
 
-    def costs(self, programs: Programs) -> Vector:
+    def costs(self, programs: ProgramRows) -> Vector:
         """Logarithms of seconds."""
         units = forward(self._values, self._stages(programs))[0]
         return np.log(np.maximum(units * self._unit, LEAST))
@@ -176,7 +176,7 @@ class HalideNet:
         self._unit = float(state["unit"])
         self._values = dict(state["values"])
 
-    def _stages(self, programs: Programs) -> Stages:
+    def _stages(self, programs: ProgramRows) -> Stages:
         rows: Array = programs.rows.astype(np.float64)
         schedule = rows[:, self._schedule]
         last = np.zeros(len(rows), bool)

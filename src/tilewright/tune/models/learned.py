@@ -19,8 +19,8 @@ from tilewright.tune.models.learner import Ensemble
 from tilewright.tune.models.objectives import LOG_SECONDS, ORDER, THROUGHPUT
 from tilewright.tune.models.programs import (
     Examples,
-    FeatureSet,
-    Programs,
+    FeatureExtractor,
+    ProgramRows,
     Rows,
     numbered,
 )
@@ -65,11 +65,11 @@ class LearnedModel:
 
     def __init__(
         self,
-        features: FeatureSet,
+        features: FeatureExtractor,
         learner: Ensemble,
         prior: Prior | None = None,
         fade: Callable[[int], float] = always,
-        others: Mapping[str, FeatureSet] | None = None,
+        others: Mapping[str, FeatureExtractor] | None = None,
     ) -> None:
         if prior is not None and prior.unit not in PRIORS[learner.unit]:
             raise InputError(
@@ -114,7 +114,7 @@ class LearnedModel:
         """What programs of the task cost; of infinite spread where nothing was learned."""
         if not self._learned:
             return self._known_before(task, kernels)
-        programs = Programs.of([self._features.extract(k) for k in kernels])
+        programs = ProgramRows.of([self._features.extract(k) for k in kernels])
         rest = self._learner.predict(programs)
         weight = self._weight(task)
         if not weight or (self._loaded is None and self._prior is None):
@@ -200,7 +200,7 @@ class LearnedModel:
         known: Vector = np.array(self._known, np.float64)
         tasks = [f"{s.machine} {s.task}" for s in self._samples]
         return Examples(
-            Programs.of(self._rows),
+            ProgramRows.of(self._rows),
             numbered(tasks),
             np.array([s.seconds for s in self._samples], np.float64),
             known * np.array(weights, np.float64),

@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.base.errors import InputError
 from tilewright.tune.base import Prediction, Vector
-from tilewright.tune.models.programs import Examples, Numbers, Programs
+from tilewright.tune.models.programs import Examples, Numbers, ProgramRows
 from tilewright.tune.models.stored import State
 
 SHARE = 0.8  # of the programs of each task, that a member of an ensemble learns from
@@ -26,7 +26,7 @@ class Learner(Protocol):
         """Learn from these alone; there is at least one."""
         ...
 
-    def costs(self, programs: Programs) -> Vector:
+    def costs(self, programs: ProgramRows) -> Vector:
         """What the programs cost beyond their prior: [programs]."""
         ...
 
@@ -68,7 +68,7 @@ class Ensemble:
             whole = len(self._members) == 1
             member.fit(examples if whole else examples.take(chosen))
 
-    def predict(self, programs: Programs) -> Prediction:
+    def predict(self, programs: ProgramRows) -> Prediction:
         """Mean and spread of the members."""
         if not len(programs):
             return Prediction(np.zeros(0), np.zeros(0))

@@ -24,7 +24,7 @@ Numbers = np.ndarray[Any, np.dtype[np.int64]]
 FAILED = 2.0
 
 
-class FeatureSet(Protocol):
+class FeatureExtractor(Protocol):
     """What is read from a kernel. name, version: what a saved model was made for."""
 
     @property
@@ -37,7 +37,7 @@ class FeatureSet(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Programs:
+class ProgramRows:
     """Several programs: those of number p are `rows[ends[p - 1]:ends[p]]`.
 
     rows: float32 [rows, columns]. ends: int64 [programs].
@@ -47,12 +47,12 @@ class Programs:
     ends: Numbers
 
     @staticmethod
-    def of(matrices: Sequence[Rows]) -> Programs:
+    def of(matrices: Sequence[Rows]) -> ProgramRows:
         """Each matrix is a program; all have the same columns."""
         if not matrices:
-            return Programs(np.zeros((0, 0), np.float32), np.zeros(0, np.int64))
+            return ProgramRows(np.zeros((0, 0), np.float32), np.zeros(0, np.int64))
         ends = np.cumsum([len(m) for m in matrices], dtype=np.int64)
-        return Programs(np.concatenate(matrices).astype(np.float32), ends)
+        return ProgramRows(np.concatenate(matrices).astype(np.float32), ends)
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -95,10 +95,10 @@ class Programs:
         found: Numbers = np.arange(int(counts.sum())) + np.repeat(moved, counts)
         return found
 
-    def take(self, chosen: Numbers) -> Programs:
+    def take(self, chosen: Numbers) -> ProgramRows:
         """Some of the programs, in the order given; one may come several times."""
         ends = np.cumsum(self.counts[chosen], dtype=np.int64)
-        return Programs(self.rows[self.rows_of(chosen)], ends)
+        return ProgramRows(self.rows[self.rows_of(chosen)], ends)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +109,7 @@ class Examples:
     for what failed. prior: a cost that is known of each already; what is learned is the rest.
     """
 
-    programs: Programs
+    programs: ProgramRows
     group: Numbers
     seconds: Vector
     prior: Vector

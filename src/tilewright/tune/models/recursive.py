@@ -21,7 +21,7 @@ import numpy as np
 from tilewright.tune.base import Vector
 from tilewright.tune.models.adam import Array, Arrays, train
 from tilewright.tune.models.objectives import Objective
-from tilewright.tune.models.programs import Examples, Numbers, Programs
+from tilewright.tune.models.programs import Examples, Numbers, ProgramRows
 from tilewright.tune.models.stored import State
 
 GATES = ("z", "r", "n")
@@ -40,7 +40,7 @@ class Forest:
     roots: Numbers
 
     @staticmethod
-    def of(programs: Programs, mean: Array, scale: Array) -> Forest:
+    def of(programs: ProgramRows, mean: Array, scale: Array) -> Forest:
         """The trees of rows whose first column is how many rows on the parent is."""
         rows: Array = programs.rows.astype(np.float64)
         up = rows[:, 0].astype(np.int64)
@@ -71,7 +71,7 @@ def initial(columns: int, size: int, random: np.random.Generator) -> Arrays:
 
 
 @dataclass(slots=True)
-class Pass:
+class ForwardPass:
     """What a pass forward computed, as the pass back needs it: arrays over all nodes."""
 
     h: Array
@@ -81,10 +81,10 @@ class Pass:
     n: Array
 
 
-def forward(values: Mapping[str, Array], forest: Forest) -> tuple[Vector, Pass]:
+def forward(values: Mapping[str, Array], forest: Forest) -> tuple[Vector, ForwardPass]:
     """Costs of the programs, [programs], and what they came from."""
     shape = (len(forest.x), len(values["v"]))
-    p = Pass(*(np.zeros(shape) for _ in range(5)))
+    p = ForwardPass(*(np.zeros(shape) for _ in range(5)))
     given = {g: forest.x @ values[f"W{g}"] + values[f"b{g}"] for g in GATES}
     for level in forest.levels:
         s = p.s[level]
@@ -99,7 +99,7 @@ def forward(values: Mapping[str, Array], forest: Forest) -> tuple[Vector, Pass]:
 
 
 def backward(
-    values: Mapping[str, Array], forest: Forest, p: Pass, by_cost: Vector
+    values: Mapping[str, Array], forest: Forest, p: ForwardPass, by_cost: Vector
 ) -> Arrays:
     """The gradient by the weights, of a loss whose gradient by the costs is `by_cost`."""
     by_h = np.zeros_like(p.h)
@@ -181,7 +181,7 @@ class Recursive:
 
         train(self._values, gradient, self._steps, rate=5e-3)
 
-    def costs(self, programs: Programs) -> Vector:
+    def costs(self, programs: ProgramRows) -> Vector:
         """What the network says."""
         return forward(self._values, self._forest(programs))[0]
 
@@ -194,7 +194,7 @@ class Recursive:
         self._mean, self._scale = state["mean"], state["scale"]
         self._values = dict(state["values"])
 
-    def _forest(self, programs: Programs) -> Forest:
+    def _forest(self, programs: ProgramRows) -> Forest:
         return Forest.of(programs, self._mean, self._scale)
 
 

@@ -16,7 +16,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.tune.base import Candidate, Sample, Task, Trial
 from tilewright.tune.models.learned import LearnedModel, Prior
 from tilewright.tune.models.learner import Ensemble
-from tilewright.tune.models.programs import FeatureSet
+from tilewright.tune.models.programs import FeatureExtractor
 
 HALF: Final = 64  # samples of a task, after which others count half
 DROPPED: Final = 0.05
@@ -28,7 +28,9 @@ def fading(samples: int) -> float:
     return weight if weight >= DROPPED else 0.0
 
 
-def transferred(others: Prior, features: FeatureSet, own: Ensemble) -> LearnedModel:
+def transferred(
+    others: Prior, features: FeatureExtractor, own: Ensemble
+) -> LearnedModel:
     """A model that begins with what another one learned elsewhere: other operators, or machines.
 
     Raises InputError where the costs of both cannot be added.

@@ -15,7 +15,7 @@ import numpy as np
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.tune.base import Vector
 from tilewright.tune.models.objectives import THROUGHPUT, Objective
-from tilewright.tune.models.programs import Examples, Programs
+from tilewright.tune.models.programs import Examples, ProgramRows
 from tilewright.tune.models.stored import State
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Trees:
         data = package.Dataset(programs.rows, np.zeros(len(programs.rows)))
         self._booster = package.train(parameters, data, self._rounds)
 
-    def costs(self, programs: Programs) -> Vector:
+    def costs(self, programs: ProgramRows) -> Vector:
         """What the programs' rows add up to."""
         constant = np.full(len(programs), self._start)
         if self._booster is None or not programs.rows.size:
@@ -112,13 +112,13 @@ class Trees:
             raise InputError(f"the trees of the cost model: {error}") from error
 
 
-def _added(programs: Programs, values: Vector) -> tuple[Vector, Vector, Vector]:
+def _added(programs: ProgramRows, values: Vector) -> tuple[Vector, Vector, Vector]:
     """The sums of rows, and what their first and second derivatives are of the programs'."""
     several: Vector = programs.counts[programs.owner].astype(np.float64)
     return programs.sums(values), np.ones(len(values)), several
 
 
-def _logs_added(programs: Programs, values: Vector) -> tuple[Vector, Vector, Vector]:
+def _logs_added(programs: ProgramRows, values: Vector) -> tuple[Vector, Vector, Vector]:
     """The same where values and sums are logarithms; a program without rows costs nothing more."""
     costs, shares = programs.log_sums(values)
     return np.where(programs.counts > 0, costs, 0.0), shares, shares

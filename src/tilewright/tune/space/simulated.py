@@ -17,7 +17,7 @@ from tilewright.dataflow.evaluate import Evaluator, Method, applicable, makespan
 from tilewright.dataflow.explore import groups_of
 from tilewright.dataflow.graph import Volume
 from tilewright.dataflow.lower import Network
-from tilewright.dataflow.results import Store
+from tilewright.dataflow.results import ResultStore
 from tilewright.lift.nodes import Lambda
 from tilewright.loops.nodes import Kernel
 from tilewright.targets.base import Target
@@ -66,7 +66,7 @@ def kernels(
 
 def mappings(
     program: Lambda, machine: NpuMachine
-) -> Simulated[ChoiceSpace[npu.Candidate]]:
+) -> Simulated[ChoiceSpace[npu.NpuCandidate]]:
     """The mappings of a Lift program onto a neural processor.
 
     Raises NPUError for what no rule brings to its operators, InputError for ill-typed programs.
@@ -99,7 +99,7 @@ def expansions(
     space = ParameterSpace(*parameters, schedules)
     stages = [g.stages for g in groups]
     size = prod(len(g.options) for g in groups)
-    evaluator = Evaluator(net, stages, volume, methods, Store(), size)
+    evaluator = Evaluator(net, stages, volume, methods, ResultStore(), size)
 
     def cost(candidate: Candidate) -> float:
         values = candidate.values

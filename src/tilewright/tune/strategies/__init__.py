@@ -16,7 +16,7 @@ from tilewright.tune.strategies.bandit import TECHNIQUES, ByBandit, only
 from tilewright.tune.strategies.evolutionary import Evolutionary
 from tilewright.tune.strategies.foresight import Foresight
 from tilewright.tune.strategies.plain import Chance, Exhaustive
-from tilewright.tune.strategies.programs import Programs
+from tilewright.tune.strategies.programs import ProgramMaker
 from tilewright.tune.strategies.proposer import Proposer, Setup
 from tilewright.tune.strategies.trees import MonteCarlo, Tree
 
@@ -24,7 +24,7 @@ __all__ = [
     "STRATEGIES",
     "TECHNIQUES",
     "Foresight",
-    "Programs",
+    "ProgramMaker",
     "Proposer",
     "Setup",
     "strategy",

@@ -7,7 +7,7 @@ from math import exp, inf, isfinite, isnan
 from typing import Final
 
 from tilewright.tune.base import Candidate, CostModel
-from tilewright.tune.strategies.programs import Program, Programs
+from tilewright.tune.strategies.programs import ProgramMaker, ScheduledProgram
 
 # Of the spread, what is taken off the cost: where a model is unsure, it is worth a look.
 CURIOSITY: Final = 0.5
@@ -22,7 +22,7 @@ class Foresight:
 
     def __init__(
         self,
-        programs: Programs,
+        programs: ProgramMaker,
         model: CostModel | None,
         curiosity: float = CURIOSITY,
     ) -> None:
@@ -36,7 +36,7 @@ class Foresight:
     def costs(self, candidates: Sequence[Candidate]) -> list[float]:
         """Of each candidate; all that are new are predicted at once."""
         fresh = {c.key: c for c in candidates if c.key not in self._costs}
-        possible: dict[str, Program] = {}
+        possible: dict[str, ScheduledProgram] = {}
         for key, candidate in fresh.items():
             self._costs[key] = inf
             program = self.programs.find(candidate)
@@ -46,7 +46,7 @@ class Foresight:
         self._predict(possible)
         return [self._costs[c.key] for c in candidates]
 
-    def _predict(self, programs: dict[str, Program]) -> None:
+    def _predict(self, programs: dict[str, ScheduledProgram]) -> None:
         if self.model is None:
             self._costs.update(dict.fromkeys(programs, 0.0))
             return

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from tilewright.search import Box
 from tilewright.tune.base import Candidate, Space
-from tilewright.tune.strategies.programs import Program, Programs
+from tilewright.tune.strategies.programs import ProgramMaker, ScheduledProgram
 
 SKETCHES: Final = 16  # draws in which the sketches of a space are met
 
@@ -52,7 +52,11 @@ class Prefixes:
     """
 
     def __init__(
-        self, programs: Programs, space: Space, seeds: Iterable[Candidate], seed: int
+        self,
+        programs: ProgramMaker,
+        space: Space,
+        seeds: Iterable[Candidate],
+        seed: int,
     ) -> None:
         self._programs: Final = programs
         self._space: Final = space
@@ -82,7 +86,7 @@ class Prefixes:
         """As `expand`, but none for a candidate."""
         return self.expand(prefix) or []
 
-    def program(self, prefix: Prefix) -> Program | None:
+    def program(self, prefix: Prefix) -> ScheduledProgram | None:
         """What a prefix stands for; None where it is refused. The root stands for the default."""
         if prefix.key not in self._whole:
             found = self._found(prefix)
@@ -117,7 +121,7 @@ class Prefixes:
         program = self.program(prefix)
         return self._default if program is None else program.candidate
 
-    def _found(self, prefix: Prefix) -> Program | None:
+    def _found(self, prefix: Prefix) -> ScheduledProgram | None:
         if prefix.sketch is None:
             return self._programs.find(self._default)
         wanted = prefix.candidate

@@ -19,7 +19,7 @@ POINTS: Final = 256  # kept whole, with the history of their schedules
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Program:
+class ScheduledProgram:
     """What a candidate leads to.
 
     candidate: with a value for every parameter that was met. identity: equal for equal programs,
@@ -32,17 +32,17 @@ class Program:
     identity: str
 
 
-class Programs:
+class ProgramMaker:
     """Makes schedules as they are asked for. made: how many so far, refused ones included."""
 
     def __init__(self, task: Task) -> None:
         self.task: Final = task
         self.made = 0
-        self._programs: OrderedDict[str, Program] = OrderedDict()
+        self._programs: OrderedDict[str, ScheduledProgram] = OrderedDict()
         self._points: OrderedDict[str, Point] = OrderedDict()
         self._refused: dict[str, ScheduleError] = {}
 
-    def find(self, candidate: Candidate) -> Program | None:
+    def find(self, candidate: Candidate) -> ScheduledProgram | None:
         """The program of a candidate; None for one that a primitive refuses."""
         found = self._programs.get(candidate.key)
         if found is None and candidate.key not in self._refused:
@@ -60,12 +60,12 @@ class Programs:
             self._made(candidate)
         return self._points[candidate.key]
 
-    def _made(self, candidate: Candidate) -> Program:
+    def _made(self, candidate: Candidate) -> ScheduledProgram:
         self.made += 1
         point = self.task.schedule(candidate)
         kernel = self.task.program(point)
         whole = Candidate(point.sketch, point.values)
-        found = Program(whole, point.parameters, kernel, identity(kernel))
+        found = ScheduledProgram(whole, point.parameters, kernel, identity(kernel))
         _keep(self._programs, candidate.key, found, PROGRAMS)
         if whole.key != candidate.key:
             _keep(self._programs, whole.key, found, PROGRAMS)

@@ -24,10 +24,10 @@ from tilewright.lang.mdh.syntax.program import Expression
 from tilewright.lang.mdh.syntax.views import inp_view, md_hom, out_view
 
 __all__ = [
+    "SCOPE",
     "Buffer",
     "Expression",
     "Generic",
-    "SCOPE",
     "buffer",
     "cc",
     "combine_ops",

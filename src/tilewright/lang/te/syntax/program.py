@@ -196,7 +196,7 @@ def _checked(
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class PlainProgram:
     """A plain Kernel and how the operations are found in it.
 
     loops: the loop of each operation's axis (those of one iteration have none). computations: of
@@ -215,7 +215,7 @@ def lower(
     params: Sequence[Tensor],
     outputs: Sequence[Tensor],
     sizes: Sizes | None = None,
-) -> Program:
+) -> PlainProgram:
     """Each operation as a nest of its own, in order; loops are named `<operation>.<axis>`.
 
     params: the caller's tensors, inputs first; the others are allocated. sizes: values of some of
@@ -233,7 +233,7 @@ def lower(
     every = sizes_of_ops([*(t.op for t in params), *ops])
     body = for_sizes((v for v in every if v not in scope.sizes), writer.body())
     kernel = Kernel(name, tuple(buffers), tuple(results), body)
-    return Program(kernel, tuple(writer.computations), scope.buffers, writer.loops)
+    return PlainProgram(kernel, tuple(writer.computations), scope.buffers, writer.loops)
 
 
 class _Writer:

@@ -99,7 +99,7 @@ def _issued(operations: float, pattern: KernelPattern, at: Context) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class SketchRule:
     """How Computations of one pattern are scheduled.
 
     regroups: it changes the order of reductions, which exact arithmetic forbids. is_profitable:
@@ -113,23 +113,23 @@ class Rule:
     cycles: Cycles = _points
 
 
-RULES: Mapping[str, Rule] = {
-    "map": Rule(maps),
-    "tiled": Rule(
+RULES: Mapping[str, SketchRule] = {
+    "map": SketchRule(maps),
+    "tiled": SketchRule(
         tiled, cycles=lambda pattern, at: products(pattern, at) or _points(pattern, at)
     ),
-    "blocked": Rule(blocked),
-    "block_scaled": Rule(block_scaled),
-    "rows": Rule(rows, regroups=True),
-    "columns": Rule(columns),
-    "attention": Rule(
+    "blocked": SketchRule(blocked),
+    "block_scaled": SketchRule(block_scaled),
+    "rows": SketchRule(rows, regroups=True),
+    "columns": SketchRule(columns),
+    "attention": SketchRule(
         attention,
         regroups=True,
         is_profitable=lambda pattern, at: (
             not at.exact and block_rows(pattern, at.costs) > 0
         ),
     ),
-    "streaming_attention": Rule(
+    "streaming_attention": SketchRule(
         streaming_attention,
         regroups=True,
         is_profitable=lambda pattern, at: (
@@ -137,15 +137,15 @@ RULES: Mapping[str, Rule] = {
         ),
         cycles=_seen_points,
     ),
-    "scan": Rule(scans),
-    "joint": Rule(joint),
-    "joint_rows": Rule(joint_rows, regroups=True),
-    "windows": Rule(
+    "scan": SketchRule(scans),
+    "joint": SketchRule(joint),
+    "joint_rows": SketchRule(joint_rows, regroups=True),
+    "windows": SketchRule(
         windows,
         is_profitable=lambda pattern, at: windows_are_profitable(pattern, at.costs),
         cycles=_combined,
     ),
-    "winograd": Rule(
+    "winograd": SketchRule(
         winograd,
         regroups=True,
         is_profitable=lambda pattern, at: (
@@ -153,7 +153,7 @@ RULES: Mapping[str, Rule] = {
         ),
         cycles=lambda pattern, at: winograd_cycles(pattern, at.costs),
     ),
-    "plain": Rule(
+    "plain": SketchRule(
         plain,
         is_profitable=lambda pattern, at: all(c.is_map for c in pattern.computations),
     ),
