@@ -20,9 +20,9 @@ import numpy as np
 
 from tilewright.targets.vta import (
     Convolution,
-    VtaProgram,
     Requantize,
     TimingParameters,
+    VtaProgram,
     convolution,
     schedule,
 )
