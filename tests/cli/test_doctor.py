@@ -7,6 +7,8 @@ import pytest
 
 from tilewright.base import flags
 from tilewright.base.store import default_store
+from tilewright.cli import output
+from tilewright.cli.advice import advice, cores
 from tilewright.runtime import machine
 
 
@@ -54,6 +56,70 @@ def test_doctor_fails_on_a_bad_value(command, monkeypatch):
     found = command("doctor")
     assert found.code == 1
     assert "problem: TILEWRIGHT_CACHE_SIZE='lots' is invalid" in found.out
+
+
+FAST = {
+    "processor": {
+        "arch": "x86_64",
+        "features": ["avx2", "avx512f", "avx512bf16"],
+        "load": 0.1,
+    },
+    "threads": {
+        "used": 4,
+        "processors": [0, 1, 2, 3],
+        "cores": 4,
+        "governor": "performance",
+    },
+    "memory_bytes": 8 << 30,
+    "huge_pages": "madvise",
+    "cache": {},
+}
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "text"),
+    [
+        ("threads.used", 2, "models run on 2 of 4 processors"),
+        ("processor.load", 3.0, "the load is 3.0 on 4 processors"),
+        ("threads.cores", 2, "4 processors are 2 cores"),
+        ("processor.features", ["avx512bf16"], "has no AVX2"),
+        ("processor.features", ["avx2", "avx512bf16"], "has no AVX-512"),
+        ("processor.features", ["avx2", "avx512f"], "16-bit floats in float32"),
+        ("threads.governor", "powersave", "the frequency governor is powersave"),
+        ("huge_pages", "never", "transparent huge pages are off"),
+        ("memory_bytes", 2 << 30, "less than 4 GiB"),
+        ("cache", None, "every start compiles anew"),
+    ],
+)
+def test_doctor_says_what_is_slow(part, value, text):
+    assert advice(FAST) == []
+    report = {k: dict(v) if isinstance(v, dict) else v for k, v in FAST.items()}
+    *group, name = part.split(".")
+    (report[group[0]] if group else report)[name] = value
+    (found,) = advice(report)
+    assert text in found
+
+
+def test_processors_of_one_core_are_one(tmp_path):
+    for n, siblings in enumerate(("0,2", "1,3", "0,2", "1,3")):
+        folder = tmp_path / f"cpu{n}" / "topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(siblings + "\n")
+    assert cores(tmp_path, [0, 1, 2, 3]) == 2
+    assert cores(tmp_path, [0, 1]) == 2
+    assert cores(tmp_path, [0, 7]) is None
+
+
+def test_the_last_column_fits_the_terminal(monkeypatch):
+    rows = [["a", "one two three four five six seven"], ["bc", ""]]
+    assert output.table(["n", "what"], rows).count("\n") == 2
+    monkeypatch.setattr(output.sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "28")
+    lines = output.table(["n", "what"], rows).split("\n")
+    assert max(map(len, lines)) <= 28 and len(lines) == 4
+    assert lines[2].startswith("    ")
+    monkeypatch.setenv("COLUMNS", "10")
+    assert output.table(["n", "what"], rows).count("\n") == 2
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

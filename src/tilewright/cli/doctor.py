@@ -1,4 +1,4 @@
-"""`tilewright doctor`: the machine, the versions, every setting, and any problems."""
+"""`tilewright doctor`: the machine, what is slow about it, versions, settings, problems."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from tilewright.base import flags
 from tilewright.base.errors import FlagError, TilewrightError
 from tilewright.base.store import default_store
 from tilewright.base.text import human_bytes
+from tilewright.cli.advice import advice, cores
 from tilewright.cli.options import json_option
 from tilewright.cli.output import dump, facts, say, table
 from tilewright.runtime.devices import present
 from tilewright.runtime.machine import processor_name
 
 _SYSTEM: Final = Path("/sys/devices/system/cpu")
+_HUGE_PAGES: Final = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 # Features worth a line; the whole list is in the JSON.
 _NOTABLE: Final = (
     "sse4.2 avx avx2 fma f16c avx512f avx512bw avx512vl avx512vnni avx512bf16 avx512fp16 "
@@ -33,7 +35,8 @@ _NOTABLE: Final = (
 @click.command()
 @json_option
 def command(as_json: bool) -> int:
-    """Print the machine, the versions and every setting; exit with 1 if there is a problem.
+    """Print the machine, what is slow about it, versions and settings; exit with 1 if there is a
+    problem.
 
     \b
     Example:
@@ -53,6 +56,8 @@ def command(as_json: bool) -> int:
         "flags": _flags(problems),
         "cache": _cache(problems),
     }
+    report["huge_pages"] = _huge_pages()
+    report["advice"] = advice(report)
     report["problems"] = problems
     if as_json:
         dump(report)
@@ -111,8 +116,15 @@ def _threads(problems: list[str]) -> dict[str, Any]:
         "available": threads.available(),
         "processors": sorted(threads.affinity()),
         "cgroup_quota": threads.cgroup_quota(),
+        "cores": cores(_SYSTEM, sorted(threads.affinity())),
         "governor": _text(_SYSTEM / "cpu0" / "cpufreq" / "scaling_governor") or None,
     }
+
+
+def _huge_pages() -> str | None:
+    """Who gets huge pages: always, madvise or never; None where the system does not say."""
+    said = re.search(r"\[(\w+)\]", _text(_HUGE_PAGES))
+    return said[1] if said else None
 
 
 def _memory() -> int | None:
@@ -215,6 +227,8 @@ def _show(report: dict[str, Any]) -> None:
             ]
         )
     )
+    for text in report["advice"]:
+        say(f"\nslow: {text}")
     packages = [
         [p["name"], p["version"] or "not installed", ", ".join(p["extras"]) or "always"]
         for p in report["packages"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 # What takes less needs no progress bar.
 _PATIENCE_SECONDS: Final = 1.0
+_NARROW: Final = 20  # characters; a column with less room stays in one line
 
 
 def say(text: str = "") -> None:
@@ -35,13 +38,32 @@ def note(text: str) -> None:
 def table(
     heading: Sequence[str], rows: Sequence[Sequence[str]], align: str = ""
 ) -> str:
-    """Rows under a heading as aligned text; ``align`` has ``<`` or ``>`` per column."""
-    return columns([heading, *rows], align)
+    """Rows under a heading as aligned text; ``align`` has ``<`` or ``>`` per column.
+
+    On a terminal the last column goes on in lines of its own where it is too long.
+    """
+    return columns(_wrapped([heading, *rows]), align)
 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> str:
-    """``name  value`` lines, the values aligned."""
-    return columns([list(pair) for pair in pairs])
+    """``name  value`` lines, the values aligned; on a terminal as `table`."""
+    return columns(_wrapped(pairs))
+
+
+def _wrapped(rows: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
+    """The rows, the last column in as many lines as the terminal needs."""
+    if not sys.stdout.isatty() or not rows:
+        return rows
+    head = columns([row[:-1] for row in rows]).split("\n")
+    room = shutil.get_terminal_size().columns - max(map(len, head)) - 2
+    if room < _NARROW:
+        return rows
+    found: list[Sequence[str]] = []
+    for *first, last in rows:
+        for line in textwrap.wrap(last, room) or [""]:
+            found.append((*first, line))
+            first = [""] * len(first)
+    return found
 
 
 def dump(value: object) -> None:
