@@ -43,7 +43,7 @@ PLACES: Final = frozenset(("Gather", "Slice", "Squeeze", "Unsqueeze"))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Form:
+class AffineForm:
     """A numeric array as an affine function of sizes. slopes: by size, none that is zero."""
 
     start: Extents
@@ -51,7 +51,9 @@ class Form:
     slopes: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
 
     @classmethod
-    def through(cls, points: Sequence[Extents], found: Sequence[Any]) -> Form | None:
+    def through(
+        cls, points: Sequence[Extents], found: Sequence[Any]
+    ) -> AffineForm | None:
         """The function through the arrays found at points; None for what no function goes through.
 
         points: one, then others that differ from it in one size each.
@@ -95,8 +97,8 @@ class Fact:
     """
 
     value: Value
-    shape: Form
-    numbers: Form | None = None
+    shape: AffineForm
+    numbers: AffineForm | None = None
 
     @property
     def sizes(self) -> frozenset[str]:
@@ -167,7 +169,7 @@ class Between:
         if not all(w.static and w.dtype is first.dtype for w in values):
             return None
         shapes = [np.array(w.extents, np.int64) for w in values]
-        shape = Form.through(self.points, shapes)
+        shape = AffineForm.through(self.points, shapes)
         known = [t.known.get(w) for t, w in zip(self.typings, values, strict=True)]
         if shape is None:
             return None
@@ -175,7 +177,7 @@ class Between:
             return Fact(first, shape)
         if shape.slopes or any(a is None for a in known):
             return None
-        numbers = Form.through(self.points, known)
+        numbers = AffineForm.through(self.points, known)
         return None if numbers is None else Fact(first, shape, numbers)
 
     def _branch(self, op: Operation) -> Graph:

@@ -30,7 +30,7 @@ ATTEMPTS = 6  # until the bounds of states hold
 
 
 @dataclass(frozen=True)
-class Source:
+class LoopSource:
     """A Loop to be: what it runs, how often at most, on what, and how its results are stacked.
 
     step: adds one iteration to a body, given its number and the states; gives whether it goes on,
@@ -60,7 +60,7 @@ class Upto:
 Spec = tuple[int | Upto, ...]
 
 
-def looped(walk: Walk, source: Source, env: Env) -> Results | None:
+def looped(walk: Walk, source: LoopSource, env: Env) -> Results | None:
     """The Loop, with states as large as their extents can become."""
     dims = [walk.builder.dims(v) for v in source.states]
     specs = _kinds([_spec(d) for d in dims], dims)
@@ -98,7 +98,7 @@ class _Attempt:
     """One iteration of a body on states of certain bounds."""
 
     def __init__(
-        self, walk: Walk, source: Source, env: Env, specs: Sequence[Spec]
+        self, walk: Walk, source: LoopSource, env: Env, specs: Sequence[Spec]
     ) -> None:
         self.walk, self.source, self.specs = walk, source, specs
         self.label = source.op.label

@@ -10,7 +10,7 @@ from tilewright.graph.bounded.bodies import Body
 from tilewright.graph.bounded.builder import Builder
 from tilewright.graph.bounded.context import Results
 from tilewright.graph.bounded.extents import most
-from tilewright.graph.bounded.iterations import Source, looped, scalar
+from tilewright.graph.bounded.iterations import LoopSource, looped, scalar
 from tilewright.graph.nodes import Graph, Operation, Value
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def loop(walk: Walk, op: Operation, env: Env) -> Results | None:
         again, *results = inner.run(body)
         return again, results[: len(now)], results[len(now) :]
 
-    source = Source(
+    source = LoopSource(
         op,
         b.constant(FOREVER) if first is None else scalar(b, first),
         bound,
@@ -93,7 +93,7 @@ def scan(walk: Walk, op: Operation, env: Env) -> Results | None:
         return again, results[: len(now)], results[len(now) :]
 
     going, bound = b.constant(True, bool_), max(most(length), 0)
-    source = Source(op, b.scalar(length), bound, going, tuple(states), step)
+    source = LoopSource(op, b.scalar(length), bound, going, tuple(states), step)
     found = looped(walk, source, env)
     if found is None:
         return None
