@@ -27,6 +27,13 @@ SEEDS = st.integers(0, 2**32 - 1)
 CONDITIONS = [(rule, n) for rule in RULES.values() for n in range(len(rule.when))]
 
 
+def test_every_rule_can_be_shown() -> None:
+    """Types that a rule leaves open have names."""
+    for rule in RULES.values():
+        assert repr(rule).startswith(f"Rule(name={rule.name!r}")
+    assert any("?a[" in repr(rule) for rule in RULES.values())
+
+
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 @settings(max_examples=4, deadline=None)
 @given(seed=SEEDS)

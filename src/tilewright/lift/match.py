@@ -55,6 +55,9 @@ class TypeHole(Type):
     name: str
     kind: Literal["any", "scalar"]
 
+    def __repr__(self) -> str:
+        return f"?{self.name}"
+
 
 class TermHole(Param, intern=False):
     """Any term of its type."""

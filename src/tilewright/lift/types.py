@@ -118,6 +118,8 @@ def show_type(t: Type) -> str:
             return f"Vec({short(dtype)}, {width})"
         case TupleType(items):
             return f"Tup({', '.join(map(show_type, items))})"
+    if not isinstance(t, Array):
+        return repr(t)  # of a kind that says itself how it is shown
     lengths = []
     while isinstance(t, Array):
         lengths.append(show(t.length))
