@@ -86,6 +86,21 @@ def test_the_least_recently_used_go_first(tmp_path):
     assert disk.stats().evicted == seen[0].fields["entries"] == 2
 
 
+def test_what_was_put_just_now_is_not_the_first_to_go(tmp_path):
+    """Though others were used a moment before: files have the time of a slower clock."""
+    disk = Store(tmp_path, 10 * (1000 + store._HEADER))
+
+    def behind(path):
+        path.write_bytes(bytes(1000))
+        os.utime(path, ns=(time.time_ns() - 10**9,) * 2)
+
+    for n in range(20):
+        for entry in disk.entries():
+            disk.find(entry.key)
+        assert disk.adopt(f"key{n}", 1000, behind) is not None
+        assert disk.find(f"key{n}") is not None
+
+
 def test_what_another_process_deletes_while_this_one_evicts(tmp_path, monkeypatch):
     """It is gone, which is all that was wanted, and the others still go."""
     disk = Store(tmp_path, 10 * (1000 + store._HEADER))

@@ -227,6 +227,9 @@ class Store:
                 if not self._prepare(path.parent):
                     return False
                 write(path)
+                # The system's clock for files is behind the one that uses are noted by.
+                with suppress(OSError):
+                    _use(path)
                 self._account(size)
             except OSError as error:
                 # Somebody deletes the folder meanwhile: once does not mean that the disk fails.
