@@ -26,6 +26,8 @@ SECONDS: Final = 12.0
 # Of the time of the best of the others: below it the kernels are named.
 LOSS: Final = 0.95
 NAMED: Final = 6  # kernels
+# Seconds before a turn of several threads: the workers of the engine before spin for a while.
+PAUSE: Final = 0.2
 
 Run = Callable[[], list[torch.Tensor]]
 
@@ -54,7 +56,10 @@ def timed(
     near = _eager(module, inputs, number)()
     row = zoo_checks.judged(runs["tilewright"](), near, right)
     errors = {name: zoo_checks.distance(run(), right) for name, run in runs.items()}
-    times = _by_turns(runs, time.process_time if number == 1 else time.perf_counter)
+    if number == 1:
+        times = _by_turns(runs, time.process_time)
+    else:
+        times = _by_turns(runs, time.perf_counter, PAUSE)
     ours = times.pop("tilewright")
     speed = {name: round(ms / ours, 3) for name, ms in times.items()}
     row |= {"ms": round(ours, 3), "speed": speed, "failed": failed}
@@ -75,15 +80,18 @@ def _tensors(arrays: Sequence[Any]) -> list[torch.Tensor]:
     return [torch.as_tensor(y) for y in arrays]
 
 
-def _by_turns(runs: Mapping[str, Run], clock: Callable[[], float]) -> dict[str, float]:
-    """Medians over the rounds, in milliseconds."""
+def _by_turns(
+    runs: Mapping[str, Run], clock: Callable[[], float], pause: float = 0.0
+) -> dict[str, float]:
+    """Medians over the rounds, in milliseconds; pause: seconds before each turn."""
     found: dict[str, list[float]] = {name: [] for name in runs}
     begun = time.perf_counter()
     for round in range(ROUNDS):
         if round >= LEAST and time.perf_counter() - begun > SECONDS:
             break
         for name, run in runs.items():
-            run()  # its weights and code are in the caches again
+            time.sleep(pause)
+            run()  # its weights and code are in the caches again, and its workers awake
             start = clock()
             run()
             found[name].append(clock() - start)
