@@ -26,6 +26,8 @@ from tilewright.targets.cpu.cost import cost_model
 from tilewright.targets.cpu.machine import machine
 from tilewright.targets.cpu.sketches import Context, default, sketches
 from tilewright.targets.cpu.sketches.winograd import (
+    Shape,
+    rows_of_block,
     winograd_cycles,
     winograd_is_profitable,
 )
@@ -158,3 +160,21 @@ def test_the_model_chooses_the_tile(shape: Any, expected: int) -> None:
     """Few tiles read their weights too often: 36 numbers per filter instead of 16."""
     both = {m: winograd_cycles(classify(layer(*shape, m)[0]), COSTS) for m in (2, 4)}
     assert min(both, key=lambda m: both[m]) == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "width", "expected"),
+    [(28, 64, 64, 1), (14, 128, 128, 1), (7, 256, 256, 1), (4, 128, 32, 1)],
+)
+def test_blocks_are_small_where_their_weights_stream_in(
+    rows: int, depth: int, width: int, expected: int
+) -> None:
+    """A block's memory is cold: one row of tiles fetches least of it."""
+    shape = Shape(2, 1, rows, rows, depth, width, (2 * rows) ** 2)
+    assert rows_of_block(shape, 32, 16, COSTS) == expected
+
+
+def test_blocks_are_larger_where_few_tiles_wait_for_their_weights() -> None:
+    """16 MiB of weights for four tiles a block would take longer than their products."""
+    shape = Shape(2, 1, 4, 4, 512, 512, 49)
+    assert rows_of_block(shape, 64, 16, COSTS) > 1

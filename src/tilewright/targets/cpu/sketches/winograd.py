@@ -117,7 +117,9 @@ def winograd(
         )
     panel = lanes * choose(f"{product.name}.panel", panels, panels[-1])
     blocks = divisors(shape.rows)
-    block = choose(f"{product.name}.rows", blocks, _best(shape, panel, lanes, costs))
+    block = choose(
+        f"{product.name}.rows", blocks, rows_of_block(shape, panel, lanes, costs)
+    )
     nest = _nest(s, result, _roles(product, result), block, panel, lanes)
     around = nest.blocks
     if around:
@@ -195,7 +197,9 @@ def winograd_cycles(pattern: KernelPattern, costs: CostModel) -> float:
         costs.machine.lanes(pattern.reduction.outputs[0].tensor.dtype),
     )
     panel = lanes * _panels(shape, lanes, costs)[-1]
-    return _cycles(shape, _best(shape, panel, lanes, costs), panel, lanes, costs)
+    return _cycles(
+        shape, rows_of_block(shape, panel, lanes, costs), panel, lanes, costs
+    )
 
 
 def shape_of(pattern: KernelPattern) -> Shape:
@@ -234,8 +238,8 @@ def _panels(shape: Shape, lanes: int, costs: CostModel) -> list[int]:
     ]
 
 
-def _best(shape: Shape, panel: int, lanes: int, costs: CostModel) -> int:
-    """Rows of tiles of a block."""
+def rows_of_block(shape: Shape, panel: int, lanes: int, costs: CostModel) -> int:
+    """Rows of tiles of a block: those that cost least by the model."""
     return min(
         divisors(shape.rows), key=lambda n: _cycles(shape, n, panel, lanes, costs)
     )
@@ -244,19 +248,23 @@ def _best(shape: Shape, panel: int, lanes: int, costs: CostModel) -> int:
 def _cycles(
     shape: Shape, block: int, panel: int, lanes: int, costs: CostModel
 ) -> float:
-    """Cycles of all threads together, with blocks of so many rows of tiles."""
+    """Cycles of all threads together, with blocks of so many rows of tiles.
+
+    Weights that every block reads again stream in while it multiplies. What a block holds is cold
+    at the start of the kernel, and warm for the blocks behind the first.
+    """
     machine = costs.machine
     blocks = shape.batch * shape.rows // block
     panels = shape.width // panel
     units = blocks if blocks > 1 else panels
     itemsize = float32.itemsize
     uneven = math.ceil(units / machine.cores) * machine.cores / units
-    products = shape.points * (shape.depth + costs.cleared) * shape.width
-    transforms = (
+    vectors = shape.tiles / lanes
+    products = shape.points * (shape.depth + costs.cleared) * shape.width * vectors
+    transforms = vectors * (
         _input_cost(shape, costs) * shape.depth
         + _result_cost(shape, costs) * shape.width
     )
-    arithmetic = (products + transforms) * shape.tiles / lanes
     held = shape.points * block * shape.columns * (shape.depth + panel) * itemsize
     cache = costs.full * machine.l2
     weights = shape.points * shape.depth * shape.width * itemsize
@@ -264,8 +272,9 @@ def _cycles(
     again = weights * (blocks - 1) / (costs.second_bytes if near else costs.far_bytes)
     passes = (1 + panels) * max(0.0, 1 - cache / held)
     inputs = shape.points * shape.depth * shape.tiles * itemsize * passes
-    waiting = (weights + inputs) / costs.far_bytes + again
-    return uneven * (arithmetic + costs.exposed_traffic * waiting)
+    waiting = (weights + inputs + held) / costs.far_bytes
+    multiplied = max(products, again)
+    return uneven * (multiplied + transforms + costs.exposed_traffic * waiting)
 
 
 def _input_cost(shape: Shape, costs: CostModel) -> float:
