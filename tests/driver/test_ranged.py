@@ -196,11 +196,10 @@ def test_two_wide_dimensions_share_a_few_codes() -> None:
             r"at \{'n': 9, 'm': 7\}, step reshape is another",
         ),
         (
-            "(float[n, 3] x, float[m, 3] z) => (float[k, 3] y) {"
-            " s = Constant<value_ints = [1]>() e = Constant<value_ints = [1000000]>()"
-            " a = Constant<value_ints = [0]>() c = Slice(x, s, e, a)"
-            " d = Slice(z, s, e, a) y = Concat<axis = 0>(c, d) }",
-            "concat_0: .* leaves 0..n",
+            "(float[n, m] x) => (float[k, l] y) {"
+            " p = Constant<value_ints = [0, 1, 0, 1]>()"
+            ' y = Pad<mode = "wrap">(x, p) }',
+            r"pad: .* is not proven inside 0..m",
         ),
     ],
 )
@@ -222,3 +221,60 @@ def test_each_combination_that_is_allowed_has_code_once() -> None:
     for n in range(1, 41):
         shared = sum((n,) in s.covers for s in exe.model.shared)
         assert shared + ((n,) in exe.model.single) == 1
+
+
+SMALL = {
+    "gathered": "(float[3, n] x) => (float[3] y) {"
+    " i = Constant<value_int = -1>() y = Gather<axis = 1>(x, i) }",
+    "edge": "(float[3, n] x) => (float[3, k] y) {"
+    ' p = Constant<value_ints = [0, 2, 0, 3]>() y = Pad<mode = "edge">(x, p) }',
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_what_is_right_from_one_on_is_one_code(name: str) -> None:
+    """At an extent of 0 both leave their tensor; the range begins at 1."""
+    how: Any = {"jit": False, "threads": 2, "cache": False}
+    exe: Any = tw.compile(model(SMALL[name]), dims={"n": (1, 20)}, **how)
+    assert sum(len(s.covers) for s in exe.model.shared) >= 18
+    for n in (1, 2, 3, 19, 20):
+        x = RNG.standard_normal((3, n)).astype(np.float32)
+        want = x[:, -1] if name == "gathered" else np.pad(x, ((0, 0), (2, 3)), "edge")
+        np.testing.assert_array_equal(exe(x), want)
+
+
+def test_tails_of_two_sizes_are_one_code() -> None:
+    """Rows from the second on: there is one at any size of the range, and none at 0."""
+    text = (
+        "(float[n, 3] x, float[m, 3] z) => (float[k, 3] y) {"
+        " s = Constant<value_ints = [1]>() e = Constant<value_ints = [1000000]>()"
+        " a = Constant<value_ints = [0]>() c = Slice(x, s, e, a)"
+        " d = Slice(z, s, e, a) y = Concat<axis = 0>(c, d) }"
+    )
+    how: Any = {"jit": False, "threads": 1, "cache": False}
+    exe: Any = tw.compile(model(text), dims={"n": (2, 9), "m": (2, 7)}, **how)
+    for n, m in ((2, 2), (2, 7), (9, 2), (5, 4)):
+        x, z = (RNG.standard_normal((k, 3)).astype(np.float32) for k in (n, m))
+        np.testing.assert_array_equal(exe(x, z), np.concatenate([x[1:], z[1:]]))
+
+
+def test_what_is_wrong_at_zero_is_refused_where_zero_is_allowed() -> None:
+    how: Any = {"jit": False, "threads": 1, "cache": False}
+    with pytest.raises(TilewrightError, match="n"):
+        tw.compile(model(SMALL["gathered"]), dims={"n": (0, 20)}, **how)
+
+
+def test_a_plan_that_is_wrong_at_some_sizes_is_no_code_for_a_range() -> None:
+    """Proportional positions of a resize: divisions by sizes, which no proof follows."""
+    text = (
+        "(float[1, 1, n] x) => (float[1, 1, k] y) {"
+        " s = Constant<value_floats = [1.0, 1.0, 2.0]>()"
+        ' y = Resize<mode = "linear", coordinate_transformation_mode = "align_corners">'
+        "(x, , s) }"
+    )
+    how: Any = {"jit": False, "threads": 1, "cache": False}
+    with pytest.raises(UnsupportedError, match=r"y_Resample_0: .* for all sizes") as e:
+        tw.compile(model(text), dims={"n": (1, 20)}, **how)
+    assert e.value.code == "TW-JIT"
+    few: Any = tw.compile(model(text), dims={"n": [1, 14]}, **how)
+    assert few(np.ones((1, 1, 14), np.float32)).shape == (1, 1, 28)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
 from typing import Any, Final
 
 from tilewright.base import events, flags
@@ -18,7 +20,7 @@ from tilewright.driver.constants import ConstantPool
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Value
 from tilewright.loops.lower import lower
-from tilewright.loops.nodes import Kernel, for_sizes
+from tilewright.loops.nodes import SIZE, If, Kernel, Stmt, loop
 from tilewright.loops.sizes import formula, statement
 from tilewright.loops.verify import verify as verify_kernel
 from tilewright.plan.lifetimes import lifetimes
@@ -58,11 +60,14 @@ class _Code:
 def open_model(plan: Plan, target: Target, sanitize: bool = False) -> OpenModel:
     """The code of an open plan, and how shapes, offsets and workspaces follow from its sizes.
 
-    Raises VerifyError for a broken plan, and UnsupportedError naming the step or tensor that
-    has no code for all sizes: a step that is no kernel, or one that is not proven to stay inside
-    of its tensors, a size that is a count, a result that is an input or a constant.
+    Raises UnsupportedError (TW-JIT) naming the step or tensor that has no code for all sizes: a
+    step that is wrong at some, or no kernel, or not proven to stay inside of its tensors, a size
+    that is a count, a result that is an input or a constant.
     """
-    verify(plan)
+    try:
+        verify(plan)
+    except VerifyError as error:
+        raise _refused(str(error), plan) from error
     check_supported(plan)
     with events.span("kernels", total=len(plan.steps)):
         code = _compiled(plan, target, sanitize)
@@ -175,8 +180,8 @@ def _compiled(plan: Plan, target: Target, sanitize: bool) -> _Code:
     made: list[Artifact] = []
     calls: list[Call] = []
     for n, group in enumerate(plan.groups):
-        kernel = kernel_of(plan, group)
         try:
+            kernel = _proven(kernel_of(plan, group), plan)
             artifact = _emitted(kernel, group, target, f"{kernel.name}_{n}", sanitize)
         except VerifyError as error:
             raise _refused(f"{group.name}: {error}", plan) from error
@@ -195,9 +200,28 @@ def kernel_of(plan: Plan, group: FusionGroup) -> Kernel:
         kernel = lower(_word(group.name), unique(group).computations, params, outputs)
     else:
         kernel = group.kernel
-    return replace(
-        kernel, body=for_sizes((e.size for e in plan.open), statement(kernel))
-    )
+    return _around(plan, kernel, statement(kernel))
+
+
+def _around(plan: Plan, kernel: Kernel, body: Stmt) -> Kernel:
+    """The kernel with another body, for all sizes of the plan up to their most."""
+    for e in reversed(plan.open):
+        body = loop(e.size, e.most + 1, body, SIZE)
+    return replace(kernel, body=body)
+
+
+def _proven(kernel: Kernel, plan: Plan) -> Kernel:
+    """The kernel itself if it is right for sizes from 0 on, else for the plan's least and more.
+
+    The second one tests its sizes, which hides its loops from some schedules. Raises VerifyError.
+    """
+    try:
+        verify_kernel(kernel)
+    except VerifyError:
+        enough = reduce(and_, (e.size >= e.least for e in plan.open))
+        kernel = _around(plan, kernel, If(enough, statement(kernel), None))
+        verify_kernel(kernel)
+    return kernel
 
 
 def unique(group: FusionGroup) -> FusionGroup:
@@ -210,7 +234,6 @@ def unique(group: FusionGroup) -> FusionGroup:
 def _emitted(
     kernel: Kernel, group: FusionGroup, target: Target, symbol: str, sanitize: bool
 ) -> Artifact:
-    verify_kernel(kernel)
     computations = unique(group).computations
     scheduled = target.default_schedule(kernel, computations, ()).kernel
     parted = full_tiles(scheduled)

@@ -14,6 +14,7 @@ from tilewright.base import dtypes
 from tilewright.base.errors import InputError, UnsupportedError, VerifyError
 from tilewright.compute.nodes import Computation, Output, sizes_of
 from tilewright.expr.nodes import INDEX, Buffer, Load, Var, const
+from tilewright.expr.simplify import simplify
 from tilewright.graph.nodes import Graph
 from tilewright.ir.node import Node, substitute, transform
 from tilewright.loops import sizes as kernels
@@ -120,7 +121,8 @@ class Resized:
                 return Load(self.buffer(node.buffer), node.index)
             return node
 
-        return transform(substitute(root, values), moved)
+        # Folded: analyses take a divisor for a number only where it is one.
+        return simplify(transform(substitute(root, values), moved), {})
 
 
 def at(
