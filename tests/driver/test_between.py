@@ -12,7 +12,7 @@ import tilewright as tw
 from tests.driver.test_ranged import HEAD
 from tilewright.base.errors import UnsupportedError
 from tilewright.driver import between
-from tilewright.driver.between import Between
+from tilewright.driver.between import KNOWN, Between
 from tilewright.driver.options import Options
 from tilewright.driver.steps import import_model
 from tilewright.graph.infer import typing_at
@@ -25,8 +25,9 @@ def found(text: str, points: list[dict[str, int]], **most: int) -> list[Any]:
     """The sizes that are odd, of ranges from 1 on."""
     graph = import_model(onnx.parser.parse_model(HEAD + text), (), Options.of({}))
     allowed = {name: range(1, n + 1) for name, n in most.items()}
-    typings = [typing_at(graph, p) for p in points]
-    return list(Between(graph, allowed, points, typings).odd())
+    told = [*points, most]
+    typings = [typing_at(graph, p, fold_elements=KNOWN) for p in told]
+    return list(Between(graph, allowed, told, typings).odd())
 
 
 LINE = [{"n": 200}, {"n": 30}]
@@ -44,6 +45,10 @@ RARE = {
     + whole("s", k=[277])
     + "a = Constant<value_floats = [2.0]>() b = Constant<value_floats = [3.0]>()"
     " e = Equal(s, k) f = Where(e, a, b) y = Mul(x, f) }",
+    "a row": "(float[n] x) => (float[n] y) {"
+    + whole("s", k=[277])
+    + "a = Constant<value_floats = [2.0]>() b = Constant<value_floats = [3.0]>()"
+    " e = Equal(s, k) f = Where(e, a, b) r = Expand(f, s) y = Mul(x, r) }",
     "a branch": "(float[n] x) => (float[n] y) {"
     + whole("s", k=[277])
     + "e = Equal(s, k) c = Squeeze(e) y = If(c)<"
@@ -121,8 +126,10 @@ def test_of_what_cannot_be_told_the_node_is_named(
         UnsupportedError, match=r"'Mod -> r'.*cannot be told: 'r' is no"
     ):
         found(rest, LINE, n=400)
-    long = "(float[n] x) => (float[n] y) { s = Shape(x) f = ConstantOfShape(s) y = Add(x, f) }"
-    with pytest.raises(UnsupportedError, match="'f' is no affine"):
+    long = "(float[n] x) => (float[n] y) { s = Shape(x) c = Squeeze(s)"
+    long += " z = Constant<value_int = 0>() m = Constant<value_int = -1>()"
+    long += " r = Range(c, z, m) f = Cast<to = 1>(r) y = Add(x, f) }"
+    with pytest.raises(UnsupportedError, match="'r' is no affine"):
         found(long, LINE, n=400)
     loop = (
         "(float[n] x) => (float[n] y) { s = Shape(x) t = Squeeze(s) y = Loop(t, , x)<"

@@ -12,6 +12,7 @@ import tilewright as tw
 from tests.plan.test_open_extents import positives, rows
 from tilewright.base.errors import InputError, TilewrightError, UnsupportedError
 from tilewright.driver import steps
+from tilewright.driver.generalize import is_corner
 from tilewright.driver.open_model import open_model, ranged_model
 from tilewright.runtime.ranged import RangedExecutable
 from tilewright.targets.registry import target
@@ -278,3 +279,82 @@ def test_a_plan_that_is_wrong_at_some_sizes_is_no_code_for_a_range() -> None:
     assert e.value.code == "TW-JIT"
     few: Any = tw.compile(model(text), dims={"n": [1, 14]}, **how)
     assert few(np.ones((1, 1, 14), np.float32)).shape == (1, 1, 28)
+
+
+NUMBERS = ", ".join(str(n * 0.25) for n in range(1280))
+SIZED = (
+    "o = Constant<value_ints = [1]>() e = Constant<value_ints = [2]>()"
+    " z = Constant<value_ints = [0]>() s = Shape(x) k = Slice(s, o, e) c = Squeeze(k)"
+    f" t = Constant<value = float[320, 4] {{{NUMBERS}}}>()"
+)
+POSITIONS: dict[str, tuple[str, Any]] = {
+    "a table's rows": ("p = Slice(t, z, k, z) y = Add(x, p)", lambda x, t: x + t),
+    "rows by positions": (
+        "a = Squeeze(z) d = Squeeze(o) i = Range(a, c, d) p = Gather(t, i) y = Add(x, p)",
+        lambda x, t: x + t,
+    ),
+    "a causal mask": (
+        "f = Constant<value_floats = [1.0]>() l = Concat<axis = 0>(k, k)"
+        " q = Expand(f, l) g = Trilu<upper = 0>(q) y = MatMul(g, x)",
+        lambda x, t: np.cumsum(x, 1),
+    ),
+    "all ones": (
+        "f = Constant<value_floats = [2.0]>() l = Concat<axis = 0>(k, o)"
+        " q = Expand(f, l) y = Mul(x, q)",
+        lambda x, t: 2 * x,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+@pytest.mark.parametrize("most", [40, 300])
+def test_constants_that_grow_with_a_size_are_one_constant(name: str, most: int) -> None:
+    """Positions and masks of the longest sequence begin with those of a shorter one."""
+    body, want = POSITIONS[name]
+    source = model("(float[b, n, 4] x) => (float[b, n, 4] y) {" + SIZED + body + " }")
+    how: Any = {"jit": False, "threads": 1, "cache": False}
+    exe: Any = tw.compile(source, dims={"b": (1, 3), "n": (1, most)}, **how)
+    assert sum(len(s.covers) for s in exe.model.shared) >= 2 * (most - 1)
+    table = np.arange(1280, dtype=np.float32).reshape(320, 4) / 4
+    for b, n in ((1, 1), (1, most), (3, 1), (2, 17), (3, most - 1), (3, most)):
+        x = RNG.standard_normal((b, n, 4)).astype(np.float32)
+        np.testing.assert_allclose(exe(x), want(x, table[:n]), rtol=1e-4, atol=1e-4)
+
+
+def test_a_constant_that_is_another_one_at_a_size_has_code_of_its_own() -> None:
+    text = (
+        "(float[3, n, 4] x) => (float[3, n, 4] y) {" + SIZED + " a = Identity(z)"
+        " h = Constant<value_ints = [7]>() q = Equal(k, h)"
+        " f = Where(q, e, o) g = Cast<to = 1>(f) l = Concat<axis = 0>(k, o)"
+        " r = Expand(g, l) y = Mul(x, r) }"
+    )
+    how: Any = {"jit": False, "threads": 1, "cache": False}
+    exe: Any = tw.compile(model(text), dims={"n": (2, 40)}, **how)
+    assert (7,) in exe.model.single
+    for n in (2, 6, 7, 8, 40):
+        x = RNG.standard_normal((3, n, 4)).astype(np.float32)
+        np.testing.assert_array_equal(exe(x), x * (2 if n == 7 else 1))
+
+
+def test_positions_from_the_end_are_no_corner_and_are_refused() -> None:
+    text = (
+        "(float[3, n, 4] x) => (float[3, n, 4] y) {" + SIZED + " a = Squeeze(z)"
+        " m = Constant<value_int = -1>() i = Range(c, a, m) p = Gather(t, i)"
+        " y = Add(x, p) }"
+    )
+    how: Any = {"jit": False, "threads": 1, "cache": False}
+    with pytest.raises(UnsupportedError) as caught:
+        tw.compile(model(text), dims={"n": (1, 40)}, **how)
+    assert caught.value.code == "TW-JIT"
+
+
+def test_a_corner_is_equal_bit_for_bit() -> None:
+    whole = np.array([[0.0, 1.0], [2.0, 3.0]])
+    assert is_corner(whole[:1], whole)
+    assert is_corner(whole[:, :1], whole)
+    assert is_corner(whole[:0], whole)
+    assert not is_corner(whole[1:], whole)
+    assert not is_corner(np.array([[-0.0, 1.0]]), whole)
+    assert not is_corner(whole[:1].astype(np.float32), whole)
+    assert not is_corner(whole[0], whole)
+    assert not is_corner(np.zeros((1, 3)), whole)

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.base.errors import TilewrightError, UnsupportedError
+from tilewright.driver.generalize import is_corner
 from tilewright.driver.ranges import combinations, count
 from tilewright.graph.infer import Fallback, Typer, Typing, known_branch
 from tilewright.graph.nodes import Graph, Operation, Value
@@ -27,6 +28,10 @@ from tilewright.runtime.dispatch import Allowed
 Extents = Mapping[str, int]
 # Results that are worked out, at most; each takes some tenths of a millisecond.
 WORKED: Final = 1 << 18
+KNOWN: Final = (
+    1 << 24
+)  # elements of a result that is worked out; planning folds no more
+PIECE: Final = 1 << 12  # elements of an array that take about as long as a result
 
 # Their extents are those of operands, or sums of these.
 COPIES: Final = frozenset(
@@ -56,7 +61,7 @@ class AffineForm:
     ) -> AffineForm | None:
         """The function through the arrays found at points; None for what no function goes through.
 
-        points: one, then others that differ from it in one size each.
+        points: one, then others that differ from it in one size each, then any.
         """
         first, start = found[0], points[0]
         if all(a is first or _same(a, first) for a in found):
@@ -64,16 +69,22 @@ class AffineForm:
         if first.dtype.kind not in "iuf" or any(a.shape != first.shape for a in found):
             return None
         base = first.astype(np.float64 if first.dtype.kind == "f" else np.int64)
-        slopes = {}
+        slopes: dict[str, Any] = {}
         for point, a in zip(points[1:], found[1:], strict=True):
-            (name,) = (n for n in start if point[n] != start[n])
+            name, *more = (n for n in start if point[n] != start[n])
+            if more or name in slopes:
+                continue
             rise, run = a.astype(base.dtype) - base, point[name] - start[name]
             slope = rise / run if base.dtype.kind == "f" else rise // run
-            if not np.array_equal(slope * run, rise):
-                return None
-            if slope.any():
-                slopes[name] = slope
-        return cls(start, first, slopes)
+            slopes[name] = slope
+        form = cls(
+            start, first, {n: slope for n, slope in slopes.items() if slope.any()}
+        )
+        exact = (
+            np.array_equal(form.at(point), a.astype(base.dtype))
+            for point, a in zip(points, found, strict=True)
+        )
+        return form if all(exact) else None
 
     def at(self, extents: Extents) -> np.ndarray[Any, Any]:
         """The array at these sizes."""
@@ -90,15 +101,34 @@ class AffineForm:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Fact:
-    """What a value is at all sizes: its extents, and where they are known its numbers.
+class CornerForm:
+    """Numbers that are as many as the sizes say: those at the largest sizes, up to some extents."""
 
-    Numbers that are as many as a size says have no such form: no code for a range has them.
-    """
+    whole: np.ndarray[Any, Any]
+    shape: AffineForm
+
+    @property
+    def slopes(self) -> Mapping[str, np.ndarray[Any, Any]]:
+        """What its extents depend on."""
+        return self.shape.slopes
+
+    def at(self, extents: Extents) -> np.ndarray[Any, Any]:
+        """The array at these sizes."""
+        return self.whole[tuple(map(slice, map(int, self.shape.at(extents))))]
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for equal functions."""
+        return (self.whole.dtype, self.whole.tobytes(), self.shape.key)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Fact:
+    """What a value is at all sizes: its extents, and where they are known its numbers."""
 
     value: Value
     shape: AffineForm
-    numbers: AffineForm | None = None
+    numbers: AffineForm | CornerForm | None = None
 
     @property
     def sizes(self) -> frozenset[str]:
@@ -123,7 +153,8 @@ class Fact:
 class Between:
     """Finds the sizes at which a graph is not the same function of them as at the points.
 
-    typings: of the graph at the points.
+    points: one, others that differ from it in one size each, and the largest of all sizes. typings:
+    of the graph at the points.
     """
 
     graph: Graph
@@ -164,20 +195,33 @@ class Between:
         return found
 
     def _found(self, v: Value) -> Fact | None:
-        values = [t.env.get(v, v) for t in self.typings]
+        """By all points, or without the last one, which may be another function's."""
+        return self._through(v, len(self.points)) or self._through(v, -1)
+
+    def _through(self, v: Value, count: int) -> Fact | None:
+        points, typings = self.points[:count], self.typings[:count]
+        values = [t.env.get(v, v) for t in typings]
         first = values[0]
         if not all(w.static and w.dtype is first.dtype for w in values):
             return None
         shapes = [np.array(w.extents, np.int64) for w in values]
-        shape = AffineForm.through(self.points, shapes)
-        known = [t.known.get(w) for t, w in zip(self.typings, values, strict=True)]
+        if len({len(s) for s in shapes}) > 1:
+            return None
+        shape = AffineForm.through(points, shapes)
+        known = [t.known.get(w) for t, w in zip(typings, values, strict=True)]
         if shape is None:
             return None
         if all(a is None for a in known):
             return Fact(first, shape)
-        if shape.slopes or any(a is None for a in known):
+        whole = known[-1]
+        if whole is None or any(a is None for a in known):
             return None
-        numbers = AffineForm.through(self.points, known)
+        numbers: AffineForm | CornerForm | None
+        if shape.slopes:
+            corners = all(is_corner(a, whole) for a in known)
+            numbers = CornerForm(whole, shape) if corners else None
+        else:
+            numbers = AffineForm.through(points, known)
         return None if numbers is None else Fact(first, shape, numbers)
 
     def _branch(self, op: Operation) -> Graph:
@@ -207,7 +251,8 @@ class Between:
         if key in self.done:
             return
         self.done.add(key)
-        self.worked += count(spread)
+        arrays = (f.numbers.whole for f in made if isinstance(f.numbers, CornerForm))
+        self.worked += count(spread) * (1 + sum(a.size for a in arrays) // PIECE)
         if self.worked > WORKED:
             raise _untold(op, f"there are over {WORKED:,} results to compare")
         for extents in combinations(spread):
@@ -222,7 +267,7 @@ class Between:
         extents: Extents,
     ) -> bool:
         pairs = [f.at(extents) for f in reads]
-        typer = Typer(self.fallback)
+        typer = Typer(self.fallback, fold_elements=KNOWN)
         typer.known.update((v, a) for v, a in pairs if a is not None)
         env = {r: v for r, (v, _) in zip(op.reads, pairs, strict=True)}
         inputs = tuple(None if v is None else env[v] for v in op.inputs)
@@ -240,12 +285,14 @@ def _plain(op: Operation, reads: Sequence[Fact], made: Sequence[Fact]) -> bool:
     """Whether the results are affine functions of sizes because the operands are."""
     first, *others = reads
     alone = not any(f.sizes for f in others)
+    if any(isinstance(f.numbers, CornerForm) for f in made):
+        return False
     if any(f.numbers is not None for f in made):
-        known = [f.numbers.base for f in reads if f.numbers is not None]
+        known = [f.numbers.base for f in reads if isinstance(f.numbers, AffineForm)]
         exact = all(a.dtype == np.int64 for a in known)
         places = op.qualified in PLACES and alone and not first.shape.slopes
         return exact and (op.qualified in AFFINE or places)
-    if any(f.numbers is not None and f.numbers.slopes for f in reads):
+    if any(isinstance(f.numbers, AffineForm) and f.numbers.slopes for f in reads):
         return False
     if op.qualified in COPIES or has_trait(op, POINTWISE):
         return True

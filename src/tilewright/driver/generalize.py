@@ -1,8 +1,10 @@
 """An open plan from the plans of several sizes, where these differ in nothing but numbers.
 
-A number that differs is taken for an affine function of the sizes, through the first plans. That is
-a guess: `equal` says whether the open plan at some sizes is what planning gives for them, and only
-sizes for which it has said so may run the open plan's code.
+A number that differs is taken for an affine function of the sizes, through the first plans, and a
+constant that differs for the leading corner of the largest one: the positions or the mask of the
+longest sequence begin with those of a shorter one. That is a guess: `equal` says whether the open
+plan at some sizes is what planning gives for them, and only sizes for which it has said so may run
+the open plan's code.
 """
 
 from __future__ import annotations
@@ -34,9 +36,10 @@ def generalize(
 ) -> Plan:
     """The open plan of which `plans` are those at `points`.
 
-    points: one, then one for each dimension that differs from the first in that one alone. graph:
-    its inputs name the dimensions. bounds: of each dimension the least and the most. Raises
-    UnsupportedError naming the step or tensor in which the plans differ by more than numbers.
+    points: one, then one for each dimension that differs from the first in that one alone, then
+    any others; constants that differ are corners of the last one's. graph: its inputs name the
+    dimensions. bounds: of each dimension the least and the most. Raises UnsupportedError naming the
+    step or tensor in which the plans differ by more than numbers.
     """
     sizes = {name: Var(name, INDEX) for name in bounds}
     together = _Together(points, sizes)
@@ -47,10 +50,14 @@ def generalize(
         raise _differs(f"plan {graph.name}", "the number of constants")
     values: dict[Value, Buffer] = {}
     known: dict[Value, Value] = {}
+    constants: dict[Value, Any] = {}
     for found in zip(*ends, strict=True):
-        b = together.buffer(
-            tuple(_buffer_of(p, v) for p, v in zip(plans, found, strict=True))
-        )
+        pairs = zip(plans, found, strict=True)
+        buffers = tuple(_buffer_of(p, v) for p, v in pairs)
+        if found[0] in plans[0].graph.constants:
+            arrays = [p.graph.constants[v] for p, v in zip(plans, found, strict=True)]
+            constants[found[0]] = together.constant(buffers, arrays)
+        b = together.buffer(buffers)
         shape = tuple(e if isinstance(e, int) else str(e) for e in b.extents)
         value = known.setdefault(found[0], replace(found[0], shape=shape))
         values[value] = b
@@ -59,7 +66,7 @@ def generalize(
     inputs, outputs = (
         tuple(known[v] for v in ends) for ends in (first.inputs, first.outputs)
     )
-    constants = {known[v]: first.constants[v] for v in used_constants(plans[0])}
+    constants = {known[v]: a for v, a in constants.items()}
     data = {values[v]: a for v, a in constants.items()}
     opened = tuple(
         OpenExtent(sizes[name], *bounds[name], _source(values, inputs, sizes[name]))
@@ -71,8 +78,7 @@ def generalize(
 
 def equal(plan: Plan, extents: Extents, fixed: Plan) -> bool:
     """Whether the open plan at these extents and the other plan are the same but for names."""
-    sizes = {e.size: extents[e.size.name] for e in plan.open}
-    here = at(plan, sizes)
+    here = _at(plan, extents, fixed)
     if any(not isinstance(s, FusionGroup) or s.kernel for s in fixed.steps):
         return False
     texts = {_text(p) for p in (here, fixed)}
@@ -82,14 +88,32 @@ def equal(plan: Plan, extents: Extents, fixed: Plan) -> bool:
     if len(texts) > 1 or len(mine) != len(others):
         return False
     pairs = zip(mine, others, strict=True)
-    return all(a.dtype == b.dtype and a.tobytes() == b.tobytes() for a, b in pairs)
+    return all(a.shape == b.shape and is_corner(a, b) for a, b in pairs)
+
+
+def is_corner(part: Any, whole: Any) -> bool:
+    """Whether an array is another one, bit for bit, up to its own extents."""
+    if part.dtype != whole.dtype or part.ndim != whole.ndim:
+        return False
+    corner = whole[tuple(map(slice, part.shape))]
+    return bool(corner.shape == part.shape and corner.tobytes() == part.tobytes())
+
+
+def _at(plan: Plan, extents: Extents, fixed: Plan) -> Plan:
+    """The open plan at extents, with as much of its constants as the other plan has."""
+    sizes = {e.size: extents[e.size.name] for e in plan.open}
+    copies = {}
+    for v, w in zip(used_constants(plan), used_constants(fixed), strict=False):
+        b, shape = plan.buffers[v], fixed.buffers[w].shape
+        if b.static and b.shape != shape:
+            copies[b] = Buffer(b.name, shape, b.dtype, b.scope)
+    return at(plan, sizes, copies)
 
 
 def difference(plan: Plan, extents: Extents, fixed: Plan) -> str:
     """The first step of a plan at some sizes that is not the open plan's there, by name."""
-    sizes = {e.size: extents[e.size.name] for e in plan.open}
     try:
-        here = at(plan, sizes)
+        here = _at(plan, extents, fixed)
         verify(here)
     except VerifyError as error:
         return str(error)
@@ -197,6 +221,17 @@ class _Together:
             outputs.append(Output(tensor, index, self.expr(tuple(o.value for o in os))))
         return replace(first, dims=tuple(dims), outputs=tuple(outputs))
 
+    def constant(self, found: tuple[Buffer, ...], arrays: Sequence[Any]) -> Any:
+        """The array of a constant: of those that differ the last, if all are its corners."""
+        first, *_, last = *arrays, arrays[-1]
+        if all(a is first for a in arrays) or not all(
+            is_corner(a, last) for a in arrays
+        ):
+            return first
+        b = found[-1]
+        self.buffers[found] = Buffer(found[0].name, b.shape, b.dtype, b.scope)
+        return last
+
     def buffer(self, found: tuple[Buffer, ...]) -> Buffer:
         if found not in self.buffers:
             self._require(
@@ -216,14 +251,18 @@ class _Together:
 
     def affine(self, found: tuple[int, ...]) -> Affine:
         base, start = found[0], self.points[0]
-        form = Affine((), base)
-        for value, point in zip(found[1:], self.points[1:], strict=True):
+        form, lines = Affine((), base), 1 + len(self.sizes)
+        for value, point in zip(found[1:lines], self.points[1:lines], strict=True):
             (name,) = (n for n in start if point[n] != start[n])
             slope, rest = divmod(value - base, point[name] - start[name])
             if rest:
                 raise _differs(self.where, f"{list(found)} is no multiple of {name}")
             term = Affine(((self.sizes[name], slope),), 0) if slope else Affine((), 0)
             form = form + term + Affine((), -slope * start[name])
+        for value, point in zip(found[lines:], self.points[lines:], strict=True):
+            values = (c * point[a.name] for a, c in form.terms if isinstance(a, Var))
+            if form.const + sum(values) != value:
+                raise _differs(self.where, f"{list(found)} is no sum of sizes")
         return form
 
     def expr(self, found: tuple[Any, ...]) -> Any:

@@ -217,9 +217,14 @@ def open_plan(making: Making, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
     for point in points:
         plans.append(making.plan_at(point, replayed.questions()))
         replayed.recording = False
+    largest = {name: max(e) for name, e in allowed.items()}
     bounds = {name: (min(e), max(e)) for name, e in opened.items()}
-    own = [{name: point[name] for name in opened} for point in points]
-    found = generalize(plans, own, making.graph, bounds)
+    own = [{name: point[name] for name in opened} for point in (*points, largest)]
+    try:
+        last = making.plan_at(largest, replayed.questions())
+        found = generalize([*plans, last], own, making.graph, bounds)
+    except UnsupportedError:  # the largest may have code of its own
+        found = generalize(plans, own[:-1], making.graph, bounds)
     compared = {}
     for extents in _compared(allowed, points):
         try:
@@ -229,8 +234,9 @@ def open_plan(making: Making, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
             same = False
         compared[_key(extents)] = same
     if count(allowed) > COMPARED:
-        known = [making.typing_at(point) for point in points]
-        between = Between(making.graph, allowed, points, known, making.fallback)
+        told = [*points, largest]
+        known = [making.typing_at(point) for point in told]
+        between = Between(making.graph, allowed, told, known, making.fallback)
         for odd in between.odd():
             compared[_key({**points[0], **odd})] = False
     return found, compared

@@ -17,6 +17,7 @@ from tilewright.base.store import Store
 from tilewright.base.text import listing
 from tilewright.driver.aliases import aliased_buffers, check_aliases, in_place
 from tilewright.driver.assemble import Assembler
+from tilewright.driver.between import KNOWN
 from tilewright.driver.build_kernel import build_kernel
 from tilewright.driver.built import Built, BuiltControl, BuiltProgram, BuiltStep
 from tilewright.driver.chosen_schedules import (
@@ -153,7 +154,9 @@ def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
         None
         if options.for_one_shape
         else lambda plan: open_model(plan, compiling.host, options.sanitize),
-        lambda extents: typing_at(graph, extents, onnx_fallback(), options.limit),
+        lambda extents: typing_at(
+            graph, extents, onnx_fallback(), options.limit, KNOWN
+        ),
         onnx_fallback(),
         {k: v for k, v in _known(graph).items() if v},
     )

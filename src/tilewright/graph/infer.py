@@ -76,7 +76,8 @@ class Typer:
     """Operations in, typed operations and constants out.
 
     memory_limit: bytes; a tensor beyond it is refused as soon as its shape is known. decompose:
-    whether operators become others where their definition says how.
+    whether operators become others where their definition says how. fold_elements: of a result that
+    is worked out, at most.
     """
 
     def __init__(
@@ -85,8 +86,10 @@ class Typer:
         memory_limit: int | None = None,
         known: MutableMapping[Value, Array] | None = None,
         decompose: bool = True,
+        fold_elements: int = FOLD_ELEMENTS,
     ) -> None:
         self.fallback = fallback
+        self.fold_elements = fold_elements
         self.decompose = decompose
         self.memory_limit = memory_limit
         self.operations: list[Operation] = []
@@ -100,6 +103,7 @@ class Typer:
             self.memory_limit,
             ChainMap({}, self.known),
             self.decompose,
+            self.fold_elements,
         )
         inner.sequences = ChainMap({}, self.sequences)
         return inner
@@ -233,7 +237,7 @@ class Typer:
         if not all(v in self.known for v in op.reads):
             return None
         if not all(
-            v.static and math.prod(v.extents) <= FOLD_ELEMENTS for v in op.writes
+            v.static and math.prod(v.extents) <= self.fold_elements for v in op.writes
         ):
             return None
         if not may_fold(op, self.known):
@@ -390,9 +394,14 @@ def typing_at(
     extents: Mapping[str, int],
     fallback: Fallback | None = None,
     memory_limit: int | None = None,
+    fold_elements: int = FOLD_ELEMENTS,
 ) -> Typing:
-    """The types of a graph's values, those of branches that are taken too, at these extents."""
-    typer = Typer(fallback, memory_limit, dict(graph.constants))
+    """The types of a graph's values, those of branches that are taken too, at these extents.
+
+    fold_elements: as for `Typer`.
+    """
+    known = dict(graph.constants)
+    typer = Typer(fallback, memory_limit, known, fold_elements=fold_elements)
     env = _sized_inputs(graph, extents, {})
     _retype(graph, typer, env)
     return Typing(env, typer.known)

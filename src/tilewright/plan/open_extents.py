@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from tilewright.base import dtypes
@@ -48,12 +49,24 @@ class Resized:
         b: Buffer,
     ) -> Buffer:
         """The buffer with numbers as extents; itself if it has nothing else."""
-        if b.static:
-            return b
+        if b in self.copies:
+            return self.copies[b]
         if b not in self.copies:
+            if b.static:
+                return b
             shape = tuple(kernels.at(e, self.sizes) for e in b.extents)
             self.copies[b] = Buffer(b.name, shape, b.dtype, b.scope)
         return self.copies[b]
+
+    def array(
+        self,
+        b: Buffer | None,
+        whole: Any,
+    ) -> Any:
+        """As much of a constant as its copy has, from the start of each axis."""
+        if b not in self.copies:
+            return whole
+        return whole[tuple(map(slice, self.copies[b].shape))]
 
     def computation(
         self,
@@ -128,10 +141,12 @@ class Resized:
 def at(
     plan: Plan,
     sizes: Sizes,
+    copies: Mapping[Buffer, Buffer] = MappingProxyType({}),
 ) -> Plan:
     """The plan where every open extent has a value.
 
-    Raises InputError (TW-SIZE) naming a size that has none, or one outside of its bounds.
+    copies: tensors in place of some, as parts of constants that are larger than needed. Raises
+    InputError (TW-SIZE) naming a size that has none, or one outside of its bounds.
     """
     if not plan.open:
         return plan
@@ -143,20 +158,23 @@ def at(
                 where=f"plan {plan.graph.name}",
             )
         check_bounds(plan, extent, sizes[extent.size])
-    made = Resized(dict(sizes), {})
+    made = Resized(dict(sizes), dict(copies))
     names = {e.size.name: sizes[e.size] for e in plan.open}
     values = {v: replace(v, shape=_shape(v, names, plan, made)) for v in plan.buffers}
     inputs, outputs = (
         tuple(values.get(v, v) for v in ends)
         for ends in (plan.graph.inputs, plan.graph.outputs)
     )
-    constants = {values.get(v, v): a for v, a in plan.graph.constants.items()}
+    constants = {
+        values.get(v, v): made.array(plan.buffers.get(v), a)
+        for v, a in plan.graph.constants.items()
+    }
     graph = Graph(plan.graph.name, inputs, outputs, (), constants)
     return Plan(
         graph,
         tuple(map(made.step, plan.steps)),
         {values[v]: made.buffer(b) for v, b in plan.buffers.items()},
-        {made.buffer(b): a for b, a in plan.data.items()},
+        {made.buffer(b): made.array(b, a) for b, a in plan.data.items()},
         {made.buffer(b): d for b, d in plan.devices.items()},
     )
 
@@ -168,7 +186,12 @@ def _shape(
     made: Resized,
 ) -> Any:
     """A value's shape in numbers: by the names of sizes, else as its buffer has it."""
-    if v.shape is not None and all(isinstance(d, int) or d in names for d in v.shape):
+    open_ends = plan.buffers[v] not in made.copies or not plan.buffers[v].static
+    if (
+        open_ends
+        and v.shape is not None
+        and all(isinstance(d, int) or d in names for d in v.shape)
+    ):
         return tuple(d if isinstance(d, int) else names[d] for d in v.shape)
     return made.buffer(plan.buffers[v]).shape
 
