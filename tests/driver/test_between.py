@@ -109,12 +109,24 @@ def test_layers_of_shape_arithmetic_are_the_same_at_all_sizes() -> None:
     assert found(PLAIN, CUBE, n=30, m=40) == []
 
 
-def test_a_product_of_sizes_is_no_affine_function() -> None:
+def test_a_product_of_sizes_is_followed_and_a_square_is_not() -> None:
     text = "(float[n, m] x) => (float[k] y) {" + whole(t=[-1]) + "y = Reshape(x, t) }"
-    right = [{"n": 20, "m": 25}, {"n": 20, "m": 7}, {"n": 3, "m": 25}]
-    wrong = found(text, CUBE, n=30, m=40)
-    assert len(wrong) == 30 * 40 - (30 + 40 - 1)
-    assert not any(e in wrong for e in right)
+    assert found(text, CUBE, n=30, m=40) == []
+    text = "(float[n] x) => (float[k] y) {" + whole("s") + "y = Tile(x, s) }"
+    wrong = found(text, LINE, n=400)
+    assert len(wrong) == 400 - 2
+    assert not any(e in wrong for e in LINE)
+
+
+def test_a_product_of_three_sizes_is_not_followed() -> None:
+    text = (
+        "(float[n, m, l] x) => (float[k] y) {" + whole(t=[-1]) + "y = Reshape(x, t) }"
+    )
+    start = {"n": 3, "m": 4, "l": 5}
+    points = [start, *({**start, name: 2} for name in start)]
+    wrong = found(text, points, n=6, m=7, l=8)
+    assert {"n": 6, "m": 7, "l": 8} in wrong
+    assert not any(e in wrong for e in points)
 
 
 def test_of_what_cannot_be_told_the_node_is_named(

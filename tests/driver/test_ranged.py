@@ -14,6 +14,7 @@ from tilewright.base.errors import InputError, TilewrightError, UnsupportedError
 from tilewright.driver import steps
 from tilewright.driver.generalize import is_corner
 from tilewright.driver.open_model import open_model, ranged_model
+from tilewright.driver.ranged import _without_odd
 from tilewright.runtime.ranged import RangedExecutable
 from tilewright.targets.registry import target
 
@@ -192,15 +193,8 @@ def test_two_wide_dimensions_share_a_few_codes() -> None:
     ("text", "message"),
     [
         (
-            "(float[n, m] x) => (float[k] y) {"
-            " s = Constant<value_ints = [-1]>() y = Reshape(x, s) }",
-            r"at \{'n': 9, 'm': 7\}, step reshape is another",
-        ),
-        (
-            "(float[n, m] x) => (float[k, l] y) {"
-            " p = Constant<value_ints = [0, 1, 0, 1]>()"
-            ' y = Pad<mode = "wrap">(x, p) }',
-            r"pad: .* is not proven inside 0..m",
+            "(float[n, m] x) => (float[k, l] y) { s = Shape(x) y = Tile(x, s) }",
+            "over 16 combinations of extents",
         ),
     ],
 )
@@ -358,3 +352,102 @@ def test_a_corner_is_equal_bit_for_bit() -> None:
     assert not is_corner(whole[:1].astype(np.float32), whole)
     assert not is_corner(whole[0], whole)
     assert not is_corner(np.zeros((1, 3)), whole)
+
+
+def _centered(x: Any) -> Any:
+    return x - x.mean((2, 3), keepdims=True)
+
+
+IMAGES: dict[str, tuple[str, Any]] = {
+    "pooled over all": (
+        "y = GlobalAveragePool(x)",
+        lambda x: x.mean((2, 3), keepdims=True),
+    ),
+    "squeezed": (
+        "p = GlobalAveragePool(x) y = Mul(x, p)",
+        lambda x: x * x.mean((2, 3), keepdims=True),
+    ),
+    "normalized": (
+        "a = Constant<value_floats = [1.0, 2.0, 3.0]>() y = InstanceNormalization(x, a, a)",
+        lambda x: (
+            np.reshape([1, 2, 3], (3, 1, 1))
+            * (
+                1
+                + (x - x.mean((2, 3), keepdims=True))
+                / np.sqrt(x.var((2, 3), keepdims=True) + 1e-5)
+            )
+        ),
+    ),
+    "tokens": (
+        "i = Constant<value_ints = [0, 0, -1]>() z = Reshape(x, i)"
+        " y = Transpose<perm = [0, 2, 1]>(z)",
+        lambda x: x.reshape(2, 3, -1).transpose(0, 2, 1),
+    ),
+    "rows of all": (
+        "i = Constant<value_ints = [-1, 3]>() t = Transpose<perm = [0, 2, 3, 1]>(x)"
+        " y = Reshape(t, i)",
+        lambda x: x.transpose(0, 2, 3, 1).reshape(-1, 3),
+    ),
+    "around": (
+        'p = Constant<value_ints = [0, 0, 1, 1, 0, 0, 1, 1]>() y = Pad<mode = "wrap">(x, p)',
+        lambda x: np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)), "wrap"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", IMAGES)
+@pytest.mark.parametrize("most", [9, 20])
+def test_images_of_any_size_share_code(name: str, most: int) -> None:
+    """Means over sizes, and products of sizes: compared at all sizes, and at some of many."""
+    body, want = IMAGES[name]
+    source = model("(float[2, 3, h, w] x) => (float[s, t, u, v] y) { " + body + " }")
+    source.graph.output[0].type.tensor_type.ClearField("shape")
+    how: Any = {"jit": False, "threads": 1, "cache": False}
+    exe: Any = tw.compile(source, dims={"h": (1, most), "w": (1, most)}, **how)
+    assert sum(len(s.covers) for s in exe.model.shared) >= most * most - 16
+    for h, w in ((1, 1), (1, most), (most, 1), (2, 3), (7, 2), (most - 1, most)):
+        x = RNG.standard_normal((2, 3, h, w)).astype(np.float32)
+        np.testing.assert_allclose(exe(x), want(x), rtol=1e-3, atol=1e-4)
+
+
+def test_a_box_without_odd_ones_keeps_the_pattern() -> None:
+    box = {"h": range(1, 6), "w": (1, 2, 4)}
+    assert _without_odd(box, [(1, 1)], (3, 2)) == {"h": range(2, 6), "w": (1, 2, 4)}
+    assert _without_odd(box, [(3, 1)], (3, 2)) == {"h": range(1, 6), "w": (2, 4)}
+    assert _without_odd(box, [(5, 2), (4, 2)], (3, 2))["h"] == range(1, 5)
+    assert _without_odd(box, [(3, 2)], (3, 2)) == {"h": range(1, 6), "w": (1, 2, 4)}
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("most", [64, 300])
+def test_a_decoder_of_any_length_and_batch_is_few_codes(most: int) -> None:
+    torch = pytest.importorskip("torch")
+
+    class Decoder(torch.nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = torch.nn.Embedding(50, 16)
+            self.places = torch.nn.Embedding(310, 16)
+            self.register_buffer("ids", torch.arange(310)[None])
+            self.register_buffer("mask", torch.ones(310, 310, dtype=torch.bool).tril())
+            self.into = torch.nn.Linear(16, 48)
+
+        def forward(self, x: Any) -> Any:
+            n = x.shape[1]
+            h = self.embed(x) + self.places(self.ids[:, :n])
+            q, k, v = self.into(h).view(*x.shape, 3, 2, 8).permute(2, 0, 3, 1, 4)
+            scores = q @ k.transpose(-1, -2) / 8**0.5
+            scores = scores.masked_fill(~self.mask[:n, :n], float("-inf"))
+            return (scores.softmax(-1) @ v).transpose(1, 2).reshape(*x.shape, 16)
+
+    torch.manual_seed(0)
+    module, export = Decoder().eval(), torch.export.Dim
+    ids = torch.randint(0, 50, (2, 9))
+    shapes = ({0: export("b", min=1, max=4), 1: export("n", min=2, max=most)},)
+    how: Any = {"jit": False, "threads": 2, "cache": False}
+    exe: Any = tw.compile(module, (ids,), dynamic_shapes=shapes, **how)
+    assert sum(len(s.covers) for s in exe.model.shared) >= 4 * (most - 1) - 16
+    for b, n in ((1, 2), (4, 2), (3, 17), (1, most), (4, most)):
+        x = torch.randint(0, 50, (b, n))
+        want = module(x).detach().numpy()
+        np.testing.assert_allclose(exe(x.numpy()), want, rtol=1e-4, atol=1e-5)

@@ -130,6 +130,16 @@ class Computation:
         extents = [d.size for d in self.dims] + [e for b in tensors for e in b.extents]
         return sizes_of(extents)
 
+    @property
+    def free(self) -> tuple[Var, ...]:
+        """What values and indices are made of but no dimension, such as a size that divides."""
+        dims = {d.var for d in self.dims}
+        found: list[Var] = []
+        for o in self.outputs:
+            used = sizes_of((*o.index, o.value))
+            found += [v for v in used if v not in dims]
+        return tuple(dict.fromkeys(found))
+
     def __repr__(self) -> str:
         from tilewright.compute.printer import show
 

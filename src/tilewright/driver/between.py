@@ -1,16 +1,18 @@
 """Which sizes of a wide range a graph may treat otherwise than the few that are planned.
 
 What each value of the graph is at the planned sizes (its extents; its numbers, where it is shape
-arithmetic) gives an affine function of the sizes. Operators that copy or add extents keep that for
-every size; of each other one the results are worked out at all sizes that its operands depend on,
-and compared with the function. So a floor, a remainder, or a choice by a size that one size in a
-thousand takes is found without planning any of them.
+arithmetic) gives an affine function of the sizes, or of their products. Operators that copy or add
+affine extents keep that for every size; of each other one the results are worked out at all sizes
+that its operands depend on, and compared with the function. So a floor, a remainder, or a choice by
+a size that one size in a thousand takes is found without planning any of them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations as combine
 from typing import Any, Final
 
 import numpy as np
@@ -49,11 +51,17 @@ PLACES: Final = frozenset(("Gather", "Slice", "Squeeze", "Unsqueeze"))
 
 @dataclass(frozen=True, eq=False, slots=True)
 class AffineForm:
-    """A numeric array as an affine function of sizes. slopes: by size, none that is zero."""
+    """A numeric array as an affine function of sizes, and of products of two of them.
+
+    slopes: by size, none that is zero. products: what is added by the product of two sizes.
+    """
 
     start: Extents
     base: np.ndarray[Any, Any]
     slopes: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    products: Mapping[tuple[str, str], np.ndarray[Any, Any]] = field(
+        default_factory=dict
+    )
 
     @classmethod
     def through(
@@ -75,29 +83,44 @@ class AffineForm:
             if more or name in slopes:
                 continue
             rise, run = a.astype(base.dtype) - base, point[name] - start[name]
-            slope = rise / run if base.dtype.kind == "f" else rise // run
-            slopes[name] = slope
-        form = cls(
-            start, first, {n: slope for n, slope in slopes.items() if slope.any()}
-        )
+            slopes[name] = rise / run if base.dtype.kind == "f" else rise // run
+        form = cls(start, first, {n: a for n, a in slopes.items() if a.any()})
+        form = form._with_products(points[-1], found[-1])
         exact = (
             np.array_equal(form.at(point), a.astype(base.dtype))
             for point, a in zip(points, found, strict=True)
         )
         return form if all(exact) else None
 
+    def _with_products(self, point: Extents, found: np.ndarray[Any, Any]) -> AffineForm:
+        """With what is missing at a point as the product of the two sizes that a number has."""
+        rest = found.astype(np.int64) - self.at(point)
+        if found.dtype.kind == "f" or not rest.any():
+            return self
+        products = {}
+        many = sum((slope != 0).astype(int) for slope in self.slopes.values())
+        for one, other in combine(self.slopes, 2):
+            both = (self.slopes[one] != 0) & (self.slopes[other] != 0) & (many == 2)
+            run = math.prod(point[n] - self.start[n] for n in (one, other))
+            if run and (rest * both).any():
+                products[one, other] = rest * both // run
+        return replace(self, products=products)
+
     def at(self, extents: Extents) -> np.ndarray[Any, Any]:
         """The array at these sizes."""
         if not self.slopes:
             return self.base
-        moved = (s * (extents[n] - self.start[n]) for n, s in self.slopes.items())
-        return np.asarray(self.base + sum(moved)).astype(self.base.dtype)
+        run = {n: extents[n] - self.start[n] for n in self.slopes}
+        found = self.base + sum(s * run[n] for n, s in self.slopes.items())
+        found = found + sum(s * run[n] * run[m] for (n, m), s in self.products.items())
+        return np.asarray(found).astype(self.base.dtype)
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal for equal functions."""
-        slopes = ((n, s.tobytes()) for n, s in self.slopes.items())
-        return (self.base.shape, self.base.dtype, self.base.tobytes(), *slopes)
+        rises = (*self.slopes.items(), *self.products.items())
+        steps = ((n, s.tobytes()) for n, s in rises)
+        return (self.base.shape, self.base.dtype, self.base.tobytes(), *steps)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -284,6 +307,9 @@ class Between:
 def _plain(op: Operation, reads: Sequence[Fact], made: Sequence[Fact]) -> bool:
     """Whether the results are affine functions of sizes because the operands are."""
     first, *others = reads
+    forms = (form for f in reads for form in (f.shape, f.numbers))
+    if any(isinstance(form, AffineForm) and form.products for form in forms):
+        return False  # sums of products may have more of them
     alone = not any(f.sizes for f in others)
     if any(isinstance(f.numbers, CornerForm) for f in made):
         return False

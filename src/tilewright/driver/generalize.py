@@ -9,15 +9,18 @@ the open plan's code.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import mul
 from typing import Any
 
 from tilewright.base.errors import UnsupportedError, VerifyError
 from tilewright.compute.canonical import canonical
 from tilewright.compute.nodes import Computation, Output
 from tilewright.expr.affine import Affine, to_expr
-from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Extent, Load, Var
+from tilewright.expr.nodes import INDEX, Buffer, Cast, Const, Expr, Extent, Load, Var
 from tilewright.expr.simplify import simplify
 from tilewright.graph.nodes import Graph, Value
 from tilewright.ir.node import Node
@@ -245,9 +248,9 @@ class _Together:
         return self.buffers[found]
 
     def extent(self, found: tuple[int, ...]) -> Extent:
-        """The affine function of the sizes that has these values at the points."""
-        form = self.affine(found)
-        return form.const if form.is_const else to_expr(form)
+        """The function of the sizes that has these values at the points."""
+        count = self._count(found)
+        return int(count.value.real) if isinstance(count, Const) else count
 
     def affine(self, found: tuple[int, ...]) -> Affine:
         base, start = found[0], self.points[0]
@@ -300,9 +303,28 @@ class _Together:
         first = found[0]
         if all(n is first for n in found):
             return first
-        if any(n.type is not INDEX for n in found):
+        values = [complex(n.value) for n in found]
+        if any(v.imag or not v.real.is_integer() for v in values):
             raise _differs(self.where, f"the constant {first.value} depends on a size")
-        return to_expr(self.affine(tuple(int(n.value.real) for n in found)))
+        numbers = tuple(int(v.real) for v in values)
+        if first.type is INDEX:
+            return self._count(numbers)
+        return Cast(self._count(numbers), first.type)
+
+    def _count(self, found: tuple[int, ...]) -> Expr:
+        """A number of elements, as a mean divides by it: a sum of sizes, or their product."""
+        try:
+            return to_expr(self.affine(found))
+        except UnsupportedError:
+            start = self.points[0]
+            lines = zip(self.sizes, found[1:], strict=False)
+            names = [name for name, value in lines if value != found[0]]
+            factor = found[0] // max(math.prod(start[n] for n in names), 1)
+            products = (factor * math.prod(p[n] for n in names) for p in self.points)
+            if tuple(products) != found:
+                raise
+        whole = reduce(mul, (self.sizes[n] for n in names))
+        return whole if factor == 1 else whole * factor
 
     def _require(self, found: set[Any], what: str) -> None:
         if len(found) > 1:

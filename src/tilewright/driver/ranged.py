@@ -72,14 +72,17 @@ class Replayed:
     position: int = 0
 
     def questions(self) -> Questions:
-        """What passes ask, from the first question on."""
+        """What passes ask, from the first question on.
+
+        Blocks of keys divide one number of keys and not another: attention has none of them.
+        """
         self.position = 0
         return Questions(
             lambda group, constants=(): self._answer(
                 self.real.estimated_cost, group, constants
             ),
             lambda group: self._answer(self.real.is_profitable, group),
-            self.real.costs,
+            replace(self.real.costs, key_block=1),
         )
 
     def _answer(self, ask: Callable[..., Any], *about: Any) -> Any:
@@ -120,9 +123,14 @@ def ranged_model(
     return made
 
 
-def _parts(making: Making, allowed: Allowed) -> Iterator[Key | Shared]:
-    """Ranges that share code, and combinations that have their own; each combination once."""
-    if making.opened is None or count(allowed) <= ALONE:
+def _parts(
+    making: Making, allowed: Allowed, alone: int = ALONE
+) -> Iterator[Key | Shared]:
+    """Ranges that share code, and combinations that have their own; each combination once.
+
+    alone: combinations that have their own without being compared, at most.
+    """
+    if making.opened is None or count(allowed) <= alone:
         yield from map(_key, combinations(allowed))
         return
     plan, compared = open_plan(making, allowed)
@@ -134,16 +142,19 @@ def _parts(making: Making, allowed: Allowed) -> Iterator[Key | Shared]:
         yield Shared(making.opened(_within(plan, allowed, agreed)), covers)
         yield from covers.without
         return
-    covers = Cover(tuple(inside.values()), frozenset())
-    odd = frozenset(k for k, same in compared.items() if k in covers and not same)
+    covers, odd = _cover(inside, compared)
+    if many or len(odd) > ALONE:
+        inside = _without_odd(inside, odd, _key(_points(allowed)[0]))
+        covers, odd = _cover(inside, compared)
     if odd and (many or len(odd) > ALONE):
         raise _differs(making, plan, dict(zip(allowed, max(odd), strict=True)))
     ends = [*combinations({n: (min(e), max(e)) for n, e in inside.items()})]
     within = _within(plan, allowed, [_key(e) for e in ends])
     yield Shared(making.opened(within), Cover(covers.extents, odd))
     yield from odd
-    for rest in _outside(allowed, inside):
-        yield from _parts(making, rest)
+    rests = list(_outside(allowed, inside))
+    for rest in rests:
+        yield from _parts(making, rest, ALONE // (1 + len(rests)))
 
 
 def _within(plan: Plan, allowed: Allowed, keys: Collection[Key]) -> Plan:
@@ -186,6 +197,33 @@ def _box(allowed: Allowed, compared: Mapping[Key, bool]) -> dict[str, Collection
             else tuple(n for n in extents if n in ends)
         )
     return found
+
+
+def _cover(
+    inside: Allowed, compared: Mapping[Key, bool]
+) -> tuple[Cover, frozenset[Key]]:
+    """What is inside, and which of it does not agree."""
+    covers = Cover(tuple(inside.values()), frozenset())
+    odd = frozenset(k for k, same in compared.items() if k in covers and not same)
+    return covers, odd
+
+
+def _without_odd(
+    inside: Allowed, odd: Collection[Key], start: Key
+) -> dict[str, Collection[int]]:
+    """The box cut at its ends until it holds the pattern and, where that suffices, no odd one."""
+    left = {name: list(extents) for name, extents in inside.items()}
+    for key in sorted(odd):
+        if not all(n in e for n, e in zip(key, left.values(), strict=True)):
+            continue
+        for value, kept, extents in zip(key, start, left.values(), strict=True):
+            if value != kept and value in (extents[0], extents[-1]):
+                extents.remove(value)
+                break
+    return {
+        name: range(e[0], e[-1] + 1) if isinstance(inside[name], range) else tuple(e)
+        for name, e in left.items()
+    }
 
 
 def _outside(allowed: Allowed, inside: Allowed) -> Iterator[Allowed]:

@@ -9,7 +9,7 @@ from tilewright.base import dtypes
 from tilewright.base.errors import VerifyError
 from tilewright.compute.isl import Domain, TooHard, sample
 from tilewright.expr.affine import affine, to_expr
-from tilewright.expr.bounds import within
+from tilewright.expr.digits import inside
 from tilewright.expr.nodes import (
     INDEX,
     MAX_SIZE,
@@ -274,7 +274,7 @@ def _outside(access: Access) -> Iterator[str]:
     for axis, (i, extent) in enumerate(
         zip(access.index, access.buffer.extents, strict=True)
     ):
-        if within(i, extent, access.ranges) or reads_memory(i):
+        if inside(i, extent, access.ranges) or reads_memory(i):
             continue
         problem = outside(access, axis)
         if problem is not None:

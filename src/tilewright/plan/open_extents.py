@@ -73,7 +73,7 @@ class Resized:
         c: Computation,
     ) -> Computation:
         """The Computation over numbers, on the copies of its tensors."""
-        if not c.sizes:
+        if not (c.sizes or c.free):
             return c
         dims = tuple(replace(d, size=kernels.at(d.size, self.sizes)) for d in c.dims)
         outputs = []
@@ -270,7 +270,7 @@ def verify_open(
     for step in plan.steps:
         _known(plan, (*step.reads, *step.writes), known, step.name)
         if isinstance(step, FusionGroup) and step.kernel is None:
-            sizes = (v for c in step.computations for v in c.sizes)
+            sizes = (v for c in step.computations for v in (*c.sizes, *c.free))
             _declared(plan, sizes, known, step.name)
         known |= {counts[b] for b in step.writes if b in counts}
 

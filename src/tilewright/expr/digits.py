@@ -1,0 +1,128 @@
+"""Bounds of indices that are put together of digits, or taken apart, by sizes that are no numbers.
+
+`i * n + j` is below `b * n` where i is below b and j below n, and of a k below `b * n` the digits
+`k // n` and `k % n` are below b and n: products of sizes, which no linear bound follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import reduce
+from math import gcd
+from operator import mul
+
+from tilewright.expr.affine import Affine, affine, to_expr
+from tilewright.expr.bounds import Env, bounds, within
+from tilewright.expr.nodes import (
+    INDEX,
+    Const,
+    Expr,
+    Extent,
+    FloorDiv,
+    Mod,
+    Mul,
+    as_expr,
+)
+
+# Of each product of atoms how often it is added; the factors are in one order.
+Products = Mapping[tuple[Expr, ...], int]
+
+
+def inside(index: Expr, extent: Extent, env: Env) -> bool:
+    """Whether bounds, of digits too, prove `0 <= index < extent`."""
+    if within(index, extent, env):
+        return True
+    size = as_expr(extent, INDEX)
+    if isinstance(index, FloorDiv | Mod):
+        whole = products(size)
+        return any(limit == whole for limit in _limits(index, env))
+    return _put_together(index, size, env)
+
+
+def _put_together(index: Expr, extent: Expr, env: Env) -> bool:
+    """`q * n + r` for q below p and r below n, where the extent is p * n."""
+    whole, parts = products(extent), products(index)
+    for n in {factor: None for product in whole for factor in product}:
+        high = _divided(whole, {(n,): 1})
+        if high is None:
+            continue
+        upper = {p: c for p, c in parts.items() if n in p}
+        lower = {p: c for p, c in parts.items() if n not in p}
+        quotient = _divided(upper, {(n,): 1})
+        if not upper or quotient is None:
+            continue
+        times = gcd(*quotient.values(), *high.values())
+        low = inside(_sum(lower), n, env)
+        if low and inside(_sum(quotient, times), _sum(high, times), env):
+            return True
+    return False
+
+
+def products(e: Expr) -> Products:
+    """An index as a sum of products, equal for equal sums whatever their order."""
+    form = affine(e)
+    found: dict[tuple[Expr, ...], int] = {(): form.const} if form.const else {}
+    for atom, times in form.terms:
+        factors, number = _factors(atom)
+        key = tuple(sorted(factors, key=id))
+        found[key] = found.get(key, 0) + times * number
+    return {p: c for p, c in found.items() if c}
+
+
+def _factors(atom: Expr) -> tuple[list[Expr], int]:
+    if isinstance(atom, Const):
+        return [], int(atom.value.real)
+    if not isinstance(atom, Mul):
+        return [atom], 1
+    (some, n), (others, m) = _factors(atom.lhs), _factors(atom.rhs)
+    return some + others, n * m
+
+
+def _divided(e: Products, by: Products) -> Products | None:
+    """The sum divided by one product that is in each of its own; None where it is not."""
+    if len(by) != 1:
+        return None
+    ((factors, number),) = by.items()
+    found = {}
+    for product, times in e.items():
+        left = list(product)
+        for factor in factors:
+            if factor not in left:
+                return None
+            left.remove(factor)
+        if times % number:
+            return None
+        found[tuple(left)] = times // number
+    return found
+
+
+def _sum(e: Products, divisor: int = 1) -> Expr:
+    form = Affine((), e.get((), 0) // divisor)
+    for product, times in e.items():
+        if product:
+            form = form + affine(reduce(mul, product)).scaled(times // divisor)
+    return to_expr(form)
+
+
+def _limits(e: Expr, env: Env) -> Iterator[Products]:
+    """Sums of products that a number of at least 0 is known to be below.
+
+    A `k` from 0 on below `n * b`, for an n of at least 0, tells that n is at least 1: then `k // n`
+    is below b and `k % n` below n.
+    """
+    if isinstance(e, FloorDiv | Mod):
+        by, least = products(e.rhs), bounds(e.rhs, env)[0]
+        if least is None or least < 0:
+            return
+        parts = (_divided(limit, by) for limit in _limits(e.lhs, env))
+        known = (part for part in parts if part is not None)
+        if isinstance(e, FloorDiv):
+            yield from known
+        elif least > 0 or next(known, None) is not None:
+            yield by
+        return
+    lowest = bounds(e, env)[0]
+    for key, (_, most) in env.items() if lowest is not None and lowest >= 0 else ():
+        if isinstance(key, frozenset) and most is not None and (e, 1) in key:
+            others = Affine(tuple((a, -c) for a, c in key if a is not e), most + 1)
+            yield products(to_expr(others))

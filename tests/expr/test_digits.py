@@ -1,0 +1,105 @@
+"""Digits by sizes that are no numbers: what is proven is so at all sizes; each condition counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any
+
+import pytest
+
+from tilewright.expr.bounds import less_than
+from tilewright.expr.digits import inside, products
+from tilewright.expr.interp import evaluate
+from tilewright.expr.nodes import INDEX, Const, Expr, Var
+
+N, B, C, H, J, K, L = (Var(name, INDEX) for name in "nbchjkl")
+SIZES = {N: (0, None), B: (0, None), C: (0, None)}
+
+
+def env(*below: tuple[Var, Expr]) -> dict[Any, Any]:
+    """Sizes from 0 on, and variables from 0 up to below an expression of them."""
+    found: dict[Any, Any] = dict(SIZES)
+    for v, extent in below:
+        found[v] = (0, None)
+        if isinstance(extent, Const):
+            found[v] = (0, int(extent.value.real) - 1)
+        else:
+            found |= less_than(v, extent)
+    return found
+
+
+PROVEN: dict[str, tuple[Expr, Expr, tuple[tuple[Var, Expr], ...]]] = {
+    "put together": (H * N + J, B * N, ((H, B), (J, N))),
+    "in another order": (J + N * H, N * B, ((H, B), (J, N))),
+    "three digits": (
+        (H * N + J) * C + L,
+        B * N * C,
+        ((H, B), (J, N), (L, C)),
+    ),
+    "a number of rows": (H * N + J, 4 * N, ((H, Const(4, INDEX)), (J, N))),
+    "with a number": (H * 4 * N + J, B * 4 * N, ((H, B), (J, N))),
+    "high": (K // N, B, ((K, B * N),)),
+    "low": (K % N, N, ((K, B * N),)),
+    "the highest": (K // (B * N), Const(2, INDEX), ((K, 2 * B * N),)),
+    "in the middle": (K // N % B, B, ((K, 2 * B * N),)),
+    "high of three": (K // N, B * C, ((K, B * C * N),)),
+}
+
+
+def values(
+    below: tuple[tuple[Var, Expr], ...], most: int
+) -> Iterator[Mapping[Any, int]]:
+    for n, b, c in product(range(most), repeat=3):
+        sizes: dict[Any, int] = {N: n, B: b, C: c}
+        ends = [range(int(evaluate(e, sizes))) for _, e in below]
+        for found in product(*ends):
+            pairs = zip(below, found, strict=True)
+            yield {**sizes, **{v: x for (v, _), x in pairs}}
+
+
+@pytest.mark.parametrize("name", PROVEN)
+def test_what_is_proven_is_so(name: str) -> None:
+    index, extent, below = PROVEN[name]
+    assert inside(index, extent, env(*below))
+    for point in values(below, 4):
+        assert 0 <= evaluate(index, point) < evaluate(extent, point)
+
+
+OPEN: dict[str, tuple[Expr, Expr, dict[Any, Any]]] = {
+    "a low digit too large": (H * N + J, B * N, env((H, B), (J, N + 1))),
+    "a high digit too large": (H * N + J, B * N, env((H, B + 1), (J, N))),
+    "a low digit below 0": (
+        H * N + J,
+        B * N,
+        env((H, B), (J, N)) | {J: (None, None)},
+    ),
+    "one more": (H * N + J + 1, B * N, env((H, B), (J, N))),
+    "another size": (H * C + J, B * N, env((H, B), (J, N))),
+    "a sum too long": (K // N, B, env((K, B * N + 1))),
+    "a quotient of less than 0": (K // N, B, env((K, B * N)) | {K: (None, None)}),
+    "a divisor of less than 0": (K // N, B, env((K, B * N)) | {N: (None, None)}),
+    "another divisor": (K // C, B, env((K, B * N))),
+    "a highest too large": (K // (B * N), Const(2, INDEX), env((K, 3 * B * N))),
+    "half of a size": (K // (2 * N), B, env((K, 3 * B * N))),
+    "a middle of another": (K // C % B, B, env((K, 2 * B * N))),
+    "a remainder by 0": (K % N, N, env() | {K: (0, None)}),
+    "a remainder by another": (K % N, C, env((K, B * N))),
+    "a remainder by less than 0": (K % N, N, env((K, B * N)) | {N: (None, None)}),
+}
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_each_condition_counts(name: str) -> None:
+    index, extent, known = OPEN[name]
+    assert not inside(index, extent, known)
+
+
+def test_a_remainder_by_at_least_one_is_a_digit_of_anything() -> None:
+    assert inside((K - 5) % N, N, {N: (1, None)})
+
+
+def test_sums_of_products_are_equal_in_any_order() -> None:
+    assert products(B * N * 2 + H) == products(H + N * 2 * B)
+    assert products(B * N) != products(B * N + 1)
+    assert products(B * N - N * B) == {}
