@@ -52,6 +52,21 @@ ROWS = {
         "        y[b * 4 + u] = 0_i32\n        for t in 24 threadIdx.x:\n"
         "          y[b * 4 + u] add= x[b * 4 + u, t]"
     ),
+    "places that are not all there": (
+        "  for b in 8 blockIdx.x:\n    if b < 6:\n      for t in 24 threadIdx.x:\n"
+        "        y[b] add= x[b, t]"
+    ),
+    "places that a tail guards": (
+        "  for b in 4 blockIdx.x:\n    for u in 2 threadIdx.y:\n      for k in 3:\n"
+        "        for t in 10 threadIdx.x:\n          if k * 10 + t < 24:\n"
+        "            if b * 2 + u < 6:\n"
+        "              y[b * 2 + u] add= x[b * 2 + u, k * 10 + t]"
+    ),
+    "places of the other branch": (
+        "  for b in 8 blockIdx.x:\n    for t in 24 threadIdx.x:\n"
+        "      alloc s: int32[1] in register:\n        if 5 < b:\n          s[0] = 1_i32\n"
+        "        else:\n          y[b] add= x[b, t]"
+    ),
     "more threads elsewhere": (
         "  for b in 6 blockIdx.x:\n    alloc s: int32[32] in shared:\n"
         "      for f in 32 threadIdx.x:\n        s[f] = x[b, f % 24]\n      y[b] = 0_i32\n"
@@ -161,6 +176,15 @@ REFUSED = {
     "an element of each step of a thread": (
         "  for t in 6 threadIdx.x:\n    for k in 6:\n      y[k] add= x[k, t]",
         r"two threads race \(updates y\[k\]\)",
+    ),
+    "a place that is there for some threads": (
+        "  for b in 8 blockIdx.x:\n    for t in 24 threadIdx.x:\n"
+        "      if b * 5 + t < 24:\n        y[b] add= x[b, t]",
+        r"two threads race \(updates y\[blockIdx.x\]\)",
+    ),
+    "a place that memory says, for some threads": (
+        "  for t in 24 threadIdx.x:\n    if t < 23:\n      y[i64(x[0, 0])] add= 1_i32",
+        r"two threads race",
     ),
     "a sum of blocks": (
         "  for b in 6 blockIdx.x:\n    y[0] add= x[b, 0]",

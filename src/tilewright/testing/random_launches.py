@@ -50,8 +50,9 @@ def _bind(r: random.Random, s: Schedule) -> None:
         axes = BLOCKS
     else:
         axes = THREADS
-    if axes is BLOCKS or not _shares(at):
-        s.bind(at.stmt.var.name, r.choice([axis for axis in axes if axis not in kinds]))
+    free = [axis for axis in axes if axis not in kinds]
+    if free and (axes is BLOCKS or not _shares(at)):
+        s.bind(at.stmt.var.name, r.choice(free))
 
 
 def _bind_all(r: random.Random, s: Schedule) -> None:

@@ -23,6 +23,7 @@ from collections.abc import (
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from tilewright.expr.bounds import Env, less_than
 from tilewright.expr.nodes import (
     Buffer,
     Expr,
@@ -92,7 +93,7 @@ def thread_program(
     for unit in warp_units(body):
         threads[LANES] = max(threads[LANES], unit.threads)
     check_units(body, threads, warp)
-    body = with_reductions(body, threads, warp)
+    body = with_reductions(body, threads, warp, _blocks(grid))
     own: dict[Any, Any] = {f.var: AXIS[f.kind] for f in _bound(body)}
     body = substitute(body, own)
     work = _Block(threads, grid, environment(body))
@@ -101,6 +102,17 @@ def thread_program(
     x, y, z = (threads[axis] for axis in THREAD_AXES)
     shared, workspace = tuple(work.shared), tuple(work.workspace)
     return ThreadProgram((x, y, z), shared, workspace, moved(merged, work.moves))
+
+
+def _blocks(grid: Mapping[Var, Extent]) -> Env:
+    """That the numbers of a block are below how many there are."""
+    found: dict[Any, Any] = {}
+    for v, n in grid.items():
+        if isinstance(n, int):
+            found[v] = (0, n - 1)
+        else:
+            found |= {v: (0, None), **less_than(v, n)}
+    return found
 
 
 def varies(e: Expr, registers: Collection[Buffer]) -> bool:

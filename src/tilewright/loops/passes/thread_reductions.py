@@ -11,9 +11,11 @@
 The condition. An Update is a reduction over a thread loop around it whose variable is in none of
 its indices, unless its buffers are allocated inside of that loop. The parts are of the outermost
 statement around these loops in which the Update changes one place, that is inside of all loops
-whose variables the indices have, and in which nothing else touches its buffers. Its reducer must be
-commutative: the values of a thread are not neighbors in the order of the program. Where this does
-not hold the Update stays as it is, and is refused as a race (`barriers`).
+whose variables the indices have, and in which nothing else touches its buffers. The place must be
+there even if no value is: it is inside of its buffer, or what is put there is guarded as the values
+are, by the conditions that are the same for all of them. Its reducer must be commutative: the
+values of a thread are not neighbors in the order of the program. Where this does not hold the
+Update stays as it is, and is refused as a race (`barriers`).
 
 Threads that run in step combine their parts first, `width` neighbors on the axis x at a time, the
 greatest power of two that divides the axis and is no more than a warp. The order in which values
@@ -28,20 +30,29 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from functools import reduce
+from itertools import pairwise
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from tilewright.base.names import fresh
+from tilewright.compute.guards import conjuncts
+from tilewright.expr.bounds import Env, lasting, refine
+from tilewright.expr.digits import inside
 from tilewright.expr.nodes import (
     INDEX,
+    And,
     Buffer,
     Eq,
     Expr,
     Load,
+    Not,
     Var,
     const,
 )
+from tilewright.expr.reads import reads_memory
 from tilewright.ir.node import substitute
-from tilewright.loops.analysis.access import expressions
+from tilewright.loops.analysis.access import environment, expressions
 from tilewright.loops.analysis.effects import allocated, reads, writes
 from tilewright.loops.analysis.terms import loads, variables
 from tilewright.loops.launch import Combine
@@ -60,31 +71,40 @@ from tilewright.loops.walk import Place, loops_of, walk
 
 
 class _Reduction(NamedTuple):
-    """An Update, the loops of the threads that share it, and the statement that they do it in."""
+    """An Update, the loops of the threads that share it, and the statement that they do it in.
+
+    guards: without which its place may not be there.
+    """
 
     update: Update
     loops: Mapping[str, For]
     root: Stmt
+    guards: Sequence[Expr]
 
 
 def with_reductions(
     body: Stmt,
     threads: Mapping[str, int],
     warp: int,
+    around: Env = MappingProxyType({}),
 ) -> Stmt:
     """The body of a block with each reduction over threads as parts and a tree.
 
-    threads: by axis, x first. warp: how many threads run in step, 1 if that is unknown.
+    threads: by axis, x first. warp: how many threads run in step, 1 if that is unknown. around:
+    bounds of variables that the body has from outside.
     """
     taken = {f.var.name for f in loops_of(body)} | {b.name for b in allocated(body)}
     while True:
-        found = next(_reductions(body, threads), None)
+        found = next(_reductions(body, threads, around), None)
         if found is None:
             return body
         body = substitute(body, {found.root: _Tree(found, threads, warp, taken).made()})
 
 
-def _reductions(body: Stmt, threads: Mapping[str, int]) -> Iterator[_Reduction]:
+def _reductions(
+    body: Stmt, threads: Mapping[str, int], around: Env
+) -> Iterator[_Reduction]:
+    ranges = {**around, **environment(body)}
     for at in walk(body):
         s = at.stmt
         if not isinstance(s, Update) or not s.reducer.commutative:
@@ -93,9 +113,9 @@ def _reductions(body: Stmt, threads: Mapping[str, int]) -> Iterator[_Reduction]:
         shared = [f for f in _shared_loops(at, s, threads) if f.var not in used]
         if not shared:
             continue
-        root = _root(at, s, shared[0], used)
-        if root is not None:
-            yield _Reduction(s, {f.kind: f for f in shared}, root)
+        found = _root(at, s, shared[0], used, ranges)
+        if found is not None:
+            yield _Reduction(s, {f.kind: f for f in shared}, *found)
 
 
 def _shared_loops(
@@ -118,21 +138,78 @@ def _root(
     s: Update,
     outermost: For,
     used: set[Expr],
-) -> Stmt | None:
-    """The outermost statement in which an update changes one place that nothing else touches."""
+    ranges: Env,
+) -> tuple[Stmt, Sequence[Expr]] | None:
+    """The outermost statement in which an update changes one place that nothing else touches, and
+    the guards of that place."""
     root = None
-    inside = True
+    below = True
     for outer in reversed(at.above):
-        inside = inside and outer is not outermost
+        below = below and outer is not outermost
         if isinstance(outer, For) and outer.var in used:
             break
         if isinstance(outer, Alloc) and outer.buffer in s.buffers:
             break
         if not isinstance(outer, For | Block | Alloc | If) or _touched(outer, s):
             break
-        if not inside:
-            root = outer
+        guards = None if below else _guards(at, s, outer, ranges)
+        if guards is not None:
+            root = outer, guards
     return root
+
+
+def _guards(
+    at: Place,
+    s: Update,
+    root: Stmt,
+    ranges: Env,
+) -> Sequence[Expr] | None:
+    """Conditions under which the place of an update in a statement is there; None: unknown.
+
+    Those around the update that are the same for all of its values, where there is a value if they
+    hold; none where bounds show that the place is inside of its buffer.
+    """
+    n = at.above.index(root)
+    same, others = _conditions((*at.above[n:], s), root)
+    for c in _conditions((*at.above[:n], root), None)[0]:
+        ranges = refine(ranges, c)
+    if _is_there(s, ranges):
+        return ()
+    if not others:
+        return same
+    for c in same:
+        ranges = refine(ranges, c)
+    return same if _is_there(s, ranges) else None
+
+
+def _conditions(path: Sequence[Stmt], root: Stmt | None) -> tuple[Sequence[Expr], bool]:
+    """The conditions on a path of statements that nothing in `root` changes; whether others, or
+    loops that may be empty, decide too."""
+    own = {f.var for f in path if isinstance(f, For)} if root else set()
+    changed = writes(root) if root else set()
+    same: list[Expr] = []
+    others = False
+    for outer, inner in pairwise(path):
+        others |= isinstance(outer, For) and not outer.trips
+        if not isinstance(outer, If):
+            continue
+        condition = outer.condition if inner is outer.then else Not(outer.condition)
+        for c in conjuncts(condition):
+            read = {x.buffer for x in loads(c)}
+            if own.isdisjoint(variables(c)) and read.isdisjoint(changed):
+                same.append(c)
+            else:
+                others = True
+    return same, others
+
+
+def _is_there(s: Update, ranges: Env) -> bool:
+    known = lasting(ranges)
+    return all(
+        not reads_memory(i) and inside(i, extent, known)
+        for b, index in s.targets
+        for i, extent in zip(index, b.extents, strict=True)
+    )
 
 
 def _touched(around: Stmt, s: Update) -> bool:
@@ -156,7 +233,7 @@ class _Tree:
         warp: int,
         taken: set[str],
     ) -> None:
-        self.update, self.loops, self.root = found
+        self.update, self.loops, self.root, self.guards = found
         self.taken = taken
         self.sizes = {axis: n for axis, n in threads.items() if axis in found.loops}
         self.width = _width(self.sizes.get(_X, 1), warp)
@@ -184,7 +261,10 @@ class _Tree:
         u = self.update
         mine = {axis: f.var for axis, f in self.loops.items()}
         step = Update(self.parts, self.at(self.parts, mine), u.values, u.reducer)
-        result = Update(u.buffers, u.indices, self.values(self.shared, {}), u.reducer)
+        values = self.values(self.shared, {})
+        result: Stmt = Update(u.buffers, u.indices, values, u.reducer)
+        if self.guards:
+            result = If(reduce(And, self.guards), result, None)
         body = block(
             self.each(self.sizes, self.cleared),
             substitute(self.root, {u: step}),
