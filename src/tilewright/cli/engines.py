@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from tilewright.frontends import torch
+
 Array = np.ndarray[Any, Any]
 Feeds = dict[str, Array]
 Runner = Callable[[Feeds], list[Array]]
@@ -167,13 +169,14 @@ ENGINES: Final[dict[str, Callable[..., Runner]]] = {
 # Those that run a program of PyTorch and no ONNX file.
 TORCH: Final = frozenset({"torch_eager", "torch_compile"})
 _PACKAGE: Final = dict.fromkeys(TORCH, "torch")
+_INSTALL: Final = dict.fromkeys(TORCH, torch.INSTALL)
 
 
 def missing(engine: str) -> str | None:
     """Why an engine of ENGINES cannot be used here, or None if it can."""
     package = _PACKAGE.get(engine, engine)
     if find_spec(package) is None:
-        return f"not installed: pip install {package}"
+        return f"not installed: {_INSTALL.get(engine, f'pip install {package}')}"
     if engine == "torch_compile" and not any(map(shutil.which, ("g++", "clang++"))):
         return "no C++ compiler: torch.compile needs g++ or clang++"
     return None
