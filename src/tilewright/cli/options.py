@@ -357,7 +357,9 @@ def given() -> dict[str, str]:
         )
         if said and isinstance(option, click.Option):
             off = option.secondary_opts and context.params[name] is False
-            found[name] = max(option.secondary_opts if off else option.opts, key=len)
+            spellings = option.secondary_opts if off else option.opts
+            # The first of the long ones, --output of -o.
+            found[name] = max(spellings, key=lambda flag: flag.startswith("--"))
     return found
 
 
