@@ -54,6 +54,13 @@ _NO_ENGINE: Final = "it reads no .tw files; give the model it was compiled from"
     show_default=True,
     help="Duration of one round.",
 )
+@click.option(
+    "--concurrency",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 256),
+    help="Callers at a time; the speed is then that of the calls per second of all.",
+)
 @input_options
 @compile_options(
     *(name for name in COMPILE if name not in ("scales", "jit")), ranges=True
@@ -64,6 +71,7 @@ def command(
     against: str,
     count: int,
     seconds: float,
+    concurrency: int,
     files: Files,
     archive: Path | None,
     seed: int,
@@ -81,6 +89,7 @@ def command(
     Examples:
       tilewright bench model.onnx --threads 2
       tilewright bench model.onnx --dim batch=1..64
+      tilewright bench model.onnx --threads 1 --concurrency 8
       tilewright bench model.pt2 --against onnxruntime,openvino,torch_eager,torch_compile
     """
     if not is_artifact(model):
@@ -112,6 +121,7 @@ def command(
             models=dict.fromkeys(TORCH, model),
             options={"tilewright": {} if is_artifact(model) else _how(options)}
             | {engine: {"trust": options.trust} for engine in TORCH},
+            callers=concurrency,
         )
         disturbed = rounds.disturbance()
         if disturbed:
@@ -220,7 +230,7 @@ def report(row: rounds.Row) -> str:
                 f"{np.median(times):.3f}",
                 f"{min(times):.3f}",
                 *(f"{row.percentiles[engine][p]:.3f}" for p in rounds.PERCENTILES),
-                f"{1e3 / np.median(times):,.0f}",
+                f"{np.median(row.rates.get(engine) or 1e3 / np.array(times)):,.0f}",
                 "" if speed is None else f"{speed:.2f}",
                 "" if error is None else f"{error:.1e}",
                 f"{row.load_seconds[engine]:.2f}",
@@ -231,6 +241,8 @@ def report(row: rounds.Row) -> str:
     threads = f"{row.threads} thread{'s' if row.threads > 1 else ''}"
     rounds_done = max((len(times) for times in row.times.values()), default=0)
     text = table(heading, lines, "<" + ">" * len(heading))
+    if row.callers > 1:
+        threads = f"{row.callers} callers at a time, {threads} each"
     text += f"\n\n{row.network}, {threads}, medians of {rounds_done} interleaved rounds"
     failures = [f"\n{engine} failed: {why}" for engine, why in row.failed.items()]
     return text + "".join(failures)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -71,7 +72,7 @@ def openvino(
     """OpenVINO's CPU plug-in for latency, by default in float32 as the others compute.
 
     Inputs are bound, not copied; the results are views of OpenVINO's own outputs, which the next
-    call overwrites.
+    call of the same caller overwrites. Each caller (a thread) has a request of its own.
     """
     import openvino as ov
 
@@ -81,16 +82,17 @@ def openvino(
         "INFERENCE_PRECISION_HINT": precision,
     }
     compiled = ov.Core().compile_model(str(path), "CPU", settings)
-    request = compiled.create_infer_request()
-    bound: list[Feeds] = []
+    own = threading.local()
 
     def run(feeds: Feeds) -> list[Array]:
-        if not bound or bound[0] is not feeds:
+        if not hasattr(own, "request"):
+            own.request, own.bound = compiled.create_infer_request(), None
+        if own.bound is not feeds:
             for name, array in feeds.items():
-                request.set_tensor(name, ov.Tensor(array, shared_memory=True))
-            bound[:] = [feeds]
-        request.infer()
-        return [request.get_tensor(port).data for port in compiled.outputs]
+                own.request.set_tensor(name, ov.Tensor(array, shared_memory=True))
+            own.bound = feeds
+        own.request.infer()
+        return [own.request.get_tensor(port).data for port in compiled.outputs]
 
     return run
 
