@@ -15,6 +15,7 @@ import click
 from tilewright.base import modes
 from tilewright.base.errors import InputError
 from tilewright.base.flags import parse_size
+from tilewright.cli.pictures import pixel_options
 
 T = TypeVar("T")
 Verb = Callable[..., Any]
@@ -429,8 +430,9 @@ _INPUTS: Final = (
         "files",
         multiple=True,
         type=FILE,
-        help="Read one input from an .npy file.",
+        help="Read one input from an .npy file, or a picture (.jpg, .png, .webp, .bmp).",
     ),
+    *pixel_options(),
     click.option(
         "--inputs", "archive", type=PATH, help="Read inputs by name from an .npz file."
     ),
