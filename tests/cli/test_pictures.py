@@ -59,6 +59,17 @@ def test_it_is_scaled_in_its_proportions_until_it_covers(picture, capsys):
     np.testing.assert_allclose(x[0, 0, [0, -1], 3], [76 / 255, 29 / 255], atol=1e-6)
 
 
+def test_a_camera_that_was_held_sideways(picture, tmp_path):
+    upright = Image.open(picture)
+    tags = Image.Exif()
+    tags[0x0112] = 6  # orientation: to be turned by a quarter, clockwise
+    turned = tmp_path / "turned.png"
+    upright.transpose(Image.Transpose.ROTATE_90).save(turned, exif=tags)
+    wanted = Wanted("x", dtypes.uint8, (1, 4, 8, 3))
+    x = gather([wanted], [("x", turned)])["x"]
+    np.testing.assert_array_equal(x[0], np.asarray(upright))
+
+
 @pytest.mark.parametrize(
     ("wanted", "text"),
     [
