@@ -248,7 +248,7 @@ def test_corrupted_artifacts(command, artifact):
 
 
 def test_artifacts_where_a_model_is_needed(command, artifact):
-    for name in ("compile", "bench", "check"):
+    for name in ("compile", "check"):
         refused(command(name, artifact), "m.tw", ".onnx")
     refused(command("verify", artifact), "m.tw", "has no certificate")
 

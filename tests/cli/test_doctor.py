@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.base import flags
+import tilewright as tw
+from tilewright.base import events, flags
 from tilewright.base.store import default_store
 from tilewright.cli import output
 from tilewright.cli.advice import advice, cores
@@ -144,6 +145,22 @@ def test_cache_stat_list_clear(command):
     assert "3 entries" in command("cache", "clear").out
     assert "0" in command("cache", "stat").out
     assert command("cache", "list", "--json").json == []
+
+
+def test_the_cache_lists_models_and_kernels_by_name(command, perceptron):
+    for _ in range(2):  # compiled, then found
+        tw.compile(perceptron)
+        listed = command("cache", "list").out
+        assert f"model {perceptron.name} " in listed
+    before = command("cache", "list", "--json").json
+    found = {(e["kind"], e["name"]) for e in before}
+    assert ("model", perceptron.name) in found
+    kernels = {name for kind, name in found if kind == "kernel"}
+    assert kernels and all(kernels), found
+    assert command("cache", "list", "--json").json == before  # showing is no use
+    with events.record() as happened:
+        tw.compile(perceptron)
+    assert [e.fields["sealed"] for e in happened if e.kind == "model-cached"] == [True]
 
 
 def test_cache_switched_off_is_an_error(command, monkeypatch):

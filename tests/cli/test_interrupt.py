@@ -4,13 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import click
 import pytest
 
 from tests.waiting import PATIENCE
-from tilewright.cli import app
+from tilewright.cli import app, interrupt
 
 # Before this, Python itself is being loaded, and shows where the interrupt met it.
 BEGUN = """
@@ -100,3 +101,41 @@ def test_errors_in_finalizers_are_printed_as_ever(command, verb, monkeypatch):
     verb(lambda: Dying() and None)
     assert command("doctor").code == 0
     assert len(seen) == 1
+
+
+# A minute of native code at least.
+LONG = """
+import hashlib
+from tilewright.cli import interrupt
+with interrupt.native_code():
+    print("begun", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
+"""
+
+
+def test_native_code_that_does_not_return_is_ended():
+    process = subprocess.Popen(
+        [sys.executable, "-c", LONG],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert (process.returncode, err) == (1, "tilewright: interrupted\n")
+
+
+def test_what_sees_the_interrupt_itself_is_left_to_it():
+    threads, begin = threading.active_count(), time.monotonic()
+    with pytest.raises(KeyboardInterrupt), interrupt.native_code():
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(30)
+    assert time.monotonic() - begin < 30
+    with interrupt.native_code():  # and one without any
+        pass
+    assert threading.active_count() == threads
+    assert signal.set_wakeup_fd(-1) == -1

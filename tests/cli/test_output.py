@@ -55,10 +55,24 @@ def test_no_progress_for_what_is_quick(monkeypatch):
     assert "compiling" not in shown.getvalue()
 
 
-def test_no_progress_without_a_terminal(capsys, monkeypatch):
-    monkeypatch.setattr(output, "_PATIENCE_SECONDS", -1.0)
+def test_in_a_log_progress_is_plain_lines_now_and_then(capsys, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(output.time, "monotonic", lambda: now)
     with output.progress("compiling m"):
-        assert not events.listening()
+        for n in range(25):
+            now += 1
+            events.emit("kernel-ready", name=f"kernel\x1b{n}", total=25)
+            with events.span("assemble"):
+                pass
+    assert capsys.readouterr().err.splitlines() == [
+        "tilewright: compiling m: kernel-ready kernel\\x1b9, 10 of 25, 10.0 s",
+        "tilewright: compiling m: kernel-ready kernel\\x1b19, 20 of 25, 20.0 s",
+    ]
+    assert not events.listening()
+
+
+def test_in_a_log_what_is_quick_has_no_lines(capsys):
+    with output.progress("compiling m"):
         events.emit("kernel-ready", total=1)
     assert capsys.readouterr().err == ""
 

@@ -1,5 +1,7 @@
 """`tilewright quantize` for the host: a model in QDQ form from calibration data."""
 
+import json
+
 import click
 import numpy as np
 import onnx
@@ -168,3 +170,15 @@ def test_an_option_without_effect_is_refused(command, perceptron, data, use, row
     found = command("quantize", perceptron, *USES[use], option.opts[0], *values)
     assert found.code == 1, found.out
     assert option.opts[0] in found.err and len(found.err.splitlines()) <= 2
+
+
+@pytest.mark.parametrize("flag", ["--for", "--target"])
+def test_the_target_has_the_spelling_of_the_other_verbs_too(
+    command, perceptron, tmp_path, flag
+):
+    scales = tmp_path / "scales.json"
+    found = command("quantize", perceptron, flag, "vta", "-o", scales)
+    assert found.code == 0, found.err
+    assert json.loads(scales.read_text())["machine"] == "vta"
+    found = command("quantize", perceptron, flag, "vta", "--weights", "int8")
+    assert found.code == 1 and "--for: not with --weights" in found.err, found.err

@@ -36,9 +36,17 @@ def test_the_artifact_runs_at_any_extent(command, folder, dim, rows):
     assert done.json["outputs"]["y"]["shape"] == [rows, 6]
 
 
+def test_the_artifact_is_timed_at_any_extent(command, folder):
+    how = ("--rounds", 1, "--seconds", 0.01, "--json")
+    done = command("bench", folder / "m.tw", "--dim", "n=7", *how)
+    assert done.code == 0, done.err
+    assert done.json["failed"] == {} and done.json["times"]["tilewright"][0] > 0
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
+        (["bench", "m.tw", "--dim", "n=21"], "n is 21, and may be 1 to 20"),
         (["run", "m.tw", "--dim", "n=21"], "n is 21, and may be 1 to 20"),
         (["run", "m.tw", "--dim", "k=2"], "'k' has no one value"),
         (["run", "m.tw", "--dim", "n=1..4"], "give one value of: n: 1 to 20"),

@@ -1,8 +1,11 @@
 """Side-by-side timing: statistics, failing engines, and a null test of an engine with itself."""
 
 import math
+import os
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +14,7 @@ import pytest
 
 from tests.waiting import until
 from tilewright.base.errors import InputError
-from tilewright.cli import rounds
+from tilewright.cli import rounds, worker
 from tilewright.cli.rounds import Row, TimingJob
 
 pytest.importorskip("onnxruntime")
@@ -34,6 +37,58 @@ def test_speed_is_the_median_of_the_rounds_ratios():
     assert r.ratios("peer") == [2.0, 1.0, 0.5]
     assert r.speed("peer") == 1.0
     assert row({"peer": [1.0]}).speed("absent") is None
+
+
+def test_of_several_callers_the_speed_is_that_of_their_rates():
+    r = row({"ours": [1.0, 1.0], "peer": [9.0, 9.0]})
+    r.callers, r.rates = 2, {"ours": [30.0, 20.0], "peer": [10.0, 10.0]}
+    assert r.ratios("peer") == [3.0, 2.0]
+
+
+def test_callers_call_at_the_same_time():
+    server = object.__new__(worker.Server)
+    running, most = 0, 0
+    counting = threading.Lock()
+
+    def run(feeds):
+        nonlocal running, most
+        with counting:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.005)
+        with counting:
+            running -= 1
+        return []
+
+    server.run, server.feeds = run, {}
+    found = server.together(seconds=0.2, callers=4)
+    assert most == 4
+    # Sleeping calls of 5 ms, four at a time: with one after another there were 200 in a second.
+    assert 200 < found["rate"] <= 800
+    assert found["ms"] >= 5 and found["ms"] <= found["p95"] <= found["p99"]
+    assert found["calls"] >= 4 * worker.FEWEST
+
+
+def test_a_caller_that_fails_is_an_error():
+    server = object.__new__(worker.Server)
+    left = list(range(5))
+
+    def run(feeds):
+        if not left:
+            raise ValueError("the engine failed")
+        left.pop()
+
+    server.run, server.feeds = run, {}
+    with pytest.raises(ValueError, match="the engine failed"):
+        server.together(seconds=0.01, callers=2)
+
+
+def test_callers_have_processors_as_far_as_there_are_some(small):
+    here = len(os.sched_getaffinity(0))
+    assert len(replace(small, callers=10000).cpus) == here
+    assert len(small.cpus) == 1
+    with pytest.raises(InputError, match="10000 threads asked for"):
+        _ = replace(small, threads=10000, callers=2).cpus
 
 
 def test_difference_is_relative_to_the_peak():

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tilewright.cli import engines
+
 
 @pytest.mark.parametrize(
     ("line", "near"), [("rum", "run"), ("cache lst", "list"), ("records lst", "list")]
@@ -108,3 +110,18 @@ def test_a_stage_that_a_device_has_not_is_refused(command, perceptron):
     found = command("compile", perceptron, "--emit", "llvm", "--target", "opencl")
     assert found.code == 1 and not found.out
     assert "there is no stage 'llvm' of kernels on opencl" in found.err, found.err
+
+
+def test_without_pytorch_the_build_for_processors_is_named(
+    command, monkeypatch, tmp_path
+):
+    """PyPI's build for Linux brings gigabytes of libraries for GPUs."""
+    index = "--index-url https://download.pytorch.org/whl/cpu"
+    monkeypatch.setitem(sys.modules, "torch", None)
+    model = tmp_path / "m.pt2"
+    model.write_bytes(b"")
+    found = command("run", model)
+    assert found.code == 1 and index in found.err, found.err
+    monkeypatch.setattr(engines, "find_spec", lambda name: None)
+    assert index in (engines.missing("torch_eager") or "")
+    assert index not in (engines.missing("onnxruntime") or "")

@@ -189,6 +189,32 @@ def test_bench_times_us_alone_where_there_is_no_other(
     assert min(found.json["times"]["tilewright"]) <= tail["p95"] <= tail["p99"]
 
 
+def test_bench_counts_the_calls_of_several_callers(command, perceptron):
+    pytest.importorskip("onnxruntime")
+    how = ("--rounds", 2, "--seconds", 0.02, "--threads", 1, "--concurrency", 3)
+    found = command("bench", perceptron, *how, "--json")
+    assert found.code == 0, found.err
+    assert found.json["callers"] == 3 and found.json["failed"] == {}
+    ours, theirs = (found.json["rates"][e] for e in found.json["engines"])
+    assert min(*ours, *theirs) > 0
+    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+    assert found.json["speed"]["onnxruntime"] == pytest.approx(sum(ratios) / 2)
+    shown = command("bench", perceptron, *how).out
+    assert "3 callers at a time, 1 thread each" in shown
+
+
+def test_bench_times_an_artifact_alone(command, perceptron, tmp_path):
+    artifact = tmp_path / "m.tw"
+    assert command("compile", perceptron, "-o", artifact).code == 0
+    found = command("bench", artifact, "--rounds", 2, "--seconds", 0.01, "--json")
+    assert found.code == 0, found.err
+    assert "onnxruntime is skipped: it reads no .tw files" in found.err
+    assert found.json["engines"] == ["tilewright"] and found.json["failed"] == {}
+    assert len(found.json["times"]["tilewright"]) == 2
+    found = command("bench", artifact, "--math", "fast")
+    assert found.code == 1 and "--math: an artifact is already compiled" in found.err
+
+
 @pytest.mark.slow
 def test_bench_runs_an_exported_program_in_torch_and_its_onnx_form_elsewhere(
     command, tmp_path

@@ -165,6 +165,19 @@ def test_a_profile_carries_the_advice() -> None:
     assert str(profile).endswith(f"try: {profile.advice[-1]}")
 
 
+def test_the_last_advice_for_a_schedule_by_hand_is_the_automatic_one() -> None:
+    arrays = [np.ones((N, N), np.float32) for _ in range(3)]
+    plain = t.build(_plain(C), [A, B, C], threads=1, records=False)
+    lines = _plain(C)
+    lines[C].reorder(*reversed(C.op.axis))
+    by_hand = t.build(lines, [A, B, C], threads=1, records=False)
+    for f in (plain, by_hand):
+        *some, last = f.profile(*arrays, repeat=1).advice or ()
+        assert some and "auto=True" in last
+    found = t.build(_plain(C), [A, B, C], threads=1, auto=True, records=False)
+    assert "auto=True" not in str(found.profile(*arrays, repeat=1))
+
+
 def _mix(s: t.Schedule, out: Any, machine: str = "x86-64-v4") -> Mix:
     params = [p for p in (A, B) if p in s.inputs]
     code = target("cpu", machine).emit(t.lower(s, [*params, out]), "k").code

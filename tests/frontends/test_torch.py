@@ -14,6 +14,7 @@ from tilewright.base.errors import (
     UnsupportedError,
 )
 from tilewright.frontends.load import load
+from tilewright.frontends.torch.aten.builder import source_of
 
 torch = pytest.importorskip("torch")
 
@@ -186,6 +187,32 @@ def test_an_operator_that_nothing_imports_is_named_with_its_line():
 
     with pytest.raises(UnsupportedError, match=r"svd.*test_torch.py:\d+"):
         tw.compile(Decomposed(), torch.randn(3, 3))
+
+
+def test_of_a_saved_program_too_the_line_is_named(tmp_path):
+    class Decomposed(torch.nn.Module):
+        def forward(self, x):
+            return torch.linalg.svd(x)[1]
+
+    path = tmp_path / "m.pt2"
+    torch.export.save(torch.export.export(Decomposed(), (torch.randn(3, 3),)), path)
+    with pytest.raises(UnsupportedError, match=r"svd.*test_torch.py:\d+"):
+        tw.compile(path)
+
+
+def test_the_line_is_the_users_and_not_one_of_pytorch():
+    class Inner(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 3)
+
+        def forward(self, x):
+            return self.layer(x)
+
+    program = torch.export.export(Inner(), (torch.randn(2, 3),))
+    (node,) = (n for n in program.graph.nodes if n.op == "call_function")
+    assert "torch/nn/modules/linear.py" in node.meta["stack_trace"]
+    assert source_of(node).startswith("test_torch.py:")
 
 
 def test_what_only_the_onnx_exporter_imports_goes_through_it():

@@ -336,6 +336,33 @@ def test_of_a_node_only_the_paths_of_its_modules_are_kept(members, marker, tmp_p
     assert not marker.exists()
 
 
+def test_of_a_stack_trace_only_the_user_line_is_kept(members, marker, tmp_path):
+    def traced(trace):
+        def change(data):
+            for node in graph_of(data)["nodes"]:
+                node["metadata"] = {"stack_trace": trace}
+
+        path = written(tmp_path / "m.pt2", edited(members, MODEL, change))
+        program = frontend.load(path, memory_limit=LIMIT)
+        program.module()(torch.ones(4, 3), scale=torch.ones(4, 3))
+        (found,) = {
+            n.meta.get("stack_trace")
+            for n in program.graph.nodes
+            if n.op == "call_function"
+        }
+        return found
+
+    frame = 'File "{}", line {}, in forward\n    y = f(x)\n'.format
+    library = frame("/v/lib/python3.12/site-packages/torch/nn/modules/linear.py", 134)
+    kept = 'File "my-net.py", line 12, in forward'
+    assert traced(frame("/home/me/my-net.py", 12) + library) == kept
+    assert traced(library) == 'File "linear.py", line 134, in forward'
+    ran = code(marker)
+    for hostile in (ran, frame(ran, 1), frame("a.py", ran), frame('a.py"\n', 1), 7):
+        assert traced(hostile) is None
+    assert not marker.exists()
+
+
 def test_kernels_of_a_file_are_named_by_the_modules(members, tmp_path):
     graph = load(written(tmp_path / "m.pt2", members))
     assert any(op.name.startswith("linear.linear/") for op in graph.operations)

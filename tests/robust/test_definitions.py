@@ -237,5 +237,24 @@ def test_a_reference_that_fails_at_run_time_names_the_node():
         exe = tw.compile(source, cache=False)
     with pytest.raises(
         ExecutionError, match=r"'n' \(test.boundary::FailsLater\).*deep inside"
-    ):
+    ) as caught:
+        exe(np.zeros(3, np.int64))
+    assert str(caught.value).count("node 'n'") == 1
+
+
+def test_a_reference_of_another_type_than_the_rule_says_what_is_wrong():
+    register(
+        OpDef(
+            "Shorter",
+            domain="test.boundary",
+            infer=lambda op: [(op.dtype(0), op.shape(0))],
+            reference=lambda op, x: [x[:2]],
+        )
+    )
+    made = node("Shorter", ["x"], ["y"], "n", domain="test.boundary")
+    source = model([made], {"x": (INT64, [3])})
+    source.opset_import.append(helper.make_opsetid("test.boundary", 1))
+    with pytest.warns(tw.TilewrightWarning, match="fall back to the host"):
+        exe = tw.compile(source, cache=False)
+    with pytest.raises(ExecutionError, match=r"^node 'n': .*reference.*type rule"):
         exe(np.zeros(3, np.int64))

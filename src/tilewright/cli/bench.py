@@ -10,12 +10,12 @@ from typing import Any, Final
 import click
 import numpy as np
 
-from tilewright.base.errors import InputError, UnsupportedError
+from tilewright.base.errors import UnsupportedError
 from tilewright.base.memory import memory_limit
 from tilewright.base.text import listing
 from tilewright.cli import inputs, rounds
 from tilewright.cli.engines import ENGINES, TORCH, missing
-from tilewright.cli.model import extents, is_artifact, load_given
+from tilewright.cli.model import Files, extents, is_artifact, load_given, prepare
 from tilewright.cli.options import (
     AMOUNT,
     COMPILE,
@@ -35,6 +35,7 @@ from tilewright.targets import registry
 _NO_PROGRAM: Final = (
     "PyTorch runs no ONNX files; give the program that torch.export.save wrote"
 )
+_NO_ENGINE: Final = "it reads no .tw files; give the model it was compiled from"
 
 
 @click.command()
@@ -53,6 +54,13 @@ _NO_PROGRAM: Final = (
     show_default=True,
     help="Duration of one round.",
 )
+@click.option(
+    "--concurrency",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 256),
+    help="Callers at a time; the speed is then that of the calls per second of all.",
+)
 @input_options
 @compile_options(
     *(name for name in COMPILE if name not in ("scales", "jit")), ranges=True
@@ -63,61 +71,57 @@ def command(
     against: str,
     count: int,
     seconds: float,
-    files: tuple[tuple[str, Path], ...],
+    concurrency: int,
+    files: Files,
     archive: Path | None,
     seed: int,
     options: CommandOptions,
     as_json: bool,
 ) -> int:
-    """Time MODEL (.onnx or .pt2) against other engines, and compare their outputs.
+    """Time MODEL (.onnx, .pt2, .tw) against other engines, and compare their outputs.
 
     Each engine has its own process on the same processors; one runs while the others are stopped.
     The speed is the other engine's time divided by ours: the median of the ratios of all rounds.
-    PyTorch runs the program saved by torch.export.save, the others its ONNX form.
+    PyTorch runs the program saved by torch.export.save, the others its ONNX form; an artifact (.tw)
+    is timed alone.
 
     \b
     Examples:
       tilewright bench model.onnx --threads 2
       tilewright bench model.onnx --dim batch=1..64
+      tilewright bench model.onnx --threads 1 --concurrency 8
       tilewright bench model.pt2 --against onnxruntime,openvino,torch_eager,torch_compile
     """
-    exported = model.suffix == torch.SUFFIX
-    peers = _peers(against, exported)
-    device = registry.target(options.target, options.mcpu).device
-    if device != HOST and is_simulated(device):
-        raise UnsupportedError(
-            f"target {options.target!r} is simulated, and other engines are timed",
-            code="TW-TARGET",
-            hint="known: cpu, cuda, opencl; `tilewright run --profile` shows simulated cycles",
-        )
-    if is_artifact(model):
-        raise InputError(
-            "other engines cannot read .tw files",
-            where=str(model),
-            hint="Give the .onnx",
-        )
+    if not is_artifact(model):
+        _check_timed(registry.target(options.target, options.mcpu).device)
+    peers = _peers(against, model)
     with tempfile.TemporaryDirectory() as scratch:
         file = _for_all(model, Path(scratch), options)
-        graph, options = load_given(file, options, files, archive)
-        feeds = inputs.gather(
-            inputs.of_graph(graph),
-            files,
-            archive,
-            seed,
-            options.dims,
-            {name: max(extents) for name, extents in options.ranges.items()},
-        )
+        if is_artifact(model):
+            feeds, dims = _of_artifact(model, options, files, archive, seed), {}
+        else:
+            graph, options = load_given(file, options, files, archive)
+            feeds = inputs.gather(
+                inputs.of_graph(graph),
+                files,
+                archive,
+                seed,
+                options.dims,
+                {name: max(extents) for name, extents in options.ranges.items()},
+            )
+            dims = extents(graph, feeds)
         data = Path(scratch) / "inputs.npz"
-        np.savez(data, **{f"in.{name}": value for name, value in feeds.items()})  # type: ignore[arg-type]
+        np.savez(data, **{f"in.{name}": value for name, value in feeds.items()})
         task = rounds.TimingJob(
             model.name,
             file,
             data,
             thread_count(options.threads),
-            extents(graph, feeds),
+            dims,
             models=dict.fromkeys(TORCH, model),
-            options={"tilewright": _how(options)}
+            options={"tilewright": {} if is_artifact(model) else _how(options)}
             | {engine: {"trust": options.trust} for engine in TORCH},
+            callers=concurrency,
         )
         disturbed = rounds.disturbance()
         if disturbed:
@@ -129,6 +133,31 @@ def command(
     else:
         say(report(row))
     return 1 if row.failed else 0
+
+
+def _check_timed(device: str) -> None:
+    """Raise UnsupportedError for a device whose times are simulated."""
+    if device == HOST or not is_simulated(device):
+        return
+    raise UnsupportedError(
+        f"{device!r} is simulated, and engines are timed",
+        code="TW-TARGET",
+        hint="known: cpu, cuda, opencl; `tilewright run --profile` shows simulated cycles",
+    )
+
+
+def _of_artifact(
+    model: Path,
+    options: CommandOptions,
+    files: Files,
+    archive: Path | None,
+    seed: int,
+) -> dict[str, Any]:
+    """The inputs of an artifact. Raises UnsupportedError for one of a simulated device."""
+    prepared = prepare(model, options, files, archive, seed)
+    for device in prepared.executable.model.devices:
+        _check_timed(device)
+    return prepared.feeds
 
 
 def _for_all(model: Path, folder: Path, options: CommandOptions) -> Path:
@@ -159,10 +188,10 @@ def _values(extents: tuple[int, int] | list[int]) -> list[int]:
     return extents
 
 
-def _peers(against: str, exported: bool) -> list[str]:
+def _peers(against: str, model: Path) -> list[str]:
     """The engines that can be used; each of the others is skipped with a note.
 
-    exported: the model is a program of PyTorch. Raises click.BadParameter for an unknown engine.
+    Raises click.BadParameter for an unknown engine.
     """
     asked = [name.strip() for name in against.split(",") if name.strip()]
     unknown = [name for name in asked if name not in ENGINES]
@@ -172,7 +201,9 @@ def _peers(against: str, exported: bool) -> list[str]:
             param_hint="--against",
         )
     reasons = {name: missing(name) for name in asked}
-    if not exported:
+    if is_artifact(model):
+        reasons |= {name: _NO_ENGINE for name in asked if name != "tilewright"}
+    elif model.suffix != torch.SUFFIX:
         reasons |= {name: _NO_PROGRAM for name in asked if name in TORCH}
     left_out = [
         f"{name} is skipped: {reason}" for name, reason in reasons.items() if reason
@@ -199,7 +230,7 @@ def report(row: rounds.Row) -> str:
                 f"{np.median(times):.3f}",
                 f"{min(times):.3f}",
                 *(f"{row.percentiles[engine][p]:.3f}" for p in rounds.PERCENTILES),
-                f"{1e3 / np.median(times):,.0f}",
+                f"{np.median(row.rates.get(engine) or 1e3 / np.array(times)):,.0f}",
                 "" if speed is None else f"{speed:.2f}",
                 "" if error is None else f"{error:.1e}",
                 f"{row.load_seconds[engine]:.2f}",
@@ -210,6 +241,8 @@ def report(row: rounds.Row) -> str:
     threads = f"{row.threads} thread{'s' if row.threads > 1 else ''}"
     rounds_done = max((len(times) for times in row.times.values()), default=0)
     text = table(heading, lines, "<" + ">" * len(heading))
+    if row.callers > 1:
+        threads = f"{row.callers} callers at a time, {threads} each"
     text += f"\n\n{row.network}, {threads}, medians of {rounds_done} interleaved rounds"
     failures = [f"\n{engine} failed: {why}" for engine, why in row.failed.items()]
     return text + "".join(failures)

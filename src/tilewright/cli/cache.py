@@ -45,16 +45,37 @@ def list_entries(limit: int | None, as_json: bool) -> None:
     Example:
       tilewright cache list --limit 5
     """
-    entries = _store().entries()
+    from tilewright.driver.cache_entries import described
+
+    store = _store()
+    entries = store.entries()
+    shown = entries[: limit or (None if as_json else ROWS)]
+    what = [described(store, e.key) for e in shown]
     if as_json:
-        dump([{"key": e.key, "bytes": e.size, "used": e.used} for e in entries[:limit]])
+        dump(
+            [
+                {
+                    "key": e.key,
+                    "kind": k,
+                    "name": n or None,
+                    "bytes": e.size,
+                    "used": e.used,
+                }
+                for e, (k, n) in zip(shown, what)
+            ]
+        )
         return
     now = time.time()
     rows = [
-        [e.key, human_bytes(e.size), f"{human_time(max(0.0, now - e.used))} ago"]
-        for e in entries[: limit or ROWS]
+        [
+            f"{kind} {name}".rstrip(),
+            human_bytes(e.size),
+            f"{human_time(max(0.0, now - e.used))} ago",
+            e.key,
+        ]
+        for e, (kind, name) in zip(shown, what)
     ]
-    say(table(["key", "size", "last used"], rows, "<>>"))
+    say(table(["what", "size", "last used", "key"], rows, "<>><"))
     if len(entries) > len(rows):
         say(f"... {len(entries)} entries in all")
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+
+from tilewright.frontends import torch
 
 Array = np.ndarray[Any, Any]
 Feeds = dict[str, Array]
@@ -69,7 +72,7 @@ def openvino(
     """OpenVINO's CPU plug-in for latency, by default in float32 as the others compute.
 
     Inputs are bound, not copied; the results are views of OpenVINO's own outputs, which the next
-    call overwrites.
+    call of the same caller overwrites. Each caller (a thread) has a request of its own.
     """
     import openvino as ov
 
@@ -79,16 +82,17 @@ def openvino(
         "INFERENCE_PRECISION_HINT": precision,
     }
     compiled = ov.Core().compile_model(str(path), "CPU", settings)
-    request = compiled.create_infer_request()
-    bound: list[Feeds] = []
+    own = threading.local()
 
     def run(feeds: Feeds) -> list[Array]:
-        if not bound or bound[0] is not feeds:
+        if not hasattr(own, "request"):
+            own.request, own.bound = compiled.create_infer_request(), None
+        if own.bound is not feeds:
             for name, array in feeds.items():
-                request.set_tensor(name, ov.Tensor(array, shared_memory=True))
-            bound[:] = [feeds]
-        request.infer()
-        return [request.get_tensor(port).data for port in compiled.outputs]
+                own.request.set_tensor(name, ov.Tensor(array, shared_memory=True))
+            own.bound = feeds
+        own.request.infer()
+        return [own.request.get_tensor(port).data for port in compiled.outputs]
 
     return run
 
@@ -167,13 +171,14 @@ ENGINES: Final[dict[str, Callable[..., Runner]]] = {
 # Those that run a program of PyTorch and no ONNX file.
 TORCH: Final = frozenset({"torch_eager", "torch_compile"})
 _PACKAGE: Final = dict.fromkeys(TORCH, "torch")
+_INSTALL: Final = dict.fromkeys(TORCH, torch.INSTALL)
 
 
 def missing(engine: str) -> str | None:
     """Why an engine of ENGINES cannot be used here, or None if it can."""
     package = _PACKAGE.get(engine, engine)
     if find_spec(package) is None:
-        return f"not installed: pip install {package}"
+        return f"not installed: {_INSTALL.get(engine, f'pip install {package}')}"
     if engine == "torch_compile" and not any(map(shutil.which, ("g++", "clang++"))):
         return "no C++ compiler: torch.compile needs g++ or clang++"
     return None

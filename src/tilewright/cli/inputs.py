@@ -15,6 +15,7 @@ import numpy as np
 from tilewright.base.dtypes import ALL, DType
 from tilewright.base.errors import InputError
 from tilewright.base.text import did_you_mean
+from tilewright.cli import pictures
 from tilewright.cli.output import note
 from tilewright.driver.random_inputs import random_array
 from tilewright.runtime.dispatch import show
@@ -100,17 +101,20 @@ def gather(
     dims: Mapping[str, int] | None = None,
     unless_given: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, Array]:
-    """An array for each input: from ``files`` (.npy) or ``archive`` (.npz), the rest at random.
+    """An array for each input: from ``files`` (.npy, pictures) or ``archive`` (.npz), or random.
 
     Floats are normal, integers small and not negative, so that they are valid indices. A symbolic
     extent comes from ``dims``, else from the arrays given, else from ``unless_given``, else it
     is 1, and a note says so. Raises InputError for a file that cannot be read or
     a name the model does not have.
     """
+    files = list(files)
+    pictures.check_used(path for _, path in files)
+    drawn = {name: path for name, path in files if pictures.is_picture(path)}
     given = archive_of(archive) if archive is not None else {}
-    given |= {name: _read_array(path) for name, path in files}
+    given |= {name: _read_array(path) for name, path in files if name not in drawn}
     known_names = [tensor.name for tensor in wanted]
-    for name in given:
+    for name in (*given, *drawn):
         if name not in known_names:
             raise InputError(
                 f"the model has no input {name!r}",
@@ -119,6 +123,8 @@ def gather(
             )
     known = dict(dims or {})
     for tensor in wanted:
+        if tensor.name in drawn:
+            given[tensor.name] = pictures.read(drawn[tensor.name], tensor, known)
         if tensor.name in given:
             given[tensor.name] = _fitting(tensor, given[tensor.name], known)
     known = {**unless_given, **known}

@@ -1,14 +1,18 @@
-"""Ctrl-C at moments where Python wraps it in another error, or only prints it."""
+"""Ctrl-C at moments where Python wraps it in another error, only prints it, or is not asked."""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
 _MOMENT: Final = 0.01  # seconds
+_PATIENCE: Final = 1.0  # seconds that native code has to return
+_SHOW_CURSOR: Final = "\r\x1b[K\x1b[?25h"  # which a bar of progress hides
 
 
 def behind(error: BaseException | None) -> bool:
@@ -43,3 +47,37 @@ def sent_again() -> Iterator[None]:
         if signal.getsignal(signal.SIGALRM) is signal.default_int_handler:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, alarm)
+
+
+@contextmanager
+def native_code() -> Iterator[None]:
+    """A block that Ctrl-C ends though it is in native code, which Python waits for to return.
+
+    Where the block does not end by itself within a second, the process does. So nothing may be half
+    written in it, and no process forked: a thread watches.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    over = threading.Event()
+
+    def watch() -> None:
+        while number := os.read(reading, 1):
+            if number[0] == signal.SIGINT and not over.wait(_PATIENCE):
+                cursor = _SHOW_CURSOR if sys.stderr.isatty() else ""
+                os.write(2, f"{cursor}tilewright: interrupted\n".encode())
+                os._exit(1)
+
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        signal.set_wakeup_fd(before)
+        os.close(writing)
+        watcher.join()
+        os.close(reading)

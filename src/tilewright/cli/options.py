@@ -15,6 +15,7 @@ import click
 from tilewright.base import modes
 from tilewright.base.errors import InputError
 from tilewright.base.flags import parse_size
+from tilewright.cli.pictures import pixel_options
 
 T = TypeVar("T")
 Verb = Callable[..., Any]
@@ -357,7 +358,9 @@ def given() -> dict[str, str]:
         )
         if said and isinstance(option, click.Option):
             off = option.secondary_opts and context.params[name] is False
-            found[name] = max(option.secondary_opts if off else option.opts, key=len)
+            spellings = option.secondary_opts if off else option.opts
+            # The first of the long ones, --output of -o.
+            found[name] = max(spellings, key=lambda flag: flag.startswith("--"))
     return found
 
 
@@ -427,8 +430,9 @@ _INPUTS: Final = (
         "files",
         multiple=True,
         type=FILE,
-        help="Read one input from an .npy file.",
+        help="Read one input from an .npy file, or a picture (.jpg, .png, .webp, .bmp).",
     ),
+    *pixel_options(),
     click.option(
         "--inputs", "archive", type=PATH, help="Read inputs by name from an .npz file."
     ),

@@ -1,4 +1,4 @@
-"""The output of commands: tables, JSON, notes, progress on a terminal."""
+"""The output of commands: tables, JSON, notes, progress."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import sys
 import textwrap
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -15,13 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tilewright.base import events
-from tilewright.base.text import columns, visible
+from tilewright.base.text import columns, human_time, visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 # What takes less needs no progress bar.
 _PATIENCE_SECONDS: Final = 1.0
+# Between two lines of progress in a log.
+_LINE_SECONDS: Final = 10.0
 _NARROW: Final = 20  # characters; a column with less room stays in one line
 
 
@@ -86,13 +89,43 @@ def _plain(value: Any) -> Any:
 
 @contextmanager
 def progress(title: str) -> Iterator[None]:
-    """A bar on stderr while the block runs, from its second second on, on a terminal only.
+    """Progress on stderr while the block runs: a bar from its second second on, on a terminal.
 
-    It follows the events of the compiler: each moment with a ``total`` is one step of so many.
+    Elsewhere, as in a log, a plain line every 10 seconds. Both follow the events of the compiler:
+    each moment with a ``total`` is one step of so many.
     """
-    if not sys.stderr.isatty():
-        yield
-        return
+    show = _bar if sys.stderr.isatty() else _lines
+    with show(title) as follow:
+        try:
+            events.subscribe(follow)
+            yield
+        finally:
+            events.unsubscribe(follow)
+
+
+@contextmanager
+def _lines(title: str) -> Iterator[Callable[[events.Event], None]]:
+    """A listener that notes what happens, now and then."""
+    begin = said = time.monotonic()
+    steps: Counter[str] = Counter()
+
+    def follow(event: events.Event) -> None:
+        nonlocal said
+        total = event.fields.get("total") if event.elapsed is None else None
+        steps[event.kind] += total is not None
+        now = time.monotonic()
+        if now - said < _LINE_SECONDS:
+            return
+        said = now
+        count = "" if total is None else f", {steps[event.kind]} of {total}"
+        note(f"{_described(title, event)}{count}, {human_time(now - begin)}")
+
+    yield follow
+
+
+@contextmanager
+def _bar(title: str) -> Iterator[Callable[[events.Event], None]]:
+    """A listener that moves a bar."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -112,13 +145,16 @@ def progress(title: str) -> Iterator[None]:
         # A thread of its own would keep the compiler from forking others.
         auto_refresh=False,
     )
-    follow = _follower(bar, title)
     try:
-        events.subscribe(follow)
-        yield
+        yield _follower(bar, title)
     finally:
-        events.unsubscribe(follow)
         bar.stop()
+
+
+def _described(title: str, event: events.Event) -> str:
+    """What is being done, and the latest of it."""
+    subject = str(event.fields.get("name", ""))[:40]
+    return f"{title}: {event.kind} {subject}".rstrip()
 
 
 def _follower(bar: Progress, title: str) -> Callable[[events.Event], None]:
@@ -126,9 +162,7 @@ def _follower(bar: Progress, title: str) -> Callable[[events.Event], None]:
     begin = time.monotonic()
 
     def follow(event: events.Event) -> None:
-        subject = str(event.fields.get("name", ""))[:40]
-        description = f"{title}: {event.kind} {subject}".rstrip()
-        bar.update(task, description=visible(description))
+        bar.update(task, description=visible(_described(title, event)))
         if event.elapsed is None and "total" in event.fields:
             bar.update(task, total=event.fields["total"], advance=1)
         if time.monotonic() - begin > _PATIENCE_SECONDS:

@@ -97,10 +97,12 @@ OPTIONS: Final = (
     _row(
         _SAMPLES,
         "--for",
+        "--target",
         "machine",
+        metavar="TARGET",
         default="cpu",
         show_default=True,
-        help="cpu, or such as vta.",
+        help="What the model will run on: cpu, or an accelerator of bytes, such as vta.",
     ),
     _row(
         _SAMPLES,

@@ -51,7 +51,7 @@ class TimingJob:
     """What is timed. inputs: an .npz file with `in.<name>` arrays. dims: symbolic extents.
 
     models: engines that are given another file than `model`. options: keywords that an engine
-    takes besides. worker: the module that serves.
+    takes besides. worker: the module that serves. callers: calls at a time, each on `threads`.
     """
 
     name: str
@@ -62,6 +62,13 @@ class TimingJob:
     models: Mapping[str, Path] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     worker: str = "tilewright.cli.worker"
+    callers: int = 1
+
+    @property
+    def cpus(self) -> list[int]:
+        """The processors: one for each thread of each caller, as far as there are so many."""
+        most = max(self.threads, len(os.sched_getaffinity(0)))
+        return choose_cpus(min(self.threads * self.callers, most))
 
 
 class Worker:
@@ -73,7 +80,7 @@ class Worker:
             "model": str(task.models.get(engine, task.model).resolve()),
             "inputs": str(task.inputs.resolve()),
             "threads": task.threads,
-            "cpus": choose_cpus(task.threads),
+            "cpus": task.cpus,
             "dims": dict(task.dims),
             "options": dict(task.options.get(engine, {})),
         }
@@ -162,7 +169,8 @@ class Row:
     percentiles: the same for the slow calls, medians over the rounds of p95 and p99. error: largest
     difference of the outputs from the float64 reference where `referenced`, else
     from the last engine's, relative to the peak. failed: engine -> why it has no times. facts: on
-    what, when and from which sources it was measured.
+    what, when and from which sources it was measured. callers: calls at a time. rates: where there
+    are several, per engine the calls per second of each round.
     """
 
     network: str
@@ -176,6 +184,8 @@ class Row:
     referenced: bool = False
     facts: dict[str, str] = field(default_factory=dict)
     key: str = ""
+    callers: int = 1
+    rates: dict[str, list[float]] = field(default_factory=dict)
 
     def median(self, engine: str) -> float | None:
         """Median over the rounds of an engine's milliseconds."""
@@ -183,7 +193,11 @@ class Row:
         return statistics.median(times) if times else None
 
     def ratios(self, peer: str) -> list[float]:
-        """Per round, how many times faster the first engine is than `peer`."""
+        """Per round, how many times faster the first engine is than `peer`: by calls per second
+        where there are several callers."""
+        if self.callers > 1:
+            ours, theirs = self.rates.get(self.engines[0], []), self.rates.get(peer, [])
+            return [o / t for o, t in zip(ours, theirs)]
         ours, theirs = self.times.get(self.engines[0], []), self.times.get(peer, [])
         return [t / o for o, t in zip(ours, theirs)]
 
@@ -211,7 +225,16 @@ def measure(
     out; the others are timed all the same.
     """
     names = labels(engines)
-    row = Row(task.name, task.threads, names, referenced=reference is not None)
+    row = Row(
+        task.name,
+        task.threads,
+        names,
+        referenced=reference is not None,
+        callers=task.callers,
+    )
+    command: dict[str, Any] = {"do": "round", "seconds": seconds}
+    if task.callers > 1:
+        command |= {"do": "together", "callers": task.callers}
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         workers: dict[str, Worker] = {}
@@ -234,8 +257,10 @@ def measure(
             row.times[name] = []
 
         def run(name: str) -> None:
-            answer = workers[name].ask(do="round", seconds=seconds)
+            answer = workers[name].ask(**command)
             row.times[name].append(answer["ms"])
+            if "rate" in answer:
+                row.rates.setdefault(name, []).append(answer["rate"])
             # A worker of older sources, as benchmarks.commits starts, tells its median alone.
             if answer.keys() >= set(PERCENTILES):
                 tails[name].append({p: answer[p] for p in PERCENTILES})

@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.base.files import write_whole
 from tilewright.base.text import human_bytes, human_time
-from tilewright.cli import derivation, quantized, records
+from tilewright.cli import derivation, interrupt, quantized, records
 from tilewright.cli.model import Prepared, is_artifact, prepare, specialized
 from tilewright.cli.options import (
     COMPILE,
@@ -97,8 +97,9 @@ def command(
     repeat = repeat or (1 if simulated else _REPEAT)
     names = [tensor.name for tensor in exe.outputs]
     with progress(f"running {model.name}"):
-        outputs = dict(zip(names, exe.run(feeds)))
-        times = _time(prepared, repeat)
+        with interrupt.native_code():
+            outputs = dict(zip(names, exe.run(feeds)))
+            times = _time(prepared, repeat)
         profile = _profile(prepared, repeat, roofline) if profiled or trace else None
         reasons = _why(prepared, profile) if why and profile else []
         parts = quantized.lines(exe.placements)
@@ -160,20 +161,18 @@ def _why(prepared: Prepared, profile: Profile) -> list[ScheduleRecord]:
 
 def _profile(prepared: Prepared, repeat: int, roofline: bool) -> Profile:
     exe = prepared.executable
-    if not roofline:
-        return exe.profile(prepared.feeds, repeat=repeat)
-    from tilewright.cli import roofline as machine
-    from tilewright.cli.doctor import caches
+    peaks: dict[str, float] = {}
+    if roofline:
+        from tilewright.cli import roofline as machine
+        from tilewright.cli.doctor import caches
 
-    peaks = machine.measure(exe.threads)
-    # What lies in the caches is not bound by the memory's bandwidth.
-    in_memory = exe.peak_bytes > max(caches().values(), default=0)
-    return exe.profile(
-        prepared.feeds,
-        repeat=repeat,
-        peak_gflops=peaks.gflops,
-        peak_gbs=peaks.gbs if in_memory else None,
-    )
+        found = machine.measure(exe.threads)
+        peaks["peak_gflops"] = found.gflops
+        # What lies in the caches is not bound by the memory's bandwidth.
+        if exe.peak_bytes > max(caches().values(), default=0):
+            peaks["peak_gbs"] = found.gbs
+    with interrupt.native_code():
+        return exe.profile(prepared.feeds, repeat=repeat, **peaks)
 
 
 def _time(prepared: Prepared, repeat: int) -> list[float]:

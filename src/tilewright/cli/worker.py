@@ -15,6 +15,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -43,7 +44,7 @@ def read_feeds(path: Path) -> dict[str, Any]:
 
 
 class Server:
-    """Answers the commands `round` and `outputs` for one loaded engine."""
+    """Answers the commands `round`, `together` and `outputs` for one loaded engine."""
 
     def __init__(self, task: dict[str, Any]) -> None:
         from tilewright.cli.engines import ENGINES
@@ -67,8 +68,34 @@ class Server:
             start = clock()
             run(feeds)
             times.append(clock() - start)
-        found = {"ms": statistics.median(times) * 1e3, "calls": len(times)}
-        return found | {"p95": _within(times, 95), "p99": _within(times, 99)}
+        return _summary(times)
+
+    def together(self, seconds: float, callers: int) -> dict[str, Any]:
+        """As `round`, by several callers at once; `rate` is the calls per second of all of them.
+
+        Calls count that begin after a tenth of the time, when all callers are there.
+        """
+        run, feeds, clock = self.run, self.feeds, time.perf_counter
+        run(feeds)
+        begin = clock() + seconds / 10
+        until = begin + seconds
+
+        def call() -> tuple[list[float], float]:
+            times: list[float] = []
+            while True:
+                start = clock()
+                if start >= until and len(times) >= FEWEST:
+                    return times, start
+                run(feeds)
+                if start >= begin:
+                    times.append(clock() - start)
+
+        with ThreadPoolExecutor(callers) as pool:
+            waiting = [pool.submit(call) for _ in range(callers)]
+            found = [future.result() for future in waiting]
+        times = [t for own, _ in found for t in own]
+        taken = max(end for _, end in found) - begin
+        return _summary(times) | {"rate": len(times) / taken}
 
     def outputs(self, path: str) -> dict[str, Any]:
         """Writes the outputs of one call as out.0, out.1, … to an .npz file."""
@@ -79,6 +106,12 @@ class Server:
             arrays = {f"out.{i}": v for i, v in enumerate(values)}
             np.savez(file, **arrays)  # type: ignore[arg-type]
         return {"outputs": len(values)}
+
+
+def _summary(times: list[float]) -> dict[str, Any]:
+    """The median of calls in milliseconds, their number, and what most of them took."""
+    found = {"ms": statistics.median(times) * 1e3, "calls": len(times)}
+    return found | {"p95": _within(times, 95), "p99": _within(times, 99)}
 
 
 def _within(times: list[float], percent: int) -> float:
@@ -108,7 +141,11 @@ def main(argument: str) -> int:
         server = Server(task)
         answer({"load_seconds": server.load_seconds})
         verbs: dict[str, Callable[..., dict[str, Any]]]
-        verbs = {"round": server.round, "outputs": server.outputs}
+        verbs = {
+            "round": server.round,
+            "together": server.together,
+            "outputs": server.outputs,
+        }
         for line in sys.stdin:
             command = json.loads(line)
             answer(verbs[command.pop("do")](**command))

@@ -56,6 +56,13 @@ class Known:
     roots: tuple[str | Path, ...] = ()
     target: str = "cpu"
 
+    @property
+    def name(self) -> str:
+        """The file's name, the folder's where a recipe reads one; empty for bytes."""
+        if self.path is not None:
+            return self.path.name
+        return self.states[0][0].resolve().parent.name if self.states else ""
+
 
 def known(
     store: Store,
@@ -141,10 +148,10 @@ def find(store: Store, asked: Known, limit: int, threads: int) -> CompiledModel 
     if key is None or path is None:
         return None
     try:
-        sealed = store.get(f"seal-{key}") == _seal(path)
+        sealed = _state_in(store.get(_seal(key))) == _state(path)
         model = bundle.load(path, verify=not sealed)
         if not sealed:
-            store.put(f"seal-{key}", _seal(path))
+            store.put(_seal(key), _sealed(path, asked.name))
     except (ArtifactError, OSError):
         store.discard(key)
         return None
@@ -183,7 +190,7 @@ def keep(store: Store, asked: Known, model: CompiledModel, limit: int) -> None:
             return
         if path is not None:
             with suppress(OSError):  # another process evicted it at this very moment
-                store.put(f"seal-{key}", _seal(path))
+                store.put(_seal(key), _sealed(path, asked.name))
             if names:
                 store.put(f"files-{asked.stem}", json.dumps(names).encode())
 
@@ -236,7 +243,26 @@ def _files(asked: Known, names: Sequence[str]) -> list[Path]:
     return [rules.find(name, "the model") for name in names]
 
 
-def _seal(path: Path) -> bytes:
+def name_of(store: Store, key: str) -> str:
+    """What the file of a kept model was called; empty for one given as bytes, and where lost."""
+    _, _, name = (store.peek(_seal(key)) or b"").partition(b"\n")
+    return name.decode(errors="replace")
+
+
+def _seal(key: str) -> str:
+    """The key of the entry that says of a model that it was whole, and what it is called."""
+    return f"seal-{key}"
+
+
+def _sealed(path: Path, name: str) -> bytes:
+    return _state(path) + b"\n" + os.fsencode(name)
+
+
+def _state_in(seal: bytes | None) -> bytes | None:
+    return None if seal is None else seal.partition(b"\n")[0]
+
+
+def _state(path: Path) -> bytes:
     """The state of an artifact that was whole, as long as this start of the system lasts.
 
     Not `touched`, which each use changes: nobody but the store writes here.

@@ -36,6 +36,7 @@ from tilewright.driver.compilation import (
 from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.device_kernels import DeviceCompiler
 from tilewright.driver.dynamic import DynamicExecutable, deciding_inputs, shape_inputs
+from tilewright.driver.emulated import warn_of_emulation
 from tilewright.driver.guard import validate
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.open_model import open_model
@@ -263,6 +264,8 @@ def build(
     observe = None if folder is None else PlanDumps(folder)
     plan = compiling.planned(graph, observe)
     _report_reference_kernels(plan, options)
+    if target.name == "cpu":
+        warn_of_emulation(graph, target)
     if folder is not None:
         dump(folder, plan, compiling)
     store = store_for(compiling.host, options)

@@ -246,7 +246,7 @@ class FallbackCall:
 
     def run(self, values: Values) -> None:
         """Run the host fallback. Raises ExecutionError naming the node if it fails."""
-        step = self.step
+        step, where = self.step, f"node {self.step.node!r}"
         given = [None if s is None else values.read(s) for s in step.inputs]
         try:
             results = self.kernel(given)
@@ -258,11 +258,13 @@ class FallbackCall:
                 if slot is not None:
                     values.write(slot, result)
         except TilewrightError as error:
-            raise error.at(f"node {step.node!r}") from error.__cause__
+            if (error.where or "").startswith(where):  # it names the type as well
+                raise
+            raise error.at(where) from error.__cause__
         except Exception as error:
             raise ExecutionError(
                 f"the host fallback of {step.op} failed: {type(error).__name__}: {error}",
-                where=f"node {step.node!r}",
+                where=where,
             ) from error
 
 
@@ -427,7 +429,8 @@ def _conforming(value: Any, tensor: Tensor) -> NDArray[Any]:
     )
     if array.dtype != dtype.numpy or not fits:
         raise ExecutionError(
-            f"{tensor.name!r} is {array.dtype}{list(array.shape)}, expected {tensor.layout}"
+            f"{tensor.name!r} is {array.dtype}{list(array.shape)}, expected {tensor.layout}",
+            hint="The operator's reference gives what its type rule does not say: one is wrong",
         )
     return array
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:  # a model that is in the cache is loaded without the compiler
 SUFFIX: Final = ".pt2"
 # What makes ONNX of them.
 PACKAGES: Final = ("torch", "onnxscript")
+# PyTorch's own index: the build that PyPI has for Linux brings gigabytes of libraries for GPUs.
+PROCESSORS_INDEX: Final = "https://download.pytorch.org/whl/cpu"
+INSTALL: Final = f"pip install torch --index-url {PROCESSORS_INDEX}"
 
 
 def is_module(source: object) -> bool:
@@ -144,7 +147,7 @@ def load(path: Path, *, memory_limit: int, trust: bool = False) -> Any:
         raise UnsupportedError(
             f"an exported program is read by PyTorch, which cannot be imported: {error}",
             where=where,
-            hint=f"Run: pip install {' '.join(PACKAGES)}",
+            hint=f"Run: {INSTALL}",
         ) from None
     from tilewright.frontends.torch.trace import quiet, reason
 

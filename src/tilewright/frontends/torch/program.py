@@ -4,7 +4,8 @@ PyTorch turns these texts into code: sizes go to sympy, which evaluates them; ta
 below the module `torch`, `torch.os.system` too; names are written into Python source that is
 compiled; structures of arguments name modules to import; guards are source. So each field that
 holds a text has a rule here, and a field without a rule is refused. What only describes where the
-program came from (stack traces, names of modules, guards on inputs) is dropped.
+program came from (guards on inputs, classes of modules, stack traces but for the user's line) is
+dropped.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ from tilewright.frontends.torch.archive import (
     malformed,
     untrusted,
 )
+from tilewright.frontends.torch.user_line import user_line
 
 Rule = Callable[[str], bool]
 
 _PATH: Final = re.compile(r"[\w./:+\- ]*")
 _STACK: Final = "nn_module_stack"
+_TRACE: Final = "stack_trace"
 _MODULE: Final = re.compile(r"[\w.]*")
 _TAG: Final = re.compile(r"[\w.+<=\- ]*")
 _DEVICE: Final = re.compile(r"[a-z]{1,20}")
@@ -118,7 +121,7 @@ def _check(value: Any, field: str) -> None:
         raise untrusted("the program contains an object of a custom class")
     elif dataclasses.is_dataclass(value):
         if hasattr(value, "metadata"):
-            value.metadata = _modules(value.metadata)
+            value.metadata = _modules(value.metadata) | _line(value.metadata)
         for part in dataclasses.fields(value):
             _check(getattr(value, part.name), part.name)
     else:
@@ -136,6 +139,17 @@ def _modules(metadata: Mapping[str, Any]) -> dict[str, str]:
     if not paths or not all(map(_MODULE.fullmatch, paths)):
         return {}
     return {_STACK: ";".join(f"{n},{path}," for n, path in enumerate(paths))}
+
+
+def _line(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Of what is said about a node the user's line, which errors name, as a trace of one frame.
+
+    Without it PyTorch notes lines of its own where it rewrites the node.
+    """
+    found = user_line(metadata.get(_TRACE))
+    if found is None:
+        return {}
+    return {_TRACE: f'File "{found[0]}", line {found[1]}, in forward'}
 
 
 def _check_text(text: Any, field: str) -> None:
@@ -229,9 +243,9 @@ _RULES: Final[Mapping[str, Rule]] = {
     ),
     **dict.fromkeys(("as_string", "as_strings"), _is_anything),
     **dict.fromkeys(("target", "as_operator"), _is_operator),
-    # Made of what was checked, see `_modules`.
-    "metadata key": _matches(re.compile(_STACK)),
-    "metadata": _matches(re.compile(r"[\w.,;]+")),
+    # Made of what was checked, see `_modules` and `_line`.
+    "metadata key": _matches(re.compile(f"{_STACK}|{_TRACE}")),
+    "metadata": _matches(re.compile(r'[\w.,;]+|File "[\w.\-]+", line \d+, in forward')),
     "in_spec": _is_signature,
     "out_spec": _is_structure,
     **dict.fromkeys(("torch_version", "verifiers", "path_name"), _matches(_TAG)),

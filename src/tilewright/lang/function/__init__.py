@@ -76,6 +76,8 @@ class Function(Program):
         self.kernel: Final = kernel
         self.target: Final = target
         self._tuned: Tuned | None = None
+        # What the notation has in place of a schedule by hand, as a profile's last advice.
+        self.otherwise: str | None = None
         self._quick: Callable[[tuple[Any, ...]], bool] | None = None
         self._executable: Executable | SizedExecutable | None = None
         self._run: Run
@@ -155,7 +157,9 @@ class Function(Program):
         run = Measured(found.threads, row.seconds, row.mix)
         shapes = [np.shape(a) for a in arrays]
         kernel = with_sizes(self.kernel, solve(self.kernel, shapes))
-        return replace(found, advice=advice(kernel, run))
+        said = advice(kernel, run)
+        more = () if self.otherwise is None or not said else (self.otherwise,)
+        return replace(found, advice=(*said, *more))
 
     def having(self, found: Tuned) -> Function:
         """The function, as what tuning has come to."""

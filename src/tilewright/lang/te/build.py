@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from tilewright.driver.keywords import TuneSettings
     from tilewright.runtime.profile import Profile
 
+_AUTOMATIC: Final = (
+    "build(create_schedule(...), ..., auto=True): the target's sketches schedule it all"
+)
+
 
 def lower(
     s: Schedule,
@@ -111,10 +115,14 @@ def build(
         if s.template is not None and s.template.makes(made):
             return by_parameters(s.template, target, threads, records)
         if lines:
-            return compiled(made)
-        return by_hand_or_record(
-            made, lambda: bare(values), target, threads, records=records
-        )
+            found = compiled(made)
+        else:
+            found = by_hand_or_record(
+                made, lambda: bare(values), target, threads, records=records
+            )
+        if found.kernel is made.kernel:  # and no record's
+            found.otherwise = _AUTOMATIC
+        return found
 
     def bare(values: Mapping[Var, int]) -> Plain:
         machine = registry.target(target, description=description)

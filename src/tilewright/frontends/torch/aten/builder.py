@@ -10,6 +10,7 @@ import numpy as np
 
 from tilewright.base.dtypes import DType, int64
 from tilewright.base.names import fresh
+from tilewright.frontends.torch.user_line import user_line
 from tilewright.graph.infer import Typer
 from tilewright.graph.nodes import Operation, Value
 from tilewright.graph.ops.casts import number_of
@@ -105,9 +106,5 @@ def module_of(node: Any) -> str:
 
 def source_of(node: Any) -> str:
     """The user's line that made a node, `model.py:12`; empty where PyTorch does not know it."""
-    trace = str(node.meta.get("stack_trace") or "").strip().splitlines()
-    lines = [text.strip() for text in trace if text.strip().startswith('File "')]
-    if not lines:
-        return ""
-    path, _, rest = lines[-1].removeprefix('File "').partition('", line ')
-    return f"{path.rpartition('/')[2]}:{rest.partition(',')[0]}"
+    found = user_line(node.meta.get("stack_trace"))
+    return "" if found is None else f"{found[0]}:{found[1]}"

@@ -1,0 +1,31 @@
+"""What the entries of the kernel cache are, for who looks at it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Final
+
+from tilewright.base.store import Store
+from tilewright.driver.compiled import CompiledGroup
+from tilewright.driver.model_cache import name_of
+
+MODEL: Final = "model"
+KERNEL: Final = "kernel"
+# Beginnings of keys, and what their entries are; all others are code of kernels.
+_KINDS: Final = {
+    "model-": MODEL,
+    "seal-": "seal of a model",
+    "files-": "file names of a model",
+    "contents-": "digest of a file",
+}
+
+
+def described(store: Store, key: str) -> tuple[str, str]:
+    """The kind of an entry, and the name of the model or kernel; empty where it has none."""
+    kind = next((k for start, k in _KINDS.items() if key.startswith(start)), KERNEL)
+    if kind == MODEL:
+        return kind, name_of(store, key)
+    if kind == KERNEL:
+        with suppress(ValueError, RecursionError):
+            return kind, CompiledGroup.from_bytes(store.peek(key) or b"").symbol
+    return kind, ""

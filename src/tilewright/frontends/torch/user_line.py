@@ -1,0 +1,24 @@
+"""The user's line behind an operator, from the stack trace that PyTorch keeps for it."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_FRAME: Final = re.compile(
+    r'\s*File "(?:[^"]*[/\\])?([\w.\-]+)", line (\d{1,9}), in .*'
+)
+# Modules of PyTorch, which the user called and did not write.
+_LIBRARY: Final = re.compile(r"[/\\](?:site|dist)-packages[/\\]torch[/\\]")
+
+
+def user_line(trace: object) -> tuple[str, int] | None:
+    """File name (without folders) and line of the innermost frame that is not PyTorch's.
+
+    The innermost of all where each is PyTorch's; None where the trace has no frame.
+    """
+    lines = trace.splitlines() if isinstance(trace, str) else []
+    frames = [(text, found) for text in lines if (found := _FRAME.fullmatch(text))]
+    own = [found for text, found in frames if not _LIBRARY.search(text)]
+    chosen = own or [found for _, found in frames]
+    return (chosen[-1][1], int(chosen[-1][2])) if chosen else None
