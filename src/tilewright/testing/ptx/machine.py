@@ -101,11 +101,38 @@ class _Grid:
                 raise RuntimeError(
                     f"{self.kernel.name}: a barrier not all threads reach"
                 )
-            at = int(self.pc[ready].min())
-            self._step(
-                self.kernel.code[at], np.flatnonzero(ready & (self.pc == at)), at
-            )
+            self._step(*self._next(ready))
         raise RuntimeError(f"{self.kernel.name} does not end")
+
+    def _next(self, ready: Array) -> tuple[Instruction, Array, int]:
+        """The first instruction that some threads can run, these, and where it is.
+
+        A shuffle waits for all threads that its mask names: others may have to do more before it.
+        """
+        ready = ready.copy()
+        while ready.any():
+            at = int(self.pc[ready].min())
+            i, who = self.kernel.code[at], np.flatnonzero(ready & (self.pc == at))
+            if i.op.startswith("shfl.sync"):
+                who = self._complete(i.operands[-1], who)
+            if who.size:
+                return i, who, at
+            ready &= self.pc != at
+        raise RuntimeError(f"{self.kernel.name}: a neighbor is not at the shuffle")
+
+    def _complete(self, mask: str, who: Array) -> Array:
+        """Those of the threads with which all that a mask names in their warp are here."""
+        thread = self.thread[who]
+        warps = -(-self.per_block // WARP)
+        warp = self.block[who] * warps + thread // WARP
+        bit = np.uint64(1) << (thread % WARP).astype(np.uint64)
+        here = np.zeros(int(warp.max()) + 1, np.uint64)
+        np.bitwise_or.at(here, warp, bit)
+        left = np.minimum(self.per_block - thread // WARP * WARP, WARP)
+        there = (np.uint64(1) << left.astype(np.uint64)) - np.uint64(1)
+        named = self._get(mask, "u64", who) & there
+        complete: Array = who[named & ~here[warp] == 0]
+        return complete
 
     def _step(self, i: Instruction, who: Array, at: int) -> None:
         self.pc[who] = at + 1
