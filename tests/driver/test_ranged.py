@@ -330,6 +330,35 @@ def test_a_constant_that_is_another_one_at_a_size_has_code_of_its_own() -> None:
         np.testing.assert_array_equal(exe(x), x * (2 if n == 7 else 1))
 
 
+def test_constants_of_another_rank_are_another_plan() -> None:
+    """A length of 1 leaves nothing: its result is a constant, of another rank than the table."""
+    text = (
+        "(float[2, n, 4] x) => (float[2, l, 4] y) {" + SIZED + "p = Slice(t, z, k, z)"
+        " a = Add(x, p) h = Constant<value_ints = [1000000]>() y = Slice(a, o, h, o) }"
+    )
+    how: Any = {"jit": False, "threads": 1, "cache": False}
+    exe: Any = tw.compile(model(text), dims={"n": (1, 30)}, **how)
+    table = np.arange(1280, dtype=np.float32).reshape(320, 4) / 4
+    for n in (1, 2, 3, 29, 30):
+        x = RNG.standard_normal((2, n, 4)).astype(np.float32)
+        np.testing.assert_array_equal(exe(x), (x + table[:n])[:, 1:])
+
+
+def test_questions_that_the_pattern_was_not_asked_go_to_the_target() -> None:
+    """A mean and a difference: of some lengths one kernel is asked about, of others two."""
+    text = (
+        "(float[2, n, m] x) => (float[2, n, m] y) { o = Constant<value_ints = [1]>()"
+        " a = ReduceMean<keepdims = 1>(x, o) y = Sub(x, a) }"
+    )
+    how: Any = {"jit": False, "threads": 1, "cache": False}
+    for most in (8, 12, 30):
+        exe: Any = tw.compile(model(text), dims={"n": (1, most), "m": (1, 9)}, **how)
+        for n, m in ((1, 1), (most, 9), (3, 2), (most - 1, 1)):
+            x = RNG.standard_normal((2, n, m)).astype(np.float32)
+            want = x - x.mean(1, keepdims=True)
+            np.testing.assert_allclose(exe(x), want, rtol=1e-4, atol=1e-5)
+
+
 def test_positions_from_the_end_are_no_corner_and_are_refused() -> None:
     text = (
         "(float[3, n, 4] x) => (float[3, n, 4] y) {" + SIZED + " a = Squeeze(z)"

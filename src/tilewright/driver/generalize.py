@@ -108,7 +108,8 @@ def _at(plan: Plan, extents: Extents, fixed: Plan) -> Plan:
     copies = {}
     for v, w in zip(used_constants(plan), used_constants(fixed), strict=False):
         b, shape = plan.buffers[v], fixed.buffers[w].shape
-        if b.static and b.shape != shape:
+        # Another rank is another constant, and the plans differ.
+        if b.static and b.shape != shape and len(b.shape) == len(shape):
             copies[b] = Buffer(b.name, shape, b.dtype, b.scope)
     return at(plan, sizes, copies)
 

@@ -12,7 +12,14 @@ its own: for a combination, or again for a range with one extent fixed.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -22,6 +29,7 @@ from tilewright.base.errors import (
     UnsupportedError,
     VerifyError,
 )
+from tilewright.compute.nodes import Computation
 from tilewright.driver.between import Between
 from tilewright.driver.generalize import Extents, difference, equal, generalize
 from tilewright.driver.open_model import symbolic
@@ -64,19 +72,23 @@ class Making:
 
 @dataclass(eq=False, slots=True)
 class Replayed:
-    """Answers of a target about the pattern, given again in order for other sizes."""
+    """Answers of a target about the pattern, given again for other sizes.
+
+    They are found by the names of the Computations that are asked about; what was not asked of the
+    pattern is asked of the target. Any answer gives a right plan, and only equal plans share code.
+    """
 
     real: Questions
-    answers: list[Any] = field(default_factory=list)
+    answers: dict[Hashable, list[Any]] = field(default_factory=dict)
     recording: bool = True
-    position: int = 0
+    given: dict[Hashable, int] = field(default_factory=dict)
 
     def questions(self) -> Questions:
         """What passes ask, from the first question on.
 
         Blocks of keys divide one number of keys and not another: attention has none of them.
         """
-        self.position = 0
+        self.given = {}
         return Questions(
             lambda group, constants=(): self._answer(
                 self.real.estimated_cost, group, constants
@@ -85,13 +97,19 @@ class Replayed:
             replace(self.real.costs, key_block=1),
         )
 
-    def _answer(self, ask: Callable[..., Any], *about: Any) -> Any:
+    def _answer(
+        self, ask: Callable[..., Any], group: Sequence[Computation], *more: Any
+    ) -> Any:
+        key = (ask is self.real.is_profitable, tuple(c.name for c in group))
+        known = self.answers.setdefault(key, [])
         if self.recording:
-            self.answers.append(ask(*about))
-        if self.position >= len(self.answers):
-            raise UnsupportedError("planning asks more of one size than of another")
-        self.position += 1
-        return self.answers[self.position - 1]
+            known.append(ask(group, *more))
+            return known[-1]
+        if not known:
+            return ask(group, *more)
+        times = self.given.get(key, 0)
+        self.given[key] = times + 1
+        return known[min(times, len(known) - 1)]
 
 
 def ranged_model(
