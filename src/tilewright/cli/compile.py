@@ -150,7 +150,14 @@ def command(
     facts = _facts(made, place, seconds, options, said)
     if as_json:
         dump(facts)
-        return
+    else:
+        _say_made(made, place, seconds, facts)
+
+
+def _say_made(
+    made: CompiledModel, place: Path, seconds: float, facts: dict[str, Any]
+) -> None:
+    """What was made, in words."""
     say(
         f"{place}: {human_bytes(place.stat().st_size)}, {facts['kernels']} kernels, compiled "
         f"in {human_time(seconds)}; a run needs {human_bytes(facts['memory'])} "

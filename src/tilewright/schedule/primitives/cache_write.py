@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from tilewright.base.names import fresh
 from tilewright.expr.nodes import Buffer, Load
-from tilewright.loops.analysis.access import Env, Index, accesses, environment
+from tilewright.loops.analysis.access import (
+    Access,
+    Env,
+    Index,
+    accesses,
+    environment,
+)
 from tilewright.loops.analysis.region import Region, region, uncovered
 from tilewright.loops.nodes import Alloc, For, Kernel, Stmt, Store, block
 from tilewright.loops.scopes import Scope
@@ -59,27 +65,14 @@ def cache_write(
     """
     old, alloc = tree.find_buffer(kernel, buffer, "cache_write")
     env = environment(kernel.body)
-    if not any(a.buffer is old and a.writes for a in accesses(kernel.body)):
-        raise refuse_buffer(
-            "cache_write",
-            buffer,
-            "nothing writes it",
-            "cache_read stages reads",
-        )
+    everywhere = _touching(kernel.body, old, "nothing writes it")
     if loop is None:
         part = all_writes(kernel, old, alloc)
     else:
         f, place = tree.find_loop(kernel, loop, "cache_write")
         part = body_of("cache_write", f, place, buffer, alloc)
     body = part.body
-    touched = [a for a in accesses(body) if a.buffer is old]
-    if not any(a.writes for a in touched):
-        raise refuse_buffer(
-            "cache_write",
-            buffer,
-            f"loop {loop} does not write it",
-            "cache_read stages reads",
-        )
+    touched = _touching(body, old, f"loop {loop} does not write it")
     box = region(old, touched, env, "cache_write")
     taken = tree.names(kernel)
     new = Buffer(fresh(taken, name or f"{buffer}.acc"), box.shape, old.dtype, scope)
@@ -88,8 +81,7 @@ def cache_write(
         return new, box.local(index)
 
     inner = edit.rewrite(body, env, moves={old: into_copy})
-    uses = sum(a.buffer is old for a in accesses(kernel.body))
-    private = alloc is not None and uses == len(touched)
+    private = alloc is not None and len(everywhere) == len(touched)
     if private and uncovered(body, old, env) is None:
         result = part.put(kernel, Alloc(new, inner))
         result = result.with_body(edit.without_alloc(result.body, old))
@@ -103,6 +95,16 @@ def cache_write(
         hint = "stage it before the loop gets its kind"
         check_kinds(result, around, "cache_write", hint)
     return result, new.name
+
+
+def _touching(body: Stmt, buffer: Buffer, why_not: str) -> list[Access]:
+    """The accesses to a buffer, at least one of which must write it."""
+    found = [a for a in accesses(body) if a.buffer is buffer]
+    if not any(a.writes for a in found):
+        raise refuse_buffer(
+            "cache_write", buffer.name, why_not, "cache_read stages reads"
+        )
+    return found
 
 
 def _copy(

@@ -50,14 +50,7 @@ def pack(
         )
     f = _inmost(places)
     vars_ = [g.var for g, _ in places]
-    found = {
-        x
-        for p in walk(f.body)
-        for e in p.stmt.children()
-        if not isinstance(e, Stmt)
-        for x in loads(e)
-        if x.buffer is old
-    }
+    found = _reads(f.body, old)
     env = environment(kernel.body)
     shape = tuple(_iterations(g) for g, _ in places)
     _check_single(buffer, found, vars_, f.var.name, env)
@@ -75,11 +68,7 @@ def pack(
     new = Buffer(fresh(taken, name or f"{buffer}.pack"), shape, old.dtype, scope)
 
     def stage(point: Index) -> Stmt:
-        values: dict[Any, Any] = {}
-        for i in load.index:
-            values |= dict.fromkeys(variables(i), const(0))
-        values |= dict(zip(vars_, point, strict=True))
-        read = edit.rewrite(load, env, values)
+        read = _read_at(load, dict(zip(vars_, point, strict=True)), env)
         return guarded(read.index, old, env, Store(new, point, read))
 
     copy = sweep(f"{new.name}.r", shape, taken, env, stage)
@@ -89,6 +78,27 @@ def pack(
     use = Load(new, own)
     inner = edit.rewrite(part.body, env, {load: use})
     return part.put(kernel, Alloc(new, block(copy, inner))), new.name
+
+
+def _reads(body: Stmt, buffer: Buffer) -> set[Load]:
+    """The different reads of a buffer in a body."""
+    return {
+        x
+        for p in walk(body)
+        for e in p.stmt.children()
+        if not isinstance(e, Stmt)
+        for x in loads(e)
+        if x.buffer is buffer
+    }
+
+
+def _read_at(load: Load, point: dict[Var, Any], env: Env) -> Load:
+    """The read at a point of the packed loops; those that run once are at iteration 0."""
+    values: dict[Any, Any] = {}
+    for i in load.index:
+        values |= dict.fromkeys(variables(i), const(0))
+    read: Load = edit.rewrite(load, env, values | point)
+    return read
 
 
 def _inmost(places: list[tuple[For, Place]]) -> For:
