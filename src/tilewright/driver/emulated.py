@@ -25,7 +25,7 @@ def warn_of_emulation(graph: Graph, host: Target) -> None:
     found = [
         op.label
         for op in graph.operations
-        if op.op_type in _PRODUCTS
+        if op.qualified in _PRODUCTS
         and all(v is not None and v.dtype is bfloat16 for v in op.inputs[:2])
     ]
     if found:
