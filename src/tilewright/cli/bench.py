@@ -83,19 +83,7 @@ def command(
     """
     exported = model.suffix == torch.SUFFIX
     peers = _peers(against, exported)
-    device = registry.target(options.target, options.mcpu).device
-    if device != HOST and is_simulated(device):
-        raise UnsupportedError(
-            f"target {options.target!r} is simulated, and other engines are timed",
-            code="TW-TARGET",
-            hint="known: cpu, cuda, opencl; `tilewright run --profile` shows simulated cycles",
-        )
-    if is_artifact(model):
-        raise InputError(
-            "other engines cannot read .tw files",
-            where=str(model),
-            hint="Give the .onnx",
-        )
+    _check_comparable(model, options)
     with tempfile.TemporaryDirectory() as scratch:
         file = _for_all(model, Path(scratch), options)
         graph, options = load_given(file, options, files, archive)
@@ -129,6 +117,23 @@ def command(
     else:
         say(report(row))
     return 1 if row.failed else 0
+
+
+def _check_comparable(model: Path, options: CommandOptions) -> None:
+    """Refuse what no other engine can be timed against: simulated cycles, and files of ours."""
+    device = registry.target(options.target, options.mcpu).device
+    if device != HOST and is_simulated(device):
+        raise UnsupportedError(
+            f"target {options.target!r} is simulated, and other engines are timed",
+            code="TW-TARGET",
+            hint="known: cpu, cuda, opencl; `tilewright run --profile` shows simulated cycles",
+        )
+    if is_artifact(model):
+        raise InputError(
+            "other engines cannot read .tw files",
+            where=str(model),
+            hint="Give the .onnx",
+        )
 
 
 def _for_all(model: Path, folder: Path, options: CommandOptions) -> Path:

@@ -253,13 +253,16 @@ def measure(
         for name in list(workers):
             attempt(name, partial(finish, name))
     row.percentiles = {
-        name: {p: statistics.median(t[p] for t in found) for p in PERCENTILES}
-        for name, found in tails.items()
-        if found
+        name: _typical(rounds_of) for name, rounds_of in tails.items() if rounds_of
     }
     _compare(row, before, reference)
     _compare(row, after, reference)
     return row
+
+
+def _typical(tails: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Each percentile of an engine's calls: the median of those of its rounds."""
+    return {p: statistics.median(tail[p] for tail in tails) for p in PERCENTILES}
 
 
 def _outputs(worker: Worker, path: Path) -> list[Array]:

@@ -101,10 +101,7 @@ def build(
         if calls:
             return Calling(s.parts(), params, compiled, values)
         if auto:
-            plain, computations = bare(values)
-            return by_default(
-                plain, computations, target, threads, description, records
-            )
+            return by_default(*bare(values), target, threads, description, records)
         made = s.replay(params, values, name).schedule
         if description is not None:
             return compiled(made)
