@@ -18,6 +18,8 @@ import tilewright
 
 ROOT = Path(__file__).parent.parent
 LONGEST_FILE = 600
+# Lines of a function that one sees whole, from its `def` to its end.
+LONGEST_FUNCTION = 60
 # Tokens per line of code in a room, the mean of its files. Code that is denser is read twice.
 DENSEST_ROOM = 9.0
 # The rooms that are still denser, and the most that they may have. A ceiling may only fall.
@@ -136,6 +138,34 @@ def test_no_file_is_longer_than_one_can_read():
     assert {
         str(p.relative_to(ROOT)): n for p, n in lengths.items() if n > LONGEST_FILE
     } == {}
+
+
+def _long_functions(source: str) -> dict[str, int]:
+    """The lines of each function that is too long: with its docstring, without decorators."""
+    functions = (
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    lengths = {f"{f.name}:{f.lineno}": f.end_lineno - f.lineno + 1 for f in functions}
+    return {name: n for name, n in lengths.items() if n > LONGEST_FUNCTION}
+
+
+def test_a_function_that_is_too_long_is_found():
+    longest = "@decorator\ndef f():\n" + "    x()\n" * (LONGEST_FUNCTION - 1)
+    assert _long_functions(longest) == {}
+    assert _long_functions(longest + "    x()\n") == {"f:2": LONGEST_FUNCTION + 1}
+    method = "class A:\n    async def f(self):\n" + "        x()\n" * LONGEST_FUNCTION
+    assert _long_functions(method) == {"f:2": LONGEST_FUNCTION + 1}
+
+
+def test_functions_can_be_seen_whole():
+    long = {
+        str(path.relative_to(ROOT)): found
+        for path in _tracked("src/tilewright/*.py")
+        if (found := _long_functions(path.read_text()))
+    }
+    assert long == {}, "give the steps of each a name"
 
 
 _LAYOUT = (

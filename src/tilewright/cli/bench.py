@@ -97,19 +97,7 @@ def command(
     peers = _peers(against, model)
     with tempfile.TemporaryDirectory() as scratch:
         file = _for_all(model, Path(scratch), options)
-        if is_artifact(model):
-            feeds, dims = _of_artifact(model, options, files, archive, seed), {}
-        else:
-            graph, options = load_given(file, options, files, archive)
-            feeds = inputs.gather(
-                inputs.of_graph(graph),
-                files,
-                archive,
-                seed,
-                options.dims,
-                {name: max(extents) for name, extents in options.ranges.items()},
-            )
-            dims = extents(graph, feeds)
+        feeds, dims, options = _given(model, file, options, files, archive, seed)
         data = Path(scratch) / "inputs.npz"
         np.savez(data, **{f"in.{name}": value for name, value in feeds.items()})
         task = rounds.TimingJob(
@@ -144,6 +132,27 @@ def _check_timed(device: str) -> None:
         code="TW-TARGET",
         hint="known: cpu, cuda, opencl; `tilewright run --profile` shows simulated cycles",
     )
+
+
+def _given(
+    model: Path,
+    file: Path,
+    options: CommandOptions,
+    files: Files,
+    archive: Path | None,
+    seed: int,
+) -> tuple[dict[str, Any], dict[str, int], CommandOptions]:
+    """The inputs, the sizes that they give free dimensions, and the options with these.
+
+    file: the model's ONNX form. An artifact has its sizes already.
+    """
+    if is_artifact(model):
+        return _of_artifact(model, options, files, archive, seed), {}, options
+    graph, options = load_given(file, options, files, archive)
+    most = {name: max(found) for name, found in options.ranges.items()}
+    described = inputs.of_graph(graph)
+    feeds = inputs.gather(described, files, archive, seed, options.dims, most)
+    return feeds, extents(graph, feeds), options
 
 
 def _of_artifact(

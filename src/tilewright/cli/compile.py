@@ -99,10 +99,6 @@ def command(
       tilewright compile model.onnx --mcpu multi -o libmodel.so --header model.h
       tilewright compile model.onnx --target vta --scales model.scales.json -o model.tw
     """
-    from tilewright.driver.options import Options
-    from tilewright.driver.steps import build
-    from tilewright.runtime import bundle
-
     _refuse_meaningless(emit, certify)
     if emit is not None:
         ranged.refuse_ranges(options, "--emit")
@@ -123,11 +119,7 @@ def command(
         )
         return
     graph = specialized(read, options.dims)
-    target = quantized.accelerator(options)
-    if target is not None and target.quantizes:
-        refuse(
-            ["certify"], f"--target {options.target} rounds to bytes", "Leave it out"
-        )
+    _refuse_to_certify_bytes(options)
     given = _keywords(graph, options)
     if emit == ONNX:
         _emit_onnx(graph, output, given, as_json)
@@ -136,31 +128,46 @@ def command(
         _emit(graph, emit, output, given | {"kernel": kernel}, as_json)
         return
     place = output or model.with_suffix(ARTIFACT_SUFFIX)
-    start = time.perf_counter()
     with progress(f"compiling {model.name}"):
-        # Not driver.compile: an artifact for another processor is made, but cannot run here.
-        made = build(graph, Options(**given))
-        seconds = time.perf_counter() - start
-        said = (
-            certificate.certify(made, graph, seed, options.threads) if certify else None
-        )
-        if said is not None:
-            made = replace(made, meta={**made.meta, "certificate": said})
-        bundle.save(made, place)
-    facts = _facts(made, place, seconds, options, said)
+        made, facts = _made(graph, given, options, seed if certify else None, place)
     if as_json:
         dump(facts)
     else:
-        _say_made(made, place, seconds, facts)
+        _say_made(made, place, facts)
 
 
-def _say_made(
-    made: CompiledModel, place: Path, seconds: float, facts: dict[str, Any]
-) -> None:
+def _made(
+    graph: Graph,
+    given: dict[str, Any],
+    options: CommandOptions,
+    certified: int | None,
+    place: Path,
+) -> tuple[CompiledModel, dict[str, Any]]:
+    """The model that is stored at `place`, and what is said of it.
+
+    certified: the seed of the inputs on which it is first compared with float64, or None.
+    """
+    from tilewright.driver.options import Options
+    from tilewright.driver.steps import build
+    from tilewright.runtime import bundle
+
+    start = time.perf_counter()
+    # Not driver.compile: an artifact for another processor is made, but cannot run here.
+    made = build(graph, Options(**given))
+    seconds = time.perf_counter() - start
+    said = None
+    if certified is not None:
+        said = certificate.certify(made, graph, certified, options.threads)
+        made = replace(made, meta={**made.meta, "certificate": said})
+    bundle.save(made, place)
+    return made, _facts(made, place, seconds, options, said)
+
+
+def _say_made(made: CompiledModel, place: Path, facts: dict[str, Any]) -> None:
     """What was made, in words."""
     say(
         f"{place}: {human_bytes(place.stat().st_size)}, {facts['kernels']} kernels, compiled "
-        f"in {human_time(seconds)}; a run needs {human_bytes(facts['memory'])} "
+        f"in {human_time(facts['compile_seconds'])}; a run needs {human_bytes(facts['memory'])} "
         "beside its inputs and outputs"
     )
     for line in (records.used_line(made.meta), derivation.used_line(made.meta)):
@@ -177,6 +184,14 @@ def _refuse_meaningless(emit: str | None, certify: bool) -> None:
     if emit is not None:
         names = ("certify", "fallback", "use_cache", "sanitize")
         refuse(names, f"--emit {emit} writes no artifact", "Leave it out")
+
+
+def _refuse_to_certify_bytes(options: CommandOptions) -> None:
+    """Refuse a certificate where a target computes with bytes: float64 is not its measure."""
+    target = quantized.accelerator(options)
+    if target is not None and target.quantizes:
+        why = f"--target {options.target} rounds to bytes"
+        refuse(["certify"], why, "Leave it out")
 
 
 def _facts(

@@ -209,17 +209,24 @@ def command(
             seconds=seconds,
             store=ResultStore(results),
         )
-    if report is not None:
-        _write(report, _page(found))
-    if graph is not None:
-        _write(graph, _drawn(found, graph.suffix))
+    written = _files(found, report, graph)
     if as_json:
         dump(found.to_json())
         return
     _show(found)
-    for path in (report, graph):
-        if path is not None:
-            note(f"wrote {path}")
+    _say_written(written)
+
+
+def _files(found: Exploration, report: Path | None, graph: Path | None) -> list[Path]:
+    """The files that were asked for, now written: the page, and the best task graph."""
+    written = []
+    if report is not None:
+        _write(report, _page(found))
+        written.append(report)
+    if graph is not None:
+        _write(graph, _drawn(found, graph.suffix))
+        written.append(graph)
+    return written
 
 
 def _check_forms(graph: Path | None, report: Path | None) -> None:
@@ -276,6 +283,12 @@ def _graph(model: str, dims: Mapping[str, int], how: Mapping[str, Any]) -> Graph
         refuse(names, "an operator is not a file of a model", "Leave it out", model)
         return operator_graph(model)
     return specialized(load_graph(Path(model), dims, **how), dims)
+
+
+def _say_written(files: Sequence[Path]) -> None:
+    """Where the files are, beside the tables: they are no part of the output."""
+    for path in files:
+        note(f"wrote {path}")
 
 
 def _show(found: Exploration) -> None:

@@ -170,11 +170,7 @@ def command(
     given = {n: v for n, v in options.keywords().items() if n != "dims"}
     if replay is not None:
         refuse(SEARCH, "--replay searches nothing", "Leave it out")
-        steps = _steps(replay)
-        with progress(f"replaying {replay.name}"):
-            found = substitution.replayed(graph, steps, Options(**given))
-        files = save_onnx(found, place)
-        _report_replay(graph, found, steps, files, as_json)
+        _replay(graph, replay, given, place, as_json)
         return
     how = Settings(alpha, budget, patience, math=options.math, strategy=strategy)
     with progress(f"optimizing {model.name}"), _until_interrupted() as until:
@@ -259,6 +255,21 @@ def _report(
     say(f"{files[-1]}: {said}; {len(outcome.graph.operations)} operations")
     if outcome.interrupted:
         note("the search was not finished")
+
+
+def _replay(
+    graph: Graph, file: Path, given: dict[str, Any], place: Path, as_json: bool
+) -> None:
+    """Take the steps of a derivation again, without a search, and write the model."""
+    from tilewright.driver import substitution
+    from tilewright.driver.options import Options
+    from tilewright.frontends.onnx.save import save_onnx
+
+    steps = _steps(file)
+    with progress(f"replaying {file.name}"):
+        found = substitution.replayed(graph, steps, Options(**given))
+    files = save_onnx(found, place)
+    _report_replay(graph, found, steps, files, as_json)
 
 
 def _report_replay(

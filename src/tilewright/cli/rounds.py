@@ -225,16 +225,9 @@ def measure(
     out; the others are timed all the same.
     """
     names = labels(engines)
-    row = Row(
-        task.name,
-        task.threads,
-        names,
-        referenced=reference is not None,
-        callers=task.callers,
-    )
-    command: dict[str, Any] = {"do": "round", "seconds": seconds}
-    if task.callers > 1:
-        command |= {"do": "together", "callers": task.callers}
+    known = reference is not None
+    row = Row(task.name, task.threads, names, referenced=known, callers=task.callers)
+    command = _round(task, seconds)
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         workers: dict[str, Worker] = {}
@@ -258,12 +251,10 @@ def measure(
 
         def run(name: str) -> None:
             answer = workers[name].ask(**command)
-            row.times[name].append(answer["ms"])
-            if "rate" in answer:
-                row.rates.setdefault(name, []).append(answer["rate"])
+            _take(row, name, answer)
             # A worker of older sources, as benchmarks.commits starts, tells its median alone.
             if answer.keys() >= set(PERCENTILES):
-                tails[name].append({p: answer[p] for p in PERCENTILES})
+                tails[name].append(answer)
 
         def finish(name: str) -> None:
             after[name] = _outputs(workers[name], scratch / "after.npz")
@@ -277,14 +268,29 @@ def measure(
                 attempt(name, partial(run, name))
         for name in list(workers):
             attempt(name, partial(finish, name))
-    row.percentiles = {
-        name: {p: statistics.median(t[p] for t in found) for p in PERCENTILES}
-        for name, found in tails.items()
-        if found
-    }
+    row.percentiles = {name: _typical(found) for name, found in tails.items() if found}
     _compare(row, before, reference)
     _compare(row, after, reference)
     return row
+
+
+def _round(task: TimingJob, seconds: float) -> dict[str, Any]:
+    """What a worker is asked to do in a round: call again and again, alone or several at a time."""
+    if task.callers == 1:
+        return {"do": "round", "seconds": seconds}
+    return {"do": "together", "seconds": seconds, "callers": task.callers}
+
+
+def _take(row: Row, name: str, answer: Mapping[str, Any]) -> None:
+    """Note the times of a round."""
+    row.times[name].append(answer["ms"])
+    if "rate" in answer:
+        row.rates.setdefault(name, []).append(answer["rate"])
+
+
+def _typical(tails: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Each percentile of an engine's calls: the median of those of its rounds."""
+    return {p: statistics.median(tail[p] for tail in tails) for p in PERCENTILES}
 
 
 def _outputs(worker: Worker, path: Path) -> list[Array]:

@@ -81,16 +81,7 @@ def command(
       tilewright run model.onnx --dim batch=8 --profile
       tilewright run model.onnx --profile --why
     """
-    if not profiled:
-        refuse(["roofline"], "it adds a column to --profile", "Add --profile")
-        refuse(["why"], "it explains what --profile shows", "Add --profile")
-    if is_artifact(model):
-        refuse(
-            ["why"],
-            "an artifact holds code, not its schedules",
-            "Give the model",
-            str(model),
-        )
+    _refuse_meaningless(model, profiled)
     prepared = prepare(model, options, files, archive, seed)
     exe, feeds = prepared.executable, prepared.feeds
     simulated = any(map(is_simulated, exe.model.devices))
@@ -123,7 +114,27 @@ def command(
     _show(prepared, outputs, times)
     if profiled:
         say(f"\n{profile}")
-    if why and (steps := exe.model.meta.get("substitutions")):
+    if why:
+        _explain(exe.model.meta.get("substitutions"), reasons)
+
+
+def _refuse_meaningless(model: Path, profiled: bool) -> None:
+    """Refuse options that would have no effect beside the others, or for this file."""
+    if not profiled:
+        refuse(["roofline"], "it adds a column to --profile", "Add --profile")
+        refuse(["why"], "it explains what --profile shows", "Add --profile")
+    if is_artifact(model):
+        refuse(
+            ["why"],
+            "an artifact holds code, not its schedules",
+            "Give the model",
+            str(model),
+        )
+
+
+def _explain(steps: Any, reasons: list[ScheduleRecord]) -> None:
+    """Say how the graph was rewritten, if it was, and why kernels are scheduled as they are."""
+    if steps:
         say(f"\n{derivation.steps_table(steps)}")
     for record in reasons:
         say(

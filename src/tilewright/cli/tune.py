@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -27,6 +27,9 @@ from tilewright.cli.options import (
 )
 from tilewright.cli.output import dump, note, say
 from tilewright.cli.tune_progress import shown
+
+if TYPE_CHECKING:
+    from tilewright.report.tuning import Log
 
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -129,11 +132,7 @@ def command(
     feeds = gather(of_graph(graph), files, archive, seed, options.dims)
     options = replace(options, dim=tuple(extents(graph, feeds).items()))
     given = options.keywords()
-    records = given.pop("records")
-    if records is False:
-        raise click.UsageError(
-            "--no-records: tuning is of no use without its records", None
-        )
+    records = _records(given)
     with stopping() as asked, shown(as_json, seconds) as progress:
         found = tune(
             graph,
@@ -149,15 +148,30 @@ def command(
             **given,
         )
     if report is not None:
-        from tilewright.report.tuning import page
-
-        text = page(found.to_dict(), progress.log)
-        write_whole(report, lambda file: file.write(text.encode()))
+        _write_page(report, found.to_dict(), progress.log)
     if as_json:
         dump(found.to_dict())
         return
     say(str(found))
     say(f"records: {found.records}")
+
+
+def _records(given: dict[str, Any]) -> Any:
+    """The file of records, taken out of the options: tuning writes it, compilations only read."""
+    records = given.pop("records")
+    if records is False:
+        raise click.UsageError(
+            "--no-records: tuning is of no use without its records", None
+        )
+    return records
+
+
+def _write_page(file: Path, found: dict[str, Any], log: Log) -> None:
+    """An HTML report of what was found, and of the events of the search."""
+    from tilewright.report.tuning import page
+
+    text = page(found, log)
+    write_whole(file, lambda f: f.write(text.encode()))
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from tilewright.base import events, flags, limits
@@ -76,22 +77,34 @@ def compile(
     made = _compiled(source, example_inputs, dims, chosen)
     if made.defaults:
         origin = made.overrides.origin
-
-        def form(
-            names: frozenset[str],
-        ) -> Executable | DynamicExecutable | RangedExecutable | SizedExecutable:
-            free = replace(chosen, inputs=(*chosen.inputs, *names))
-            found = _compiled(source, example_inputs, dims, free)
-            if found.overrides.origin != origin:
-                raise ModelError(
-                    f"the model is not the one that was compiled, so {listing(sorted(names))} "
-                    "cannot be given",
-                    hint="compile it again",
-                )
-            return found
-
-        made.overrides.compile = form
+        made.overrides.compile = partial(
+            _form, source, example_inputs, dims, chosen, origin
+        )
     return made
+
+
+def _form(
+    source: Any,
+    example_inputs: Sequence[Any],
+    dims: Dims | None,
+    chosen: Options,
+    origin: Any,
+    names: frozenset[str],
+) -> Executable | DynamicExecutable | RangedExecutable | SizedExecutable:
+    """The form in which the inputs of these names, which have defaults, must be given.
+
+    origin: what was compiled. A file that has changed since is another model, whose defaults are
+    not those of the executable that asks.
+    """
+    free = replace(chosen, inputs=(*chosen.inputs, *names))
+    found = _compiled(source, example_inputs, dims, free)
+    if found.overrides.origin != origin:
+        raise ModelError(
+            f"the model is not the one that was compiled, so {listing(sorted(names))} "
+            "cannot be given",
+            hint="compile it again",
+        )
+    return found
 
 
 def _compiled(

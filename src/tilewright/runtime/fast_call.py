@@ -49,15 +49,13 @@ def shortest(
     single, found = _single(plan), views
     if single is None or found is None:
         return None
-    invoke, number, in_specs, out_specs = single
+    invoke, number, takes, results = single
     pool, workers, status = plan.pool, plan.threads - 1, abi.CTX_STATUS
-    count, one = len(in_specs), len(out_specs) == 1
+    count, one = len(takes), len(results) == 1
     ndarray = np.ndarray
     plain: Final = PLAIN
     last: Final = abi.ALIGNMENT - 1
-    new = [
-        (at, dtype, shape, fresh(size + last)) for at, dtype, shape, size in out_specs
-    ]
+    new = [(at, dtype, shape, fresh(size + last)) for at, dtype, shape, size in results]
 
     def call(args: tuple[Any, ...], out: Any) -> Any:
         if len(args) != count:
@@ -74,7 +72,7 @@ def shortest(
             frame = Frame(plan)
         try:
             table = frame.tables[number]
-            for (position, dtype, shape, _), a in zip(in_specs, args):
+            for (position, dtype, shape, _), a in zip(takes, args):
                 if type(a) is not ndarray or a.dtype is not dtype or a.shape != shape:
                     return None
                 data, flags = found[id(a)]

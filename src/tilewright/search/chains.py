@@ -49,12 +49,7 @@ def anneal_chains(
     below 1, temperatures that do not fall to 0 or more, and as `Run.evaluate_all`.
     """
     at_least_one(steps=steps, patience=patience)
-    if not 0 <= cold <= hot < inf:
-        raise InputError(
-            f"temperatures from {hot!r} to {cold!r}",
-            where="anneal_chains",
-            hint="give 0 <= cold <= hot",
-        )
+    _check_cooling(hot, cold)
     name = key or itself
     run: Run[S, float] = Run("anneal_chains", costs, limits, lower)
     done, walks, known = run.resume(resume)
@@ -84,6 +79,16 @@ def anneal_chains(
             vain = vain + 1 if run.best is before else 0
             done += 1
     return run.resumable(done, walks, known)
+
+
+def _check_cooling(hot: float, cold: float) -> None:
+    """Raise InputError for temperatures that are not finite, are negative, or rise."""
+    if not 0 <= cold <= hot < inf:
+        raise InputError(
+            f"temperatures from {hot!r} to {cold!r}",
+            where="anneal_chains",
+            hint="give 0 <= cold <= hot",
+        )
 
 
 def _accepts(now: float, then: float, temperature: float, random: Random) -> bool:

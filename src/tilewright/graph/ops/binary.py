@@ -67,10 +67,8 @@ def nary(
     def infer(op: OpCall) -> Sequence[Type]:
         if _start(op) is not None:
             return [(result or op.dtype(like), op.shape(0))]
-        given = [i for i in range(op.arity) if op.has(i)]
-        return [
-            (result or op.dtype(like), broadcast(op, *(op.shape(i) for i in given)))
-        ]
+        shapes = [op.shape(i) for i in range(op.arity) if op.has(i)]
+        return [(result or op.dtype(like), broadcast(op, *shapes))]
 
     def compute(
         op: OpCall,
@@ -78,25 +76,18 @@ def nary(
         outputs: Sequence[Buffer],
     ) -> list[Computation]:
         out = outputs[0]
-        start = _start(op)
 
         def at(*i: Any) -> Expr:
-            points = [i] * op.arity
-            if start is not None:
-                points[1] = i[_axes(start, len(i), len(inputs[1].shape))]
-            args = [
-                wide(operand(op, inputs, n, point)) for n, point in enumerate(points)
-            ]
-            return cast(scalar(op, *args), out.dtype)
+            points = _points(op, inputs, i)
+            values = [operand(op, inputs, n, point) for n, point in enumerate(points)]
+            args = [wide(value) for value in values]
+            found = scalar(op, *args)
+            return cast(found, out.dtype)
 
         return [map_(op.name, out, at)]
 
     def reference(op: OpCall, *operands: Array) -> list[Any]:
-        start = _start(op)
-        if start is not None:
-            a, b = operands
-            behind = a.ndim - _axes(start, a.ndim, b.ndim).stop
-            operands = (a, b.reshape(*b.shape, *(1,) * behind))
+        operands = _aligned(op, operands)
         dtype = operands[like].dtype if result is None else result.numpy
         found = arrays(op, *(widened(a) for a in operands))
         shape = np.broadcast_shapes(*(a.shape for a in operands))
@@ -130,6 +121,27 @@ def _axes(start: int, rank: int, count: int) -> slice:
     """The `count` axes from `start` on, of `rank`; the last ones if there are not as many."""
     first = min(start % max(rank, 1), rank - count)
     return slice(first, first + count)
+
+
+def _points(op: OpCall, inputs: Sequence[Buffer], i: Any) -> list[Any]:
+    """Where each operand is read for point `i` of the result."""
+    points = [i] * op.arity
+    start = _start(op)
+    if start is not None:
+        points[1] = i[_axes(start, len(i), len(inputs[1].shape))]
+    return points
+
+
+def _aligned(op: OpCall, operands: tuple[Array, ...]) -> tuple[Array, ...]:
+    """The operands, the second one with an axis of 1 for each of the first that lies behind it."""
+    start = _start(op)
+    if start is None:
+        return operands
+    a, b = operands
+    axes = _axes(start, a.ndim, b.ndim)
+    behind = a.ndim - axes.stop
+    shape = (*b.shape, *(1,) * behind)
+    return a, b.reshape(shape)
 
 
 def _folded(node: Callable[[Expr, Expr], Expr]) -> Scalar:

@@ -187,16 +187,22 @@ def _encoded(
     default = op.attr(f"default_{name}", default)
     other = np.zeros(1) if default is None else np.ravel(default)
     table = dict(zip(keys[1].tolist(), values[1].tolist(), strict=True))
-    x = op.value(0)
+    place = _place_among(f, op.value(0), [*table])
+    known = list(table.values())
+    with_other = np.append(known, other)
+    entries = f.constant(with_other.astype(values[1].dtype))
+    found = f.op("Gather", entries, place)
+    return [found]
+
+
+def _place_among(f: Fragment, x: Value, keys: Sequence[float]) -> Value:
+    """Of each element of `x` its place among the keys; behind the last if it is none of them."""
     cell = f.op(
         "Unsqueeze",
         x,
         f.ints(-1),
     )
-    known = f.constant(
-        [*table],
-        x.dtype,
-    )
+    known = f.constant(keys, x.dtype)
     same = f.op(
         "Equal",
         cell,
@@ -224,14 +230,12 @@ def _encoded(
         any_,
         to=number_of("bool"),
     )
-    place = f.op(
+    return f.op(
         "Where",
         found,
         place,
-        f.constant(len(table), int64),
+        f.constant(len(keys), int64),
     )
-    entries = np.append(list(table.values()), other).astype(values[1].dtype)
-    return [f.op("Gather", f.constant(entries), place)]
 
 
 def _vector_type(op: OpCall) -> Sequence[Type]:

@@ -91,8 +91,7 @@ def build(
     """
     given = arguments(s, args)
     params = inputs_first(given)
-    lines = any(stage.touched or stage.attach for stage in s.stages)
-    calls = has_calls(s.stages)
+    lines, calls = _has_lines(s), has_calls(s.stages)
     if auto:
         _expect_automatic(lines, calls)
     fixed = dict(sizes or {})
@@ -105,10 +104,7 @@ def build(
         if calls:
             return Calling(s.parts(), params, compiled, values)
         if auto:
-            plain, computations = bare(values)
-            return by_default(
-                plain, computations, target, threads, description, records
-            )
+            return by_default(*bare(values), target, threads, description, records)
         made = s.replay(params, values, name).schedule
         if description is not None:
             return compiled(made)
@@ -120,9 +116,7 @@ def build(
             found = by_hand_or_record(
                 made, lambda: bare(values), target, threads, records=records
             )
-        if found.kernel is made.kernel:  # and no record's
-            found.otherwise = _AUTOMATIC
-        return found
+        return _hinting(found, made)
 
     def bare(values: Mapping[Var, int]) -> Plain:
         machine = registry.target(target, description=description)
@@ -130,9 +124,20 @@ def build(
 
     left = [v for v in s.sizes if v not in fixed]
     found = Specializing(left, params, make) if specialize and left else make({})
-    if given != params:
-        return Arranged(found, [given.index(t) for t in params])
+    places = [given.index(t) for t in params]
+    return found if given == params else Arranged(found, places)
+
+
+def _hinting(found: Function, made: Primitives) -> Function:
+    """The function, which says of a kernel that is the schedule's own how to get another."""
+    if found.kernel is made.kernel:
+        found.otherwise = _AUTOMATIC
     return found
+
+
+def _has_lines(s: Schedule) -> bool:
+    """Whether anything is recorded in the schedule."""
+    return any(stage.touched or stage.attach for stage in s.stages)
 
 
 def _expect_automatic(lines: bool, calls: bool) -> None:

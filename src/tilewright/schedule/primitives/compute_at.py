@@ -191,18 +191,27 @@ def compute_at(
     inner: Stmt = block(*nests, edit.rewrite(f.body, env, moves=moves))
     for part in reversed(parts.values()):
         inner = Alloc(part, inner)
-    # The loop is replaced first, then the old nests are dropped from the sequence around it.
     new_loop = For(f.var, f.extent, f.kind, inner)
-    sequence = Kernel(kernel.name, (), (), home.stmt)
-    replaced = edit.put(sequence, _below(place, home), new_loop).body
-    stmts = replaced.stmts if isinstance(replaced, Block) else (replaced,)
-    rest = block(*(s for s in stmts if s not in made))
-    body = edit.put(kernel, home, rest).body
+    body = _moved(kernel, home, made, place, new_loop)
     for b in group:
         body = edit.without_alloc(body, b)
     result = kernel.with_body(body)
     check_axes(result, "compute_at")
     return result, None
+
+
+def _moved(
+    kernel: Kernel, home: Place, made: Sequence[Stmt], place: Place, new_loop: For
+) -> Stmt:
+    """The kernel's body with the consumer's loop replaced and the old nests dropped.
+
+    The loop goes first, inside of the sequence that holds both: dropping the nests rebuilds it.
+    """
+    sequence = Kernel(kernel.name, (), (), home.stmt)
+    replaced = edit.put(sequence, _below(place, home), new_loop).body
+    stmts = replaced.stmts if isinstance(replaced, Block) else (replaced,)
+    rest = block(*(s for s in stmts if s not in made))
+    return edit.put(kernel, home, rest).body
 
 
 def _with_steps(box: Region, group: Sequence[Buffer], made: Sequence[Stmt]) -> Region:

@@ -65,13 +65,7 @@ def rfactor(
     f, place = tree.find_loop(kernel, loop, "rfactor")
     update = _the_update(f, buffer)
     lanes = tree.trips(f, "rfactor")
-    if not update.reducer.commutative:
-        raise refuse(
-            "rfactor",
-            loop,
-            f"{update.reducer} does not commute",
-            "keep the reduction in order",
-        )
+    _check_commutes(update, loop)
     scatters = _check_one_place(f, update)
     index = update.indices[0]
     top, above = (f, place.above) if scatters else _top(f, place, index)
@@ -82,11 +76,11 @@ def rfactor(
         box = _whole(update.buffers[0], loop, scope)
     else:
         box = _box(top, update, loop, env)
-    made = []
-    for b in update.buffers:
-        name = fresh(taken, b.name + suffix)
-        made.append(Buffer(name, (lanes, *box.shape), b.dtype, scope))
-    parts = tuple(made)
+    shape = (lanes, *box.shape)
+    parts = tuple(
+        Buffer(fresh(taken, b.name + suffix), shape, b.dtype, scope)
+        for b in update.buffers
+    )
     local = (f.var, *box.local(index))
     step = Update(parts, (local,) * len(parts), update.values, update.reducer)
     inner = _replaced(top, update, step)
@@ -122,6 +116,17 @@ def _the_update(f: For, buffer: str | None) -> Update:
         f"there is not one Update{whose} in it that begins outside; reductions in it: {names}",
         "name the buffer of one of them, or decompose_reduction or fission first",
     )
+
+
+def _check_commutes(update: Update, name: str) -> None:
+    """The partial results may be combined in another order than the values were."""
+    if not update.reducer.commutative:
+        raise refuse(
+            "rfactor",
+            name,
+            f"{update.reducer} does not commute",
+            "keep the reduction in order",
+        )
 
 
 def _check_unused(top: For, update: Update, name: str) -> None:

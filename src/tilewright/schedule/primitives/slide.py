@@ -84,13 +84,7 @@ def slide(
     """
     f, place = tree.find_loop(kernel, loop, "slide")
     target, alloc = own_buffer(kernel, buffer, "slide")
-    if f.kind != "serial":
-        raise refuse_buffer(
-            "slide",
-            buffer,
-            f"loop {loop} is {f.kind}: no order to slide in",
-            "keep serial",
-        )
+    _check_in_order(buffer, f)
     count = tree.trips(f, "slide")
     home = home_of(target, alloc, place, "slide")
     _check_direct(target, home, f, place)
@@ -119,6 +113,17 @@ def slide(
     around = [x.var.name for x in place.loops]
     check_kinds(result, around, "slide", "slide before kinds are set")
     return result, names
+
+
+def _check_in_order(buffer: str, f: For) -> None:
+    """The loop's iterations run one after another: earlier ones have left their rows."""
+    if f.kind != "serial":
+        raise refuse_buffer(
+            "slide",
+            buffer,
+            f"loop {f.var.name} is {f.kind}: no order to slide in",
+            "keep serial",
+        )
 
 
 def _check_direct(

@@ -44,15 +44,7 @@ def specialize(
     after:  for i: if i < 8: B'(i) else: B(i)
     """
     shown = loop or condition
-    try:
-        test = parse_condition(condition, _names(kernel))
-    except InputError as error:
-        raise refuse(
-            "specialize",
-            shown,
-            error.message,
-            "such as 'mm.i == 0'",
-        ) from None
+    test = _parsed(condition, kernel, shown)
     named = {v.name for v in variables(test) if isinstance(v, Var)}
     place = _place(kernel, named, loop)
     env = environment(kernel.body)
@@ -87,6 +79,19 @@ def specialize(
     )
     made = {f.var.name for f in loops_of(new.then)}
     return result, tuple(n for n in table.values() if n in made)
+
+
+def _parsed(condition: str, kernel: Kernel, shown: str) -> Expr:
+    """The condition over the names of the kernel."""
+    try:
+        return parse_condition(condition, _names(kernel))
+    except InputError as error:
+        raise refuse(
+            "specialize",
+            shown,
+            error.message,
+            "such as 'mm.i == 0'",
+        ) from None
 
 
 def _with_numbers(copy: Stmt, test: Expr, kernel: Kernel) -> Stmt:

@@ -128,23 +128,7 @@ def pw_custom_func(
             value = function(lhs, rhs)
         else:
             value = function(lhs[0], rhs[0])
-        values = value if isinstance(value, tuple) else (value,)
-        if len(values) != len(start):
-            raise InputError(
-                f"it gives {len(values)} value(s), expected {len(start)}",
-                code="TW-OPERATOR",
-                where=f"operator {label}",
-                hint="give as many as the identity has",
-            )
-        result = tuple(as_expr(v, t) for v, t in zip(values, dtypes, strict=True))
-        for r, t in zip(result, dtypes, strict=True):
-            if r.dtype is not t:
-                raise InputError(
-                    f"it gives {r.dtype} for operands of {t}",
-                    code="TW-OPERATOR",
-                    where=f"operator {label}",
-                    hint=f"cast the result: .astype('{t}')",
-                )
+        result = _components_of(value, dtypes, f"operator {label}")
         neutral = tuple(const(v, t) for v, t in zip(start, dtypes, strict=True))
         op = Reducer(label, lhs, rhs, result, neutral)
         return checked(
@@ -155,6 +139,28 @@ def pw_custom_func(
         )
 
     return Operator(label, make)
+
+
+def _components_of(value: Any, dtypes: Sequence[DType], where: str) -> tuple[Expr, ...]:
+    """What an operator's function gave: an expression per component, of its dtype."""
+    values = value if isinstance(value, tuple) else (value,)
+    if len(values) != len(dtypes):
+        raise InputError(
+            f"it gives {len(values)} value(s), expected {len(dtypes)}",
+            code="TW-OPERATOR",
+            where=where,
+            hint="give as many as the identity has",
+        )
+    result = tuple(as_expr(v, t) for v, t in zip(values, dtypes, strict=True))
+    for r, t in zip(result, dtypes, strict=True):
+        if r.dtype is not t:
+            raise InputError(
+                f"it gives {r.dtype} for operands of {t}",
+                code="TW-OPERATOR",
+                where=where,
+                hint=f"cast the result: .astype('{t}')",
+            )
+    return result
 
 
 # -- along a dimension

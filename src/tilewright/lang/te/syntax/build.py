@@ -149,18 +149,7 @@ def compute(
             hint="as in compute((4,), lambda i: A[i] + 1)",
         )
     axis = _axes(extents, fcompute, where, varargs_names)
-    try:
-        body = fcompute(*axis)
-    except InputError as error:
-        raise error.at(where) from None
-    except (
-        TypeError
-    ) as error:  # raised where an expression is built of parts that do not fit
-        raise InputError(
-            str(error),
-            where=where,
-            hint="build one expression, of operands of one dtype",
-        ) from error
+    body = _body(fcompute, axis, where)
     reduction = body if isinstance(body, Reduction) else None
     values = _values(body, reduction, where)
     labels = labels_of(names, len(values))
@@ -186,6 +175,20 @@ def compute(
     if isinstance(body, tuple) or len(outputs) > 1:
         return outputs
     return outputs[0]
+
+
+def _body(function: Callable[..., Any], axis: tuple[Axis, ...], where: str) -> Any:
+    """What the function gives for the axes; its errors say of which tensor."""
+    try:
+        return function(*axis)
+    except InputError as error:
+        raise error.at(where) from None
+    except TypeError as error:  # of an expression whose parts do not fit
+        raise InputError(
+            str(error),
+            where=where,
+            hint="build one expression, of operands of one dtype",
+        ) from error
 
 
 def _ragged(

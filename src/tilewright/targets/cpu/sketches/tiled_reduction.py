@@ -39,6 +39,7 @@ from tilewright.schedule.space.patterns import (
 from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.dot_products import (
+    Dot,
     accumulate,
     dot,
     multiply,
@@ -100,24 +101,9 @@ def tiled(
     else:
         s.set_scope(target, scope)
     if d is None:
-        reduce_in_registers(s, p, target, loops)
-        pack_columns(s, p, outer, loops, at, choose)
-        pack_rows(s, r, p, outer, loops, at, choose)
-        sums = [loops[x] for x in p.reduction]
-        written_out(s, sums, choose, r.name)
-        column = loops[p.vector]
-        if p.tile.width > p.tile.lanes:
-            column = f"{column}.i"
-        fetched_ahead(s, column, choose, r.name)
+        _by_vectors(s, r, p, target, outer, loops, at, choose)
     else:
-        rows = existing(s, [loops[x] for x in p.rows])
-        inside = [loops[x] for x in p.reduction]
-        between = [loops[x] for x in (*p.batch, *p.close)]
-        lanes = p.tile.lanes
-        order, around = accumulate(
-            s, d, target, rows, loops[p.vector], inside, between, lanes
-        )
-        multiply(s, d, column, [*outer, *order], around, at)
+        _by_dot_products(s, d, p, target, column, outer, loops, at)
     outer = outer[: len(outer) - len(p.close)] or outer
     if outer:
         out, of = result_of(pattern)
@@ -130,6 +116,56 @@ def tiled(
         parts = [names[d] for d in apart]
         at.share(s, parts or outer, choose, r.name)
     return s
+
+
+def _by_vectors(
+    s: Schedule,
+    r: Computation,
+    p: TilePlan,
+    target: str,
+    outer: Sequence[str],
+    loops: dict[Dim, str],
+    at: Context,
+    choose: Choices,
+) -> None:
+    """The sums of a tile by vectors of plain arithmetic, their operands packed and fetched ahead.
+
+    target: the accumulators. outer: the loops around the tile.
+    """
+    reduce_in_registers(s, p, target, loops)
+    pack_columns(s, p, outer, loops, at, choose)
+    pack_rows(s, r, p, outer, loops, at, choose)
+    sums = [loops[x] for x in p.reduction]
+    written_out(s, sums, choose, r.name)
+    column = loops[p.vector]
+    if p.tile.width > p.tile.lanes:
+        column = f"{column}.i"
+    fetched_ahead(s, column, choose, r.name)
+
+
+def _by_dot_products(
+    s: Schedule,
+    d: Dot,
+    p: TilePlan,
+    target: str,
+    column: str,
+    outer: Sequence[str],
+    loops: dict[Dim, str],
+    at: Context,
+) -> None:
+    """The sums of a tile by an intrinsic that multiplies and adds several values at once.
+
+    target: the accumulators. column: the staged operand along the vector. outer: the loops around
+    the tile.
+    """
+    rows = existing(s, [loops[x] for x in p.rows])
+    inside = [loops[x] for x in p.reduction]
+    between = [loops[x] for x in (*p.batch, *p.close)]
+    lanes = p.tile.lanes
+    order, around = accumulate(
+        s, d, target, rows, loops[p.vector], inside, between, lanes
+    )
+    multiply(s, d, column, [*outer, *order], around, at)
 
 
 def _work(r: Computation, costs: CostModel) -> float:

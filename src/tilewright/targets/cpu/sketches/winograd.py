@@ -121,13 +121,7 @@ def winograd(
         f"{product.name}.rows", blocks, rows_of_block(shape, panel, lanes, costs)
     )
     nest = _nest(s, result, _roles(product, result), block, panel, lanes)
-    around = nest.blocks
-    if around:
-        place = choose(f"{inputs.name}.at", ("block", "root"), "block")
-        around = around if place == "block" else []
-    for c, anchors in ((product, [*nest.blocks, *nest.panels]), (inputs, around)):
-        if anchors:
-            s.compute_at(c.outputs[0].tensor.name, anchors[-1])
+    around = _computed_within(s, inputs, product, nest, choose)
     s, staged = _stage_padding(s, inputs, around, lanes)
     vectorize_inner(s, _loop(inputs, inputs.dims[-1]), lanes)
     tile = choose_tile(
@@ -318,6 +312,23 @@ def _nest(
         vectors = [outer]
     s.reorder(*blocks, *panels, h, v, *vectors, a, b, channels)
     return _Nest(blocks, panels, (h, v), (a, b), channels)
+
+
+def _computed_within(
+    s: Schedule, inputs: Computation, product: Computation, nest: _Nest, choose: Choices
+) -> Sequence[str]:
+    """Move the products into the panels, and the transformed inputs into the blocks or nowhere.
+
+    The loops that the inputs are now inside of.
+    """
+    around = nest.blocks
+    if around:
+        place = choose(f"{inputs.name}.at", ("block", "root"), "block")
+        around = around if place == "block" else []
+    for c, anchors in ((product, [*nest.blocks, *nest.panels]), (inputs, around)):
+        if anchors:
+            s.compute_at(c.outputs[0].tensor.name, anchors[-1])
+    return around
 
 
 def _whole_tiles(s: Schedule, nest: _Nest) -> None:
