@@ -87,7 +87,7 @@ def test_the_smallest_wrong_part_is_written(command, perceptron, wrong_relu, tmp
     out = tmp_path / "small.onnx"
     found = command("verify", perceptron, "--minimize", out)
     assert found.code == 1
-    assert "1 operators that still fail" in found.out
+    assert "1 operator that still fails" in found.out
     small = onnx.load(out)
     onnx.checker.check_model(small, full_check=True)
     assert [n.op_type for n in small.graph.node] == ["Relu"]

@@ -101,7 +101,7 @@ def test_difference_is_relative_to_the_peak():
     assert math.isnan(rounds.difference([np.array([np.nan, 1])], [np.array([1.0, 1])]))
     with pytest.raises(ValueError, match="output 0 has shape"):
         rounds.difference([np.zeros(2)], [np.zeros(3)])
-    with pytest.raises(ValueError, match="1 outputs where 2"):
+    with pytest.raises(ValueError, match="1 output, expected 2"):
         rounds.difference([np.zeros(2)], [np.zeros(2)] * 2)
 
 

@@ -62,7 +62,7 @@ BROKEN = [
     (
         one(R, X[R, S], Dim(R, 4), Dim(S, 4, PW), op=arg_reducer("argmax", F, d.int64)),
         "TW-OPERATOR",
-        "argmax has 2 components, the computation 1 outputs",
+        "argmax has 2 components, the computation 1 output",
     ),
     (
         one(const(0), X[R, S], Dim(R, 4, PW), Dim(S, 4, PW), op=first(F)),

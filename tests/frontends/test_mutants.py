@@ -67,7 +67,7 @@ def body(inputs, outputs):
             ["c"],
             1,
             {"then_branch": (0, 2), "else_branch": (0, 1)},
-            "1 outputs of then_branch",
+            "1 output of then_branch",
         ),
         (
             "If",
@@ -106,7 +106,7 @@ def body(inputs, outputs):
         ),
         ("Scan", ["x", "x"], 2, {"body": (1, 2)}, "expected 2 inputs of body, got 1"),
         ("Scan", ["x", "x"], 3, {"body": (2, 2)}, "at least 3 outputs of body, got 2"),
-        ("Scan", ["x"], 1, {"body": (0, 0)}, "expected 1 inputs of body, got 0"),
+        ("Scan", ["x"], 1, {"body": (0, 0)}, "expected 1 input of body, got 0"),
     ],
 )
 def test_bodies_that_take_or_give_another_number_of_values(

@@ -67,7 +67,7 @@ def slope(run, arguments, n, step=1e-6):
 
 @pytest.mark.sampled(3)
 @pytest.mark.covering(1)
-@pytest.mark.filterwarnings("ignore:. operators have no native code")
+@pytest.mark.filterwarnings("ignore:.* no native code")
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("conditions", [(True, True), (True, False), (False, True)])
 def test_differences(name, conditions):

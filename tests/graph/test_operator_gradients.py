@@ -396,7 +396,7 @@ def compiled(case):
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.filterwarnings("ignore:1 operators have no native code")
+@pytest.mark.filterwarnings("ignore:1 operator has no native code")
 @pytest.mark.parametrize("name", CASES)
 def test_agrees_with_differences(name):
     exe, arrays, weights = compiled(CASES[name])
@@ -521,7 +521,7 @@ def test_where_a_formula_would_lose_the_slope(body, x, want):
     np.testing.assert_allclose(dx, want, rtol=1e-12)
 
 
-@pytest.mark.filterwarnings("ignore:1 operators have no native code")
+@pytest.mark.filterwarnings("ignore:1 operator has no native code")
 def test_dropout_that_may_not_train():
     """Whether it does is an input: what is not dropped is not scaled where it does not train."""
     source = onnx.parser.parse_model("""

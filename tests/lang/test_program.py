@@ -159,7 +159,7 @@ def test_the_record_of_a_sketch() -> None:
 
 def test_calls_count_arrays() -> None:
     f = _te(called=True)
-    with pytest.raises(InputError, match="1 arrays given, 2 expected"):
+    with pytest.raises(InputError, match="1 array given, 2 expected"):
         f(x)
     with pytest.raises(InputError, match=r"expected shape \(64,\), got \(63,\)"):
         f(x[:-1], np.zeros(63, np.float32))

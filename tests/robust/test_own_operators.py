@@ -135,7 +135,7 @@ INFER = {
         lambda op: [(op.dtype(0), (12, 8))],
         "takes 0 to 11",
     ),
-    "no types": (lambda op: [], "gives 0 types for 1 outputs"),
+    "no types": (lambda op: [], "gives 0 types for 1 output"),
     "a name": (lambda op: [("float32", (6, 8))], "'float32' as the element type"),
     "a fraction": (lambda op: [(op.dtype(0), (6.5, 8))], "(6.5, 8)) for output 0"),
     "one number": (lambda op: [(op.dtype(0), 6)], "for output 0"),

@@ -126,7 +126,7 @@ def test_out(exe):
             r"out= for 'y': expected float32\[100\], got float32\[99\]",
         ),
         (np.empty(100), r"expected float32\[100\], got float64\[100\]"),
-        ([], "out= has 0 arrays, the model 1 outputs"),
+        ([], "out= has 0 arrays, the model 1 output"),
         ({"z": X}, "no output is called 'z'"),
         ("text", "expected a NumPy array, got str"),
         (np.broadcast_to(np.float32(0), (100,)), "read-only"),

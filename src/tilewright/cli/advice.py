@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from tilewright.base.text import plural
+
 Report = Mapping[str, Any]
 
 _BUSY: Final = (
@@ -39,9 +41,8 @@ def busy(report: Report) -> str | None:
     load, have = report["processor"]["load"], len(report["threads"]["processors"])
     if load < _BUSY * have:
         return None
-    return (
-        f"the load is {load:.1f} on {have} processors: times will be too long, and vary"
-    )
+    on = plural(have, "processor")
+    return f"the load is {load:.1f} on {on}: times will be too long, and vary"
 
 
 def shared_cores(report: Report) -> str | None:
@@ -51,7 +52,7 @@ def shared_cores(report: Report) -> str | None:
     if cores is None or cores >= have:
         return None
     return (
-        f"{have} processors are {cores} cores: products are often faster with "
+        f"{plural(have, 'processor')} are {plural(cores, 'core')}: products are often faster with "
         f"TILEWRIGHT_NUM_THREADS={cores}"
     )
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.base.errors import UnsupportedError
 from tilewright.base.memory import memory_limit
-from tilewright.base.text import listing
+from tilewright.base.text import listing, plural
 from tilewright.cli import inputs, rounds
 from tilewright.cli.engines import ENGINES, TORCH, missing
 from tilewright.cli.model import Files, extents, is_artifact, load_given, prepare
@@ -247,11 +247,11 @@ def report(row: rounds.Row) -> str:
         )
     heading = ["engine", "ms", "least", *rounds.PERCENTILES, "per s"]
     heading += ["our speed", "difference", "load s"]
-    threads = f"{row.threads} thread{'s' if row.threads > 1 else ''}"
+    threads = plural(row.threads, "thread")
     rounds_done = max((len(times) for times in row.times.values()), default=0)
     text = table(heading, lines, "<" + ">" * len(heading))
     if row.callers > 1:
         threads = f"{row.callers} callers at a time, {threads} each"
-    text += f"\n\n{row.network}, {threads}, medians of {rounds_done} interleaved rounds"
+    text += f"\n\n{row.network}, {threads}, medians of {plural(rounds_done, 'interleaved round')}"
     failures = [f"\n{engine} failed: {why}" for engine, why in row.failed.items()]
     return text + "".join(failures)

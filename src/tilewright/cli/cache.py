@@ -11,7 +11,7 @@ import click
 from tilewright.base import flags
 from tilewright.base.errors import InputError
 from tilewright.base.store import Store, default_store
-from tilewright.base.text import human_bytes, human_time
+from tilewright.base.text import human_bytes, human_time, plural
 from tilewright.cli.groups import CommandGroup
 from tilewright.cli.options import json_option
 from tilewright.cli.output import dump, facts, say, table
@@ -77,7 +77,7 @@ def list_entries(limit: int | None, as_json: bool) -> None:
     ]
     say(table(["what", "size", "last used", "key"], rows, "<>><"))
     if len(entries) > len(rows):
-        say(f"... {len(entries)} entries in all")
+        say(f"... {plural(len(entries), 'entry', 'entries')} in all")
 
 
 @command.command()
@@ -123,7 +123,7 @@ def clear(as_json: bool) -> None:
     if as_json:
         dump({"deleted": count, "bytes": size})
     else:
-        say(f"{count} entries deleted, {human_bytes(size)}")
+        say(f"{plural(count, 'entry', 'entries')} deleted, {human_bytes(size)}")
 
 
 def _store() -> Store:

@@ -10,7 +10,7 @@ import click
 
 from tilewright.base import flags
 from tilewright.base.memory import memory_limit
-from tilewright.base.text import human_bytes, human_count, listing
+from tilewright.base.text import human_bytes, human_count, listing, plural
 from tilewright.cli.model import load_graph, symbols
 from tilewright.cli.options import (
     CommandOptions,
@@ -83,9 +83,8 @@ def _problems(found: Survey, options: CommandOptions) -> list[str]:
         )
     fallback = options.fallback or flags.FALLBACK.get()
     if fallback == "error" and found.host:
-        problems.append(
-            f"{sum(found.host.values())} operators have no native code: {listing([*found.host])}"
-        )
+        those = plural(sum(found.host.values()), "operator has", "operators have")
+        problems.append(f"{those} no native code: {listing([*found.host])}")
     return problems
 
 
@@ -105,7 +104,7 @@ def _show(found: Survey, options: CommandOptions) -> None:
                 ("outputs", ", ".join(found.outputs)),
                 (
                     "operators",
-                    f"{found.operations}: {native} native, {host} host fallbacks",
+                    f"{found.operations}: {native} native, {plural(host, 'host fallback')}",
                 ),
                 ("native", _counted(found.native)),
                 ("fallback", _counted(found.host)),

@@ -12,7 +12,7 @@ import click
 from tilewright.base import modes
 from tilewright.base.errors import InputError
 from tilewright.base.files import write_whole
-from tilewright.base.text import human_bytes, human_time
+from tilewright.base.text import human_bytes, human_time, plural
 from tilewright.cli import (
     certificate,
     derivation,
@@ -165,8 +165,9 @@ def _made(
 
 def _say_made(made: CompiledModel, place: Path, facts: dict[str, Any]) -> None:
     """What was made, in words."""
+    holds = plural(facts["kernels"], "kernel")
     say(
-        f"{place}: {human_bytes(place.stat().st_size)}, {facts['kernels']} kernels, compiled "
+        f"{place}: {human_bytes(place.stat().st_size)}, {holds}, compiled "
         f"in {human_time(facts['compile_seconds'])}; a run needs {human_bytes(facts['memory'])} "
         "beside its inputs and outputs"
     )

@@ -13,7 +13,7 @@ import click
 import numpy as np
 
 from tilewright.base import flags
-from tilewright.base.text import human_bytes, human_count, human_time
+from tilewright.base.text import human_bytes, human_count, human_time, plural
 from tilewright.cli import resnet, rounds
 from tilewright.cli.engines import missing
 from tilewright.cli.model import compile_model
@@ -83,9 +83,12 @@ def _demonstrate(
         path.write_bytes(resnet.build())
     tell(f"network   ResNet-50, seeded weights, {human_bytes(path.stat().st_size)}")
     exe, first = _timed_compile(path, options, folder / "empty-cache")
-    kernels, flops = len(exe.model.kernels), sum(k.flops for k in exe.model.kernels)
+    kernels, flops = (
+        plural(len(exe.model.kernels), "kernel"),
+        sum(k.flops for k in exe.model.kernels),
+    )
     tell(
-        f"compile   {human_time(first)}: {kernels} kernels, {human_count(flops, 'FLOP')} a run, "
+        f"compile   {human_time(first)}: {kernels}, {human_count(flops, 'FLOP')} a run, "
         f"{human_bytes(exe.peak_bytes)} of memory"
     )
     exe, again = _timed_compile(path, options, folder / "empty-cache")
@@ -158,7 +161,7 @@ def _beside(
     if ours is not None and theirs is not None and speed is not None:
         tell(
             f"time      {ours:.2f} ms, {PEER} {theirs:.2f} ms: {speed:.2f} of its speed "
-            f"(threads: {threads}, medians of {count} interleaved rounds)"
+            f"(threads: {threads}, medians of {plural(count, 'interleaved round')})"
         )
     return {"ok": ok, "speed": speed, "difference": error, "row": asdict(row)}
 

@@ -16,7 +16,7 @@ from tilewright import __version__
 from tilewright.base import flags
 from tilewright.base.errors import FlagError, TilewrightError
 from tilewright.base.store import default_store
-from tilewright.base.text import human_bytes
+from tilewright.base.text import human_bytes, plural
 from tilewright.cli.advice import advice, cores
 from tilewright.cli.options import json_option
 from tilewright.cli.output import dump, facts, say, table
@@ -206,7 +206,8 @@ def _show(report: dict[str, Any]) -> None:
         kept = "off"
     else:
         size, cap = human_bytes(cache["size"]), human_bytes(cache["max_bytes"])
-        kept = f"{cache['root']}: {cache['entries']} entries, {size} of at most {cap}"
+        entries = plural(cache["entries"], "entry", "entries")
+        kept = f"{cache['root']}: {entries}, {size} of at most {cap}"
     say(
         facts(
             [

@@ -9,6 +9,7 @@ import click
 import numpy as np
 
 from tilewright.base.files import write_whole
+from tilewright.base.text import plural
 from tilewright.cli.options import OUT, PATH, json_option
 from tilewright.cli.output import dump, progress, say
 
@@ -46,7 +47,7 @@ def command(
     from tilewright.llm.encoder import load_embedder
 
     model = load_embedder(folder, pooling=pooling, normalized=not raw, threads=threads)
-    with progress(f"reading {len(texts)} texts"):
+    with progress(f"reading {plural(len(texts), 'text')}"):
         vectors = model(texts, truncate=truncate)
     if output is not None:
 
@@ -56,7 +57,7 @@ def command(
         write_whole(output, save)
         if not as_json:
             count, width = vectors.shape
-            say(f"{output}: {count} vectors of {width} numbers")
+            say(f"{output}: {plural(count, 'vector')} of {plural(width, 'number')}")
             return
     if as_json:
         pairs = zip(texts, vectors, strict=True)

@@ -10,6 +10,7 @@ import click
 
 from tilewright.base.errors import InputError
 from tilewright.base.files import write_whole
+from tilewright.base.text import plural
 from tilewright.cli.model import load_graph, specialized
 from tilewright.cli.one_operator import is_operator, operator_graph
 from tilewright.cli.options import (
@@ -304,8 +305,9 @@ def _show(found: Exploration) -> None:
         say(f"exact: {_every(len(choices))} scheduled")
     else:
         widest = max(found.gap(pes) for pes in found.bounds)
+        tried = plural(len(choices), "combination was", "combinations were")
         say(
-            f"searched: {len(choices)} combinations were scheduled; the optimum "
+            f"searched: {tried} scheduled; the optimum "
             f"may be up to {widest / (1 + widest):.0%} shorter (--limit allows more)"
         )
 

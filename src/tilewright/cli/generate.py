@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilewright.base.text import visible
+from tilewright.base.text import plural, visible
 from tilewright.cli.options import PATH, json_option
 from tilewright.cli.output import dump, note, progress, say
 
@@ -115,7 +115,7 @@ def command(
     rate = facts["tokens_per_second"]
     speed = f", then {rate:.1f} tokens/s" if rate else ""
     note(
-        f"prepared in {begin - start:.1f} s; {len(ids)} tokens read in "
+        f"prepared in {begin - start:.1f} s; {plural(len(ids), 'token')} read in "
         f"{facts['first_token_seconds']:.2f} s{speed}"
     )
 

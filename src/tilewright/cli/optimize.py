@@ -14,6 +14,7 @@ import click
 from tilewright.base import modes
 from tilewright.base.errors import InputError
 from tilewright.base.files import write_whole
+from tilewright.base.text import plural
 from tilewright.cli.derivation import shown_cost, steps_table
 from tilewright.cli.model import load_graph, specialized
 from tilewright.cli.options import (
@@ -252,7 +253,7 @@ def _report(
     said = f"cost {before} -> {after} ({gain:.3f} times less)"
     if not steps:
         said = f"cost {before}: no substitution lowers it"
-    say(f"{files[-1]}: {said}; {len(outcome.graph.operations)} operations")
+    say(f"{files[-1]}: {said}; {plural(len(outcome.graph.operations), 'operation')}")
     if outcome.interrupted:
         note("the search was not finished")
 
@@ -285,6 +286,5 @@ def _report_replay(
         count = len(steps.steps)
         dump({"files": names, "operations": operations, "steps": count})
         return
-    say(
-        f"{files[-1]}: {len(steps.steps)} steps, {operations[0]} -> {operations[1]} operations"
-    )
+    taken, left = plural(len(steps.steps), "step"), plural(operations[1], "operation")
+    say(f"{files[-1]}: {taken}, {operations[0]} -> {left}")

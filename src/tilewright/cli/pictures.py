@@ -14,6 +14,7 @@ import click
 import numpy as np
 
 from tilewright.base.errors import InputError, UnsupportedError
+from tilewright.base.text import plural
 from tilewright.cli.output import note
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ def _normalized(array: Array, tensor: Wanted, channels: int) -> tuple[Array, str
             continue
         if len(numbers) not in (1, channels):
             raise InputError(
-                f"{len(numbers)} numbers where there are {channels} channels",
+                f"{plural(len(numbers), 'number')} for {plural(channels, 'channel')}",
                 where=f"--{name}",
                 hint="Give one for each channel, or one for all",
             )

@@ -12,6 +12,7 @@ import click
 
 from tilewright.base.errors import InputError
 from tilewright.base.files import write_whole
+from tilewright.base.text import plural
 from tilewright.cli import inputs, quantized
 from tilewright.cli.model import load_graph, specialized
 from tilewright.cli.options import (
@@ -179,4 +180,5 @@ def _for_target(
         return
     for line in parts:
         say(line)
-    say(f"{file}: scales of {len(made.scales)} tensors from {len(samples)} samples")
+    tensors, seen = plural(len(made.scales), "tensor"), plural(len(samples), "sample")
+    say(f"{file}: scales of {tensors} from {seen}")

@@ -124,7 +124,7 @@ def list_tasks(
     ]
     say(table(heading, rows, "<<<>>>><"))
     if len(tasks) > len(rows):
-        say(f"... {len(tasks)} kernels in all")
+        say(f"... {plural(len(tasks), 'kernel')} in all")
 
 
 @command.command()

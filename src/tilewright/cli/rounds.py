@@ -20,6 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.base import events
+from tilewright.base.text import plural
 from tilewright.runtime.threads import choose_cpus
 
 Array = np.ndarray[Any, Any]
@@ -35,7 +36,8 @@ def disturbance() -> str | None:
     load, cpus = os.getloadavg()[0], len(os.sched_getaffinity(0))
     if load < 0.5 * cpus:
         return None
-    return f"{cpus} processors and a load of {load:.1f}: other work will show in these times"
+    have = plural(cpus, "processor")
+    return f"{have} and a load of {load:.1f}: other work will show in these times"
 
 
 def child_environment(threads: int) -> dict[str, str]:
@@ -146,7 +148,7 @@ def difference(got: Sequence[Array], expected: Sequence[Array]) -> float:
     and the other is not.
     """
     if len(got) != len(expected):
-        raise ValueError(f"{len(got)} outputs where {len(expected)} were expected")
+        raise ValueError(f"{plural(len(got), 'output')}, expected {len(expected)}")
     worst = 0.0
     for index, (a, b) in enumerate(zip(got, expected)):
         if a.shape != b.shape:

@@ -12,7 +12,7 @@ import click
 import numpy as np
 
 from tilewright.base.files import write_whole
-from tilewright.base.text import human_bytes, human_time
+from tilewright.base.text import human_bytes, human_time, plural
 from tilewright.cli import derivation, interrupt, quantized, records
 from tilewright.cli.model import Prepared, is_artifact, prepare, specialized
 from tilewright.cli.options import (
@@ -246,7 +246,7 @@ def _show(prepared: Prepared, outputs: dict[str, Any], times: list[float]) -> No
     say(table(["output", "type", "min", "max", "mean", ""], rows, "<<>>><"))
     exe = prepared.executable
     verb = "loaded" if prepared.loaded else "compiled"
-    threads = f"{exe.threads} thread{'s' if exe.threads > 1 else ''}"
+    threads = plural(exe.threads, "thread")
     say(
         f"\n{verb} in {human_time(prepared.seconds)}; a run takes "
         f"{human_time(statistics.median(times))} (median of {len(times)}, minimum "

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.base.dtypes import DType
+from tilewright.base.text import plural
 from tilewright.graph.bounded.bound import bound
 from tilewright.graph.infer import Fallback
 from tilewright.graph.nodes import Graph, Operation, Value
@@ -146,7 +147,7 @@ def _hazards(graph: Graph) -> list[str]:
     for dtype, count in sorted(uses.items(), key=lambda item: item[0].name):
         for applies, follows in _HAZARDS:
             if applies(dtype):
-                found.append(f"{dtype} {follows} ({count} operators)")
+                found.append(f"{dtype} {follows} ({plural(count, 'operator')})")
     return found + _bad_constants(graph.constants)
 
 
@@ -158,11 +159,12 @@ def _bad_constants(constants: Mapping[Value, np.ndarray[Any, Any]]) -> list[str]
             continue
         bad = int(array.size - np.isfinite(array).sum())
         if bad:
-            found.append(
-                f"constant {value.name!r} has {bad} values that are not finite"
-            )
+            those = plural(bad, "value that is", "values that are")
+            found.append(f"constant {value.name!r} has {those} not finite")
         tiny = np.finfo(array.dtype).tiny
         small = int(((array != 0) & (np.abs(array) < tiny)).sum())
         if small:
-            found.append(f"constant {value.name!r} has {small} subnormal values")
+            found.append(
+                f"constant {value.name!r} has {plural(small, 'subnormal value')}"
+            )
     return found

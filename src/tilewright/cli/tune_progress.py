@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tilewright.base import events
-from tilewright.base.text import human_time, visible
+from tilewright.base.text import human_time, plural, visible
 from tilewright.cli.output import note
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Progress:
             return "measuring the default schedules"
         f = self.network
         parts = [
-            f"{f['network_trials']} trials",
+            plural(f["network_trials"], "trial"),
             f"{f['network_gain']:.3f} times as fast",
             f"{f['network_expected_gain']:.1%} more expected",
             f"{human_time(f['elapsed'])}",

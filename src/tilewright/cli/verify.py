@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tilewright.base.text import plural
 from tilewright.cli import certificate, inputs, kernels
 from tilewright.cli.model import (
     compile_model,
@@ -142,8 +143,10 @@ def _report(c: _Compared, minimize: Path | None, as_json: bool) -> int:
             else "\nno single operator differs when each is compared"
         )
     if written is not None:
+        count = written["operators"]
+        left = plural(count, "operator that still fails", "operators that still fail")
         say(
-            f"\n{written['model']}: {written['operators']} operators that still fail; "
+            f"\n{written['model']}: {left}; "
             f"tilewright verify {written['model']} --inputs {written['inputs']} shows it"
         )
     return int(failed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tilewright.base.text import plural
 from tilewright.cli.model import load_graph
 from tilewright.cli.options import CommandOptions
 from tilewright.cli.output import dump, progress, say
@@ -51,7 +52,7 @@ def quantize_weights(
     for e in errors:
         say(f"{e['node']}: relative error of the weights {e['error']:.2e}")
     sizes = f"{before / MEGABYTE:.1f} MB of constants became {after / MEGABYTE:.1f} MB"
-    say(f"{output}: {len(errors)} products in {weights}, {sizes}")
+    say(f"{output}: {plural(len(errors), 'product')} in {weights}, {sizes}")
 
 
 def _bytes(graph: Graph) -> int:

@@ -9,6 +9,7 @@ from math import gcd
 from typing import Any
 
 from tilewright.base.errors import VerifyError
+from tilewright.base.text import plural
 from tilewright.compute.isl import Domain, TooHard, Translator, greatest, sample
 from tilewright.compute.nodes import CC, PS, PW, Computation, Dim, Output
 from tilewright.compute.transforms import environment
@@ -74,8 +75,8 @@ def _operator(c: Computation) -> Iterator[str]:
         return
     if len(c.outputs) != len(c.reducer.dtypes):
         yield (
-            f"{c.reducer} has {len(c.reducer.dtypes)} components, "
-            f"the computation {len(c.outputs)} outputs"
+            f"{c.reducer} has {plural(len(c.reducer.dtypes), 'component')}, "
+            f"the computation {plural(len(c.outputs), 'output')}"
         )
     wide = [d for d in combined if _several(d)]
     scan_then_reduce = [d.combine for d in wide] == [PS, PW]

@@ -12,6 +12,7 @@ from functools import cached_property
 from math import prod
 from typing import Final
 
+from tilewright.base.text import plural
 from tilewright.expr.affine import Affine, affine
 from tilewright.expr.nodes import Buffer, Expr, Load, Select, Var
 from tilewright.ir.node import postorder
@@ -234,8 +235,9 @@ def _spills(w: Work) -> str | None:
     spills = 0 if w.run.mix is None else w.run.mix.spills
     if not spills:
         return None
+    those = plural(spills, "access", "accesses")
     return (
-        f"smaller unrolled tiles: {spills} accesses in the inner loop are to values that do not "
+        f"smaller unrolled tiles: {those} in the inner loop, to values that do not "
         "fit into the registers"
     )
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from tilewright.base import flags
 from tilewright.base.errors import ArtifactError, InputError
+from tilewright.base.text import plural
 from tilewright.driver.build_kernel import assembled, flops, signature_of
 from tilewright.driver.compiled import CompiledGroup
 from tilewright.expr.nodes import Buffer, Var
@@ -90,7 +91,7 @@ class SizedExecutable:
         expected = kernel.params if out is not None else kernel.inputs
         if len(arrays) != len(expected):
             raise InputError(
-                f"{len(arrays)} arrays given, {len(expected)} expected: "
+                f"{plural(len(arrays), 'array')} given, {len(expected)} expected: "
                 f"{', '.join(map(show_buffer, expected))}",
                 where=kernel.name,
             )

@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.base import events, flags
 from tilewright.base.errors import InputError, TilewrightWarning, UnsupportedError
 from tilewright.base.store import Store
-from tilewright.base.text import listing
+from tilewright.base.text import listing, plural
 from tilewright.driver.aliases import aliased_buffers, check_aliases, in_place
 from tilewright.driver.assemble import Assembler
 from tilewright.driver.between import KNOWN
@@ -520,12 +520,15 @@ def _report_reference_kernels(plan: Plan, options: Options) -> None:
     if lost := [op for op in calls if not fallback.knows(op)]:
         items = [f"{op.label} ({op.qualified})" for op in lost]
         raise UnsupportedError(
-            f"nothing can run {len(items)} operators in this form: {listing(items)}",
+            f"nothing can run {plural(len(items), 'operator')} in this form: {listing(items)}",
             hint="Its definition does not support these attributes, operands or types",
             items=items,
         )
     items = [f"{op.label} ({op.qualified})" for op in calls]
-    what = f"{len(calls)} operators have no native code and fall back to the host: {listing(items)}"
+    what = plural(len(calls), "operator has", "operators have") + " no native code and "
+    what += (
+        f"{'falls' if len(calls) == 1 else 'fall'} back to the host: {listing(items)}"
+    )
     if options.fallback == "error":
         hint = 'compile with fallback="warn"'
         raise UnsupportedError(what, code="TW-FALLBACK", hint=hint, items=items)

@@ -18,7 +18,7 @@ import numpy as np
 
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import InputError, ModelError
-from tilewright.base.text import listing
+from tilewright.base.text import listing, plural
 from tilewright.driver.compilation import onnx_fallback
 from tilewright.driver.compile import compile
 from tilewright.driver.compile_lock import exclusive
@@ -297,7 +297,7 @@ class TrainingStep:
         rest = names[len(batch) :]
         if len(batch) > len(names) or set(named) != set(rest):
             raise InputError(
-                f"the batch has {len(batch)} arrays and {listing(sorted(named))} by name",
+                f"the batch has {plural(len(batch), 'array')} and {listing(sorted(named))} by name",
                 hint=f"a step takes {listing(list(names))}",
             )
         return [*batch, *(named[n] for n in rest)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import inf, isfinite
 from typing import Any
 
-from tilewright.base.text import columns, human_time
+from tilewright.base.text import columns, human_time, plural
 from tilewright.tune.scheduler import Ending
 from tilewright.tune.tuner import Outcome
 
@@ -129,7 +129,7 @@ class Tuned:
         failed = ", ".join(f"{count} {name}" for name, count in self.failed.items())
         lines = [columns([heading, *rows], "<>>>>><")]
         lines.append(
-            f"{self.trials} trials in {human_time(self.seconds)}"
+            f"{plural(self.trials, 'trial')} in {human_time(self.seconds)}"
             + (f" ({failed})" if failed else "")
             + f", {self.overhead:.0%} of it neither building nor measuring"
         )

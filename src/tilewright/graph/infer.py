@@ -26,6 +26,7 @@ from tilewright.base.errors import (
     ModelError,
     TilewrightError,
 )
+from tilewright.base.text import plural
 from tilewright.graph import sequences
 from tilewright.graph.folding import as_typed, may_fold
 from tilewright.graph.nodes import (
@@ -281,7 +282,8 @@ def typed(op: Operation, types: Sequence[Any]) -> list[Value | None]:
     """
     wanted = len(op.outputs)
     if len(types) < wanted:
-        raise _bad_types(op, f"gives {len(types)} types for {wanted} outputs")
+        given, those = plural(len(types), "type"), plural(wanted, "output")
+        raise _bad_types(op, f"gives {given} for {those}")
     found: list[Value | None] = []
     for n, (v, given) in enumerate(zip(op.outputs, types, strict=False)):
         try:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.dtypes import DType, dtype_of
+from tilewright.base.text import plural
 from tilewright.runtime.nesting import Nesting
 
 Dim = int | str | None
@@ -216,7 +217,7 @@ class Graph:
         )
 
     def __repr__(self) -> str:
-        return f"Graph({self.name!r}, {len(self.operations)} operations)"
+        return f"Graph({self.name!r}, {plural(len(self.operations), 'operation')})"
 
     def __str__(self) -> str:
         from tilewright.graph.printer import show

@@ -35,6 +35,7 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.base.names import fresh
+from tilewright.base.text import plural
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Var
 from tilewright.graph.nodes import Graph, Operation, Value
@@ -392,7 +393,7 @@ class Plan:
         return replace(self, graph=graph, buffers=buffers, data=known)
 
     def __repr__(self) -> str:
-        return f"Plan({self.graph.name!r}, {len(self.steps)} steps)"
+        return f"Plan({self.graph.name!r}, {plural(len(self.steps), 'step')})"
 
     def __str__(self) -> str:
         from tilewright.plan.printer import show

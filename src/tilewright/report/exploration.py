@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tilewright.base.html import Markup, element, join, table
+from tilewright.base.text import plural
 from tilewright.report.axes import COLORS, Axis, figure, label, legend, line
 from tilewright.report.gantt import gantt
 from tilewright.report.shell import page as shell
@@ -23,10 +24,11 @@ def page(found: Mapping[str, Any], schedules: Sequence[Mapping[str, Any]]) -> st
     them."""
     title = f"{found['network']} on N processing elements, volume={found['volume']}"
     how = "all combinations" if found["exact"] else "a search among the combinations"
-    said = f"{len(found['points'])} schedules, {how}. Times are in cycles, the rest in elements."
+    count = plural(len(found["points"]), "schedule")
+    said = f"{count}, {how}. Times are in cycles, the rest in elements."
     best = [_best(found, int(pes)) for pes in found["bounds"]]
     charts = [
-        join([element("h3", f"{s['pes']} processing elements"), gantt(s)])
+        join([element("h3", plural(s["pes"], "processing element")), gantt(s)])
         for s in schedules
     ]
     sections = [
@@ -77,7 +79,7 @@ def picture(found: Mapping[str, Any]) -> Markup:
         *(_mark(across, upwards, p, colors[p["label"]]) for p in best),
         label(_LEFT, 12, f"cycles, volume={found['volume']}", class_="soft"),
     ]
-    said = f"Makespan of {len(points)} schedules"
+    said = f"Makespan of {plural(len(points), 'schedule')}"
     drawn = figure(_WIDTH, _HEIGHT, *parts, label=said)
     return join([drawn, legend(list(colors.items()))])
 

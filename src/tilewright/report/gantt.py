@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tilewright.base.html import Markup, join
+from tilewright.base.text import plural
 from tilewright.report.axes import (
     COLORS,
     LETTER,
@@ -70,7 +71,7 @@ def gantt(schedule: Mapping[str, Any]) -> Markup:
         _WIDTH,
         height,
         *parts,
-        label=f"Schedule of {len(bars)} nodes",
+        label=f"Schedule of {plural(len(bars), 'node')}",
     )
     return join([drawn, legend(list(colors.items()))])
 
@@ -127,7 +128,7 @@ def _drawn(b: Bar, across: Axis, upwards: Axis, color: int) -> list[Markup]:
     left, right = across.at(b["start"]), across.at(b["last"])
     top, bottom = upwards.at(b["element"] + b["elements"]), upwards.at(b["element"])
     times = f"cycles {b['start']:,} to {b['last']:,}"
-    title = f"{b['name']}: {b['tasks']} tasks, {times}"
+    title = f"{b['name']}: {plural(b['tasks'], 'task')}, {times}"
     found = [
         bar(
             (

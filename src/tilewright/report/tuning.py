@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
+from tilewright.base.text import plural
+
 _WIDTH, _HEIGHT, _MARGIN = 360, 150, 36
 _STYLE: Final = (
     "body{font:15px sans-serif;max-width:64em;margin:2em auto}"
@@ -92,7 +94,7 @@ def _of(name: str, trials: Iterable[Trial]) -> list[Trial]:
 
 def _summary(found: Mapping[str, Any]) -> str:
     trials, seconds = found["trials"], found["seconds"]
-    text = f"{trials} trials in {seconds:.0f} s, {found['overhead']:.0%} of it overhead"
+    text = f"{plural(trials, 'trial')} in {seconds:.0f} s, {found['overhead']:.0%} of it overhead"
     if found["after_seconds"] is None:
         return f"{text}. No schedule that makes the model faster was found."
     before, after = found["before_seconds"], found["after_seconds"]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import ArtifactError, ExecutionError, TilewrightError
+from tilewright.base.text import plural
 from tilewright.runtime import abi, buffer, host
 from tilewright.runtime.device_steps import (
     CopyRun,
@@ -251,9 +252,8 @@ class FallbackCall:
         try:
             results = self.kernel(given)
             if len(results) < len(step.outputs):
-                raise ExecutionError(
-                    f"{step.op} gives {len(results)} outputs, expected {len(step.outputs)}"
-                )
+                got, wanted = plural(len(results), "output"), len(step.outputs)
+                raise ExecutionError(f"{step.op} gives {got}, expected {wanted}")
             for slot, result in zip(step.outputs, results):
                 if slot is not None:
                     values.write(slot, result)

@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from tilewright.base.errors import InputError
+from tilewright.base.text import plural
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import OBJECT, Tensor, listed
 from tilewright.runtime.nesting import Nesting
@@ -190,7 +191,9 @@ class ShapeDispatch(ABC):
         if twice:
             raise InputError(f"input {twice[0]} is given by position and by name")
         if len(args) > len(names):
-            raise InputError(f"{len(args)} inputs given, the model has {len(names)}")
+            raise InputError(
+                f"{plural(len(args), 'input')} given, the model has {len(names)}"
+            )
         given = dict(zip(names, args, strict=False)) | dict(named)
         if missing := [t for t in self.inputs if t.name not in given]:
             raise InputError(f"missing inputs: {listed(missing)}")

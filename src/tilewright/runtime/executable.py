@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import numpy as np
 
 from tilewright.base.errors import ArtifactError, InputError
+from tilewright.base.text import human_bytes, plural
 from tilewright.runtime import abi, inputs, machine, outputs
 from tilewright.runtime.call import CallPlan, Frame, run
 from tilewright.runtime.fast_call import InPlace, bound, in_place, shortest
@@ -234,7 +235,6 @@ class Executable:
     def _repr_html_(self) -> str:
         """For notebooks: inputs and outputs, threads, memory, kernels."""
         from tilewright.base.html import element, join, table
-        from tilewright.base.text import human_bytes, plural
 
         ends = [
             (kind, t.name, str(t).removeprefix(f"{t.name}: "))
@@ -295,9 +295,8 @@ class Executable:
         if isinstance(only, Mapping) and not named:
             args, named = (), only
         if len(args) > len(expected):
-            raise InputError(
-                f"{len(args)} inputs given, the model has {len(expected)}: {listed(expected)}"
-            )
+            given, has = plural(len(args), "input"), len(expected)
+            raise InputError(f"{given} given, the model has {has}: {listed(expected)}")
         values: list[Any] = [*args, *[_MISSING] * (len(expected) - len(args))]
         others: dict[str, Any] = {}
         for name, value in named.items():

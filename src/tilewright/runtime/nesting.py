@@ -15,7 +15,7 @@ from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from tilewright.base.errors import ArtifactError, InputError
-from tilewright.base.text import listing
+from tilewright.base.text import listing, plural
 
 # What a fixed argument or result may be; JSON holds it, and == compares it.
 CONSTANT: Final = (type(None), bool, int, float, str)
@@ -86,7 +86,7 @@ class Nesting:
         names = [name for name, _ in self.arguments]
         if len(args) > self.positional:
             raise InputError(
-                f"{len(args)} arguments given by position, {self.positional} can be",
+                f"{plural(len(args), 'argument')} given by position, {self.positional} can be",
                 hint=self._hint,
             )
         given = dict(zip(names, args, strict=False))

@@ -11,6 +11,7 @@ import numpy as np
 
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import InputError
+from tilewright.base.text import plural
 from tilewright.runtime import buffer
 from tilewright.runtime.model import CompiledModel, Tensor, listed
 
@@ -33,7 +34,7 @@ def targets(out: Any, outputs: Sequence[Tensor]) -> list[Any]:
         given = [out]
     if len(given) != len(outputs):
         raise InputError(
-            f"out= has {len(given)} arrays, the model {len(outputs)} outputs"
+            f"out= has {plural(len(given), 'array')}, the model {plural(len(outputs), 'output')}"
         )
     for target, tensor in zip(given, outputs):
         if target is not None:

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from tilewright.base.errors import InputError
-from tilewright.base.text import columns
+from tilewright.base.text import columns, plural
 from tilewright.runtime import abi, instruction_mix
 from tilewright.runtime.call import (
     CallPlan,
@@ -146,7 +146,7 @@ class Profile:
             )
             for r in sorted(self.rows, key=lambda r: -r.seconds)
         ]
-        threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
+        threads = plural(self.threads, "thread")
         said = (
             f"{self.total * 1e6:.1f} us a run, the middle of {self.repeat}, {threads}"
         )

@@ -20,6 +20,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tilewright.base.text import plural
+
 Shape = Any
 
 _MOST: Final = 1 << 63
@@ -100,7 +102,7 @@ def check(value: Any, shape: Shape, where: str = "") -> None:
             _require(value, list, where)
             if len(value) != len(shape):
                 raise ValueError(
-                    f"expected {len(shape)} items, got {len(value)}{_at(where)}"
+                    f"expected {plural(len(shape), 'item')}, got {len(value)}{_at(where)}"
                 )
             for number, (part, inner) in enumerate(zip(value, shape, strict=True)):
                 check(part, inner, f"{where}[{number}]")

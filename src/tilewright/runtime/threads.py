@@ -9,6 +9,7 @@ from pathlib import Path
 from tilewright.base import flags
 from tilewright.base.errors import InputError
 from tilewright.base.numbers import whole
+from tilewright.base.text import plural
 
 _CPU = Path("/sys/devices/system/cpu")
 _CGROUP = Path("/sys/fs/cgroup")
@@ -66,7 +67,7 @@ def choose_cpus(count: int) -> list[int]:
     allowed = sorted(os.sched_getaffinity(0))
     if count > len(allowed):
         raise InputError(
-            f"{count} threads asked for, but only CPUs {allowed} may be used",
+            f"{plural(count, 'thread')} asked for, but only CPUs {allowed} may be used",
             code="TW-THREADS",
             hint=f"Ask for {len(allowed)} at most",
         )

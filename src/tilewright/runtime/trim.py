@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.errors import ExecutionError
+from tilewright.base.text import plural
 from tilewright.runtime import host
 
 PROVIDER = "trim"
@@ -27,7 +28,7 @@ def make(op: str, attributes: Mapping[str, Any]) -> host.HostKernel:
             count = int(np.asarray(given))
             if not 0 <= count <= x.shape[axis]:
                 raise ExecutionError(
-                    f"axis {axis} has {count} elements, of at most {x.shape[axis]}"
+                    f"axis {axis} has {plural(count, 'element')}, of at most {x.shape[axis]}"
                 )
             cut[axis] = slice(count)
         return [x[tuple(cut)]]

@@ -299,7 +299,7 @@ def test_symbolic_arguments() -> None:
         InputError, match=r"dimension 0 of X.*: expected 5 where n = 4, got 6"
     ):
         f(np.zeros(6, np.float32), c)
-    with pytest.raises(InputError, match="1 arrays given, 2 expected: X: float32"):
+    with pytest.raises(InputError, match="1 array given, 2 expected: X: float32"):
         f(x)
     X = t.placeholder((n * 2,))
     D = t.compute((n * 2,), lambda i: X[i] * 2.0)

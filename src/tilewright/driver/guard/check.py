@@ -14,6 +14,7 @@ import numpy as np
 from tilewright.base import events, flags
 from tilewright.base.errors import TilewrightError, UnsupportedError
 from tilewright.base.guarded import Guarded, poison
+from tilewright.base.text import plural
 from tilewright.driver.compiled import CompiledGroup
 from tilewright.driver.guard.feeds import Feeds, index_limit
 from tilewright.driver.guard.judges import (
@@ -253,7 +254,7 @@ class _Job:
             before = data.view(b.dtype.numpy)
         wrong = np.flatnonzero(differ(got, before) & rest)
         if len(wrong):
-            text = f"{len(wrong)} elements of {b.name} are written that the Computations do not"
+            text = f"{_elements(len(wrong), b)} written that the Computations do not"
             self._element("untouched", text + " write", run, b, wrong, before, got)
 
     def _values(self, run: Run, b: Buffer, got: Array, want: Expected) -> None:
@@ -308,7 +309,7 @@ class _Job:
                 )
         wrong = np.flatnonzero(moved & written)
         if len(wrong):
-            text = f"{len(wrong)} elements of {b.name} are not what the first run made"
+            text = f"{_elements(len(wrong), b)} not what the first run made"
             self._element("repeat", text, run, b, wrong, first, got)
 
     def _element(
@@ -347,3 +348,8 @@ def share_of(verdict: Verdict) -> float:
         if verdict.bound and math.isfinite(verdict.bound)
         else 0.0
     )
+
+
+def _elements(count: int, b: Buffer) -> str:
+    """The subject and verb of a complaint."""
+    return plural(count, f"element of {b.name} is", f"elements of {b.name} are")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.guarded import Guarded, poison
+from tilewright.base.text import plural
 from tilewright.driver.compiled import CompiledGroup
 from tilewright.expr.nodes import Buffer
 from tilewright.plan.normalize import KernelSignature
@@ -37,7 +38,7 @@ class Run:
 
     def __str__(self) -> str:
         side = "behind" if self.right else "before"
-        threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
+        threads = plural(self.threads, "thread")
         place = (
             ""
             if self.shared is None

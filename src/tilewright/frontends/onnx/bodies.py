@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from tilewright.base.errors import ModelError
+from tilewright.base.text import plural
 from tilewright.graph.nodes import Graph, Operation
 
 
@@ -23,8 +24,8 @@ def _if(op: Operation) -> Iterator[str]:
         if not isinstance(branch, Graph):
             yield from _missing(name)
             continue
-        yield from _expect(len(branch.inputs), 0, f"inputs of {name}")
-        yield from _expect(len(branch.outputs), len(op.outputs), f"outputs of {name}")
+        yield from _expect(len(branch.inputs), 0, "input", name)
+        yield from _expect(len(branch.outputs), len(op.outputs), "output", name)
 
 
 def _loop(op: Operation) -> Iterator[str]:
@@ -32,9 +33,9 @@ def _loop(op: Operation) -> Iterator[str]:
     if not isinstance(body, Graph):
         yield from _missing("body")
         return
-    yield from _expect(len(body.inputs), 2 + state, "inputs of body")
+    yield from _expect(len(body.inputs), 2 + state, "input", "body")
     yield from _at_least(
-        len(body.outputs), 1 + max(state, len(op.outputs)), "outputs of body"
+        len(body.outputs), 1 + max(state, len(op.outputs)), "output", "body"
     )
 
 
@@ -48,24 +49,24 @@ def _scan(op: Operation) -> Iterator[str]:
         return
     operands = len(op.inputs) - (1 if op.version < 9 else 0)
     if not 1 <= scanned <= operands:
-        yield f"num_scan_inputs is {scanned}, of {operands} inputs"
-    yield from _expect(len(body.inputs), operands, "inputs of body")
+        yield f"num_scan_inputs is {scanned}, of {plural(operands, 'input')}"
+    yield from _expect(len(body.inputs), operands, "input", "body")
     results = max(operands - scanned, len(op.outputs))
-    yield from _at_least(len(body.outputs), results, "outputs of body")
+    yield from _at_least(len(body.outputs), results, "output", "body")
 
 
 def _missing(name: str) -> Iterator[str]:
     yield f"attribute {name!r} is missing"
 
 
-def _expect(count: int, wanted: int, what: str) -> Iterator[str]:
+def _expect(count: int, wanted: int, what: str, of: str) -> Iterator[str]:
     if count != wanted:
-        yield f"expected {wanted} {what}, got {count}"
+        yield f"expected {plural(wanted, what)} of {of}, got {count}"
 
 
-def _at_least(count: int, wanted: int, what: str) -> Iterator[str]:
+def _at_least(count: int, wanted: int, what: str, of: str) -> Iterator[str]:
     if count < wanted:
-        yield f"expected at least {wanted} {what}, got {count}"
+        yield f"expected at least {plural(wanted, what)} of {of}, got {count}"
 
 
 # By operator: what is wrong with its subgraphs, and the form that they have.

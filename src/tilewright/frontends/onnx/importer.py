@@ -16,6 +16,7 @@ from tilewright.base.errors import (
     UnsupportedError,
 )
 from tilewright.base.names import fresh
+from tilewright.base.text import plural
 from tilewright.frontends.onnx import functions, tensors
 from tilewright.frontends.onnx.attributes import attribute_value, resolved
 from tilewright.frontends.onnx.bodies import check_bodies
@@ -362,7 +363,8 @@ def _inline(
     )
     if len(inputs) > len(body.input):
         raise ModelError(
-            f"has {len(inputs)} inputs, the function {len(body.input)}", where=where
+            f"has {plural(len(inputs), 'input')}, the function {len(body.input)}",
+            where=where,
         )
     for n, name in enumerate(body.input):
         inner.define(name, inputs[n] if n < len(inputs) else None, where)

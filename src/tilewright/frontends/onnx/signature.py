@@ -11,6 +11,7 @@ from onnx.defs import OpSchema, get_all_schemas_with_history
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
+from tilewright.base.text import plural
 from tilewright.graph.nodes import Value
 
 _OPTION = OpSchema.FormalParameterOption
@@ -46,7 +47,8 @@ def _check_operands(schema: Any, inputs: Sequence[Value | None], where: str) -> 
     if len(inputs) > schema.max_input:
         most = schema.max_input
         raise ModelError(
-            f"has {len(inputs)} inputs, {schema.name} takes at most {most}", where=where
+            f"has {plural(len(inputs), 'input')}, {schema.name} takes at most {most}",
+            where=where,
         )
     for n, formal in enumerate(schema.inputs):
         given = n < len(inputs) and inputs[n] is not None
@@ -58,7 +60,8 @@ def _check_results(schema: Any, outputs: int, where: str) -> None:
     if outputs > schema.max_output:
         most = schema.max_output
         raise ModelError(
-            f"has {outputs} outputs, {schema.name} gives at most {most}", where=where
+            f"has {plural(outputs, 'output')}, {schema.name} gives at most {most}",
+            where=where,
         )
     for n, formal in enumerate(schema.outputs):
         if formal.option == _OPTION.Single and n >= outputs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilewright.base.errors import UnsupportedError
+from tilewright.base.text import plural
 from tilewright.frontends.onnx.functions import newest_opset
 from tilewright.graph.nodes import Operation
 
@@ -41,8 +42,8 @@ class Unsupported:
         items = [self._item(uses) for uses in self.found.values()]
         nodes = sum(len(uses) for uses in self.found.values())
         raise UnsupportedError(
-            f"{len(items)} unsupported operator{'s' if len(items) > 1 else ''} "
-            f"in {nodes} node{'s' if nodes > 1 else ''}: {'; '.join(items)}",
+            f"{plural(len(items), 'unsupported operator')} "
+            f"in {plural(nodes, 'node')}: {'; '.join(items)}",
             items=items,
             hint=self._hint(),
         )
@@ -55,7 +56,7 @@ class Unsupported:
     def _item(uses: list[tuple[Operation, int | None]]) -> str:
         op, opset = uses[0]
         types = ", ".join("-" if v is None else v.type_text for v in op.inputs)
-        count = f", {len(uses)} nodes" if len(uses) > 1 else ""
+        count = f", {plural(len(uses), 'node')}" if len(uses) > 1 else ""
         known = newest_opset(op.domain)
         if opset is None:
             version = "its domain is not imported"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from tilewright.base.text import columns
+from tilewright.base.text import columns, plural
 from tilewright.graph.nodes import Graph
 from tilewright.graph.quantize.metrics import Agreement
 
@@ -43,11 +43,13 @@ class Report:
     def __str__(self) -> str:
         done = len(self.layers) - len(self.kept)
         where = (
-            f"{self.held_out} held-out samples" if self.held_out else "the same data"
+            plural(self.held_out, "held-out sample")
+            if self.held_out
+            else "the same data"
         )
         lines = [
             f"{done} of {len(self.layers)} layers in 8 bits, "
-            f"ranges from {self.samples} samples",
+            f"ranges from {plural(self.samples, 'sample')}",
             f"{self.agreement}, on {where}",
         ]
         rows = [(x.name, x.operator, x.why) for x in self.kept]

@@ -14,6 +14,7 @@ import numpy as np
 from tilewright.base import events, flags
 from tilewright.base.errors import InputError
 from tilewright.base.html import element, join, table
+from tilewright.base.text import plural
 from tilewright.driver import c_library
 from tilewright.driver.advice import Measured, advice
 from tilewright.driver.compile import compile
@@ -200,7 +201,7 @@ class Function(Program):
         if len(arrays) != len(kernel.params):
             expected = ", ".join(map(show_buffer, kernel.params))
             raise InputError(
-                f"{len(arrays)} arrays given, {len(kernel.params)} expected: {expected}",
+                f"{plural(len(arrays), 'array')} given, {len(kernel.params)} expected: {expected}",
                 where=kernel.name,
                 hint="inputs come first, outputs last",
             )

@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import InputError
+from tilewright.base.text import plural
 from tilewright.lang.function import Function
 from tilewright.lang.halide.autoschedule import AutoschedulerParams
 from tilewright.lang.halide.func import Func, ImageParam, Pipeline
@@ -336,7 +337,7 @@ class Generator:
         names = shape.input_names()
         if len(args) > len(names) or len(args) + len(named) != len(names):
             raise InputError(
-                f"{len(args) + len(named)} inputs given, {len(names)} expected",
+                f"{plural(len(args) + len(named), 'input')} given, {len(names)} expected",
                 where=cls.__name__,
                 hint=", ".join(names),
             )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.base.errors import InputError
+from tilewright.base.text import plural
 from tilewright.expr.nodes import Var
 from tilewright.lang.te.syntax.nodes import Tensor
 from tilewright.lang.te.syntax.program import Scope
@@ -21,7 +22,7 @@ def values_of(
     if len(arrays) != len(params):
         expected = ", ".join(map(repr, params))
         raise InputError(
-            f"{len(arrays)} arrays given, {len(params)} expected: {expected}",
+            f"{plural(len(arrays), 'array')} given, {len(params)} expected: {expected}",
             where="call",
             hint="one for each argument of build, in its order",
         )

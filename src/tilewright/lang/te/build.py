@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from tilewright.base.errors import InputError, ScheduleError
+from tilewright.base.text import plural
 from tilewright.compute.nodes import Computation
 from tilewright.driver.schedulable import Plain
 from tilewright.expr.nodes import Var
@@ -244,7 +245,7 @@ class Arranged(Program):
     def _arranged(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(arrays) != len(self._order):
             raise InputError(
-                f"{len(arrays)} arrays given, {len(self._order)} expected",
+                f"{plural(len(arrays), 'array')} given, {len(self._order)} expected",
                 where="call",
                 hint="one for each argument of build, in its order",
             )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tilewright.base.html import Markup, element
-from tilewright.base.text import human_bytes, human_time
+from tilewright.base.text import human_bytes, human_time, plural
 from tilewright.report.axes import LETTER, Axis, Labels, bar, figure, label, line
 
 _WIDTH: Final = 1120.0
@@ -37,7 +37,7 @@ def timeline(kernels: Sequence[Facts], total: float) -> Markup:
         parts.append(line(axis.at(tick), bottom, axis.at(tick), bottom + 5, "axis"))
         text = human_time(tick) if tick else "0"
         parts.append(label(axis.at(tick), bottom + 18, text, "middle", class_="soft"))
-    said = f"{len(kernels)} kernels in {human_time(total)}"
+    said = f"{plural(len(kernels), 'kernel')} in {human_time(total)}"
     return figure(_WIDTH, bottom + 26, *parts, label=f"Time line: {said}")
 
 
@@ -73,7 +73,10 @@ def memory(arena: Facts) -> Markup:
     middle = (_LEFT + _WIDTH) / 2
     parts.append(label(middle, height - 2, "step of the plan", "middle", class_="soft"))
     return figure(
-        _WIDTH, height, *parts, label=f"Memory of {len(buffers)} buffers over the steps"
+        _WIDTH,
+        height,
+        *parts,
+        label=f"Memory of {plural(len(buffers), 'buffer')} over the steps",
     )
 
 
@@ -124,7 +127,9 @@ def roofline(kernels: Sequence[Facts], machine: Facts) -> Markup:
     for _, k, intensity in slowest:
         x, y = across.at(intensity), upwards.at(max(k["gflops"], upwards.low))
         parts.append(labels.place(x, y, k["name"], _radius(k)))
-    return figure(_WIDTH, height, *parts, label=f"Roofline of {len(shown)} kernels")
+    return figure(
+        _WIDTH, height, *parts, label=f"Roofline of {plural(len(shown), 'kernel')}"
+    )
 
 
 def _grid(across: Axis, upwards: Axis, height: float) -> list[Markup]:

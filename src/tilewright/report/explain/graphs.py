@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from tilewright.base.html import Markup, element
+from tilewright.base.text import plural
 from tilewright.report.axes import COLORS, LETTER, arrowhead
 from tilewright.report.layered import Point, layout
 
@@ -30,7 +31,7 @@ def view(name: str, graph: Facts) -> Markup:
         element("span", "Drag to move; Ctrl and wheel to zoom; arrow keys, + − 0."),
         class_="tools soft",
     )
-    said = f"{name}: {len(graph['nodes'])} nodes"
+    said = f"{name}: {plural(len(graph['nodes']), 'node')}"
     frame = element(
         "div", drawing(name, graph), class_="pan", tabindex=0, aria_label=said
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.base.html import Markup, element, join, table
-from tilewright.base.text import human_bytes, human_count, human_time
+from tilewright.base.text import human_bytes, human_count, human_time, plural
 from tilewright.report.explain import charts, difference, graphs
 from tilewright.report.shell import page as shell
 
@@ -55,7 +55,7 @@ def _summary(facts: Facts) -> Markup:
         element("div", element("b", b), element("span", t), class_="tile")
         for b, t in tiles
     ]
-    threads = f"{machine['threads']} thread{'s' if machine['threads'] > 1 else ''}"
+    threads = plural(machine["threads"], "thread")
     peak = (
         f"; measured peaks: {machine['gflops']:.0f} GFLOP/s, {machine['gbs']:.1f} GB/s"
         if machine["gflops"]
@@ -176,7 +176,7 @@ def _graphs(found: Facts) -> Markup:
     buttons, panels = [], []
     for name in ("before", "after"):
         graph = found[name]
-        said = f"{name} its passes ({len(graph['nodes'])} nodes)"
+        said = f"{name} its passes ({plural(len(graph['nodes']), 'node')})"
         chosen = name == "after"
         buttons.append(
             element(
@@ -204,7 +204,8 @@ def _rewrites(facts: Facts) -> Markup:
     found = facts["rewrites"]
     rows = [[r["pass"], r["what"], r["where"], r["why"]] for r in found]
     changed = [p for p in facts["passes"] if p["changed"]]
-    said = f"{len(found)} rewrites by {len(changed)} of {len(facts['passes'])} passes."
+    of_all = f"{len(changed)} of {plural(len(facts['passes']), 'pass', 'passes')}"
+    said = f"{plural(len(found), 'rewrite')} by {of_all}."
     steps = [
         [
             p["pipeline"],
@@ -216,7 +217,7 @@ def _rewrites(facts: Facts) -> Markup:
     ]
     passes = element(
         "details",
-        element("summary", f"All {len(steps)} passes and their time"),
+        element("summary", f"The time of {plural(len(steps), 'pass', 'passes')}"),
         table(("pipeline", "pass", "time", "changed it"), steps, "<<><"),
     )
     heading = ("pass", "rewrite", "where", "why")
@@ -236,7 +237,7 @@ def _memory(facts: Facts) -> Markup:
     ]
     listed = element(
         "details",
-        element("summary", f"All {len(rows)} buffers"),
+        element("summary", plural(len(rows), "buffer")),
         table(("buffer", "type", "size", "steps"), rows, "<<><"),
     )
     parts = [element("p", said, class_="soft"), charts.memory(arena), listed]

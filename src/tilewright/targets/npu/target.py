@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tilewright.base.errors import InputError
+from tilewright.base.text import plural
 from tilewright.graph.infer import Fallback
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.targets.base import Adapted, Calibration, Placement, Settings, Target
@@ -90,7 +91,7 @@ class Loaded:
         names = [r.name for r in (*code.inputs, *code.outputs)]
         if len(arrays) != len(names):
             raise InputError(
-                f"{len(arrays)} arrays given, {len(names)} expected: {', '.join(names)}",
+                f"{plural(len(arrays), 'array')} given, {len(names)} expected: {', '.join(names)}",
                 where=Npu.name,
                 hint="inputs come first, outputs last",
             )
