@@ -16,7 +16,8 @@ from typing import Any, Final
 from tilewright.base import events, flags
 from tilewright.base.errors import UnsupportedError, VerifyError
 from tilewright.base.names import fresh
-from tilewright.driver.constants import ConstantPool
+from tilewright.driver.open_constants import OpenConstants
+from tilewright.driver.units import PartedWork, by_units
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Value
 from tilewright.loops.lower import lower
@@ -86,7 +87,8 @@ def open_model(plan: Plan, target: Target, sanitize: bool = False) -> OpenModel:
         values=tuple(map(_shape, code.operands)),
         lives=held,
         touched=tuple(
-            tuple(position[b] for b in plan.touched(group)) for group in plan.groups
+            tuple(position[b] for b in plan.touched(group) if b in position)
+            for group in plan.groups
         ),
         workspace=tuple(formula(a.workspace) for a in code.kernels),
         thread_workspace=tuple(formula(a.thread_workspace) for a in code.kernels),
@@ -172,24 +174,28 @@ def _refused(why: str, plan: Plan) -> UnsupportedError:
 
 
 def _compiled(plan: Plan, target: Target, sanitize: bool) -> _Code:
-    pool = ConstantPool()
-    places = {b: pool.place_array(b, array) for b, array in plan.data.items()}
-    operands = tuple(dict.fromkeys(b for s in plan.steps for b in plan.touched(s)))
-    slot = {b: abi.TABLE_FIRST_VALUE + 1 + n for n, b in enumerate(operands)}
-    scratch = Argument(abi.TABLE_FIRST_VALUE)
+    constants = OpenConstants(plan, target, sanitize)
     made: list[Artifact] = []
-    calls: list[Call] = []
+    kernels: list[Kernel] = []
     for n, group in enumerate(plan.groups):
         try:
             kernel = _proven(kernel_of(plan, group), plan)
-            artifact = _emitted(kernel, group, target, f"{kernel.name}_{n}", sanitize)
+            work = _scheduled(kernel, group, plan, target)
+            artifact = _emitted(work.kernel, target, f"{kernel.name}_{n}", sanitize)
         except VerifyError as error:
             raise _refused(f"{group.name}: {error}", plan) from error
-        arguments = tuple(Argument(slot[b]) for b in kernel.params)
-        calls.append(Call(artifact.symbol, arguments, scratch, n))
+        constants.add(kernel, work)
+        kernels.append(work.kernel)
         made.append(artifact)
+    operands = tuple(dict.fromkeys(b for k in kernels for b in k.params))
+    slot = {b: abi.TABLE_FIRST_VALUE + 1 + n for n, b in enumerate(operands)}
+    scratch = Argument(abi.TABLE_FIRST_VALUE)
+    calls: list[Call] = []
+    for n, (k, artifact) in enumerate(zip(kernels, made, strict=True)):
+        arguments = tuple(Argument(slot[b]) for b in k.params)
+        calls.append(Call(artifact.symbol, arguments, scratch, n))
     segment = target.segment(_SYMBOL, calls)
-    return _Code(tuple(made), segment, operands, pool.block(), places)
+    return _Code(tuple(made), segment, operands, constants.block(), constants.places)
 
 
 def kernel_of(plan: Plan, group: FusionGroup) -> Kernel:
@@ -231,15 +237,22 @@ def unique(group: FusionGroup) -> FusionGroup:
     return replace(group, computations=tuple(named))
 
 
-def _emitted(
-    kernel: Kernel, group: FusionGroup, target: Target, symbol: str, sanitize: bool
-) -> Artifact:
+def _scheduled(
+    kernel: Kernel, group: FusionGroup, plan: Plan, target: Target
+) -> PartedWork:
+    """Unit by unit where all units of the only size are the same, else for any size at once."""
+    found = by_units(kernel, unique(group), plan.data, target)
+    if found is not None:
+        return found
     computations = unique(group).computations
-    scheduled = target.default_schedule(kernel, computations, ()).kernel
-    parted = full_tiles(scheduled)
+    made = target.default_schedule(kernel, computations, ()).kernel
+    return PartedWork(full_tiles(made))
+
+
+def _emitted(kernel: Kernel, target: Target, symbol: str, sanitize: bool) -> Artifact:
     if flags.DEBUG.get():
-        verify_kernel(parted)
-    return target.emit(parted, symbol, {} if sanitize else None)
+        verify_kernel(kernel)
+    return target.emit(kernel, symbol, {} if sanitize else None)
 
 
 def _tensor(v: Value, b: Buffer) -> Tensor:
