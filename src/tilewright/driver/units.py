@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.base import events
+from tilewright.base.errors import ScheduleError, UnsupportedError
 from tilewright.base.names import fresh
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Var, const
 from tilewright.loops.analysis.access import environment
 from tilewright.loops.analysis.effects import reads
 from tilewright.loops.nodes import SIZE, For, Kernel, Stmt, block, loop
 from tilewright.loops.passes.hoist import Hoisted, hoist
-from tilewright.loops.sizes import on_buffers
+from tilewright.loops.passes.on_buffers import on_buffers
 from tilewright.loops.verify import verify
 from tilewright.loops.walk import loops_of
 from tilewright.plan.nodes import FusionGroup
@@ -53,7 +54,8 @@ def by_units(
     """The scheduled kernel of a group as loops over units, its work on constants apart.
 
     kernel: before any schedule, with all sizes of the plan. None where the group is not the same
-    for all units, or where the target expects kernels of few units to take too long.
+    for all units, where the target expects kernels of few units to take too long, or where a
+    schedule sees a tensor under a shape that cannot be undone.
     """
     found = units(group.computations, kernel.params, constants)
     if found is None:
@@ -65,8 +67,12 @@ def by_units(
         return None
     # Weights that are packed for each number of units would be as many copies.
     pack = len(counts) == 1 or not all(c.sizes for c in group.computations)
-    parts = {count: of.scheduled(count, pack) for count in counts}
-    return _assembled(kernel, found, parts)
+    try:
+        parts = {count: of.scheduled(count, pack) for count in counts}
+        return _assembled(kernel, found, parts)
+    except (ScheduleError, UnsupportedError) as error:
+        events.emit("kept-whole", kernel=kernel.name, reason=str(error))
+        return None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -187,8 +193,7 @@ class _Loops:
         for b in (k.outputs[0] for k in prepare):
             own[b] = Buffer(fresh(self._taken, b.name + suffix), b.extents, b.dtype)
         if own:
-            copies = {b: own.get(b, b) for k in prepare for b in k.params}
-            self._prepare.append(tuple(on_buffers(k, copies) for k in prepare))
+            self._prepare.append(tuple(on_buffers(k, own) for k in prepare))
         return own
 
     def _move(
