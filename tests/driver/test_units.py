@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import onnx
+import onnx.reference
 import pytest
 from onnx import helper, numpy_helper
 
@@ -240,7 +240,9 @@ def test_constants_that_are_worked_on_first_are_so_at_compile_time() -> None:
     nodes = [
         helper.make_node("Conv", ["x", "v"], ["a"], pads=[1] * 4),
         helper.make_node("Relu", ["a"], ["b"]),
-        helper.make_node("Conv", ["b", "w"], ["y"], pads=[1] * 4),
+        helper.make_node("Conv", ["b", "w"], ["c"], pads=[1] * 4),
+        helper.make_node("Relu", ["c"], ["d"]),
+        helper.make_node("GlobalAveragePool", ["d"], ["y"]),
     ]
     how: Any = {"dims": {"n": (1, 40)}, "jit": False, "cache": False}
     exe: Any = tw.compile(chained(nodes, weights, (3, 8, 8)), **how)
@@ -258,13 +260,14 @@ def test_a_model_of_any_batch_is_the_one_of_each(tmp_path: Any) -> None:
         return rng.standard_normal(shape).astype(np.float32) / 4
 
     weights = {
-        "v": drawn(16, 3, 3, 3), "u": drawn(16, 16, 3, 3), "w": drawn(16, 40),
+        "v": drawn(16, 3, 3, 3), "u": drawn(16, 16, 3, 3), "t": drawn(16, 16, 3, 3), "w": drawn(16, 40),
         "k": drawn(40, 9),
     }  # fmt: skip
     nodes = [
         helper.make_node("Conv", ["x", "v"], ["a"], pads=[1] * 4),
         helper.make_node("Relu", ["a"], ["b"]),
-        helper.make_node("Conv", ["b", "u"], ["c"], pads=[1] * 4),
+        helper.make_node("Conv", ["b", "u"], ["bu"], pads=[1] * 4),
+        helper.make_node("Conv", ["bu", "t"], ["c"], pads=[1] * 4),
         helper.make_node("GlobalAveragePool", ["c"], ["d"]),
         helper.make_node("Flatten", ["d"], ["e"]),
         helper.make_node("MatMul", ["e", "w"], ["f"]),

@@ -32,7 +32,7 @@ class OpenConstants:
         for kernels in work.prepare:
             self._pack(group, kernels, work.kernel.params)
         for b in work.kernel.params:
-            if b in self._data and b not in self.places:
+            if b in self._data:
                 self.places[b] = self._pool.place_array(b, self._data[b])
 
     def _pack(
