@@ -260,8 +260,8 @@ def test_a_model_of_any_batch_is_the_one_of_each(tmp_path: Any) -> None:
         return rng.standard_normal(shape).astype(np.float32) / 4
 
     weights = {
-        "v": drawn(16, 3, 3, 3), "u": drawn(16, 16, 3, 3), "t": drawn(16, 16, 3, 3), "w": drawn(16, 40),
-        "k": drawn(40, 9),
+        "v": drawn(16, 3, 3, 3), "u": drawn(16, 16, 3, 3), "t": drawn(16, 16, 3, 3),
+        "w": drawn(16, 40), "k": drawn(40, 9),
     }  # fmt: skip
     nodes = [
         helper.make_node("Conv", ["x", "v"], ["a"], pads=[1] * 4),

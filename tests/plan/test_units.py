@@ -110,6 +110,9 @@ OTHERWISE: dict[str, Callable[[], Sequence[Computation]]] = {
     "every second row": lambda: [map_(Y, Load(ROWS, (P * 2, J)))],
     "a row of the table by its number": lambda: [map_(Y, Load(W, (P, J)))],
     "a row that memory names": lambda: [map_(Y, Load(X, (Load(PLACES, (J,)), J)))],
+    "rows further on, as memory says": lambda: [
+        map_(Y, Load(X, (P + Load(WHICH, (P,)), J))),
+    ],
     "written twice as far": lambda: [map_(ROWS, x, at=(P * 2, J))],
     "written to one place": lambda: [map_(FIRST, x, at=(const(0), J))],
     "written by its number": lambda: [map_(FIRST, x)],

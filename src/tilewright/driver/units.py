@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.base import events
-from tilewright.base.errors import ScheduleError, UnsupportedError
+from tilewright.base.errors import ScheduleError, UnsupportedError, VerifyError
 from tilewright.base.names import fresh
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Var, const
 from tilewright.loops.analysis.access import environment
@@ -29,15 +29,12 @@ from tilewright.plan.units import Units, units
 from tilewright.schedule import edit
 from tilewright.targets.base import Target
 
-MANY: Final = (
-    16  # units at a time: the rows of a product's tile on any machine, and more
-)
-LOSS: Final = (
-    1.1  # of time, for which a kernel of another number of units is not worth its code
-)
-ALONE: Final = (
-    4  # units that take as long as `MANY`: fewer of them leave most of a tile empty
-)
+# Units at a time: the rows of a product's tile on any machine, and more.
+MANY: Final = 16
+# The share of time that a kernel of another number of units has to save to be worth its code.
+LOSS: Final = 1.1
+# Units one by one that may take as long as `MANY`: if fewer do, most of a tile would be empty.
+ALONE: Final = 4
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -54,8 +51,9 @@ def by_units(
     """The scheduled kernel of a group as loops over units, its work on constants apart.
 
     kernel: before any schedule, with all sizes of the plan. None where the group is not the same
-    for all units, where the target expects kernels of few units to take too long, or where a
-    schedule sees a tensor under a shape that cannot be undone.
+    for all units, where the target expects kernels of few units to take too long, where a unit is
+    not proven to stay inside of its rows, or where a schedule sees a tensor under a shape that
+    cannot be undone.
     """
     found = units(group.computations, kernel.params, constants)
     if found is None:
@@ -70,7 +68,7 @@ def by_units(
     try:
         parts = {count: of.scheduled(count, pack) for count in counts}
         return _assembled(kernel, found, parts)
-    except (ScheduleError, UnsupportedError) as error:
+    except (ScheduleError, UnsupportedError, VerifyError) as error:
         events.emit("kept-whole", kernel=kernel.name, reason=str(error))
         return None
 

@@ -14,6 +14,7 @@ from typing import Any
 from tilewright.compute.nodes import CC, Computation
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Extent, Load, Var, const, fixed
+from tilewright.expr.reads import reads_memory
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import Node, substitute, transform
 
@@ -59,7 +60,7 @@ def units(
         other kernel sees
         every other one has one dimension d of m*n points, whose results are kept apart (cc)
         with d + m for d, each index and value is what it was, but that each tensor of k*n rows
-        is read and written k rows further on
+        is read and written k rows further on, in rows that no memory names
         n stands nowhere else
 
     What one unit reads is then inside of its rows if it is so for n = 1, which is for the verifier
@@ -120,7 +121,8 @@ def _repeats(c: Computation, size: Var, steps: Mapping[Buffer, Step]) -> bool:
         return False
     (d,) = along
     points = _times(d.size, size)
-    if points is None:
+    rows = (a.index[steps[a.buffer][0]] for a in c.accesses if a.buffer in steps)
+    if points is None or any(map(reads_memory, rows)):
         return False
     later: dict[Any, Any] = {d.var: d.var + const(points, d.var.dtype)}
     env = {x.var: (0, x.extent - 1) for x in c.dims if x.static}
