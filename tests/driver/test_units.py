@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -175,6 +176,19 @@ def test_how_many_at_a_time() -> None:
     first, *_, last = counts_of(product(64, 256))
     assert (first, last) == (16, 1)  # products want rows
     assert counts_of(product(256, 10)) == []  # one row takes as long as 16
+
+
+def test_units_whose_elements_lie_apart_are_left_whole() -> None:
+    (made,), (x,), _, _ = gathered()
+    for extents, index, whole in (
+        ((24, N), (J, P), True),
+        ((2, N, 12), (J // 12, P, J % 12), True),
+        ((2, N, 24), (const(1), P, J), False),
+    ):
+        y = Buffer("y", extents, float32)
+        output = Output(y, index, Load(x, (P, J)) * 2.0)
+        group = ([replace(made, outputs=(output,))], [x], [], [y])
+        assert (parted(group, target("cpu")) is None) == whole
 
 
 def test_a_kernel_that_is_worth_all_threads_has_them() -> None:

@@ -120,7 +120,6 @@ OTHERWISE: dict[str, Callable[[], Sequence[Computation]]] = {
         map_(FIRST, Load(Buffer("v", (8,), float32), (J,)), i=8),
         map_(Y, x + Load(FIRST, (J, J))),
     ],
-    "units apart, which others see": lambda: [map_(LAST, x, at=(J, P))],
 }
 
 
@@ -133,6 +132,14 @@ def test_what_others_see_is_not_made_for_each_unit() -> None:
     shared = [map_(FIRST, column, i=8), map_(Y, x)]
     assert units(shared, (X, Y, W), (W,)) is not None
     assert units(shared, (X, Y, W, FIRST), (W,)) is None
+
+
+def test_how_much_of_a_unit_lies_together() -> None:
+    made = found(map_(INNER, x, at=(const(3), P, J)), map_(LAST, x, at=(J, P)))
+    assert made is not None
+    assert made.together(X) is made.together(W) is None
+    assert made.together(INNER) == 8
+    assert made.together(LAST) == 1
 
 
 def test_an_index_moves_by_the_rows_of_its_units() -> None:

@@ -35,6 +35,8 @@ MANY: Final = 16
 LOSS: Final = 1.1
 # Units one by one that may take as long as `MANY`: if fewer do, most of a tile would be empty.
 ALONE: Final = 4
+# Elements that lie together: a vector of any machine, or a line of its cache.
+TOGETHER: Final = 16
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -51,12 +53,12 @@ def by_units(
     """The scheduled kernel of a group as loops over units, its work on constants apart.
 
     kernel: before any schedule, with all sizes of the plan. None where the group is not the same
-    for all units, where the target expects kernels of few units to take too long, where a unit is
-    not proven to stay inside of its rows, or where a schedule sees a tensor under a shape that
-    cannot be undone.
+    for all units, where a unit lies apart in memory or is not proven to stay inside of its rows,
+    where the target expects kernels of few units to take too long, or where a schedule sees a
+    tensor under a shape that cannot be undone.
     """
     found = units(group.computations, kernel.params, constants)
-    if found is None:
+    if found is None or any(_scattered(found, b) for b in kernel.params):
         return None
     of = _Parts(group, kernel.outputs, found, constants, target)
     counts = _counts(of)
@@ -71,6 +73,12 @@ def by_units(
     except (ScheduleError, UnsupportedError, VerifyError) as error:
         events.emit("kept-whole", kernel=kernel.name, reason=str(error))
         return None
+
+
+def _scattered(found: Units, b: Buffer) -> bool:
+    """Whether the elements of a unit lie apart, where kernels of it take them to be neighbors."""
+    together = found.together(b)
+    return together is not None and together < TOGETHER
 
 
 @dataclass(frozen=True, eq=False, slots=True)

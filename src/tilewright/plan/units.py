@@ -19,7 +19,6 @@ from tilewright.expr.simplify import simplify
 from tilewright.ir.node import Node, substitute, transform
 
 Step = tuple[int, int]
-TOGETHER = 16  # a vector of any machine, or a line of its cache
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -33,6 +32,14 @@ class Units:
     size: Var
     computations: tuple[Computation, ...]
     steps: Mapping[Buffer, Step]
+
+    def together(self, tensor: Buffer) -> int | None:
+        """The elements of a unit that follow one another in memory; None: all of them do."""
+        axis, rows = self.steps.get(tensor, (0, 1))
+        if all(e == 1 for e in tensor.extents[:axis]):
+            return None
+        behind = [fixed(e, f"tensor {tensor.name}") for e in tensor.extents[axis + 1 :]]
+        return rows * prod(behind)
 
     def from_(
         self, tensor: Buffer, index: tuple[Expr, ...], first: Expr
@@ -64,8 +71,7 @@ def units(
         n stands nowhere else
 
     What one unit reads is then inside of its rows if it is so for n = 1, which is for the verifier
-    of kernels to show. Of `params`, which others see, the rows of a unit lie together, `TOGETHER`
-    elements of them at least where they do not all: else they are no faster by themselves.
+    of kernels to show. params: the tensors that others see.
     """
     sizes = {v for c in computations for v in (*c.sizes, *c.free)}
     if len(sizes) != 1:
@@ -73,7 +79,7 @@ def units(
     (size,) = sizes
     written = [o.tensor for c in computations for o in c.outputs]
     tensors = dict.fromkeys([*written, *(b for c in computations for b in c.inputs)])
-    found = {b: _step(b, size, b in params) for b in tensors if not b.static}
+    found = {b: _step(b, size) for b in tensors if not b.static}
     steps = {b: step for b, step in found.items() if step is not None}
     if len(steps) < len(found):
         return None
@@ -101,17 +107,11 @@ def _times(extent: Extent, size: Var) -> int | None:
     return times if atom is size and times > 0 else None
 
 
-def _step(b: Buffer, size: Var, seen: bool) -> Step | None:
+def _step(b: Buffer, size: Var) -> Step | None:
     """The axis along which the tensor has its units, and the rows of one."""
     (axis, *others) = (n for n, e in enumerate(b.extents) if not isinstance(e, int))
     rows = _times(b.extents[axis], size)
-    if others or rows is None:
-        return None
-    apart = any(e != 1 for e in b.extents[:axis])
-    behind = [fixed(e, f"tensor {b.name}") for e in b.extents[axis + 1 :]]
-    if seen and apart and rows * prod(behind) < TOGETHER:
-        return None
-    return axis, rows
+    return None if others or rows is None else (axis, rows)
 
 
 def _repeats(c: Computation, size: Var, steps: Mapping[Buffer, Step]) -> bool:
@@ -121,8 +121,8 @@ def _repeats(c: Computation, size: Var, steps: Mapping[Buffer, Step]) -> bool:
         return False
     (d,) = along
     points = _times(d.size, size)
-    rows = (a.index[steps[a.buffer][0]] for a in c.accesses if a.buffer in steps)
-    if points is None or any(map(reads_memory, rows)):
+    indices = (a.index[steps[a.buffer][0]] for a in c.accesses if a.buffer in steps)
+    if points is None or any(map(reads_memory, indices)):
         return False
     later: dict[Any, Any] = {d.var: d.var + const(points, d.var.dtype)}
     env = {x.var: (0, x.extent - 1) for x in c.dims if x.static}
