@@ -21,6 +21,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from tilewright.base.errors import (
@@ -33,6 +34,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.driver.between import Between
 from tilewright.driver.generalize import Extents, difference, equal, generalize
 from tilewright.driver.open_model import symbolic
+from tilewright.driver.processes import share, workers
 from tilewright.driver.ranges import combinations, count
 from tilewright.graph.infer import Fallback, Typing
 from tilewright.graph.nodes import Graph, Value
@@ -42,6 +44,7 @@ from tilewright.runtime.dispatch import Allowed
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.open_model import OpenModel
 from tilewright.runtime.ranged_model import Cover, Key, RangedModel, Shared
+from tilewright.runtime.threads import thread_count
 
 ALONE: Final = 16  # combinations that have code of their own, at most
 TOGETHER: Final = 8  # ranges that share code, at most
@@ -281,14 +284,22 @@ def open_plan(making: Making, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
         found = generalize([*plans, last], own, making.graph, bounds)
     except UnsupportedError:  # the largest may have code of its own
         found = generalize(plans, own[:-1], making.graph, bounds)
-    compared = {}
-    for extents in _compared(allowed, points):
+
+    def agrees(extents: Extents) -> bytes:
         try:
             fixed = making.plan_at(extents, replayed.questions())
-            same = equal(found, extents, fixed)
+            return bytes([equal(found, extents, fixed)])
         except (UnsupportedError, VerifyError):
-            same = False
-        compared[_key(extents)] = same
+            return bytes([False])
+
+    wanted = _compared(allowed, points)
+    jobs = [partial(agrees, extents) for extents in wanted]
+    answers = share(jobs, workers(len(jobs), thread_count()))
+    compared = {
+        # One that raised an error raises it again.
+        _key(extents): bool((agrees(extents) if same is None else same)[0])
+        for extents, same in zip(wanted, answers, strict=True)
+    }
     if count(allowed) > COMPARED:
         told = [*points, largest]
         known = [making.typing_at(point) for point in told]
