@@ -47,6 +47,7 @@ from tilewright.runtime.ranged_model import Cover, Key, RangedModel, Shared
 from tilewright.runtime.threads import thread_count
 
 ALONE: Final = 16  # combinations that have code of their own, at most
+NAMED: Final = 4  # combinations of ranges that are few enough to have been named
 TOGETHER: Final = 8  # ranges that share code, at most
 COMPARED: Final = 256  # combinations that are all compared, at most
 SAMPLED: Final = 48  # combinations of more than those that are compared, about
@@ -149,15 +150,37 @@ def _parts(
 ) -> Iterator[Key | Shared]:
     """Ranges that share code, and combinations that have their own; each combination once.
 
-    alone: combinations that have their own without being compared, at most.
+    Those that are named one by one have their own, and those of a range that is refused; alone:
+    that many at most.
     """
-    if making.opened is None or count(allowed) <= alone:
+    few = count(allowed) <= alone
+    if making.opened is None or (few and _are_named(allowed)):
         yield from map(_key, combinations(allowed))
         return
+    try:
+        yield from list(_together(making, allowed))
+    except UnsupportedError:
+        if not few:
+            raise
+        yield from map(_key, combinations(allowed))
+
+
+def _are_named(allowed: Allowed) -> bool:
+    """Whether each combination was named, or a range is as short as a list."""
+    ranges = {n: e for n, e in allowed.items() if isinstance(e, range)}
+    return count(ranges) <= NAMED
+
+
+def _together(making: Making, allowed: Allowed) -> Iterator[Key | Shared]:
+    """As `_parts`, with code for ranges. Raises UnsupportedError where there is too little."""
+    assert making.opened is not None
     plan, compared = open_plan(making, allowed)
     inside = _box(allowed, compared)
     many = count(allowed) > COMPARED
     agreed = [key for key, same in compared.items() if same]
+    if count(allowed) <= ALONE and len(agreed) <= NAMED:
+        yield from compared
+        return
     if not many and len(compared) - len(agreed) <= ALONE:
         covers = Cover(tuple(allowed.values()), frozenset(compared) - {*agreed})
         yield Shared(making.opened(_within(plan, allowed, agreed)), covers)
