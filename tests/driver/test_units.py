@@ -31,7 +31,7 @@ from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.open_extents import Resized
 from tilewright.targets.registry import target
 
-N = Var("n", INDEX)
+N, M = Var("n", INDEX), Var("m", INDEX)
 P, J, K, A, B, C, D = (Var(name, INDEX) for name in "pjkabcd")
 Group = tuple[list[Computation], list[Buffer], list[Buffer], list[Buffer]]
 
@@ -94,12 +94,24 @@ def gathered() -> Group:
     return [made], [x], [places], [y]
 
 
+def of_two_sizes() -> Group:
+    """Rows of sequences of a batch, plus those of a table, by a matrix."""
+    x, table = Buffer("x", (M, N, 9), float32), Buffer("table", (N, 9), float32)
+    w, y = Buffer("w", (9, 32), float32), Buffer("y", (M, 2, N, 16), float32)
+    value = (Load(x, (A, P, K)) + Load(table, (P, K))) * Load(w, (K, J))
+    dims = (Dim(A, M), Dim(P, N), Dim(J, 32), Dim(K, 9, "pw"))
+    output = Output(y, (A, J // 16, P, J % 16), value)
+    made = Computation("two", dims, (output,), reducer("add", float32))
+    return [made], [x, table], [w], [y]
+
+
 GROUPS: dict[str, Callable[[], Group]] = {
     "product": lambda: product(8, 24),
     "rows of several": lambda: product(5, 20, rows=3),
     "channels last": convolution,
     "channels first": lambda: convolution(last=False),
     "gathered": gathered,
+    "two sizes": of_two_sizes,
 }
 
 
@@ -112,7 +124,7 @@ def parted(group: Group, machine: Any) -> PartedWork | None:
 def compare(group: Group, work: PartedWork, n: int) -> None:
     """The kernel and the plain Computations on random numbers, for n units."""
     computations, inputs, constants, outputs = group
-    sized = Resized({N: n}, {})
+    sized = Resized({N: n, M: 3}, {})
     rng = np.random.default_rng(n)
     given = {
         b: rng.integers(0, 5, sized.buffer(b).shape).astype(b.dtype.numpy)

@@ -65,9 +65,47 @@ def test_units_are_found(name: str) -> None:
     group = THE_SAME[name]()
     made = found(*group)
     assert made is not None
-    assert made.size is N
-    assert made.steps.get(ROWS, (0, 4)) == (0, 4)
-    assert made.steps.get(INNER, (1, 1)) == (1, 1)
+    assert made.sizes == (N,)
+    assert made.steps.get(ROWS, {N: (0, 4)}) == {N: (0, 4)}
+    assert made.steps.get(INNER, {N: (1, 1)}) == {N: (1, 1)}
+
+
+BOTH, TABLE = Buffer("both", (M, N, 8), float32), Buffer("table", (N, 8), float32)
+JOINT, HALF = Buffer("joint", (M * N, 8), float32), Buffer("half", (M, 8), float32)
+Q = Var("q", INDEX)
+
+
+def over_both(value: Expr, out: Buffer = BOTH, at: Sequence[Expr] = (Q, P, J)):
+    dims = (Dim(Q, M), Dim(P, N), Dim(J, 8))
+    return Computation("b", dims, (Output(out, tuple(at), value),))
+
+
+OF_TWO: dict[str, tuple[Callable[[], Sequence[Computation]], int]] = {
+    "map": (lambda: [over_both(Load(BOTH, (Q, P, J)) * 2.0)], 2),
+    "a table of one": (lambda: [over_both(Load(TABLE, (P, J)))], 2),
+    "the outer one": (lambda: [over_both(Load(HALF, (Q, J)))], 2),
+    "joint": (lambda: [map_(JOINT, Load(JOINT, (P, J)) * 2.0, i=M * N)], 1),
+    "joint and parts": (lambda: [map_(JOINT, Load(BOTH, (P // N, P % N, J)), i=M * N)], 0),
+    "one alone before": (
+        lambda: [map_(INNER, Load(TABLE, (P, J)), at=(const(3), P, J)),
+                 over_both(Load(INNER, (const(3), P, J)))], 0,
+    ),
+    "exchanged": (lambda: [over_both(Load(BOTH, (P, Q, J)))], 0),
+    "another's number": (lambda: [over_both(Load(TABLE, (Q, J)))], 0),
+    "one twice": (
+        lambda: [over_both(Load(Buffer("s", (N, N, 8), float32), (P, P, J)))], 0,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_TWO)
+def test_units_of_two_sizes(name: str) -> None:
+    make, count = OF_TWO[name]
+    made = found(*make())
+    assert len(() if made is None else made.sizes) == count
+    if made is not None:
+        assert set(made.of(5).values()) == {1, 5}
+        assert made.of(5)[N] == 5
 
 
 OTHERWISE: dict[str, Callable[[], Sequence[Computation]]] = {
@@ -140,13 +178,17 @@ def test_how_much_of_a_unit_lies_together() -> None:
     assert made.together(X) is made.together(W) is None
     assert made.together(INNER) == 8
     assert made.together(LAST) == 1
+    two = found(over_both(Load(Buffer("back", (N, M, 8), float32), (P, Q, J))))
+    assert two is not None
+    assert two.together(BOTH) is None
+    assert two.together(next(b for b in two.steps if b.name == "back")) == 1
 
 
 def test_an_index_moves_by_the_rows_of_its_units() -> None:
     made = found(map_(Y, Load(ROWS, (P * 4 + 3, J))))
     assert made is not None
     u = Var("u", INDEX)
-    row, column_of_it = made.from_(ROWS, (P * 4 + 3, J), u)
+    row, column_of_it = made.from_(ROWS, (P * 4 + 3, J), {N: u})
     assert column_of_it is J
     assert repr(row) == repr(P * 4 + 3 + u * 4)
-    assert made.from_(W, (P, J), u) == (P, J)
+    assert made.from_(W, (P, J), {N: u}) == (P, J)

@@ -15,7 +15,7 @@ from tilewright.base import events
 from tilewright.base.errors import ScheduleError, UnsupportedError, VerifyError
 from tilewright.base.names import fresh
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Var, const
-from tilewright.loops.analysis.access import environment
+from tilewright.loops.analysis.access import Env, environment
 from tilewright.loops.analysis.effects import reads
 from tilewright.loops.nodes import SIZE, For, Kernel, Stmt, block, loop
 from tilewright.loops.passes.hoist import Hoisted, hoist
@@ -62,7 +62,8 @@ def by_units(
         return None
     of = _Parts(group, kernel.outputs, found, constants, target)
     counts = _counts(of)
-    events.emit("units", kernel=kernel.name, size=found.size.name, at_a_time=counts)
+    sizes = [repr(size) for size in found.sizes]
+    events.emit("units", kernel=kernel.name, sizes=sizes, at_a_time=counts)
     if not counts:
         return None
     # Weights that are packed for each number of units would be as many copies.
@@ -93,7 +94,7 @@ class _Parts:
 
     def of(self, count: int) -> tuple[KernelSignature, set[Buffer]]:
         """What is compiled for so many units, and which of its parameters are constants."""
-        sized = Resized({self.units.size: count}, {})
+        sized = Resized(self.units.of(count), {})
         live = [sized.buffer(b) for b in self.outputs]
         found = kernel_signature(sized.group(self.group), live, parts=False)
         pairs = zip(found.values, found.params, strict=True)
@@ -142,11 +143,11 @@ def _assembled(
     """A loop for each number of units: as many as fit, then what is left by the next one."""
     loops = _Loops(kernel, found)
     done: Expr = const(0, INDEX)
-    left: Expr = found.size
+    left = whole = found.sizes[-1]
     for count, work in parts.items():
         size = const(count, INDEX)
         loops.add(work, count, done, left // size)
-        done, left = found.size // size * size, found.size % size
+        done, left = whole // size * size, whole % size
     return loops.work()
 
 
@@ -157,6 +158,10 @@ class _Loops:
         self._kernel = kernel
         self._units = found
         self._taken = {b.name for b in kernel.params} | {v.name for v in kernel.sizes}
+        self._around = [
+            Var(fresh(self._taken, "units"), INDEX) for _ in found.sizes[:-1]
+        ]
+        self._env: Env = dict.fromkeys((*self._around, *kernel.sizes), (0, None))
         self._nests: list[Stmt] = []
         self._notes: dict[str, Mapping[str, object]] = {}
         self._prepare: list[tuple[Kernel, ...]] = []
@@ -168,10 +173,11 @@ class _Loops:
         stmt, names = edit.renamed(part.body, self._taken, suffix)
         self._notes |= {names.get(n, n): said for n, said in part.notes.items()}
         unit = Var(fresh(self._taken, f"units.{count}"), INDEX)
-        first = done + unit * const(count, INDEX)
+        starts = [*self._around, done + unit * const(count, INDEX)]
+        first = dict(zip(self._units.sizes, starts, strict=True))
         packed = self._packed(work.prepare, suffix)
         moves = {b: self._move(b, first, packed) for b in part.params}
-        env = environment(stmt) | {unit: (0, None), self._units.size: (0, None)}
+        env = {**environment(stmt), **self._env, unit: (0, None)}
         body = edit.rewrite(stmt, env, moves=moves)
         # A kernel that is worth all threads has them; else they share the units.
         shared = any(f.kind == "parallel" for f in loops_of(body))
@@ -181,6 +187,9 @@ class _Loops:
         """All of them as one kernel."""
         old = self._kernel
         body = block(*self._nests)
+        pairs = zip(self._around, self._units.sizes[:-1], strict=True)
+        for unit, size in reversed(list(pairs)):
+            body = loop(unit, size, body)
         read = reads(body)
         made = [k.outputs[0] for kernels in self._prepare for k in kernels]
         params = [b for b in (*old.inputs, *made) if b in read]
@@ -203,7 +212,7 @@ class _Loops:
         return own
 
     def _move(
-        self, b: Buffer, first: Expr, packed: Mapping[Buffer, Buffer]
+        self, b: Buffer, first: Mapping[Expr, Expr], packed: Mapping[Buffer, Buffer]
     ) -> edit.Move:
         if b in packed:
             return lambda index: (packed[b], index)
