@@ -72,6 +72,7 @@ def test_units_are_found(name: str) -> None:
 
 BOTH, TABLE = Buffer("both", (M, N, 8), float32), Buffer("table", (N, 8), float32)
 JOINT, HALF = Buffer("joint", (M * N, 8), float32), Buffer("half", (M, 8), float32)
+PARTS = Buffer("parts", (M, M * N, 8), float32)
 Q = Var("q", INDEX)
 
 
@@ -93,7 +94,14 @@ OF_TWO: dict[str, tuple[Callable[[], Sequence[Computation]], int]] = {
     "exchanged": (lambda: [over_both(Load(BOTH, (P, Q, J)))], 0),
     "another's number": (lambda: [over_both(Load(TABLE, (Q, J)))], 0),
     "one twice": (
-        lambda: [over_both(Load(Buffer("s", (N, N, 8), float32), (P, P, J)))], 0,
+        lambda: [over_both(Load(Buffer("s", (N, N, 8), float32), (const(0), P, J)))], 0,
+    ),
+    "one row for all": (lambda: [over_both(Load(TABLE, (const(0), J)))], 0),
+    "a product and a part of it": (
+        lambda: [Computation(
+            "c", (Dim(Q, M), Dim(P, M * N), Dim(J, 8)),
+            (Output(PARTS, (Q, P, J), Load(PARTS, (Q, P, J)) * 2.0),),
+        )], 0,
     ),
 }  # fmt: skip
 
@@ -132,6 +140,14 @@ OTHERWISE: dict[str, Callable[[], Sequence[Computation]]] = {
             reducer("add", float32),
         )
     ],
+    "a sum over as many, of each": lambda: [
+        Computation(
+            "s",
+            (Dim(K, N, "pw"), Dim(P, N), Dim(J, 8)),
+            (Output(Y, (P, J), x),),
+            reducer("add", float32),
+        )
+    ],
     "a scan over units": lambda: [
         Computation(
             "s",
@@ -152,7 +168,10 @@ OTHERWISE: dict[str, Callable[[], Sequence[Computation]]] = {
         map_(Y, Load(X, (P + Load(WHICH, (P,)), J))),
     ],
     "written twice as far": lambda: [map_(ROWS, x, at=(P * 2, J))],
-    "written to one place": lambda: [map_(FIRST, x, at=(const(0), J))],
+    "written to one place": lambda: [
+        map_(FIRST, x, at=(const(0), J)),
+        map_(Y, x),
+    ],
     "written by its number": lambda: [map_(FIRST, x)],
     "what no constant makes": lambda: [
         map_(FIRST, Load(Buffer("v", (8,), float32), (J,)), i=8),
