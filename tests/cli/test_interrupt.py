@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import click
 import pytest
@@ -113,6 +114,12 @@ with interrupt.native_code():
 """
 
 
+def _ticks(pid):
+    """The processor time of a process so far, in clock ticks."""
+    text = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
+    return int(text.split()[11])
+
+
 def test_native_code_that_does_not_return_is_ended():
     process = subprocess.Popen(
         [sys.executable, "-c", LONG],
@@ -122,6 +129,10 @@ def test_native_code_that_does_not_return_is_ended():
     )
     try:
         assert process.stdout.readline() == "begun\n"
+        # Python itself sees an interrupt that comes before the call has begun.
+        begun = _ticks(process.pid)
+        while _ticks(process.pid) < begun + 5:
+            time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)
     finally:

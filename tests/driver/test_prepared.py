@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 import tilewright as tw
 from tilewright.base.dtypes import DType, float32, float64
-from tilewright.driver.kernels import KernelCompiler, _nameless
+from tilewright.driver.prepare import PreparationCompiler, nameless
 from tilewright.expr.nodes import Buffer, var
 from tilewright.loops.nodes import Kernel, Store, loop
 
@@ -39,13 +39,13 @@ def test_layers_share_the_kernel_that_packs_their_weights(
         [numpy_helper.from_array(v, "v"), numpy_helper.from_array(w, "w")]
     )
     made: list[Any] = []
-    prepare = KernelCompiler._prepare
+    prepare = PreparationCompiler._artifact
 
-    def noting(self: KernelCompiler, kernel: Kernel) -> Any:
+    def noting(self: PreparationCompiler, kernel: Kernel) -> Any:
         made.append(prepare(self, kernel))
         return made[-1]
 
-    monkeypatch.setattr(KernelCompiler, "_prepare", noting)
+    monkeypatch.setattr(PreparationCompiler, "_artifact", noting)
     y, z = tw.compile(model, cache=False)(x)
     assert len(made) == 2
     assert made[0] is made[1]
@@ -60,7 +60,7 @@ def packing(
     i, a, b = names.split()
     source, result, v = Buffer(a, (9,), dtype), Buffer(b, (8,), dtype), var(i)
     body = loop(v, 8, Store(result, (v,), source[v + offset]))
-    return _nameless(Kernel("k", (source, result), (result,), body, notes or {}))
+    return nameless(Kernel("k", (source, result), (result,), body, notes or {}))
 
 
 def test_only_names_are_left_out() -> None:

@@ -112,6 +112,28 @@ def test_what_has_another_form_at_many_sizes_is_refused_by_name() -> None:
         tw.compile(model(text), dims={"n": (1, 20)}, jit=False, threads=1, cache=False)
 
 
+def coded(text: str, extents: Any) -> tuple[int, int]:
+    """How many sizes share code, and how many have their own."""
+    how: Any = {"jit": False, "threads": 1, "cache": False}
+    exe: Any = tw.compile(model(text), dims={"n": extents}, **how)
+    for n in extents if isinstance(extents, list) else range(extents[0], extents[1]):
+        x = RNG.standard_normal((n, 6)).astype(np.float32)
+        each = tw.compile(model(text), **how | {"jit": True})
+        np.testing.assert_allclose(exe(x), each(x), rtol=1e-5, atol=1e-6)
+    return sum(len(s.covers) for s in exe.model.shared), len(exe.model.single)
+
+
+def test_short_ranges_share_code_and_named_sizes_have_their_own() -> None:
+    assert coded(MODELS["products"], (1, 8)) == (7, 1)  # one row is another plan
+    assert coded(MODELS["products"], [1, 2, 3, 4, 5, 6]) == (0, 6)
+    assert coded(MODELS["products"], (5, 8)) == (0, 4)
+
+
+def test_a_short_range_that_cannot_share_code_has_code_for_each_size() -> None:
+    text = "(float[n, 6] x) => (float[n, 6] y) { k = Shape<start = 1>(x) y, i = TopK(x, k) }"
+    assert coded(text, (1, 6)) == (0, 6)
+
+
 def test_a_wide_range_is_one_code_although_some_sizes_alone_are_compared() -> None:
     source = model(MODELS["rows"])
     how: Any = {"jit": False, "threads": 1, "cache": False}

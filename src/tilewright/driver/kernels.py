@@ -18,14 +18,14 @@ from tilewright.base.errors import (
     VerifyError,
 )
 from tilewright.base.store import Store
-from tilewright.compute.canonical import canonical_tree
-from tilewright.driver.compiled import CompiledGroup, Preparation
+from tilewright.driver.compiled import CompiledGroup
+from tilewright.driver.prepare import PreparationCompiler
 from tilewright.driver.processes import share, workers
 from tilewright.driver.reach import reach
 from tilewright.driver.version import compiler
 from tilewright.expr.nodes import Buffer, fixed
 from tilewright.ir.node import postorder
-from tilewright.loops.nodes import For, Kernel
+from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.hoist import Hoisted, hoist
 from tilewright.loops.passes.in_place import overwritable
 from tilewright.loops.verify import verify
@@ -34,8 +34,7 @@ from tilewright.plan.normalize import KernelSignature
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Point
 from tilewright.schedule.space.selection import Selection, selected_point
-from tilewright.targets.base import Artifact, Target
-from tilewright.targets.permitted import Permissions
+from tilewright.targets.base import Target
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -72,13 +71,6 @@ def _verified(after: str, *kernels: Kernel) -> None:
 def _constants(signature: KernelSignature, fixed: Sequence[bool]) -> set[Buffer]:
     """The parameters that are known at compile time."""
     return {p for p, known in zip(signature.params, fixed, strict=True) if known}
-
-
-def _nameless(kernel: Kernel) -> str:
-    """What a kernel says, whatever its name and those of its buffers and loops are."""
-    loops = (n.var.name for n in postorder(kernel.body) if isinstance(n, For))
-    notes = [sorted(kernel.notes.get(name, {}).items()) for name in loops]
-    return f"{canonical_tree(kernel.body, kernel.params)}\n{notes}"
 
 
 Choose = Callable[[KernelSignature], Selection | None]  # None: the default schedule
@@ -120,7 +112,7 @@ class KernelCompiler:
         self.choose = choose
         self.withdraw = withdraw
         self.known: dict[str, CompiledGroup] = {}
-        self._prepared: dict[str, Artifact] = {}
+        self._prepared = PreparationCompiler(host, sanitize)
 
     def compile(
         self, signature: KernelSignature, constants: Collection[Buffer]
@@ -266,16 +258,6 @@ class KernelCompiler:
             return None
         return found
 
-    def _prepare(self, kernel: Kernel) -> Artifact:
-        """Code for work on constants; the same work for many layers is compiled once."""
-        text = _nameless(kernel)
-        if text not in self._prepared:
-            symbol = f"prepare_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-            whole: Permissions | None = {} if self.sanitize else None
-            scheduled = self.host.default_schedule(kernel, (), ()).kernel
-            self._prepared[text] = self.host.emit(scheduled, symbol, whole)
-        return self._prepared[text]
-
     def _make(self, request: CompileRequest) -> CompiledGroup:
         signature = request.signature
         try:
@@ -290,23 +272,7 @@ class KernelCompiler:
             )
             # By name: a schedule may see a tensor under another shape and back.
             position = {p.name: n for n, p in enumerate(signature.params)}
-            preparations: list[Preparation] = []
-            codes: list[bytes] = []
-            for n, kernel in enumerate(work.prepare):
-                part = self._prepare(kernel)
-                result = kernel.outputs[0]
-                inputs = tuple(position[b.name] for b in kernel.inputs)
-                preparations.append(
-                    Preparation(
-                        part.symbol,
-                        inputs,
-                        result.shape,
-                        result.dtype.name,
-                        fixed(part.workspace, kernel.name),
-                    )
-                )
-                codes.append(part.code)
-                position[result.name] = -1 - n
+            preparations, codes = self._prepared.compile(work.prepare, position)
             arguments = tuple(position[b.name] for b in work.kernel.params)
             written = [position[b.name] for b in overwritable(work.kernel)]
         except TilewrightError as error:
@@ -321,8 +287,8 @@ class KernelCompiler:
             arguments,
             fixed(made.workspace, symbol),
             fixed(made.thread_workspace, symbol),
-            tuple(preparations),
+            preparations,
             made.code,
-            tuple(codes),
+            codes,
             tuple(n for n in written if n >= 0),
         )

@@ -9,20 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
-from operator import and_
 from typing import Any, Final
 
-from tilewright.base import events, flags
-from tilewright.base.errors import UnsupportedError, VerifyError
-from tilewright.base.names import fresh
-from tilewright.driver.constants import ConstantPool
+from tilewright.base import events
+from tilewright.base.errors import VerifyError
+from tilewright.driver.open_code import OpenCode, open_codes, refused
+from tilewright.driver.open_constants import OpenConstants
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Value
-from tilewright.loops.lower import lower
-from tilewright.loops.nodes import SIZE, If, Kernel, Stmt, loop
-from tilewright.loops.sizes import formula, statement
-from tilewright.loops.verify import verify as verify_kernel
+from tilewright.loops.sizes import formula
 from tilewright.plan.lifetimes import lifetimes
 from tilewright.plan.nodes import HOST, FusionGroup, Plan
 from tilewright.plan.passes.memory import in_arena
@@ -40,8 +35,7 @@ from tilewright.runtime.model import (
 )
 from tilewright.runtime.open_model import OpenModel
 from tilewright.runtime.ranged_model import Cover, RangedModel, Shared
-from tilewright.schedule.full_tiles import full_tiles
-from tilewright.targets.base import Argument, Artifact, Call, Target
+from tilewright.targets.base import Argument, Call, Target
 
 _SYMBOL: Final = "segment_0"
 
@@ -50,7 +44,7 @@ _SYMBOL: Final = "segment_0"
 class _Code:
     """What is compiled once. operands: tensors in the order of the segment's table."""
 
-    kernels: tuple[Artifact, ...]
+    kernels: tuple[OpenCode, ...]
     segment: bytes
     operands: tuple[Buffer, ...]
     constants: Any
@@ -67,7 +61,7 @@ def open_model(plan: Plan, target: Target, sanitize: bool = False) -> OpenModel:
     try:
         verify(plan)
     except VerifyError as error:
-        raise _refused(str(error), plan) from error
+        raise refused(str(error), plan) from error
     check_supported(plan)
     with events.span("kernels", total=len(plan.steps)):
         code = _compiled(plan, target, sanitize)
@@ -86,10 +80,11 @@ def open_model(plan: Plan, target: Target, sanitize: bool = False) -> OpenModel:
         values=tuple(map(_shape, code.operands)),
         lives=held,
         touched=tuple(
-            tuple(position[b] for b in plan.touched(group)) for group in plan.groups
+            tuple(position[b] for b in plan.touched(group) if b in position)
+            for group in plan.groups
         ),
-        workspace=tuple(formula(a.workspace) for a in code.kernels),
-        thread_workspace=tuple(formula(a.thread_workspace) for a in code.kernels),
+        workspace=tuple(a.workspace for a in code.kernels),
+        thread_workspace=tuple(a.thread_workspace for a in code.kernels),
     )
     least = made.at({e.size.name: e.least for e in plan.open})
     return replace(made, model=least)
@@ -151,95 +146,33 @@ def check_supported(plan: Plan) -> None:
     """Raise UnsupportedError for the first thing that has no code for all sizes."""
     for step in plan.steps:
         if not isinstance(step, FusionGroup) or step.device != HOST:
-            raise _refused(f"{step.name} is no kernel of the host", plan)
+            raise refused(f"{step.name} is no kernel of the host", plan)
     for e in plan.open:
         if isinstance(e.source, Buffer):
-            raise _refused(f"{e.size.name} is a count, which a step makes", plan)
+            raise refused(f"{e.size.name} is a count, which a step makes", plan)
     written = [b for step in plan.steps for b in step.writes]
     results = plan.results
     for v, b in zip(plan.graph.outputs, results, strict=True):
         if b not in written or results.count(b) > 1:
-            raise _refused(f"the result {v.name!r} is also another tensor", plan)
-
-
-def _refused(why: str, plan: Plan) -> UnsupportedError:
-    return UnsupportedError(
-        f"{why}: there is no code for all sizes",
-        where=f"plan {plan.graph.name}",
-        code="TW-JIT",
-        hint="name fewer values, at most 16, which have code of their own: dims={'batch': [1, 8]}",
-    )
+            raise refused(f"the result {v.name!r} is also another tensor", plan)
 
 
 def _compiled(plan: Plan, target: Target, sanitize: bool) -> _Code:
-    pool = ConstantPool()
-    places = {b: pool.place_array(b, array) for b, array in plan.data.items()}
-    operands = tuple(dict.fromkeys(b for s in plan.steps for b in plan.touched(s)))
+    made = open_codes(plan, target, sanitize)
+    constants = OpenConstants(plan)
+    called = [
+        constants.arguments(code, plan.touched(group))
+        for group, code in zip(plan.groups, made, strict=True)
+    ]
+    operands = tuple(dict.fromkeys(b for tensors in called for b in tensors))
     slot = {b: abi.TABLE_FIRST_VALUE + 1 + n for n, b in enumerate(operands)}
     scratch = Argument(abi.TABLE_FIRST_VALUE)
-    made: list[Artifact] = []
-    calls: list[Call] = []
-    for n, group in enumerate(plan.groups):
-        try:
-            kernel = _proven(kernel_of(plan, group), plan)
-            artifact = _emitted(kernel, group, target, f"{kernel.name}_{n}", sanitize)
-        except VerifyError as error:
-            raise _refused(f"{group.name}: {error}", plan) from error
-        arguments = tuple(Argument(slot[b]) for b in kernel.params)
-        calls.append(Call(artifact.symbol, arguments, scratch, n))
-        made.append(artifact)
+    calls = []
+    for n, (tensors, code) in enumerate(zip(called, made, strict=True)):
+        arguments = tuple(Argument(slot[b]) for b in tensors)
+        calls.append(Call(code.symbol, arguments, scratch, n))
     segment = target.segment(_SYMBOL, calls)
-    return _Code(tuple(made), segment, operands, pool.block(), places)
-
-
-def kernel_of(plan: Plan, group: FusionGroup) -> Kernel:
-    """The group before any schedule, with all sizes of the plan in their order."""
-    if group.kernel is None:
-        params = plan.touched(group)
-        outputs = params[len(group.reads) :]
-        kernel = lower(_word(group.name), unique(group).computations, params, outputs)
-    else:
-        kernel = group.kernel
-    return _around(plan, kernel, statement(kernel))
-
-
-def _around(plan: Plan, kernel: Kernel, body: Stmt) -> Kernel:
-    """The kernel with another body, for all sizes of the plan up to their most."""
-    for e in reversed(plan.open):
-        body = loop(e.size, e.most + 1, body, SIZE)
-    return replace(kernel, body=body)
-
-
-def _proven(kernel: Kernel, plan: Plan) -> Kernel:
-    """The kernel itself if it is right for sizes from 0 on, else for the plan's least and more.
-
-    The second one tests its sizes, which hides its loops from some schedules. Raises VerifyError.
-    """
-    try:
-        verify_kernel(kernel)
-    except VerifyError:
-        enough = reduce(and_, (e.size >= e.least for e in plan.open))
-        kernel = _around(plan, kernel, If(enough, statement(kernel), None))
-        verify_kernel(kernel)
-    return kernel
-
-
-def unique(group: FusionGroup) -> FusionGroup:
-    """The group with a name for each Computation, which the names of loops begin with."""
-    taken: set[str] = set()
-    named = (replace(c, name=fresh(taken, c.name)) for c in group.computations)
-    return replace(group, computations=tuple(named))
-
-
-def _emitted(
-    kernel: Kernel, group: FusionGroup, target: Target, symbol: str, sanitize: bool
-) -> Artifact:
-    computations = unique(group).computations
-    scheduled = target.default_schedule(kernel, computations, ()).kernel
-    parted = full_tiles(scheduled)
-    if flags.DEBUG.get():
-        verify_kernel(parted)
-    return target.emit(parted, symbol, {} if sanitize else None)
+    return _Code(tuple(made), segment, operands, constants.block(), constants.places)
 
 
 def _tensor(v: Value, b: Buffer) -> Tensor:
@@ -252,7 +185,3 @@ def _known(b: Buffer) -> tuple[int | None, ...]:
 
 def _shape(b: Buffer) -> tuple[Formula, ...]:
     return tuple(map(formula, b.extents))
-
-
-def _word(name: str) -> str:
-    return "k_" + "".join(c if c.isalnum() else "_" for c in name)[:48]

@@ -1,19 +1,75 @@
-"""Running the work on constants at compile time: weights are packed here, once."""
+"""The work on constants, done at compile time: weights are packed here, once."""
 
 from __future__ import annotations
 
 import ctypes
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tilewright.base.errors import ExecutionError, VerifyError
-from tilewright.driver.compiled import CompiledGroup
+from tilewright.compute.canonical import canonical_tree
+from tilewright.driver.compiled import CompiledGroup, Preparation
+from tilewright.expr.nodes import fixed
+from tilewright.ir.node import postorder
+from tilewright.loops.nodes import For, Kernel
 from tilewright.runtime import abi
 from tilewright.runtime.buffer import address, empty
 from tilewright.runtime.call import report
 from tilewright.runtime.loader import link
+from tilewright.targets.base import Artifact, Target
+from tilewright.targets.permitted import Permissions
+
+
+def nameless(kernel: Kernel) -> str:
+    """What a kernel says, whatever its name and those of its buffers and loops are."""
+    loops = (n.var.name for n in postorder(kernel.body) if isinstance(n, For))
+    notes = [sorted(kernel.notes.get(name, {}).items()) for name in loops]
+    return f"{canonical_tree(kernel.body, kernel.params)}\n{notes}"
+
+
+class PreparationCompiler:
+    """Compiles work on constants for this machine; the same work for many layers once."""
+
+    def __init__(self, host: Target, sanitize: bool) -> None:
+        self._host = host
+        self._permitted: Permissions | None = {} if sanitize else None
+        self._made: dict[str, Artifact] = {}
+
+    def compile(
+        self, kernels: Sequence[Kernel], position: dict[str, int]
+    ) -> tuple[tuple[Preparation, ...], tuple[bytes, ...]]:
+        """Preparations in order, and their code.
+
+        position: the place of each tensor in the interface by its name; results are added.
+        """
+        found: list[Preparation] = []
+        codes: list[bytes] = []
+        for n, kernel in enumerate(kernels):
+            made = self._artifact(kernel)
+            result = kernel.outputs[0]
+            found.append(
+                Preparation(
+                    made.symbol,
+                    tuple(position[b.name] for b in kernel.inputs),
+                    result.shape,
+                    result.dtype.name,
+                    fixed(made.workspace, kernel.name),
+                )
+            )
+            codes.append(made.code)
+            position[result.name] = -1 - n
+        return tuple(found), tuple(codes)
+
+    def _artifact(self, kernel: Kernel) -> Artifact:
+        text = nameless(kernel)
+        if text not in self._made:
+            symbol = f"prepare_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+            scheduled = self._host.default_schedule(kernel, (), ()).kernel
+            self._made[text] = self._host.emit(scheduled, symbol, self._permitted)
+        return self._made[text]
 
 
 class ConstantPacker:

@@ -21,6 +21,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from tilewright.base.errors import (
@@ -33,6 +34,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.driver.between import Between
 from tilewright.driver.generalize import Extents, difference, equal, generalize
 from tilewright.driver.open_model import symbolic
+from tilewright.driver.processes import share, workers
 from tilewright.driver.ranges import combinations, count
 from tilewright.graph.infer import Fallback, Typing
 from tilewright.graph.nodes import Graph, Value
@@ -42,8 +44,10 @@ from tilewright.runtime.dispatch import Allowed
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.open_model import OpenModel
 from tilewright.runtime.ranged_model import Cover, Key, RangedModel, Shared
+from tilewright.runtime.threads import thread_count
 
 ALONE: Final = 16  # combinations that have code of their own, at most
+NAMED: Final = 4  # combinations of ranges that are few enough to have been named
 TOGETHER: Final = 8  # ranges that share code, at most
 COMPARED: Final = 256  # combinations that are all compared, at most
 SAMPLED: Final = 48  # combinations of more than those that are compared, about
@@ -146,15 +150,37 @@ def _parts(
 ) -> Iterator[Key | Shared]:
     """Ranges that share code, and combinations that have their own; each combination once.
 
-    alone: combinations that have their own without being compared, at most.
+    Those that are named one by one have their own, and those of a range that is refused; alone:
+    that many at most.
     """
-    if making.opened is None or count(allowed) <= alone:
+    few = count(allowed) <= alone
+    if making.opened is None or (few and _are_named(allowed)):
         yield from map(_key, combinations(allowed))
         return
+    try:
+        yield from list(_together(making, allowed))
+    except UnsupportedError:
+        if not few:
+            raise
+        yield from map(_key, combinations(allowed))
+
+
+def _are_named(allowed: Allowed) -> bool:
+    """Whether each combination was named, or a range is as short as a list."""
+    ranges = {n: e for n, e in allowed.items() if isinstance(e, range)}
+    return count(ranges) <= NAMED
+
+
+def _together(making: Making, allowed: Allowed) -> Iterator[Key | Shared]:
+    """As `_parts`, with code for ranges. Raises UnsupportedError where there is too little."""
+    assert making.opened is not None
     plan, compared = open_plan(making, allowed)
     inside = _box(allowed, compared)
     many = count(allowed) > COMPARED
     agreed = [key for key, same in compared.items() if same]
+    if count(allowed) <= ALONE and len(agreed) <= NAMED:
+        yield from compared
+        return
     if not many and len(compared) - len(agreed) <= ALONE:
         covers = Cover(tuple(allowed.values()), frozenset(compared) - {*agreed})
         yield Shared(making.opened(_within(plan, allowed, agreed)), covers)
@@ -281,14 +307,22 @@ def open_plan(making: Making, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
         found = generalize([*plans, last], own, making.graph, bounds)
     except UnsupportedError:  # the largest may have code of its own
         found = generalize(plans, own[:-1], making.graph, bounds)
-    compared = {}
-    for extents in _compared(allowed, points):
+
+    def agrees(extents: Extents) -> bytes:
         try:
             fixed = making.plan_at(extents, replayed.questions())
-            same = equal(found, extents, fixed)
+            return bytes([equal(found, extents, fixed)])
         except (UnsupportedError, VerifyError):
-            same = False
-        compared[_key(extents)] = same
+            return bytes([False])
+
+    wanted = _compared(allowed, points)
+    jobs = [partial(agrees, extents) for extents in wanted]
+    answers = share(jobs, workers(len(jobs), thread_count()))
+    compared = {
+        # One that raised an error raises it again.
+        _key(extents): bool((agrees(extents) if same is None else same)[0])
+        for extents, same in zip(wanted, answers, strict=True)
+    }
     if count(allowed) > COMPARED:
         told = [*points, largest]
         known = [making.typing_at(point) for point in told]

@@ -439,12 +439,19 @@ class Buffer:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Row-major strides in elements."""
+        """Row-major strides in elements.
+
+        Raises UnsupportedError for an axis of several elements in front of one whose extent only a
+        call knows; one of a single element there has stride 0.
+        """
         out: list[int] = []
-        step = 1
-        for extent in reversed(self.shape):
-            out.append(step)
-            step *= extent
+        step: Extent = 1
+        for extent in reversed(self.extents):
+            if extent == 1 and not isinstance(step, int):
+                out.append(0)
+                continue
+            out.append(fixed(step, f"buffer {self.name}"))
+            step = out[-1] * extent if isinstance(extent, int) else extent
         return tuple(reversed(out))
 
     def __getitem__(self, index: Any) -> Load:

@@ -195,19 +195,6 @@ def with_sizes(kernel: Kernel, sizes: Sizes) -> Kernel:
     )
 
 
-def on_buffers(kernel: Kernel, copies: Mapping[Buffer, Buffer]) -> Kernel:
-    """The kernel on other buffers of the same extents in place of its parameters."""
-    own = {n.buffer: n.buffer for n in postorder(kernel.body) if isinstance(n, Alloc)}
-    known = {**own, **copies}
-    return Kernel(
-        kernel.name,
-        tuple(copies[b] for b in kernel.params),
-        tuple(copies[b] for b in kernel.outputs),
-        transform(kernel.body, lambda n: _moved(n, known)),
-        kernel.notes,
-    )
-
-
 def _sized(b: Buffer, sizes: Sizes) -> Buffer:
     if b.static:
         return b

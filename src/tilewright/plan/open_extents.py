@@ -19,6 +19,7 @@ from tilewright.expr.simplify import simplify
 from tilewright.graph.nodes import Graph
 from tilewright.ir.node import Node, substitute, transform
 from tilewright.loops import sizes as kernels
+from tilewright.loops.passes.on_buffers import on_buffers
 from tilewright.plan.nodes import (
     HOST,
     Branch,
@@ -102,7 +103,7 @@ class Resized:
                 strict=True,
             )
         )
-        return replace(group, kernel=kernels.on_buffers(kernel, known))
+        return replace(group, kernel=on_buffers(kernel, known))
 
     def step(
         self,

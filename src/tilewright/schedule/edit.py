@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tilewright.base.errors import ScheduleError
 from tilewright.base.names import fresh
 from tilewright.expr.affine import affine, to_expr
 from tilewright.expr.nodes import INDEX, Buffer, Expr, FloorDiv, Load, Mod, Var, const
@@ -12,6 +13,7 @@ from tilewright.expr.simplify import simplify
 from tilewright.ir.node import Node, postorder, substitute
 from tilewright.loops.analysis.access import Env, Index
 from tilewright.loops.analysis.terms import variables
+from tilewright.loops.match import match
 from tilewright.loops.nodes import (
     Alloc,
     Block,
@@ -20,9 +22,11 @@ from tilewright.loops.nodes import (
     Kernel,
     Stmt,
     Store,
+    Unit,
     Update,
     block,
 )
+from tilewright.loops.operands import Mismatch
 from tilewright.loops.walk import Place, walk
 
 
@@ -91,6 +95,8 @@ def rewrite(
             done[node] = _moved(node, new, env, moves)
         elif isinstance(new, Update):
             done[node] = _moved_update(node, new, env, moves)
+        elif isinstance(new, Unit) and moves and new is not node:
+            done[node] = _matched(new)
         else:
             done[node] = block(*new.stmts) if isinstance(new, Block) else new
     return done[root]
@@ -145,6 +151,21 @@ def _moved_update(
         buffers.append(b)
         indices.append(tuple(tidy(i, env) for i in index))
     return Update(tuple(buffers), tuple(indices), new.values, new.reducer)
+
+
+def _matched(unit: Unit) -> Unit:
+    """A Unit whose body has moved, with the operands that it has now."""
+    if unit.intrinsic is None:
+        return unit
+    try:
+        instance, operands = match(unit.intrinsic.intrinsic, unit.body)
+    except Mismatch as error:
+        raise ScheduleError(
+            f"a tensor intrinsic would not do what its body says: {error}",
+            where=f"unit {unit.name}",
+            hint="move the buffer before tensorize",
+        ) from None
+    return Unit(unit.name, instance, operands, unit.body)
 
 
 def renamed(stmt: Stmt, taken: set[str], suffix: str) -> tuple[Stmt, dict[str, str]]:

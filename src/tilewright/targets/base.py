@@ -358,6 +358,12 @@ class Target:
         """
         self._lacks("model of its time")
 
+    def predicted_work(
+        self, computations: Sequence[Computation], constants: Collection[Buffer] = ()
+    ) -> float:
+        """As `predicted_time`, of their arithmetic alone: on one core, its data at hand."""
+        self._lacks("model of its time")
+
     def predicted_given(self, elements: int) -> float:
         """As `predicted_time`, of a kernel that an operator gives and that makes so many."""
         self._lacks("model of its time")

@@ -23,17 +23,23 @@ def predicted_time(
 ) -> float:
     """Expected nanoseconds of one run of these as one kernel, on the threads that it gets."""
     costs, machine = at.costs, at.machine
-    pattern = classify(computations)
-    pieces = [pattern] if pattern.name != "plain" else list(parts(computations))
-    cycles = sum(RULES[p.name].cycles(p, at) for p in pieces)
+    work = predicted_work(computations, at)
     made = dict.fromkeys(o.tensor for c in computations for o in c.outputs)
     read = {b for c in computations for b in c.inputs}.difference(made)
     inner = {b for c in computations for b in c.inputs if b in made}
     moved = costs.moving((*read, *(b for b in made if b not in inner)), constants)
-    alone = max(cycles / machine.clock, moved) + costs.call_ns
-    if machine.cores == 1 or not costs.worth_sharing(cycles / machine.clock):
+    alone = max(work, moved) + costs.call_ns
+    if machine.cores == 1 or not costs.worth_sharing(work):
         return alone
     return alone / machine.cores + costs.region_ns
+
+
+def predicted_work(computations: Sequence[Computation], at: Context) -> float:
+    """Expected nanoseconds of the arithmetic of these as one kernel, on one core."""
+    pattern = classify(computations)
+    pieces = [pattern] if pattern.name != "plain" else list(parts(computations))
+    cycles = sum(RULES[p.name].cycles(p, at) for p in pieces)
+    return cycles / at.machine.clock
 
 
 def predicted_given(elements: int, at: Context) -> float:

@@ -31,7 +31,11 @@ from tilewright.targets.cpu.entry import compile_entry, entry_ir
 from tilewright.targets.cpu.library import checked, compile_library
 from tilewright.targets.cpu.machine import CpuMachine, machine
 from tilewright.targets.cpu.pool import support
-from tilewright.targets.cpu.predict import predicted_given, predicted_time
+from tilewright.targets.cpu.predict import (
+    predicted_given,
+    predicted_time,
+    predicted_work,
+)
 from tilewright.targets.cpu.sketches import (
     Context,
     default,
@@ -119,6 +123,14 @@ class CpuTarget(Target):
         """Expected nanoseconds of one run of these as one kernel."""
         return predicted_time(
             computations, constants, Context(self.machine, constants, self.exact)
+        )
+
+    def predicted_work(
+        self, computations: Sequence[Computation], constants: Collection[Buffer] = ()
+    ) -> float:
+        """Expected nanoseconds of their arithmetic as one kernel, on one core."""
+        return predicted_work(
+            computations, Context(self.machine, constants, self.exact)
         )
 
     def predicted_given(self, elements: int) -> float:

@@ -1,0 +1,179 @@
+"""The code of an open plan's groups, each one kernel for all sizes, made in several processes."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from operator import and_
+
+from tilewright.base import flags
+from tilewright.base.errors import UnsupportedError, VerifyError
+from tilewright.base.names import fresh
+from tilewright.driver.compiled import CompiledGroup
+from tilewright.driver.prepare import PreparationCompiler
+from tilewright.driver.processes import share, workers
+from tilewright.driver.units import PartedWork, by_units
+from tilewright.loops.lower import lower
+from tilewright.loops.nodes import SIZE, If, Kernel, Stmt, loop
+from tilewright.loops.sizes import formula, statement
+from tilewright.loops.verify import verify
+from tilewright.plan.nodes import FusionGroup, Plan
+from tilewright.runtime.formulas import Formula
+from tilewright.runtime.threads import thread_count
+from tilewright.schedule.full_tiles import full_tiles
+from tilewright.targets.base import Target
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCode:
+    """A group's kernel and how to call it, as data.
+
+    arguments: per parameter the number of one of the tensors that the group touches, or -1 - n for
+    the n-th constant that is packed. packs: the work that packs them, each on its own; its inputs
+    are numbers of tensors.
+    """
+
+    symbol: str
+    code: bytes
+    workspace: Formula
+    thread_workspace: Formula
+    arguments: tuple[int, ...]
+    packs: tuple[CompiledGroup, ...]
+
+
+def open_codes(plan: Plan, target: Target, sanitize: bool) -> list[OpenCode]:
+    """The code of each group, in order. Raises what `refused` gives for one that has none."""
+    groups = list(plan.groups)
+    jobs = [
+        partial(_code, plan, group, n, target, sanitize)
+        for n, group in enumerate(groups)
+    ]
+    # The longest first, so that no process is left with it.
+    order = sorted(range(len(jobs)), key=lambda n: -groups[n].flops)
+    count = workers(len(jobs), thread_count())
+    found: dict[int, bytes | None] = {}
+    if count > 1:
+        made = share([partial(_bytes, jobs[n]) for n in order], count)
+        found = dict(zip(order, made, strict=True))
+    done = (found.get(n) for n in range(len(jobs)))
+    return [
+        job() if data is None else pickle.loads(data)
+        for job, data in zip(jobs, done, strict=True)
+    ]
+
+
+def refused(why: str, plan: Plan) -> UnsupportedError:
+    """The error for a plan of which some part has no code for all sizes."""
+    return UnsupportedError(
+        f"{why}: there is no code for all sizes",
+        where=f"plan {plan.graph.name}",
+        code="TW-JIT",
+        hint="name fewer values, at most 16, which have code of their own: dims={'batch': [1, 8]}",
+    )
+
+
+def _bytes(job: partial[OpenCode]) -> bytes:
+    return pickle.dumps(job())
+
+
+def _code(
+    plan: Plan, group: FusionGroup, number: int, target: Target, sanitize: bool
+) -> OpenCode:
+    try:
+        kernel = _proven(kernel_of(plan, group), plan)
+        work = _scheduled(kernel, group, plan, target)
+        if flags.DEBUG.get():
+            verify(work.kernel)
+        symbol = f"{kernel.name}_{number}"
+        made = target.emit(work.kernel, symbol, {} if sanitize else None)
+    except VerifyError as error:
+        raise refused(f"{group.name}: {error}", plan) from error
+    # By name: a schedule may see a tensor under another shape and back.
+    position = {b.name: n for n, b in enumerate(kernel.params)}
+    compiler = PreparationCompiler(target, sanitize)
+    packs: list[CompiledGroup] = []
+    packed: list[str] = []
+    for kernels in work.prepare:
+        pack, names = _pack(kernels, dict(position), work.kernel, compiler)
+        packs.append(pack)
+        packed += names
+    position |= {name: -1 - n for n, name in enumerate(packed)}
+    return OpenCode(
+        symbol,
+        made.code,
+        formula(made.workspace),
+        formula(made.thread_workspace),
+        tuple(position[b.name] for b in work.kernel.params),
+        tuple(packs),
+    )
+
+
+def _pack(
+    kernels: Sequence[Kernel],
+    position: dict[str, int],
+    reader: Kernel,
+    compiler: PreparationCompiler,
+) -> tuple[CompiledGroup, list[str]]:
+    """The work that makes constants, and the names of those that the reader has."""
+    preparations, codes = compiler.compile(kernels, position)
+    read = {b.name for b in reader.params}
+    names = [k.outputs[0].name for k in kernels if k.outputs[0].name in read]
+    kept = tuple(position[name] for name in names)
+    return CompiledGroup("", kept, 0, 0, preparations, b"", codes), names
+
+
+def kernel_of(plan: Plan, group: FusionGroup) -> Kernel:
+    """The group before any schedule, with all sizes of the plan in their order."""
+    if group.kernel is None:
+        params = plan.touched(group)
+        outputs = params[len(group.reads) :]
+        kernel = lower(_word(group.name), unique(group).computations, params, outputs)
+    else:
+        kernel = group.kernel
+    return _around(plan, kernel, statement(kernel))
+
+
+def _around(plan: Plan, kernel: Kernel, body: Stmt) -> Kernel:
+    """The kernel with another body, for all sizes of the plan up to their most."""
+    for e in reversed(plan.open):
+        body = loop(e.size, e.most + 1, body, SIZE)
+    return replace(kernel, body=body)
+
+
+def _proven(kernel: Kernel, plan: Plan) -> Kernel:
+    """The kernel itself if it is right for sizes from 0 on, else for the plan's least and more.
+
+    The second one tests its sizes, which hides its loops from some schedules. Raises VerifyError.
+    """
+    try:
+        verify(kernel)
+    except VerifyError:
+        enough = reduce(and_, (e.size >= e.least for e in plan.open))
+        kernel = _around(plan, kernel, If(enough, statement(kernel), None))
+        verify(kernel)
+    return kernel
+
+
+def unique(group: FusionGroup) -> FusionGroup:
+    """The group with a name for each Computation, which the names of loops begin with."""
+    taken: set[str] = set()
+    named = (replace(c, name=fresh(taken, c.name)) for c in group.computations)
+    return replace(group, computations=tuple(named))
+
+
+def _scheduled(
+    kernel: Kernel, group: FusionGroup, plan: Plan, target: Target
+) -> PartedWork:
+    """Some units at a time where all of the only size are the same, else for any size at once."""
+    named = unique(group)
+    found = by_units(kernel, named, plan.data, target)
+    if found is not None:
+        return found
+    made = target.default_schedule(kernel, named.computations, ()).kernel
+    return PartedWork(full_tiles(made))
+
+
+def _word(name: str) -> str:
+    return "k_" + "".join(c if c.isalnum() else "_" for c in name)[:48]

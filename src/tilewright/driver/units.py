@@ -1,0 +1,227 @@
+"""Kernels of an open plan some units at a time: kernels of fixed sizes in loops over units.
+
+A kernel of fixed sizes has all schedules of its target. What is as fast alone as among others is
+done one by one. Products, which want many rows at once, are done `MANY` at a time, and the rest in
+ever fewer. The others have schedules for any size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.base import events
+from tilewright.base.errors import ScheduleError, UnsupportedError, VerifyError
+from tilewright.base.names import fresh
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Var, const
+from tilewright.loops.analysis.access import Env, environment
+from tilewright.loops.analysis.effects import reads
+from tilewright.loops.nodes import SIZE, For, Kernel, Stmt, block, loop
+from tilewright.loops.passes.hoist import Hoisted, hoist
+from tilewright.loops.passes.on_buffers import on_buffers
+from tilewright.loops.verify import verify
+from tilewright.loops.walk import loops_of
+from tilewright.plan.nodes import FusionGroup
+from tilewright.plan.normalize import KernelSignature, kernel_signature
+from tilewright.plan.open_extents import Resized
+from tilewright.plan.units import Units, units
+from tilewright.schedule import edit
+from tilewright.targets.base import Target
+
+# Units at a time: the rows of a product's tile on any machine, and more.
+MANY: Final = 16
+# The share of time that a kernel of another number of units has to save to be worth its code.
+LOSS: Final = 1.1
+# Units one by one that may take as long as `MANY`: if fewer do, most of a tile would be empty.
+ALONE: Final = 4
+# Elements that lie together: a vector of any machine, or a line of its cache.
+TOGETHER: Final = 16
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PartedWork:
+    """A scheduled kernel. prepare: the work on constants, each sequence of kernels by itself."""
+
+    kernel: Kernel
+    prepare: tuple[tuple[Kernel, ...], ...] = ()
+
+
+def by_units(
+    kernel: Kernel, group: FusionGroup, constants: Collection[Buffer], target: Target
+) -> PartedWork | None:
+    """The scheduled kernel of a group as loops over units, its work on constants apart.
+
+    kernel: before any schedule, with all sizes of the plan. None where the group is not the same
+    for all units, where a unit lies apart in memory or is not proven to stay inside of its rows,
+    where the target expects kernels of few units to take too long, or where a schedule sees a
+    tensor under a shape that cannot be undone.
+    """
+    found = units(group.computations, kernel.params, constants)
+    if found is None or any(_scattered(found, b) for b in kernel.params):
+        return None
+    of = _Parts(group, kernel.outputs, found, constants, target)
+    counts = _counts(of)
+    sizes = [repr(size) for size in found.sizes]
+    events.emit("units", kernel=kernel.name, sizes=sizes, at_a_time=counts)
+    if not counts:
+        return None
+    # Weights that are packed for each number of units would be as many copies.
+    pack = len(counts) == 1 or not all(c.sizes for c in group.computations)
+    try:
+        parts = {count: of.scheduled(count, pack) for count in counts}
+        return _assembled(kernel, found, parts)
+    except (ScheduleError, UnsupportedError, VerifyError) as error:
+        events.emit("kept-whole", kernel=kernel.name, reason=str(error))
+        return None
+
+
+def _scattered(found: Units, b: Buffer) -> bool:
+    """Whether the elements of a unit lie apart, where kernels of it take them to be neighbors."""
+    together = found.together(b)
+    return together is not None and together < TOGETHER
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Parts:
+    """The kernels of a group for some of its units."""
+
+    group: FusionGroup
+    outputs: Sequence[Buffer]
+    units: Units
+    constants: Collection[Buffer]
+    target: Target
+
+    def of(self, count: int) -> tuple[KernelSignature, set[Buffer]]:
+        """What is compiled for so many units, and which of its parameters are constants."""
+        sized = Resized(self.units.of(count), {})
+        live = [sized.buffer(b) for b in self.outputs]
+        found = kernel_signature(sized.group(self.group), live, parts=False)
+        pairs = zip(found.values, found.params, strict=True)
+        return found, {p for b, p in pairs if b in self.constants}
+
+    def work(self, count: int) -> float:
+        """The nanoseconds that the target expects the arithmetic of so many to take."""
+        found, constants = self.of(count)
+        return self.target.predicted_work(found.computations, constants)
+
+    def scheduled(self, count: int, pack: bool) -> Hoisted:
+        """The kernel of so many units. pack: constants, at compile time."""
+        found, constants = self.of(count)
+        known = constants if pack else set()
+        plain = found.plain()
+        verify(plain)
+        made = self.target.default_schedule(plain, found.computations, known)
+        for b, p in zip(found.values, found.params, strict=True):
+            if p is not b:
+                made.reshape(p.name, *b.shape)
+        of_name = {b.name: b for b in made.kernel.params}
+        return hoist(made.kernel, {of_name[p.name] for p in known})
+
+
+def _counts(of: _Parts) -> list[int]:
+    """How many units at a time, most first; 1 is the last."""
+    one, many = of.work(1), of.work(MANY)
+    if one * MANY <= many * LOSS:
+        return [1]
+    if one * ALONE > many:
+        return []
+    counts, last = [1], one
+    few = 2
+    while few < MANY:
+        taken = of.work(few)
+        if taken / few * LOSS < last / counts[-1]:
+            counts.append(few)
+            last = taken
+        few *= 2
+    return [MANY, *reversed(counts)]
+
+
+def _assembled(
+    kernel: Kernel, found: Units, parts: Mapping[int, Hoisted]
+) -> PartedWork:
+    """A loop for each number of units: as many as fit, then what is left by the next one."""
+    loops = _Loops(kernel, found)
+    done: Expr = const(0, INDEX)
+    left = whole = found.sizes[-1]
+    for count, work in parts.items():
+        size = const(count, INDEX)
+        loops.add(work, count, done, left // size)
+        done, left = whole // size * size, whole % size
+    return loops.work()
+
+
+class _Loops:
+    """Loops over units, which have names of their own in one kernel."""
+
+    def __init__(self, kernel: Kernel, found: Units) -> None:
+        self._kernel = kernel
+        self._units = found
+        self._taken = {b.name for b in kernel.params} | {v.name for v in kernel.sizes}
+        self._around = [
+            Var(fresh(self._taken, "units"), INDEX) for _ in found.sizes[:-1]
+        ]
+        self._env: Env = dict.fromkeys((*self._around, *kernel.sizes), (0, None))
+        self._nests: list[Stmt] = []
+        self._notes: dict[str, Mapping[str, object]] = {}
+        self._prepare: list[tuple[Kernel, ...]] = []
+
+    def add(self, work: Hoisted, count: int, done: Expr, times: Expr) -> None:
+        """A loop that runs the kernel of `count` units so many times, from unit `done` on."""
+        suffix = "" if count == 1 else f".{count}"
+        part = work.kernel
+        stmt, names = edit.renamed(part.body, self._taken, suffix)
+        self._notes |= {names.get(n, n): said for n, said in part.notes.items()}
+        unit = Var(fresh(self._taken, f"units.{count}"), INDEX)
+        starts = [*self._around, done + unit * const(count, INDEX)]
+        first = dict(zip(self._units.sizes, starts, strict=True))
+        packed = self._packed(work.prepare, suffix)
+        moves = {b: self._move(b, first, packed) for b in part.params}
+        env = {**environment(stmt), **self._env, unit: (0, None)}
+        body = edit.rewrite(stmt, env, moves=moves)
+        # A kernel that is worth all threads has them; else they share the units.
+        shared = any(f.kind == "parallel" for f in loops_of(body))
+        self._nests.append(loop(unit, times, body, "serial" if shared else "parallel"))
+
+    def work(self) -> PartedWork:
+        """All of them as one kernel."""
+        old = self._kernel
+        body = block(*self._nests)
+        pairs = zip(self._around, self._units.sizes[:-1], strict=True)
+        for unit, size in reversed(list(pairs)):
+            body = loop(unit, size, body)
+        read = reads(body)
+        made = [k.outputs[0] for kernels in self._prepare for k in kernels]
+        params = [b for b in (*old.inputs, *made) if b in read]
+        whole = Kernel(
+            name=old.name,
+            params=(*params, *old.outputs),
+            outputs=old.outputs,
+            body=_sized(old.body, body),
+            notes=self._notes,
+        )
+        return PartedWork(whole, tuple(self._prepare))
+
+    def _packed(self, prepare: Sequence[Kernel], suffix: str) -> dict[Buffer, Buffer]:
+        """The results of work on constants by those that the part has."""
+        own: dict[Buffer, Buffer] = {}
+        for b in (k.outputs[0] for k in prepare):
+            own[b] = Buffer(fresh(self._taken, b.name + suffix), b.extents, b.dtype)
+        if own:
+            self._prepare.append(tuple(on_buffers(k, own) for k in prepare))
+        return own
+
+    def _move(
+        self, b: Buffer, first: Mapping[Expr, Expr], packed: Mapping[Buffer, Buffer]
+    ) -> edit.Move:
+        if b in packed:
+            return lambda index: (packed[b], index)
+        whole = next(w for w in self._kernel.params if w.name == b.name)
+        return lambda index: (whole, self._units.from_(whole, index, first))
+
+
+def _sized(old: Stmt, body: Stmt) -> Stmt:
+    """Another body for the same sizes."""
+    if not (isinstance(old, For) and old.kind == SIZE):
+        return body
+    return For(old.var, old.extent, SIZE, _sized(old.body, body))

@@ -1,0 +1,317 @@
+"""Kernels of an open plan some units at a time: the results of the plain nest at every size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx.reference
+import pytest
+from onnx import helper, numpy_helper
+
+import tilewright as tw
+from tilewright.base import events
+from tilewright.base.dtypes import float32, int64
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.interp import evaluate
+from tilewright.compute.nodes import Computation, Dim, Output
+from tilewright.compute.reducer import reducer
+from tilewright.driver import units
+from tilewright.driver.units import PartedWork, by_units
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Max, Select, Var, const
+from tilewright.loops.interp import run
+from tilewright.loops.lower import lower
+from tilewright.loops.nodes import Kernel
+from tilewright.loops.verify import verify
+from tilewright.loops.walk import loops_of
+from tilewright.plan.nodes import FusionGroup
+from tilewright.plan.open_extents import Resized
+from tilewright.targets.registry import target
+
+N, M = Var("n", INDEX), Var("m", INDEX)
+P, J, K, A, B, C, D = (Var(name, INDEX) for name in "pjkabcd")
+Group = tuple[list[Computation], list[Buffer], list[Buffer], list[Buffer]]
+
+
+def product(depth: int, columns: int, rows: int = 1) -> Group:
+    """relu(x @ w): Computations, inputs, constants, outputs."""
+    x = Buffer("x", (N, rows, depth), float32)
+    w = Buffer("w", (depth, columns), float32)
+    p, y = (Buffer(name, (N * rows, columns), float32) for name in "py")
+    value = Load(x, (P // rows, P % rows, K)) * Load(w, (K, J))
+    dims = (Dim(P, N * rows), Dim(J, columns))
+    group = [
+        Computation(
+            "p",
+            (*dims, Dim(K, depth, "pw")),
+            (Output(p, (P, J), value),),
+            reducer("add", float32),
+        ),
+        Computation(
+            "relu",
+            dims,
+            (Output(y, (P, J), Max(Load(p, (P, J)), const(0.0, float32))),),
+        ),
+    ]
+    return group, [x], [w], [y]
+
+
+def convolution(last: bool = True, channels: int = 16) -> Group:
+    """3x3 with padding, of images whose channels are stored last, or first."""
+
+    def image(name: str, count: int) -> Buffer:
+        shape = (N, 7, 6, count) if last else (N, count, 7, 6)
+        return Buffer(name, shape, float32)
+
+    def at(b: Buffer, i: Expr, h: Expr, v: Expr, c: Expr) -> Load:
+        return Load(b, (i, h, v, c) if last else (i, c, h, v))
+
+    x, y = image("x", 3), image("y", channels)
+    w = Buffer("w", (3, 3, 3, channels), float32)
+    h, v = A + C - 1, B + D - 1
+    inside = (h >= 0) & (h < 7) & (v >= 0) & (v < 6)
+    value = Select(inside, at(x, P, h, v, K), const(0.0, float32)) * Load(
+        w, (C, D, K, J)
+    )
+    index = at(y, P, A, B, J).index
+    dims = (Dim(P, N), Dim(A, 7), Dim(B, 6), Dim(J, channels))
+    inner = (Dim(C, 3, "pw"), Dim(D, 3, "pw"), Dim(K, 3, "pw"))
+    made = Computation(
+        "conv", (*dims, *inner), (Output(y, index, value),), reducer("add", float32)
+    )
+    return [made], [x], [w], [y]
+
+
+def gathered() -> Group:
+    """Elements of the unit's own row, in places that memory names."""
+    x, y = (Buffer(name, (N, 24), float32) for name in "xy")
+    places = Buffer("places", (24,), int64)
+    value = Load(x, (P, Load(places, (J,))))
+    made = Computation("g", (Dim(P, N), Dim(J, 24)), (Output(y, (P, J), value),))
+    return [made], [x], [places], [y]
+
+
+def of_two_sizes() -> Group:
+    """Rows of sequences of a batch, plus those of a table, by a matrix."""
+    x, table = Buffer("x", (M, N, 9), float32), Buffer("table", (N, 9), float32)
+    w, y = Buffer("w", (9, 32), float32), Buffer("y", (M, 2, N, 16), float32)
+    value = (Load(x, (A, P, K)) + Load(table, (P, K))) * Load(w, (K, J))
+    dims = (Dim(A, M), Dim(P, N), Dim(J, 32), Dim(K, 9, "pw"))
+    output = Output(y, (A, J // 16, P, J % 16), value)
+    made = Computation("two", dims, (output,), reducer("add", float32))
+    return [made], [x, table], [w], [y]
+
+
+GROUPS: dict[str, Callable[[], Group]] = {
+    "product": lambda: product(8, 24),
+    "rows of several": lambda: product(5, 20, rows=3),
+    "channels last": convolution,
+    "channels first": lambda: convolution(last=False),
+    "gathered": gathered,
+    "two sizes": of_two_sizes,
+}
+
+
+def parted(group: Group, machine: Any) -> PartedWork | None:
+    computations, inputs, constants, outputs = group
+    kernel = lower("k", computations, [*inputs, *constants, *outputs], outputs)
+    return by_units(kernel, FusionGroup("g", tuple(computations)), constants, machine)
+
+
+def compare(group: Group, work: PartedWork, n: int) -> None:
+    """The kernel and the plain Computations on random numbers, for n units."""
+    computations, inputs, constants, outputs = group
+    sized = Resized({N: n, M: 3}, {})
+    rng = np.random.default_rng(n)
+    given = {
+        b: rng.integers(0, 5, sized.buffer(b).shape).astype(b.dtype.numpy)
+        for b in (*inputs, *constants)
+    }
+    want = evaluate(
+        list(map(sized.computation, computations)),
+        {sized.buffer(b): array for b, array in given.items()},
+    )
+    memory: dict[Buffer, Any] = dict(given)
+    by_name = {b.name: array for b, array in given.items()}
+    for kernels in work.prepare:
+        for k in kernels:
+            result = k.outputs[0]
+            memory[result] = np.zeros(result.shape, result.dtype.numpy)
+            by_name[result.name] = memory[result]
+            run(k, {b: by_name[b.name].reshape(b.shape) for b in k.params})
+    for b in outputs:
+        memory[b] = np.full(sized.buffer(b).shape, -1, b.dtype.numpy)
+    run(work.kernel, {b: memory[b] for b in work.kernel.params})
+    for b in outputs:
+        np.testing.assert_allclose(memory[b], want[sized.buffer(b)], rtol=1e-5)
+
+
+def at_a_time(kernel: Kernel) -> list[tuple[str, str]]:
+    """The loops over units, and how they run."""
+    return [
+        (f.var.name.removeprefix("units."), f.kind)
+        for f in loops_of(kernel.body)
+        if f.var.name.startswith("units.")
+    ]
+
+
+@pytest.mark.parametrize("mcpu", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "neoverse-n1"])
+@pytest.mark.parametrize("counts", [None, [1], [4, 1], [16, 4, 2, 1]])
+@pytest.mark.parametrize("name", GROUPS)
+def test_units_are_the_whole(
+    name: str, counts: list[int] | None, mcpu: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if counts is not None:
+        monkeypatch.setattr(units, "_counts", lambda _: counts)
+    group = GROUPS[name]()
+    work = parted(group, target("cpu", mcpu))
+    if work is None:
+        assert counts is None or name == "gathered"
+        return
+    verify(work.kernel)
+    if counts is not None:
+        assert [int(n) for n, _ in at_a_time(work.kernel)] == counts
+    for n in (0, 1, 3, 7, 23):
+        compare(group, work, n)
+
+
+def counts_of(group: Group) -> list[int]:
+    work = parted(group, target("cpu", "x86-64-v4"))
+    return [] if work is None else [int(n) for n, _ in at_a_time(work.kernel)]
+
+
+def test_how_many_at_a_time() -> None:
+    assert counts_of(convolution()) == [1]  # an image has all its rows
+    first, *_, last = counts_of(product(64, 256))
+    assert (first, last) == (16, 1)  # products want rows
+    assert counts_of(product(256, 10)) == []  # one row takes as long as 16
+
+
+def test_units_whose_elements_lie_apart_are_left_whole() -> None:
+    (made,), (x,), _, _ = gathered()
+    for extents, index, whole in (
+        ((24, N), (J, P), True),
+        ((2, N, 12), (J // 12, P, J % 12), True),
+        ((2, N, 24), (const(1), P, J), False),
+    ):
+        y = Buffer("y", extents, float32)
+        output = Output(y, index, Load(x, (P, J)) * 2.0)
+        group = ([replace(made, outputs=(output,))], [x], [], [y])
+        assert (parted(group, target("cpu")) is None) == whole
+
+
+def test_a_kernel_that_is_worth_all_threads_has_them() -> None:
+    def kinds(group: Group) -> set[str]:
+        work = parted(group, target("cpu", "x86-64-v4", threads=2))
+        assert work is not None
+        return {kind for _, kind in at_a_time(work.kernel)}
+
+    assert kinds(convolution()) == {"parallel"}
+    assert "serial" in kinds(product(512, 4096))
+
+
+def test_packed_constants_have_names_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scheduled = units._Parts.scheduled
+    monkeypatch.setattr(units, "_counts", lambda _: [16, 4, 1])
+    monkeypatch.setattr(
+        units._Parts, "scheduled", lambda of, count, _: scheduled(of, count, True)
+    )
+    group = product(96, 256)
+    work = parted(group, target("cpu", "x86-64-v3"))
+    assert work is not None
+    names = [k.outputs[0].name for kernels in work.prepare for k in kernels]
+    assert len(names) == len(set(names)) >= 2
+    (w,) = group[2]
+    assert w not in work.kernel.params or len(names) < 3
+    for n in (1, 21):
+        compare(group, work, n)
+
+
+def test_a_shape_that_cannot_be_undone_keeps_the_group_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(*_: object) -> Any:
+        raise ScheduleError("as it is", where="here", hint="leave it")
+
+    monkeypatch.setattr(units._Parts, "scheduled", refused)
+    with events.record() as heard:
+        assert parted(convolution(), target("cpu")) is None
+    assert [e.fields["reason"] for e in heard if e.kind == "kept-whole"]
+
+
+def chained(nodes: Sequence[Any], weights: dict[str, Any], shape: Sequence[int]) -> Any:
+    made = helper.make_graph(
+        nodes,
+        "chained",
+        [helper.make_tensor_value_info("x", 1, ["n", *shape])],
+        [helper.make_tensor_value_info("y", 1, None)],
+        [numpy_helper.from_array(a, name) for name, a in weights.items()],
+    )
+    opset = [helper.make_opsetid("", 21)]
+    return helper.make_model(made, opset_imports=opset, ir_version=10)
+
+
+def test_constants_that_are_worked_on_first_are_so_at_compile_time() -> None:
+    """The filters of Winograd's convolution are in the model, and not those that they are of."""
+    rng = np.random.default_rng(3)
+    weights = {
+        "v": rng.standard_normal((16, 3, 3, 3)).astype(np.float32),
+        "w": rng.standard_normal((32, 16, 3, 3)).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "v"], ["a"], pads=[1] * 4),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Conv", ["b", "w"], ["c"], pads=[1] * 4),
+        helper.make_node("Relu", ["c"], ["d"]),
+        helper.make_node("GlobalAveragePool", ["d"], ["y"]),
+    ]
+    how: Any = {"dims": {"n": (1, 40)}, "jit": False, "cache": False}
+    exe: Any = tw.compile(chained(nodes, weights, (3, 8, 8)), **how)
+    (step,) = exe.model.shared[0].opened.model.steps
+    sizes = [math.prod(s.tensor.shape) for s in step.values if s.kind == "constant"]
+    assert 32 * 16 * 16 in sizes
+    assert weights["w"].size not in sizes
+
+
+def test_a_model_of_any_batch_is_the_one_of_each(tmp_path: Any) -> None:
+    """Padded and transposed tiles, Winograd with weights made of constants, products; saved."""
+    rng = np.random.default_rng(3)
+
+    def drawn(*shape: int) -> Any:
+        return rng.standard_normal(shape).astype(np.float32) / 4
+
+    weights = {
+        "v": drawn(16, 3, 3, 3), "u": drawn(16, 16, 3, 3), "t": drawn(16, 16, 3, 3),
+        "w": drawn(16, 40), "k": drawn(40, 9),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("Conv", ["x", "v"], ["a"], pads=[1] * 4),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Conv", ["b", "u"], ["bu"], pads=[1] * 4),
+        helper.make_node("Conv", ["bu", "t"], ["c"], pads=[1] * 4),
+        helper.make_node("GlobalAveragePool", ["c"], ["d"]),
+        helper.make_node("Flatten", ["d"], ["e"]),
+        helper.make_node("MatMul", ["e", "w"], ["f"]),
+        helper.make_node("Tanh", ["f"], ["g"]),
+        helper.make_node("MatMul", ["g", "k"], ["y"]),
+    ]
+    model = chained(nodes, weights, (3, 10, 10))
+    how: Any = {"dims": {"n": (1, 40)}, "jit": False, "threads": 2, "cache": False}
+    with events.record() as heard:
+        exe: Any = tw.compile(model, **how)
+    ways = [e.fields["at_a_time"] for e in heard if e.kind == "units"]
+    assert [1] in ways
+    assert any(len(counts) > 1 for counts in ways)
+    exe.save(tmp_path / "model.tw")
+    loaded: Any = tw.load(tmp_path / "model.tw", threads=1)
+    session = onnx.reference.ReferenceEvaluator(model)
+    for n in (1, 2, 15, 16, 17, 40):
+        x = drawn(n, 3, 10, 10)
+        want = session.run(None, {"x": x})[0]
+        for run_ in (exe, loaded):
+            np.testing.assert_allclose(run_(x), want, rtol=1e-3, atol=1e-4)
