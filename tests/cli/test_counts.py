@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 
 import tilewright as tw
 from tests.cli.conftest import make
+from tilewright.base.errors import InputError
 
 # "1 kernels" and "1 host fallbacks"; neither "0.1 seconds" nor "1 has", nor a plan's "1 flops".
 FALSE_PLURAL = re.compile(
@@ -73,7 +74,7 @@ def test_errors_of_a_call_count_too():
     x = np.ones((1, 1), np.float32)
     said = []
     for call in (lambda: exe(x, x), lambda: exe(x, out=[]), lambda: exe(x, out=[x, x])):
-        with pytest.raises(tw.InputError) as error:
+        with pytest.raises(InputError) as error:
             call()
         said.append(str(error.value))
     assert "the model 1 output" in said[1]

@@ -86,7 +86,7 @@ def test_samples_from_files_or_at_random(command, perceptron, data, tmp_path):
         files += ["--sample", tmp_path / f"{n}.npz"]
     found = command("quantize", perceptron, *files)
     assert found.code == 0, found.err
-    assert "ranges from 1 samples" in found.out
+    assert "ranges from 1 sample" in found.out
     found = command("quantize", perceptron)
     assert found.code == 0, found.err
     assert "random inputs are used instead" in found.err

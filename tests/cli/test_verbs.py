@@ -296,7 +296,7 @@ def test_check_sees_hazards_and_reference_kernels(command, tmp_path, monkeypatch
     found = command("check", path)
     assert found.code == 0, found.err
     assert "hazard: float64 runs at half the speed" in found.out
-    assert "'w' has 1 values that are not finite" in found.out
+    assert "'w' has 1 value that is not finite" in found.out
     assert "host fallback: to-text (Cast)" in found.out
     for refused in ("--no-fallback", "--fallback=error"):
         strict = command("check", path, refused)

@@ -74,7 +74,7 @@ def body(inputs, outputs):
             ["c"],
             1,
             {"then_branch": (0, 1), "else_branch": (0, 0)},
-            "outputs of else_branch",
+            "1 output of else_branch",
         ),
         (
             "If",
@@ -143,7 +143,7 @@ def test_scales_that_are_data_where_the_shape_is_known_all_the_same():
     """An operand without dimensions has a result without any."""
     inputs = {"x": (FLOAT, []), "s": (FLOAT, [4])}
     source = model([node("Resize", ["x", "", "s"], ["y"], "n")], inputs)
-    with pytest.warns(tw.TilewrightWarning, match="fall back to the host"):
+    with pytest.warns(tw.TilewrightWarning, match="falls back to the host"):
         tw.compile(source, cache=False)
 
 

@@ -233,7 +233,7 @@ def test_a_reference_that_fails_at_run_time_names_the_node():
     made = node("FailsLater", ["x"], ["y"], "n", domain="test.boundary")
     source = model([made], {"x": (INT64, [3])})
     source.opset_import.append(helper.make_opsetid("test.boundary", 1))
-    with pytest.warns(tw.TilewrightWarning, match="fall back to the host"):
+    with pytest.warns(tw.TilewrightWarning, match="falls back to the host"):
         exe = tw.compile(source, cache=False)
     with pytest.raises(
         ExecutionError, match=r"'n' \(test.boundary::FailsLater\).*deep inside"
@@ -254,7 +254,7 @@ def test_a_reference_of_another_type_than_the_rule_says_what_is_wrong():
     made = node("Shorter", ["x"], ["y"], "n", domain="test.boundary")
     source = model([made], {"x": (INT64, [3])})
     source.opset_import.append(helper.make_opsetid("test.boundary", 1))
-    with pytest.warns(tw.TilewrightWarning, match="fall back to the host"):
+    with pytest.warns(tw.TilewrightWarning, match="falls back to the host"):
         exe = tw.compile(source, cache=False)
     with pytest.raises(ExecutionError, match=r"^node 'n': .*reference.*type rule"):
         exe(np.zeros(3, np.int64))
