@@ -25,7 +25,7 @@ from tests.conformance.lists import Outcome
 from tilewright.base.errors import TilewrightError, TilewrightWarning
 from tilewright.onnx_backend import TilewrightBackend, TilewrightRep
 
-BY_REFERENCE = re.compile(r"fall back to the host: .*?\((?:[\w.]+::)?(\w+)\)")
+BY_REFERENCE = re.compile(r"falls? back to the host: .*?\((?:[\w.]+::)?(\w+)\)")
 RANDOM = {
     "Bernoulli",
     "Multinomial",
