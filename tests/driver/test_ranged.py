@@ -322,6 +322,7 @@ POSITIONS: dict[str, tuple[str, Any]] = {
 }
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("name", POSITIONS)
 @pytest.mark.parametrize("most", [40, 300])
 def test_constants_that_grow_with_a_size_are_one_constant(name: str, most: int) -> None:
@@ -446,6 +447,7 @@ IMAGES: dict[str, tuple[str, Any]] = {
 }
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("name", IMAGES)
 @pytest.mark.parametrize("most", [9, 20])
 def test_images_of_any_size_share_code(name: str, most: int) -> None:

@@ -158,6 +158,7 @@ def at_a_time(kernel: Kernel) -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("mcpu", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "neoverse-n1"])
 @pytest.mark.parametrize("counts", [None, [1], [4, 1], [16, 4, 2, 1]])
 @pytest.mark.parametrize("name", GROUPS)

@@ -133,7 +133,9 @@ def test_workers_are_killed_during_the_run(mortal: LocalFleet, folder: Path) -> 
     runner.close()
 
 
-@pytest.mark.parametrize("replaced", [True, False])
+@pytest.mark.parametrize(
+    "replaced", [True, pytest.param(False, marks=pytest.mark.slow)]
+)
 def test_a_result_that_goes_with_its_worker_is_made_again(
     mortal: LocalFleet,
     folder: Path,
