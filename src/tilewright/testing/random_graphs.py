@@ -115,7 +115,11 @@ def _loosened(b: Builder, model: Any) -> Any:
     return model
 
 
-def _runs(b: Builder, graph: Graph, inputs: Mapping[str, Array]) -> bool:
+def _runs(
+    b: Builder,
+    graph: Graph,
+    inputs: Mapping[str, Array],
+) -> bool:
     try:
         interp.evaluate(at_shapes(graph, inputs), inputs, fallback=b.fallback)
     except ModelError:
@@ -124,7 +128,9 @@ def _runs(b: Builder, graph: Graph, inputs: Mapping[str, Array]) -> bool:
 
 
 def _other(
-    b: Builder, graph: Graph, inputs: Mapping[str, Array]
+    b: Builder,
+    graph: Graph,
+    inputs: Mapping[str, Array],
 ) -> dict[str, Array] | None:
     """Inputs of other extents on which the graph is fit; None where the extents do not go on."""
     sizes: dict[str, int] = {}
@@ -146,7 +152,11 @@ def _other(
     return None
 
 
-def _is_fit(b: Builder, graph: Graph, inputs: Mapping[str, Array]) -> bool:
+def _is_fit(
+    b: Builder,
+    graph: Graph,
+    inputs: Mapping[str, Array],
+) -> bool:
     """Whether all values are moderate, and slightly different inputs give slightly others."""
 
     def values(given: Mapping[str, Any]) -> dict[str, Array]:

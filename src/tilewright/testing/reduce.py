@@ -7,7 +7,11 @@ from tilewright.graph.minimal import Fails, minimal
 from tilewright.testing.graphs import Case
 
 
-def reduce_case(case: Case, fails: Fails, fallback: Fallback | None = None) -> Case:
+def reduce_case(
+    case: Case,
+    fails: Fails,
+    fallback: Fallback | None = None,
+) -> Case:
     """A case that `fails` too, no operator of which can be left out."""
     if fallback is None:
         from tilewright.frontends.onnx.reference import OnnxFallback

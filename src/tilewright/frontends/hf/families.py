@@ -272,7 +272,10 @@ def architecture(config: Config, known: Mapping[str, Any], where: str) -> str:
     Raises UnsupportedError if it names none of the known ones.
     """
     named = config.get("architectures") or []
-    names = [n for n in named if isinstance(n, str)] if isinstance(named, list) else []
+    if isinstance(named, list):
+        names = [n for n in named if isinstance(n, str)]
+    else:
+        names = []
     for name in names:
         if name in known:
             return name

@@ -78,7 +78,8 @@ def _cases(kind: str) -> Iterator[Case]:
     from onnx.backend.test.loader import load_model_tests
 
     for test in load_model_tests(kind=kind):
-        model, data = test.model, test.data_sets
+        model = test.model
+        data = test.data_sets
         if model is None and test.model_dir:
             model = onnx.load(f"{test.model_dir}/model.onnx")
             data = list(_data_sets(test.model_dir, model))
@@ -98,7 +99,9 @@ def _plain(x: Any) -> Any:
         onnx.SequenceProto: onnx.numpy_helper.to_list,
         onnx.OptionalProto: onnx.numpy_helper.to_optional,
     }
-    return readers[type(x)](x) if type(x) in readers else x
+    if type(x) in readers:
+        return readers[type(x)](x)
+    return x
 
 
 def _data_sets(folder: str, model: Any) -> Iterator[tuple[list[Any], list[Any]]]:
@@ -125,4 +128,5 @@ def _read(path: Any, proto_type: Any) -> Any:
             return onnx.numpy_helper.to_list(onnx.SequenceProto.FromString(raw))
         case "optional_type":
             return onnx.numpy_helper.to_optional(onnx.OptionalProto.FromString(raw))
-    return onnx.numpy_helper.to_array(onnx.TensorProto.FromString(raw))
+    tensor = onnx.TensorProto.FromString(raw)
+    return onnx.numpy_helper.to_array(tensor)

@@ -193,8 +193,12 @@ def _inputs(
         if info.name in constants:
             continue
         where = f"input {info.name!r}"
-        value = value_from_onnx(scope.fresh(info.name), info.type)
-        hint = hints[n] if n < len(hints) else None
+        name = scope.fresh(info.name)
+        value = value_from_onnx(name, info.type)
+        if n < len(hints):
+            hint = hints[n]
+        else:
+            hint = None
         if value.dtype is None and value.kind == "tensor" and hint is not None:
             value = replace(hint, name=value.name)
         check_size(value, scope.context.limit, where)
@@ -252,7 +256,8 @@ def _label(node: Any, scope: Scope) -> str:
 def _node(node: Any, scope: Scope) -> None:
     """Add one node: as a constant, an operation, or the body of the function it calls."""
     where = f"{_label(node, scope)} ({node.op_type})"
-    domain, kind = domain_of(node), qualified(node)
+    domain = domain_of(node)
+    kind = qualified(node)
     attributes = {a.name: a for a in resolved(node.attribute, scope.attributes)}
     if not any(node.output):
         raise ModelError("it has no output", where=where)
@@ -260,12 +265,15 @@ def _node(node: Any, scope: Scope) -> None:
     body = _own_function(key, scope)
     if body is not None:
         inputs = tuple(scope.get(name, where) for name in node.input)
-        _inline(node, body, inputs, attributes, scope, scope.inlined | {key})
+        inlined = scope.inlined | {key}
+        _inline(node, body, inputs, attributes, scope, inlined)
         return
     if kind == "Constant":
-        schema = functions.schema_of("Constant", domain, scope.opsets.get(domain))
+        opset = scope.opsets.get(domain)
+        schema = functions.schema_of("Constant", domain, opset)
         if schema is not None:
-            check_signature(schema, (), len(node.output), attributes, where)
+            outputs = len(node.output)
+            check_signature(schema, (), outputs, attributes, where)
         value = scope.typer.constant(
             scope.fresh(node.output[0]), constant_of(attributes, scope, where)
         )
@@ -275,12 +283,15 @@ def _node(node: Any, scope: Scope) -> None:
     if kind == f"{functions.TRAINING}::Gradient":
         _gradient(node, inputs, attributes, scope)
         return
-    schema = functions.schema_of(node.op_type, domain, scope.opsets.get(domain))
-    version = (
-        schema.since_version if schema is not None else scope.opsets.get(domain, 1)
-    )
+    opset = scope.opsets.get(domain)
+    schema = functions.schema_of(node.op_type, domain, opset)
     if schema is not None:
-        check_signature(schema, inputs, len(node.output), attributes, where)
+        version = schema.since_version
+    else:
+        version = scope.opsets.get(domain, 1)
+    if schema is not None:
+        outputs = len(node.output)
+        check_signature(schema, inputs, outputs, attributes, where)
         attributes = {n: a for n, a in attributes.items() if n in schema.attributes}
     if lookup(node.op_type, domain, version) is None and schema is not None:
         body = functions.body_of(schema, node, attributes, inputs, scope.opsets)
@@ -303,7 +314,8 @@ def _own_function(key: FunctionKey, scope: Scope) -> Any:
     domain, op_type, _ = key
     if key not in scope.inlined or body is None:
         return body
-    standard = functions.schema_of(op_type, domain, scope.opsets.get(domain))
+    opset = scope.opsets.get(domain)
+    standard = functions.schema_of(op_type, domain, opset)
     return body if standard is None else None
 
 
@@ -352,13 +364,14 @@ def _inline(
     defaults = {a.name: a for a in body.attribute_proto}
     opsets = {o.domain: o.version for o in body.opset_import} or scope.opsets
     prefix = f"{scope.prefix}{node.name or node.output[0] or node.op_type}/"
+    depth = scope.depth + 1
     inner = Scope(
         scope.context,
         scope.typer,
         prefix=prefix,
         opsets=opsets,
         attributes={**defaults, **attributes},
-        depth=scope.depth + 1,
+        depth=depth,
         inlined=inlined,
     )
     if len(inputs) > len(body.input):
@@ -399,7 +412,8 @@ def _gradient(
             raise UnsupportedError(
                 f"the derivative by {old.name!r}, a constant", where=where
             )
-    fragment = Fragment(scope.fresh(node.name or "Gradient"), scope.typer.known)
+    prefix = scope.fresh(node.name or "Gradient")
+    fragment = Fragment(prefix, scope.typer.known)
     results = derivatives(scope.typer.operations, y, found, len(xs), fragment)
     env = scope.typer.add(fragment.operations, fragment.constants)
     for name, result in zip(node.output, results, strict=False):
@@ -452,14 +466,16 @@ def _subgraph(
     proto: Any, outer: Scope, where: str, hints: Sequence[Value | None] = ()
 ) -> Graph:
     """A subgraph; hints: what its inputs are known to be where it does not say."""
+    typer = outer.typer.inner()
+    depth = outer.depth + 1
     inner = Scope(
         outer.context,
-        outer.typer.inner(),
+        typer,
         prefix=outer.prefix,
         opsets=outer.opsets,
         attributes=outer.attributes,
         outer=outer,
-        depth=outer.depth + 1,
+        depth=depth,
         inlined=outer.inlined,
     )
     inputs = _inputs(proto, inner, hints)

@@ -153,7 +153,9 @@ def load(path: Path, *, memory_limit: int, trust: bool = False) -> Any:
 
     with quiet("torch.export", "torch._export.serde.serialize"):
         try:
-            return torch.export.load(path) if trust else _read(path, memory_limit)
+            if trust:
+                return torch.export.load(path)
+            return _read(path, memory_limit)
         except TilewrightError as error:
             raise error.at(where) from None
         except Exception as error:

@@ -36,7 +36,8 @@ def backend(
     import torch
     from torch._dynamo.backends.common import aot_autograd
 
-    table = decompositions(torch._decomp.core_aten_decompositions())
+    core = torch._decomp.core_aten_decompositions()
+    table = decompositions(core)
 
     from torch._functorch.aot_autograd import make_boxed_func
 
@@ -67,7 +68,9 @@ def _static() -> Sequence[int]:
 
     context = TracingContext.try_get()
     about = None if context is None else context.fw_metadata
-    return () if about is None else list(about.static_input_indices)
+    if about is None:
+        return ()
+    return list(about.static_input_indices)
 
 
 class CapturedGraph:
@@ -85,7 +88,8 @@ class CapturedGraph:
         places = [n for n in self._module.graph.nodes if n.op == "placeholder"]
         self._names = [n.name for n in places]
         self._frozen = [n for n in frozen if n < len(places)]
-        self._numbers = _numbers([n.meta.get("val") for n in places])
+        held = [n.meta.get("val") for n in places]
+        self._numbers = _numbers(held)
         self._compile, self._settings = compile, settings
         self._made: list[tuple[list[State], list[Any], Callable[..., Any]]] = []
 
@@ -196,5 +200,8 @@ def _tensors(found: Any) -> Sequence[Any]:
     """Results as tensors, without copies: NumPy's where no input was a tensor."""
     import torch
 
-    parts = found if isinstance(found, tuple) else (found,)
+    if isinstance(found, tuple):
+        parts = found
+    else:
+        parts = (found,)
     return [p if isinstance(p, torch.Tensor) else torch.from_numpy(p) for p in parts]

@@ -33,7 +33,8 @@ def nesting_of(program: Any, graph: Graph) -> Nesting | None:
     try:
         arguments = _leaves(given, [v.name for v in graph.inputs])
         results = _leaves(got, [v.name for v in graph.outputs], True)
-        taken, called = _tree(spec.in_spec, arguments), _tree(spec.out_spec, results)
+        taken = _tree(spec.in_spec, arguments)
+        called = _tree(spec.out_spec, results)
     except (_Unknown, StopIteration):
         return None
     made = _nesting(program, taken, called)
@@ -51,11 +52,13 @@ def _nesting(program: Any, taken: Tree, results: Tree) -> Nesting | None:
     """Of the tuple of arguments by position, and the dictionary of those by name."""
     match taken:
         case Node(parts=(Node() as first, Node() as rest)):
-            names = _argument_names(program, len(first.parts) + len(rest.parts))
+            count = len(first.parts) + len(rest.parts)
+            names = _argument_names(program, count)
             names = [*names[: len(first.parts)], *map(str, rest.keys)]
             parts = (*first.parts, *rest.parts)
             pairs = tuple(zip(names, parts, strict=True))
-            return Nesting(pairs, len(first.parts), results)
+            positional = len(first.parts)
+            return Nesting(pairs, positional, results)
     return None
 
 

@@ -75,7 +75,8 @@ class _Grid:
         self.params = dict(zip(kernel.params, arguments, strict=True))
         self.places: dict[str, int] = {}
         shared = self._lay(kernel.shared, _SPACE, dynamic)
-        self._lay(dict.fromkeys(kernel.params, 8), 3 * _SPACE, 0)
+        arrays = dict.fromkeys(kernel.params, 8)
+        self._lay(arrays, 3 * _SPACE, 0)
         local = self._lay(kernel.local, 2 * _SPACE, 0)
         self.shared = np.zeros((prod(grid), shared), np.uint8)
         self.local = np.zeros((self.count, local), np.uint8)
@@ -83,7 +84,12 @@ class _Grid:
         self.pc = np.zeros(self.count, np.int64)
         self.waiting = np.zeros(self.count, bool)
 
-    def _lay(self, arrays: dict[str, int], base: int, dynamic: int) -> int:
+    def _lay(
+        self,
+        arrays: dict[str, int],
+        base: int,
+        dynamic: int,
+    ) -> int:
         at = 0
         for name, size in arrays.items():
             self.places[name] = base + at
@@ -112,9 +118,11 @@ class _Grid:
         ready = ready.copy()
         while ready.any():
             at = int(self.pc[ready].min())
-            i, who = self.kernel.code[at], np.flatnonzero(ready & (self.pc == at))
+            i = self.kernel.code[at]
+            who = np.flatnonzero(ready & (self.pc == at))
             if i.op.startswith("shfl.sync"):
-                who = self._complete(i.operands[-1], who)
+                mask = i.operands[-1]
+                who = self._complete(mask, who)
             if who.size:
                 return i, who, at
             ready &= self.pc != at
@@ -126,7 +134,8 @@ class _Grid:
         warps = -(-self.per_block // WARP)
         warp = self.block[who] * warps + thread // WARP
         bit = np.uint64(1) << (thread % WARP).astype(np.uint64)
-        here = np.zeros(int(warp.max()) + 1, np.uint64)
+        shape = int(warp.max()) + 1
+        here = np.zeros(shape, np.uint64)
         np.bitwise_or.at(here, warp, bit)
         left = np.minimum(self.per_block - thread // WARP * WARP, WARP)
         there = (np.uint64(1) << left.astype(np.uint64)) - np.uint64(1)
@@ -134,10 +143,16 @@ class _Grid:
         complete: Array = who[named & ~here[warp] == 0]
         return complete
 
-    def _step(self, i: Instruction, who: Array, at: int) -> None:
+    def _step(
+        self,
+        i: Instruction,
+        who: Array,
+        at: int,
+    ) -> None:
         self.pc[who] = at + 1
         if i.guard:
-            holds = self._register(i.guard).astype(bool)[who]
+            guard = self._register(i.guard)
+            holds = guard[who].astype(bool)
             who = who[holds != i.negated]
         if not who.size:
             return
@@ -163,7 +178,12 @@ class _Grid:
 
     # -- values
 
-    def _get(self, operand: str, kind: str, who: Array) -> Array:
+    def _get(
+        self,
+        operand: str,
+        kind: str,
+        who: Array,
+    ) -> Array:
         type = TYPES[kind]
         if operand in self.special:
             return self.special[operand][who].astype(type)
@@ -172,8 +192,10 @@ class _Grid:
             if kind == "pred":
                 return raw.astype(bool)
             bits = np.dtype(type).itemsize * 8
-            return raw.astype(getattr(np, f"uint{bits}")).view(type)
-        return np.full(who.size, self._number(operand, type), type)
+            dtype = getattr(np, f"uint{bits}")
+            return raw.astype(dtype).view(type)
+        filler = self._number(operand, type)
+        return np.full(who.size, filler, type)
 
     def _number(self, operand: str, type: Any) -> Any:
         if operand in self.places:
@@ -181,7 +203,9 @@ class _Grid:
         if found := _HEX.fullmatch(operand):
             bits = int(found[2], 16)
             kind = found[1].lower()
-            return (np.uint32(bits) if kind == "f" else np.uint64(bits)).view(type)
+            if kind == "f":
+                return np.uint32(bits).view(type)
+            return np.uint64(bits).view(type)
         size = np.dtype(type).itemsize * 8
         value = int(operand, 0) & (1 << size) - 1
         return np.array(value, f"uint{size}").view(type)[()]
@@ -192,17 +216,27 @@ class _Grid:
             self.registers[name] = np.full(self.count, _UNSET, np.uint64)
         return self.registers[name]
 
-    def _set(self, register: str, value: Array, who: Array) -> None:
+    def _set(
+        self,
+        register: str,
+        value: Array,
+        who: Array,
+    ) -> None:
         held = self._register(register)
         value = np.broadcast_to(value, who.shape)
         if value.dtype == bool:
             held[who] = value
             return
-        raw = np.ascontiguousarray(value).view(f"uint{8 * value.dtype.itemsize}")
+        bits = 8 * value.dtype.itemsize
+        raw = np.ascontiguousarray(value).view(f"uint{bits}")
         held[who] = raw.astype(np.uint64)
 
     def _compute(
-        self, base: str, modes: list[str], operands: tuple[str, ...], who: Array
+        self,
+        base: str,
+        modes: list[str],
+        operands: tuple[str, ...],
+        who: Array,
     ) -> None:
         if base in ("ld", "st"):
             self._access(base, modes, operands, who)
@@ -268,7 +302,10 @@ class _Grid:
         if not third:
             return mul(a, b, None, mode)
         wide = f"{asked.kind[0]}64"
-        kind = wide if mode == "wide" else asked.kind
+        if mode == "wide":
+            kind = wide
+        else:
+            kind = asked.kind
         c = self._get(third[0], kind, asked.who)
         return mul(a, b, c, mode)
 
@@ -278,7 +315,13 @@ class _Grid:
         by = self._get(second, "u32", asked.who)
         return SIMPLE[asked.base](a, by)
 
-    def _move_words(self, target: str, source: str, kind: str, who: Array) -> None:
+    def _move_words(
+        self,
+        target: str,
+        source: str,
+        kind: str,
+        who: Array,
+    ) -> None:
         """Two halves as one, or one as two."""
         half = int(kind[1:]) // 2
         if target.startswith("{"):
@@ -294,7 +337,10 @@ class _Grid:
         self._set(target, whole.astype(TYPES[kind]), who)
 
     def _exchange(
-        self, modes: list[str], operands: tuple[str, ...], who: Array
+        self,
+        modes: list[str],
+        operands: tuple[str, ...],
+        who: Array,
     ) -> None:
         """`shfl.sync.bfly`: among threads of a warp that are here; all that the mask names are."""
         if modes[1] != "bfly":
@@ -327,7 +373,12 @@ class _Grid:
         if (counts != WARP).any():
             raise RuntimeError(f"{self.kernel.name}: a part of a warp is here alone")
 
-    def _mma(self, modes: list[str], operands: tuple[str, ...], who: Array) -> None:
+    def _mma(
+        self,
+        modes: list[str],
+        operands: tuple[str, ...],
+        who: Array,
+    ) -> None:
         """`mma.sync.aligned.SHAPE.row.col`, of whole warps, which are neighbors in `who`."""
         shape = modes[2]
         to = modes[5]
@@ -345,7 +396,11 @@ class _Grid:
     # -- memory
 
     def _access(
-        self, base: str, modes: list[str], operands: tuple[str, ...], who: Array
+        self,
+        base: str,
+        modes: list[str],
+        operands: tuple[str, ...],
+        who: Array,
     ) -> None:
         kind = modes[-1]
         place, values = operands if base == "st" else reversed(operands)
@@ -371,13 +426,17 @@ class _Grid:
     def _param(self, place: str, who: Array) -> Array:
         """The argument of a parameter: by its name, or where a register says that it is."""
         if not place.startswith("%"):
-            return np.full(who.size, self.params[place], np.uint64)
+            filler = self.params[place]
+            return np.full(who.size, filler, np.uint64)
         found = {self.places[name]: value for name, value in self.params.items()}
         at = self._get(place, "u64", who).tolist()
         return np.array([found[address] for address in at], np.uint64)
 
     def _bytes(
-        self, at: Array, size: int, who: Array
+        self,
+        at: Array,
+        size: int,
+        who: Array,
     ) -> tuple[Array, tuple[Array, ...]]:
         """Where each thread's bytes are: an array, and indices into it."""
         spaces = at // np.uint64(_SPACE)
@@ -442,7 +501,11 @@ def _names(text: str) -> list[str]:
     return [part.strip() for part in text.strip("{}").split(",")]
 
 
-def _axes(name: str, number: Array, extents: Extents) -> dict[str, Array]:
+def _axes(
+    name: str,
+    number: Array,
+    extents: Extents,
+) -> dict[str, Array]:
     found = {}
     for axis, extent in zip("xyz", extents, strict=True):
         found[f"{name}.{axis}"] = number % extent

@@ -73,7 +73,10 @@ def _lines(text: str) -> Iterator[str]:
 
 def _read(kernel: PtxKernel, line: str) -> None:
     if array := _ARRAY.search(line):
-        memory = kernel.shared if array[1] == "shared" else kernel.local
+        if array[1] == "shared":
+            memory = kernel.shared
+        else:
+            memory = kernel.local
         memory[array[2]] = int(array[3] or 0)
     elif line.startswith(".param"):
         found = _PARAM.search(line)

@@ -191,7 +191,8 @@ class _Import:
             )
         shape = tuple(map(self._extent, held.shape))
         name = fresh(self.build.names, node.name)
-        value = Value(name, dtype_of_torch(held.dtype), shape)
+        dtype = dtype_of_torch(held.dtype)
+        value = Value(name, dtype, shape)
         check_size(value, self.settings.limit, f"input {name!r}")
         return value
 
@@ -262,7 +263,9 @@ class _Import:
     def _outputs(self, given: Sequence[Any]) -> tuple[list[Value], list[str]]:
         """What is given: no two under one name, and nothing for None."""
         self.build.prefix = "output"
-        values, names, taken = [], [], set(self.build.names)
+        values = []
+        names = []
+        taken = set(self.build.names)
         wanted = self.source.outputs or [""] * len(given)
         for n, (name, node) in enumerate(zip(wanted, given, strict=True)):
             value = self._value(node)
@@ -291,12 +294,13 @@ class _Import:
                 self._attribute(module, n)
             elif n.op == "call_function":
                 limits.check()
+                target = forms.get(
+                    n,
+                    n.target,
+                )
                 self.env[n] = self._call(
                     n,
-                    forms.get(
-                        n,
-                        n.target,
-                    ),
+                    target,
                 )
                 self.env |= dict.fromkeys(changed(n, forms), self.env[n])
             elif n.op == "output":
@@ -308,7 +312,8 @@ class _Import:
         for part in str(node.target).split("."):
             held = getattr(held, part)
         if hasattr(held, "dtype"):
-            held = self._held(held, str(node.target))
+            name = str(node.target)
+            held = self._held(held, name)
         self.env[node] = held
 
     def _call(self, node: Any, target: Any) -> Any:
@@ -320,15 +325,14 @@ class _Import:
         given = _arguments(node, target)
         arguments = {name: self._value(a) for name, a in given.items()}
         try:
-            return self._applied(
-                Call(
-                    self.build,
-                    node,
-                    target,
-                    arguments,
-                    given,
-                )
+            call = Call(
+                self.build,
+                node,
+                target,
+                arguments,
+                given,
             )
+            return self._applied(call)
         except UnsupportedError as error:
             raise Refused(node.target, error) from error
         except TilewrightError as error:
@@ -405,6 +409,9 @@ def numpy_of(tensor: Any) -> np.ndarray[Any, Any]:
 
     dtype = dtype_of_torch(tensor.dtype).numpy
     flat = tensor.detach().cpu().contiguous().reshape(-1)
-    raw = flat.view(torch.uint8) if flat.numel() else torch.empty(0, dtype=torch.uint8)
+    if flat.numel():
+        raw = flat.view(torch.uint8)
+    else:
+        raw = torch.empty(0, dtype=torch.uint8)
     found: np.ndarray[Any, Any] = raw.numpy().view(dtype)
     return found.reshape(tuple(tensor.shape))

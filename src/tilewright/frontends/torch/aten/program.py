@@ -43,7 +43,8 @@ def import_program(program: Any, settings: Settings) -> Graph:
         ready = _ready(program, refused)
         try:
             made = import_graph(_source(ready), settings)
-            return replace(made, ranges=_ranges(program, settings.symbols))
+            ranges = _ranges(program, settings.symbols)
+            return replace(made, ranges=ranges)
         except Refused as use:
             if use.target in refused:
                 raise use.error from None
@@ -78,7 +79,8 @@ def _ready(program: Any, refused: Mapping[Any, UnsupportedError]) -> Any:
 def _decomposed(program: Any, refused: Mapping[Any, UnsupportedError]) -> Any:
     import torch
 
-    table = decompositions(torch.export.default_decompositions(), refused)
+    core = torch.export.default_decompositions()
+    table = decompositions(core, refused)
     try:
         with quiet("torch"):
             return program.run_decompositions(table)
