@@ -35,7 +35,7 @@ from tilewright.runtime.model import (
 )
 from tilewright.runtime.open_model import OpenModel
 from tilewright.runtime.ranged_model import Cover, RangedModel, Shared
-from tilewright.targets.base import Argument, Call, Target
+from tilewright.targets.base import Argument, KernelCall, Target
 
 _SYMBOL: Final = "segment_0"
 
@@ -170,7 +170,7 @@ def _compiled(plan: Plan, target: Target, sanitize: bool) -> _Code:
     calls = []
     for n, (tensors, code) in enumerate(zip(called, made, strict=True)):
         arguments = tuple(Argument(slot[b]) for b in tensors)
-        calls.append(Call(code.symbol, arguments, scratch, n))
+        calls.append(KernelCall(code.symbol, arguments, scratch, n))
     segment = target.segment(_SYMBOL, calls)
     return _Code(tuple(made), segment, operands, constants.block(), constants.places)
 

@@ -44,7 +44,7 @@ from tilewright.driver.options import Options
 from tilewright.driver.planning import place_buffers, questions
 from tilewright.driver.ranged import Making, ranged_model
 from tilewright.driver.ranges import Dims, check_named, parted, said_by
-from tilewright.driver.recipe import Recipe
+from tilewright.driver.recipe import ModelRecipe
 from tilewright.driver.schedule_records import ScheduleRecord, records
 from tilewright.driver.show import KINDS, PER_KERNEL, PlanDumps, dump, show
 from tilewright.driver.sized import SizedExecutable
@@ -199,7 +199,7 @@ def import_model(
 ) -> Graph:
     """The Graph of any accepted source; standard: as for `frontends.load.load`."""
     with events.span("import"):
-        if isinstance(source, Recipe):
+        if isinstance(source, ModelRecipe):
             source = source.make()
         if isinstance(source, Graph):
             _check_free(source, options)

@@ -36,7 +36,7 @@ UNWRITTEN: Final = 12345.0  # what memory holds that nobody has written
 
 
 @dataclass(eq=False, slots=True)
-class State:
+class PlanState:
     """What exists while a plan runs: an array per buffer, and what else host fallbacks made."""
 
     plan: Plan
@@ -185,7 +185,7 @@ def _evaluate_open(
         inputs,
         fallback,
     )
-    state = State(plan, {**plan.data}, fallback, given.objects)
+    state = PlanState(plan, {**plan.data}, fallback, given.objects)
     for v in plan.graph.inputs:
         if v in plan.buffers:
             b = plan.buffers[v]
@@ -237,7 +237,7 @@ def _count(
 
 def start(
     plan: Plan, inputs: Mapping[str, Any], fallback: Fallback | None = None
-) -> State:
+) -> PlanState:
     """Every buffer before the first step: inputs, constants, and a mark elsewhere."""
     memory = {b: np.asarray(a).reshape(b.shape) for b, a in plan.data.items()}
     objects: dict[Value, Any] = {}
@@ -264,7 +264,7 @@ def start(
             )
         if b not in memory:
             memory[b] = unwritten(b)
-    return State(plan, memory, fallback, objects)
+    return PlanState(plan, memory, fallback, objects)
 
 
 def _used(

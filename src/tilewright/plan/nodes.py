@@ -268,7 +268,7 @@ class OpenExtent:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryPlan:
     """Where buffers lie in the arenas: one on the host, and one on each other device.
 
     places: byte offsets. total: bytes of the host's arena. over: for each group the buffers that it
@@ -298,7 +298,7 @@ class Plan:
     buffers: Mapping[Value, Buffer] = field(default_factory=dict)
     data: Mapping[Buffer, np.ndarray[Any, Any]] = field(default_factory=dict)
     devices: Mapping[Buffer, str] = field(default_factory=dict)
-    memory: Memory | None = None
+    memory: MemoryPlan | None = None
     open: tuple[OpenExtent, ...] = ()
 
     @cached_property

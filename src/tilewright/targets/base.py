@@ -115,7 +115,7 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class KernelCall:
     """One kernel call in a segment; `number` is its index among the model's kernels."""
 
     symbol: str
@@ -166,7 +166,7 @@ class Either:
     record: int
 
 
-Action = Call | Copy | Repeat | Either  # what a segment does
+Action = KernelCall | Copy | Repeat | Either  # what a segment does
 
 
 @dataclass(frozen=True, slots=True)

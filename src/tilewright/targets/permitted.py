@@ -10,7 +10,7 @@ from tilewright.expr.nodes import Buffer
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class IndexSet:
     """Indices along an axis: first + the sum of step * n, 0 <= n < count, over the digits.
 
     digits: (step, count), the largest step first; all that those behind one add is below its step,
@@ -21,7 +21,7 @@ class Span:
     digits: tuple[tuple[int, int], ...] = ()
 
     @classmethod
-    def over(cls, first: int, factors: Sequence[tuple[int, int]]) -> Span:
+    def over(cls, first: int, factors: Sequence[tuple[int, int]]) -> IndexSet:
         """The least that has first + the sum of step * n for these (step, count), steps above 0."""
         digits: list[tuple[int, int]] = []
         added = 0
@@ -49,9 +49,9 @@ class Span:
         return all(step == 1 for step, _ in self.digits)
 
     @property
-    def filled(self) -> Span:
+    def filled(self) -> IndexSet:
         """Every index from the first to the last."""
-        return Span.over(self.first, [(1, self.last - self.first + 1)])
+        return IndexSet.over(self.first, [(1, self.last - self.first + 1)])
 
     def __contains__(self, index: int) -> bool:
         rest = index - self.first
@@ -61,7 +61,7 @@ class Span:
                 return False
         return rest == 0
 
-    def around(self, other: Span) -> Span:
+    def around(self, other: IndexSet) -> IndexSet:
         """The least with one step that has both."""
         if self == other:
             return self
@@ -69,7 +69,7 @@ class Span:
         last = max(self.last, other.last)
         steps = (step for step, _ in (*self.digits, *other.digits))
         step = gcd(self.first - other.first, *steps)
-        return Span.over(first, [(step, (last - first) // step + 1)])
+        return IndexSet.over(first, [(step, (last - first) // step + 1)])
 
     def __str__(self) -> str:
         if self.dense:
@@ -83,8 +83,8 @@ class Span:
 class Permitted:
     """What may be loaded of a buffer, and stored: the indices along each axis."""
 
-    loads: tuple[Span, ...]
-    stores: tuple[Span, ...]
+    loads: tuple[IndexSet, ...]
+    stores: tuple[IndexSet, ...]
 
 
 # By buffer; others may be accessed everywhere.

@@ -299,7 +299,7 @@ def _read_entry(
     store = Store(folder / "store", 1 << 20)
     file = folder / "file"
     file.write_bytes(b"contents")
-    state = file_digest.State.of(file)
+    state = file_digest.FileState.of(file)
     store.put(f"contents-{state.device:x}-{state.inode:x}", data)
     file_digest.of_file(file, store)
     store.put("broken", data)

@@ -131,7 +131,7 @@ def _array(tensor: Any) -> Any:
 # ------------------------------------------------------------------------- the other process
 
 
-class Worker:
+class MutantProcess:
     """A process that attempts mutants in turn, and is begun anew after one that ends it.
 
     kept: a folder where ONNX's cases are kept; without one, each process makes them.
@@ -170,9 +170,9 @@ class Worker:
 
 
 @contextmanager
-def worker(kept: Path | None = None) -> Iterator[Worker]:
+def worker(kept: Path | None = None) -> Iterator[MutantProcess]:
     """A Worker that is closed in the end."""
-    made = Worker(kept)
+    made = MutantProcess(kept)
     try:
         yield made
     finally:

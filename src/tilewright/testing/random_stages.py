@@ -27,7 +27,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.frontends.onnx import reference
 from tilewright.graph import interp
 from tilewright.loops import interp as loops
-from tilewright.plan.interp import State, start
+from tilewright.plan.interp import PlanState, start
 from tilewright.plan.lower import lower
 from tilewright.plan.nodes import FusionGroup, HostFallback, Plan
 from tilewright.plan.normalize import KernelSignature, kernel_signature
@@ -223,7 +223,7 @@ def _check(
             raise _Wrong(f"after {name}", f"output {n}: {line}")
 
 
-def _start(plan: Plan, case: Case) -> State:
+def _start(plan: Plan, case: Case) -> PlanState:
     fallback = reference.OnnxFallback()
     return start(plan, case.inputs, fallback)
 

@@ -12,7 +12,7 @@ from tilewright.base.errors import ArtifactError, ExecutionError, MemoryLimitErr
 from tilewright.runtime import devices
 from tilewright.runtime.device import Region
 from tilewright.targets.cuda import driver
-from tilewright.targets.cuda.code import Code
+from tilewright.targets.cuda.code import CudaProgram
 from tilewright.targets.cuda.device import CudaDevice
 from tilewright.targets.cuda.driver import ERRORS
 from tilewright.targets.cuda.emit import ptx
@@ -20,7 +20,7 @@ from tilewright.targets.cuda.machine import machine
 from tilewright.targets.cuda.target import code_of
 
 
-def code(text: str = REVERSE, name: str = "sm_80") -> Code:
+def code(text: str = REVERSE, name: str = "sm_80") -> CudaProgram:
     p = program(text)
     return code_of(p, ptx(p, machine(name)), machine(name))
 
@@ -35,16 +35,16 @@ def bytes_of(n: int) -> np.ndarray:
 
 def test_a_program_is_read_back_from_its_bytes():
     made = code()
-    assert Code.from_bytes(made.to_bytes()) == made
+    assert CudaProgram.from_bytes(made.to_bytes()) == made
     for wrong in (b"", b"{}", b"[1]\n", made.to_bytes()[:-1], made.to_bytes() + b"x"):
         with pytest.raises(ArtifactError, match="not a CUDA program"):
-            Code.from_bytes(wrong)
+            CudaProgram.from_bytes(wrong)
 
 
 def test_a_launch_on_a_buffer_that_is_not_there_is_refused():
     raw = code().to_bytes().replace(b'"arguments": [0, 1]', b'"arguments": [0, 2]')
     with pytest.raises(ArtifactError, match="more than 2 buffers"):
-        Code.from_bytes(raw)
+        CudaProgram.from_bytes(raw)
 
 
 def test_a_launch_has_its_grid_its_memory_and_its_addresses():

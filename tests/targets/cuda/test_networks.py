@@ -7,7 +7,7 @@ import tilewright as tw
 from tilewright.base.errors import ArtifactError
 from tilewright.runtime import devices
 from tilewright.targets.cuda import report
-from tilewright.targets.cuda.code import Code
+from tilewright.targets.cuda.code import CudaProgram
 from tilewright.targets.cuda.machine import machine
 from tilewright.testing.graphs import Case
 from tilewright.testing.networks import NETWORKS
@@ -91,7 +91,7 @@ def test_the_saved_network_runs_where_there_is_a_device(tmp_path, interpreted):
 def test_ptxas_takes_each_kernel_of_a_network_and_nothing_is_spilled(arch):
     exe = tw.compile(NETWORKS["lenet"]().graph, target="cuda", mcpu=arch)
     for program in exe.model.programs:
-        made = Code.from_bytes(program)
+        made = CudaProgram.from_bytes(program)
         _, used = report.assemble(made.ptx, machine(arch))
         assert set(used) == {c.name for c in made.launches}
         for u in used.values():

@@ -23,7 +23,7 @@ _WORKSPACE_ITEM = 4  # a workspace is poisoned as float32
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class GuardedRun:
     """How a kernel is run: tensors at the end or the start of their pages, and on what.
 
     second: memory holds the other pattern at first. shared: the input, by its number, in whose
@@ -48,7 +48,7 @@ class Run:
 
 
 @dataclass(eq=False)
-class Bench:
+class KernelRunner:
     """Runs one kernel.
 
     After a run, `held` has every tensor by its number in the interface, and `said` is what
@@ -73,7 +73,7 @@ class Bench:
         """All the memory of the present run."""
         return [*self.held.values(), *self.others]
 
-    def run(self, run: Run, arrays: Mapping[Buffer, Array]) -> int:
+    def run(self, run: GuardedRun, arrays: Mapping[Buffer, Array]) -> int:
         """Call the kernel; the status word it leaves. arrays: inputs, and outputs it also reads."""
         self.held, self.others = {}, []
         outputs = len(self.signature.values) - len(self.signature.outputs)
@@ -102,7 +102,7 @@ class Bench:
         workspace = self._memory("the workspace", scratch, run)
         return self._call(self.code.symbol, [*addresses, workspace.start], run.threads)
 
-    def _prepare(self, run: Run) -> list[Guarded]:
+    def _prepare(self, run: GuardedRun) -> list[Guarded]:
         """The kernel's constants, made by its preparations."""
         made: list[Guarded] = []
         for n, p in enumerate(self.code.preparations):
@@ -116,7 +116,7 @@ class Bench:
             constant.close_for_writing()
         return made
 
-    def _memory(self, name: str, nbytes: int, run: Run) -> Guarded:
+    def _memory(self, name: str, nbytes: int, run: GuardedRun) -> Guarded:
         held = Guarded(name, nbytes, run.right)
         held.bytes[:] = poison(_WORKSPACE_ITEM, True, nbytes, run.second)
         self.others.append(held)

@@ -27,7 +27,7 @@ _SLIDING, _FULL = "sliding_attention", "full_attention"
 
 
 @dataclass(frozen=True)
-class Layer:
+class DecoderLayer:
     """window: keys that a query sees, itself among them, 0 for all. rotary: None for none."""
 
     window: int
@@ -59,7 +59,7 @@ class Decoder:
     logit_cap: float
     tied: bool | None
     biased: frozenset[str]
-    layers: tuple[Layer, ...] = field(repr=False)
+    layers: tuple[DecoderLayer, ...] = field(repr=False)
 
     def cache(self, sequences: int = 1) -> tuple[int, int, int, int]:
         """The shape of one layer's keys, and of its values."""
@@ -217,7 +217,7 @@ class _Reader:
             raise ModelError(f"{name} is {found!r}, not a name", where=self.where)
         return found
 
-    def layers(self, size: int, kept: int) -> tuple[Layer, ...]:
+    def layers(self, size: int, kept: int) -> tuple[DecoderLayer, ...]:
         """Raises LimitError for more layers than a model may have nodes."""
         count = self.size("layers")
         most = limits.NODES.flag.get()
@@ -234,7 +234,7 @@ class _Reader:
                 f"which layers have a window cannot be told: {error}", where=self.where
             ) from None
 
-    def layer(self, n: int, size: int, kept: int) -> Layer:
+    def layer(self, n: int, size: int, kept: int) -> DecoderLayer:
         kinds = self.config.get("layer_types")
         if kinds is None:
             slides = self.windowed(n)
@@ -249,9 +249,9 @@ class _Reader:
         else:
             window = 0
         if not self.family.rotary:
-            return Layer(window, None)
+            return DecoderLayer(window, None)
         rotary = self._rotary(size, kept, slides)
-        return Layer(window, rotary)
+        return DecoderLayer(window, rotary)
 
     def _rotary(self, size: int, kept: int, slides: bool) -> Rotary:
         """Of a layer: rope_parameters, or the rope_theta and rope_scaling of older versions."""

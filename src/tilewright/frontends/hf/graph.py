@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewright.base.dtypes import float32, int32, int64
 from tilewright.base.errors import UnsupportedError
-from tilewright.frontends.hf.decoder import Decoder, Layer
+from tilewright.frontends.hf.decoder import Decoder, DecoderLayer
 from tilewright.frontends.hf.folder import Checkpoint
 from tilewright.graph.nodes import Graph, Value, constant
 from tilewright.graph.ops.fragment import Fragment
@@ -187,7 +187,7 @@ class _Builder:
         first = f.reshape(self.position, self.sequences, 1)
         return f.reshape(f.op("Add", first, behind), self.count)
 
-    def layer(self, x: Value, n: int, layer: Layer, last: Value) -> Value:
+    def layer(self, x: Value, n: int, layer: DecoderLayer, last: Value) -> Value:
         """Attention and network, each added to what it read; last: positions of the last ids."""
         self.f.prefix = self.family.layer.format(n).rstrip(".")
         y = self.before(x, "attention", n)
@@ -232,7 +232,7 @@ class _Builder:
         stem = self.stem(f"{what}_post_norm", n)
         return self.norm(x, stem, self.d.width)
 
-    def attention(self, x: Value, n: int, layer: Layer, last: Value) -> Value:
+    def attention(self, x: Value, n: int, layer: DecoderLayer, last: Value) -> Value:
         d = self.d
         f = self.f
         own = d.heads * d.size
@@ -289,7 +289,7 @@ class _Builder:
         stem = self.stem(part, n)
         return self.norm(by_head, stem, size)
 
-    def tables(self, layer: Layer) -> tuple[Value, ...]:
+    def tables(self, layer: DecoderLayer) -> tuple[Value, ...]:
         """Cosines and sines of a layer's rotary positions; nothing where it has none."""
         if layer.rotary is None:
             return ()

@@ -15,7 +15,7 @@ KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "real")
 
 
 @dataclass(frozen=True)
-class Case:
+class ConformanceCase:
     """One test. data: (inputs, expected outputs) per data set, in the order of the model's own.
 
     An input may be an array, a NumPy scalar, a list (sequence), None (optional) or a dict (map).
@@ -68,12 +68,12 @@ def _kept(folder: Path, make: Callable[[], list[Any]]) -> list[Any]:
 
 
 @cache
-def cases(kind: str) -> tuple[Case, ...]:
+def cases(kind: str) -> tuple[ConformanceCase, ...]:
     """The test cases of a kind (see KINDS); those of kind "real" have no data here."""
     return tuple(_cases(kind))
 
 
-def _cases(kind: str) -> Iterator[Case]:
+def _cases(kind: str) -> Iterator[ConformanceCase]:
     import onnx
     from onnx.backend.test.loader import load_model_tests
 
@@ -87,7 +87,7 @@ def _cases(kind: str) -> Iterator[Case]:
             sets = [
                 ([_plain(x) for x in i], [_plain(x) for x in o]) for i, o in data or ()
             ]
-            yield Case(test.name, kind, model, sets, test.rtol, test.atol)
+            yield ConformanceCase(test.name, kind, model, sets, test.rtol, test.atol)
 
 
 def _plain(x: Any) -> Any:

@@ -37,7 +37,7 @@ FunctionKey = tuple[str, str, str]  # domain, name, overload
 
 
 @dataclass
-class Context:
+class ModelContext:
     """What holds for a whole model.
 
     opsets: domain -> version. local: the model's functions. limit: bytes of memory. standard:
@@ -89,7 +89,7 @@ class Context:
         return fresh(self.names, name)
 
 
-class Scope:
+class NameScope:
     """The names visible at one place: of a graph, a subgraph, or the inside of a function.
 
     prefix: goes before the names of values and nodes made here. opsets: of this function or model.
@@ -99,13 +99,13 @@ class Scope:
 
     def __init__(
         self,
-        context: Context,
+        context: ModelContext,
         typer: Typer,
         *,
         prefix: str = "",
         opsets: Mapping[str, int] | None = None,
         attributes: Mapping[str, Any] | None = None,
-        outer: Scope | None = None,
+        outer: NameScope | None = None,
         depth: int = 0,
         inlined: frozenset[FunctionKey] = frozenset(),
     ) -> None:
@@ -152,13 +152,15 @@ class Scope:
         return self.context.fresh(f"{self.prefix}{name}")
 
 
-def import_graph(proto: Any, context: Context, free: Collection[str] = ()) -> Graph:
+def import_graph(
+    proto: Any, context: ModelContext, free: Collection[str] = ()
+) -> Graph:
     """The model's main graph; free: inputs with defaults that are to be inputs like the others."""
     check_text(proto)
     for body in context.local.values():
         check_text(body)
     typer = Typer(context.fallback, context.limit, decompose=not context.standard)
-    scope = Scope(context, typer)
+    scope = NameScope(context, typer)
     inputs = _inputs(proto, scope, free=free)
     _initializers(proto, scope, free)
     _nodes(proto.node, scope, f"graph {proto.name!r}")
@@ -182,7 +184,7 @@ def _graph(
 
 def _inputs(
     proto: Any,
-    scope: Scope,
+    scope: NameScope,
     hints: Sequence[Value | None] = (),
     free: Collection[str] = (),
 ) -> list[Value]:
@@ -215,7 +217,7 @@ def with_defaults(proto: Any) -> dict[str, Any]:
     return {info.name: info for info in proto.input if info.name in known}
 
 
-def _initializers(proto: Any, scope: Scope, free: Collection[str] = ()) -> None:
+def _initializers(proto: Any, scope: NameScope, free: Collection[str] = ()) -> None:
     context = scope.context
     dense = ((t.name, t, tensors.to_array) for t in proto.initializer)
     sparse = ((t.values.name, t, tensors.from_sparse) for t in proto.sparse_initializer)
@@ -227,7 +229,7 @@ def _initializers(proto: Any, scope: Scope, free: Collection[str] = ()) -> None:
             scope.define(name, scope.typer.constant(scope.fresh(name), array), where)
 
 
-def _outputs(proto: Any, scope: Scope) -> list[Value]:
+def _outputs(proto: Any, scope: NameScope) -> list[Value]:
     found = []
     for info in proto.output:
         value = scope.get(info.name, f"output {info.name!r}")
@@ -237,7 +239,7 @@ def _outputs(proto: Any, scope: Scope) -> list[Value]:
     return found
 
 
-def _nodes(nodes: Sequence[Any], scope: Scope, where: str) -> None:
+def _nodes(nodes: Sequence[Any], scope: NameScope, where: str) -> None:
     scope.context.count_nodes(len(nodes))
     for node in ordered(nodes, scope.sees, scope.values, where):
         try:
@@ -248,12 +250,12 @@ def _nodes(nodes: Sequence[Any], scope: Scope, where: str) -> None:
             ) from error.__cause__
 
 
-def _label(node: Any, scope: Scope) -> str:
+def _label(node: Any, scope: NameScope) -> str:
     name = node.name or f"{node.op_type} -> {next(iter(node.output), '?')}"
     return f"node {scope.prefix + name!r}"
 
 
-def _node(node: Any, scope: Scope) -> None:
+def _node(node: Any, scope: NameScope) -> None:
     """Add one node: as a constant, an operation, or the body of the function it calls."""
     where = f"{_label(node, scope)} ({node.op_type})"
     domain = domain_of(node)
@@ -304,7 +306,7 @@ def _node(node: Any, scope: Scope) -> None:
     _operation(node, domain, version, inputs, attributes, scope)
 
 
-def _own_function(key: FunctionKey, scope: Scope) -> Any:
+def _own_function(key: FunctionKey, scope: NameScope) -> Any:
     """The model's function that a node calls; None where it means the standard's operator.
 
     A function of the model goes before an operator of the same name. ONNX knows no recursion: a
@@ -325,7 +327,7 @@ def _operation(
     version: int,
     inputs: tuple[Value | None, ...],
     attributes: Mapping[str, Any],
-    scope: Scope,
+    scope: NameScope,
 ) -> None:
     where = f"{_label(node, scope)} ({node.op_type})"
     context = scope.context
@@ -356,7 +358,7 @@ def _inline(
     body: Any,
     inputs: Sequence[Value | None],
     attributes: Mapping[str, Any],
-    scope: Scope,
+    scope: NameScope,
     inlined: frozenset[FunctionKey],
 ) -> None:
     """The nodes of a function in place of a call; inlined: the functions that they are inside."""
@@ -365,7 +367,7 @@ def _inline(
     opsets = {o.domain: o.version for o in body.opset_import} or scope.opsets
     prefix = f"{scope.prefix}{node.name or node.output[0] or node.op_type}/"
     depth = scope.depth + 1
-    inner = Scope(
+    inner = NameScope(
         scope.context,
         scope.typer,
         prefix=prefix,
@@ -391,7 +393,7 @@ def _gradient(
     node: Any,
     inputs: Sequence[Value | None],
     attributes: Mapping[str, Any],
-    scope: Scope,
+    scope: NameScope,
 ) -> None:
     """Derivatives of a tensor of this graph at the given inputs, in place of a Gradient node."""
     where = f"{_label(node, scope)} ({node.op_type})"
@@ -449,7 +451,7 @@ def _without(shape: Shape | None, axis: int) -> Shape | None:
 
 
 def _attribute(
-    proto: Any, scope: Scope, where: str, hints: Sequence[Value | None] = ()
+    proto: Any, scope: NameScope, where: str, hints: Sequence[Value | None] = ()
 ) -> Any:
     context = scope.context
     place = f"{where}, attribute {proto.name!r}"
@@ -463,12 +465,12 @@ def _attribute(
 
 
 def _subgraph(
-    proto: Any, outer: Scope, where: str, hints: Sequence[Value | None] = ()
+    proto: Any, outer: NameScope, where: str, hints: Sequence[Value | None] = ()
 ) -> Graph:
     """A subgraph; hints: what its inputs are known to be where it does not say."""
     typer = outer.typer.inner()
     depth = outer.depth + 1
-    inner = Scope(
+    inner = NameScope(
         outer.context,
         typer,
         prefix=outer.prefix,
@@ -487,7 +489,7 @@ def _subgraph(
     return _graph(name, inputs, outputs, inner.typer.operations, own)
 
 
-def constant_of(attributes: Mapping[str, Any], scope: Scope, where: str) -> Any:
+def constant_of(attributes: Mapping[str, Any], scope: NameScope, where: str) -> Any:
     """The array of a Constant node, whichever of its attributes says it."""
     for name, proto in attributes.items():
         value = _attribute(proto, scope, where)

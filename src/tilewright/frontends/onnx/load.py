@@ -44,7 +44,7 @@ def load(
     one that asks for too much, UnsupportedError with all operators that nothing can run.
     """
     from tilewright.frontends.onnx.external import ExternalData
-    from tilewright.frontends.onnx.importer import Context, import_graph
+    from tilewright.frontends.onnx.importer import ModelContext, import_graph
     from tilewright.frontends.onnx.protos import domain_of
 
     limit = memory_limit_of(memory_limit)
@@ -59,7 +59,7 @@ def load(
     local = {
         (domain_of(f), f.name, getattr(f, "overload", "")): f for f in model.functions
     }
-    context = Context(
+    context = ModelContext(
         {domain_of(o): int(o.version) for o in model.opset_import},
         local,
         replace(

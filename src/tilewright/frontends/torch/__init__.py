@@ -61,7 +61,7 @@ def to_graph(
     Raises InputError for a module without example inputs, ModelError if PyTorch cannot export it,
     UnsupportedError naming the operators that neither way imports, with the user's line.
     """
-    from tilewright.frontends.torch.aten.importer import Settings
+    from tilewright.frontends.torch.aten.importer import ImportSettings
     from tilewright.frontends.torch.aten.program import STATE, import_program
     from tilewright.frontends.torch.trace import exported
 
@@ -75,7 +75,7 @@ def to_graph(
             hint="give them to torch.export.export",
         )
     try:
-        settings = Settings(limit, fallback, standard, symbols)
+        settings = ImportSettings(limit, fallback, standard, symbols)
         return import_program(program, settings), program
     except UnsupportedError as error:
         if error.code == STATE:

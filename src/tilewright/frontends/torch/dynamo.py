@@ -14,8 +14,8 @@ from typing import Any, Final
 from tilewright.base.errors import TilewrightWarning, UnsupportedError
 from tilewright.frontends.torch.aten.decompositions import decompositions
 from tilewright.frontends.torch.aten.importer import (
-    Refused,
-    Settings,
+    ImportSettings,
+    RuleRefused,
     Source,
     import_graph,
     missing,
@@ -30,7 +30,10 @@ _KEPT: Final = 8  # sets of weights that a graph is compiled for
 
 
 def backend(
-    module: Any, example_inputs: Sequence[Any], compile: Compile, settings: Settings
+    module: Any,
+    example_inputs: Sequence[Any],
+    compile: Compile,
+    settings: ImportSettings,
 ) -> Callable[..., Any]:
     """What runs a graph that `torch.compile` captured."""
     import torch
@@ -81,7 +84,11 @@ class CapturedGraph:
     """
 
     def __init__(
-        self, module: Any, frozen: Sequence[int], compile: Compile, settings: Settings
+        self,
+        module: Any,
+        frozen: Sequence[int],
+        compile: Compile,
+        settings: ImportSettings,
     ) -> None:
         self._whole = module
         self._module, self._draws = draws_first(module)
@@ -127,7 +134,7 @@ class CapturedGraph:
         try:
             numbers = {self._names[n]: args[n] for n in self._numbers}
             graph = import_graph(Source(self._module, held, numbers), self._settings)
-        except Refused as use:
+        except RuleRefused as use:
             raise use.error from None
         names = [v.name for v in graph.inputs]
         places = [self._names.index(name) for name in names]

@@ -34,7 +34,7 @@ Round = Callable[[Array, int, int, bool], BlockWeights]
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class WeightFormat:
     """How to quantize: bits and group of an integer matrix, whether zero points are left out.
 
     form: "nbits" or "qdq". round: what chooses integers and scales.
@@ -68,7 +68,7 @@ def weight_only(
     _check("bits", bits, BITS)
     _check("group", group, GROUPS)
     _check("form", form, FORMS)
-    recipe = Recipe(
+    recipe = WeightFormat(
         bits,
         group,
         symmetric,
@@ -150,7 +150,7 @@ def _quantized(
     op: Operation,
     constants: dict[Value, Array],
     taken: set[str],
-    recipe: Recipe,
+    recipe: WeightFormat,
 ) -> list[Operation] | None:
     """What an operation becomes; None for one that stays. Adds constants and taken names."""
     if op.qualified not in ("MatMul", "Gemm"):

@@ -16,7 +16,7 @@ from tilewright.graph.rules.change import change_at
 from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.rule import Rule
 from tilewright.graph.substitute.alternatives import Makers, matches
-from tilewright.graph.substitute.egraph import EGraph, Node
+from tilewright.graph.substitute.egraph import EGraph, ENode
 from tilewright.graph.substitute.steps import folded
 
 
@@ -26,7 +26,7 @@ class _Place:
 
     rule: Rule
     match: Match
-    nodes: tuple[Node, ...]
+    nodes: tuple[ENode, ...]
 
 
 class Saturation:

@@ -34,7 +34,7 @@ _SHAPE: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class KernelLaunch:
     """One launch of a kernel.
 
     shared: bytes of a block, of which the launch asks for `dynamic`. arguments: numbers of buffers:
@@ -50,7 +50,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class CudaProgram:
     """Launches in order, and their kernels.
 
     arch: what they are made for. params: how many operands there are. workspace: bytes of each
@@ -60,7 +60,7 @@ class Code:
     arch: str
     params: int
     workspace: tuple[int, ...]
-    launches: tuple[Call, ...]
+    launches: tuple[KernelLaunch, ...]
     ptx: str
     cubin: bytes = b""
 
@@ -78,7 +78,7 @@ class Code:
         return b"".join([json.dumps(head).encode(), b"\n", text, self.cubin])
 
     @staticmethod
-    def from_bytes(code: bytes) -> Code:
+    def from_bytes(code: bytes) -> CudaProgram:
         """A program from its bytes. Raises ArtifactError for others."""
         line, _, rest = code.partition(b"\n")
         try:
@@ -91,7 +91,7 @@ class Code:
             raise ArtifactError(
                 f"the program is not a CUDA program: {error}"
             ) from error
-        made = Code(
+        made = CudaProgram(
             arch=head["arch"],
             params=head["params"],
             workspace=tuple(head["workspace"]),
@@ -107,6 +107,6 @@ class Code:
         return made
 
 
-def _call(found: Mapping[str, Any]) -> Call:
+def _call(found: Mapping[str, Any]) -> KernelLaunch:
     tuples = {k: tuple(found[k]) for k in ("grid", "threads", "arguments")}
-    return Call(**{**found, **tuples})
+    return KernelLaunch(**{**found, **tuples})

@@ -14,7 +14,7 @@ from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.to_launches import to_launches
 from tilewright.schedule.space import Sketch
 from tilewright.targets.base import Artifact, Settings, Target
-from tilewright.targets.cuda.code import Call, Code
+from tilewright.targets.cuda.code import CudaProgram, KernelLaunch
 from tilewright.targets.cuda.emit import llvm_ir, ptx
 from tilewright.targets.cuda.machine import (
     BLOCK_THREADS,
@@ -87,7 +87,7 @@ class Cuda(Target):
 
     def workspace(self, code: bytes) -> int:
         """What is between the launches of a program."""
-        return sum(Code.from_bytes(code).workspace)
+        return sum(CudaProgram.from_bytes(code).workspace)
 
     def text(self, kernel: Kernel, symbol: str, kind: str) -> str:
         """LLVM's text, or PTX as `asm`."""
@@ -122,7 +122,7 @@ def _check(launch: Launch, of: CudaMachine) -> None:
             )
 
 
-def code_of(program: LaunchProgram, text: str, of: CudaMachine) -> Code:
+def code_of(program: LaunchProgram, text: str, of: CudaMachine) -> CudaProgram:
     """What the device takes; text: the PTX of the program."""
     buffers = [*program.params, *program.workspace]
     calls = []
@@ -131,7 +131,7 @@ def code_of(program: LaunchProgram, text: str, of: CudaMachine) -> Code:
         grid = tuple(e for e in launch.grid if isinstance(e, int))
         x, y, z = grid
         calls.append(
-            Call(
+            KernelLaunch(
                 name=launch.name,
                 grid=(x, y, z),
                 threads=launch.threads,
@@ -141,7 +141,7 @@ def code_of(program: LaunchProgram, text: str, of: CudaMachine) -> Code:
             )
         )
     sizes = tuple(b.size * b.dtype.itemsize for b in program.workspace)
-    return Code(of.name, len(program.params), sizes, tuple(calls), text)
+    return CudaProgram(of.name, len(program.params), sizes, tuple(calls), text)
 
 
 def make(settings: Settings) -> Cuda:

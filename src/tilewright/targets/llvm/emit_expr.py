@@ -33,7 +33,7 @@ from tilewright.expr.nodes import (
 from tilewright.expr.real_bounds import ANY, real_bounds
 from tilewright.targets.llvm.emit_bits import HALF, WORD, few_bits, from_table, in_place
 from tilewright.targets.llvm.emit_functions import NATIVE
-from tilewright.targets.llvm.emit_memory import Memory, weaker
+from tilewright.targets.llvm.emit_memory import MemoryEmitter, weaker
 from tilewright.targets.llvm.emit_rounding import (
     dequantized,
     rounding,
@@ -50,12 +50,12 @@ from tilewright.targets.llvm.emit_text import (
 from tilewright.targets.llvm.emit_types import constant, memory_type
 from tilewright.targets.llvm.expansions import Expansion, expansion
 from tilewright.targets.llvm.processor import AVX512
-from tilewright.targets.llvm.value_numbering import Scope
+from tilewright.targets.llvm.value_numbering import NumberingScope
 
 _DIVISIONS = (FloorDiv, Mod, nodes.Div, nodes.Rem)
 
 
-class Expressions(Memory):
+class Expressions(MemoryEmitter):
     """Adds `value` to memory access."""
 
     def value(self, e: Expr) -> LlvmValue:
@@ -309,7 +309,7 @@ class Expressions(Memory):
         formal, body = _template(
             rewrite, tuple(a if isinstance(a, Const) else a.dtype for a in e.args)
         )
-        scope = Scope(bound=set(formal))
+        scope = NumberingScope(bound=set(formal))
         for parameter, value in zip(formal, self.together(*e.args), strict=True):
             if isinstance(parameter, Var):
                 scope.values[parameter] = value

@@ -23,7 +23,7 @@ from tilewright.expr.nodes import Buffer, Expr, Load
 from tilewright.ir.node import Node, postorder
 from tilewright.loops.launch import AXIS, Barrier, Combine, Launch
 from tilewright.loops.nodes import For, Unit
-from tilewright.targets.llvm.emit_places import Access
+from tilewright.targets.llvm.emit_places import LaneAccess
 from tilewright.targets.llvm.emit_stmt import Statements
 from tilewright.targets.llvm.emit_text import LlvmValue, flatten, integer
 from tilewright.targets.llvm.emit_types import memory_type
@@ -281,7 +281,7 @@ class Thread(Statements):
 
     def _load_raw(
         self,
-        place: Access,
+        place: LaneAccess,
         buffer: Buffer,
         mask: LlvmValue | None,
         outside: LlvmValue | None = None,

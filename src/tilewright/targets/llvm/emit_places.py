@@ -18,7 +18,7 @@ from tilewright.targets.llvm.value_numbering import PURE, Info, Scopes
 
 # Not frozen, as so many are made: setting the fields of a frozen one takes three times as long.
 @dataclass(slots=True, eq=False)
-class Access:
+class LaneAccess:
     """The place of one element per lane: `pointer` + steps[lane] elements + offsets (bytes).
 
     form: the elements before `pointer`. offsets: a vector of integers where the lanes' places are
@@ -53,7 +53,7 @@ class Access:
         return self.offsets is not None or len(set(self.steps)) < self.lanes
 
 
-class Places(Scopes):
+class AddressEmitter(Scopes):
     """Addresses inside one function; `value` comes from the expression emitter."""
 
     def __init__(self, machine: Processor) -> None:
@@ -86,7 +86,7 @@ class Places(Scopes):
             form = self._addresses[key] = address(buffer, index)
         return form
 
-    def access(self, buffer: Buffer, index: tuple[Expr, ...]) -> Access:
+    def access(self, buffer: Buffer, index: tuple[Expr, ...]) -> LaneAccess:
         """Where `buffer[index]` lies, per lane."""
         form = self.address(buffer, index)
         copies = self.private.get(buffer, 1)
@@ -106,10 +106,10 @@ class Places(Scopes):
         pointer = self.pointer(buffer, uniform, form.const * size)
         rest = Affine(tuple(uniform), form.const)
         if not varying:
-            return Access(pointer, rest, tuple(steps), None)
+            return LaneAccess(pointer, rest, tuple(steps), None)
         reach = self._reach(varying, steps)
         offsets = self._offsets(varying, steps, size, reach)
-        return Access(pointer, rest, tuple(steps), offsets, reach)
+        return LaneAccess(pointer, rest, tuple(steps), offsets, reach)
 
     def _reach(
         self, terms: list[tuple[Expr, int]], steps: list[int]

@@ -56,7 +56,7 @@ from tilewright.targets.llvm.statements import (
     same_control_flow,
     written,
 )
-from tilewright.targets.llvm.value_numbering import Scope
+from tilewright.targets.llvm.value_numbering import NumberingScope
 
 # An innermost loop may hold one in so many registers with vectors that are loaded before it.
 HELD = 4
@@ -166,7 +166,7 @@ class Statements(Expressions):
         self.line(
             f"{i} = phi {type} [ {start.text}, {before} ], [ {following}, {latch} ]"
         )
-        scope = Scope(pre, writes=changed, certain=certain)
+        scope = NumberingScope(pre, writes=changed, certain=certain)
         if all(f.kind in ("unroll", "vector") for f in loops_of(s.body)):
             scope.room = self.machine.registers // HELD
         self.scopes.append(scope)
@@ -191,7 +191,7 @@ class Statements(Expressions):
         self.changed(changed)
         pre: Chunk = []
         self.out.append(pre)
-        self.scopes.append(Scope(pre, writes=changed))
+        self.scopes.append(NumberingScope(pre, writes=changed))
         self.bind(s.var, int_vector(list(range(lanes))), (0, lanes - 1))
         self.vector = (s.var, lanes)
         self.emit(s.body)
@@ -206,11 +206,11 @@ class Statements(Expressions):
         head, body, after = (self.fresh(n) for n in ("head", "body", "after"))
         self.line(f"br label {head}")
         self.label(head)
-        self.scopes.append(Scope(pre, writes=changed))
+        self.scopes.append(NumberingScope(pre, writes=changed))
         condition = self.value(s.condition)
         self.line(f"br {condition.typed}, label {body}, label {after}")
         self.label(body)
-        self.scopes.append(Scope())
+        self.scopes.append(NumberingScope())
         self.emit(s.body)
         self.scopes.pop()
         self.scopes.pop()
@@ -229,7 +229,7 @@ class Statements(Expressions):
         after = self.fresh("after")
         self.line(f"br {condition.typed}, label {then}, label {after}")
         self.label(then)
-        self.scopes.append(Scope())
+        self.scopes.append(NumberingScope())
         body()
         self.scopes.pop()
         self.line(f"br label {after}")
@@ -257,7 +257,7 @@ class Statements(Expressions):
         for mask, body in zip(masks, (s.then, s.otherwise), strict=False):
             assert body is not None
             self.guard = Var("mask", dtypes.bool_)
-            self.scopes.append(Scope())
+            self.scopes.append(NumberingScope())
             self.bind(self.guard, mask)
             self.emit(body)
             self.scopes.pop()
@@ -374,7 +374,7 @@ class Statements(Expressions):
         self, reducer: Reducer, lhs: Sequence[LlvmValue], rhs: Sequence[LlvmValue]
     ) -> list[LlvmValue]:
         """The reducer's components on held values."""
-        self.scopes.append(Scope())
+        self.scopes.append(NumberingScope())
         for group, values in ((reducer.lhs, lhs), (reducer.rhs, rhs)):
             for var, v in zip(group, values, strict=True):
                 self.bind(var, v)

@@ -49,7 +49,7 @@ PURE = Info()
 
 
 @dataclass(slots=True, eq=False)
-class Scope:
+class NumberingScope:
     """One loop (`pre` is the place before it) or branch (`pre` is None).
 
     bound: variables given a value here. writes: buffers that change while the scope runs.
@@ -71,7 +71,7 @@ class Scopes(Writer):
     def __init__(self, machine: Processor) -> None:
         super().__init__()
         self.machine = machine
-        self.scopes: list[Scope] = [Scope()]
+        self.scopes: list[NumberingScope] = [NumberingScope()]
         self.ranges: dict[object, Interval] = {}
         self.anywhere = Anywhere(self.ranges)
         self._infos: dict[Node, Info] = {}
@@ -195,7 +195,9 @@ class Scopes(Writer):
                 best = n
         return best
 
-    def _keep(self, scope: Scope, key: Hashable, value: LlvmValue, info: Info) -> None:
+    def _keep(
+        self, scope: NumberingScope, key: Hashable, value: LlvmValue, info: Info
+    ) -> None:
         scope.values[key] = value
         for buffer in info.reads:
             self._readers.setdefault(buffer, []).append((scope.values, key))

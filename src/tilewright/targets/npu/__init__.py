@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         Number,
     )
     from tilewright.targets.npu.simulator import bounds, run
-    from tilewright.targets.npu.timing import Timing, time
+    from tilewright.targets.npu.timing import NpuTiming, time
 
 # Module -> public names, which are loaded when first used: a device needs no part of the compiler.
 _PUBLIC: Final = {
@@ -73,7 +73,7 @@ __all__ = [
     "Operator",
     "Region",
     "Survey",
-    "Timing",
+    "NpuTiming",
     "bounds",
     "generate",
     "map_onto",

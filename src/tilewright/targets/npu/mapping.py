@@ -17,7 +17,7 @@ from tilewright.targets.npu.levels import in_memories, in_sizes, to_operators
 from tilewright.targets.npu.machine import NpuMachine
 from tilewright.targets.npu.mapping_rules import rules
 from tilewright.targets.npu.search import search
-from tilewright.targets.npu.timing import Timing
+from tilewright.targets.npu.timing import NpuTiming
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Mapped:
 
     derivation: Derivation
     program: NpuProgram
-    timing: Timing
+    timing: NpuTiming
 
     @property
     def summary(self) -> str:

@@ -17,7 +17,7 @@ from tilewright.targets.npu.listing import show
 from tilewright.targets.npu.machine import NpuMachine
 from tilewright.targets.npu.mapping import Mapped, map_onto
 from tilewright.targets.npu.simulator import run
-from tilewright.targets.npu.timing import Timing
+from tilewright.targets.npu.timing import NpuTiming
 from tilewright.targets.npu.whole import AsProgram, Whole, whole_of
 
 
@@ -85,7 +85,7 @@ class Loaded:
         """The listing of its instructions."""
         return show(self.mapped.program)
 
-    def __call__(self, arrays: Sequence[Any]) -> Timing:
+    def __call__(self, arrays: Sequence[Any]) -> NpuTiming:
         """Run it. Raises InputError for a wrong number of arrays, or wrong shapes."""
         code = self.mapped.program
         names = [r.name for r in (*code.inputs, *code.outputs)]

@@ -47,7 +47,7 @@ class KernelCode:
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class OpenclProgram:
     """A program: launches in order.
 
     params: how many it has. workspace: bytes of each further buffer. checks: what the number
@@ -67,14 +67,14 @@ class Code:
         return f"{json.dumps(head)}\n{source}".encode()
 
     @staticmethod
-    def from_bytes(code: bytes) -> Code:
+    def from_bytes(code: bytes) -> OpenclProgram:
         """The inverse of `to_bytes`. Raises ArtifactError for other bytes."""
         line, _, source = code.partition(b"\n")
         try:
             head = json.loads(line)
             schema.check(head, _SHAPE)
             kernels = tuple(map(_kernel, head["kernels"]))
-            made = Code(
+            made = OpenclProgram(
                 params=head["params"],
                 workspace=tuple(head["workspace"]),
                 checks=tuple(head["checks"]),

@@ -18,7 +18,7 @@ import numpy as np
 from tilewright.base.errors import ArtifactError, ExecutionError, MemoryLimitError
 from tilewright.base.store import default_store
 from tilewright.runtime.device import Bytes, Done, Duration, Event, Region
-from tilewright.targets.opencl.code import Code, KernelCode
+from tilewright.targets.opencl.code import KernelCode, OpenclProgram
 from tilewright.targets.opencl.platforms import chosen, imported
 
 NAME: Final = "opencl"
@@ -39,7 +39,7 @@ _STATUS: Final = 4  # bytes in which kernels tell a wrong index
 class OpenCLProgram:
     """A built program."""
 
-    code: Code
+    code: OpenclProgram
     built: Any
 
 
@@ -78,7 +78,7 @@ class OpenCLDevice:
         (TW-DEVICE-BUILD), and for one that asks more of the device than it has (TW-DEVICE);
         MemoryLimitError for a workspace that does not fit.
         """
-        found = Code.from_bytes(code)
+        found = OpenclProgram.from_bytes(code)
         for nbytes in found.workspace:
             self._check_size(nbytes)
         for kernel in found.kernels:
@@ -101,7 +101,7 @@ class OpenCLDevice:
                     hint="compile the model for this device's machine description",
                 )
 
-    def _built(self, code: Code) -> Any:
+    def _built(self, code: OpenclProgram) -> Any:
         options = list(_OPTIONS)
         rounds = self.cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
         if self.device.single_fp_config & rounds:
@@ -132,7 +132,7 @@ class OpenCLDevice:
             warnings.simplefilter("ignore", self.cl.CompilerWarning)
             return program.build(options, cache_dir=False)
 
-    def _key(self, code: Code, options: Sequence[str]) -> str:
+    def _key(self, code: OpenclProgram, options: Sequence[str]) -> str:
         """What a built program depends on, for the cache."""
         d = self.device
         parts = (d.platform.version, d.name, d.version, d.driver_version, *options)

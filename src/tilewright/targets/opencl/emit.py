@@ -10,7 +10,7 @@ from tilewright.expr.nodes import Buffer, Extent, fixed
 from tilewright.ir.node import postorder
 from tilewright.loops.analysis.effects import writes
 from tilewright.loops.launch import AXIS, Launch, LaunchProgram
-from tilewright.targets.opencl.code import Code, KernelCode
+from tilewright.targets.opencl.code import KernelCode, OpenclProgram
 from tilewright.targets.opencl.emit_expr import EmittedValue
 from tilewright.targets.opencl.emit_stmt import ERROR, FIRST, Statements
 from tilewright.targets.opencl.helpers import Helpers
@@ -21,7 +21,7 @@ _EXACT: Final = "#pragma OPENCL FP_CONTRACT OFF"
 _DOUBLE: Final = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable"
 
 
-def emit(program: LaunchProgram, exact: bool = False) -> Code:
+def emit(program: LaunchProgram, exact: bool = False) -> OpenclProgram:
     """The code of a program; exact: no fused multiply-adds.
 
     Raises CompileError for what OpenCL C has not: a dtype (TW-DTYPE), a function (TW-FUNCTION), a
@@ -42,7 +42,7 @@ def emit(program: LaunchProgram, exact: bool = False) -> Code:
         texts.append(text)
     source = "\n\n".join([helpers.text.strip("\n"), *texts]).strip("\n") + "\n"
     heads = [_EXACT] * exact + [_DOUBLE] * ("double" in source)
-    return Code(
+    return OpenclProgram(
         params=len(program.params),
         workspace=tuple(b.size * b.dtype.itemsize for b in program.workspace),
         checks=tuple(checks),

@@ -12,7 +12,7 @@ from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.to_launches import to_launches
 from tilewright.schedule.space import Sketch
 from tilewright.targets.base import Artifact, Settings, Target
-from tilewright.targets.opencl.code import Code
+from tilewright.targets.opencl.code import OpenclProgram
 from tilewright.targets.opencl.emit import emit
 from tilewright.targets.opencl.types import held
 from tilewright.targets.permitted import Permissions
@@ -69,7 +69,7 @@ class OpenCL(Target):
 
     def workspace(self, code: bytes) -> int:
         """What is between the launches of a program."""
-        return sum(Code.from_bytes(code).workspace)
+        return sum(OpenclProgram.from_bytes(code).workspace)
 
     def text(self, kernel: Kernel, symbol: str, kind: str) -> str:
         """The source, for `asm`."""

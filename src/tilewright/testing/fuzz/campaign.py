@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tilewright.base.files import write_whole
-from tilewright.testing.fuzz.worker import CaseGenerator, Found, Lost, Met, Worker
+from tilewright.testing.fuzz.worker import CaseGenerator, Found, FuzzProcess, Lost, Met
 
 FIRST: Final = 1_000_000  # seeds below it are those of tests
 FLUSH: Final = 5.0  # seconds between two writes of the counts
@@ -113,7 +113,7 @@ class Campaign:
         programs: int | None = None,
     ) -> None:
         """Go on for that long, or that many programs, or until Ctrl-C; all that ended is kept."""
-        workers = [Worker() for _ in range(jobs)]
+        workers = [FuzzProcess() for _ in range(jobs)]
         try:
             end = time.monotonic() + seconds
             self._rounds(workers, end, programs)
@@ -126,11 +126,11 @@ class Campaign:
 
     def _rounds(
         self,
-        workers: Sequence[Worker],
+        workers: Sequence[FuzzProcess],
         end: float,
         programs: int | None,
     ) -> None:
-        turns: dict[Worker, _Turn] = {}
+        turns: dict[FuzzProcess, _Turn] = {}
         order = islice(cycle(self._turns), programs)
         idle = list(workers)
         saved = time.monotonic()

@@ -58,7 +58,7 @@ class Lost:
 Result = Found | Lost | None
 
 
-class Worker:
+class FuzzProcess:
     """One process, begun when it is needed and anew after a program that ended it."""
 
     def __init__(self) -> None:
@@ -154,7 +154,7 @@ def alone(
     told: str | None = None,
 ) -> str:
     """What is wrong with a program, run in a process of its own; empty if nothing."""
-    worker = Worker()
+    worker = FuzzProcess()
     try:
         worker.start(generator, seed, told)
         while True:

@@ -8,9 +8,9 @@ import numpy as np
 
 from tilewright.base.errors import ExecutionError
 from tilewright.runtime.device import Bytes, HostDevice, Runnable
-from tilewright.targets.cuda.code import Code
+from tilewright.targets.cuda.code import CudaProgram
 from tilewright.testing.ptx.machine import run
-from tilewright.testing.ptx.memory import Memory
+from tilewright.testing.ptx.memory import CallerMemory
 from tilewright.testing.ptx.text import kernels
 
 # What memory holds that nobody has written: not a number in every float format.
@@ -19,13 +19,13 @@ UNWRITTEN = 0xFF
 
 def load(code: bytes) -> Runnable:
     """A program, to be run on flat bytes."""
-    program = Code.from_bytes(code)
+    program = CudaProgram.from_bytes(code)
     found = kernels(program.ptx)
 
     def launch(arrays: Sequence[Bytes], timed: bool) -> None:
         work = [np.full(n, UNWRITTEN, np.uint8) for n in program.workspace]
         held = [*arrays, *work, np.zeros(8, np.uint8)]
-        memory = Memory(held)
+        memory = CallerMemory(held)
         for call in program.launches:
             numbers = (*call.arguments, len(held) - 1)
             addresses = [memory.addresses[n] for n in numbers]

@@ -19,9 +19,9 @@ from tilewright.testing.ptx.arithmetic import (
     extremum,
     mul,
 )
-from tilewright.testing.ptx.memory import Memory
+from tilewright.testing.ptx.memory import CallerMemory
 from tilewright.testing.ptx.mma import mma, rounded_to_tf32
-from tilewright.testing.ptx.text import Instruction, PtxKernel
+from tilewright.testing.ptx.text import PtxInstruction, PtxKernel
 
 Extents = tuple[int, int, int]
 _STEPS: Final = 1_000_000
@@ -38,7 +38,7 @@ def run(
     kernel: PtxKernel,
     grid: Extents,
     threads: Extents,
-    memory: Memory,
+    memory: CallerMemory,
     arguments: Sequence[int],
     dynamic: int = 0,
 ) -> None:
@@ -57,7 +57,7 @@ class _Grid:
         kernel: PtxKernel,
         grid: Extents,
         threads: Extents,
-        memory: Memory,
+        memory: CallerMemory,
         arguments: Sequence[int],
         dynamic: int,
     ) -> None:
@@ -110,7 +110,7 @@ class _Grid:
             self._step(*self._next(ready))
         raise RuntimeError(f"{self.kernel.name} does not end")
 
-    def _next(self, ready: Array) -> tuple[Instruction, Array, int]:
+    def _next(self, ready: Array) -> tuple[PtxInstruction, Array, int]:
         """The first instruction that some threads can run, these, and where it is.
 
         A shuffle waits for all threads that its mask names: others may have to do more before it.
@@ -145,7 +145,7 @@ class _Grid:
 
     def _step(
         self,
-        i: Instruction,
+        i: PtxInstruction,
         who: Array,
         at: int,
     ) -> None:

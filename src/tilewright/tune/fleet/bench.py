@@ -48,7 +48,7 @@ class _Place:
 
 
 @dataclass
-class Bench:
+class LocalPlaces:
     """The places of this machine. count: places. threads: physical cores of each.
 
     Raises InputError where there are not as many cores.
@@ -82,10 +82,10 @@ class Bench:
             self.places.get().close()
 
 
-_BENCH: Final[list[Bench]] = []  # of this process: one, or none
+_BENCH: Final[list[LocalPlaces]] = []  # of this process: one, or none
 
 
-def set_up(bench: Bench) -> None:
+def set_up(bench: LocalPlaces) -> None:
     """Make it the bench of this process."""
     _BENCH[:] = [bench]
 

@@ -24,7 +24,7 @@ MARGIN: Final = 1.02
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TunerRun:
     """A run of a tuner. id: unique among all machines. started: seconds of the epoch.
 
     compiler: the version that measured and a digest of its code; a note, by which nothing is found.
@@ -53,7 +53,7 @@ class Record:
 
     key: Key
     task: str
-    run: Run
+    run: TunerRun
     time: float
     trial: Trial
     features: Features | None = None
@@ -68,7 +68,7 @@ class Choice:
 
     key: Key
     task: str
-    run: Run
+    run: TunerRun
     time: float
     candidate: Candidate | None
     seconds: float = 0.0
@@ -145,7 +145,7 @@ def row_of(given: Any) -> Record | Choice:
 
 _RUN: Final = ("id", "model", "started", "compiler", "settings")
 _KEY: Final = tuple(Key.__dataclass_fields__)
-_About = tuple[Key, str, Run, float]
+_About = tuple[Key, str, TunerRun, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +177,8 @@ class _Reader:
             raise _wrong("candidate", text, "the key of a candidate") from None
 
 
-def _run(read: _Reader) -> Run:
-    return Run(
+def _run(read: _Reader) -> TunerRun:
+    return TunerRun(
         read.text("id"),
         read.text("model"),
         read.number("started"),

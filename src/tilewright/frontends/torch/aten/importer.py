@@ -39,7 +39,7 @@ _INLINED: Final = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
 HINT: Final = "write the model without it, or export it to ONNX by another way"
 
 
-class Refused(Exception):
+class RuleRefused(Exception):
     """A rule does not take a use of an operator. target: which; error: why, and where."""
 
     def __init__(self, target: Any, error: UnsupportedError) -> None:
@@ -62,7 +62,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Settings:
+class ImportSettings:
     """limit: bytes of memory. fallback: runs operators without a definition. standard: operators
     stay ONNX's, for `to_onnx`. symbols: names for the dimensions that PyTorch calls s0, s1, ...
     """
@@ -73,7 +73,7 @@ class Settings:
     symbols: Mapping[str, str] = field(default_factory=dict)
 
 
-def import_graph(source: Source, settings: Settings) -> Graph:
+def import_graph(source: Source, settings: ImportSettings) -> Graph:
     """The Graph of a source whose operators all have rules.
 
     Raises Refused for a use that a rule does not take, MemoryLimitError for constants or tensors
@@ -136,7 +136,7 @@ def _inlined(target: Any) -> bool:
 class _Import:
     """One program on its way. env: what each node became."""
 
-    def __init__(self, source: Source, settings: Settings) -> None:
+    def __init__(self, source: Source, settings: ImportSettings) -> None:
         self.source = source
         self.settings = settings
         decompose = not settings.standard
@@ -334,7 +334,7 @@ class _Import:
             )
             return self._applied(call)
         except UnsupportedError as error:
-            raise Refused(node.target, error) from error
+            raise RuleRefused(node.target, error) from error
         except TilewrightError as error:
             raise error.at(self.build.place(node)) from error.__cause__
 
@@ -353,7 +353,7 @@ class _Import:
         if found is None and node.meta.get("val") is not None and node.users:
             where = self.build.place(node)
             what = f"{name_of(maker.target)}: its result {index} is not computed"
-            raise Refused(maker.target, UnsupportedError(what, where=where))
+            raise RuleRefused(maker.target, UnsupportedError(what, where=where))
         return found
 
     def _inline(self, node: Any) -> Any:

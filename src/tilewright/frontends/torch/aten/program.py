@@ -15,8 +15,8 @@ from tilewright.base.errors import ModelError, UnsupportedError
 from tilewright.frontends.torch.aten.decompositions import decompositions
 from tilewright.frontends.torch.aten.importer import (
     HINT,
-    Refused,
-    Settings,
+    ImportSettings,
+    RuleRefused,
     Source,
     has_rule,
     import_graph,
@@ -31,7 +31,7 @@ from tilewright.graph.nodes import Graph
 STATE: Final = "TW-STATE"
 
 
-def import_program(program: Any, settings: Settings) -> Graph:
+def import_program(program: Any, settings: ImportSettings) -> Graph:
     """The Graph of a `torch.export.ExportedProgram`.
 
     Raises UnsupportedError with every operator that has no rule and that PyTorch does not
@@ -45,7 +45,7 @@ def import_program(program: Any, settings: Settings) -> Graph:
             made = import_graph(_source(ready), settings)
             ranges = _ranges(program, settings.symbols)
             return replace(made, ranges=ranges)
-        except Refused as use:
+        except RuleRefused as use:
             if use.target in refused:
                 raise use.error from None
             refused[use.target] = use.error
