@@ -13,12 +13,12 @@ pytest.importorskip("torch")
 from click.testing import CliRunner
 
 from benchmarks import commits, harness
-from tilewright.cli.rounds import NetworkTiming
+from tilewright.cli.rounds import Rounds
 
 
-def row(error: float, **more: object) -> NetworkTiming:
+def row(error: float, **more: object) -> Rounds:
     times = {"after": [2.0, 2.0], "before": [3.0, 3.0]}
-    return NetworkTiming("net", 1, list(times), times, error={"after": error}, **more)
+    return Rounds("net", 1, list(times), times, error={"after": error}, **more)
 
 
 def test_times_of_both_and_their_ratio() -> None:

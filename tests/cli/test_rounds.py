@@ -15,13 +15,13 @@ import pytest
 from tests.waiting import until
 from tilewright.base.errors import InputError
 from tilewright.cli import rounds, worker
-from tilewright.cli.rounds import NetworkTiming, TimingJob
+from tilewright.cli.rounds import RoundTable, TimingJob
 
 pytest.importorskip("onnxruntime")
 
 
-def row(times: dict[str, list[float]]) -> NetworkTiming:
-    return NetworkTiming("n", 1, list(times), times)
+def row(times: dict[str, list[float]]) -> RoundTable:
+    return RoundTable("n", 1, list(times), times)
 
 
 @pytest.fixture

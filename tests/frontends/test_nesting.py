@@ -10,7 +10,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.base.errors import ArtifactError, InputError
-from tilewright.runtime.nesting import ContainerNode, RecordFields, Fixed, Nesting, show
+from tilewright.runtime.nesting import ContainerNode, Fixed, Nesting, RecordFields, show
 
 torch = pytest.importorskip("torch")
 

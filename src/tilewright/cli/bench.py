@@ -224,7 +224,7 @@ def _peers(against: str, model: Path) -> list[str]:
     return [name for name in asked if reasons[name] is None]
 
 
-def report(row: rounds.NetworkTiming) -> str:
+def report(row: rounds.RoundTable) -> str:
     """A row as a table with a line per engine, and what failed."""
     lines: list[list[str]] = []
     for engine in row.engines:

@@ -165,7 +165,7 @@ def difference(got: Sequence[Array], expected: Sequence[Array]) -> float:
 
 
 @dataclass
-class NetworkTiming:
+class RoundTable:
     """One network at one thread count: per engine, the rounds' medians in milliseconds.
 
     percentiles: the same for the slow calls, medians over the rounds of p95 and p99. error: largest
@@ -220,17 +220,15 @@ def measure(
     rounds: int,
     seconds: float,
     reference: Sequence[Array] | None = None,
-) -> NetworkTiming:
+) -> RoundTable:
     """Times the engines on one model, round by round, the order swapped each round.
 
     reference: float64 outputs, if there are any. An engine that fails is noted in the row and left
     out; the others are timed all the same.
     """
     names = labels(engines)
-    known = reference is not None
-    row = NetworkTiming(
-        task.name, task.threads, names, referenced=known, callers=task.callers
-    )
+    row = RoundTable(task.name, task.threads, names, callers=task.callers)
+    row.referenced = reference is not None
     command = _round(task, seconds)
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -285,7 +283,7 @@ def _round(task: TimingJob, seconds: float) -> dict[str, Any]:
     return {"do": "together", "seconds": seconds, "callers": task.callers}
 
 
-def _take(row: NetworkTiming, name: str, answer: Mapping[str, Any]) -> None:
+def _take(row: RoundTable, name: str, answer: Mapping[str, Any]) -> None:
     """Note the times of a round."""
     row.times[name].append(answer["ms"])
     if "rate" in answer:
@@ -304,7 +302,7 @@ def _outputs(worker: EngineProcess, path: Path) -> list[Array]:
 
 
 def _compare(
-    row: NetworkTiming,
+    row: RoundTable,
     outputs: dict[str, list[Array]],
     reference: Sequence[Array] | None,
 ) -> None:

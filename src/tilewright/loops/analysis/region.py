@@ -2,8 +2,8 @@
 
 A box has one `IndexInterval` per dimension: a base that depends on variables bound outside, and a
 constant extent that the loops inside sweep; where that is not constant, it is the whole dimension.
-Terms that are not linear (the `min` of an overlapping tile) are atoms: part of the base if they depend on
-outside variables only.
+Terms that are not linear (the `min` of an overlapping tile) are atoms: part of the base if they
+depend on outside variables only.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ _PUBLIC: Final = {
     "numbers": "BlockFloat Float8 Float16 Float32 Number",
     "mapping_rules": "rules",
     "simulator": "bounds run",
-    "timing": "Timing time",
+    "timing": "NpuTiming time",
 }
 _MODULES: Final = {
     name: module for module, names in _PUBLIC.items() for name in names.split()
