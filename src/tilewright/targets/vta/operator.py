@@ -31,7 +31,7 @@ from tilewright.targets.vta.layers import (
 )
 
 DOMAIN: Final = "vta"
-OPERATOR: Final = "LayerProgram"
+OPERATOR: Final = "Layer"
 _PARTS: Final = {"window": Convolution, "requantize": Requantize, "config": VTAConfig}
 
 
