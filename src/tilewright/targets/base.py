@@ -208,7 +208,7 @@ class LibraryVariant:
 
 
 @dataclass(frozen=True, slots=True)
-class Interface:
+class LibrarySignature:
     """The functions of a library: their name, and how many tensors they take.
 
     workspace: whether they need memory of the caller. constants: the bytes of all variants.
@@ -393,7 +393,7 @@ class Target:
         self._lacks("libraries")
 
     def library(
-        self, variants: Sequence[LibraryVariant], interface: Interface
+        self, variants: Sequence[LibraryVariant], interface: LibrarySignature
     ) -> bytes:
         """The object file of a library; the first of the variants that the processor can is run."""
         self._lacks("libraries")

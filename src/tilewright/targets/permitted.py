@@ -11,42 +11,42 @@ from tilewright.expr.nodes import Buffer
 
 @dataclass(frozen=True, slots=True)
 class IndexSet:
-    """Indices along an axis: first + the sum of step * n, 0 <= n < count, over the digits.
+    """Indices along an axis: first + the sum of step * n, 0 <= n < count, over its terms.
 
-    digits: (step, count), the largest step first; all that those behind one add is below its step,
+    terms: (step, count), the largest step first; all that those behind one add is below its step,
     so that an index is taken apart by dividing.
     """
 
     first: int
-    digits: tuple[tuple[int, int], ...] = ()
+    terms: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def over(cls, first: int, factors: Sequence[tuple[int, int]]) -> IndexSet:
         """The least that has first + the sum of step * n for these (step, count), steps above 0."""
-        digits: list[tuple[int, int]] = []
+        terms: list[tuple[int, int]] = []
         added = 0
         for step, count in sorted(f for f in factors if f[1] > 1):
             if (
                 step <= added
             ):  # two ways to one index, or in between: all that could be there
-                every = gcd(step, *(s for s, _ in digits))
-                digits = [(every, (added + step * (count - 1)) // every + 1)]
-            elif digits and step == digits[0][0] * digits[0][1]:
-                digits[0] = (digits[0][0], digits[0][1] * count)
+                every = gcd(step, *(s for s, _ in terms))
+                terms = [(every, (added + step * (count - 1)) // every + 1)]
+            elif terms and step == terms[0][0] * terms[0][1]:
+                terms[0] = (terms[0][0], terms[0][1] * count)
             else:
-                digits.insert(0, (step, count))
+                terms.insert(0, (step, count))
             added += step * (count - 1)
-        return cls(first, tuple(digits))
+        return cls(first, tuple(terms))
 
     @property
     def last(self) -> int:
         """The greatest index."""
-        return self.first + sum(step * (count - 1) for step, count in self.digits)
+        return self.first + sum(step * (count - 1) for step, count in self.terms)
 
     @property
     def dense(self) -> bool:
         """Whether it has every index from the first to the last."""
-        return all(step == 1 for step, _ in self.digits)
+        return all(step == 1 for step, _ in self.terms)
 
     @property
     def filled(self) -> IndexSet:
@@ -55,7 +55,7 @@ class IndexSet:
 
     def __contains__(self, index: int) -> bool:
         rest = index - self.first
-        for step, count in self.digits:
+        for step, count in self.terms:
             n, rest = divmod(rest, step)
             if not 0 <= n < count:
                 return False
@@ -67,7 +67,7 @@ class IndexSet:
             return self
         first = min(self.first, other.first)
         last = max(self.last, other.last)
-        steps = (step for step, _ in (*self.digits, *other.digits))
+        steps = (step for step, _ in (*self.terms, *other.terms))
         step = gcd(self.first - other.first, *steps)
         return IndexSet.over(first, [(step, (last - first) // step + 1)])
 
@@ -75,7 +75,7 @@ class IndexSet:
         if self.dense:
             return f"{self.first}..{self.last}"
         return " + ".join(
-            [f"{self.first}", *(f"{s} * 0..{n - 1}" for s, n in self.digits)]
+            [f"{self.first}", *(f"{s} * 0..{n - 1}" for s, n in self.terms)]
         )
 
 

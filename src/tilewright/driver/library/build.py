@@ -33,9 +33,9 @@ from tilewright.graph.nodes import Graph
 from tilewright.runtime import abi
 from tilewright.runtime.model import CompiledModel, CopyStep, NativeStep, Slot
 from tilewright.targets.base import (
-    Interface,
     LibraryCall,
     LibraryCopy,
+    LibrarySignature,
     LibraryVariant,
     Target,
     TensorLocation,
@@ -224,7 +224,7 @@ def _joined(
         (shared, thread),
         len(constants),
     )
-    interface = Interface(name, len(given), shared + thread > 0, constants)
+    interface = LibrarySignature(name, len(given), shared + thread > 0, constants)
     with events.span("library"):
         return described, first.library(variants, interface)
 

@@ -81,7 +81,7 @@ class Reorder:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class LoopKind:
     """How the iterations of a loop run: a kind of loop of the IR."""
 
     var: str
@@ -114,7 +114,7 @@ class PrefetchBoundStrategy(Enum):
     NonFaulting = 2
 
 
-Directive = Split | Fuse | Reorder | Kind | Rename
+Directive = Split | Fuse | Reorder | LoopKind | Rename
 
 
 @dataclass(eq=False, slots=True)

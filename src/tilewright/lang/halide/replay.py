@@ -29,7 +29,7 @@ from tilewright.lang.halide.levels import MemoryType, Scheduled
 from tilewright.lang.halide.placing import Nest, Replay, at_line, place
 from tilewright.lang.halide.plan import (
     Fuse,
-    Kind,
+    LoopKind,
     PipelinePlan,
     Rename,
     Reorder,
@@ -150,7 +150,7 @@ def _shape(nest: Nest, state: Replay, until: int | None = None) -> None:
                     s.reorder(*(loops[v] for v in reversed(directive.vars)))
                 case Rename():
                     loops[directive.new] = loops.pop(directive.old)
-                case Kind():
+                case LoopKind():
                     pass
     nest.done = len(plan.directives) if until is None else until
 
@@ -240,7 +240,7 @@ def _run(nest: Nest, state: Replay) -> None:
     if plan is None:
         return
     kinds = {
-        d.var: (d.kind, line) for d, line in plan.directives if isinstance(d, Kind)
+        d.var: (d.kind, line) for d, line in plan.directives if isinstance(d, LoopKind)
     }
     with at_line(plan.title, "its loops on a GPU"):
         bound = dict(axes(plan.vars, {var: kind for var, (kind, _) in kinds.items()}))

@@ -16,8 +16,8 @@ from tilewright.lang.halide.gpu import GpuVerbs
 from tilewright.lang.halide.plan import (
     Ahead,
     Fuse,
-    Kind,
     LoopAlignStrategy,
+    LoopKind,
     Partition,
     PipelinePlan,
     PrefetchBoundStrategy,
@@ -291,7 +291,7 @@ class Verbs(GpuVerbs):
             self.split(var, var, inner, factor, tail)
             var = inner
         plan.at(var_name(var), kind)
-        plan.add(Kind(var_name(var), kind))
+        plan.add(LoopKind(var_name(var), kind))
         return self
 
 

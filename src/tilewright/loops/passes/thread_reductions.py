@@ -38,7 +38,7 @@ from typing import Final, NamedTuple
 from tilewright.base.names import fresh
 from tilewright.compute.guards import conjuncts
 from tilewright.expr.bounds import Env, lasting, refine
-from tilewright.expr.digits import inside
+from tilewright.expr.mixed_radix import inside
 from tilewright.expr.nodes import (
     INDEX,
     And,

@@ -85,7 +85,7 @@ def _outside(x: MemoryEmitter, v: LlvmValue, span: IndexSet) -> LlvmValue:
     """Whether an index is not one of a span's. A negative difference is a large unsigned one."""
     rest = x.binary("sub", v, integer(span.first))
     tests = []
-    for step, count in span.digits:
+    for step, count in span.terms:
         if step == 1:
             digit = rest
         else:
@@ -95,7 +95,7 @@ def _outside(x: MemoryEmitter, v: LlvmValue, span: IndexSet) -> LlvmValue:
             rest = integer(0)
         else:
             rest = x.binary("urem", rest, integer(step))
-    if not span.digits or span.digits[-1][0] > 1:
+    if not span.terms or span.terms[-1][0] > 1:
         tests.append(x.compare("icmp ne", rest, integer(0)))
     return reduce(lambda a, b: x.binary("or", a, b), tests)
 

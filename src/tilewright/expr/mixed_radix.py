@@ -1,7 +1,8 @@
-"""Bounds of indices that are put together of digits, or taken apart, by sizes that are no numbers.
+"""Bounds of mixed-radix indices whose radices are symbolic sizes.
 
-`i * n + j` is below `b * n` where i is below b and j below n, and of a k below `b * n` the digits
-`k // n` and `k % n` are below b and n: products of sizes, which no linear bound follows.
+`i * n + j` is below `b * n` if i is below b and j below n. Conversely, if k is below `b * n`, then
+`k // n` is below b and `k % n` is below n. These bounds are products of sizes, so linear analysis
+does not find them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Products = Mapping[tuple[Expr, ...], int]
 
 
 def inside(index: Expr, extent: Extent, env: Env) -> bool:
-    """Whether bounds, of digits too, prove `0 <= index < extent`."""
+    """Whether bounds, those of mixed-radix indices included, prove `0 <= index < extent`."""
     if within(index, extent, env):
         return True
     size = as_expr(extent, INDEX)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tilewright.expr.bounds import less_than
-from tilewright.expr.digits import inside, products
 from tilewright.expr.interp import evaluate
+from tilewright.expr.mixed_radix import inside, products
 from tilewright.expr.nodes import INDEX, Const, Expr, Var
 
 N, B, C, H, J, K, L = (Var(name, INDEX) for name in "nbchjkl")
