@@ -59,7 +59,7 @@ _NO_ENGINE: Final = "it reads no .tw files; give the model it was compiled from"
     default=1,
     show_default=True,
     type=click.IntRange(1, 256),
-    help="Callers at a time; the speed is then that of the calls per second of all.",
+    help="Concurrent callers; above 1, the speed compares calls per second.",
 )
 @input_options
 @compile_options(

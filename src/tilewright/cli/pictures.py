@@ -47,8 +47,8 @@ def pixel_options() -> tuple[Callable[..., Any], ...]:
             f"--{name}", type=_numbers, expose_value=False, callback=_kept, help=said
         )
         for name, said in (
-            (_MEAN, "Of pictures: subtracted from each channel, of 0 to 1."),
-            (_STD, "Of pictures: what each channel is then divided by."),
+            (_MEAN, "For pictures: subtract from each channel (0 to 1)."),
+            (_STD, "For pictures: then divide each channel by these."),
         )
     )
 

@@ -50,7 +50,7 @@ def command(
     as_json: bool,
     **chosen: Any,
 ) -> None:
-    """Quantize MODEL (.onnx, .pt2) to 8 bits by what samples show of its tensors.
+    """Quantize MODEL (.onnx, .pt2) to 8 bits, with ranges from sample inputs.
 
     \b
     Example:

@@ -80,7 +80,7 @@ OPTIONS: Final = (
         type=int,
         default=32,
         show_default=True,
-        help="With --weights: numbers that share a scale.",
+        help="With --weights: number of weights per scale.",
     ),
     _row(
         _WEIGHTS,
@@ -92,7 +92,7 @@ OPTIONS: Final = (
         _WEIGHTS,
         "--asymmetric",
         is_flag=True,
-        help="With --weights: a zero point for each group as well.",
+        help="With --weights: also store a zero point per group.",
     ),
     _row(
         _SAMPLES,
@@ -102,7 +102,7 @@ OPTIONS: Final = (
         metavar="TARGET",
         default="cpu",
         show_default=True,
-        help="What the model will run on: cpu, or an accelerator of bytes, such as vta.",
+        help="Where the model will run: cpu, or an 8-bit accelerator such as vta.",
     ),
     _row(
         _SAMPLES,
@@ -129,15 +129,15 @@ OPTIONS: Final = (
         _HOST,
         "--max-drop",
         type=_share,
-        help="Keep layers in floats until no more is lost, as in 0.5%.",
+        help="Keep layers in float until the loss is at most this, such as 0.5%.",
     ),
     _row(
         _HOST,
         "--metric",
         **_one_of("both", "cosine"),
-        help="both is top-1 and cosine; cosine, where outputs are no scores of classes.",
+        help="both: top-1 and cosine; use cosine if outputs are not class scores.",
     ),
-    _row(_HOST, "--keep", multiple=True, help="A layer that stays in floats."),
+    _row(_HOST, "--keep", multiple=True, help="Keep this layer in float."),
     _row(_HOST, "--percentile", type=float, help="For --method percentile; 99.99."),
     _row(
         _HOST,
@@ -157,13 +157,13 @@ OPTIONS: Final = (
         _HOST,
         "--search",
         is_flag=True,
-        help="Search scales of weights as AWQ does.",
+        help="Search weight scales as in AWQ.",
     ),
     _row(
         _HOST,
         "--correct-bias",
         is_flag=True,
-        help="Undo what rounding does on average.",
+        help="Correct the mean rounding error in biases.",
     ),
     _row(
         {QuantizeUse.ACCELERATOR},
