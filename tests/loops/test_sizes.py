@@ -1,4 +1,4 @@
-"""Kernels with sizes that only a call knows: text, invariants, meaning, and code for all values."""
+"""Kernels with sizes known only at run time: text, invariants, meaning, and code for all values."""
 
 from __future__ import annotations
 

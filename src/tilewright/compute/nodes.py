@@ -25,7 +25,7 @@ CC, PW, PS = "cc", "pw", "ps"
 class Dim:
     """Iterates `0 .. size-1`; `combine` is cc (parallel), pw (reduce) or ps (scan).
 
-    size: a number, or an expression of sizes where only a call knows it.
+    size: a number, or an expression of sizes if it is known only at run time.
     """
 
     var: Var
@@ -125,7 +125,7 @@ class Computation:
 
     @property
     def sizes(self) -> tuple[Var, ...]:
-        """What only a call knows of the dimensions and tensors, in order of first use."""
+        """The sizes in dimensions and tensors that are known only at run time, in order of first use."""
         tensors = (*(o.tensor for o in self.outputs), *self.inputs)
         extents = [d.size for d in self.dims] + [e for b in tensors for e in b.extents]
         return sizes_of(extents)

@@ -403,7 +403,7 @@ def _check_countable(graph: Graph, allowed: Allowed, deciding: Sequence[Value]) 
     if deciding:
         names = ", ".join(repr(v.name) for v in deciding)
         raise UnsupportedError(
-            f"the values of {names} decide shapes, which only a call knows",
+            f"the values of {names} determine shapes, and are known only at run time",
             code="TW-JIT",
             hint="leave jit=False out, or make them initializers of the model",
         )

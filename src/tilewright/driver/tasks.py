@@ -88,7 +88,7 @@ def task_of_kernel(
     computations: what it is the plain nest of, where it is of such. space, schedule: of the
     author's own, for points whose kernels are compiled as scheduled; without them the target's
     sketches of it. options: as for `tilewright.compile`. Raises InputError for a kernel with sizes
-    that only a call knows, and what `compile` raises.
+    known only at run time, and what `compile` raises.
     """
     if kernel.sizes:
         raise InputError(

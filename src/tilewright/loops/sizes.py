@@ -1,4 +1,4 @@
-"""The sizes of a kernel that only a call knows: what they are for shapes, and giving them values.
+"""The sizes of a kernel known only at run time: what they are for shapes, and giving them values.
 
 A size is known where some parameter has it as an extent by itself, or the size plus a number; every
 other extent is then checked against its value.

@@ -256,7 +256,7 @@ Step = FusionGroup | HostFallback | DeviceCall | DeviceCopy | Loop | Branch
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OpenExtent:
-    """A size that only a call knows: from `least` to `most`, both included.
+    """A size known only at run time: from `least` to `most`, both included.
 
     source: an input and the axis whose extent it is, or the buffer that holds the count.
     """
@@ -290,7 +290,7 @@ class Plan:
     graph: its name, inputs, outputs and constants are the plan's; a plan that was parsed has no
     operations there. buffers: of every value that native code touches. data: the constants'
     contents, row-major in the buffer's shape. devices: of the buffers that are not on the host.
-    memory: known once kernels are. open: sizes that only a call knows.
+    memory: known once kernels are. open: sizes known only at run time.
     """
 
     graph: Graph

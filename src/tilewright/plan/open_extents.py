@@ -1,4 +1,4 @@
-"""Open extents: sizes of a plan that only a call knows, between bounds that the plan states.
+"""Open extents: sizes of a plan known only at run time, between bounds that the plan states.
 
 An extent of a tensor of an open plan is a number or an expression of such sizes. `at` gives them
 values; what it gives is a plan like any other.

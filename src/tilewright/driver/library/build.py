@@ -81,7 +81,7 @@ def compile_library(
     system, such as aarch64-unknown-linux-gnu; this one where it is not given.
 
     Raises InputError for a suffix or a name that will not do, files that cannot be written, and
-    shapes that only a call knows; UnsupportedError for operators without native code, and what is
+    shapes known only at run time; UnsupportedError for operators without native code, and what is
     not known of processors and systems; and what `compile` raises. Nothing is written then.
     """
     files = _files(Path(path), None if header is None else Path(header))
@@ -178,7 +178,7 @@ def _targets(
 
 
 def _check_static(graph: Graph) -> None:
-    """Raise InputError, which names the dimensions, for shapes that only a call knows."""
+    """Raise InputError, which names the dimensions, for shapes known only at run time."""
     loose = [v for v in graph.inputs if v.kind == "tensor" and not v.static]
     if loose:
         free = sorted({d for v in loose for d in v.shape or () if isinstance(d, str)})

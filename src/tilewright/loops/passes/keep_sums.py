@@ -47,7 +47,7 @@ def keep_sums(kernel: Kernel, most: int) -> Kernel:
         the other loops are written out or vectors, of constant extent
         two iterations of these, and of the loops around that may run together (all but serial ones,
         within the target's allocation), update two elements (`stored_once`)
-        there is more than one step, and at least one: where only a call knows, that is tested; the
+        there is more than one step, and at least one: if only a call determines, that is tested; the
             extents of sums do not depend on the nest
         no buffer is a target twice
 

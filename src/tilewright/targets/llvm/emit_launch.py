@@ -121,7 +121,7 @@ class Thread(Statements):
         for (axis, var), extent in zip(AXIS.items(), extents, strict=True):
             if not isinstance(extent, int):
                 raise UnsupportedError(
-                    f"its grid depends on a size, {extent}, that only a call knows",
+                    f"its grid depends on a size, {extent}, known only at run time",
                     where=f"launch {self.launch.name}",
                     hint="compile the model for each shape: give it fixed input shapes",
                 )

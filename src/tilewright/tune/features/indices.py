@@ -3,7 +3,7 @@
 A loop is known by its depth, the number of loops around it. What is no sum of multiples is taken
 for the nearest one: `i // c` for a fraction of `i`, `i % c` for `i` that adds less than `c`, a
 minimum for the operand with more loops in it. What depends on loops in another way (an index that
-is loaded) is `erratic` in them. A size that only a call knows counts as STAND_IN.
+is loaded) is `erratic` in them. A size known only at run time counts as STAND_IN.
 """
 
 from __future__ import annotations

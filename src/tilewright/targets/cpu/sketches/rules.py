@@ -187,7 +187,7 @@ def sketches(
     """The sketches of a kernel that is the plain nest of `computations`, best first.
 
     Without Computations the kernel is one that an operator gives: it has the sketch `kernel`. One
-    with sizes that only a call knows has the sketch `sized`.
+    with sizes known only at run time has the sketch `sized`.
     A sketch may still meet a ScheduleError when it runs: then the next one is taken.
     """
     if not computations:
