@@ -73,9 +73,9 @@ def test_a_camera_that_was_held_sideways(picture, tmp_path):
 @pytest.mark.parametrize(
     ("wanted", "text"),
     [
-        (InputType("x", dtypes.float32, (1, 4, 4, 4)), "which is no picture"),
-        (InputType("x", dtypes.float32, (2, 5)), "which is no picture"),
-        (InputType("x", dtypes.float32, None), "which is no picture"),
+        (InputType("x", dtypes.float32, (1, 4, 4, 4)), "which is not a picture"),
+        (InputType("x", dtypes.float32, (2, 5)), "which is not a picture"),
+        (InputType("x", dtypes.float32, None), "which is not a picture"),
         (InputType("x", dtypes.int64, (1, 3, 4, 4)), "a picture is uint8 or floats"),
         (
             InputType("x", dtypes.float32, (2, 3, 4, 4)),

@@ -153,7 +153,7 @@ USES = {
     QuantizeUse.ACCELERATOR: ("--for", "vta"),
     QuantizeUse.WEIGHTS: ("--weights", "int4"),
 }
-# What options that are no choices take.
+# What options that are not choices take.
 VALUES = {"group": "64", "percentile": "99", "smooth": "0.5", "max_drop": "1%"}
 OTHERS = [(use, row) for use in QuantizeUse for row in OPTIONS if use not in row.uses]
 

@@ -1,4 +1,5 @@
-"""Digits by sizes that are no numbers: what is proven is so at all sizes; each condition counts."""
+"""Digits by sizes that are not numbers: what is proven is so at all sizes; each condition
+counts."""
 
 from __future__ import annotations
 

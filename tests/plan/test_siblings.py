@@ -121,7 +121,7 @@ def test_a_group_moves_up_past_those_that_write_other_things() -> None:
 
 
 def test_a_reduction_that_the_first_one_decides_runs_behind_it() -> None:
-    """They are no reduction to two results: the sum is complete before the maximum begins."""
+    """They are not reduction to two results: the sum is complete before the maximum begins."""
     second = reduce_("d", T, (COLUMNS,), "max", lambda i, k: Y[i, k] - S[i])
     steps = [total(S, X), stage(second)]
     assert merged(steps, [X, Y]) == 1

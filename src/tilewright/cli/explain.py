@@ -118,7 +118,7 @@ def _facts(
 
     if model.suffix in (".tw", *_PAGES):
         raise InputError(
-            "this file is no model: it holds neither operators nor loops",
+            "this file is not a model: it holds neither operators nor loops",
             where=str(model),
             hint="give the .onnx or .pt2 file; two reports are compared: OLD.html NEW.html",
         )

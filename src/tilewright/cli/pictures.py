@@ -70,8 +70,8 @@ def read(path: Path, tensor: InputType, known: Mapping[str, int]) -> Array:
     """The picture in a file as that input: its shorter side fitted, its middle cut out.
 
     known: extents of symbolic dimensions; others are the picture's own. Floats are 0 to 1, less
-    --mean, by --std; uint8 is what the file has. Raises InputError where the input is no picture,
-    or the file is none; UnsupportedError without Pillow.
+    --mean, by --std; uint8 is what the file has. Raises InputError where the input is not a
+    picture, or the file is none; UnsupportedError without Pillow.
     """
     channels, axes = _axes(tensor)
     image = _opened(path, _MODES[channels])
@@ -100,7 +100,7 @@ def _axes(tensor: InputType) -> tuple[int, str]:
         if isinstance(channels, int) and channels in _MODES:
             return channels, axes
     raise InputError(
-        f"expected {tensor.text}, which is no picture",
+        f"expected {tensor.text}, which is not a picture",
         where=f"input {tensor.name!r}",
         hint="Pictures are for inputs of 1 or 3 channels, such as [1, 3, H, W]; give an .npy file",
     )

@@ -66,7 +66,7 @@ _HOST: Final = {QuantizeUse.HOST}
 _SAMPLES: Final = {QuantizeUse.HOST, QuantizeUse.ACCELERATOR}
 _WEIGHTS: Final = {QuantizeUse.WEIGHTS}
 
-# In the order of --help. Those of the host that are no layers' or samples' are fields of `Recipe`.
+# In the order of --help. Those of the host that are not layers' or samples' are fields of `Recipe`.
 OPTIONS: Final = (
     _row(
         _WEIGHTS,

@@ -217,7 +217,7 @@ def export_rows(
 def import_rows(files: Sequence[Path], file: Path | None, as_json: bool) -> int:
     """Add the records of FILES written by `export`; existing records are kept.
 
-    The exit code is 1 if a line is no record; the others are imported all the same.
+    The exit code is 1 if a line is not a record; the others are imported all the same.
 
     \b
     Example:
@@ -244,7 +244,7 @@ def import_rows(files: Sequence[Path], file: Path | None, as_json: bool) -> int:
     for text in bad[:_BAD_LINES]:
         note(text)
     if len(bad) > _BAD_LINES:
-        note(f"... {plural(len(bad), 'line')} in all that are no records")
+        note(f"... {plural(len(bad), 'line')} in all that are not records")
     say(f"{plural(new, 'record')} added, {len(rows) - new} there already")
     return int(bool(bad))
 

@@ -117,8 +117,8 @@ def command(
 ) -> None:
     """Search for faster schedules of MODEL's kernels; later compilations use them.
 
-    Every measurement is recorded immediately. Ctrl-C ends the search after a final comparison of the
-    best schedules; a second Ctrl-C ends it at once. The next call resumes.
+    Every measurement is recorded immediately. Ctrl-C ends the search after a final comparison of
+    the best schedules; a second Ctrl-C ends it at once. The next call resumes.
 
     \b
     Example:

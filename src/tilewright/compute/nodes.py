@@ -125,7 +125,7 @@ class Computation:
 
     @property
     def sizes(self) -> tuple[Var, ...]:
-        """The sizes in dimensions and tensors that are known only at run time, in order of first use."""
+        """The sizes of dimensions and tensors known only at run time, in order of first use."""
         tensors = (*(o.tensor for o in self.outputs), *self.inputs)
         extents = [d.size for d in self.dims] + [e for b in tensors for e in b.extents]
         return sizes_of(extents)

@@ -214,7 +214,7 @@ class Between:
             self.facts[v] = self._found(v)
         found = self.facts[v]
         if found is None:
-            raise _untold(op, f"{v.name!r} is no affine function of the sizes")
+            raise _untold(op, f"{v.name!r} is not an affine function of the sizes")
         return found
 
     def _found(self, v: Value) -> Fact | None:

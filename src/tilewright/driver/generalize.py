@@ -158,7 +158,7 @@ def _text(plan: Plan) -> str:
 
 
 def _simple(o: Output) -> Output:
-    """The output with folded numbers: of a size that has a value they are no single constant."""
+    """The output with folded numbers: of a size that has a value they are not a single constant."""
     index = tuple(simplify(i, {}) for i in o.index)
     return Output(o.tensor, index, simplify(o.value, {}))
 
@@ -202,7 +202,7 @@ class _Together:
         self.where = f"step {first.name}"
         same = all(isinstance(s, FusionGroup) and s.kernel is None for s in steps)
         if not same:
-            raise _differs(self.where, "it is no Computation")
+            raise _differs(self.where, "it is not a Computation")
         self._require(
             {len(s.computations) for s in steps}, "the number of Computations"
         )
@@ -260,13 +260,13 @@ class _Together:
             (name,) = (n for n in start if point[n] != start[n])
             slope, rest = divmod(value - base, point[name] - start[name])
             if rest:
-                raise _differs(self.where, f"{list(found)} is no multiple of {name}")
+                raise _differs(self.where, f"{list(found)} is not a multiple of {name}")
             term = Affine(((self.sizes[name], slope),), 0) if slope else Affine((), 0)
             form = form + term + Affine((), -slope * start[name])
         for value, point in zip(found[lines:], self.points[lines:], strict=True):
             values = (c * point[a.name] for a, c in form.terms if isinstance(a, Var))
             if form.const + sum(values) != value:
-                raise _differs(self.where, f"{list(found)} is no sum of sizes")
+                raise _differs(self.where, f"{list(found)} is not a sum of sizes")
         return form
 
     def expr(self, found: tuple[Any, ...]) -> Any:

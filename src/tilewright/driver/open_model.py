@@ -146,7 +146,7 @@ def check_supported(plan: Plan) -> None:
     """Raise UnsupportedError for the first thing that has no code for all sizes."""
     for step in plan.steps:
         if not isinstance(step, FusionGroup) or step.device != HOST:
-            raise refused(f"{step.name} is no kernel of the host", plan)
+            raise refused(f"{step.name} is not a kernel of the host", plan)
     for e in plan.open:
         if isinstance(e.source, Buffer):
             raise refused(f"{e.size.name} is a count, which a step makes", plan)

@@ -289,7 +289,7 @@ def _outside(allowed: Allowed, inside: Allowed) -> Iterator[Allowed]:
 def open_plan(making: Making, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
     """The open plan of a graph, and of combinations of extents whether their own plans equal it.
 
-    A dimension with one extent is no size of it. Raises UnsupportedError naming what differs
+    A dimension with one extent is not a size of it. Raises UnsupportedError naming what differs
     between two sizes by more than numbers.
     """
     points = _points(allowed)
@@ -389,7 +389,7 @@ def _points(allowed: Allowed) -> Sequence[Extents]:
 
 
 def _at(extents: Collection[int], thirds: int) -> int:
-    """An extent in the middle: of a wide range by ratios, so that it is no rare one."""
+    """An extent in the middle: of a wide range by ratios, so that it is not a rare one."""
     values = sorted(extents)
     if len(values) <= COMPARED:
         return values[min(len(values) * thirds // 3, len(values) - 1)]

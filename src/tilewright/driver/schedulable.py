@@ -62,7 +62,7 @@ class Schedulable:
         computations = tuple(given)
         if computations:
             again = lower(kernel.name, computations, kernel.params, kernel.outputs)
-            if str(again) != str(kernel):  # a recurrence is no Computation
+            if str(again) != str(kernel):  # a recurrence is not a Computation
                 computations = ()
         return kernel, computations
 

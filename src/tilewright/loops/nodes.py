@@ -216,7 +216,7 @@ class Kernel:
 
     @property
     def sizes(self) -> tuple[Var, ...]:
-        """The sizes in the extents that are known only at run time: the variables of the loops over sizes."""
+        """The sizes known only at run time: the variables of the loops over sizes."""
         found: list[Var] = []
         s = self.body
         while isinstance(s, For) and s.kind == SIZE:

@@ -81,7 +81,7 @@ def formula(extent: Extent) -> Formula:
             for kind, name in _OPERATIONS.items():
                 if isinstance(extent, kind):
                     return [name, formula(lhs), formula(rhs)]
-    raise UnsupportedError(f"the extent {extent!r} is no formula of sizes")
+    raise UnsupportedError(f"the extent {extent!r} is not a formula of sizes")
 
 
 _OPERATIONS: Final[Mapping[type[Binary], str]] = {

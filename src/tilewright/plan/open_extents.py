@@ -299,7 +299,7 @@ def _verify_source(
         or axis >= len(extents)
         or extents[axis] is not e.size
     ):
-        _broken(plan, f"{source_text(e)} is no extent of an input that is {name}")
+        _broken(plan, f"{source_text(e)} is not an extent of an input that is {name}")
 
 
 def _known(

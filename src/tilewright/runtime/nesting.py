@@ -26,7 +26,7 @@ _BY_KEY: Final = ("dict", "OrderedDict", "record")
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """What is no tensor: a number, a string, None. output: its name, where it is one as well."""
+    """What is not a tensor: a number, a string, None. output: its name, where it is one as well."""
 
     value: Any
     output: str = ""

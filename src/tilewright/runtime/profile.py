@@ -115,7 +115,7 @@ class Profile:
     def between(self) -> float | None:
         """Seconds of a run in none of the rows: Python, checks of the call, the stamps themselves.
 
-        None where devices are simulated, whose rows are no part of this machine's time.
+        None where devices are simulated, whose rows are not part of this machine's time.
         """
         return (
             None if self.simulated else self.total - sum(r.seconds for r in self.rows)

@@ -85,7 +85,7 @@ def _lines(lines: Iterable[str]) -> Iterable[tuple[str, float]]:
             yield str(row["key"]), float(row["seconds"])
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(
-                f"line {number} is no record: {error!r}",
+                f"line {number} is not a record: {error!r}",
                 where="Recorded",
                 hint='write {"key": ..., "seconds": ...}',
             ) from error

@@ -1,4 +1,4 @@
-"""Rows as JSON Lines and back; what is no row is named and costs no other."""
+"""Rows as JSON Lines and back; what is not a row is named and costs no other."""
 
 from __future__ import annotations
 

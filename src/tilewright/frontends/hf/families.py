@@ -107,7 +107,7 @@ class Family:
     norm: "rms" or "layer"; norm_offset is added to the scales. transposed: matrices are [in, out].
     parallel: attention and network read the same. windowed: whether a layer has the sliding window
     of the configuration. embedding_scaled: by the root of the width. ignored: ends of the names of
-    tensors that are no weights. defaults: what the configuration means where it says nothing.
+    tensors that are not weights. defaults: what the configuration means where it says nothing.
     """
 
     prefix: str = "model."
@@ -244,7 +244,7 @@ GPT2 = Family(
     norm="layer",
     transposed=True,
     rotary=False,
-    # Masks, which are no weights.
+    # Masks, which are not weights.
     ignored=("attn.bias", "attn.masked_bias"),
 )
 

@@ -158,7 +158,7 @@ State = tuple[Any, int, int]
 
 
 def _state(held: Any) -> State:
-    """Changes of a tensor made in inference mode are not counted: it is no constant."""
+    """Changes of a tensor made in inference mode are not counted: it is not a constant."""
     if held.is_inference():
         return None, 0, 0
     return held, held._version, held.data_ptr()
@@ -194,7 +194,8 @@ def _laid_out(found: Any, order: list[int] | None) -> Any:
 
 
 def _numbers(held: Sequence[Any]) -> list[int]:
-    """The places of numbers that are no extent of a tensor: a graph is compiled for each value."""
+    """The places of numbers that are not an extent of a tensor: a graph is compiled for each
+    value."""
     extents = {str(n) for v in held for n in getattr(v, "shape", ())}
     return [
         n

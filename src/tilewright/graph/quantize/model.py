@@ -39,8 +39,8 @@ class Calibrated:
     """A model ready to be written in integers, all of it or in part.
 
     graph: in floats, with factors moved and biases corrected. spans: the range of each tensor that
-    may be quantized. weights: of the layers. skipped: what is no layer. notes: what a method left
-    out, by method and tensor or layer.
+    may be quantized. weights: of the layers. skipped: what is not a layer. notes: what a method
+    left out, by method and tensor or layer.
     """
 
     graph: Graph

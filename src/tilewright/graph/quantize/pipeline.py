@@ -33,7 +33,7 @@ def quantize(
     samples: as `data.samples_of` gives them; of several, the last quarter is held out, and the
     agreement is measured there. runner: makes what runs a graph. max_drop: the most that may be
     lost of top-1 agreement and cosine; fragile layers are kept in floats for it. keep: layers to
-    keep in floats in any case. metric: "cosine" where outputs are no scores of classes. Raises
+    keep in floats in any case. metric: "cosine" where outputs are not scores of classes. Raises
     InputError for a layer that is not there, and an unknown metric.
     """
     check_metric(metric)

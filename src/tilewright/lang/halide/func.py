@@ -156,8 +156,8 @@ class Runs(Texts):
 
         What runs is said by the results, whose schedule is that for the estimates. Raises
         InputError where there are none and for other names than those of `autoschedule.RUNS`,
-        ScheduleError where a Func has directives, UnsupportedError for what is no list of maps and
-        reductions.
+        ScheduleError where a Func has directives, UnsupportedError for what is not a list of maps
+        and reductions.
         """
         params = autoscheduler_params
         _ = params.runs, params.threads, params.seed  # what is wrong is said at once

@@ -232,7 +232,7 @@ def _prefetch(s: Schedule, nest: _Nest, program: PlainProgram, mark: Mark) -> No
     with _naming(mark.line):
         if tensor not in program.buffers:
             raise ScheduleError(
-                f"prefetch: {tensor.name} is no tensor of this program",
+                f"prefetch: {tensor.name} is not a tensor of this program",
                 hint="name one that the stage reads",
                 where=str(mark.line),
             )

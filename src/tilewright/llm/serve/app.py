@@ -311,7 +311,7 @@ async def _refused(_: Request, error: Any) -> Response:
 
 async def _invalid(_: Request, error: Any) -> Response:
     """What FastAPI found wrong with the fields: of several ways to read one, the one that came
-    furthest, rather than that it is no string."""
+    furthest, rather than that it is not a string."""
     errors = error.errors()
     worst = max(errors, key=lambda e: (len(e["loc"]), e["type"] != "string_type"))
     # Names of types are not the client's.

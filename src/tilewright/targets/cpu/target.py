@@ -202,7 +202,7 @@ class _Parts(CpuTarget):
 
     @property
     def key(self) -> str:
-        """As of the CPU, but its kernels are no object code."""
+        """As of the CPU, but its kernels are not object code."""
         return f"parts of a library, {super().key}"
 
     @property

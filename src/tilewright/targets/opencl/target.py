@@ -62,7 +62,7 @@ class OpenCL(Target):
         """OpenCL C with how it is launched.
 
         permitted is of no use here: Oclgrind checks every access by itself. Raises CompileError
-        for what OpenCL C has not, ScheduleError for threads that are no program of a grid.
+        for what OpenCL C has not, ScheduleError for threads that are not the program of a grid.
         """
         code = emit(to_launches(kernel), self.exact)
         return Artifact(symbol, code.to_bytes())

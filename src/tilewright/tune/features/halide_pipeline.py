@@ -149,7 +149,7 @@ def _own(at: Index, depth: int) -> _Dimension:
 
 
 def _derivative(at: Index, dim: _Dimension) -> float | None:
-    """By how much an index grows with a dimension; None where that is no constant."""
+    """By how much an index grows with a dimension; None where that is not a constant."""
     if at.erratic & set(dim.terms):
         return None
     if not any(at.terms.get(d) for d in dim.terms):

@@ -139,7 +139,7 @@ def _arithmetic(lines: list[Line]) -> list[float]:
 def _annotation(line: Line, kinds: tuple[str, ...]) -> list[float]:
     loops = [f for f in line.loops if f.kind in kinds]
     position = _position(line, loops[-1]) if loops else "none"
-    # As in TVM, a product of no loops is no product.
+    # As in TVM, a product of no loops is not a product.
     all_trips = math.prod(f.trips for f in loops) if loops else 0
     sizes = (len(loops), all_trips, loops[-1].trips if loops else 0)
     return [*map(log2p, sizes), *(float(position == p) for p in POSITIONS)]

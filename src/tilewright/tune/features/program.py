@@ -1,8 +1,8 @@
 """A Kernel as all sets of features see it: loops, statements, what they touch and compute.
 
-Read off once. Loops of a single trip are left out, for they are no part of what runs, and so is
+Read off once. Loops of a single trip are left out, for they are not part of what runs, and so is
 what runs in loops without trips. Both arms of a condition count, and the body of a While counts
-once. Extents that are no numbers count as their largest value, sizes known only at run time as
+once. Extents that are not numbers count as their largest value, sizes known only at run time as
 `indices.STAND_IN`. The loops of a Unit that is an instruction of the machine have the kind `unit`.
 
 Statements of kernels are immutable, and a schedule keeps those that it does not change: each nest

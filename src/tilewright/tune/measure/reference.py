@@ -118,7 +118,7 @@ def unpack(data: bytes | memoryview) -> list[ReferenceCase]:
         schema.check(head, _FORM)
         return list(_cases(head, whole[len(line) + 1 :]))
     except (ValueError, RecursionError) as error:
-        raise InputError(f"these are no results to compare with: {error}") from error
+        raise InputError(f"these are not results to compare with: {error}") from error
 
 
 def _cases(head: Any, data: memoryview) -> Iterator[ReferenceCase]:

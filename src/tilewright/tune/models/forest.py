@@ -111,7 +111,7 @@ def _trees(text: str) -> Iterator[Mapping[str, Array]]:
         kinds = found.get("decision_type", np.zeros(0))
         if found["num_cat"][0] or (kinds != PLAIN).any():
             raise InputError(
-                "a tree has splits that are no plain comparisons of numbers",
+                "a tree has splits that are not plain comparisons of numbers",
                 where="trees of a cost model",
                 hint="fit them to features that are finite numbers",
             )

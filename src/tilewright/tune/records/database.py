@@ -106,7 +106,7 @@ class Records:
     ) -> None:
         """Record a trial of a task; it is on the disk on return, but see the class.
 
-        key: as `Task.key`. Raises InputError for what is no key.
+        key: as `Task.key`. Raises InputError for what is not a key.
         """
         key = Key.parse(key) if isinstance(key, str) else key
         self._append(Record(key, task, run, time.time(), trial, features))

@@ -19,7 +19,7 @@ from tilewright.tune.records.key import Key
 
 FORMAT: Final = 1  # of the plain form
 # A choice is used where it took less than the default's time by this factor, in one and the same
-# run: less than what measurements differ by is no gain.
+# run: less than what measurements differ by is not a gain.
 MARGIN: Final = 1.02
 
 
@@ -126,7 +126,7 @@ def plain(row: Record | Choice) -> dict[str, Any]:
 def row_of(given: Any) -> Record | Choice:
     """The row of a plain table. Raises InputError that says which part is missing or wrong."""
     if not isinstance(given, dict) or given.get("record") not in ("trial", "choice"):
-        raise InputError("it is no record of a trial or a choice")
+        raise InputError("it is not a record of a trial or a choice")
     if given.get("format") != FORMAT:
         raise InputError(
             f"its format is {given.get('format')!r}, and {FORMAT} is known"

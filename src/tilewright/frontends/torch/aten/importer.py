@@ -52,7 +52,7 @@ class Source:
     """A graph of torch.fx with what is known of it.
 
     held: the tensors that placeholders stand for, with the names of the constants that they become.
-    numbers: what other placeholders are that are no tensors. outputs: names, where there are some.
+    numbers: what other placeholders are that are not tensors. outputs: names, where there are some.
     """
 
     module: Any

@@ -55,7 +55,7 @@ def _ranges(program: Any, names: Mapping[str, str]) -> dict[str, tuple[int, int]
     """Of each symbol that PyTorch gives two finite bounds these, by the name it has here."""
     found = {}
     for symbol, bounds in program.range_constraints.items():
-        # Its infinite bound is no Integer of sympy, whatever it says of itself.
+        # Its infinite bound is not an Integer of sympy, whatever it says of itself.
         if getattr(bounds.upper, "is_Integer", False) and bounds.lower >= 0:
             name = names.get(str(symbol), str(symbol))
             found[name] = (int(bounds.lower), int(bounds.upper))
@@ -104,7 +104,7 @@ def _source(program: Any) -> Source:
         if tensor is None:
             tensor = program.constants.get(spec.target)
         if not hasattr(tensor, "dtype"):
-            raise UnsupportedError(f"{spec.target!r} is no tensor", hint=HINT)
+            raise UnsupportedError(f"{spec.target!r} is not a tensor", hint=HINT)
         held[spec.arg.name] = tensor, str(spec.target)
     return Source(program.graph_module, held, numbers, _names(program))
 

@@ -280,7 +280,7 @@ def _in_parts(
 
 
 def _vectors(s: Schedule, loop: str, lanes: int) -> None:
-    """A loop over columns in vectors, the last of them in part where they are no multiple."""
+    """A loop over columns in vectors, the last of them in part where they are not a multiple."""
     extent = extents(s.kernel).get(loop, 1)
     if extent > lanes and extent % lanes:
         vectorize_inner(s, loop, lanes, tail="guard")

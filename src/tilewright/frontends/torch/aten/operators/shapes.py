@@ -217,7 +217,7 @@ def _pixel_shuffled(c: Call) -> Value:
 def _pixel_unshuffled(c: Call) -> Value:
     shape = list(c.of("self").shape)
     if len(shape) != 4 or not all(type(n) is int for n in shape):
-        raise c.refuse("its input is no image of known extents")
+        raise c.refuse("its input is not an image of known extents")
     (n, k, h, w), r = shape, int(c["downscale_factor"])
     x = c.reshape(c.tensor(), [n, k, h // r, r, w // r, r])
     x = c.op("Transpose", x, perm=[0, 1, 3, 5, 2, 4])
