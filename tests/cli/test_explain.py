@@ -39,8 +39,8 @@ def test_a_symbolic_dimension_has_a_value(command, symbolic, tmp_path):
     ("arguments", "said"),
     [
         (("missing.onnx",), "missing.onnx"),
-        (("model.tw",), "no model"),
-        (("page.html",), "no model"),
+        (("model.tw",), "not a model"),
+        (("page.html",), "not a model"),
         (("a.html", "b.html"), "a.html"),
     ],
 )

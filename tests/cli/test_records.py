@@ -235,7 +235,7 @@ def test_a_file_of_something_else(command: Any, path: Path) -> None:
     path.chmod(0o600)
     done = command("records", "list", "--json")
     assert done.code == 1
-    assert "no database of tuning records" in done.json["error"]["message"]
+    assert "not a database of tuning records" in done.json["error"]["message"]
 
 
 @pytest.mark.filterwarnings("default::tilewright.TilewrightWarning")

@@ -10,7 +10,7 @@ import pytest
 from tilewright.base.errors import UnsupportedError
 from tilewright.targets import registry
 from tilewright.targets.base import Target
-from tilewright.targets.registry import Row
+from tilewright.targets.registry import TargetEntry
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def test_a_program_registers_a_target() -> None:
     class Abacus(Target):
         name = "abacus"
 
-    registry.register("abacus", Row(lambda settings: Abacus()))
+    registry.register("abacus", TargetEntry(lambda settings: Abacus()))
     made = registry.target("abacus")
     assert isinstance(made, Abacus)
     assert "abacus" in registry.names()
@@ -56,10 +56,10 @@ def _package(folder: Path, place: str) -> None:
     """An installed package of one module, as pip leaves it."""
     (folder / "beads.py").write_text(
         "from tilewright.targets.base import Target\n"
-        "from tilewright.targets.registry import Row\n"
+        "from tilewright.targets.registry import TargetEntry\n"
         "class Abacus(Target): name = 'abacus'\n"
         "def make(settings): return Abacus()\n"
-        "ABACUS = Row('beads:make')\n"
+        "ABACUS = TargetEntry('beads:make')\n"
     )
     info = folder / "beads-1.0.dist-info"
     info.mkdir()
