@@ -213,8 +213,8 @@ def test_what_costs_more_stays_separate_and_is_reported() -> None:
     steps = [total(S, X), total(T, X, "max")]
     with events.record() as log:
         assert merged(steps, cost=dear) == 2
-    said = {e.fields["reason"] for e in log if e.kind == "kept-apart"}
-    assert said == {"one kernel is expected to take 10.0 us, 8.0 us apart"}
+    said = {e.fields["reason"] for e in log if e.kind == "not-fused"}
+    assert said == {"one kernel is expected to take 10.0 us, 8.0 us separately"}
     assert merged(steps, cost=lambda group, constants=(): None) == 2
 
 

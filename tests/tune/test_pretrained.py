@@ -259,5 +259,5 @@ def test_another_version_of_the_features_is_refused(rows, tmp_path, monkeypatch)
     with pytest.raises(InputError, match="version"):
         Pretrained.load(tmp_path / "m")
     (tmp_path / "other").write_text("{}")
-    with pytest.raises(InputError, match="no file of a cost model"):
+    with pytest.raises(InputError, match="not a file of a cost model"):
         Pretrained.load(tmp_path / "other")

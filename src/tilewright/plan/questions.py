@@ -60,7 +60,9 @@ def dearer(one: float | None, several: Sequence[float | None]) -> str:
     known = [t for t in several if t is not None]
     if len(known) < len(several) or one <= sum(known) * (1 + _SAME):
         return ""
-    return f"one kernel is expected to take {one / 1000:.1f} us, {sum(known) / 1000:.1f} us apart"
+    together = one / 1000
+    separately = sum(known) / 1000
+    return f"one kernel is expected to take {together:.1f} us, {separately:.1f} us separately"
 
 
 NO_REWRITE_PAYS: Final = PlanCosts(

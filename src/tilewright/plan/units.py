@@ -88,7 +88,7 @@ def units(
         every tensor either does not have the size, or one axis of k*n rows
         a Computation without sizes is the same for all units, and makes of `constants` what no
         other kernel sees
-        every other one has one dimension d of m*n points, whose results are kept apart (cc)
+        every other one has one dimension d of m*n points, whose results are concatenated (cc)
         with d + m for d, each index and value is what it was, but that each tensor of k*n rows
         is read and written k rows further on, in rows that no memory names
         n stands nowhere else

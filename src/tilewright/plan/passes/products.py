@@ -102,7 +102,7 @@ def merge_products(
         said: dict[str, Any] = {"rule": "product", "into": into}
         said |= {"producer": family[0].group.name, "sources": merged.group.sources}
         if reason:
-            events.emit("kept-apart", **said, reason=reason)
+            events.emit("not-fused", **said, reason=reason)
             continue
         gone = {p.group for p in family[1:]}
         out[place - 1] = merged.group
