@@ -13,7 +13,7 @@ from tilewright.driver.device_kernels import DeviceCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.planning import Observer, make_plan
 from tilewright.driver.remembered import Remembered
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph
 from tilewright.graph.pipeline import LowerPrecision, graph_pipeline
 from tilewright.plan.nodes import Plan
@@ -150,7 +150,7 @@ def final(
     return found
 
 
-def onnx_fallback() -> Fallback:
+def onnx_fallback() -> FallbackProvider:
     """What runs operators that have neither native code nor a reference of ours."""
     from tilewright.frontends.onnx.reference import OnnxFallback
 

@@ -36,7 +36,7 @@ from tilewright.driver.generalize import Extents, difference, equal, generalize
 from tilewright.driver.open_model import symbolic
 from tilewright.driver.processes import share, workers
 from tilewright.driver.ranges import combinations, count
-from tilewright.graph.infer import Fallback, Typing
+from tilewright.graph.infer import FallbackProvider, Typing
 from tilewright.graph.nodes import Graph, Value
 from tilewright.plan.nodes import Plan
 from tilewright.plan.questions import Questions
@@ -70,7 +70,7 @@ class Making:
     single: Callable[[Extents], CompiledModel]
     opened: Callable[[Plan], OpenModel] | None
     typing_at: Callable[[Extents], Typing]
-    fallback: Fallback | None = None
+    fallback: FallbackProvider | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
 
 

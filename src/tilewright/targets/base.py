@@ -25,7 +25,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import UnsupportedError
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Extent
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.loops.nodes import Kernel
 from tilewright.plan.questions import NO_REWRITE_PAYS, PlanCosts
@@ -284,7 +284,7 @@ class Target:
             )
 
     def adapt(
-        self, graph: Graph, calibration: Calibration, fallback: Fallback
+        self, graph: Graph, calibration: Calibration, fallback: FallbackProvider
     ) -> Adapted:
         """The graph as the target wants it, before all other passes.
 

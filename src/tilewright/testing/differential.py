@@ -20,7 +20,7 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.errors import TilewrightWarning
 from tilewright.graph import interp
-from tilewright.graph.infer import Fallback, specialize
+from tilewright.graph.infer import FallbackProvider, specialize
 from tilewright.graph.nodes import Graph
 from tilewright.runtime.executable import Executable, load
 from tilewright.targets.base import Target
@@ -45,7 +45,7 @@ class Truth:
         self,
         graph: Graph,
         inputs: Mapping[str, Array],
-        fallback: Fallback | None = None,
+        fallback: FallbackProvider | None = None,
     ) -> None:
         if fallback is None:
             from tilewright.frontends.onnx.reference import OnnxFallback

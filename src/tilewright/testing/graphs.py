@@ -21,7 +21,7 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import TilewrightError
 from tilewright.graph import interp
-from tilewright.graph.infer import Fallback, Typer
+from tilewright.graph.infer import FallbackProvider, Typer
 from tilewright.graph.nodes import Graph, Operation, Value
 
 Array = np.ndarray[Any, Any]
@@ -57,7 +57,7 @@ class Builder:
     """
 
     rng: random.Random
-    fallback: Fallback
+    fallback: FallbackProvider
     zeros: bool = False
     inputs: dict[Value, Array] = field(default_factory=dict)
     truth: dict[Value, Array] = field(default_factory=dict)

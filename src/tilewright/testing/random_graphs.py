@@ -13,7 +13,7 @@ from tilewright.base.errors import ModelError, TilewrightError
 from tilewright.frontends.onnx import load
 from tilewright.frontends.onnx.export import to_model
 from tilewright.graph import interp
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.testing.differential import at_shapes, without_shapes
 from tilewright.testing.graph_ops import PIECES, Piece
@@ -38,7 +38,7 @@ EASED = 0.03  # the change of a result that this explains, of its peak
 def random_case(
     seed: int,
     operators: int | None = None,
-    fallback: Fallback | None = None,
+    fallback: FallbackProvider | None = None,
     *,
     pieces: Mapping[str, tuple[Piece, float]] = PIECES,
     steering: Steering | None = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.minimal import Fails, minimal
 from tilewright.testing.graphs import Case
 
@@ -10,7 +10,7 @@ from tilewright.testing.graphs import Case
 def reduce_case(
     case: Case,
     fails: Fails,
-    fallback: Fallback | None = None,
+    fallback: FallbackProvider | None = None,
 ) -> Case:
     """A case that `fails` too, no operator of which can be left out."""
     if fallback is None:

@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import CompileError
 from tilewright.graph import interp
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Operation, Value
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, Trait, definition_of
@@ -32,7 +32,7 @@ class Use:
     domain: str = ""
     version: int = 21
     count: int = 1
-    fallback: Fallback | None = None
+    fallback: FallbackProvider | None = None
 
     def operation(self) -> tuple[Operation, Sequence[Operation]]:
         """The operation on its own, and the operations that compute it."""

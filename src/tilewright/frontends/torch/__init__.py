@@ -16,7 +16,7 @@ from tilewright.base.errors import (
 )
 
 if TYPE_CHECKING:  # a model that is in the cache is loaded without the compiler
-    from tilewright.graph.infer import Fallback
+    from tilewright.graph.infer import FallbackProvider
     from tilewright.graph.nodes import Graph
 
 # Of the files that torch.export.save writes.
@@ -46,7 +46,7 @@ def to_graph(
     *,
     dynamic_shapes: Any = None,
     limit: int,
-    fallback: Fallback | None = None,
+    fallback: FallbackProvider | None = None,
     standard: bool = False,
 ) -> tuple[Graph | bytes, Any]:
     """The Graph of a module traced on `example_inputs`, or of an exported program; and the program.

@@ -26,7 +26,7 @@ from tilewright.graph.bounded import branches, indices, loops, parts, shapes, su
 from tilewright.graph.bounded.builder import BoundedBuilder
 from tilewright.graph.bounded.contents import Contents
 from tilewright.graph.bounded.context import RULES, BoundedContext, Results
-from tilewright.graph.infer import Fallback, Typer, typed_subgraphs
+from tilewright.graph.infer import FallbackProvider, Typer, typed_subgraphs
 from tilewright.graph.nodes import DataDependent, Graph, Operation, Value
 from tilewright.graph.ops.registry import has_trait
 from tilewright.graph.ops.traits import POINTWISE
@@ -58,7 +58,7 @@ INDEXED = frozenset(("Gather", "GatherElements", "GatherND"))
 
 def bound(
     graph: Graph,
-    fallback: Fallback | None,
+    fallback: FallbackProvider | None,
 ) -> Graph:
     """The graph with bounded tensors; itself where no extent depends on data."""
     if not all(v.static for v in graph.inputs) or not any(

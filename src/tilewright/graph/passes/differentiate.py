@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.base.errors import InputError
 from tilewright.base.text import listing
 from tilewright.graph.gradient import backward, depending, needed_for, refuse_loop
-from tilewright.graph.infer import Fallback, specialize
+from tilewright.graph.infer import FallbackProvider, specialize
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.derivative import filled
 from tilewright.graph.ops.errors import place
@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 _STATISTICS = {"BatchNormalization": (3, 4)}
 
 
-def without_loops(graph: Graph, fallback: Fallback | None) -> Graph:
+def without_loops(graph: Graph, fallback: FallbackProvider | None) -> Graph:
     """Loops of known length as copies of their bodies, an If of known condition as its branch."""
     if not any(op.subgraphs for op in graph.operations):
         return graph

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from tilewright.base.errors import InputError
 from tilewright.base.text import did_you_mean
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph
 from tilewright.graph.quantize.calibrate import Runner, Sample
 from tilewright.graph.quantize.data import held_out
@@ -26,7 +26,7 @@ def quantize(
     max_drop: float | None = None,
     metric: str = "both",
     keep: Collection[str] = (),
-    fallback: Fallback | None = None,
+    fallback: FallbackProvider | None = None,
 ) -> Quantized:
     """The graph with its layers in QDQ form.
 

@@ -10,7 +10,7 @@ from typing import Final
 from tilewright.base import modes
 from tilewright.base.errors import InputError
 from tilewright.base.text import listing
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.rules.rule import Rule
 from tilewright.graph.substitute.backtracking import Found, backtrack
@@ -96,7 +96,7 @@ def optimize(
     settings: Settings | None = None,
     *,
     limits: Limits | None = None,
-    fallback: Fallback | None = None,
+    fallback: FallbackProvider | None = None,
     least: GraphCost | None = None,
 ) -> Outcome:
     """The cheapest graph that was found of those that the rules make of `graph`; itself if none is.
@@ -131,7 +131,7 @@ class _Search:
         pricing: Pricing,
         how: Settings,
         limits: Limits,
-        fallback: Fallback | None,
+        fallback: FallbackProvider | None,
     ) -> None:
         self.rules = rules
         self.pricing = pricing

@@ -17,7 +17,7 @@ from typing import Final
 
 from tilewright.base import events
 from tilewright.base.limits import check as check_compilation
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Value
 from tilewright.graph.rules.rule import Rule
 from tilewright.graph.substitute.backtracking import Found
@@ -69,7 +69,7 @@ class _Guide:
         graph: Graph,
         egraph: EGraph,
         rules: Sequence[Rule],
-        fallback: Fallback | None,
+        fallback: FallbackProvider | None,
     ) -> None:
         self.egraph = egraph
         self._rules = {rule.name: rule for rule in rules}
@@ -141,7 +141,7 @@ def saturate(
     rounds: int = ROUNDS,
     most: int = NODES,
     limits: Limits | None = None,
-    fallback: Fallback | None = None,
+    fallback: FallbackProvider | None = None,
 ) -> Found:
     """The cheapest graph that was found in an e-graph of `graph`, and the steps to it.
 

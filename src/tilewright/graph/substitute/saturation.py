@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.base import events
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.rules.change import change_at
 from tilewright.graph.rules.match import Match
@@ -33,7 +33,10 @@ class Saturation:
     """An e-graph that grows. full: whether every rule was applied wherever it matches."""
 
     def __init__(
-        self, graph: Graph, rules: Sequence[Rule], fallback: Fallback | None = None
+        self,
+        graph: Graph,
+        rules: Sequence[Rule],
+        fallback: FallbackProvider | None = None,
     ) -> None:
         self.egraph = EGraph(graph)
         self.full = False

@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.base.errors import InputError
 from tilewright.base.text import plural
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.targets.base import Adapted, Calibration, Placement, Settings, Target
 from tilewright.targets.npu.description import machine as described
@@ -38,7 +38,7 @@ class Npu(Target):
         return f"npu {self.machine}"
 
     def adapt(
-        self, graph: Graph, calibration: Calibration, fallback: Fallback
+        self, graph: Graph, calibration: Calibration, fallback: FallbackProvider
     ) -> Adapted:
         """The graph as one program.
 

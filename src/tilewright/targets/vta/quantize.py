@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 
 from tilewright.base.errors import InputError
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import has_trait
@@ -46,7 +46,7 @@ class Quantize(Pass[Graph]):
 
     config: VTAConfig
     calibration: Calibration
-    fallback: Fallback = field(repr=False)
+    fallback: FallbackProvider = field(repr=False)
     report: list[Placement] = field(default_factory=list, repr=False)
     scales: dict[str, float] = field(default_factory=dict, repr=False)
 

@@ -31,7 +31,7 @@ from tilewright.frontends.torch.aten.rules import (
     name_of,
     rule_of,
 )
-from tilewright.graph.infer import Fallback, Typer, check_size
+from tilewright.graph.infer import FallbackProvider, Typer, check_size
 from tilewright.graph.nodes import Graph, Value
 from tilewright.graph.renaming import name_outputs
 
@@ -68,7 +68,7 @@ class ImportSettings:
     """
 
     limit: int
-    fallback: Fallback | None = None
+    fallback: FallbackProvider | None = None
     standard: bool = False
     symbols: Mapping[str, str] = field(default_factory=dict)
 
