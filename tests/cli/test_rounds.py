@@ -157,10 +157,10 @@ def test_a_busy_machine_is_said(monkeypatch):
 PARENT = """
 import sys, time
 from pathlib import Path
-from tilewright.cli.rounds import TimingJob, Worker
+from tilewright.cli.rounds import EngineProcess, TimingJob
 
 model, data = map(Path, sys.argv[1:])
-worker = Worker("onnxruntime", TimingJob("small", model, data, 1))
+worker = EngineProcess("onnxruntime", TimingJob("small", model, data, 1))
 worker.ready()
 print(worker.process.pid, flush=True)
 time.sleep(600)
