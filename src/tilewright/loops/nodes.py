@@ -57,6 +57,8 @@ IN_ORDER = ("serial", "unroll", SIZE)
 Notes = Mapping[str, Mapping[str, object]]
 # Noted at a vector loop: how many bytes ahead of its loads memory is prefetched into the cache.
 PREFETCH = "prefetch"
+# Noted at a loop: it stays in one part, whatever is decided in most of its iterations.
+WHOLE = "whole"
 # Noted at a loop: which results, by name and separated by commas, are stored past the caches in it.
 STREAM = "stream"
 # Noted at a loop that may run on several threads, by who gives a kernel as it is: the steps of all

@@ -30,6 +30,7 @@ from tilewright.lang.halide.placing import Nest, Replay, at_line, place
 from tilewright.lang.halide.plan import (
     Fuse,
     Kind,
+    Partition,
     PipelinePlan,
     Rename,
     Reorder,
@@ -41,7 +42,7 @@ from tilewright.lang.halide.syntax.func import Func
 from tilewright.lang.halide.syntax.lower import kernel
 from tilewright.lang.halide.syntax.pipeline import Pipeline
 from tilewright.lang.halide.together import share_loops
-from tilewright.loops.nodes import SIZE, For, Update
+from tilewright.loops.nodes import SIZE, WHOLE, For, Update
 from tilewright.loops.walk import Place, walk
 from tilewright.schedule import Schedule, edit, tree
 from tilewright.schedule.ahead import prefetch_ahead
@@ -273,12 +274,17 @@ def _depends(indices: Sequence[Sequence[Expr]], var: Var) -> bool:
 
 
 def _part(nest: Nest, state: Replay) -> None:
-    """The loops to be parted, from the outermost in."""
+    """The loops to be parted, from the outermost in, and notes at those that are not to be."""
     plan = nest.plan
     for var in reversed(plan.vars if plan is not None else ()):
-        if plan is not None and var in plan.parted and var in nest.loops:
-            with at_line(plan.title, plan.parted[var]):
+        if plan is None or var not in plan.parted or var not in nest.loops:
+            continue
+        policy, said_at = plan.parted[var]
+        with at_line(plan.title, said_at):
+            if policy is Partition.Always:
                 state.schedule.partition_loop(nest.loops[var])
+            elif policy is Partition.Never:
+                state.schedule.annotate(nest.loops[var], WHOLE, 1)
 
 
 def _fetch(nest: Nest, state: Replay) -> None:

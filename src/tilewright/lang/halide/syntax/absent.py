@@ -48,10 +48,6 @@ _VERBS: Final = {
         "hexagon copy_to_device copy_to_host",
         _DEVICE,
     ),
-    **_each(
-        "never_partition never_partition_all",
-        "drop the line: loops are parted only where it removes work",
-    ),
 }
 
 
@@ -78,9 +74,7 @@ ABSENT: Final[dict[str, dict[str, str]]] = {
         "Handle": "a value is a number; pass arrays as ImageParams",
         "Parameter": _PARAM,
         "VarOrRVar": _NAMES,
-        "gather": "one update for each place; what all of them read goes into a Func before",
         "halide_": "the names of the module itself",
-        "scatter": "one update for each place; what all of them read goes into a Func before",
         "user_context_value": "a Param",
     },
     "Func": {
