@@ -83,7 +83,6 @@ ABSENT: Final[dict[str, dict[str, str]]] = {
         **_each("add_trace_tag trace_realizations", _TRACE),
         "debug_to_file": _WATCH,
         **_each("define_extern extern_function_name", _EXTERN),
-        "ring_buffer": "fold_storage(var, extent) keeps a ring of rows",
     },
     "Stage": {
         **_VERBS,
