@@ -108,6 +108,31 @@ def test_the_updates_can_be_scheduled() -> None:
     assert "vector" in str(f.kernel([37, 4]))
 
 
+IMAGE = np.random.default_rng(0).integers(0, 12, (16, 24)).astype(np.uint8)
+
+
+def counted_by_tiles(m: Any) -> tuple[Any, Any]:
+    """Histograms of tiles of 4 by 4, of which each result reads three neighboring counts."""
+    x, y, z = m.Var("x"), m.Var("y"), m.Var("z")
+    r, image = m.RDom([(0, 4), (0, 4)]), m.Buffer(IMAGE)
+    counts, blurred = m.Func("counts"), m.Func("blurred")
+    counts[x, y, z] = 0
+    counts[x, y, m.clamp(m.i32(image[x * 4 + r.x, y * 4 + r.y]), 0, 11)] += 1
+    low, high = m.max(z - 1, 0), m.min(z + 1, 11)
+    blurred[x, y, z] = counts[x, y, low] + 2 * counts[x, y, z] + counts[x, y, high]
+    counts.compute_at(blurred, x)
+    return blurred, counts
+
+
+def test_where_a_scatter_is_needed_it_is_computed_whole() -> None:
+    mine, other = (
+        np.asarray(counted_by_tiles(m)[0].realize([6, 4, 12])) for m in (hl, theirs)
+    )
+    np.testing.assert_array_equal(mine, other)
+    kernel = counted_by_tiles(hl)[0].kernel([6, 4, 12])
+    assert "alloc counts: int32[12, 1, 1]" in str(kernel)
+
+
 def test_what_is_wrong_is_said() -> None:
     f, x = start(hl), hl.Var("x")
     with pytest.raises(InputError, match="of 2 and 3 numbers"):
