@@ -19,7 +19,7 @@ from tilewright.driver.options import Options
 from tilewright.driver.schedulable import Plain
 from tilewright.expr.nodes import fixed
 from tilewright.lang.function import Function, scheduled
-from tilewright.lang.function.choosing import by_hand_or_record, is_native
+from tilewright.lang.function.choosing import by_hand_or_record, by_lines, is_native
 from tilewright.lang.halide.apart import contents, remembered, separated, values
 from tilewright.lang.halide.autoschedule import (
     AutoschedulerParams,
@@ -203,7 +203,7 @@ class Runs(Texts):
         if tells(made.kernel.body):
             return scheduled(made, "interp", threads, exact=strict)
         if touched is not None:
-            return scheduled(made, target, threads, exact=strict, records=records)
+            return by_lines(made, target, threads, exact=strict, records=records)
         return by_hand_or_record(made, plain, target, threads, strict, records)
 
     def realize(

@@ -41,6 +41,11 @@ from tilewright.schedule.space.nest import (
     written_out,
 )
 from tilewright.targets.cpu.sketches.context import Context
+from tilewright.targets.cpu.sketches.scatters import (
+    scatter_of,
+    share_scatter,
+    worth_parts,
+)
 from tilewright.targets.cpu.sketches.streaming import streamed
 
 ROWS = (1, 2, 4, 8)  # of a tile that may be tried
@@ -85,7 +90,8 @@ def given(kernel: Kernel, at: Context, choose: Choices) -> Schedule:
 
 def _loops(s: Schedule, at: Context, choose: Choices) -> Schedule:
     """What the notes say nothing of: innermost loops that only store, in vectors, others written
-    out in part; outermost ones on threads. A primitive refuses what is not legal.
+    out in part; outermost ones on threads, scatters into results of each thread's own. A primitive
+    refuses what is not legal.
 
     parameters: `<loop>.vectors`, in flight at a time, 0 for none, or `<loop>.unroll`;
     `<loop>.parallel`.
@@ -109,9 +115,27 @@ def _loops(s: Schedule, at: Context, choose: Choices) -> Schedule:
         name = f.var.name
         if name in s.kernel.notes:
             continue
-        if at.threads(choose, name, False):
+        scatter = scatter_of(f, at)
+        worth = scatter is not None and worth_parts(f, scatter, at)
+        if not at.threads(choose, name, worth):
+            continue
+        if scatter is None:
             s.parallel(name)
+        else:
+            s = _scattered(s, f, scatter, at)
     return s
+
+
+def _scattered(s: Schedule, f: For, update: Update, at: Context) -> Schedule:
+    """A scatter on all threads; as it is where a primitive refuses."""
+    trial = s.fork()
+    try:
+        share_scatter(trial, f, update, at)
+    except ScheduleError as error:
+        name = f.var.name
+        events.emit("kept-serial", kernel=s.kernel.name, loop=name, reason=str(error))
+        return s
+    return trial
 
 
 def _stores_only(body: Stmt) -> bool:
