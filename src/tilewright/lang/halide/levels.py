@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any, Final, Self
 
 from tilewright.base.errors import ScheduleError, UnsupportedError
+from tilewright.lang.halide.extern import Extern
 from tilewright.lang.halide.plan import PipelinePlan, line, plan_of
 from tilewright.lang.halide.storage import Storage
 from tilewright.lang.halide.syntax import func as notation
@@ -115,6 +116,7 @@ class Scheduled(Verbs, Storage, notation.Func):
         self.is_async = False
         self.folds: dict[str, tuple[int, str]] = {}
         self.ring: tuple[int, str] | None = None
+        self.extern: Extern | None = None
         self.layout: tuple[str, ...] | None = None
         Storage.__init__(self)
         notation.Func.__init__(self, *declared)

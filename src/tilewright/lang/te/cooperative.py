@@ -42,7 +42,7 @@ def part_threads(
         if first is None:
             return loop, made
         moving = next(n for n in range(first, len(around)) if around[n] not in threads)
-        parted = []
+        parted: list[str] = []
         child = around[moving]
         for name in reversed(around[first:moving]):
             _keep(s, name, child)

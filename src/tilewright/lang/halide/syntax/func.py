@@ -237,21 +237,24 @@ class Func(Told):
             )
         self._check_declared(args, values)
         self.args = tuple(a for a in args if isinstance(a, Var))
-        if len(values) == 1:
-            names = [self._name]
-        else:
-            names = [f"{self._name}.{n}" for n in range(len(values))]
-        rank = len(args)
-        self.symbols = tuple(
-            Symbol(name, rank, v.dtype, self)
-            for name, v in zip(names, values, strict=True)
-        )
+        self.symbols = self._named([v.dtype for v in values])
         found = Definition(
             tuple(a.node for a in reversed(args)),
             tuple(drawn(as_value(v), 0, [a.node for a in args]) for v in values),
         )
         self._check_bound(found, named)
         self.keep(found)
+
+    def _named(self, dtypes: Sequence[DType]) -> tuple[Symbol, ...]:
+        """What its values are in expressions."""
+        names = [self._name]
+        if len(dtypes) > 1:
+            names = [f"{self._name}.{n}" for n in range(len(dtypes))]
+        rank = len(self.args)
+        return tuple(
+            Symbol(name, rank, dtype, self)
+            for name, dtype in zip(names, dtypes, strict=True)
+        )
 
     def _check_declared(self, args: Sequence[Any], values: Sequence[Expr]) -> None:
         types, dimensions = self._declared

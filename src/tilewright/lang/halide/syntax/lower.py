@@ -212,8 +212,9 @@ def _stage(
         stores += ((b, place, v) for b, v in zip(buffers, values, strict=True))
     body: Stmt
     if definition.reducer is not None and "Store" not in f.traced:
-        places, values = (tuple(s[n] for s in stores) for n in (1, 2))
-        body = Update(buffers, places, values, definition.reducer)
+        places = tuple(place for _, place, _ in stores)
+        parts = tuple(value for _, _, value in stores)
+        body = Update(buffers, places, parts, definition.reducer)
     else:
         _check_places(f, n, stores)
         body = _stored(stores, prefix)
