@@ -25,6 +25,7 @@ from tilewright.lang.halide.autoschedule import (
     AutoSchedulerResults,
     load_plugin,
 )
+from tilewright.lang.halide.extern import ExternFuncArgument
 from tilewright.lang.halide.func import Func, ImageParam, Pipeline, evaluate
 from tilewright.lang.halide.generator import (
     Generator,
@@ -97,7 +98,6 @@ from tilewright.lang.halide.syntax.bits import (
 )
 from tilewright.lang.halide.syntax.domain import Range, RDom, RVar, Var
 from tilewright.lang.halide.syntax.expr import Expr, as_expr, unique
-from tilewright.lang.halide.extern import ExternFuncArgument
 from tilewright.lang.halide.syntax.func import FuncRef
 from tilewright.lang.halide.syntax.image import Buffer, Dimension, Param
 from tilewright.lang.halide.syntax.inline_reductions import arg_reduced, reduced

@@ -1,6 +1,7 @@
 """Funcs that are computed by themselves: `memoize` remembers them, `async_` has them beside others.
 
-A Func that a C function computes is another. The rest of the pipeline reads their values like those of an image. They are computed at root.
+A Func that a C function computes is another. The rest of the pipeline reads their values like those
+of an image. They are computed at root.
 """
 
 from __future__ import annotations
