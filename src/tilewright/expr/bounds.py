@@ -7,6 +7,7 @@ of the same sum is exact. An unknown end is None.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any
@@ -145,8 +146,15 @@ def _answer_below(e: Expr, question: _Question) -> None:
                 bounds(part, question)
 
 
+_many: weakref.WeakKeyDictionary[Expr, bool] = weakref.WeakKeyDictionary()
+
+
 def _has_many_nodes(e: Expr) -> bool:
-    return sum(1 for _ in islice(postorder(e), MANY_NODES)) == MANY_NODES
+    found = _many.get(e)
+    if found is None:
+        count = sum(1 for _ in islice(postorder(e), MANY_NODES))
+        found = _many[e] = count == MANY_NODES
+    return found
 
 
 def _tells_apart(env: Env) -> bool:
