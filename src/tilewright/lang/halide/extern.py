@@ -115,6 +115,7 @@ class Extern:
 def extern(function: Any, arguments: Sequence[Any]) -> Extern:
     """The function of a name, or of ctypes. Raises InputError for others and for no such name."""
     name = function if isinstance(function, str) else repr(function)
+    found: Any
     if isinstance(function, str):
         try:
             found = ctypes.CDLL(None)[function]
@@ -124,7 +125,7 @@ def extern(function: Any, arguments: Sequence[Any]) -> Extern:
                 where="define_extern",
                 hint="ctypes.CDLL(path, ctypes.RTLD_GLOBAL) loads a library with it",
             ) from None
-    elif isinstance(function, ctypes._CFuncPtr):
+    elif hasattr(function, "argtypes"):
         found = function
     else:
         raise InputError(
@@ -171,7 +172,7 @@ def _buffer(dtype: DType, region: Box, array: Array | None = None) -> _Buffer:
     made.bits = 1 if dtype.is_bool else dtype.bits
     made.dimensions = len(region)
     made.dim = ctypes.cast(dims, ctypes.POINTER(_Dimension))
-    made._kept = dims, array  # type: ignore[attr-defined]
+    made._kept = dims, array
     return made
 
 
