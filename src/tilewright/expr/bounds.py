@@ -7,7 +7,6 @@ of the same sum is exact. An unknown end is None.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any
@@ -58,7 +57,7 @@ from tilewright.expr.nodes import (
     Var,
 )
 from tilewright.expr.real_bounds import real_bounds, truncated
-from tilewright.ir.node import postorder
+from tilewright.ir.node import has_nodes, postorder
 
 # Keys: a Var, another atom, or the frozenset of a linear form's terms.
 Env = Mapping[Any, tuple[int | None, int | None]]
@@ -140,21 +139,10 @@ def _answer_below(e: Expr, question: _Question) -> None:
     known = question.answers
     if all(isinstance(c, Const | Var) or c in known for c in e.children()):
         return
-    if _has_many_nodes(e):
+    if has_nodes(e, MANY_NODES):
         for part in postorder(e):
             if isinstance(part, Expr):
                 bounds(part, question)
-
-
-_many: weakref.WeakKeyDictionary[Expr, bool] = weakref.WeakKeyDictionary()
-
-
-def _has_many_nodes(e: Expr) -> bool:
-    found = _many.get(e)
-    if found is None:
-        count = sum(1 for _ in islice(postorder(e), MANY_NODES))
-        found = _many[e] = count == MANY_NODES
-    return found
 
 
 def _tells_apart(env: Env) -> bool:
@@ -369,7 +357,7 @@ def _select(e: Select, env: Env) -> Interval:
     decided = proves(e.condition, env)
     if decided is not None:
         return bounds(e.then if decided else e.otherwise, env)
-    if _has_many_nodes(e) or not _tells_apart(env):
+    if has_nodes(e, MANY_NODES) or not _tells_apart(env):
         return hull(bounds(e.then, env), bounds(e.otherwise, env))
     yes = _narrowed(env, e.condition, True)
     no = _narrowed(env, e.condition, False)

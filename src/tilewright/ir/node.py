@@ -30,7 +30,8 @@ import struct
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from itertools import chain
+from functools import lru_cache
+from itertools import chain, islice
 from typing import Any, ClassVar, Self, dataclass_transform
 
 _table: dict[tuple[Any, ...], weakref.ref[Node]] = {}
@@ -274,6 +275,12 @@ def postorder(root: Node) -> Iterator[Node]:
                 stack += (node, None, *children[::-1])
             else:
                 yield node
+
+
+@lru_cache(maxsize=1 << 12)
+def has_nodes(root: Node, count: int) -> bool:
+    """Whether there are so many distinct nodes below `root`, which is asked again and again."""
+    return sum(1 for _ in islice(postorder(root), count)) == count
 
 
 def transform(root: Any, f: Callable[[Any], Any]) -> Any:
