@@ -8,8 +8,13 @@ import numpy as np
 import pytest
 
 from tilewright import te as t
+from tilewright.base.dtypes import float32
 from tilewright.base.errors import ScheduleError
+from tilewright.expr.nodes import INDEX, Buffer, Var
+from tilewright.lang.te.cooperative import part_threads
+from tilewright.loops.nodes import If, Kernel, Store, loop
 from tilewright.loops.passes.to_launches import to_launches
+from tilewright.schedule import Schedule
 
 Program = tuple[t.Schedule, list[t.Tensor], dict[str, Any]]
 
@@ -128,9 +133,22 @@ def test_results_may_be_in_global_memory() -> None:
     assert "barrier" not in str(launch.body)  # each thread reads what it has fetched
 
 
-def test_a_condition_around_the_place_is_refused() -> None:
-    s, _, _ = product((13, 19, 7), reordered=False)
-    with pytest.raises(ScheduleError, match="is under a condition in the loop") as e:
-        str(s)
+@pytest.mark.parametrize(("each", "reordered"), [(2, False), (1, True)])
+def test_guards_of_tails_go_into_the_phases(each: int, reordered: bool) -> None:
+    s, args, _ = product((13, 19, 7), each=each, reordered=reordered)
+    check(s, args)
+    (launch,) = to_launches(s.schedule.kernel).launches
+    assert launch.threads == (4, 4, 1)
+
+
+def test_a_condition_on_data_around_the_place_is_refused() -> None:
+    i, k = Var("i", INDEX), Var("k", INDEX)
+    x, y = Buffer("x", (4,), float32), Buffer("y", (4, 8), float32)
+    inner = loop(k, 8, Store(y, (i, k), x[i]))
+    body = loop(i, 4, If(x[i] < 1.0, inner, None))
+    s = Schedule(Kernel("f", (x, y), (y,), body))
+    with pytest.raises(
+        ScheduleError, match="k is under a condition in the loop i "
+    ) as e:
+        part_threads(s, "k", {"i"})
     assert "compute it at a loop over blocks" in str(e.value.hint)
-    assert "compute_at" in str(e.value.where)

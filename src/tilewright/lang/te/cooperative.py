@@ -17,9 +17,11 @@ becomes
 from __future__ import annotations
 
 from tilewright.base.errors import ScheduleError
-from tilewright.loops.nodes import Alloc, Block, For
+from tilewright.loops.analysis.terms import loads
+from tilewright.loops.nodes import Alloc, For, If, Stmt
 from tilewright.loops.walk import Place
 from tilewright.schedule import Schedule
+from tilewright.schedule.primitives.fission import statements
 from tilewright.schedule.tree import find_loop
 
 
@@ -84,16 +86,26 @@ def _is_loop(stmt: object, name: str) -> bool:
     return isinstance(stmt, For) and stmt.var.name == name
 
 
+def _guarded(stmt: Stmt) -> Stmt:
+    """What is under the guards of a statement that read no memory."""
+    while isinstance(stmt, If) and stmt.otherwise is None:
+        if loads(stmt.condition):
+            break
+        stmt = stmt.then
+    return stmt
+
+
 def _alone(s: Schedule, name: str, child: str, made: list[tuple[str, str]]) -> str:
     """Part a loop so that one part has `child` alone for its body: that part."""
     f, _ = find_loop(s.kernel, name, _VERB)
-    parts = f.body.stmts if isinstance(f.body, Block) else (f.body,)
-    at = next((n for n, x in enumerate(parts) if _is_loop(x, child)), None)
+    parts = statements(f.body)
+    at = next((n for n, x in enumerate(parts) if _is_loop(_guarded(x), child)), None)
     if at is None:
         raise ScheduleError(
-            f"{_VERB}: loop {child} is under a condition in the loop {name} over threads",
+            f"{_VERB}: loop {child} is under a condition in the loop {name} over threads, "
+            "which reads memory or has another side",
             where=f"loop {child}",
-            hint="let the tiles of threads fit, or compute it at a loop over blocks",
+            hint="compute it at a loop over blocks",
         )
     own = name
     if at > 0:
