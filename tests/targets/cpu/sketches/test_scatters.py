@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.base.dtypes import DType, float32, int32
+from tilewright.base.dtypes import DType, float16, float32, int32
 from tilewright.compute.reducer import reducer
 from tilewright.expr.nodes import INDEX, Buffer, Cast, Var, const
 from tilewright.loops.interp import run
@@ -54,6 +54,7 @@ def test_each_thread_has_results_of_its_own(machine: str, parts: int) -> None:
         (scatter(2000, 1000, 4_000_000), "nehalem", False),  # large results
         (scatter(2000, 1000, 256, op=None), "nehalem", False),  # the last one counts
         (scatter(2000, 1000, 256, float32), "nehalem", True),  # the order counts
+        (scatter(2000, 1000, 256, float16), "nehalem", False),  # and shows
     ],
 )
 def test_where_it_is_not_worth_it_or_not_right_it_stays(

@@ -13,13 +13,17 @@ from tilewright.targets.cpu.sketches.context import Context
 
 
 def scatter_of(f: For, at: Context) -> Update | None:
-    """The one scatter that a loop is, if its steps may be taken in another order; else None."""
+    """The one scatter that a loop is, if its steps may be taken in another order; else None.
+
+    The sum of many narrow floats is too rough for its order not to show.
+    """
     updates = [p.stmt for p in walk(f) if isinstance(p.stmt, Update)]
     if len(updates) != 1:
         return None
     (update,) = updates
     reads = any(reads_memory(i) for index in update.indices for i in index)
-    ordered = at.exact and any(b.dtype.is_float for b in update.buffers)
+    floats = [b.dtype for b in update.buffers if b.dtype.is_float]
+    ordered = any(at.exact or dtype.bits < 32 for dtype in floats)
     return update if reads and update.reducer.commutative and not ordered else None
 
 
