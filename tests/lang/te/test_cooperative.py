@@ -114,6 +114,30 @@ def test_at_a_loop_over_threads_all_of_them_fetch() -> None:
     assert str(launch.body).count("barrier") == 1
 
 
+def test_what_is_placed_later_goes_to_the_phase_that_reads_it() -> None:
+    A, B = t.placeholder((8, 16), name="A"), t.placeholder((8, 16), name="B")
+    k = t.reduce_axis((0, 8), name="k")
+    C = t.compute((16,), lambda i: t.sum(A[k, i] * B[k, i], axis=k), name="C")
+    s = t.create_schedule(C.op)
+    column = s.cache_read(A, "local", [C])
+    shared = s.cache_read(B, "shared", [C])
+    own = s.cache_write(C, "local")
+    block, thread = s[C].split(s[C].op.axis[0], 4)
+    s[C].bind(block, "blockIdx.x")
+    s[C].bind(thread, "threadIdx.x")
+    s[own].compute_at(s[C], thread)
+    outer, inner = s[own].split(s[own].op.reduce_axis[0], 4)
+    s[shared].compute_at(s[own], outer)
+    s[shared].bind(s[shared].op.axis[1], "threadIdx.x")
+    s[column].compute_at(s[own], inner)
+    s[column].compute_at(s[C], thread)
+    a, b = np.random.default_rng(0).standard_normal((2, 8, 16), dtype=np.float32)
+    c = np.zeros(16, np.float32)
+    t.build(s, [A, B, C], target="interp")(a, b, c)
+    np.testing.assert_allclose(c, (a * b).sum(0), rtol=1e-4, atol=1e-5)
+    assert to_launches(s.schedule.kernel).launches
+
+
 def test_results_may_be_in_global_memory() -> None:
     A = t.placeholder((8, 16), name="A")
     k = t.reduce_axis((0, 8), name="k")
