@@ -139,6 +139,14 @@ def test_a_measured_constant_takes_the_place_of_the_default() -> None:
     assert changed.share_ns == 500 and changed.product_ns == cost_model(V4).product_ns
 
 
+def test_vectors_of_any_width_take_the_bytes_per_cycle_that_the_processor_has() -> None:
+    lanes = (4, 8, 16)
+    assert [COSTS.multiply_rate(n, 4) for n in lanes] == [2, 2, 1]
+    assert [COSTS.multiply_rate(n, 8) for n in lanes] == [2, 1, 0.5]
+    wide = cost_model(replace(V4, measured=(("multiplied", 128.0),)))
+    assert [wide.multiply_rate(n, 4) for n in lanes] == [2, 2, 2]
+
+
 def test_work_is_shared_from_the_same_time_on_whatever_it_consists_of() -> None:
     assert COSTS.worth_sharing(1_000_000 * COSTS.product_ns)
     assert not COSTS.worth_sharing(999_999 * COSTS.product_ns)

@@ -39,7 +39,11 @@ from tilewright.schedule.space.patterns import (
 )
 from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.sketches.context import Context
-from tilewright.targets.cpu.sketches.register_tile_model import Tile, choose_tile
+from tilewright.targets.cpu.sketches.register_tile_model import (
+    RowData,
+    Tile,
+    choose_tile,
+)
 from tilewright.targets.cpu.sketches.roles import TilePlan
 from tilewright.targets.cpu.sketches.tiled_reduction import reduce_in_registers
 
@@ -131,6 +135,7 @@ def winograd(
         panel,
         lanes,
         costs,
+        RowData(cold=True),
     )
     _products(s, pattern, tile, nest.panels)
     sums = [_loop(product, d) for d in reduction_dims(product)]
