@@ -128,15 +128,9 @@ def winograd(
     around = _computed_within(s, inputs, product, nest, choose)
     s, staged = _stage_padding(s, inputs, around, lanes)
     vectorize_inner(s, _loop(inputs, inputs.dims[-1]), lanes)
-    tile = choose_tile(
-        choose,
-        f"{product.name}.tile",
-        [block, shape.columns],
-        panel,
-        lanes,
-        costs,
-        RowData(cold=True),
-    )
+    name, rows = f"{product.name}.tile", [block, shape.columns]
+    data = RowData(cold=True)  # each point has weights and inputs of its own
+    tile = choose_tile(choose, name, rows, panel, lanes, costs, data)
     _products(s, pattern, tile, nest.panels)
     sums = [_loop(product, d) for d in reduction_dims(product)]
     written_out(s, sums, choose, product.name)
