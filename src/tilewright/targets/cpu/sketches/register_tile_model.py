@@ -115,8 +115,7 @@ class RowData:
     results that leave the tile transposed. window: what streamed rows share, in registers. dots:
     whether a dot product takes the place of each multiply-add. column: bytes of one column of the
     column operand, and itemsize of one element; panel: bytes of a panel of columns that the second
-    cache keeps from one tile of rows to the next. cold: whether both operands come from behind the
-    first cache, so that nothing hides their loads.
+    cache keeps from one tile of rows to the next.
     """
 
     streams: bool = False
@@ -127,7 +126,6 @@ class RowData:
     column: int = 0
     itemsize: int = float32.itemsize
     panel: float = math.inf
-    cold: bool = False
 
     def far(self, rows: Sequence[int], tile: Tile) -> bool:
         """Whether each tile of rows fetches its columns anew from behind the second cache."""
@@ -226,7 +224,7 @@ def _score(
         late += costs.far_byte * tile.lanes * data.itemsize * v
     if m > data.resident and not data.streams:
         late += costs.far_broadcast * loads
-    exposed = 1.0 if data.streams or data.cold else costs.exposed
+    exposed = 1.0 if data.streams else costs.exposed
     cycles = taken + exposed * (near + loop) + late
     return useful * (work / per_cycle) / cycles
 

@@ -39,11 +39,7 @@ from tilewright.schedule.space.patterns import (
 )
 from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.sketches.context import Context
-from tilewright.targets.cpu.sketches.register_tile_model import (
-    RowData,
-    Tile,
-    choose_tile,
-)
+from tilewright.targets.cpu.sketches.register_tile_model import Tile, choose_tile
 from tilewright.targets.cpu.sketches.roles import TilePlan
 from tilewright.targets.cpu.sketches.tiled_reduction import reduce_in_registers
 
@@ -128,9 +124,14 @@ def winograd(
     around = _computed_within(s, inputs, product, nest, choose)
     s, staged = _stage_padding(s, inputs, around, lanes)
     vectorize_inner(s, _loop(inputs, inputs.dims[-1]), lanes)
-    name, rows = f"{product.name}.tile", [block, shape.columns]
-    data = RowData(cold=True)  # each point has weights and inputs of its own
-    tile = choose_tile(choose, name, rows, panel, lanes, costs, data)
+    tile = choose_tile(
+        choose,
+        f"{product.name}.tile",
+        [block, shape.columns],
+        panel,
+        lanes,
+        costs,
+    )
     _products(s, pattern, tile, nest.panels)
     sums = [_loop(product, d) for d in reduction_dims(product)]
     written_out(s, sums, choose, product.name)
