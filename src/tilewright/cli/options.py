@@ -116,7 +116,7 @@ class CommandOptions:
     no_default: tuple[str, ...] = ()
     sanitize: bool = False
     fusion: bool = True
-    optimize: str = "off"
+    optimize: str = "fast"
     dim: tuple[tuple[str, Extents], ...] = ()
     jit: bool = True
     scales: Path | None = None
@@ -287,9 +287,9 @@ _COMPILE: Final[tuple[Callable[[Verb], Verb], ...]] = (
     click.option(
         "--optimize",
         type=_Mode(modes.OPTIMIZE),
-        default="off",
+        default="fast",
         show_default=True,
-        help="Search for an equal graph that costs less, and compile that.",
+        help="Substitutions to take: those that lower the arithmetic, or what a search finds.",
     ),
     click.option(
         "--dim",

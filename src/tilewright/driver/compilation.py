@@ -16,6 +16,7 @@ from tilewright.driver.remembered import Remembered
 from tilewright.graph.infer import Fallback
 from tilewright.graph.nodes import Graph
 from tilewright.graph.pipeline import LowerPrecision, graph_pipeline
+from tilewright.ir.passes import Pass
 from tilewright.plan.nodes import Plan
 from tilewright.plan.questions import Questions
 from tilewright.runtime.device import HOST
@@ -101,8 +102,13 @@ def target_of(options: Options) -> Target:
         raise error.at(str(options.machine)) from None
 
 
-def optimize(graph: Graph, options: Options, target: Target) -> Graph:
-    """The graph after its passes, verified after each under TILEWRIGHT_DEBUG."""
+def optimize(
+    graph: Graph, options: Options, target: Target, less: Pass[Graph] | None = None
+) -> Graph:
+    """The graph after its passes, verified after each under TILEWRIGHT_DEBUG.
+
+    less: another one, as for `graph_pipeline`.
+    """
     byte_products = bool(target.products(uint8, int8, int32))
     pipeline = graph_pipeline(
         options.math,
@@ -110,6 +116,7 @@ def optimize(graph: Graph, options: Options, target: Target) -> Graph:
         byte_products,
         lower=_lower_precision(options, target),
         idioms=options.fusion,
+        less=less,
     )
     return pipeline.run(graph, check=flags.DEBUG.get())
 

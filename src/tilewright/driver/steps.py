@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple
+from dataclasses import asdict, astuple, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,7 @@ from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.device_kernels import DeviceCompiler
 from tilewright.driver.dynamic import DynamicExecutable, deciding_inputs, shape_inputs
 from tilewright.driver.emulated import warn_of_emulation
+from tilewright.driver.graph_passes import passed
 from tilewright.driver.guard import validate
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.open_model import open_model
@@ -79,7 +80,7 @@ from tilewright.targets.base import Target
 from tilewright.targets.registry import target as find_target
 
 if TYPE_CHECKING:
-    from tilewright.graph.substitute.steps import Substitution as Substituted
+    pass
 
 
 def executable(
@@ -135,6 +136,8 @@ def _build_later(make: Callable[[], Graph], options: Options) -> CompiledModel:
 
 def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
     """Code for all shapes of ranges; errors as of `ranged.ranged_model`."""
+    if options.optimize == "fast":  # its steps may differ from shape to shape
+        options = replace(options, optimize="off")
     target = target_of(options)
     compiling = Compilation.of(target, options)
 
@@ -256,10 +259,9 @@ def build(
         _check_loadable(options.mcpu, target)
     known = _known(graph)
     compiling = Compilation.of(target, options)
-    graph, substitutions = searched_graph(graph, options)
-    known["substitutions"] = list(map(asdict, substitutions))
     graph, placements = compiling.adapted(graph)
-    graph = optimize(graph, options, compiling.host)
+    graph, substitutions = passed(graph, options, compiling.host)
+    known["substitutions"] = list(map(asdict, substitutions))
     folder = flags.DUMP.get()
     observe = None if folder is None else PlanDumps(folder)
     plan = compiling.planned(graph, observe)
@@ -433,7 +435,7 @@ def text(
         )
     compiling = Compilation.of(target_of(options), options)
     graph, _ = compiling.adapted(_sized(source, example_inputs, dims, options))
-    graph = optimize(graph, options, compiling.host)
+    graph, _ = passed(graph, options, compiling.host)
     if kind == "graph":
         return str(graph)
     return show(_static_plan(graph, compiling), compiling, kind, kernel)
@@ -463,20 +465,8 @@ def planned(
     """
     compiling = Compilation.of(target_of(options), options)
     graph, _ = compiling.adapted(_sized(source, example_inputs, dims, options))
-    graph = optimize(graph, options, compiling.host)
+    graph, _ = passed(graph, options, compiling.host)
     return _static_plan(graph, compiling), compiling.host
-
-
-def searched_graph(
-    graph: Graph, options: Options
-) -> tuple[Graph, tuple[Substituted, ...]]:
-    """The graph that `optimize=` asks for, and the steps to it."""
-    if options.optimize == "off":
-        return graph, ()
-    # With all rules that it chooses from: not loaded where nobody asks for it.
-    from tilewright.driver.substitution import searched
-
-    return searched(graph, options, build)
 
 
 def _sized(
@@ -485,10 +475,9 @@ def _sized(
     dims: Mapping[str, int] | None,
     options: Options,
 ) -> Graph:
-    """The graph to plan: with values for symbolic dimensions, and searched as options say."""
+    """The graph to plan, with values for symbolic dimensions."""
     graph = import_model(source, example_inputs, options)
-    graph = with_dims(graph, dims, options) if dims else graph
-    return searched_graph(graph, options)[0]
+    return with_dims(graph, dims, options) if dims else graph
 
 
 def _static_plan(graph: Graph, compiling: Compilation) -> Plan:

@@ -186,12 +186,14 @@ def graph_pipeline(
     byte_products: bool = True,
     lower: LowerPrecision | None = None,
     idioms: bool = True,
+    less: Pass[Graph] | None = None,
 ) -> Pipeline[Graph]:
     """The passes before lowering.
 
     math: "exact" keeps every operator as written. byte_products: whether the target multiplies
     bytes faster than floats. lower: the precision that weights are held in, if another. idioms:
-    whether operators that exporters wrote out become one.
+    whether operators that exporters wrote out become one. less: substitutions, which find BatchNorm
+    folded and integers still packed.
     """
     fold = FoldConstants(fallback)
     passes: list[Pass[Graph]] = [] if lower is None else [lower]
@@ -204,9 +206,12 @@ def graph_pipeline(
     passes += [FoldEmpty(), RemoveNoOps(), OwnRules(math == "exact")]
     if math != "exact":
         passes += [FoldBatchnorm(), TrimWindows()]
+    if less is not None:
+        passes.append(less)
     passes += [Decompose(), fold, FoldEmpty(), RemoveNoOps(), MergeRepeated()]
     if math != "exact" and idioms:
         passes.append(RecognizeIdioms())
     passes.append(RemoveUnused())
-    passes.append(Bodies(tuple(p for p in passes if p not in opened[1:])))
+    once = [*opened[1:], less]
+    passes.append(Bodies(tuple(p for p in passes if p not in once)))
     return Pipeline("graph", tuple(passes), verify)

@@ -69,12 +69,6 @@ class Settings:
                 hint="give a budget and a patience from 1 and parts from 2",
             )
 
-    def takes(self, rule: Rule) -> bool:
-        """Whether the rule is among those that `math` allows."""
-        if self.math == "exact":
-            return rule.same_bits
-        return self.math == "fast" or not rule.finite
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -107,7 +101,7 @@ def optimize(
     """
     verify(graph)
     how = settings or Settings()
-    allowed = [r for r in rules if how.takes(r)]
+    allowed = [r for r in rules if r.allowed(how.math)]
     start = folded(graph, fallback)
     pricing = Pricing(cost, least=least)
     search = _Search(allowed, pricing, how, limits or Limits(), fallback)
