@@ -85,7 +85,10 @@ class _Greedy:
     """Greedy steps of some rules on one graph."""
 
     def __init__(
-        self, rules: Sequence[Rule], pricing: Pricing, fallback: Fallback | None
+        self,
+        rules: Sequence[Rule],
+        pricing: Pricing,
+        fallback: Fallback | None,
     ) -> None:
         self._rules = [(r, r.names) for r in rules]
         self._pricing = pricing
@@ -106,18 +109,17 @@ class _Greedy:
                 continue
             step, after = found
             steps.append(step)
-            known = set(graph.operations)
-            came = [op for op in after.operations if op not in known]
-            near = neighborhood(after, came, REACH)
-            left = set(after.operations) - near
-            waiting = [c for c in waiting if c.match.operations <= left]
+            near = _changed(graph, after)
+            left = set(after.operations).difference(near)
             graph = after
-            again = [op for op in graph.operations if op in near]
-            waiting += self._candidates(graph, again)
+            waiting = [c for c in waiting if c.match.operations <= left]
+            waiting += self._candidates(graph, near)
         return graph, tuple(steps)
 
     def _taken(
-        self, graph: Graph, best: _Candidate
+        self,
+        graph: Graph,
+        best: _Candidate,
     ) -> tuple[Substitution, Graph] | None:
         """The step and the graph after it; None where that is not expected to be faster."""
         if not self._pays.get(best.structure, True):
@@ -142,24 +144,30 @@ class _Greedy:
             return Substitution(name, m.root.label, n, before, left), after
         return None
 
-    def _candidates(self, graph: Graph, roots: Iterable[Operation]) -> list[_Candidate]:
+    def _candidates(
+        self,
+        graph: Graph,
+        roots: Iterable[Operation],
+    ) -> list[_Candidate]:
         """Every match at one of the roots that lowers the arithmetic by enough."""
         least = LEAST * self._arithmetic(graph)
-        at, fixed = self._by_root(graph), fixed_values(graph)
+        at = self._by_root(graph)
+        fixed = fixed_values(graph)
         found: list[_Candidate] = []
         for op in roots:
-            for rule in at.get(op.qualified, ()):
-                for m in rule.matches(graph, op):
-                    gone = self._counts(graph, _gone(graph, m))
-                    if sum(gone) <= least:
-                        continue
-                    alike = self._structure(graph, rule, m, gone)
-                    if alike not in self._saved:
-                        saved = self._priced(graph, rule, m, fixed)
-                        self._saved[alike] = saved
-                    saved = self._saved[alike]
-                    if saved > least:
-                        found.append(_Candidate(rule, m, alike, saved))
+            rules = at.get(op.qualified, ())
+            matches = ((rule, m) for rule in rules for m in rule.matches(graph, op))
+            for rule, m in matches:
+                gone = self._counts(graph, _gone(graph, m))
+                if sum(gone) <= least:
+                    continue
+                alike = self._structure(graph, rule, m, gone)
+                if alike not in self._saved:
+                    self._saved[alike] = self._priced(graph, rule, m, fixed)
+                saved = self._saved[alike]
+                if saved > least:
+                    candidate = _Candidate(rule, m, alike, saved)
+                    found.append(candidate)
         return found
 
     def _by_root(self, graph: Graph) -> Mapping[str, Sequence[Rule]]:
@@ -174,7 +182,11 @@ class _Greedy:
         return found
 
     def _structure(
-        self, graph: Graph, rule: Rule, m: Match, gone: Sequence[float]
+        self,
+        graph: Graph,
+        rule: Rule,
+        m: Match,
+        gone: Sequence[float],
     ) -> Structure:
         """What decides what a match saves: its operators, how they are connected, and what they
         and the others that may go count."""
@@ -182,19 +194,33 @@ class _Greedy:
         parts: list[object] = [rule.name, *sorted(gone)]
         for op in place:
             parts.append(self._digests.operator(op))
-            for v in op.inputs:
-                made = None if v is None else graph.producer(v)
-                if made in place:
-                    parts.append(place[made])
-                elif v is None:
-                    parts.append(None)
-                elif v in graph.constants:
-                    parts.append(self._digests.array(v, graph.constants[v]))
-                else:
-                    parts.append(v.type_text)
+            parts += (self._operand(graph, v, place) for v in op.inputs)
         return tuple(parts)
 
-    def _priced(self, graph: Graph, rule: Rule, m: Match, fixed: set[Value]) -> float:
+    def _operand(
+        self,
+        graph: Graph,
+        v: Value | None,
+        place: Mapping[Operation, int],
+    ) -> object:
+        """An operand by the operation of the match that makes it, else by what is known of it."""
+        if v is None:
+            return None
+        made = graph.producer(v)
+        if made in place:
+            return place[made]
+        array = graph.constants.get(v)
+        if array is None:
+            return v.type_text
+        return self._digests.array(v, array)
+
+    def _priced(
+        self,
+        graph: Graph,
+        rule: Rule,
+        m: Match,
+        fixed: set[Value],
+    ) -> float:
         """What a match saves: negative where it costs more, 0 where it cannot be applied."""
         change = change_at(graph, rule, m, fixed, 0)
         if change is None:
@@ -226,6 +252,14 @@ class _Greedy:
         return sum(self._counts(graph, graph.operations))
 
 
+def _changed(before: Graph, after: Graph) -> list[Operation]:
+    """The operations near those that came, in order."""
+    known = set(before.operations)
+    came = [op for op in after.operations if op not in known]
+    near = neighborhood(after, came, REACH)
+    return [op for op in after.operations if op in near]
+
+
 def _needs(part: Any, there: set[str]) -> bool:
     """Whether operators of these names may be all that a part of a pattern needs."""
     match part:
@@ -246,7 +280,11 @@ def _in_order(m: Match) -> dict[Operation, None]:
     return dict.fromkeys((m.root, *m.also, *bound))
 
 
-def _gone(graph: Graph, m: Match, read: Iterable[Value] = ()) -> set[Operation]:
+def _gone(
+    graph: Graph,
+    m: Match,
+    read: Iterable[Value] = (),
+) -> set[Operation]:
     """What a replacement of the match, which reads these, leaves nobody to read."""
     needed = {*graph.outputs, *read}
     gone = {m.root, *m.also}
@@ -255,9 +293,18 @@ def _gone(graph: Graph, m: Match, read: Iterable[Value] = ()) -> set[Operation]:
         made = graph.producer(waiting.pop())
         if made is None or made in gone:
             continue
-        if all(
-            w not in needed and gone.issuperset(graph.users(w)) for w in made.writes
-        ):
-            gone.add(made)
-            waiting += made.reads
+        if any(_stays(graph, v, needed, gone) for v in made.writes):
+            continue
+        gone.add(made)
+        waiting += made.reads
     return gone
+
+
+def _stays(
+    graph: Graph,
+    v: Value,
+    needed: set[Value],
+    gone: set[Operation],
+) -> bool:
+    """Whether somebody reads a value when those operations are gone."""
+    return v in needed or not gone.issuperset(graph.users(v))
