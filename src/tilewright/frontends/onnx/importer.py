@@ -283,6 +283,12 @@ def _node(node: Any, scope: Scope) -> None:
         check_signature(schema, inputs, len(node.output), attributes, where)
         attributes = {n: a for n, a in attributes.items() if n in schema.attributes}
     if lookup(node.op_type, domain, version) is None and schema is not None:
+        if not scope.context.standard:
+            own = functions.own_operator(schema, node, attributes, inputs)
+            if own is not None:
+                call, taken = own
+                _operation(call, call.domain, 1, taken, attributes, scope)
+                return
         body = functions.body_of(schema, node, attributes, inputs, scope.opsets)
         if body is not None:
             standard = (
