@@ -151,3 +151,18 @@ def test_graph_passes_is_the_default_and_is_said() -> None:
     assert len(exe.model.kernels) == 1
     plain = tw.compile(low_rank(), threads=1, math="fast", optimize="off")
     assert "substitutions" not in plain.model.meta and len(plain.model.kernels) == 2
+
+
+@pytest.mark.parametrize("how", ["fast", "search", "saturate"])
+def test_products_of_bytes_are_found_before_weights_are_folded(how: str) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]>\n'
+        "m (uint8[8, 32] q, float s) => (float[8, 16] y) "
+        "{ x = DequantizeLinear(q, s) v = DequantizeLinear(w, t) y = MatMul(x, v) }"
+    )
+    weight = np.random.default_rng(0).integers(-128, 128, (32, 16)).astype(np.int8)
+    for name, array in (("w", weight), ("t", np.float32(0.5))):
+        tensor = onnx.numpy_helper.from_array(np.asarray(array), name)
+        model.graph.initializer.append(tensor)
+    shown = text(model, "graph", optimize=how, math="fast", mcpu="cascadelake")
+    assert "MatMulInteger" in shown

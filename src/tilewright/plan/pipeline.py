@@ -19,6 +19,7 @@ from tilewright.plan.passes.fuse import fuse, inline_views
 from tilewright.plan.passes.halo import add_halos
 from tilewright.plan.passes.of_device import Rewrite, of_device
 from tilewright.plan.passes.partition import Partition, Refuses
+from tilewright.plan.passes.pooling import pool_in_blocks
 from tilewright.plan.passes.products import merge_products
 from tilewright.plan.passes.recompute import Recompute
 from tilewright.plan.passes.siblings import merge_siblings
@@ -178,6 +179,17 @@ class SeparateWindows(Pass[Plan]):
 
 
 @dataclass(frozen=True)
+class PoolInBlocks(Pass[Plan]):
+    """Convolutions and the pooling of what they make, where no cache keeps that, are one kernel."""
+
+    cost: Cost = field(repr=False)
+
+    def run(self, program: Plan) -> Plan:
+        kept, data, cost = program.kept, program.data, self.cost
+        return _on_host(program, lambda steps: pool_in_blocks(steps, kept, data, cost))
+
+
+@dataclass(frozen=True)
 class AddHalos(Pass[Plan]):
     """Tensors that are read with padding hold it in memory."""
 
@@ -235,6 +247,7 @@ def plan_pipeline(
         ]
     passes.append(SeparateWindows(ask.estimated_cost, exact))
     if fusion:  # behind Winograd, whose convolutions read whole tensors
+        passes.append(PoolInBlocks(ask.estimated_cost))
         passes.append(MergeProducts(ask.estimated_cost))
     passes.append(AddHalos(costs.halo))
     if limit is not None:

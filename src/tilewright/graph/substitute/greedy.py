@@ -207,7 +207,7 @@ class _Greedy:
         if v is None:
             return None
         made = graph.producer(v)
-        if made in place:
+        if made is not None and made in place:
             return place[made]
         array = graph.constants.get(v)
         if array is None:
