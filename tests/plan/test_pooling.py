@@ -195,6 +195,18 @@ def convolution(
     return [conv, pool]
 
 
+def repeated() -> list[Computation]:
+    """The pooled image three times: the outermost dimension moves nothing of what is read."""
+    conv, pool = convolution()
+    made = conv.outputs[0].tensor
+    out = Buffer("out", (3, *pool.outputs[0].tensor.shape), float32)
+    again = reduce_(
+        "pool", out, (2, 2), "max",
+        lambda t, i, j, c, m, n: made[i * 2 + m, j * 2 + n, c],
+    )  # fmt: skip
+    return [conv, again]
+
+
 def at(l2: int, cores: int = 1) -> Context:
     machine: Any = replace(MACHINES["embedded"], l2=l2, cores=cores).target()
     return Context(machine.machine, {Buffer("w", (3, 3, 3, 64), float32)})
@@ -213,6 +225,7 @@ DECISIONS = [
     (convolution(first=True), at(512 * KIB), ""),  # blocks would be of channels
     (convolution(padded=True), at(512 * KIB), ""),  # not the results themselves
     (convolution(window=2, step=3), at(512 * KIB), "one"),
+    (repeated(), at(512 * KIB), ""),
 ]
 
 

@@ -64,10 +64,11 @@ def _rows(pool: Computation, read: Load) -> tuple[int, int, int, int] | None:
     if not free:
         return None
     row, *others = free
-    (axis, *more) = [
-        n for n, i in enumerate(read.index) if affine(i).coefficient(row.var)
-    ]
-    if more or any(n != 1 for n in read.buffer.shape[:axis]):
+    along = [n for n, i in enumerate(read.index) if affine(i).coefficient(row.var)]
+    if len(along) != 1:
+        return None
+    (axis,) = along
+    if any(n != 1 for n in read.buffer.shape[:axis]):
         return None
     form = affine(read.index[axis])
     if any(form.coefficient(d.var) for d in others):
