@@ -40,38 +40,67 @@ def _type(call: OpCall) -> Sequence[Type]:
     return [(call.dtype(QUERY), (*rows, last))]
 
 
-def _operand(call: OpCall, f: Fragment, place: int) -> Value:
+def _operand(
+    call: OpCall,
+    f: Fragment,
+    place: int,
+) -> Value:
     """As (batch, heads, length, size)."""
     x = call.value(place)
     if call.rank(place) == 4:
         return x
     heads = _heads(call, place)
-    return split_heads(f, x, heads, x.extents[-1] // heads)
+    size = x.extents[-1] // heads
+    return split_heads(f, x, heads, size)
 
 
 def _decompose(call: OpCall, f: Fragment) -> list[Value]:
-    query, keys, values = (_operand(call, f, n) for n in (QUERY, KEY, VALUE))
+    query = _operand(call, f, QUERY)
+    keys = _operand(call, f, KEY)
+    values = _operand(call, f, VALUE)
     batch, _, length, size = query.extents
     kept = keys.extents[2]
     valid = f.reshape(call.value(VALID), batch, 1, 1, 1, 1)
-    place = f.constant(np.arange(kept), int64)
-    seen = f.op("Less", place, valid)
-    rows = f.constant(np.zeros((1, 1, 1, length, 1)), int64)
+    # Of each query, the keys before this place count: the last one is at the last valid key.
+    end = valid
     if call.attr("is_causal", 0):
-        # The last query is at the last valid key.
-        offsets = np.arange(length).reshape(1, 1, 1, length, 1) - (length - 1)
-        rows = f.constant(offsets, int64)
-        seen = f.op("Less", place, f.op("Add", valid, rows))
-    column = f.constant(np.arange(kept)[:, None], int64)
-    counts = f.op("Less", column, f.reshape(valid, batch, 1, 1, 1))
+        rows = np.arange(length) - (length - 1)
+        offsets = f.constant(rows.reshape(1, 1, 1, length, 1), int64)
+        end = f.op("Add", valid, offsets)
+    place = f.constant(np.arange(kept), int64)
+    seen = f.op("Less", place, end)
+    column = f.reshape(place, kept, 1)
+    counts = f.op(
+        "Less",
+        column,
+        f.reshape(valid, batch, 1, 1, 1),
+    )
     zero = f.constant(0, values.dtype)
-    values = f.op("Where", counts, values, zero)
-    scale = call.attr("scale", 0.0) or 1 / math.sqrt(size)
-    y = attended(f, query, keys, values, seen, scale, call.attr("softcap", 0.0))
-    first = f.reshape(f.op("Add", valid, rows), batch, 1, -1, 1)
-    blind = f.op("LessOrEqual", first, f.constant(0, int64))
+    y = attended(
+        f,
+        query,
+        keys,
+        f.op("Where", counts, values, zero),
+        seen,
+        call.attr("scale", 0.0) or 1 / math.sqrt(size),
+        call.attr("softcap", 0.0),
+    )
+    blind = f.op(
+        "LessOrEqual",
+        f.reshape(end, batch, 1, -1, 1),
+        f.constant(0, int64),
+    )
     y = f.op("Where", blind, zero, y)
-    return [merged_heads(f, y) if call.rank(QUERY) == 3 else y]
+    if call.rank(QUERY) == 3:
+        y = merged_heads(f, y)
+    return [y]
 
 
-register(OpDef(PADDED_ATTENTION, _type, DOMAIN, decompose=_decompose))
+register(
+    OpDef(
+        PADDED_ATTENTION,
+        _type,
+        DOMAIN,
+        decompose=_decompose,
+    )
+)

@@ -32,7 +32,7 @@ from tilewright.ir.passes import Pass
 # Edges from a change behind which matches stay as they are: patterns are not deeper.
 REACH: Final = 6
 # Of the arithmetic of the graph: a step that saves less is not looked at.
-LEAST: Final = 1e-4
+LEAST: Final = 1e-3
 
 Structure = tuple[object, ...]
 
