@@ -106,7 +106,9 @@ def test_what_saves_too_little_is_not_looked_at() -> None:
     """A number times a small matrix beside a large product."""
     body = "s = MatMul(y, a) t = MatMul(s, b) z = MatMul(x, w)"
     shapes = {"a": (8, 8), "b": (8, 8), "w": (64, 64)}
-    ends = "float[1, 8] y, float[{0}, 64] x) => (float[1, 8] t, float[{0}, 64] z) {{{1}}}"
+    ends = (
+        "float[1, 8] y, float[{0}, 64] x) => (float[1, 8] t, float[{0}, 64] z) {{{1}}}"
+    )
     assert lowered(parsed(ends.format(1, body), **shapes))[1]
     _, steps, pricing = lowered(parsed(ends.format(64, body), **shapes))
     assert not steps and not pricing.asked
