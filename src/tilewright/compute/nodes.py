@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from tilewright.compute.reducer import Reducer
 from tilewright.expr.nodes import Buffer, Expr, Extent, Load, Var, fixed
+from tilewright.expr.reads import loads
 from tilewright.ir.node import postorder, substitute
 
 CC, PW, PS = "cc", "pw", "ps"
@@ -105,7 +106,7 @@ class Computation:
             found: dict[Load, None] = {}
             for output in self.outputs:
                 for root in (output.value, *output.index):
-                    found |= {n: None for n in postorder(root) if isinstance(n, Load)}
+                    found |= dict.fromkeys(loads(root))
             self._accesses.append(tuple(found))
         return self._accesses[0]
 

@@ -41,7 +41,21 @@ def exclusive() -> Iterator[None]:
             yield
         finally:
             if was_on:
-                gc.enable()
+                try:
+                    _look_later()
+                finally:
+                    gc.enable()
+
+
+def _look_later() -> None:
+    """Count what a compilation made among the old objects.
+
+    As young ones, the collector would look through all of them at the next allocation. Where the
+    program has frozen objects of its own, they stay frozen, and it looks.
+    """
+    if not gc.get_freeze_count():
+        gc.freeze()
+        gc.unfreeze()
 
 
 def afterwards(work: Callable[[], object]) -> None:

@@ -20,6 +20,9 @@ The rules, each tested in tests/ir:
 * `intern=False` (symbols, statements) gives each construction a new identity.
 * A class may define `_derive(self) -> object`; it runs once per new node, checks the fields and
   returns the value of the slot `derived`.
+* The slot `fact` is free for one thing that is asked of a kind of nodes again and again, such as
+  the linear form of an index. It is set once, follows from the fields alone, and does not hold the
+  node itself: it dies with the node.
 * The table is weak and not locked: compile in one thread at a time, or in processes.
 """
 
@@ -182,7 +185,7 @@ class NodeMeta(type):
         own = _annotations(namespace)
         slots = tuple(own)
         if not bases:
-            slots += ("__weakref__", "derived")
+            slots += ("__weakref__", "derived", "fact")
         namespace["__slots__"] = slots
         _node_names.add(name)
         fields = inherited | own
@@ -257,6 +260,9 @@ class Node(metaclass=NodeMeta):
         if unknown:
             raise TypeError(f"{type(self).__name__} has no field {sorted(unknown)}")
         return type(self)(*(fields.get(f, getattr(self, f)) for f in self._fields))
+
+
+keep_fact: Callable[[Node, object], None] = Node.fact.__set__  # type: ignore[attr-defined]
 
 
 def postorder(root: Node) -> Iterator[Node]:

@@ -62,8 +62,11 @@ class Expressions(Memory):
         """The held value of `e`: a scalar where it is the same in every lane, else a vector."""
         if isinstance(e, Const):
             return constant(e.value, e.dtype)
-        guard, info = self.guarded(self.info(e))
-        known = self._known(e, guard)
+        if self.guard is None:
+            guard, known = None, self.lookup(e)
+        else:
+            guard, _ = self.guarded(self.info(e))
+            known = self._known(e, guard)
         if known is not None:
             return known
         key = e if guard is None else (e, guard)
@@ -74,6 +77,7 @@ class Expressions(Memory):
             raise UnsupportedError(
                 f"no native code for {type(e).__name__}", code="TW-OPERATION"
             )
+        _, info = self.guarded(self.info(e))
         return self.new(key, info, lambda: rule(self, e))
 
     def _known(self, e: Expr, guard: Expr | None) -> LlvmValue | None:

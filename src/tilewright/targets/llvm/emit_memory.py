@@ -7,7 +7,7 @@ from math import gcd
 
 from tilewright.base import dtypes
 from tilewright.expr.affine import Affine, to_expr
-from tilewright.expr.bounds import bounds, within
+from tilewright.expr.bounds import bounds, linear_bounds, within
 from tilewright.expr.intervals import Interval
 from tilewright.expr.nodes import (
     INDEX,
@@ -232,7 +232,7 @@ class Memory(Places):
         this one share them, where the ranges prove that all of them belong to the buffer."""
         first, last = min(place.steps), max(place.steps)
         stride = gcd(*(step - first for step in place.steps))
-        low, high = bounds(to_expr(place.form), self.ranges)
+        low, high = linear_bounds(place.form, self.ranges)
         if stride > MOST_PARTS or low is None or high is None or not buffer.static:
             return first, last
         start = first - (place.form.const + first) % stride
@@ -249,7 +249,7 @@ class Memory(Places):
         size = buffer.dtype.itemsize
         width = len(part.lanes)
         form = place.form + Affine((), part.start)
-        low, high = bounds(to_expr(form), self.ranges)
+        low, high = linear_bounds(form, self.ranges)
         is_proven = (
             low is not None
             and high is not None
@@ -259,7 +259,7 @@ class Memory(Places):
         )
 
         def load() -> LlvmValue:
-            at = self.pointer(buffer, list(form.terms), form.const * size)
+            at = self.pointer(buffer, form.terms, form.const * size)
             full = vector_type(type, width)
             return self.ins(f"load {full}, {at.typed}, align {size}", type, width)
 

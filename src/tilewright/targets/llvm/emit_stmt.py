@@ -305,7 +305,7 @@ class Statements(Expressions):
         index, mask = self._target(s.buffer, s.index, self._guarded())
         if 0 in s.buffer.extents:
             return
-        place = self.access(s.buffer, index)
+        place = self.layout(s.buffer, index)
         lanes = max(v.lanes, mask.lanes if mask is not None else 1)
         if place.is_uniform and lanes > 1:
             self.by_lane(s)
@@ -346,7 +346,7 @@ class Statements(Expressions):
         if any(0 in b.extents for b in s.buffers):
             return
         s = Update(s.buffers, tuple(safe), s.values, s.reducer)
-        places = [self.access(b, index) for b, index in s.targets]
+        places = [self.layout(b, index) for b, index in s.targets]
         meets = {place.is_uniform for place in places}
         if any(place.may_meet for place in places) or len(meets) > 1:
             self.by_lane(s)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from tilewright.expr.intervals import Interval
 from tilewright.expr.nodes import Expr, Load, Var
@@ -54,7 +55,7 @@ class Scope:
 
     bound: variables given a value here. writes: buffers that change while the scope runs.
     certain: a loop whose body runs at least once. room: of a loop without loops in it, how many
-    registers may yet be loaded before it; 0 of any other.
+    registers may yet be loaded before it; 0 of any other. layouts: what `Places.layout` found here.
     """
 
     pre: Chunk | None = None
@@ -63,6 +64,7 @@ class Scope:
     certain: bool = True
     room: int = 0
     values: dict[Hashable, LlvmValue] = field(default_factory=dict)
+    layouts: dict[Hashable, Any] = field(default_factory=dict)
 
 
 class Scopes(Writer):
