@@ -32,7 +32,7 @@ import re
 import struct
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any, ClassVar, Self, dataclass_transform
 
@@ -299,3 +299,22 @@ def substitute(root: Any, mapping: dict[Any, Any]) -> Any:
         if node not in done:
             done[node] = node.map(done.__getitem__)
     return done[root]
+
+
+def instances(root: Any, var: Node, values: Iterable[Node]) -> Iterator[Any]:
+    """`substitute(root, {var: value})` for each value; what it leaves alone is looked at once."""
+    same: dict[Node, Any] = {}
+    changing = {var: None}
+    for node in postorder(root):
+        if node is var:
+            continue
+        if changing.keys().isdisjoint(node.children()):
+            same[node] = node
+        else:
+            changing[node] = None
+    del changing[var]
+    for value in values:
+        done = {**same, var: value}
+        for node in changing:
+            done[node] = node.map(done.__getitem__)
+        yield done[root]

@@ -88,6 +88,9 @@ def inside(root: Stmt) -> Inside:
 
     A rewrite makes new statements only around what it changes, so that little is looked at again.
     """
+    known: Inside | None = getattr(root, "fact", None)
+    if known is not None:
+        return known
     waiting = [root]
     while waiting:
         stmt = waiting[-1]
@@ -122,21 +125,22 @@ def _joined(parts: tuple[Stmt, ...]) -> Inside:
 
 def _own(part: Stmt) -> Inside:
     """The statement alone."""
-    if isinstance(part, For):
-        return Inside(loops=(part,))
-    if isinstance(part, Alloc):
-        return Inside(buffers=(part.buffer,))
-    if isinstance(part, Unit):
-        return Inside(units=(part,))
-    if isinstance(part, Update) and len(part.buffers) > 1:
-        return Inside(joint=True)
-    return _NOTHING
+    rule = _OWN.get(type(part))
+    return _NOTHING if rule is None else rule(part)
+
+
+_OWN: Mapping[type[Stmt], Callable[[Any], Inside]] = {
+    For: lambda s: Inside(loops=(s,)),
+    Alloc: lambda s: Inside(buffers=(s.buffer,)),
+    Unit: lambda s: Inside(units=(s,)),
+    Update: lambda s: Inside(joint=True) if len(s.buffers) > 1 else _NOTHING,
+}
 
 
 def whole(root: Stmt) -> Inside:
     """A statement and what is inside of it."""
-    inside(root)
-    return _joined((root,))
+    found = inside(root)
+    return found if _own(root) is _NOTHING else _joined((root,))
 
 
 def loops_of(root: Stmt) -> tuple[For, ...]:
@@ -147,9 +151,10 @@ def loops_of(root: Stmt) -> tuple[For, ...]:
 
 def place_of(root: Stmt, loop: For) -> Place:
     """The first place of a loop of `root`."""
+    inside(root)  # of which each statement below it has its own
     above: list[Stmt] = []
     at = root
     while at is not loop:
         above.append(at)
-        at = next(s for s in below(at) if s is loop or loop in inside(s).loops)
+        at = next(s for s in below(at) if s is loop or loop in s.fact.loops)  # type: ignore[attr-defined]
     return Place(at, tuple(above))

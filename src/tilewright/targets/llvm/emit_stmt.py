@@ -23,7 +23,7 @@ from tilewright.expr.nodes import (
     const,
 )
 from tilewright.expr.reads import reads_memory
-from tilewright.ir.node import Node, substitute
+from tilewright.ir.node import Node, instances, substitute
 from tilewright.loops.nodes import (
     GPU_AXES,
     SIZE,
@@ -129,7 +129,7 @@ class Statements(Expressions):
 
     def _unrolled(self, s: For, trips: int) -> None:
         try:
-            self.in_order([substitute(s.body, {s.var: const(n)}) for n in range(trips)])
+            self.in_order([*instances(s.body, s.var, map(const, range(trips)))])
         except LimitError as error:
             raise error.at(f"loop {s.var.name}, written out {trips} times") from None
 
