@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.base.dtypes import dtype_of
 from tilewright.base.guarded import Guarded, poison
 from tilewright.base.text import plural
 from tilewright.driver.compiled import CompiledGroup
@@ -63,7 +64,8 @@ class Bench:
     said: str = ""
 
     def __post_init__(self) -> None:
-        codes = [self.code.code, *dict.fromkeys(self.code.prepare_code)]
+        packing = dict.fromkeys(code for code in self.code.prepare_code if code)
+        codes = [self.code.code, *packing]
         self._image: Image = link(
             codes, [self.code.symbol, *(f"{n}" for n in range(len(codes)))]
         )
@@ -108,6 +110,10 @@ class Bench:
         for n, p in enumerate(self.code.preparations):
             made.append(self._memory(f"prepared constant {n}", p.nbytes, run))
             given = [made[-1 - k] if k < 0 else self.held[k] for k in p.inputs]
+            if p.view is not None:
+                itemsize = dtype_of(p.dtype).itemsize
+                p.view.run(given[0].bytes, made[-1].bytes, itemsize)
+                continue
             workspace = self._memory(
                 f"the workspace of preparation {n}", p.workspace, run
             )
