@@ -72,7 +72,8 @@ def strided_copy(kernel: Kernel) -> StridedCopy | None:
     to, source = _place(body.buffer, body.index), _place(load.buffer, load.index)
     if {a for form in (to, source) for a, _ in form.terms} - loops.keys() or to.const:
         return None
-    extents, strides = [], []
+    extents: list[int] = []
+    strides: list[int] = []
     size = 1
     for var in sorted(loops, key=to.coefficient):
         if loops[var] == 1:

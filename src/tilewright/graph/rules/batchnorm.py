@@ -95,7 +95,8 @@ def _folded(m: Match) -> tuple[Array, Array] | None:
 
 def _largest_per_channel(weight: Array) -> Array:
     rows = weight.reshape(len(weight), -1)
-    return np.maximum(rows.max(1, initial=0), -rows.min(1, initial=0))
+    largest, least = rows.max(1, initial=0), rows.min(1, initial=0)
+    return np.asarray(np.maximum(largest, -least))
 
 
 def _real(array: Array) -> Any:

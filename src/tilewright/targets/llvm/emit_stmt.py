@@ -347,6 +347,8 @@ class Statements(Expressions):
             return
         s = Update(s.buffers, tuple(safe), s.values, s.reducer)
         places = [self.layout(b, index) for b, index in s.targets]
+        for b, place in zip(s.buffers, places, strict=True):
+            self.pointer(b, place.form.terms, 0)  # in front of those of the values
         meets = {place.is_uniform for place in places}
         if any(place.may_meet for place in places) or len(meets) > 1:
             self.by_lane(s)
