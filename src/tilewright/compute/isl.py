@@ -212,8 +212,11 @@ def sample(
 
     Raises TooHard when isl needs more than `limit` (default MAX_OPERATIONS) operations.
     """
-    point: tuple[int, ...] | None = _ask(domain.text(*conditions), _point, limit)
-    return None if point is None else list(point)
+    text = domain.text(*conditions)
+    point: tuple[int, ...] | None = _ask(text, _point, limit)
+    if point is None:
+        return None
+    return list(point)
 
 
 def _point(s: islpy.Set) -> tuple[int, ...] | None:
@@ -241,7 +244,8 @@ def _ask(
     question: Callable[[Any], Any],
     limit: int | None,
 ) -> Any:
-    return _answered(text, question, MAX_OPERATIONS if limit is None else limit)
+    operations = MAX_OPERATIONS if limit is None else limit
+    return _answered(text, question, operations)
 
 
 @lru_cache(maxsize=_ANSWERS)

@@ -20,7 +20,7 @@ Terms = tuple[tuple[Expr, int], ...]  # of a linear form
 
 # Not frozen, as so many are made: setting the fields of a frozen one takes three times as long.
 @dataclass(slots=True, eq=False)
-class Layout:
+class LaneLayout:
     """How the elements of an access lie to one another: `form` + steps[lane] + varying.
 
     form: what all lanes have in common. varying: terms with another value in each lane. steps: one
@@ -53,7 +53,7 @@ class Layout:
 
 
 @dataclass(slots=True, eq=False)
-class Access(Layout):
+class Access(LaneLayout):
     """The place of one element per lane: `pointer` + steps[lane] elements + offsets (bytes).
 
     form: the elements before `pointer`. offsets: a vector of integers where the lanes' places are
@@ -99,7 +99,7 @@ class Places(Scopes):
             form = self._addresses[key] = address(buffer, index)
         return form
 
-    def layout(self, buffer: Buffer, index: tuple[Expr, ...]) -> Layout:
+    def layout(self, buffer: Buffer, index: tuple[Expr, ...]) -> LaneLayout:
         """How the lanes of `buffer[index]` lie; remembered in the innermost scope."""
         known = self.scopes[-1].layouts
         key = (buffer, index, self.vector, self.number)
@@ -108,7 +108,7 @@ class Places(Scopes):
             found = known[key] = self._layout(buffer, index)
         return found
 
-    def _layout(self, buffer: Buffer, index: tuple[Expr, ...]) -> Layout:
+    def _layout(self, buffer: Buffer, index: tuple[Expr, ...]) -> LaneLayout:
         form = self.address(buffer, index)
         copies = self.private.get(buffer, 1)
         if copies > 1:
@@ -124,7 +124,7 @@ class Places(Scopes):
         if len(set(steps)) == 1:
             const += steps[0]
             steps = [0] * len(steps) if varying else [0]
-        return Layout(Affine(tuple(uniform), const), tuple(varying), tuple(steps))
+        return LaneLayout(Affine(tuple(uniform), const), tuple(varying), tuple(steps))
 
     def access(self, buffer: Buffer, index: tuple[Expr, ...]) -> Access:
         """Where `buffer[index]` lies, per lane."""
