@@ -104,6 +104,18 @@ def test_two_open_dimensions() -> None:
         np.testing.assert_allclose(exe(x), e / e.sum(1, keepdims=True), rtol=1e-5)
 
 
+@pytest.mark.parametrize("debug", ["0", "1"])
+def test_a_joined_axis_in_tiles_is_proven(
+    monkeypatch: pytest.MonkeyPatch, debug: str
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_DEBUG", debug)
+    text = "(float[n, m] x) => (float[1, k] y) { f = Flatten<axis = 0>(x) y = Relu(f) }"
+    dims = {"n": (1, 5), "m": (1, 7)}
+    exe: Any = tw.compile(model(text), dims=dims, jit=False, threads=1, cache=False)
+    x = RNG.standard_normal((5, 7)).astype(np.float32)
+    np.testing.assert_array_equal(exe(x), np.maximum(x, 0).reshape(1, -1))
+
+
 def test_what_has_another_form_at_many_sizes_is_refused_by_name() -> None:
     text = "(float[n] x) => (float[n] y, int64[n] i) { k = Shape(x) y, i = TopK(x, k) }"
     with pytest.raises(

@@ -122,7 +122,39 @@ def _limits(e: Expr, env: Env) -> Iterator[Products]:
             yield by
         return
     lowest = bounds(e, env)[0]
-    for key, (_, most) in env.items() if lowest is not None and lowest >= 0 else ():
-        if isinstance(key, frozenset) and most is not None and (e, 1) in key:
-            others = Affine(tuple((a, -c) for a, c in key if a is not e), most + 1)
-            yield products(to_expr(others))
+    if lowest is not None and lowest >= 0:
+        yield from _known_limits(affine(e), env)
+        yield from _limits_of_tiles(affine(e), env)
+
+
+def _known_limits(form: Affine, env: Env) -> Iterator[Products]:
+    """Those that a known bound of a sum says: of this sum with others."""
+    terms = set(form.terms)
+    for key, (_, most) in env.items() if terms else ():
+        if isinstance(key, frozenset) and most is not None and terms <= key:
+            others = tuple((a, -c) for a, c in key - terms)
+            yield products(to_expr(Affine(others, most + 1 + form.const)))
+
+
+def _limits_of_tiles(form: Affine, env: Env) -> Iterator[Products]:
+    """Those of `t * f + r`, element r of tile t of f: below `p * f` where t is below p."""
+    for tile, size in form.terms:
+        rest = to_expr(form - Affine(((tile, size),), 0))
+        if size > 1 and within(rest, size, env):
+            for limit in _known_limits(affine(tile), env):
+                yield _without_floors({p: c * size for p, c in limit.items()})
+
+
+def _without_floors(e: Products) -> Products:
+    """The sum, or a greater one: `x // f * f` is at most x."""
+    form = Affine((), 0)
+    for product, times in e.items():
+        match product:
+            case (FloorDiv(lhs=whole, rhs=Const(value=by)),) if (
+                times > 0 and times % int(by.real) == 0
+            ):
+                part = affine(whole).scaled(times // int(by.real))
+            case _:
+                part = affine(_sum({product: times}))
+        form = form + part
+    return products(to_expr(form))

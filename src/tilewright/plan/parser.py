@@ -385,7 +385,7 @@ class _Reader:
                     s.accept(",")
             else:
                 flops = int(s.take("number", "flops, over or from"))
-                s.expect("flops")
+                s.expect("flop" if flops == 1 else "flops")
         _end(s)
         computations, kernel = self._inside()
         group = FusionGroup(
