@@ -44,6 +44,7 @@ def model(text: str) -> onnx.ModelProto:
     made = onnx.parser.parse_model(HEAD + text)
     rng = np.random.default_rng(1)
     shapes = {"w": (6, 5), "b": (5,), "v": (3, 2, 3, 3), "u": (6, 6)}
+    shapes |= {"lw": (1, 16, 6), "lr": (1, 16, 4)}
     used = {i for node in made.graph.node for i in node.input}
     for name, shape in shapes.items():
         if name in used:
@@ -117,7 +118,7 @@ def test_a_joined_axis_in_tiles_is_proven(
 
 
 def test_what_has_another_form_at_many_sizes_is_refused_by_name() -> None:
-    text = "(float[n] x) => (float[n] y, int64[n] i) { k = Shape(x) y, i = TopK(x, k) }"
+    text = "(float[n] x) => (int64[1, k] y) { y = NonZero(x) }"
     with pytest.raises(
         TilewrightError, match=r"one kernel for a range of sizes is not possible"
     ):
@@ -142,7 +143,10 @@ def test_short_ranges_share_code_and_named_sizes_have_their_own() -> None:
 
 
 def test_a_short_range_that_cannot_share_code_has_code_for_each_size() -> None:
-    text = "(float[n, 6] x) => (float[n, 6] y) { k = Shape<start = 1>(x) y, i = TopK(x, k) }"
+    text = (
+        "(float[n, 6] x) => (float[n, 6] y) { s = Shape<end = 1>(x)"
+        " f = Cast<to = 1>(s) r = Sqrt(f) y = Div(x, r) }"
+    )
     assert coded(text, (1, 6)) == (0, 6)
 
 
@@ -285,6 +289,60 @@ def test_tails_of_two_sizes_are_one_code() -> None:
     for n, m in ((2, 2), (2, 7), (9, 2), (5, 4)):
         x, z = (RNG.standard_normal((k, 3)).astype(np.float32) for k in (n, m))
         np.testing.assert_array_equal(exe(x, z), np.concatenate([x[1:], z[1:]]))
+
+
+PROGRAMS = {
+    "sorted rows": "(float[n, 6] x) => (float[n, 3] y, int64[n, 3] i) {"
+    " k = Constant<value_ints = [3]>() y, i = TopK(x, k) }",
+    "sorted columns": "(float[2, n] x) => (float[2, n] y, int64[2, n] i) {"
+    " k = Shape<start = 1>(x) y, i = TopK(x, k) }",
+    "added rows": "(float[n, 6] x, int64[n, 6] i) => (float[n, 6] y) {"
+    ' y = ScatterElements<axis = 0, reduction = "add">(x, i, x) }',
+    "recurrent steps": "(float[n, 2, 6] x) => (float[n, 1, 2, 4] y) {"
+    " y = LSTM<hidden_size = 4>(x, lw, lr) }",
+    "recurrent rows": "(float[3, n, 6] x) => (float[3, 1, n, 4] y) {"
+    " y = LSTM<hidden_size = 4>(x, lw, lr) }",
+}
+
+
+def results(run: Any, feeds: list[Any]) -> list[Any]:
+    found = run(*feeds)
+    return list(found) if isinstance(found, list | tuple) else [found]
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_loop_programs_of_operators_are_one_code(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_DEBUG", "1")
+    source = model(PROGRAMS[name])
+    how: Any = {"threads": 2, "cache": False}
+    exe: Any = tw.compile(source, dims={"n": (1, 20)}, jit=False, **how)
+    assert sum(len(s.covers) for s in exe.model.shared) >= 18
+    each = tw.compile(source, **how)
+    for n in (1, 2, 7, 20):
+        feeds = [fed(source, n)]
+        if len(source.graph.input) > 1:
+            feeds.append(RNG.integers(0, n, (n, 6)))
+        for a, b in zip(*(results(run, feeds) for run in (exe, each)), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_a_loop_program_of_another_form_has_code_of_its_own() -> None:
+    """The four best of rows, or as many as there are: at fewer, other trip counts."""
+    text = (
+        "(float[n] x) => (float[k] y, int64[k] i) { s = Shape(x)"
+        " f = Constant<value_ints = [4]>() m = Min(s, f) y, i = TopK(x, m) }"
+    )
+    how: Any = {"jit": False, "threads": 1, "cache": False}
+    exe: Any = tw.compile(model(text), dims={"n": (1, 20)}, **how)
+    assert sorted(exe.model.single) == [(1,), (2,), (3,)]
+    for n in (1, 3, 4, 20):
+        x = RNG.standard_normal(n).astype(np.float32)
+        y, i = exe(x)
+        np.testing.assert_array_equal(y, np.sort(x)[::-1][:4])
+        np.testing.assert_array_equal(x[i], y)
 
 
 def test_what_is_wrong_at_zero_is_refused_where_zero_is_allowed() -> None:

@@ -168,9 +168,10 @@ def _scheduled(
 ) -> PartedWork:
     """Some units at a time where all of the only size are the same, else for any size at once."""
     named = unique(group)
-    found = by_units(kernel, named, plan.data, target)
-    if found is not None:
-        return found
+    if group.kernel is None:
+        found = by_units(kernel, named, plan.data, target)
+        if found is not None:
+            return found
     made = target.default_schedule(kernel, named.computations, ()).kernel
     return PartedWork(full_tiles(made))
 

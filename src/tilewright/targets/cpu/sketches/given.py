@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tilewright.base import events
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import ScheduleError
-from tilewright.expr.nodes import Expr
+from tilewright.expr.nodes import MAX_SIZE, Expr
 from tilewright.expr.reads import variables
 from tilewright.loops.analysis.terms import loads
 from tilewright.loops.nodes import (
@@ -171,7 +171,7 @@ def _tiles(
     """
     now = extents(s.kernel)
     width = now[p.column]
-    height = now[p.rows[0]] if p.rows else 1
+    height = now.get(p.rows[0], MAX_SIZE) if p.rows else 1
     possible = [n for n in LANES if width % n == 0] or [width]
     best = max((n for n in possible if n <= at.costs.given_lanes), default=possible[0])
     lanes = choose(f"{name}.lanes", possible, best)
@@ -210,7 +210,10 @@ def _blocks(
         yield around, None, ""
         return
     (row,) = p.rows
-    height = extents(s.kernel)[row]
+    height = extents(s.kernel).get(row)
+    if height is None:
+        yield *s.split(row, size, "guard"), ""
+        return
     whole, inner, *rest = s.split(row, size, "exact" if height % size == 0 else "cut")
     yield whole, inner, ""
     for left in rest:
@@ -232,7 +235,7 @@ def _tile(
     starts = start_apart(s, acc, (*rows, column))
     if len(order := [*depth, *rows, column]) > 1:
         s.reorder(*order)
-    stores = existing(s, [f"{acc}.w{n}" for n in range(len(target.shape))])
+    stores = existing(s, [f"{acc}.w{n}" for n in range(len(target.extents))])
     for nest in ([starts[n] for n in (*rows, column)], [*rows, column], stores):
         for name in nest[:-1]:
             s.unroll(name)
