@@ -305,6 +305,34 @@ PROGRAMS = {
 }
 
 
+ALIASED: dict[str, tuple[str, Any]] = {
+    "another result": ("z = Identity(y)", lambda x: np.maximum(x, 0)),
+    "an input": ("z = Identity(x)", lambda x: x),
+    "a constant": ("s = Shape(x) z = ConstantOfShape(s)", np.zeros_like),
+    "a view": (
+        "s = Constant<value_ints = [-1, 3]>() z = Reshape(y, s)",
+        lambda x: np.maximum(x, 0).reshape(-1, 3),
+    ),
+}
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", ALIASED)
+def test_a_result_that_is_also_another_tensor_is_a_copy(name: str) -> None:
+    text, made = ALIASED[name]
+    source = model(
+        f"(float[n, 6] x) => (float[n, 6] y, float[k, l] z) {{ y = Relu(x) {text} }}"
+    )
+    how: Any = {"jit": False, "threads": 1, "cache": False}
+    exe: Any = tw.compile(source, dims={"n": (1, 20)}, **how)
+    for n in (1, 2, 20):
+        x = fed(source, n)
+        y, z = exe(x)
+        np.testing.assert_array_equal(y, np.maximum(x, 0))
+        np.testing.assert_array_equal(z, made(x))
+        assert not np.shares_memory(y, z)
+
+
 def results(run: Any, feeds: list[Any]) -> list[Any]:
     found = run(*feeds)
     return list(found) if isinstance(found, list | tuple) else [found]

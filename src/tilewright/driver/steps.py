@@ -65,6 +65,7 @@ from tilewright.plan.nodes import (
     Step,
 )
 from tilewright.plan.normalize import kernel_signature
+from tilewright.plan.own_results import own_results
 from tilewright.plan.questions import Questions
 from tilewright.plan.verify_signature import verify_signature
 from tilewright.runtime import trim
@@ -145,7 +146,7 @@ def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
 
     def plan_at(extents: Mapping[str, int], asked: Questions | None) -> Plan:
         fixed = optimize(specialized(extents), options, compiling.host)
-        return compiling.planned(fixed, None, asked)
+        return own_results(compiling.planned(fixed, None, asked))
 
     making = Making(
         graph,
