@@ -50,8 +50,11 @@ class Units:
         found[sizes_of(self.sizes[-1:])[-1]] = count
         return found
 
-    def together(self, tensor: Buffer) -> int | None:
-        """The elements of a unit that follow one another in memory; None: all of them do."""
+    def together(self, tensor: Buffer, count: int = 1) -> int | None:
+        """The elements of units that follow one another in memory; None: all of them do.
+
+        count: units of the innermost size.
+        """
         steps = self.steps.get(tensor, {})
         axes = [axis for axis, _ in steps.values()]
         if not axes:
@@ -63,7 +66,8 @@ class Units:
         if all(e == 1 for e in before):
             return None
         behind = [fixed(e, f"tensor {tensor.name}") for e in tensor.extents[last + 1 :]]
-        return rows * prod(behind)
+        many = count if self.sizes[-1] in steps else 1
+        return many * rows * prod(behind)
 
     def from_(
         self, tensor: Buffer, index: tuple[Expr, ...], first: Mapping[Expr, Expr]
