@@ -30,11 +30,11 @@ def sized(
 
     parameters: `<map>.vectors` in flight at a time; `<reduction>.tile`, its rows and vectors;
     `<reduction>.panels`, whether all rows take a panel of columns, which stays in the cache, first;
-    `<computation>.parallel`.
+    `<reduction>.vectors` where it goes along rows; `<computation>.parallel`.
     """
     s = Schedule(kernel)
     for c in computations:
-        for way in (_map, _threads) if c.is_map else (_tiles, _threads):
+        for way in (_map, _threads) if c.is_map else (_tiles, _rows, _threads):
             trial = s.fork()
             try:
                 way(trial, c, at, choose)
@@ -77,6 +77,22 @@ def _map(s: Schedule, c: Computation, at: Context, choose: Choices) -> None:
     first = tiles if len(free) == 1 else free[0][1]
     if first in s.loops and at.threads(choose, c.name, True):
         s.parallel(first)
+
+
+def _rows(s: Schedule, c: Computation, at: Context, choose: Choices) -> None:
+    """A reduction along rows in vectors, each of which has a partial result, on all threads."""
+    inside = [d for d in c.combined_dims if f"{c.name}.{d.var.name}" in s.loops]
+    along = (a.index[-1] is d.var for a in c.accesses for d in inside if a.index)
+    if at.exact or len(inside) != 1 or len(c.outputs) > 1 or not any(along):
+        raise ScheduleError("it has no rows", where=f"computation {c.name}")
+    lanes = at.machine.lanes(c.outputs[0].tensor.dtype)
+    vectors = choose(f"{c.name}.vectors", VECTORS, 1)
+    _, vector = _split(s, f"{c.name}.{inside[0].var.name}", lanes * vectors)
+    before = set(s.loops)
+    s.rfactor(vector)
+    for name in (vector, *(name for name in s.loops if name not in before)):
+        register_vectors(s, name, lanes)
+    _threads(s, c, at, choose)
 
 
 def _split(s: Schedule, name: str, size: int) -> tuple[str, str]:
