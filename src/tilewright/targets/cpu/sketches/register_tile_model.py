@@ -8,7 +8,7 @@ what sticks out over the edges (tiles are moved back at an edge and recompute).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tilewright.base.dtypes import float32
@@ -187,8 +187,25 @@ def gain(
 def _best(
     rows: Sequence[int], columns: int, lanes: int, costs: CostModel, data: RowData
 ) -> tuple[float, Tile]:
+    return _best_of(candidates(rows, columns, lanes, costs), rows, columns, costs, data)
+
+
+def best_of(
+    tiles: Iterable[Tile], rows: Sequence[int], columns: int, costs: CostModel
+) -> Tile:
+    """The best of some tiles by the model."""
+    return _best_of(tiles, rows, columns, costs, RowData())[1]
+
+
+def _best_of(
+    tiles: Iterable[Tile],
+    rows: Sequence[int],
+    columns: int,
+    costs: CostModel,
+    data: RowData,
+) -> tuple[float, Tile]:
     found: tuple[float, Tile] | None = None
-    for tile in candidates(rows, columns, lanes, costs):
+    for tile in tiles:
         score = _score(rows, columns, tile, costs, data)
         if found is None or score > found[0] + 1e-9:
             found = (score, tile)

@@ -1,0 +1,135 @@
+"""Groups that make rows of a result from rows of their own tensors: attention, by queries.
+
+A tensor with two sizes, as the scores of all queries and keys, is no longer than a few of its rows
+where these are made, used and forgotten before the next ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tilewright.base.names import fresh
+from tilewright.compute.nodes import CC, Computation, Dim, Output
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, as_expr
+from tilewright.expr.simplify import simplify
+from tilewright.ir.node import Node, postorder, substitute, transform
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Rows:
+    """A group of which some rows may be made at a time.
+
+    dims: of each Computation the dimension of the rows. axes: of each tensor that it makes for
+    itself the axis.
+    """
+
+    computations: tuple[Computation, ...]
+    dims: Mapping[Computation, Dim]
+    axes: Mapping[Buffer, int]
+
+    @property
+    def size(self) -> Expr:
+        """How many there are."""
+        return as_expr(self.dims[self.computations[-1]].size, INDEX)
+
+    def some(self, count: int, first: Expr, taken: set[str]) -> list[Computation]:
+        """The Computations of so many rows, from `first` on; taken: names, these then too."""
+        own: dict[Buffer, Buffer] = {}
+        for b, axis in self.axes.items():
+            shape = (*b.extents[:axis], count, *b.extents[axis + 1 :])
+            own[b] = Buffer(fresh(taken, f"{b.name}_{count}"), shape, b.dtype, b.scope)
+        return [self._some(c, count, first, own, taken) for c in self.computations]
+
+    def _some(
+        self,
+        c: Computation,
+        count: int,
+        first: Expr,
+        own: Mapping[Buffer, Buffer],
+        taken: set[str],
+    ) -> Computation:
+        row = self.dims[c]
+        later: dict[Any, Any] = {row.var: row.var + first}
+
+        def at(b: Buffer, index: Sequence[Expr]) -> tuple[Expr, ...]:
+            axis = self.axes.get(b)
+            return tuple(row.var if n == axis else i for n, i in enumerate(index))
+
+        def moved(node: Node) -> Node:
+            if isinstance(node, Load) and node.buffer in own:
+                return Load(own[node.buffer], at(node.buffer, node.index))
+            return node
+
+        def there(e: Expr) -> Any:
+            return simplify(transform(substitute(e, later), moved), {})
+
+        outputs = []
+        for o in c.outputs:
+            index = at(o.tensor, tuple(map(there, o.index)))
+            outputs.append(Output(own.get(o.tensor, o.tensor), index, there(o.value)))
+        dims = tuple(replace(d, size=count) if d is row else d for d in c.dims)
+        name = fresh(taken, f"{c.name}_{count}")
+        return replace(c, name=name, dims=dims, outputs=tuple(outputs))
+
+
+def rows(
+    computations: Sequence[Computation], params: Collection[Buffer]
+) -> Rows | None:
+    """The rows of a group, where it has a tensor of two sizes and may be made by some rows.
+
+    That is where
+
+        only the last Computation, a map, writes what others see, and none reads that
+        every Computation has one parallel dimension of n points for the rows, and each tensor
+        that the group makes for itself one axis for them
+        a row of such a tensor is written and read at its own row alone
+
+    What a row reads of other tensors, and where it is written to, may be anything.
+    """
+    *before, last = computations
+    made = {o.tensor for c in before for o in c.outputs}
+    seen = {o.tensor for o in last.outputs}
+    wide = any(sum(not isinstance(e, int) for e in b.extents) > 1 for b in made)
+    read = {b for c in computations for b in c.inputs}
+    if not wide or not last.is_map or seen & read or (made | seen) & {*params} != seen:
+        return None
+    for d in last.dims:
+        found = None if d.static or d.combine != CC else _along(computations, d, made)
+        if found is not None:
+            return found
+    return None
+
+
+def _along(
+    computations: Sequence[Computation], last: Dim, made: Collection[Buffer]
+) -> Rows | None:
+    """Those of which the last Computation has a dimension."""
+    axes: dict[Buffer, int] = {}
+    dims: dict[Computation, Dim] = {}
+    for c in reversed(computations):
+        row = _row(c, axes) if dims else last
+        if row is None or row.size is not last.size:
+            return None
+        dims[c] = row
+        for load in (a for a in c.accesses if a.buffer in made):
+            axis = _axis(load.index, row)
+            if axis is None or axes.setdefault(load.buffer, axis) != axis:
+                return None
+    return Rows(tuple(computations), dims, axes)
+
+
+def _row(c: Computation, axes: Mapping[Buffer, int]) -> Dim | None:
+    """The dimension along which a Computation writes the rows of all its tensors."""
+    for d in c.dims:
+        at = [_axis(o.index, d) for o in c.outputs]
+        if d.combine == CC and at == [axes.get(o.tensor, -1) for o in c.outputs]:
+            return d
+    return None
+
+
+def _axis(index: Sequence[Expr], d: Dim) -> int | None:
+    """The only axis that depends on a dimension, where the index is its point itself."""
+    used = [n for n, i in enumerate(index) if any(e is d.var for e in postorder(i))]
+    return used[0] if len(used) == 1 and index[used[0]] is d.var else None
