@@ -89,7 +89,7 @@ def units(
 
     For a size n, the forms for some units do what the whole does, one after another, where
 
-        every tensor either does not have the size, or one axis of k*n rows
+        every tensor either does not have the size, or one axis of k*n rows, and no size beside
         a Computation without sizes is the same for all units, and makes of `constants` what no
         other kernel sees
         every other one has one dimension d of m*n points, whose results are kept apart (cc)
@@ -108,6 +108,8 @@ def units(
     sizes = tuple(steps.get(made[-1], ()))
     variables = [v for size in sizes for v in sizes_of([size])]
     if not sizes or len(steps) < len(found) or len(set(variables)) < len(variables):
+        return None
+    if any(step.keys() - {*sizes} for step in steps.values()):
         return None
     known = set(constants)
     for c in computations:
