@@ -72,7 +72,10 @@ class _Text:
         return f"r{self.reducers[op]}"
 
 
-def canonical_tree(root: Node, params: Sequence[Buffer]) -> str:
+def canonical_tree(
+    root: Node,
+    params: Sequence[Buffer],
+) -> str:
     """The text of one tree of nodes, such as the body of a loop program over `params`."""
     return canonical([root], params)
 
@@ -90,7 +93,8 @@ def canonical(
         text.buffer(b)
     for c in programs:
         if isinstance(c, Node):
-            text.lines.append(text.expr(c))
+            root = text.expr(c)
+            text.lines.append(root)
             continue
         dims = " ".join(f"{text.expr(d.var)}:{d.extent}:{d.combine}" for d in c.dims)
         text.lines.append(

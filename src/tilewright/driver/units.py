@@ -11,6 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from tilewright.base import events
 from tilewright.base.errors import ScheduleError, UnsupportedError, VerifyError
 from tilewright.base.names import fresh
@@ -108,7 +110,8 @@ class _Parts:
         """Whether the group writes all that a unit has of a tensor."""
         sized = Resized(self.units.of(1), {})
         here, group = sized.buffer(b), sized.group(self.group)
-        return bool(sum(written(c, here) for c in group.computations).all())
+        counts = [written(c, here) for c in group.computations]
+        return bool(np.sum(counts, axis=0).all())
 
     def work(self, count: int) -> float:
         """The nanoseconds that the target expects the arithmetic of so many to take."""

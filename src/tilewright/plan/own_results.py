@@ -10,7 +10,9 @@ from tilewright.expr.nodes import Buffer
 from tilewright.plan.nodes import FusionGroup, Plan
 
 
-def own_results(plan: Plan) -> Plan:
+def own_results(
+    plan: Plan,
+) -> Plan:
     """The plan where a step writes each result, which is no other result.
 
     One that is an input, a constant or an earlier result is copied at the end.
@@ -23,9 +25,16 @@ def own_results(plan: Plan) -> Plan:
         b = plan.buffers.get(v)
         if b is not None and b not in free:
             v = replace(v)
-            made = Buffer(fresh(taken, f"{b.name}_result"), b.extents, b.dtype)
-            copy = map_(made.name, made, lambda *i, b=b: b[i])
-            copies.append(FusionGroup(made.name, (copy,), (v.name,)))
+            name = fresh(taken, f"{b.name}_result")
+            made = Buffer(name, b.extents, b.dtype)
+            copy = map_(name, made, lambda *i, b=b: b[i])
+            copies.append(
+                FusionGroup(
+                    name,
+                    (copy,),
+                    sources=(v.name,),
+                )
+            )
             buffers[v] = b = made
         free -= {b}
         outputs.append(v)

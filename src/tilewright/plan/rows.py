@@ -18,7 +18,7 @@ from tilewright.ir.node import Node, postorder, substitute, transform
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Rows:
+class GroupRows:
     """A group of which some rows may be made at a time.
 
     dims: of each Computation the dimension of the rows. axes: of each tensor that it makes for
@@ -34,13 +34,29 @@ class Rows:
         """How many there are."""
         return as_expr(self.dims[self.computations[-1]].size, INDEX)
 
-    def some(self, count: int, first: Expr, taken: set[str]) -> list[Computation]:
+    def some(
+        self,
+        count: int,
+        first: Expr,
+        taken: set[str],
+    ) -> list[Computation]:
         """The Computations of so many rows, from `first` on; taken: names, these then too."""
         own: dict[Buffer, Buffer] = {}
         for b, axis in self.axes.items():
-            shape = (*b.extents[:axis], count, *b.extents[axis + 1 :])
-            own[b] = Buffer(fresh(taken, f"{b.name}_{count}"), shape, b.dtype, b.scope)
-        return [self._some(c, count, first, own, taken) for c in self.computations]
+            before, behind = b.extents[:axis], b.extents[axis + 1 :]
+            name = fresh(taken, f"{b.name}_{count}")
+            own[b] = Buffer(
+                name,
+                (*before, count, *behind),
+                b.dtype,
+                b.scope,
+            )
+        found = []
+        for c in self.computations:
+            part = self._some(c, count, first, own)
+            name = fresh(taken, f"{c.name}_{count}")
+            found.append(replace(part, name=name))
+        return found
 
     def _some(
         self,
@@ -48,35 +64,57 @@ class Rows:
         count: int,
         first: Expr,
         own: Mapping[Buffer, Buffer],
-        taken: set[str],
     ) -> Computation:
         row = self.dims[c]
-        later: dict[Any, Any] = {row.var: row.var + first}
+        later: dict[Any, Any] = {
+            row.var: row.var + first,
+        }
 
-        def at(b: Buffer, index: Sequence[Expr]) -> tuple[Expr, ...]:
+        def at(
+            b: Buffer,
+            index: Sequence[Expr],
+        ) -> tuple[Expr, ...]:
             axis = self.axes.get(b)
             return tuple(row.var if n == axis else i for n, i in enumerate(index))
 
-        def moved(node: Node) -> Node:
+        def moved(
+            node: Node,
+        ) -> Node:
             if isinstance(node, Load) and node.buffer in own:
-                return Load(own[node.buffer], at(node.buffer, node.index))
+                b = node.buffer
+                return Load(own[b], at(b, node.index))
             return node
 
-        def there(e: Expr) -> Any:
-            return simplify(transform(substitute(e, later), moved), {})
+        def there(
+            e: Expr,
+        ) -> Any:
+            later_rows = substitute(e, later)
+            own_rows = transform(later_rows, moved)
+            return simplify(own_rows, {})
 
         outputs = []
         for o in c.outputs:
-            index = at(o.tensor, tuple(map(there, o.index)))
-            outputs.append(Output(own.get(o.tensor, o.tensor), index, there(o.value)))
-        dims = tuple(replace(d, size=count) if d is row else d for d in c.dims)
-        name = fresh(taken, f"{c.name}_{count}")
-        return replace(c, name=name, dims=dims, outputs=tuple(outputs))
+            tensor = own.get(o.tensor, o.tensor)
+            index = tuple(map(there, o.index))
+            outputs.append(
+                Output(
+                    tensor,
+                    at(o.tensor, index),
+                    there(o.value),
+                )
+            )
+        few = replace(row, size=count)
+        dims = tuple(few if d is row else d for d in c.dims)
+        return replace(
+            c,
+            dims=dims,
+            outputs=tuple(outputs),
+        )
 
 
 def rows(
     computations: Sequence[Computation], params: Collection[Buffer]
-) -> Rows | None:
+) -> GroupRows | None:
     """The rows of a group, where it has a tensor of two sizes and may be made by some rows.
 
     That is where
@@ -91,20 +129,32 @@ def rows(
     *before, last = computations
     made = {o.tensor for c in before for o in c.outputs}
     seen = {o.tensor for o in last.outputs}
-    wide = any(sum(not isinstance(e, int) for e in b.extents) > 1 for b in made)
+    wide = any(map(_has_two_sizes, made))
     read = {b for c in computations for b in c.inputs}
-    if not wide or not last.is_map or seen & read or (made | seen) & {*params} != seen:
+    visible = (made | seen) & {*params}
+    if not wide or not last.is_map or seen & read or visible != seen:
         return None
     for d in last.dims:
-        found = None if d.static or d.combine != CC else _along(computations, d, made)
+        if d.static or d.combine != CC:
+            continue
+        found = _along(computations, d, made)
         if found is not None:
             return found
     return None
 
 
+def _has_two_sizes(
+    b: Buffer,
+) -> bool:
+    open_extents = [e for e in b.extents if not isinstance(e, int)]
+    return len(open_extents) > 1
+
+
 def _along(
-    computations: Sequence[Computation], last: Dim, made: Collection[Buffer]
-) -> Rows | None:
+    computations: Sequence[Computation],
+    last: Dim,
+    made: Collection[Buffer],
+) -> GroupRows | None:
     """Those of which the last Computation has a dimension."""
     axes: dict[Buffer, int] = {}
     dims: dict[Computation, Dim] = {}
@@ -113,23 +163,39 @@ def _along(
         if row is None or row.size is not last.size:
             return None
         dims[c] = row
-        for load in (a for a in c.accesses if a.buffer in made):
+        for load in c.accesses:
+            if load.buffer not in made:
+                continue
             axis = _axis(load.index, row)
             if axis is None or axes.setdefault(load.buffer, axis) != axis:
                 return None
-    return Rows(tuple(computations), dims, axes)
+    return GroupRows(tuple(computations), dims, axes)
 
 
-def _row(c: Computation, axes: Mapping[Buffer, int]) -> Dim | None:
+def _row(
+    c: Computation,
+    axes: Mapping[Buffer, int],
+) -> Dim | None:
     """The dimension along which a Computation writes the rows of all its tensors."""
+    wanted = [axes.get(o.tensor, -1) for o in c.outputs]
     for d in c.dims:
         at = [_axis(o.index, d) for o in c.outputs]
-        if d.combine == CC and at == [axes.get(o.tensor, -1) for o in c.outputs]:
+        if d.combine == CC and at == wanted:
             return d
     return None
 
 
-def _axis(index: Sequence[Expr], d: Dim) -> int | None:
+def _axis(
+    index: Sequence[Expr],
+    d: Dim,
+) -> int | None:
     """The only axis that depends on a dimension, where the index is its point itself."""
-    used = [n for n, i in enumerate(index) if any(e is d.var for e in postorder(i))]
-    return used[0] if len(used) == 1 and index[used[0]] is d.var else None
+    used = []
+    for axis, i in enumerate(index):
+        nodes = postorder(i)
+        if any(node is d.var for node in nodes):
+            used.append(axis)
+    if len(used) != 1:
+        return None
+    (axis,) = used
+    return axis if index[axis] is d.var else None

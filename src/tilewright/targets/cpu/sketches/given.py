@@ -212,7 +212,8 @@ def _blocks(
     (row,) = p.rows
     height = extents(s.kernel).get(row)
     if height is None:
-        yield *s.split(row, size, "guard"), ""
+        whole, inner = s.split(row, size, "guard")
+        yield whole, inner, ""
         return
     whole, inner, *rest = s.split(row, size, "exact" if height % size == 0 else "cut")
     yield whole, inner, ""
