@@ -124,7 +124,8 @@ def _tile(
     divide those that are known; of others the tiles at the end do not count."""
     known, most = extents(s.kernel), _most(s)
     rows = [known.get(name, MAX_SIZE) for name in stores[-2:-1]]
-    width = known.get(stores[-1], MAX_SIZE)
+    # Fewer columns are more rows, of which tiles that are cut off leave out too many.
+    width = MAX_SIZE if MAX_SIZE in rows else known.get(stores[-1], MAX_SIZE)
 
     def fits(t: Tile) -> bool:
         sides = zip(stores[-2:], (*t.rows, t.width), strict=True)
