@@ -9,6 +9,12 @@ import pytest
 
 import tilewright as tw
 from tests.driver.test_ranged import RNG, fed, model
+from tilewright.base.dtypes import float32
+from tilewright.driver.generalize import equal, generalize
+from tilewright.expr.nodes import INDEX, Buffer, Var
+from tilewright.graph.nodes import Graph, Value
+from tilewright.loops.nodes import Kernel, Store, loop
+from tilewright.plan.nodes import FusionGroup, Plan
 
 PROGRAMS = {
     "sorted rows": "(float[n, 6] x) => (float[n, 3] y, int64[n, 3] i) {"
@@ -90,3 +96,22 @@ def test_a_loop_program_of_another_form_has_code_of_its_own() -> None:
         y, i = exe(x)
         np.testing.assert_array_equal(y, np.sort(x)[::-1][:4])
         np.testing.assert_array_equal(x[i], y)
+
+
+def copied(n: int, last: float = 1.0) -> Plan:
+    """x + last by a loop program."""
+    x, y = Buffer("x", (n,), float32), Buffer("y", (n,), float32)
+    i = Var("i", INDEX)
+    body = loop(i, n, Store(y, (i,), x[i] + last))
+    group = FusionGroup("k", (), kernel=Kernel("k", (x, y), (y,), body))
+    given, made = (Value(b.name, float32, (n,)) for b in (x, y))
+    graph = Graph("g", (given,), (made,), (), {})
+    return Plan(graph, (group,), {given: x, made: y})
+
+
+def test_loop_programs_are_equal_in_all_that_they_do() -> None:
+    graph = Graph("g", (Value("x", float32, ("n",)),), (), (), {})
+    points = [{"n": 14}, {"n": 7}]
+    plan = generalize([copied(14), copied(7)], points, graph, {"n": (1, 20)})
+    assert equal(plan, {"n": 5}, copied(5))
+    assert not equal(plan, {"n": 5}, copied(5, last=2.0))
