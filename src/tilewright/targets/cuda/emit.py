@@ -73,7 +73,7 @@ def llvm_ir(program: LaunchProgram, machine: CudaMachine, contract: bool = True)
 def _kernel(
     launch: Launch, number: int, machine: CudaMachine, contract: bool
 ) -> tuple[Thread, str]:
-    symbol = f"{launch.name}.shared"
+    symbol = f"{launch.name}_shared"  # outside of a module, no dot in a name
     shared = Shared.of(launch, symbol, STATIC)
     thread = Thread(launch, DIALECT, machine, contract, shared)
     thread.emit(launch.body)

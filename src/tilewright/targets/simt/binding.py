@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from tilewright.base.errors import ScheduleError
@@ -105,3 +106,37 @@ def over_threads(
         if extents(s.kernel)[rounds] <= unrolled:
             s.unroll(rounds)
     s.bind(loop, axis)
+
+
+def fetch_together(
+    s: Schedule, loops: Sequence[str], threads: Mapping[str, int]
+) -> None:
+    """Nested loops that copy, over all threads of a block: neighbors copy neighbors.
+
+    threads: by axis, the fastest first.
+    """
+    fused = fuse_all(s, loops)
+    if fused is None:
+        return
+    count, whole = extents(s.kernel)[fused], math.prod(threads.values())
+    turns, mine = s.split(fused, whole, "guard")
+    axes = list(threads.items())
+    bound = []
+    for axis, n in axes[:-1]:
+        mine, own = s.split(mine, n)
+        bound.append((own, axis))
+    bound.append((mine, axes[-1][0]))
+    s.reorder(*(own for own, _ in reversed(bound)), turns)
+    if count > whole:
+        s.unroll(turns)
+    for own, axis in bound:
+        s.bind(own, axis)
+
+
+def bind_blocks(s: Schedule, loops: Sequence[str]) -> None:
+    """The last loops around blocks on axes of their own, all further out as one."""
+    there = list(loops)
+    while len(there) > 3:
+        there = [s.fuse(there[0], there[1]), *there[2:]]
+    for axis, loop in zip("xyz", reversed(there), strict=False):
+        s.bind(loop, f"blockIdx.{axis}")

@@ -11,15 +11,16 @@ that no product has a guard; the store has one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Dim
 from tilewright.expr.nodes import Load
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Choices
-from tilewright.schedule.space.nest import existing, extents, fuse_all
+from tilewright.schedule.space.nest import existing, extents
 from tilewright.schedule.tree import find_buffer
+from tilewright.targets.simt.binding import bind_blocks, fetch_together
 from tilewright.targets.simt.cost import ROOMS, padding
 from tilewright.targets.simt.machine import SimtMachine
 from tilewright.targets.simt.predict import tiles
@@ -60,7 +61,7 @@ def in_tiles(
     loops = dict(zip(_tiled_dims(plan), inner, strict=True))
     _in_threads(s, plan, loops, existing(s, steps))
     _in_threads(s, plan, {d: f"{last[d]}.i" for d in loops}, ())
-    _bind_blocks(s, grid)
+    bind_blocks(s, grid)
 
 
 def _results(s: Schedule, p: Product) -> tuple[str, dict[Dim, str]]:
@@ -133,22 +134,7 @@ def _fetch_one(
     room = choose(f"{read.buffer.name}.room", ROOMS, padding(plan, read, machine))
     if room and rank > 1:
         s.storage_align(name, rank - 2, copied.shape[-1] + room, 0)
-    fused = fuse_all(s, loops)
-    if fused is None:
-        return
-    count, threads = extents(s.kernel)[fused], plan.threads
-    turns, mine = s.split(fused, plan.block_threads, "guard")
-    axes = list(threads.items())
-    bound = []
-    for axis, n in axes[:-1]:
-        mine, own = s.split(mine, n)
-        bound.append((own, axis))
-    bound.append((mine, axes[-1][0]))
-    s.reorder(*(own for own, _ in reversed(bound)), turns)
-    if count > plan.block_threads:
-        s.unroll(turns)
-    for own, axis in bound:
-        s.bind(own, axis)
+    fetch_together(s, loops, plan.threads)
 
 
 def _in_threads(
@@ -172,12 +158,3 @@ def _in_threads(
         s.unroll(part)
     for axis, loop in bound.items():
         s.bind(loop, axis)
-
-
-def _bind_blocks(s: Schedule, blocks: Sequence[str]) -> None:
-    """The last loops on axes of their own, all further out as one."""
-    there = list(blocks)
-    while len(there) > 3:
-        there = [s.fuse(there[0], there[1]), *there[2:]]
-    for axis, loop in zip("xyz", reversed(there), strict=False):
-        s.bind(loop, f"blockIdx.{axis}")
