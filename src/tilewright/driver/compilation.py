@@ -11,7 +11,7 @@ from tilewright.base.errors import InputError
 from tilewright.base.store import Store
 from tilewright.driver.device_kernels import DeviceCompiler
 from tilewright.driver.options import Options
-from tilewright.driver.planning import Observer, make_plan
+from tilewright.driver.planning import Observer, make_plan, questions
 from tilewright.driver.remembered import Remembered
 from tilewright.graph.infer import Fallback
 from tilewright.graph.nodes import Graph
@@ -66,9 +66,11 @@ class Compilation:
         observe: as for `make_plan`. asked: answers in place of the host's own, each of which is
         given once.
         """
-        refuses = {}
+        refuses, fused = {}, {}
         if self.device is not None:
             refuses[self.target.device] = self.device.refuses
+        if self.target.fuses:
+            fused[self.target.device] = questions(self.target)
         return make_plan(
             graph,
             self.host,
@@ -77,7 +79,7 @@ class Compilation:
             refuses,
             limit=self.options.limit,
             fusion=self.options.fusion,
-            fused=[self.target.device] if self.target.fuses else (),
+            fused=fused,
             asked=asked or Remembered(self.host).questions,
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -81,13 +81,18 @@ class ConcatInPlace(Pass[Plan]):
 @dataclass(frozen=True)
 class StreamAttention(Pass[Plan]):
     """Attention with more keys than a cache keeps scores of, or with hidden blocks of keys, goes
-    over blocks."""
+    over blocks. device: whose kernels."""
 
     ask: Questions = field(repr=False)
+    device: str = HOST
 
     def run(self, program: Plan) -> Plan:
         kept, data, ask = program.kept, program.data, self.ask
-        return _on_host(program, lambda steps: stream_attention(steps, kept, ask, data))
+        return of_device(
+            program,
+            self.device,
+            lambda steps: stream_attention(steps, kept, ask, data),
+        )
 
 
 @dataclass(frozen=True)
@@ -205,14 +210,14 @@ def plan_pipeline(
     refuses: Mapping[str, Refuses] = MappingProxyType({}),
     limit: int | None = None,
     fusion: bool = True,
-    fused: Collection[str] = (),
+    fused: Mapping[str, Questions] = MappingProxyType({}),
 ) -> Pipeline[Plan]:
     """The passes from lowering to kernels; `math`: what the arithmetic may become.
 
     refuses: why each device besides the host does not take a group. limit: bytes that a call may
     need; None: as many as it wants. fusion: without, each operator has kernels and results of its
     own, and the passes behind change how these compute. fused: the devices that take groups and
-    Kernels of any form.
+    Kernels of any form, with what their targets answer.
     """
     exact, costs = math == "exact", ask.costs
     passes: list[Pass[Plan]] = [
@@ -224,6 +229,8 @@ def plan_pipeline(
     else:
         passes.append(InlineViews())
     if not exact:
+        if fusion:
+            passes += [StreamAttention(asked, d) for d, asked in fused.items()]
         passes.append(StreamAttention(ask))
     passes.append(SplitGroups(ask.is_profitable))
     if fusion:

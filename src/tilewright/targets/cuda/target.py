@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import ClassVar
 
@@ -12,8 +12,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.loops.launch import Launch, LaunchProgram
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.to_launches import to_launches
-from tilewright.schedule.space import Sketch
-from tilewright.targets.base import Artifact, Settings, Target
+from tilewright.targets.base import Artifact, Settings
 from tilewright.targets.cuda.code import Call, Code
 from tilewright.targets.cuda.emit import llvm_ir, ptx
 from tilewright.targets.cuda.machine import (
@@ -26,26 +25,31 @@ from tilewright.targets.cuda.machine import (
 from tilewright.targets.llvm.emit_launch import Shared
 from tilewright.targets.llvm.emit_types import memory_type
 from tilewright.targets.permitted import Permissions
-from tilewright.targets.simt.schedules import sketches
+from tilewright.targets.simt.machine import SimtMachine
+from tilewright.targets.simt.target import SimtTarget
 
 
-class Cuda(Target):
-    """One architecture. contract: whether a product and a sum may be rounded once."""
+class Cuda(SimtTarget):
+    """One architecture. exact: a product and a sum are rounded each for itself."""
 
-    __slots__ = ("contract", "machine")
+    __slots__ = ("exact", "machine")
     name: str = "cuda"
     device: ClassVar[str] = "cuda"
-    fuses: ClassVar[bool] = True
     own_mcpu: ClassVar[bool] = True
 
-    def __init__(self, machine: CudaMachine, contract: bool = True) -> None:
+    def __init__(self, machine: CudaMachine, exact: bool = False) -> None:
         self.machine = machine
-        self.contract = contract
+        self.exact = exact
+
+    @property
+    def simt(self) -> SimtMachine:
+        """The architecture as schedules see it."""
+        return self.machine.simt
 
     @property
     def key(self) -> str:
         """The architecture, and how it rounds."""
-        return f"cuda {self.machine.name} contract={self.contract}"
+        return f"cuda {self.machine.name} exact={self.exact}"
 
     def refuses(self, computations: Sequence[Computation]) -> str:
         """Why a group is none for a GPU, by its dtypes."""
@@ -55,15 +59,6 @@ class Cuda(Target):
                 return why
         return ""
 
-    def sketches(
-        self,
-        kernel: Kernel,
-        computations: Sequence[Computation],
-        constants: Collection[Buffer],
-    ) -> Sequence[Sketch]:
-        """Those that all GPUs have."""
-        return sketches(kernel, computations, self.machine.simt, not self.contract)
-
     def emit(
         self, kernel: Kernel, symbol: str, permitted: Permissions | None = None
     ) -> Artifact:
@@ -72,7 +67,7 @@ class Cuda(Target):
         permitted is of no use here. Raises CompileError for what no GPU of the architecture can do.
         """
         program = self.launches(kernel)
-        text = ptx(program, self.machine, self.contract)
+        text = ptx(program, self.machine, not self.exact)
         return Artifact(symbol, code_of(program, text, self.machine).to_bytes())
 
     def launches(self, kernel: Kernel) -> LaunchProgram:
@@ -94,7 +89,7 @@ class Cuda(Target):
         makers = {"llvm": llvm_ir, "asm": ptx}
         if kind not in makers:
             return super().text(kernel, symbol, kind)
-        return makers[kind](self.launches(kernel), self.machine, self.contract)
+        return makers[kind](self.launches(kernel), self.machine, not self.exact)
 
 
 @cache
@@ -146,4 +141,4 @@ def code_of(program: LaunchProgram, text: str, of: CudaMachine) -> Code:
 
 def make(settings: Settings) -> Cuda:
     """The target. Raises UnsupportedError for an unknown architecture."""
-    return Cuda(machine(settings.mcpu), not settings.exact)
+    return Cuda(machine(settings.mcpu), settings.exact)

@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from tilewright.base.errors import CompileError
 from tilewright.compute.nodes import Computation
-from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.to_launches import to_launches
-from tilewright.schedule.space import Sketch
-from tilewright.targets.base import Artifact, Settings, Target
+from tilewright.targets.base import Artifact, Settings
 from tilewright.targets.opencl.code import Code
 from tilewright.targets.opencl.emit import emit
 from tilewright.targets.opencl.types import held
 from tilewright.targets.permitted import Permissions
 from tilewright.targets.simt.machine import SimtMachine, described
-from tilewright.targets.simt.schedules import sketches
+from tilewright.targets.simt.target import SimtTarget
 
 
-class OpenCL(Target):
+class OpenCL(SimtTarget):
     """A kind of OpenCL device. exact: no fused multiply-adds."""
 
     __slots__ = ("exact", "machine")
     name: str = "opencl"
     device: ClassVar[str] = "opencl"
-    fuses: ClassVar[bool] = True
 
     def __init__(self, machine: SimtMachine, exact: bool = False) -> None:
         self.machine = machine
         self.exact = exact
+
+    @property
+    def simt(self) -> SimtMachine:
+        """The machine as it is described."""
+        return self.machine
 
     @property
     def key(self) -> str:
@@ -46,15 +48,6 @@ class OpenCL(Target):
             except CompileError as error:
                 return f"{b.name}: {error}"
         return ""
-
-    def sketches(
-        self,
-        kernel: Kernel,
-        computations: Sequence[Computation],
-        constants: Collection[Buffer],
-    ) -> Sequence[Sketch]:
-        """Those that all GPUs have."""
-        return sketches(kernel, computations, self.machine, self.exact)
 
     def emit(
         self, kernel: Kernel, symbol: str, permitted: Permissions | None = None

@@ -197,6 +197,8 @@ def by_key_blocks(
     work.inside()
     if staged:
         work.fetch()
+    with suppress(ScheduleError):  # without a mask by position, all blocks count
+        s.skip(a.key_loop)
     work.bind()
     return s
 
@@ -240,8 +242,6 @@ class _Work:
             for o in c.outputs:
                 scope = "shared" if o.tensor is shares else "register"
                 s.set_scope(o.tensor.name, scope)
-        with suppress(ScheduleError):  # without a mask by position, all blocks count
-            s.skip(a.key_loop)
 
     def phases(self) -> dict[Computation, tuple[str, str]]:
         """The loops along rows and columns of each Computation that has both."""

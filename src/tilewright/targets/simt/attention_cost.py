@@ -25,7 +25,7 @@ from tilewright.targets.simt.machine import SimtMachine
 
 ROWS: Final = (128, 64, 32, 16, 8, 4)  # of a block, as may be tried
 COLUMN_THREADS: Final = (16, 32, 8, 4)  # that share a row, as may be tried
-THREADS: Final = (64, 128, 256)  # of a block, as may be tried
+THREADS: Final = (16, 32, 64, 128, 256)  # of a block, as may be tried
 EXPONENTIAL: Final = 20  # instructions of one: a polynomial and what is around it
 BARRIERS: Final = 4  # of a step
 KEY_BLOCK: Final = 64  # keys at a time, at most
@@ -86,7 +86,7 @@ def _possible(a: AttentionShape, machine: SimtMachine) -> Iterator[AttentionTile
         for lanes in COLUMN_THREADS:
             for threads in THREADS:
                 down = threads // lanes
-                if lanes <= narrow and down <= rows:
+                if lanes <= narrow and 0 < down <= rows:
                     yield AttentionTile(rows, down, lanes)
 
 
