@@ -29,9 +29,10 @@ from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.space.inlining import inlined
 from tilewright.schedule.space.nest import existing, extents
-from tilewright.schedule.space.patterns import free_dims, reduction_dims
+from tilewright.schedule.space.patterns import free_dims, reduction_dims, uses
 from tilewright.schedule.tree import find_buffer
 from tilewright.targets.simt.attention_cost import (
+    ROOM,
     AttentionShape,
     AttentionTile,
     attention_tiles,
@@ -66,6 +67,16 @@ class Attention:
     def keys(self) -> int:
         """Of a block."""
         return self.scores.outputs[0].tensor.shape[-1]
+
+    @property
+    def operands(self) -> tuple[Load, Load, Load]:
+        """The reads of queries, of keys, and of values."""
+        made = self.inner[-1].outputs[0].tensor
+        key = self.scores.outputs[0].index[-1]
+        reads = [a for a in self.scores.accesses if a.buffer.size > 1]
+        queries, keys = sorted(reads, key=lambda a: any(uses(i, key) for i in a.index))
+        (values,) = (a for a in self.mean.accesses if a.buffer is not made)
+        return queries, keys, values
 
     @property
     def depth(self) -> int:
@@ -144,6 +155,7 @@ def shape(a: Attention) -> AttentionShape:
         depth=a.depth,
         columns=a.column.extent,
         itemsize=a.scores.outputs[0].tensor.dtype.itemsize,
+        keys_last=uses(a.operands[1].index[-1], a.scores.outputs[0].index[-1]),
     )
 
 
@@ -242,6 +254,7 @@ class _Work:
             for o in c.outputs:
                 scope = "shared" if o.tensor is shares else "register"
                 s.set_scope(o.tensor.name, scope)
+        self.apart(shares.name, ROOM)
 
     def phases(self) -> dict[Computation, tuple[str, str]]:
         """The loops along rows and columns of each Computation that has both."""
@@ -273,16 +286,26 @@ class _Work:
     def fetch(self) -> None:
         """The queries of a block's rows, and the keys and values of each block of keys."""
         s, a = self.s, self.a
-        shares = a.inner[-1].outputs[0].tensor
-        queries, keys = (b for b in a.scores.inputs)
-        values = next(b for b in a.mean.inputs if b is not shares)
-        places = ((queries, self.grid[-1]), (keys, a.key_loop), (values, a.key_loop))
-        for b, loop in places:
-            name = s.cache_read(b.name, loop, "shared", pad=True)
-            copied, _ = find_buffer(s.kernel, name, "cache_read")
-            rank = len(copied.shape)
+        queries, keys, values = a.operands
+        key_room = 0 if shape(a).keys_last else ROOM
+        for read, loop, room in (
+            (queries, self.grid[-1], ROOM),
+            (keys, a.key_loop, key_room),
+            (values, a.key_loop, 0),
+        ):
+            name = s.cache_read(read.buffer.name, loop, "shared", pad=True)
+            rank = self.apart(name, room)
             loops = existing(s, [f"{name}.r{n}" for n in range(rank)])
             fetch_together(s, loops, self.threads)
+
+    def apart(self, name: str, room: int) -> int:
+        """Put room between the rows of a tile; the tile's dimensions."""
+        held, _ = find_buffer(self.s.kernel, name, "storage_align")
+        rank = len(held.shape)
+        if room and rank > 1:
+            pitch = held.shape[-1] + room
+            self.s.storage_align(name, rank - 2, pitch, 0)
+        return rank
 
     def bind(self) -> None:
         """Every phase to the threads, and the grid."""

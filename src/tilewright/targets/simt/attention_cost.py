@@ -27,13 +27,17 @@ ROWS: Final = (128, 64, 32, 16, 8, 4)  # of a block, as may be tried
 COLUMN_THREADS: Final = (16, 32, 8, 4)  # that share a row, as may be tried
 THREADS: Final = (16, 32, 64, 128, 256)  # of a block, as may be tried
 EXPONENTIAL: Final = 20  # instructions of one: a polynomial and what is around it
+ROOM: Final = (
+    1  # elements between rows of a tile that neighbors read: other banks for each
+)
 BARRIERS: Final = 4  # of a step
 KEY_BLOCK: Final = 64  # keys at a time, at most
 
 
 class AttentionShape(NamedTuple):
     """around: rows of queries have so many others around them. keys: of a block, of which there are
-    `blocks`. depth: products of each score. columns: of the result. itemsize: bytes of a number."""
+    `blocks`. depth: products of each score. columns: of the result. itemsize: bytes of a number.
+    keys_last: whether neighbors in memory are of neighboring keys, and not along their depth."""
 
     around: int
     rows: int
@@ -42,6 +46,7 @@ class AttentionShape(NamedTuple):
     depth: int
     columns: int
     itemsize: int
+    keys_last: bool
 
 
 class AttentionTile(NamedTuple):
@@ -106,7 +111,8 @@ def registers(a: AttentionShape, tile: AttentionTile) -> int:
 
 def shared_bytes(a: AttentionShape, tile: AttentionTile, machine: SimtMachine) -> int:
     """Of a block: queries, keys, values and shares; parts of sums where no warp has them."""
-    held = tile.rows * (a.depth + a.keys) + a.keys * (a.depth + a.columns)
+    held = tile.rows * (a.depth + ROOM + a.keys + ROOM) + a.keys * a.columns
+    held += a.depth * a.keys if a.keys_last else a.keys * (a.depth + ROOM)
     trees = 2 * tile.threads if tile.column_threads > machine.warp else 0
     return (held + trees) * a.itemsize
 
@@ -127,13 +133,14 @@ def reads(
 ) -> Iterator[Request]:
     """What the products of a step read of shared memory: rows, and columns side by side."""
     warps = -(-tile.threads // in_step(machine))
-    for steps, columns, pitch in (
-        (a.depth, a.keys, a.depth),
-        (a.keys, a.columns, a.keys),
+    key = 1 if a.keys_last else a.depth + ROOM
+    for steps, columns, pitch, beside_each in (
+        (a.depth, a.keys, a.depth + ROOM, key),
+        (a.keys, a.columns, a.keys + ROOM, 1),
     ):
         lanes = range(min(in_step(machine), tile.threads))
         rows = [a.itemsize * pitch * (n // tile.column_threads) for n in lanes]
-        beside = [a.itemsize * (n % tile.column_threads) for n in lanes]
+        beside = [a.itemsize * beside_each * (n % tile.column_threads) for n in lanes]
         times = steps * warps
         yield Request("shared", times * tile.each, bank_turns(rows, machine.banks))
         yield Request(

@@ -12,13 +12,14 @@ from tilewright.targets.cuda.code import Code
 from tilewright.testing.ptx.machine import run
 from tilewright.testing.ptx.memory import Memory
 from tilewright.testing.ptx.text import kernels
+from tilewright.testing.ptx.traffic import Traffic
 
 # What memory holds that nobody has written: not a number in every float format.
 UNWRITTEN = 0xFF
 
 
-def load(code: bytes) -> Runnable:
-    """A program, to be run on flat bytes."""
+def load(code: bytes, traffic: Traffic | None = None) -> Runnable:
+    """A program, to be run on flat bytes; traffic: counts what it asks of memory."""
     program = Code.from_bytes(code)
     found = kernels(program.ptx)
 
@@ -30,7 +31,15 @@ def load(code: bytes) -> Runnable:
             numbers = (*call.arguments, len(held) - 1)
             addresses = [memory.addresses[n] for n in numbers]
             kernel = found[call.name]
-            run(kernel, call.grid, call.threads, memory, addresses, call.dynamic)
+            run(
+                kernel,
+                call.grid,
+                call.threads,
+                memory,
+                addresses,
+                call.dynamic,
+                traffic,
+            )
         for n, array in enumerate(arrays):
             np.copyto(array, memory.array(n, array))
         if memory.array(len(held) - 1, held[-1]).any():

@@ -22,6 +22,7 @@ from tilewright.testing.ptx.arithmetic import (
 from tilewright.testing.ptx.memory import Memory
 from tilewright.testing.ptx.mma import mma, rounded_to_tf32
 from tilewright.testing.ptx.text import Instruction, PtxKernel
+from tilewright.testing.ptx.traffic import Traffic
 
 Extents = tuple[int, int, int]
 _STEPS: Final = 1_000_000
@@ -41,14 +42,19 @@ def run(
     memory: Memory,
     arguments: Sequence[int],
     dynamic: int = 0,
+    traffic: Traffic | None = None,
 ) -> None:
     """Run a kernel in place; arguments: addresses; dynamic: bytes of what has no size in the text.
+
+    traffic: counts what it asks of memory.
 
     Raises IndexError for an access outside of memory, RuntimeError for a barrier that a part of a
     block does not reach, NotImplementedError for an instruction that is not known.
     """
     with np.errstate(all="ignore"):
-        _Grid(kernel, grid, threads, memory, arguments, dynamic).run()
+        made = _Grid(kernel, grid, threads, memory, arguments, dynamic)
+        made.traffic = traffic
+        made.run()
 
 
 class _Grid:
@@ -63,6 +69,7 @@ class _Grid:
     ) -> None:
         self.kernel = kernel
         self.memory = memory
+        self.traffic: Traffic | None = None
         self.per_block = prod(threads)
         self.count = prod(grid) * self.per_block
         number = np.arange(self.count)
@@ -321,11 +328,15 @@ class _Grid:
 
     def _check_warps(self, who: Array) -> None:
         """Raise RuntimeError where not all threads of a warp are here."""
-        warps = self.thread[who] // WARP
-        warps = warps + self.block[who] * self.per_block
-        _, counts = np.unique(warps, return_counts=True)
+        _, counts = np.unique(self._warps(who), return_counts=True)
         if (counts != WARP).any():
             raise RuntimeError(f"{self.kernel.name}: a part of a warp is here alone")
+
+    def _warps(self, who: Array) -> Array:
+        """A number for the warp of each thread."""
+        of_block = -(-self.per_block // WARP)
+        found: Array = self.block[who] * of_block + self.thread[who] // WARP
+        return found
 
     def _mma(self, modes: list[str], operands: tuple[str, ...], who: Array) -> None:
         """`mma.sync.aligned.SHAPE.row.col`, of whole warps, which are neighbors in `who`."""
@@ -359,6 +370,11 @@ class _Grid:
         at = self._get(found[1], "u64", who) + np.uint64(int(found[2] or 0) % (1 << 64))
         if (at % np.uint64(size * len(names))).any():
             raise IndexError(f"{self.kernel.name}: an access that is not aligned")
+        if self.traffic is not None and who.size:
+            space = int(at[0] // np.uint64(_SPACE))
+            first = at % np.uint64(_SPACE)
+            width = size * len(names)
+            self.traffic.note(space, base == "st", first, width, self._warps(who))
         for n, name in enumerate(names):
             bytes_, rows = self._bytes(at + np.uint64(n * size), size, who)
             if base == "ld":

@@ -1,0 +1,61 @@
+"""What the warps of a kernel ask of memory, counted while it is interpreted.
+
+A request is one instruction of one warp. Of the device's memory it takes a turn for each sector of
+32 bytes that its threads touch; of a block's memory as many as the bank of which the threads want
+most words: a word is read once for all who want it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from tilewright.testing.ptx.arithmetic import Array
+
+SECTOR: Final = 32  # bytes
+WORD: Final = 4  # bytes of a bank
+BANKS: Final = 32
+_MEMORIES: Final = ("global", "shared", "local")
+
+
+class Access(NamedTuple):
+    """memory: "global", "shared", or "local" for a thread's own. writes: whether it is a store."""
+
+    memory: str
+    writes: bool
+
+
+@dataclass(slots=True)
+class Traffic:
+    """By the kind of access: requests of warps, turns of memory, and bytes that threads touch."""
+
+    requests: Counter[Access] = field(default_factory=Counter)
+    turns: Counter[Access] = field(default_factory=Counter)
+    nbytes: Counter[Access] = field(default_factory=Counter)
+
+    def note(
+        self, space: int, writes: bool, at: Array, size: int, warps: Array
+    ) -> None:
+        """An instruction of some threads. at: the first of `size` bytes of each; warps: theirs."""
+        kind = Access(_MEMORIES[space], writes)
+        self.nbytes[kind] += size * at.size
+        for warp in np.unique(warps).tolist():
+            own = at[warps == warp].astype(np.int64)
+            touched = (own[:, None] + np.arange(0, size, min(size, WORD))).reshape(-1)
+            self.requests[kind] += 1
+            self.turns[kind] += _TURNS[kind.memory](touched)
+
+
+def _sectors(places: Array) -> int:
+    return int(np.unique(places // SECTOR).size)
+
+
+def _bank_turns(places: Array) -> int:
+    words = np.unique(places // WORD)
+    return int(np.bincount(words % BANKS).max())
+
+
+_TURNS: Final = {"global": _sectors, "shared": _bank_turns, "local": _sectors}
