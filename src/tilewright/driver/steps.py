@@ -97,6 +97,7 @@ def executable(
                 hint="write the array that is overwritten as a parameter that is an output",
             )
         machine = target_of(options)
+        _check_loadable(options.mcpu, machine)
         if source.sizes:
             return SizedExecutable(source, machine, options.threads, options.sanitize)
         choose = for_kernel(source, machine, options)
@@ -307,10 +308,13 @@ def _check_loadable(mcpu: str, target: Target) -> None:
     """Raise UnsupportedError for a processor whose artifacts nothing loads."""
     arch = target.requirements.get("arch", LOADABLE[0])
     if arch not in LOADABLE:
+        instead = "compile a library, such as -o model.o (tw.compile_library)"
+        if target.device != HOST:
+            instead = "--emit asm shows its code, and what the code takes of a device"
         raise UnsupportedError(
             f"no artifact is made for the processor {mcpu!r}: {arch} has no runtime that loads it",
             code="TW-MCPU",
-            hint="compile a library, such as -o model.o (tw.compile_library)",
+            hint=instead,
         )
 
 

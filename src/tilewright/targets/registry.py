@@ -35,6 +35,7 @@ class Row:
 
 
 _OWN = {
+    "amdgpu": Row("tilewright.targets.amdgpu.target:make"),
     "cpu": Row(
         "tilewright.targets.cpu.target:make",
         "tilewright.targets.cpu.intrinsics",
@@ -46,6 +47,7 @@ _OWN = {
     ),
     "npu": Row("tilewright.targets.npu.target:make", machines="name"),
     "opencl": Row("tilewright.targets.opencl.target:make", machines="table"),
+    "spirv": Row("tilewright.targets.spirv.target:make", machines="table"),
     "vdla": Row(
         "tilewright.targets.vdla.target:make", "tilewright.targets.vdla.intrinsics"
     ),

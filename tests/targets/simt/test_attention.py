@@ -83,6 +83,11 @@ def test_it_is_right_on_pocl(name):
     check(group, program(group, GENERIC), run)
 
 
+def test_one_thread_may_have_all_rows():
+    group = attention(4, 32, 16, 16)
+    check(group, program(group, SM80, tile=(4, 1, 16)))
+
+
 def test_each_barrier_is_needed():
     group = attention(4, 8, 4, 4)
     p = program(group, SM80, tile=(4, 4, 4))

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import ClassVar
 
-from tilewright.base.errors import CompileError, UnsupportedError
 from tilewright.compute.nodes import Computation
-from tilewright.expr.nodes import Buffer
-from tilewright.loops.launch import Launch, LaunchProgram
+from tilewright.loops.launch import LaunchProgram
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.to_launches import to_launches
 from tilewright.targets.base import Artifact, Settings
 from tilewright.targets.cuda.code import Call, Code
 from tilewright.targets.cuda.emit import llvm_ir, ptx
 from tilewright.targets.cuda.machine import (
-    BLOCK_THREADS,
     STATIC,
     WARP,
     CudaMachine,
     machine,
 )
-from tilewright.targets.llvm.emit_launch import Shared
-from tilewright.targets.llvm.emit_types import memory_type
+from tilewright.targets.llvm.emit_launch import Shared, unheld
 from tilewright.targets.permitted import Permissions
 from tilewright.targets.simt.machine import SimtMachine
-from tilewright.targets.simt.target import SimtTarget
+from tilewright.targets.simt.target import SimtTarget, check_block
 
 
 class Cuda(SimtTarget):
@@ -53,11 +48,7 @@ class Cuda(SimtTarget):
 
     def refuses(self, computations: Sequence[Computation]) -> str:
         """Why a group is none for a GPU, by its dtypes."""
-        tensors = [o.tensor for c in computations for o in c.outputs]
-        for b in (*tensors, *(b for c in computations for b in c.inputs)):
-            if why := _refused(b):
-                return why
-        return ""
+        return unheld(computations)
 
     def emit(
         self, kernel: Kernel, symbol: str, permitted: Permissions | None = None
@@ -77,7 +68,7 @@ class Cuda(SimtTarget):
         """
         program = to_launches(kernel, WARP)
         for launch in program.launches:
-            _check(launch, self.machine)
+            check_block(launch, self.simt)
         return program
 
     def workspace(self, code: bytes) -> int:
@@ -90,31 +81,6 @@ class Cuda(SimtTarget):
         if kind not in makers:
             return super().text(kernel, symbol, kind)
         return makers[kind](self.launches(kernel), self.machine, not self.exact)
-
-
-@cache
-def _refused(buffer: Buffer) -> str:
-    try:
-        memory_type(buffer.dtype)
-    except UnsupportedError:
-        return f"{buffer.name} is {buffer.dtype}, which no GPU holds"
-    return ""
-
-
-def _check(launch: Launch, of: CudaMachine) -> None:
-    x, y, z = launch.threads
-    shared = Shared.of(launch, launch.name, STATIC).nbytes
-    for count, most, what in (
-        (x * y * z, BLOCK_THREADS, "threads"),
-        (shared, of.block_shared, "bytes of shared memory"),
-    ):
-        if count > most:
-            raise CompileError(
-                f"a block takes {count:,} {what}, and one of {of.name} has {most:,} at most",
-                code="TW-LAUNCH",
-                where=f"launch {launch.name}",
-                hint="tile the loops that are bound to threadIdx, or what is cached",
-            )
 
 
 def code_of(program: LaunchProgram, text: str, of: CudaMachine) -> Code:

@@ -155,11 +155,12 @@ def time_by_blocks(
     at_once = together(a, tile, machine)
     blocks = a.around * math.ceil(a.rows / tile.rows)
     waves = math.ceil(blocks / machine.units)
+    threads = math.ceil(tile.threads / in_step(machine)) * in_step(machine)
     issued = 0.0
     for steps, columns in ((a.depth, a.keys), (a.keys, a.columns)):
         mine = tile.each * tile.columns(columns)
         loads = tile.each + tile.columns(columns)
-        issued += steps * tile.threads * (mine + loads)
+        issued += steps * threads * (mine + loads)
     issued += EXPONENTIAL * tile.rows * (a.keys + 2 * a.columns)
     turns = sum(r.requests * r.turns for r in reads(a, tile, machine))
     width = min(in_step(machine), machine.banks) * WORD

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from math import prod
 from typing import ClassVar, Final
 
+from tilewright.base.errors import CompileError
 from tilewright.compute.nodes import Computation
 from tilewright.compute.online_softmax import may_be_attention
 from tilewright.expr.nodes import Buffer
+from tilewright.loops.launch import Launch
 from tilewright.loops.nodes import Kernel
 from tilewright.plan.questions import NO_REWRITE_PAYS, PlanCosts
 from tilewright.schedule.space import Sketch
@@ -68,3 +71,23 @@ class SimtTarget(Target):
     def plan_costs(self) -> PlanCosts:
         """Keys go by in blocks of what registers hold the scores of."""
         return _COSTS
+
+
+def shared_of(launch: Launch) -> int:
+    """Bytes that a block shares."""
+    return sum(b.size * b.dtype.itemsize for b in launch.shared)
+
+
+def check_block(launch: Launch, of: SimtMachine) -> None:
+    """Raise CompileError (TW-LAUNCH) for a block that takes more than a machine has."""
+    for count, most, what in (
+        (prod(launch.threads), of.block_threads, "threads"),
+        (shared_of(launch), of.shared, "bytes of shared memory"),
+    ):
+        if count > most:
+            raise CompileError(
+                f"a block takes {count:,} {what}, and one of {of.name} has {most:,} at most",
+                code="TW-LAUNCH",
+                where=f"launch {launch.name}",
+                hint="tile the loops that are bound to threadIdx, or what is cached",
+            )
