@@ -12,6 +12,7 @@ from tilewright.loops.passes.to_launches import to_launches
 from tilewright.targets.base import Artifact, Settings
 from tilewright.targets.opencl.code import Code
 from tilewright.targets.opencl.emit import emit
+from tilewright.targets.opencl.platforms import kind_here
 from tilewright.targets.opencl.types import held
 from tilewright.targets.permitted import Permissions
 from tilewright.targets.simt.machine import SimtMachine, described
@@ -72,5 +73,7 @@ class OpenCL(SimtTarget):
 
 
 def make(settings: Settings) -> OpenCL:
-    """The target; the description is one of `simt.machine.described`."""
-    return OpenCL(described(settings.description), settings.exact)
+    """The target; the description is one of `simt.machine.described`, or of the device here."""
+    given = settings.description
+    machine = described({"like": kind_here()} if given is None else given)
+    return OpenCL(machine, settings.exact)
