@@ -17,7 +17,6 @@ from tilewright.loops.passes.to_launches import to_launches
 from tilewright.runtime import devices
 from tilewright.schedule.space import Point
 from tilewright.targets.cuda import report
-from tilewright.targets.cuda.code import Code
 from tilewright.targets.cuda.emit import ptx
 from tilewright.targets.cuda.machine import MACHINES as NVIDIA
 from tilewright.targets.cuda.machine import machine
@@ -30,6 +29,7 @@ from tilewright.targets.simt.attention_cost import (
     registers,
     shared_bytes,
 )
+from tilewright.targets.simt.code import PTX, Code
 from tilewright.targets.simt.machine import GENERIC, MACHINES, SimtMachine
 from tilewright.targets.simt.schedules import sketches
 from tilewright.testing.ptx import device
@@ -155,7 +155,7 @@ def test_a_model_is_one_kernel_and_right_as_ptx(monkeypatch, group, causal):
     devices.find.cache_clear()
     made = model(13, 16, 8, 2, group, causal)
     exe = tw.compile(made, target="cuda", cache=False)
-    programs = [Code.from_bytes(p) for p in exe.model.programs]
+    programs = [Code.from_bytes(p, PTX) for p in exe.model.programs]
     assert [len(p.launches) for p in programs][-1] == 1
     # Besides: two copies of heads, and two that ask whether hidden keys count.
     assert len(programs) == (5 if causal else 1)

@@ -92,8 +92,21 @@ DEFAULT: Final = "gfx942"
 
 
 def _machine(name: str, row: tuple[int, int, int, int, int, int]) -> AmdMachine:
-    *held, shared = row
-    return AmdMachine(name, *held, shared * _K, *(_CDNA if row[0] == 64 else _RDNA))
+    warp, waves, file, granule, registers, shared = row
+    units, bandwidth, cache_bandwidth, clock = _CDNA if warp == 64 else _RDNA
+    return AmdMachine(
+        name=name,
+        warp=warp,
+        waves=waves,
+        file=file,
+        granule=granule,
+        thread_registers=registers,
+        shared=shared * _K,
+        units=units,
+        bandwidth=bandwidth,
+        cache_bandwidth=cache_bandwidth,
+        clock=clock,
+    )
 
 
 MACHINES: Final = {name: _machine(name, row) for name, row in _ROWS.items()}

@@ -19,9 +19,9 @@ import numpy as np
 
 from tilewright.base.errors import ArtifactError, ExecutionError, MemoryLimitError
 from tilewright.runtime.device import Bytes, Duration, Region
-from tilewright.targets.cuda.code import Call, Code
 from tilewright.targets.cuda.driver import Driver, bindings
 from tilewright.targets.cuda.machine import STATIC, machine
+from tilewright.targets.simt.code import PTX, Call, Code
 
 NAME: Final = "cuda"
 _GRAPHS: Final = 16  # sequences that are kept as graphs
@@ -127,10 +127,10 @@ class CudaDevice:
 
     def load(self, code: bytes) -> Loaded:
         """A program. Raises ArtifactError for other bytes, and for what this GPU cannot run."""
-        program = Code.from_bytes(code)
+        program = Code.from_bytes(code, PTX)
         self._check(program)
         self.enter()
-        image = program.cubin or program.ptx.encode() + b"\0"
+        image = program.binary or program.text.encode() + b"\0"
         module = self.driver("ModuleLoadData", image)
         kernels = [self._kernel(module, call) for call in program.launches]
         return Loaded(program, kernels, [self.allocate(n) for n in program.workspace])
@@ -139,7 +139,7 @@ class CudaDevice:
         made = machine(program.arch)
         runs = (
             self.capability == made.capability
-            if made.is_specific or program.cubin
+            if made.is_specific or program.binary
             else self.capability >= made.capability
         )
         if not runs:

@@ -10,7 +10,6 @@ from tilewright.loops.launch import LaunchProgram
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.to_launches import to_launches
 from tilewright.targets.base import Artifact, Settings
-from tilewright.targets.cuda.code import Call, Code
 from tilewright.targets.cuda.emit import llvm_ir, ptx
 from tilewright.targets.cuda.machine import (
     STATIC,
@@ -20,6 +19,7 @@ from tilewright.targets.cuda.machine import (
 )
 from tilewright.targets.llvm.emit_launch import Shared, unheld
 from tilewright.targets.permitted import Permissions
+from tilewright.targets.simt.code import PTX, Call, Code
 from tilewright.targets.simt.machine import SimtMachine
 from tilewright.targets.simt.target import SimtTarget, check_block
 
@@ -73,7 +73,7 @@ class Cuda(SimtTarget):
 
     def workspace(self, code: bytes) -> int:
         """What is between the launches of a program."""
-        return sum(Code.from_bytes(code).workspace)
+        return sum(Code.from_bytes(code, PTX).workspace)
 
     def text(self, kernel: Kernel, symbol: str, kind: str) -> str:
         """LLVM's text, or PTX as `asm`."""
@@ -88,6 +88,8 @@ def code_of(program: LaunchProgram, text: str, of: CudaMachine) -> Code:
     buffers = [*program.params, *program.workspace]
     calls = []
     for launch in program.launches:
+        if 0 in launch.grid:
+            continue  # without blocks it does nothing, and no driver takes it
         shared = Shared.of(launch, launch.name, STATIC)
         grid = tuple(e for e in launch.grid if isinstance(e, int))
         x, y, z = grid
@@ -102,7 +104,8 @@ def code_of(program: LaunchProgram, text: str, of: CudaMachine) -> Code:
             )
         )
     sizes = tuple(b.size * b.dtype.itemsize for b in program.workspace)
-    return Code(of.name, len(program.params), sizes, tuple(calls), text)
+    params = len(program.params)
+    return Code(PTX, params, sizes, tuple(calls), text, of.name)
 
 
 def make(settings: Settings) -> Cuda:

@@ -10,11 +10,11 @@ from tilewright.compute.nodes import Computation
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.to_launches import to_launches
 from tilewright.targets.base import Artifact, Settings
-from tilewright.targets.opencl.code import Code
 from tilewright.targets.opencl.emit import emit
 from tilewright.targets.opencl.platforms import kind_here
 from tilewright.targets.opencl.types import held
 from tilewright.targets.permitted import Permissions
+from tilewright.targets.simt.code import OPENCL_C, Code
 from tilewright.targets.simt.machine import SimtMachine, described
 from tilewright.targets.simt.target import SimtTarget
 
@@ -63,13 +63,13 @@ class OpenCL(SimtTarget):
 
     def workspace(self, code: bytes) -> int:
         """What is between the launches of a program."""
-        return sum(Code.from_bytes(code).workspace)
+        return sum(Code.from_bytes(code, OPENCL_C).workspace)
 
     def text(self, kernel: Kernel, symbol: str, kind: str) -> str:
         """The source, for `asm`."""
         if kind != "asm":
             return super().text(kernel, symbol, kind)
-        return emit(to_launches(kernel), self.exact).source
+        return emit(to_launches(kernel), self.exact).text
 
 
 def make(settings: Settings) -> OpenCL:

@@ -72,9 +72,10 @@ class Attention:
     def operands(self) -> tuple[Load, Load, Load]:
         """The reads of queries, of keys, and of values."""
         made = self.inner[-1].outputs[0].tensor
-        key = self.scores.outputs[0].index[-1]
-        reads = [a for a in self.scores.accesses if a.buffer.size > 1]
-        queries, keys = sorted(reads, key=lambda a: any(uses(i, key) for i in a.index))
+        key = _variable(self.scores.outputs[0].index[-1])
+        queries, keys = sorted(
+            self.scores.accesses, key=lambda a: any(uses(i, key) for i in a.index)
+        )
         (values,) = (a for a in self.mean.accesses if a.buffer is not made)
         return queries, keys, values
 
@@ -135,14 +136,19 @@ def _are_plain(
     first: Computation, inner: Sequence[Computation], mean: Computation
 ) -> bool:
     """Whether what is computed of a block has known sizes, and one sum each; whether its rows and
-    columns are dimensions."""
+    columns are dimensions; whether queries, keys and values are tensors of their own, each read at
+    one place."""
     axis = len(first.outputs[0].index) - 2
     shares = _read(mean, inner[-1].outputs[0].tensor).index if inner else ()
     sums = all(len(reduction_dims(c)) <= 1 for c in (first, *inner, mean))
     places = [c.outputs[0].index[axis] for c in (first, *inner)]
     variables = [*places, *shares[-2:], *mean.outputs[0].index]
     static = all(d.static and d.extent for c in (first, *inner, mean) for d in c.dims)
-    return axis >= 0 and sums and static and all(isinstance(v, Var) for v in variables)
+    made = inner[-1].outputs[0].tensor if inner else None
+    reads = [a.buffer for a in (*first.accesses, *mean.accesses)]
+    own = len(reads) == len(set(reads)) == 4 and made in reads
+    plain = all(isinstance(v, Var) for v in variables)
+    return axis >= 0 and sums and static and own and plain
 
 
 def shape(a: Attention) -> AttentionShape:
@@ -155,7 +161,9 @@ def shape(a: Attention) -> AttentionShape:
         depth=a.depth,
         columns=a.column.extent,
         itemsize=a.scores.outputs[0].tensor.dtype.itemsize,
-        keys_last=uses(a.operands[1].index[-1], a.scores.outputs[0].index[-1]),
+        keys_last=uses(
+            a.operands[1].index[-1], _variable(a.scores.outputs[0].index[-1])
+        ),
     )
 
 
@@ -170,8 +178,8 @@ def _dims(
     behind = dict(zip(whole.index, _read(last, whole.tensor).index, strict=True))
     if len(columns) != 1 or not rows:
         return None
-    found = {d.var: d for d in free_dims(last)}
-    row, column = (found.get(behind.get(v)) for v in (rows[-1], columns[0]))
+    found: dict[Expr, Dim] = {d.var: d for d in free_dims(last)}
+    row, column = (found.get(behind.get(v, v)) for v in (rows[-1], columns[0]))
     return None if row is None or column is None else (row, column)
 
 
@@ -179,9 +187,13 @@ def _read(c: Computation, tensor: Buffer) -> Load:
     return next(a for a in c.accesses if a.buffer is tensor)
 
 
+def _variable(e: Expr) -> Var:
+    assert isinstance(e, Var)
+    return e
+
+
 def _loop(c: Computation, v: Expr) -> str:
-    assert isinstance(v, Var)
-    return f"{c.name}.{v.name}"
+    return f"{c.name}.{_variable(v).name}"
 
 
 def by_key_blocks(

@@ -8,7 +8,7 @@ import numpy as np
 
 from tilewright.base.errors import ExecutionError
 from tilewright.runtime.device import Bytes, HostDevice, Runnable
-from tilewright.targets.cuda.code import Code
+from tilewright.targets.simt.code import PTX, Code
 from tilewright.testing.ptx.machine import run
 from tilewright.testing.ptx.memory import Memory
 from tilewright.testing.ptx.text import kernels
@@ -20,8 +20,8 @@ UNWRITTEN = 0xFF
 
 def load(code: bytes, traffic: Traffic | None = None) -> Runnable:
     """A program, to be run on flat bytes; traffic: counts what it asks of memory."""
-    program = Code.from_bytes(code)
-    found = kernels(program.ptx)
+    program = Code.from_bytes(code, PTX)
+    found = kernels(program.text)
 
     def launch(arrays: Sequence[Bytes], timed: bool) -> None:
         work = [np.full(n, UNWRITTEN, np.uint8) for n in program.workspace]
