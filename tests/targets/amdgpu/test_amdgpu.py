@@ -19,7 +19,7 @@ from tilewright.loops.passes.to_launches import to_launches
 from tilewright.targets import registry
 from tilewright.targets.amdgpu.emit import TRIPLE, assembly, llvm_ir
 from tilewright.targets.amdgpu.machine import MACHINES, AmdMachine, machine
-from tilewright.targets.amdgpu.report import Resources, occupancy, resources
+from tilewright.targets.amdgpu.report import AmdResources, occupancy, resources
 from tilewright.targets.llvm import backend
 from tilewright.targets.llvm.spaces import in_spaces
 from tilewright.targets.simt.schedules import sketches
@@ -79,16 +79,16 @@ def test_waves_are_those_that_llvm_finds(arch, name):
 
 def test_what_limits_the_waves():
     of = machine("gfx942")
-    few = Resources(vectors=24, scalars=20, shared=0, private=0, spills=0)
+    few = AmdResources(vectors=24, scalars=20, shared=0, private=0, spills=0)
     assert occupancy(few, 256, of).limit == "waves"
-    many = Resources(vectors=129, scalars=20, shared=0, private=0, spills=0)
+    many = AmdResources(vectors=129, scalars=20, shared=0, private=0, spills=0)
     assert (occupancy(many, 256, of).waves, occupancy(many, 256, of).share) == (
         3,
         0.375,
     )
-    wide = Resources(vectors=24, scalars=20, shared=40 << 10, private=0, spills=0)
+    wide = AmdResources(vectors=24, scalars=20, shared=40 << 10, private=0, spills=0)
     assert occupancy(wide, 256, of).waves == 1
-    most = Resources(vectors=24, scalars=20, shared=80 << 10, private=0, spills=0)
+    most = AmdResources(vectors=24, scalars=20, shared=80 << 10, private=0, spills=0)
     assert occupancy(most, 256, of).waves == 0
 
 

@@ -31,7 +31,7 @@ from tilewright.targets.simt.products import product_of
 from tilewright.targets.simt.schedules import sketches
 from tilewright.targets.simt.tiling import SimtTile, Tiling, tiling
 from tilewright.testing.ptx.device import load
-from tilewright.testing.ptx.traffic import Access, Traffic
+from tilewright.testing.ptx.traffic import AccessKind, Traffic
 
 OF = machine("sm_80")
 CASES = {
@@ -71,11 +71,11 @@ def tiled(
 def check(p: LaunchProgram, plan: Tiling, rooms: dict[Load, int]) -> None:
     found, times, of = counted(p), plan.blocks * plan.steps, OF.simt
     fetched = turns((fetch_request(plan, x, of) for x in rooms), times)
-    assert found.turns[Access("global", False)] == fetched
+    assert found.turns[AccessKind("global", False)] == fetched
     stored = turns((store_request(plan, x, n, of) for x, n in rooms.items()), times)
-    assert found.turns[Access("shared", True)] == stored
+    assert found.turns[AccessKind("shared", True)] == stored
     read = turns((read_request(plan, x, n, of) for x, n in rooms.items()), times)
-    assert found.turns[Access("shared", False)] == read
+    assert found.turns[AccessKind("shared", False)] == read
     (launch,) = p.launches
     held = sum(b.size * b.dtype.itemsize for b in launch.shared)
     assert held == shared_bytes(plan, rooms, 1)
@@ -97,9 +97,9 @@ def test_ragged_tiles_read_fewer_sectors_than_the_model_says_and_no_other_turns(
     p, plan, rooms = tiled(product(19, 29, 21), (16, 16, 16, 16, 16))
     found, times = counted(p), plan.blocks * plan.steps
     fetched = turns((fetch_request(plan, x, OF.simt) for x in rooms), times)
-    assert 0.5 * fetched < found.turns[Access("global", False)] < fetched
+    assert 0.5 * fetched < found.turns[AccessKind("global", False)] < fetched
     read = turns((read_request(plan, x, n, OF.simt) for x, n in rooms.items()), times)
-    assert found.turns[Access("shared", False)] == read
+    assert found.turns[AccessKind("shared", False)] == read
 
 
 @pytest.mark.parametrize("tile", [(16, 8, 8), (16, 4, 16), (8, 8, 4)])
@@ -111,11 +111,11 @@ def test_attention_reads_shared_memory_as_often_as_the_model_says(tile):
     asked = shape(attention_of(made, OF.simt))
     blocks = -(-asked.rows // tile[0]) * asked.around * asked.blocks
     wanted = list(reads(asked, AttentionTile(*tile), OF.simt))
-    assert found.turns[Access("shared", False)] == turns(wanted, blocks)
+    assert found.turns[AccessKind("shared", False)] == turns(wanted, blocks)
     assert all(r.turns <= 2 for r in wanted)
     fetched = blocks * asked.keys * (asked.depth + asked.columns) * 4 // 32
     queries = asked.around * asked.rows * asked.depth * 4 // 32
-    assert found.turns[Access("global", False)] == fetched + queries
+    assert found.turns[AccessKind("global", False)] == fetched + queries
 
 
 def test_a_thread_s_registers_are_nowhere_in_memory():

@@ -27,7 +27,7 @@ _SIMDS: Final = 4  # of a unit
 
 
 @dataclass(frozen=True, slots=True)
-class Resources:
+class AmdResources:
     """What one kernel takes.
 
     vectors: registers of each thread; scalars: of a wave. shared: bytes of a block. private: bytes
@@ -41,7 +41,7 @@ class Resources:
     spills: int
 
 
-def resources(assembly: str) -> dict[str, Resources]:
+def resources(assembly: str) -> dict[str, AmdResources]:
     """By kernel, from assembly that LLVM made."""
     _, _, said = assembly.partition("amdhsa.kernels:")
     found = {}
@@ -53,12 +53,12 @@ def resources(assembly: str) -> dict[str, Resources]:
         }
         assert name is not None and all(values.values())
         figures = {key: int(m[1]) for key, m in values.items() if m}
-        found[name[1]] = Resources(**figures)
+        found[name[1]] = AmdResources(**figures)
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class Occupancy:
+class AmdOccupancy:
     """The waves that a SIMD runs at once, their share of the most, and what limits them."""
 
     waves: int
@@ -66,7 +66,7 @@ class Occupancy:
     limit: str
 
 
-def occupancy(used: Resources, threads: int, machine: AmdMachine) -> Occupancy:
+def occupancy(used: AmdResources, threads: int, machine: AmdMachine) -> AmdOccupancy:
     """Of a kernel of so many threads in a block; 0 waves: it cannot run."""
     of_block = -(-threads // machine.warp)
     each = -(-max(used.vectors, 1) // machine.granule) * machine.granule
@@ -78,7 +78,7 @@ def occupancy(used: Resources, threads: int, machine: AmdMachine) -> Occupancy:
     }
     limit = min(limits, key=lambda name: limits[name])
     waves = limits[limit]
-    return Occupancy(waves, waves / machine.waves, limit)
+    return AmdOccupancy(waves, waves / machine.waves, limit)
 
 
 def table(program: LaunchProgram, assembly: str, machine: AmdMachine) -> str:
@@ -90,7 +90,7 @@ def table(program: LaunchProgram, assembly: str, machine: AmdMachine) -> str:
     )
 
 
-def _line(name: str, threads: int, used: Resources, machine: AmdMachine) -> str:
+def _line(name: str, threads: int, used: AmdResources, machine: AmdMachine) -> str:
     held = occupancy(used, threads, machine)
     figures: Mapping[str, int] = {
         "vector registers": used.vectors,

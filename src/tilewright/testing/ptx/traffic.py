@@ -21,7 +21,7 @@ BANKS: Final = 32
 _MEMORIES: Final = ("global", "shared", "local")
 
 
-class Access(NamedTuple):
+class AccessKind(NamedTuple):
     """memory: "global", "shared", or "local" for a thread's own. writes: whether it is a store."""
 
     memory: str
@@ -32,15 +32,15 @@ class Access(NamedTuple):
 class Traffic:
     """By the kind of access: requests of warps, turns of memory, and bytes that threads touch."""
 
-    requests: Counter[Access] = field(default_factory=Counter)
-    turns: Counter[Access] = field(default_factory=Counter)
-    nbytes: Counter[Access] = field(default_factory=Counter)
+    requests: Counter[AccessKind] = field(default_factory=Counter)
+    turns: Counter[AccessKind] = field(default_factory=Counter)
+    nbytes: Counter[AccessKind] = field(default_factory=Counter)
 
     def note(
         self, space: int, writes: bool, at: Array, size: int, warps: Array
     ) -> None:
         """An instruction of some threads. at: the first of `size` bytes of each; warps: theirs."""
-        kind = Access(_MEMORIES[space], writes)
+        kind = AccessKind(_MEMORIES[space], writes)
         self.nbytes[kind] += size * at.size
         for warp in np.unique(warps).tolist():
             own = at[warps == warp].astype(np.int64)
