@@ -153,17 +153,23 @@ class Winograd(Pass[Plan]):
 
 @dataclass(frozen=True)
 class SplitDeepSums(Pass[Plan]):
-    """Sums that read more than a cache keeps become sums of parts."""
+    """Sums that read more than a cache keeps become sums of parts, and those of few results.
+
+    launch: nanoseconds of one more kernel. device: whose kernels.
+    """
 
     cost: Cost = field(repr=False)
     deep_sum: int
+    launch: float = 0.0
+    device: str = HOST
 
     def run(self, program: Plan) -> Plan:
-        data = program.data
-        cost = self.cost
-        least = self.deep_sum
-        return _on_host(
-            program, lambda steps: split_deep_sums(steps, data, cost, least)
+        data, cost = program.data, self.cost
+        least, launch = self.deep_sum, self.launch
+        return of_device(
+            program,
+            self.device,
+            lambda steps: split_deep_sums(steps, data, cost, least, launch),
         )
 
 
@@ -192,6 +198,11 @@ class AddHalos(Pass[Plan]):
         fixed = _fixed(program)
         most = self.halo
         return _on_host(program, lambda steps: add_halos(steps, fixed, most))
+
+
+def _split(asked: Questions, device: str) -> SplitDeepSums:
+    costs = asked.costs
+    return SplitDeepSums(asked.estimated_cost, costs.deep_sum, costs.launch, device)
 
 
 def _on_host(plan: Plan, rewrite: Rewrite) -> Plan:
@@ -230,7 +241,8 @@ def plan_pipeline(
         passes.append(InlineViews())
     if not exact:
         if fusion:
-            passes += [StreamAttention(asked, d) for d, asked in fused.items()]
+            for device, asked in fused.items():
+                passes += [StreamAttention(asked, device), _split(asked, device)]
         passes.append(StreamAttention(ask))
     passes.append(SplitGroups(ask.is_profitable))
     if fusion:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from typing import Any, Final
 
@@ -327,7 +327,8 @@ class CostModel:
     @property
     def plan(self) -> PlanCosts:
         """The constants that passes over a plan decide by."""
-        return PlanCosts(**{f.name: getattr(self, f.name) for f in fields(PlanCosts)})
+        asked = [f.name for f in fields(PlanCosts) if f.default is MISSING]
+        return PlanCosts(**{name: getattr(self, name) for name in asked})
 
     def worth_sharing(self, nanoseconds: float) -> bool:
         """Whether work that takes one core so long is worth waking the other threads."""
