@@ -7,6 +7,7 @@ import pytest
 
 import tilewright as tw
 from tests.loops.gpu_kernels import barriers, without_barrier
+from tests.loops.test_planted_faults import KINDS
 from tests.targets.opencl.running import run
 from tests.targets.simt.attention import Group, attention, model, reference
 from tilewright.base.errors import ExecutionError
@@ -95,6 +96,19 @@ def test_each_barrier_is_needed():
     for number in range(3):
         with pytest.raises(ExecutionError, match="no barrier"):
             launch_interp.run(without_barrier(p, number), arrays(p))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_planted_fault_is_found(kind):
+    """By a race, an index out of range, or a wrong value; at the first run."""
+    group = attention(6, 8, 4, 4)
+    for what, wrong in kind(program(group, SM80, tile=(4, 4, 4))):
+        try:
+            check(group, wrong)
+        except (ExecutionError, AssertionError):
+            continue
+        raise RuntimeError(f"not found: {what}")
 
 
 def test_rows_of_a_warp_are_summed_without_shared_memory():
