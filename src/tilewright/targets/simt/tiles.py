@@ -16,14 +16,16 @@ from collections.abc import Collection, Mapping
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Dim
 from tilewright.expr.nodes import Load
+from tilewright.loops.analysis.effects import writes
 from tilewright.schedule import Schedule
+from tilewright.schedule.primitives.pipeline import sequence
 from tilewright.schedule.space import Choices
 from tilewright.schedule.space.nest import existing, extents
-from tilewright.schedule.tree import find_buffer
+from tilewright.schedule.tree import find_buffer, find_loop
 from tilewright.targets.simt.binding import bind_blocks, fetch_together
 from tilewright.targets.simt.cost import ROOMS, padding
 from tilewright.targets.simt.machine import SimtMachine
-from tilewright.targets.simt.predict import tiles
+from tilewright.targets.simt.predict import stage_counts, tiles
 from tilewright.targets.simt.products import Product
 from tilewright.targets.simt.tiling import AXES, SimtTile, Tiling, tiling
 
@@ -35,7 +37,8 @@ def in_tiles(
 
     parameters: `<reduction>.tile`, the tile of a block and its threads; `<reduction>.staged`,
     whether operands go through shared memory; `<operand>.room`, elements between the rows of such
-    a tile. Raises ScheduleError where a primitive refuses.
+    a tile; `<reduction>.stages`, tiles of an operand at once: with two the next is fetched while
+    one is used, and threads meet once in a step. Raises ScheduleError where a primitive refuses.
     """
     name = product.name
     staged = choose(f"{name}.staged", (True, False), machine.shared_pays)
@@ -55,12 +58,17 @@ def in_tiles(
     inner = [f"{name}.{d.var.name}" for d in _tiled_dims(plan)]
     zero = s.decompose_reduction(target, inner[0])
     s.reorder(*existing(s, [*sums, *steps, *inner]))
+    fetched: list[str] = []
+    around = [*grid, *existing(s, sums)][-1]
     if staged:
-        _fetch(s, plan, [*grid, *existing(s, sums)][-1], machine, choose)
+        fetched = _fetch(s, plan, around, machine, choose)
     _in_threads(s, plan, dict(zip(_tiled_dims(plan), zero, strict=True)), ())
     loops = dict(zip(_tiled_dims(plan), inner, strict=True))
     _in_threads(s, plan, loops, existing(s, steps))
     _in_threads(s, plan, {d: f"{last[d]}.i" for d in loops}, ())
+    possible = stage_counts(plan, machine) if fetched and around not in grid else [1]
+    if choose(f"{name}.stages", possible, 1) > 1:
+        _ahead(s, around, fetched)
     bind_blocks(s, grid)
 
 
@@ -113,10 +121,17 @@ def _fetch(
     loop: str,
     machine: SimtMachine,
     choose: Choices,
-) -> None:
-    """Both operands' tiles in shared memory, for each iteration of a loop."""
-    for read in (plan.product.left, plan.product.right):
-        _fetch_one(s, plan, read, loop, machine, choose)
+) -> list[str]:
+    """Both operands' tiles in shared memory, for each iteration of a loop; their buffers."""
+    operands = (plan.product.left, plan.product.right)
+    return [_fetch_one(s, plan, read, loop, machine, choose) for read in operands]
+
+
+def _ahead(s: Schedule, loop: str, fetched: Collection[str]) -> None:
+    """Fetch the tiles of the next iteration before those of this one are used, in two copies."""
+    f, _ = find_loop(s.kernel, loop, "pipeline")
+    made = [{b.name for b in writes(stmt)} for stmt in sequence(f.body).stmts]
+    s.pipeline(loop, *(int(names.isdisjoint(fetched)) for names in made))
 
 
 def _fetch_one(
@@ -126,7 +141,7 @@ def _fetch_one(
     loop: str,
     machine: SimtMachine,
     choose: Choices,
-) -> None:
+) -> str:
     name = s.cache_read(read.buffer.name, loop, "shared", pad=True)
     copied, _ = find_buffer(s.kernel, name, "cache_read")
     rank = len(copied.shape)
@@ -135,6 +150,7 @@ def _fetch_one(
     if room and rank > 1:
         s.storage_align(name, rank - 2, copied.shape[-1] + room, 0)
     fetch_together(s, loops, plan.threads)
+    return name
 
 
 def _in_threads(
