@@ -18,17 +18,30 @@ HELD: Final = 32  # elements at most that a thread accumulates in registers
 def bind_elements(s: Schedule, nest: For, threads: int) -> str:
     """Bind the outer loops of a nest that may run at once: blocks of so many threads.
 
-    Returns the loop over threads; empty where there is none.
+    As many as are proven to be apart when they are one loop: the indices of several in one hide
+    what each of them shows. Returns the loop over threads; empty where there is none.
     """
-    fused, extent = "", 1
+    chain: list[For] = []
     for f in _chain(nest):
         if not f.trips or not made_serial(s, f):
             break
-        fused = s.fuse(fused, f.var.name) if fused else f.var.name
-        extent *= f.trips
-    if not fused:
-        return ""
+        chain.append(f)
+    done = len(s.trace.steps)
+    while chain:
+        try:
+            return _bind_together(s, nest, chain, threads)
+        except ScheduleError:
+            while len(s.trace.steps) > done:
+                s.undo()
+            chain.pop()
+    return ""
+
+
+def _bind_together(s: Schedule, nest: For, chain: Sequence[For], threads: int) -> str:
+    fused = fuse_all(s, [f.var.name for f in chain])
+    assert fused is not None
     accumulate_in_registers(s, nest, fused)
+    extent = math.prod(f.trips or 1 for f in chain)
     outer, inner = s.split(fused, min(threads, extent), "guard")
     s.bind(outer, "blockIdx.x")
     s.bind(inner, "threadIdx.x")
