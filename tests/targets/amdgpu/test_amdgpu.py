@@ -86,6 +86,8 @@ def test_what_limits_the_waves():
         3,
         0.375,
     )
+    pieces = AmdResources(vectors=97, scalars=20, shared=0, private=0, spills=0)
+    assert occupancy(pieces, 256, machine("gfx1100")).waves == 1536 // 120
     wide = AmdResources(vectors=24, scalars=20, shared=40 << 10, private=0, spills=0)
     assert occupancy(wide, 256, of).waves == 1
     most = AmdResources(vectors=24, scalars=20, shared=80 << 10, private=0, spills=0)
