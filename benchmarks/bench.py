@@ -16,7 +16,7 @@ from rich.console import Console
 
 from benchmarks import harness, models, peers, reference, score, show
 from tilewright.cli import rounds as timing
-from tilewright.cli.rounds import Row, TimingJob
+from tilewright.cli.rounds import RoundTable, TimingJob
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def near(
     return [engine for engine in usable if engine not in left_out]
 
 
-def _probe(task: TimingJob, engines: list[str], store: harness.Rows) -> Row:
+def _probe(task: TimingJob, engines: list[str], store: harness.Rows) -> RoundTable:
     parts = ["probe", task.name, models.recipe_hash(task.name), task.threads, *engines]
     key = "|".join(map(str, [*parts, harness.versions()]))
     row = store.rows.get(key)
@@ -82,7 +82,7 @@ def measure(
     version: str,
     store: harness.Rows,
     fresh: bool,
-) -> Row:
+) -> RoundTable:
     """The row of a network or operator, from the store where it is there and not `fresh`."""
     task, expected = prepare(name, threads, how)
     wanted = score.required(name, how.against)
@@ -113,7 +113,7 @@ def measure(
     return row
 
 
-def _drop_wrong(row: Row, guests: Sequence[str]) -> None:
+def _drop_wrong(row: RoundTable, guests: Sequence[str]) -> None:
     """Leave out guests that failed or gave wrong outputs: only a required peer makes a row void."""
     wrong = [g for g in guests if g in row.failed or not score.agrees(row, g)]
     for guest in wrong:
@@ -200,7 +200,7 @@ def main(
     disturbed = timing.disturbance()
     if disturbed:
         console.print(disturbed, highlight=False)
-    rows: list[Row] = []
+    rows: list[RoundTable] = []
     for name in names:
         for count in threads:
             with console.status(f"{name}, {count} threads"):
@@ -225,7 +225,10 @@ def main(
 
 
 def _report(
-    rows: list[Row], groups: list[dict[str, Any]], missed: list[str], out: Path
+    rows: list[RoundTable],
+    groups: list[dict[str, Any]],
+    missed: list[str],
+    out: Path,
 ) -> None:
     """The table, the summary lines and what is missed, on standard output."""
     console = Console(width=None if sys.stdout.isatty() else 160)

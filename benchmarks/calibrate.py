@@ -17,7 +17,14 @@ from pathlib import Path
 import click
 import numpy as np
 
-from benchmarks.native_loops import Loops, best, clock, loops, read_rate
+from benchmarks.native_loops import (
+    Loops,
+    best,
+    clock,
+    loops,
+    multiply_rate,
+    read_rate,
+)
 from tilewright.base.dtypes import float32
 from tilewright.runtime.machine import processor_name
 
@@ -85,7 +92,9 @@ def costs(p: Loops, given: Mapping[str, float], threads: int) -> dict[str, float
     """Constants of cost (`targets/cpu/cost.py`), from a processor's facts."""
     near, far = int(given["l2"]) // 2, FAR * int(given["l2"])
     far_bytes = read_rate(p, far) / given["clock"]
+    multiplied = multiply_rate(p) / 2 / given["clock"] * float32.itemsize
     found = {
+        "multiplied": multiplied,
         "second_bytes": read_rate(p, near) / given["clock"],
         "far_bytes": far_bytes,
         "far_byte": 1 / (HIDDEN * far_bytes),

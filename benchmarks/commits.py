@@ -31,7 +31,7 @@ def task(name: str, threads: int, before: Path, directory: Path) -> timing.Timin
     return timing.TimingJob(name, path, inputs, threads, options=options, worker=worker)
 
 
-def shown(row: timing.Row) -> str:
+def shown(row: timing.RoundTable) -> str:
     """A line on one network; raises ClickException where it did not run or outputs differ."""
     if row.failed:
         raise click.ClickException(f"{row.network}: {row.failed}")

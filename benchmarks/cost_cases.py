@@ -206,6 +206,7 @@ CASES: Final[Mapping[str, Case]] = {
     "far_piece": Case("convolution_dilated"),
     "far_speed": Case("weights_first"),
     "multiply_adds": Case("product"),
+    "multiplied": Case("product"),
     "dot_products": Case("product_bytes", "cascadelake"),
     "loads": Case("product"),
     "latency": Case("product", "x86-64-v3"),

@@ -30,6 +30,7 @@ import tilewright
 from tilewright.base.errors import TilewrightError
 from tilewright.runtime import devices
 from tilewright.runtime.profile import Profile
+from tilewright.testing.networks import NETWORKS
 
 Array = np.ndarray[Any, Any]
 Reference = Callable[..., Any]
@@ -246,17 +247,29 @@ def _as(array: Array, dtype: str) -> Array:
     return array.astype(getattr(ml_dtypes, dtype))
 
 
-def run_model(path: str, target: str, rounds: int) -> dict[str, Any]:
-    """The row of a network in an ONNX file, on random inputs, beside this machine's processor."""
-    on_cpu = tilewright.compile(path)
-    exe = tilewright.compile(path, target=target)
+def run_model(name: str, target: str, rounds: int) -> dict[str, Any]:
+    """The row of a network, beside this machine's processor: of an ONNX file, on random inputs, or
+    one of the tests' own."""
+    source, inputs = name, None
+    if name in NETWORKS:
+        case = NETWORKS[name]()
+        source, inputs = case.graph, case.inputs
+    on_cpu = tilewright.compile(source)
+    exe = tilewright.compile(source, target=target)
     rng = np.random.default_rng(0)
-    given = [rng.standard_normal(s.shape).astype(s.dtype) for s in exe.inputs]
+    given = [
+        rng.standard_normal(s.shape).astype(s.dtype)
+        if inputs is None
+        else inputs[s.name]
+        for s in exe.inputs
+    ]
     want, got = (np.asarray(_first(e(*given)), np.float32) for e in (on_cpu, exe))
     error = float(np.abs(got - want).max() / max(1.0, np.abs(want).max()))
+    if not error <= _NARROW["float"][1]:
+        raise AssertionError(f"{name}: off by {error:.2g} of the largest result")
     runs = [device_seconds(exe.profile(*given, repeat=1)) for _ in range(rounds)]
     seconds = {"tilewright": statistics.median(runs)}
-    return {"case": path, "error": error, "seconds": seconds}
+    return {"case": name, "error": error, "seconds": seconds}
 
 
 def _first(outputs: Any) -> Any:
@@ -297,7 +310,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--target", choices=("cuda", "opencl"), default="opencl")
     parser.add_argument(
-        "--models", nargs="*", default=[], help="networks in ONNX files"
+        "--models",
+        nargs="*",
+        default=[],
+        help="networks: ONNX files, or names such as lenet of the tests' own",
     )
     parser.add_argument("--only", nargs="*", default=[], help="names of cases")
     parser.add_argument("--rounds", type=int, default=5)

@@ -22,7 +22,7 @@ import click
 import numpy as np
 
 from benchmarks import models
-from tilewright.cli.rounds import Row, choose_cpus
+from tilewright.cli.rounds import RoundTable, choose_cpus
 from tilewright.runtime.machine import processor_name
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -45,21 +45,21 @@ class Rows:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.rows: dict[str, Row] = {}
+        self.rows: dict[str, RoundTable] = {}
         if path.exists():
             for line in path.read_text(encoding="utf-8").splitlines():
                 try:
-                    row = Row(**json.loads(line))
+                    row = RoundTable(**json.loads(line))
                 except (json.JSONDecodeError, TypeError):
                     continue  # the line being written when the run was broken off
                 self.rows[row.key] = row
 
-    def get(self, key: str) -> Row | None:
+    def get(self, key: str) -> RoundTable | None:
         """The finished row of this key; one with a failed engine is measured again."""
         row = self.rows.get(key)
         return row if row is not None and not row.failed else None
 
-    def add(self, row: Row) -> None:
+    def add(self, row: RoundTable) -> None:
         """Appends a row."""
         self.rows[row.key] = row
         self.path.parent.mkdir(parents=True, exist_ok=True)

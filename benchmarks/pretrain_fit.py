@@ -24,7 +24,7 @@ from tilewright.base.files import write_whole
 from tilewright.tune.base import Vector
 from tilewright.tune.features.fast import Fast
 from tilewright.tune.models.analytic import estimates
-from tilewright.tune.models.forest import Forest
+from tilewright.tune.models.forest import TreeEnsemble
 from tilewright.tune.models.learner import Ensemble
 from tilewright.tune.models.objectives import OBJECTIVES
 from tilewright.tune.models.programs import Examples, ProgramRows, numbered
@@ -174,7 +174,7 @@ def model_of(kernels: Mapping[str, Sequence[Row]], how: How) -> Pretrained:
             how.seed + n,
         )
         learner.fit(examples(own, how.prior).useful())
-        members += [Forest.of(state) for state in learner.state()["members"]]
+        members += [TreeEnsemble.of(state) for state in learner.state()["members"]]
         unit = learner.unit
     return Pretrained(members, unit, how.prior, {})
 

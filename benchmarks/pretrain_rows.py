@@ -129,7 +129,7 @@ def _check_run(line: Mapping[str, Any], where: str) -> None:
 
 def _damaged(where: str) -> InputError:
     return InputError(
-        "the line is no measured program",
+        "the line is not a measured program",
         where=where,
         hint="remove it; all other lines can be read",
     )

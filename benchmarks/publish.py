@@ -20,7 +20,7 @@ import click
 
 from benchmarks import harness, models, score
 from benchmarks.harness import ROOT
-from tilewright.cli.rounds import Row
+from tilewright.cli.rounds import RoundTable
 
 PUBLISHED: Final = ROOT / "benchmarks" / "published.json"
 # The networks of the README, with the names that a reader knows.
@@ -43,21 +43,21 @@ _ENGINES: Final = {
     "torch_eager": "torch eager",
     "torch_compile": "torch.compile",
 }
-Rows = Mapping[tuple[str, int], Row]
+Rows = Mapping[tuple[str, int], RoundTable]
 
 
-def newest(store: harness.Rows) -> dict[tuple[str, int], Row]:
+def newest(store: harness.Rows) -> dict[tuple[str, int], RoundTable]:
     """The last row of each name and thread count; probes of guests are none."""
     rows = (r for key, r in store.rows.items() if not key.startswith("probe|"))
     return {(r.network, r.threads): r for r in rows}
 
 
-def countable(rows: Rows) -> dict[tuple[str, int], Row]:
+def countable(rows: Rows) -> dict[tuple[str, int], RoundTable]:
     """The rows that may be published. Says on standard error why another may not.
 
     Raises ClickException where they are from several processors, or none is left.
     """
-    kept: dict[tuple[str, int], Row] = {}
+    kept: dict[tuple[str, int], RoundTable] = {}
     for key, row in rows.items():
         reasons = score.void(row) or (
             [] if row.facts else ["it does not say where it is from"]
@@ -75,9 +75,11 @@ def countable(rows: Rows) -> dict[tuple[str, int], Row]:
     return kept
 
 
-def read(path: Path = PUBLISHED) -> dict[tuple[str, int], Row]:
+def read(path: Path = PUBLISHED) -> dict[tuple[str, int], RoundTable]:
     """The published rows."""
-    found = [Row(**fields) for fields in json.loads(path.read_text(encoding="utf-8"))]
+    found = [
+        RoundTable(**fields) for fields in json.loads(path.read_text(encoding="utf-8"))
+    ]
     return {(r.network, r.threads): r for r in found}
 
 
@@ -104,7 +106,7 @@ def _ratio(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
 
 
-def _spread(row: Row) -> str:
+def _spread(row: RoundTable) -> str:
     """The quartiles of the rounds' leads."""
     peer = score.fastest(row)
     ratios = sorted(row.ratios(peer)) if peer else []
@@ -114,7 +116,7 @@ def _spread(row: Row) -> str:
     return f"{low:.2f}-{high:.2f}"
 
 
-def _mean(rows: Sequence[Row]) -> str:
+def _mean(rows: Sequence[RoundTable]) -> str:
     return _ratio(
         score.geometric_mean([v for r in rows if (v := score.lead(r)) is not None])
     )

@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks import models
 from benchmarks.operators import BFLOAT16
 from benchmarks.peers import REQUIRED
-from tilewright.cli.rounds import Row
+from tilewright.cli.rounds import RoundTable
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def required(name: str, against: Sequence[str] | None) -> tuple[str, ...]:
     return usual if against is None else tuple(against)
 
 
-def void(row: Row) -> list[str]:
+def void(row: RoundTable) -> list[str]:
     """Why a row does not count, one reason each; nothing for one that does.
 
     An engine that failed or is missing: a comparison with fewer peers would flatter us. Outputs of
@@ -66,7 +66,7 @@ def void(row: Row) -> list[str]:
     ]
 
 
-def agrees(row: Row, engine: str) -> bool:
+def agrees(row: RoundTable, engine: str) -> bool:
     """Whether an engine's outputs were compared with the reference and are within the bar."""
     return (
         row.referenced
@@ -74,7 +74,7 @@ def agrees(row: Row, engine: str) -> bool:
     )
 
 
-def fastest(row: Row) -> str | None:
+def fastest(row: RoundTable) -> str | None:
     """The peer with the least median time; None for a row that is void."""
     if void(row):
         return None
@@ -84,7 +84,7 @@ def fastest(row: Row) -> str | None:
     )
 
 
-def lead(row: Row) -> float | None:
+def lead(row: RoundTable) -> float | None:
     """Our speed as a multiple of the fastest peer's: the median of the rounds' ratios."""
     peer = fastest(row)
     return None if peer is None else row.speed(peer)
@@ -95,9 +95,9 @@ def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
 
 
-def summary(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def summary(rows: Sequence[RoundTable]) -> list[dict[str, Any]]:
     """Per kind and thread count: geometric mean, minimum, rows and how many of them are void."""
-    groups: dict[tuple[str, int], list[Row]] = {}
+    groups: dict[tuple[str, int], list[RoundTable]] = {}
     for row in rows:
         groups.setdefault((kind(row.network), row.threads), []).append(row)
     result = []
@@ -110,7 +110,7 @@ def summary(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return result
 
 
-def missed(rows: Sequence[Row]) -> list[str]:
+def missed(rows: Sequence[RoundTable]) -> list[str]:
     """What misses a bar, one sentence each; a void row misses."""
     result = []
     for row in rows:

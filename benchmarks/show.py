@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape
 from rich.table import Table
 
 from benchmarks.score import fastest, lead
-from tilewright.cli.rounds import Row
+from tilewright.cli.rounds import RoundTable
 
 
 def number(value: float | None, form: str) -> str:
@@ -19,7 +19,7 @@ def number(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
-def table(rows: Sequence[Row]) -> Table:
+def table(rows: Sequence[RoundTable]) -> Table:
     """Milliseconds per engine, then our lead over the fastest peer, with its quartiles."""
     engines = list(dict.fromkeys(engine for row in rows for engine in row.engines))
     view = Table(
@@ -61,7 +61,7 @@ def _place(value: float) -> float:
     return LEFT + WIDTH * (0.5 + math.log(clamped) / math.log(FARTHEST) / 2)
 
 
-def picture(rows: Sequence[Row], title: str) -> str:
+def picture(rows: Sequence[RoundTable], title: str) -> str:
     """An SVG with a bar per row that is not void, from 1 (level) to our lead."""
     shown = [(row, value) for row in rows if (value := lead(row)) is not None]
     height = LINE * (len(shown) + 3)
@@ -88,7 +88,7 @@ def picture(rows: Sequence[Row], title: str) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
-def write_picture(rows: Sequence[Row], path: Path) -> None:
+def write_picture(rows: Sequence[RoundTable], path: Path) -> None:
     """Writes `picture`, saying how many rounds its medians are of."""
     rounds = statistics.median(
         [len(row.times.get(row.engines[0], [])) for row in rows] or [0]

@@ -194,7 +194,7 @@ def _run(f: Formula, known: Mapping[Formula, Array]) -> Array | None:
 
 
 def candidates(operators: int) -> Iterator[tuple[Formula, Formula]]:
-    """Equations that make a formula cheaper and are no instances of smaller ones."""
+    """Equations that make a formula cheaper and are not instances of smaller ones."""
     known: dict[str, list[Formula]] = {}
     cheaper = [e for e in equations(operators) if e[1].cost < e[0].cost]
     for left, right in sorted(cheaper, key=lambda e: (_weight(e[0]), _weight(e[1]))):
@@ -220,7 +220,7 @@ def _instance(
     f: Formula,
     names: Mapping[str, Formula],
 ) -> Mapping[str, Formula] | None:
-    """What the names of a pattern stand for in a formula; None if it is no instance."""
+    """What the names of a pattern stand for in a formula; None if it is not an instance."""
     if not pattern.operands:
         bound = names.get(pattern.head, f)
         return {**names, pattern.head: f} if bound == f else None

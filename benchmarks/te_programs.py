@@ -87,7 +87,7 @@ def measure(name: str, threads: int, rounds: int) -> dict[str, Any]:
     expected = program.expected(*inputs)
     result = np.zeros(expected.shape, np.float32)
     arrays = [aligned(a) for a in (*inputs, result)]
-    small = te_gemm.SMALL  # what is set up once in a process is no compile time
+    small = te_gemm.SMALL  # what is set up once in a process is not a compile time
     ours(small, [], threads)
     theirs(small, [])
     sides = [ours(program, arrays, threads), theirs(program, arrays)]

@@ -101,7 +101,7 @@ def draw(module: nn.Module) -> None:
                 nn.init.uniform_(b, 0.5, 1.5)
 
 
-# Vectors whose values are no scales: rates of decay, temperatures.
+# Vectors whose values are not scales: rates of decay, temperatures.
 _KEPT: Final = frozenset({"A_log", "D", "logit_scale", "time_decay", "time_first"})
 
 

@@ -66,7 +66,7 @@ class Recorder:
         self.launches = 0
 
     def load(self, code):
-        run, program = device.load(code), device.Code.from_bytes(code)
+        run, program = device.load(code), device.VtaProgram.from_bytes(code)
 
         def recorded(arrays, timed):
             self.folder.mkdir(parents=True, exist_ok=True)

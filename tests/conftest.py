@@ -99,7 +99,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def settings_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def settings_of_the_tests(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
     """No test sees the user's settings or cache, or needs a home to write to; workers share one.
 
     TILEWRIGHT_MCPU stays: with it, the tests run as on a lesser processor.
@@ -112,6 +114,9 @@ def settings_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
                 patch.delenv(flag.name, raising=False)
         patch.setenv("TILEWRIGHT_CACHE_DIR", str(shared / "cache"))
         patch.setenv("TILEWRIGHT_RECORDS", "off")
+        if pytestconfig.option.markexpr == "not slow":
+            # PoCL takes twice as long to optimize kernels as small as these.
+            patch.setenv("POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable")
         patch.setenv("TILEWRIGHT_NUM_THREADS", str(min(2, available())))
         yield
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tilewright.base.dtypes import DType, dtype_of
     from tilewright.base.errors import TilewrightError, TilewrightWarning
     from tilewright.driver.compile import compile
-    from tilewright.driver.differentiate import grad, value_and_grad
+    from tilewright.driver.differentiate import grad, jvp, value_and_grad
     from tilewright.driver.library import compile_library
     from tilewright.driver.optimize import optimize
     from tilewright.driver.quantize import quantize
@@ -33,6 +33,7 @@ _PUBLIC: Final = {
     "compile_library": "tilewright.driver.library:compile_library",
     "compile_training_step": "tilewright.driver.training:compile_training_step",
     "grad": "tilewright.driver.differentiate:grad",
+    "jvp": "tilewright.driver.differentiate:jvp",
     "value_and_grad": "tilewright.driver.differentiate:value_and_grad",
     "optim": "tilewright.graph.optimizers",
     "optimize": "tilewright.driver.optimize:optimize",
@@ -68,6 +69,7 @@ __all__ = [
     "dtype_of",
     "grad",
     "halide",
+    "jvp",
     "lift",
     "llm",
     "load",

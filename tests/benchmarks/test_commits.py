@@ -13,12 +13,12 @@ pytest.importorskip("torch")
 from click.testing import CliRunner
 
 from benchmarks import commits, harness
-from tilewright.cli.rounds import Row
+from tilewright.cli.rounds import RoundTable
 
 
-def row(error: float, **more: object) -> Row:
+def row(error: float, **more: object) -> RoundTable:
     times = {"after": [2.0, 2.0], "before": [3.0, 3.0]}
-    return Row("net", 1, list(times), times, error={"after": error}, **more)
+    return RoundTable("net", 1, list(times), times, error={"after": error}, **more)
 
 
 def test_times_of_both_and_their_ratio() -> None:

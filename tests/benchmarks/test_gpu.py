@@ -5,13 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 
+import tilewright
 from benchmarks import gpu
 from tests.targets.opencl.running import pocl
 from tilewright.runtime import devices
+
+NETWORK = """
+<ir_version: 8, opset_import: ["": 17]>
+small (float[4, 6] x) => (float[4, 6] y) { a = Relu(x) y = Softmax(a) }
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -61,3 +70,30 @@ def test_every_case_is_a_model_at_both_sizes() -> None:
             model = case.model(sizes)
             assert len(model.graph.input) == len(case.inputs)
         assert case.flops or case.bytes
+
+
+def test_a_network_is_compared_with_the_processor(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(NETWORK)
+    onnx.save(model, tmp_path / "small.onnx")
+    (row,) = gpu.report("opencl", [str(tmp_path / "small.onnx")], 1, ["none"])["rows"]
+    assert row["error"] < 1e-5 and row["seconds"]["tilewright"] > 0
+
+
+def test_a_wrong_network_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    onnx.save(onnx.parser.parse_model(NETWORK), tmp_path / "small.onnx")
+    plain = tilewright.compile
+
+    def wrong(source: Any, **options: Any) -> Any:
+        made = plain(source, **options)
+        return made if options else lambda x: made(x) + 1
+
+    monkeypatch.setattr(tilewright, "compile", wrong)
+    (row,) = gpu.report("opencl", [str(tmp_path / "small.onnx")], 1, ["none"])["rows"]
+    assert "small.onnx: off by" in row["failed"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["lenet", "bert"])
+def test_networks_have_names(name: str) -> None:
+    (row,) = gpu.report("opencl", [name], 1, ["none"])["rows"]
+    assert row["case"] == name and row["error"] < 1e-3

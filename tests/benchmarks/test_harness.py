@@ -21,14 +21,14 @@ from benchmarks import (
     score,
     show,
 )
-from tilewright.cli.rounds import Row, TimingJob
+from tilewright.cli.rounds import RoundTable, TimingJob
 
 
 def row(
     times: dict[str, list[float]], network: str = "n", threads: int = 1, **more
-) -> Row:
+) -> RoundTable:
     checked = {"referenced": True, "error": dict.fromkeys(times, 0.0)}
-    return Row(network, threads, list(times), times, **(checked | more))
+    return RoundTable(network, threads, list(times), times, **(checked | more))
 
 
 def test_the_lead_is_over_the_fastest_peer_of_the_row():
@@ -103,7 +103,7 @@ def test_a_guest_with_wrong_outputs_is_left_out_and_the_row_counts():
 
 
 def test_the_larger_of_two_differences_counts():
-    found = Row("n", 1, ["o"], {"o": [1.0]})
+    found = RoundTable("n", 1, ["o"], {"o": [1.0]})
     one, two, nan = (np.array([v]) for v in (1.0, 2.0, math.nan))
     timing = bench.timing
     for got, error in ((two, 1.0), (one, 1.0), (nan, math.nan), (one, math.nan)):

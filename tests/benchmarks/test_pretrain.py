@@ -91,14 +91,14 @@ def test_a_damaged_line_is_named(tmp_path, line):
     written(tmp_path / "d", row(0))
     with (tmp_path / "d").open("a") as file:
         file.write(line + "\n")
-    with pytest.raises(InputError, match="no measured program") as caught:
+    with pytest.raises(InputError, match="not a measured program") as caught:
         read([tmp_path / "d"])
     assert "line 3" in str(caught.value)
 
 
 def test_features_of_another_size_or_version_are_refused(tmp_path, monkeypatch):
     written(tmp_path / "short", row(0, features=packed(np.zeros(3, np.float32))))
-    with pytest.raises(InputError, match="no measured program"):
+    with pytest.raises(InputError, match="not a measured program"):
         read([tmp_path / "short"])
     written(tmp_path / "d", row(0))
     monkeypatch.setattr(Fast, "version", Fast.version + 1)

@@ -8,23 +8,23 @@ import pytest
 pytest.importorskip("onnxruntime")
 pytest.importorskip("torch")
 from benchmarks import harness, publish
-from tilewright.cli.rounds import Row
+from tilewright.cli.rounds import RoundTable
 
 FACTS = {"commit": "abc1234", "sources": "s", "processor": "A", "cpus": "2", "day": "2026-01-02",
          "packages": "onnxruntime 1"}  # fmt: skip
 TIMES = {"tilewright": [1.0, 2.0, 1.0], "onnxruntime": [2.0, 2.0, 3.0]}
 
 
-def row(name: str = "lenet", threads: int = 1, **more) -> Row:
+def row(name: str = "lenet", threads: int = 1, **more) -> RoundTable:
     fields = {
         "referenced": True,
         "error": {"tilewright": 2e-7, "onnxruntime": 0.0},
         "facts": FACTS,
     }
-    return Row(name, threads, list(TIMES), TIMES, **(fields | more))
+    return RoundTable(name, threads, list(TIMES), TIMES, **(fields | more))
 
 
-def both() -> dict[tuple[str, int], Row]:
+def both() -> dict[tuple[str, int], RoundTable]:
     return {
         (n, t): row(n, t)
         for n in ("lenet", "matmul_512", "int8_matmul_1024")

@@ -39,8 +39,8 @@ def test_a_symbolic_dimension_has_a_value(command, symbolic, tmp_path):
     ("arguments", "said"),
     [
         (("missing.onnx",), "missing.onnx"),
-        (("model.tw",), "no model"),
-        (("page.html",), "no model"),
+        (("model.tw",), "not a model"),
+        (("page.html",), "not a model"),
         (("a.html", "b.html"), "a.html"),
     ],
 )
@@ -127,7 +127,7 @@ def test_in_a_browser(command, perceptron, tmp_path, width):
     assert command("explain", perceptron, "-o", page, *FEW).code == 0
     checked = tmp_path / "checked.html"
     checked.write_text(page.read_text().replace("</body>", CHECKS + "</body>"))
-    # A window is no narrower than 500 pixels: a frame is.
+    # A window is not narrower than 500 pixels: a frame is.
     frame = tmp_path / "frame.html"
     frame.write_text(
         f'<iframe src="{checked.as_uri()}" width="{width}" height="900"></iframe>'

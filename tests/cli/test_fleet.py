@@ -23,8 +23,8 @@ def test_keys(command, tmp_path):
     [
         (("worker", "127.0.0.1:1", "--device", "cpu"), 2, "expected NAME=COUNT"),
         (("worker", "127.0.0.1:1", "--device", "cpu=0"), 2, "expected NAME=COUNT"),
-        (("worker", "127.0.0.1:1", "--device", "c|u=1"), 1, "no name of a device"),
-        (("worker", "127.0.0.1"), 1, "no address of a scheduler"),
+        (("worker", "127.0.0.1:1", "--device", "c|u=1"), 1, "not a name of a device"),
+        (("worker", "127.0.0.1"), 1, "not an address of a scheduler"),
         (("worker", "10.0.0.1:8786"), 1, "there are no keys"),
         (("scheduler", "--host", "0.0.0.0"), 1, "there are no keys"),
         (("scheduler", "--keys", "nowhere"), 1, "there is no authority.pem"),

@@ -5,10 +5,10 @@ import pytest
 
 from tilewright.base import dtypes
 from tilewright.base.errors import InputError, MemoryLimitError
-from tilewright.cli.inputs import Wanted, gather, random_array
+from tilewright.cli.inputs import InputType, gather, random_array
 
-IMAGE = Wanted("image", dtypes.float32, ("batch", 3))
-IDS = Wanted("ids", dtypes.int64, (2, "length"))
+IMAGE = InputType("image", dtypes.float32, ("batch", 3))
+IDS = InputType("ids", dtypes.int64, (2, "length"))
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_symbolic_extent_without_a_value_is_1_and_said(capsys):
 
 
 def test_one_symbol_has_one_value_everywhere(image, capsys):
-    more = Wanted("more", dtypes.float32, ("batch",))
+    more = InputType("more", dtypes.float32, ("batch",))
     assert gather([IMAGE, more], [("image", image)])["more"].shape == (4,)
     assert capsys.readouterr().err == ""
 
@@ -60,18 +60,18 @@ def test_random_values_of_every_dtype(dtype):
     ("wanted", "text"),
     [
         (
-            Wanted("image", dtypes.float16, (4, 3)),
+            InputType("image", dtypes.float16, (4, 3)),
             "expected float16[4, 3], got float32[4, 3]",
         ),
         (
-            Wanted("image", dtypes.float32, (4, 4)),
+            InputType("image", dtypes.float32, (4, 4)),
             "expected float32[4, 4], got float32[4, 3]",
         ),
         (
-            Wanted("image", dtypes.float32, (4,)),
+            InputType("image", dtypes.float32, (4,)),
             "expected float32[4], got float32[4, 3]",
         ),
-        (Wanted("image", dtypes.float32, ("n", "n")), "with n=4"),
+        (InputType("image", dtypes.float32, ("n", "n")), "with n=4"),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused(image, wanted, text):
@@ -88,7 +88,9 @@ def test_unknown_name_is_refused(image):
 def test_narrow_floats_survive_the_file_format(tmp_path):
     values = np.arange(6).reshape(2, 3).astype(dtypes.bfloat16.numpy)
     np.save(tmp_path / "b.npy", values)
-    found = gather([Wanted("b", dtypes.bfloat16, (2, 3))], [("b", tmp_path / "b.npy")])
+    found = gather(
+        [InputType("b", dtypes.bfloat16, (2, 3))], [("b", tmp_path / "b.npy")]
+    )
     assert (found["b"] == values).all()
 
 
@@ -122,9 +124,9 @@ def test_wrong_kind_of_file_names_the_other_option(tmp_path, image):
 
 def test_what_cannot_be_drawn_must_be_given():
     with pytest.raises(InputError, match="--input text="):
-        gather([Wanted("text", dtypes.string, (2,))])
+        gather([InputType("text", dtypes.string, (2,))])
     with pytest.raises(InputError, match="unknown type or rank"):
-        gather([Wanted("x", dtypes.float32, None)])
+        gather([InputType("x", dtypes.float32, None)])
 
 
 def test_absurd_sizes_are_an_error_of_ours():

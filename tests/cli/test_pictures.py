@@ -8,11 +8,11 @@ import pytest
 
 from tilewright.base import dtypes
 from tilewright.base.errors import InputError, UnsupportedError
-from tilewright.cli.inputs import Wanted, gather
+from tilewright.cli.inputs import InputType, gather
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow reads pictures")
 
-FIRST = Wanted("x", dtypes.float32, ("batch", 3, 4, 4))
+FIRST = InputType("x", dtypes.float32, ("batch", 3, 4, 4))
 
 
 @pytest.fixture
@@ -37,21 +37,21 @@ def test_the_middle_is_cut_out_and_channels_come_first(picture, capsys):
 
 
 def test_channels_last_and_bytes(picture, capsys):
-    wanted = Wanted("x", dtypes.uint8, (1, 4, 8, 3))
+    wanted = InputType("x", dtypes.uint8, (1, 4, 8, 3))
     x = gather([wanted], [("x", picture)])["x"]
     np.testing.assert_array_equal(x[0], np.asarray(Image.open(picture)))
     assert "flag.png, 8x4, as it is, RGB, 0 to 255" in capsys.readouterr().err
 
 
 def test_symbolic_sizes_are_the_pictures_own_unless_given(picture):
-    wanted = Wanted("x", dtypes.float16, (3, "h", "w"))
+    wanted = InputType("x", dtypes.float16, (3, "h", "w"))
     assert gather([wanted], [("x", picture)])["x"].shape == (3, 4, 8)
     found = gather([wanted], [("x", picture)], dims={"h": 2, "w": 2})["x"]
     assert found.shape == (3, 2, 2) and found.dtype == np.float16
 
 
 def test_it_is_scaled_in_its_proportions_until_it_covers(picture, capsys):
-    wanted = Wanted("x", dtypes.float32, (1, 1, 8, 8))
+    wanted = InputType("x", dtypes.float32, (1, 1, 8, 8))
     x = gather([wanted], [("x", picture)])["x"]
     assert "scaled to 16x8 (bilinear), middle 8x8, L" in capsys.readouterr().err
     assert x.shape == (1, 1, 8, 8)
@@ -65,7 +65,7 @@ def test_a_camera_that_was_held_sideways(picture, tmp_path):
     tags[0x0112] = 6  # orientation: to be turned by a quarter, clockwise
     turned = tmp_path / "turned.png"
     upright.transpose(Image.Transpose.ROTATE_90).save(turned, exif=tags)
-    wanted = Wanted("x", dtypes.uint8, (1, 4, 8, 3))
+    wanted = InputType("x", dtypes.uint8, (1, 4, 8, 3))
     x = gather([wanted], [("x", turned)])["x"]
     np.testing.assert_array_equal(x[0], np.asarray(upright))
 
@@ -73,12 +73,15 @@ def test_a_camera_that_was_held_sideways(picture, tmp_path):
 @pytest.mark.parametrize(
     ("wanted", "text"),
     [
-        (Wanted("x", dtypes.float32, (1, 4, 4, 4)), "which is no picture"),
-        (Wanted("x", dtypes.float32, (2, 5)), "which is no picture"),
-        (Wanted("x", dtypes.float32, None), "which is no picture"),
-        (Wanted("x", dtypes.int64, (1, 3, 4, 4)), "a picture is uint8 or floats"),
-        (Wanted("x", dtypes.float32, (2, 3, 4, 4)), "expected float32\\[2, 3, 4, 4\\]"),
-        (Wanted("y", dtypes.float32, (1, 3, 4, 4)), "no input 'x'"),
+        (InputType("x", dtypes.float32, (1, 4, 4, 4)), "which is not a picture"),
+        (InputType("x", dtypes.float32, (2, 5)), "which is not a picture"),
+        (InputType("x", dtypes.float32, None), "which is not a picture"),
+        (InputType("x", dtypes.int64, (1, 3, 4, 4)), "a picture is uint8 or floats"),
+        (
+            InputType("x", dtypes.float32, (2, 3, 4, 4)),
+            "expected float32\\[2, 3, 4, 4\\]",
+        ),
+        (InputType("y", dtypes.float32, (1, 3, 4, 4)), "no input 'x'"),
     ],
 )
 def test_inputs_that_take_no_picture(picture, wanted, text):

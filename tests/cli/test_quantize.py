@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from tilewright.cli.quantize import command as verb
-from tilewright.cli.quantize_options import OPTIONS, Use
+from tilewright.cli.quantize_options import OPTIONS, QuantizeUse
 
 
 @pytest.fixture
@@ -149,13 +149,13 @@ def test_the_accelerator_takes_the_same_data_and_methods(
 
 
 USES = {
-    Use.HOST: (),
-    Use.ACCELERATOR: ("--for", "vta"),
-    Use.WEIGHTS: ("--weights", "int4"),
+    QuantizeUse.HOST: (),
+    QuantizeUse.ACCELERATOR: ("--for", "vta"),
+    QuantizeUse.WEIGHTS: ("--weights", "int4"),
 }
-# What options that are no choices take.
+# What options that are not choices take.
 VALUES = {"group": "64", "percentile": "99", "smooth": "0.5", "max_drop": "1%"}
-OTHERS = [(use, row) for use in Use for row in OPTIONS if use not in row.uses]
+OTHERS = [(use, row) for use in QuantizeUse for row in OPTIONS if use not in row.uses]
 
 
 @pytest.mark.parametrize(("use", "row"), OTHERS, ids=lambda x: x.name)

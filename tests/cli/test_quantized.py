@@ -170,7 +170,7 @@ def test_machines_that_are_one_are_not_described(command, perceptron):
     found = command("run", perceptron, "--target", "vdla", "--machine", "wide")
     assert found.code == 1
     assert found.err.startswith("tilewright: --machine: --target vdla does not take it")
-    assert "for --target cpu, npu, opencl, vta" in found.err
+    assert "for --target cpu, npu, opencl, spirv, vta" in found.err
 
 
 def test_scales_are_for_machines_of_bytes(command, perceptron):

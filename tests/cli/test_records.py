@@ -121,7 +121,7 @@ def test_bad_lines_are_named_and_the_others_imported(
     assert done.code == 1
     assert f"{file}: line 1: it is not JSON" in done.err
     assert f"{file}: line 5: its format is None" in done.err
-    assert "... 22 lines in all that are no records" in done.err
+    assert "... 22 lines in all that are not records" in done.err
     assert "3 records added" in done.out
     assert command("records", "import", file, "--records", other, "--json").code == 1
 
@@ -235,7 +235,7 @@ def test_a_file_of_something_else(command: Any, path: Path) -> None:
     path.chmod(0o600)
     done = command("records", "list", "--json")
     assert done.code == 1
-    assert "no database of tuning records" in done.json["error"]["message"]
+    assert "not a database of tuning records" in done.json["error"]["message"]
 
 
 @pytest.mark.filterwarnings("default::tilewright.TilewrightWarning")

@@ -15,13 +15,13 @@ import pytest
 from tests.waiting import until
 from tilewright.base.errors import InputError
 from tilewright.cli import rounds, worker
-from tilewright.cli.rounds import Row, TimingJob
+from tilewright.cli.rounds import RoundTable, TimingJob
 
 pytest.importorskip("onnxruntime")
 
 
-def row(times: dict[str, list[float]]) -> Row:
-    return Row("n", 1, list(times), times)
+def row(times: dict[str, list[float]]) -> RoundTable:
+    return RoundTable("n", 1, list(times), times)
 
 
 @pytest.fixture
@@ -157,10 +157,10 @@ def test_a_busy_machine_is_said(monkeypatch):
 PARENT = """
 import sys, time
 from pathlib import Path
-from tilewright.cli.rounds import TimingJob, Worker
+from tilewright.cli.rounds import EngineProcess, TimingJob
 
 model, data = map(Path, sys.argv[1:])
-worker = Worker("onnxruntime", TimingJob("small", model, data, 1))
+worker = EngineProcess("onnxruntime", TimingJob("small", model, data, 1))
 worker.ready()
 print(worker.process.pid, flush=True)
 time.sleep(600)

@@ -18,7 +18,7 @@ from tilewright.runtime import devices
 SAMPLE = (
     "test_add_uint8 test_argmax_keepdims_random test_conv_with_strides_padding test_erf "
     "test_gather_elements_0 test_gru_batchwise test_layer_normalization_2d_axis1 "
-    "test_mod_mixed_sign_float16 test_scatter_elements_with_axis test_top_k"
+    "test_mod_mixed_sign_float16 test_scatter_elements_with_axis test_tensorscatter_3d test_top_k"
 ).split()
 
 

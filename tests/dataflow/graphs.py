@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 from fractions import Fraction
 
-from tilewright.dataflow import Builder, TaskGraph
+from tilewright.dataflow import TaskGraph, TaskGraphBuilder
 
 COLUMNS, PRODUCT, PARTIAL = (
     14400,
@@ -13,10 +13,10 @@ COLUMNS, PRODUCT, PARTIAL = (
 )  # |X|, |C| and all K partial products of C
 
 
-def convolution(expansion: str) -> Builder:
+def convolution(expansion: str) -> TaskGraphBuilder:
     """6 filters of 5x5 over 24x24 positions as matrix-vector products, outer products, or one
     vector-matrix product per filter: the graphs of the published table."""
-    b = Builder(expansion)
+    b = TaskGraphBuilder(expansion)
     b.source("image")
     b.source("W")
     b.add("im2col")
@@ -28,7 +28,7 @@ def convolution(expansion: str) -> Builder:
     return b
 
 
-def _columns(b: Builder) -> None:
+def _columns(b: TaskGraphBuilder) -> None:
     for j in range(576):
         task = b.add(f"mv{j}")
         b.connect("X", task, 150, unique=25)
@@ -37,7 +37,7 @@ def _columns(b: Builder) -> None:
     _bias(b, "C")
 
 
-def _outer(b: Builder) -> None:
+def _outer(b: TaskGraphBuilder) -> None:
     b.add("sum")
     for k in range(25):
         task = b.add(f"op{k}")
@@ -48,7 +48,7 @@ def _outer(b: Builder) -> None:
     _bias(b, _reorder(b))
 
 
-def _rows(b: Builder) -> None:
+def _rows(b: TaskGraphBuilder) -> None:
     b.add("feeder")
     b.connect("X", "feeder", COLUMNS)
     for n in range(6):
@@ -59,7 +59,7 @@ def _rows(b: Builder) -> None:
     _bias(b, _reorder(b))
 
 
-def _reorder(b: Builder) -> str:
+def _reorder(b: TaskGraphBuilder) -> str:
     b.add("reorder")
     b.connect("C", "reorder", PRODUCT)
     b.buffer("D")
@@ -67,7 +67,7 @@ def _reorder(b: Builder) -> str:
     return "D"
 
 
-def _bias(b: Builder, product: str) -> None:
+def _bias(b: TaskGraphBuilder, product: str) -> None:
     b.source("b")
     b.add("bias")
     b.connect(product, "bias", PRODUCT)
@@ -96,7 +96,7 @@ def random_graph(
     counts: how many tasks a node may stand for.
     """
     rng = random.Random(seed)
-    b = Builder(f"random{seed}")
+    b = TaskGraphBuilder(f"random{seed}")
     b.source("s")
     b.sink("t")
     written: list[tuple[str, int]] = []

@@ -5,7 +5,7 @@ import pytest
 from tests.dataflow.graphs import ANY, random_graph
 from tilewright.base.errors import InputError
 from tilewright.dataflow import (
-    Builder,
+    TaskGraphBuilder,
     nonstreaming_makespan,
     schedule,
     simulate,
@@ -70,7 +70,7 @@ def test_counts_are_part_of_the_text() -> None:
 
 
 def test_memory_is_there_once() -> None:
-    b = Builder("g")
+    b = TaskGraphBuilder("g")
     b.source("x")
     b.add("f", count=0)
     b.connect("x", "f", 4)

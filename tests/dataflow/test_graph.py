@@ -5,7 +5,7 @@ import pytest
 
 from tests.dataflow.graphs import ANY, convolution, random_graph
 from tilewright.base.errors import InputError
-from tilewright.dataflow import Builder, Edge, Node, TaskGraph
+from tilewright.dataflow import Edge, Node, TaskGraph, TaskGraphBuilder
 from tilewright.dataflow.text import from_json, parse, show, to_dot, to_json
 
 FIR = """graph fir volume=part
@@ -94,7 +94,7 @@ def test_json_that_is_none_is_refused() -> None:
 
 
 def test_a_builder_names_unknown_and_repeated_nodes() -> None:
-    b = Builder("g")
+    b = TaskGraphBuilder("g")
     b.add("a")
     with pytest.raises(InputError, match="two nodes are called a"):
         b.add("a")
@@ -104,7 +104,7 @@ def test_a_builder_names_unknown_and_repeated_nodes() -> None:
 
 @pytest.mark.parametrize("volume", [0, -4, 2.5, 4.0, True, "4", None, 1 << 63], ids=str)
 def test_a_volume_is_a_whole_number(volume: object) -> None:
-    b = Builder("g")
+    b = TaskGraphBuilder("g")
     b.source("x")
     b.sink("y")
     b.connect("x", "y", volume)  # type: ignore[arg-type]
@@ -114,14 +114,14 @@ def test_a_volume_is_a_whole_number(volume: object) -> None:
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, "2"], ids=str)
 def test_so_is_a_count(count: object) -> None:
-    b = Builder("g")
+    b = TaskGraphBuilder("g")
     b.add("f", count=count)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="compute f has a count of"):
         b.build("part")
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
-    b = Builder("g")
+    b = TaskGraphBuilder("g")
     b.source("x")
     b.add("f", count=np.int32(2))
     b.sink("y")

@@ -10,7 +10,7 @@ import pytest
 from tests.dataflow.graphs import ANY, WHOLE, convolution, random_graph
 from tilewright.base.errors import ExecutionError, InputError
 from tilewright.dataflow import (
-    Builder,
+    TaskGraphBuilder,
     nonstreaming_makespan,
     schedule,
     simulate,
@@ -48,7 +48,7 @@ def test_the_table_with_each_edge_carrying_its_own_part(
 
 def chain(volumes: list[int], buffers: tuple[int, ...] = ()) -> TaskGraph:
     """Tasks in a row; `volumes` are those of the edges, the first from memory, the last to it."""
-    b = Builder("chain")
+    b = TaskGraphBuilder("chain")
     names = [b.source("in")]
     names += [
         b.buffer(f"n{n}") if n in buffers else b.add(f"n{n}")
@@ -189,7 +189,7 @@ def test_a_hundred_thousand_tasks_are_scheduled_in_half_a_minute(
     heuristic: str,
 ) -> None:
     rng = random.Random(0)
-    b = Builder("large")
+    b = TaskGraphBuilder("large")
     b.source("in")
     b.sink("out")
     layer = [b.add(f"n0_{k}") for k in range(100)]

@@ -12,7 +12,7 @@ from tests.dataflow.graphs import random_graph
 from tests.dataflow.models import lenet
 from tests.dataflow.test_schedule import ANY, WHOLE
 from tilewright.base.errors import ExecutionError
-from tilewright.dataflow import Builder, schedule, simulate
+from tilewright.dataflow import TaskGraphBuilder, schedule, simulate
 from tilewright.dataflow.lower import network, program
 from tilewright.dataflow.schedule import TaskSchedule
 from tilewright.dataflow.simulate import Simulation, _Run
@@ -65,7 +65,7 @@ def test_both_find_the_same_times(
 def test_a_circle_within_one_cycle_is_a_deadlock() -> None:
     """Output 4 of `t` waits for `a`, which waits for all of `u`, whose output 8 waits until `v` has
     read its element 4, which is that of `t`: each as early as the other, and neither ever."""
-    b = Builder("circle")
+    b = TaskGraphBuilder("circle")
     for name in ("x", "z"):
         b.source(name)
     for name in ("t", "u", "a", "v"):

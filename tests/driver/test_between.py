@@ -141,7 +141,7 @@ def test_of_what_cannot_be_told_the_node_is_named(
     long = "(float[n] x) => (float[n] y) { s = Shape(x) c = Squeeze(s)"
     long += " z = Constant<value_int = 0>() m = Constant<value_int = -1>()"
     long += " r = Range(c, z, m) f = Cast<to = 1>(r) y = Add(x, f) }"
-    with pytest.raises(UnsupportedError, match="'r' is no affine"):
+    with pytest.raises(UnsupportedError, match="'r' is not an affine"):
         found(long, LINE, n=400)
     loop = (
         "(float[n] x) => (float[n] y) { s = Shape(x) t = Squeeze(s) y = Loop(t, , x)<"

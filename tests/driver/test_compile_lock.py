@@ -2,8 +2,12 @@
 
 import gc
 import threading
+from collections.abc import Iterator
+
+import pytest
 
 from tests.interrupts import at_every_moment
+from tilewright.base import collector
 from tilewright.driver import compile_lock
 
 
@@ -37,3 +41,41 @@ def test_an_interrupt_at_any_moment_lets_go() -> None:
     for moment in at_every_moment(compile_lock.exclusive.__wrapped__, action):
         assert gc.isenabled() and another_thread_may_compile()
     assert moment > 3
+
+
+@pytest.fixture
+def thawed() -> Iterator[None]:
+    """Without the objects that tests/conftest.py froze."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
+@pytest.mark.usefixtures("thawed")
+def test_what_a_compilation_made_is_not_looked_through_at_once() -> None:
+    with compile_lock.exclusive():
+        made = [[] for _ in range(2 * collector._MANY)]
+    assert gc.get_count()[0] < 1000 and gc.get_freeze_count() == 0
+    assert any(o is made for o in gc.get_objects(generation=2))
+
+
+def test_what_the_program_froze_stays_frozen() -> None:
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    with compile_lock.exclusive():
+        made = [[] for _ in range(2 * collector._MANY)]
+    assert made and gc.get_freeze_count() == frozen > 0
+
+
+def test_frozen_objects_are_not_counted_for_a_small_compilation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Counting takes as long as there are frozen objects."""
+    counted: list[int] = []
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: counted.append(0) or 1)
+    with compile_lock.exclusive():
+        pass
+    assert not counted
+    with compile_lock.exclusive():
+        made = [[] for _ in range(2 * collector._MANY)]
+    assert made and counted

@@ -190,7 +190,7 @@ def test_without_jit_shapes_have_to_be_known(dims: Any, message: str) -> None:
 
 
 def test_without_jit_no_value_may_decide_a_shape() -> None:
-    with pytest.raises(UnsupportedError, match="values of 'n' decide shapes"):
+    with pytest.raises(UnsupportedError, match="values of 'n' determine shapes"):
         tw.compile(model(TIMES), dims={"k": (1, 2)}, jit=False, threads=1, cache=False)
 
 

@@ -223,3 +223,22 @@ def test_statistics_of_another_size(spatial: int) -> None:
     source += f"{{ y = BatchNormalization<spatial = {spatial}>(x, g, g, g, g) }}"
     with pytest.raises(tw.TilewrightError, match=r"scale has the shape \[3\]"):
         tw.compile(model_of(7, source, g=np.ones(3, np.float32)))
+
+
+def test_attention_to_large_values_errs_by_rounding_alone():
+    """Values of 1e10 that cancel: the bound is of their magnitudes, not of the result."""
+    text = (
+        '<ir_version: 10, opset_import: ["" : 21]> a (float[64, 8] q, float[64, 8] k,'
+        " float[64, 8] v) => (float[64, 8] y) { t = Transpose(k) s = MatMul(q, t)"
+        " p = Softmax(s) y = MatMul(p, v) }"
+    )
+    rng = np.random.default_rng(1)
+    q, k, v = (rng.standard_normal((64, 8)).astype(np.float32) for _ in range(3))
+    v *= np.float32(1e10)
+    found = tw.compile(onnx.parser.parse_model(text), cache=False)(q, k, v)
+    scores = q.astype(np.float64) @ k.T
+    weights = np.exp(scores - scores.max(1, keepdims=True))
+    weights /= weights.sum(1, keepdims=True)
+    magnitude = (np.abs(q) @ np.abs(k.T)).max(1, keepdims=True)
+    rounded = 2.0**-24 * (5 * magnitude + 18) * (weights @ np.abs(v))
+    assert (np.abs(found - weights @ v) <= rounded).all()

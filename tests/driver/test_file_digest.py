@@ -12,7 +12,7 @@ from tilewright.base import events
 from tilewright.base.errors import TilewrightWarning
 from tilewright.base.store import Store
 from tilewright.driver import file_digest
-from tilewright.driver.file_digest import State, of_file
+from tilewright.driver.file_digest import FileState, of_file
 from tilewright.runtime import digest
 from tilewright.runtime.digest import CHUNK, of_bytes
 
@@ -186,4 +186,4 @@ def test_a_memory_of_another_state_counts_as_none(
     state, _ = json.loads(store.get(name) or b"")
     store.put(name, json.dumps([[*state[:-1], state[-1] + 1], "wrong"]).encode())
     assert of_file(file, store) == first
-    assert State.of(file).size == 8
+    assert FileState.of(file).size == 8

@@ -34,6 +34,7 @@ MEANINGLESS = {keywords.ReadOptions: OPTIONS - READING}
         (compile_training_step, keywords.CompileOptions),
         (tw.grad, keywords.ReadOptions),
         (tw.value_and_grad, keywords.ReadOptions),
+        (tw.jvp, keywords.ReadOptions),
         (tw.compile_library, keywords.LibraryOptions),
         (validate_model, keywords.ValidateOptions),
         (tw.tune.__call__, keywords.TuneOptions),
@@ -60,7 +61,7 @@ def test_a_server_takes_what_a_model_does():
 
 
 @pytest.mark.parametrize("name", sorted(OPTIONS - READING - {"by"}))
-@pytest.mark.parametrize("function", [tw.grad, tw.value_and_grad])
+@pytest.mark.parametrize("function", [tw.grad, tw.value_and_grad, tw.jvp])
 def test_a_derivative_refuses_options_of_compilation(function, name):
     default = getattr(options.Options(), name)
     with pytest.raises(InputError, match=f"{name}: a derivative is a Graph"):

@@ -19,7 +19,7 @@ LEVELS = ("x86-64-v2", "x86-64-v3", "native")
 
 def require(level: str) -> None:
     if not target("cpu", level).runs_here:
-        pytest.skip(f"this machine is no {level}")
+        pytest.skip(f"this machine is not a {level}")
 
 
 def network(text: str, weights: dict[str, Array]) -> onnx.ModelProto:

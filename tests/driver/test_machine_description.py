@@ -137,7 +137,7 @@ def test_nothing_changes_where_nothing_is_given() -> None:
 def test_a_target_without_descriptions_refuses_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    bare = registry.Row(lambda settings: Target())
+    bare = registry.TargetEntry(lambda settings: Target())
     monkeypatch.setitem(registry._ROWS, "bare", bare)
     with pytest.raises(UnsupportedError, match="'bare' takes no machine description"):
         registry.target("bare", description={})

@@ -12,9 +12,9 @@ import pytest
 import tilewright as tw
 from tilewright.base import events
 from tilewright.base.errors import InputError, UnsupportedError
-from tilewright.driver import schedules, substitution, text
+from tilewright.driver import graph_passes, schedules, text
+from tilewright.driver.compilation import target_of
 from tilewright.driver.options import Options
-from tilewright.driver.steps import build
 from tilewright.driver.tasks import tasks
 from tilewright.driver.validate import validate_model
 from tilewright.frontends.onnx import load
@@ -49,7 +49,7 @@ def data(rows: int = 64) -> np.ndarray[Any, Any]:
 
 @pytest.mark.parametrize("how", ["fast", "search", "saturate"])
 def test_the_searched_graph_is_compiled(how: str) -> None:
-    plain = tw.compile(low_rank(), threads=1)
+    plain = tw.compile(low_rank(), threads=1, optimize="off")
     exe = tw.compile(low_rank(), threads=1, math="fast", optimize=how)
     assert len(plain.model.kernels) == 2 and len(exe.model.kernels) == 1
     assert "substitutions" not in plain.model.meta
@@ -127,7 +127,7 @@ def test_bad_values_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("now", "kept"), [(0.5, True), (1.0, False), (2.0, False)])
-def test_less_arithmetic_is_taken_only_where_kernels_are_faster(
+def test_graph_passes_is_taken_only_where_kernels_are_faster(
     now: float, kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """now: what the kernels of one product cost, two costing 1."""
@@ -138,11 +138,31 @@ def test_less_arithmetic_is_taken_only_where_kernels_are_faster(
         def __call__(self, graph: Graph) -> float:
             return now if len(graph.operations) == 1 else 1.0
 
-    monkeypatch.setattr(substitution, "GraphCost", Cost)
-    graph = load(low_rank())
-    found, steps = substitution.searched(
-        graph, Options(optimize="fast", math="fast"), build
-    )
+    monkeypatch.setattr(graph_passes, "GraphCost", Cost)
+    options = Options(math="fast")
+    found, steps = graph_passes.passed(load(low_rank()), options, target_of(options))
     assert [s.rule for s in steps] == ([RULE] if kept else [])
     assert len(found.operations) == (1 if kept else 2)
-    assert kept or found is graph
+
+
+def test_graph_passes_is_the_default_and_is_said() -> None:
+    exe = tw.compile(low_rank(), threads=1, math="fast")
+    assert [s["rule"] for s in exe.model.meta["substitutions"]] == [RULE]
+    assert len(exe.model.kernels) == 1
+    plain = tw.compile(low_rank(), threads=1, math="fast", optimize="off")
+    assert "substitutions" not in plain.model.meta and len(plain.model.kernels) == 2
+
+
+@pytest.mark.parametrize("how", ["fast", "search", "saturate"])
+def test_products_of_bytes_are_found_before_weights_are_folded(how: str) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]>\n'
+        "m (uint8[8, 32] q, float s) => (float[8, 16] y) "
+        "{ x = DequantizeLinear(q, s) v = DequantizeLinear(w, t) y = MatMul(x, v) }"
+    )
+    weight = np.random.default_rng(0).integers(-128, 128, (32, 16)).astype(np.int8)
+    for name, array in (("w", weight), ("t", np.float32(0.5))):
+        tensor = onnx.numpy_helper.from_array(np.asarray(array), name)
+        model.graph.initializer.append(tensor)
+    shown = text(model, "graph", optimize=how, math="fast", mcpu="cascadelake")
+    assert "MatMulInteger" in shown

@@ -199,7 +199,8 @@ def test_work_on_constants_reads_constants() -> None:
     cpu = target("cpu")
     compiler = KernelCompiler(cpu, cpu, None)
     made = compiler.compile(kernel_signature(FusionGroup("mm", (c,)), {y}), {w})
-    assert made.preparations
+    assert made.preparations[0].view is not None
+    assert made.prepare_code == (b"",)
     run = ConstantPacker([made]).run
     data = np.arange(48 * 64, dtype=np.float32).reshape(48, 64)
     results = {0: np.full(made.preparations[0].nbytes, 0xAB, np.uint8)}

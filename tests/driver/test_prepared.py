@@ -17,7 +17,7 @@ from tilewright.loops.nodes import Kernel, Store, loop
 
 MODEL = """
 <ir_version: 10, opset_import: ["" : 21]>
-g (float[48, 96] x) => (float[48, 96] y, float[48, 96] z) {
+g (float[48, 90] x) => (float[48, 90] y, float[48, 90] z) {
   a = MatMul(x, v)
   y = Relu(a)
   b = MatMul(y, w)
@@ -32,7 +32,7 @@ def test_layers_share_the_kernel_that_packs_their_weights(
     rng = np.random.default_rng(0)
     x, v, w = (
         rng.standard_normal(s).astype(np.float32)
-        for s in ((48, 96), (96, 96), (96, 96))
+        for s in ((48, 90), (90, 90), (90, 90))
     )
     model = onnx.parser.parse_model(MODEL)
     model.graph.initializer.extend(

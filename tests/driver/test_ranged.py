@@ -44,6 +44,7 @@ def model(text: str) -> onnx.ModelProto:
     made = onnx.parser.parse_model(HEAD + text)
     rng = np.random.default_rng(1)
     shapes = {"w": (6, 5), "b": (5,), "v": (3, 2, 3, 3), "u": (6, 6)}
+    shapes |= {"lw": (1, 16, 6), "lr": (1, 16, 4)}
     used = {i for node in made.graph.node for i in node.input}
     for name, shape in shapes.items():
         if name in used:
@@ -104,8 +105,20 @@ def test_two_open_dimensions() -> None:
         np.testing.assert_allclose(exe(x), e / e.sum(1, keepdims=True), rtol=1e-5)
 
 
+@pytest.mark.parametrize("debug", ["0", "1"])
+def test_a_joined_axis_in_tiles_is_proven(
+    monkeypatch: pytest.MonkeyPatch, debug: str
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_DEBUG", debug)
+    text = "(float[n, m] x) => (float[1, k] y) { f = Flatten<axis = 0>(x) y = Relu(f) }"
+    dims = {"n": (1, 5), "m": (1, 7)}
+    exe: Any = tw.compile(model(text), dims=dims, jit=False, threads=1, cache=False)
+    x = RNG.standard_normal((5, 7)).astype(np.float32)
+    np.testing.assert_array_equal(exe(x), np.maximum(x, 0).reshape(1, -1))
+
+
 def test_what_has_another_form_at_many_sizes_is_refused_by_name() -> None:
-    text = "(float[n] x) => (float[n] y, int64[n] i) { k = Shape(x) y, i = TopK(x, k) }"
+    text = "(float[n] x) => (int64[1, k] y) { y = NonZero(x) }"
     with pytest.raises(
         TilewrightError, match=r"one kernel for a range of sizes is not possible"
     ):
@@ -130,7 +143,10 @@ def test_short_ranges_share_code_and_named_sizes_have_their_own() -> None:
 
 
 def test_a_short_range_that_cannot_share_code_has_code_for_each_size() -> None:
-    text = "(float[n, 6] x) => (float[n, 6] y) { k = Shape<start = 1>(x) y, i = TopK(x, k) }"
+    text = (
+        "(float[n, 6] x) => (float[n, 6] y) { s = Shape<end = 1>(x)"
+        " f = Cast<to = 1>(s) r = Sqrt(f) y = Div(x, r) }"
+    )
     assert coded(text, (1, 6)) == (0, 6)
 
 
@@ -322,6 +338,7 @@ POSITIONS: dict[str, tuple[str, Any]] = {
 }
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("name", POSITIONS)
 @pytest.mark.parametrize("most", [40, 300])
 def test_constants_that_grow_with_a_size_are_one_constant(name: str, most: int) -> None:
@@ -446,6 +463,7 @@ IMAGES: dict[str, tuple[str, Any]] = {
 }
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("name", IMAGES)
 @pytest.mark.parametrize("most", [9, 20])
 def test_images_of_any_size_share_code(name: str, most: int) -> None:

@@ -142,7 +142,7 @@ DAMAGES: dict[str, Callable[[Any], object]] = {
     "a key too long": lambda h: h["single"][0].__setitem__(0, [1, 1]),
     "cover of other rank": lambda h: _shared(h)["covers"].update(extents=[]),
     "another input": lambda h: h["inputs"][0].__setitem__(0, "other"),
-    "an extent that is no name": lambda h: h["inputs"][0].__setitem__(2, [[], 6]),
+    "an extent that is not a name": lambda h: h["inputs"][0].__setitem__(2, [[], 6]),
     "an unknown member": lambda h: h.update(more=1),
     "an empty range": lambda h: h["allowed"][0].__setitem__(1, ["range", [1]]),
 }
@@ -189,10 +189,10 @@ def test_formulas() -> None:
     assert formulas.value(given, sizes) == max(21 - 3, 3 + 2)
     formulas.check(given, sizes)
     for wrong in ("k", True, 1.5, None, ["^", 1, 2], ["//", 1, "n"], ["+", 1], 1 << 70):
-        with pytest.raises(ValueError, match="is no extent"):
+        with pytest.raises(ValueError, match="is not an extent"):
             formulas.check(wrong, sizes)
     deep: Any = 1
     for _ in range(100):
         deep = ["+", deep, 1]
-    with pytest.raises(ValueError, match="is no extent"):
+    with pytest.raises(ValueError, match="is not an extent"):
         formulas.check(deep, sizes)

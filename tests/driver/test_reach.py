@@ -11,7 +11,7 @@ from tilewright.compute.nodes import Computation, Dim, Output
 from tilewright.compute.regions import written
 from tilewright.driver.reach import reach
 from tilewright.expr.nodes import Buffer, Var, const
-from tilewright.targets.permitted import Permitted, Span
+from tilewright.targets.permitted import IndexSet, Permitted
 
 X = Buffer("x", (64,), dtypes.float32)
 
@@ -78,5 +78,5 @@ def test_loads_may_be_between_what_is_written_and_read():
     c = writing(y, [4], lambda i: [i * 2 + 2])
     later = map_("z", z, lambda i: y[i * 5 + 1])
     found = reach([c, later], {y, z})
-    assert found[y] == Permitted((Span(1, ((1, 11),)),), (Span(2, ((2, 4),)),))
-    assert found[z] == Permitted((Span(0, ((1, 3),)),), (Span(0, ((1, 3),)),))
+    assert found[y] == Permitted((IndexSet(1, ((1, 11),)),), (IndexSet(2, ((2, 4),)),))
+    assert found[z] == Permitted((IndexSet(0, ((1, 3),)),), (IndexSet(0, ((1, 3),)),))

@@ -28,7 +28,7 @@ from tilewright.runtime.abi import REPORT_SIZE
 from tilewright.runtime.executable import Executable
 from tilewright.schedule import Schedule
 from tilewright.targets.cpu.intrinsics import TRANSPOSES
-from tilewright.targets.permitted import Permissions, Permitted, Span
+from tilewright.targets.permitted import IndexSet, Permissions, Permitted
 from tilewright.targets.registry import target
 
 f32, i64 = dtypes.float32, dtypes.int64
@@ -134,7 +134,7 @@ def test_a_kernel_may_not_leave_its_part_of_a_result():
         "part", (Dim(i, 4), Dim(j, 4)), (Output(y, (i + 1, j + 1), x[i, j]),)
     )
     signature = kernel_signature(FusionGroup("part", (part,)), {y})
-    part_of = (Span(0, ((1, 4),)),) * 2
+    part_of = (IndexSet(0, ((1, 4),)),) * 2
     assert reach(signature.computations, signature.outputs) == {
         signature.outputs[0]: Permitted(part_of, part_of)
     }
@@ -225,7 +225,7 @@ def test_every_iteration_of_an_intrinsic_is_checked_against_the_part_of_its_kern
     out = signature.outputs[0]
     s = Schedule(signature.plain())
     s.tensorize("t.i", TRANSPOSES[f32])
-    whole, ends = Span(0, ((1, 8),)), Span(0, ((7, 2),))
+    whole, ends = IndexSet(0, ((1, 8),)), IndexSet(0, ((7, 2),))
     limits = {out: Permitted((whole, whole), (ends, whole))}
     found = reported(signature, s.kernel.body, limits)
     assert "store to y[" in found

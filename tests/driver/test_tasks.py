@@ -23,7 +23,7 @@ from tilewright.runtime.executable import Executable, load
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Point
 from tilewright.tune.base import Candidate, Task
-from tilewright.tune.measure.reference import Case, unpack
+from tilewright.tune.measure.reference import ReferenceCase, unpack
 from tilewright.tune.space import Parameter, ParameterSpace, Set
 
 V3: Any = {"mcpu": "x86-64-v3", "threads": 1}
@@ -40,7 +40,7 @@ def loaded(data: bytes, folder: Path) -> Executable:
     return load(path)
 
 
-def ran(program: Executable, case: Case) -> list[np.ndarray]:
+def ran(program: Executable, case: ReferenceCase) -> list[np.ndarray]:
     """The outputs on the inputs of a case."""
     arrays = [
         np.resize(block, t.extents)

@@ -138,7 +138,7 @@ def gradients(module, run, *args):
 
 
 def test_gradients_by_weights_of_one_pixel():
-    """Of a squeeze: an outer product, transposed in registers, whose rows are no whole lines."""
+    """Of a squeeze: an outer product, transposed in registers, whose rows are not whole lines."""
     squeeze = torch.nn.Conv2d(38, 152, 1)
     x, tangent = torch.randn(1, 38, 1, 1), torch.randn(1, 152, 1, 1)
     squeeze(x).backward(tangent)

@@ -355,7 +355,7 @@ def test_targets_are_classes_or_ignored_as_in_pytorch(shape):
 
 
 def test_a_class_without_any_chance_costs_what_it_must():
-    """The score of another class may be minus infinity: 0 * inf is no part of the sum."""
+    """The score of another class may be minus infinity: 0 * inf is not a part of the sum."""
     source = parse("line (float[1, 3] x) => (float[1, 3] y) { y = Add(x, b) }")
     source.graph.initializer.append(
         numpy_helper.from_array(np.zeros(3, np.float32), "b")

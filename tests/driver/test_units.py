@@ -158,6 +158,7 @@ def at_a_time(kernel: Kernel) -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("mcpu", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "neoverse-n1"])
 @pytest.mark.parametrize("counts", [None, [1], [4, 1], [16, 4, 2, 1]])
 @pytest.mark.parametrize("name", GROUPS)
@@ -201,6 +202,32 @@ def test_units_whose_elements_lie_apart_are_left_whole() -> None:
         output = Output(y, index, Load(x, (P, J)) * 2.0)
         group = ([replace(made, outputs=(output,))], [x], [], [y])
         assert (parted(group, target("cpu")) is None) == whole
+
+
+def transposed(rows: int = 32) -> Group:
+    """x @ w with a column of each result in a row, the first ones of `rows`."""
+    (p, relu), inputs, constants, _ = product(8, 32)
+    y = Buffer("y", (2, rows // 2, N), float32)
+    (out,) = relu.outputs
+    made = replace(out, tensor=y, index=(J // 16, J % 16, P))
+    return [p, replace(relu, outputs=(made,))], inputs, constants, [y]
+
+
+@pytest.mark.parametrize("mcpu", ["x86-64-v2", "x86-64-v4"])
+def test_products_that_lie_apart_are_copied_where_they_fill_a_tensor(
+    mcpu: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(units, "_counts", lambda _: [16, 4, 1])
+    group = transposed()
+    work = parted(group, target("cpu", mcpu))
+    assert work is not None
+    verify(work.kernel)
+    for n in (0, 1, 7, 39):
+        compare(group, work, n)
+    # Another kernel writes the rest, which a copy would overwrite.
+    assert parted(transposed(rows=64), target("cpu", mcpu)) is None
+    monkeypatch.setattr(units, "_counts", lambda _: [4, 1])
+    assert parted(transposed(), target("cpu", mcpu)) is None
 
 
 def test_a_kernel_that_is_worth_all_threads_has_them() -> None:

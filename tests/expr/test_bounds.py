@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.base import dtypes
-from tilewright.expr.bounds import bounds, is_empty, lasting, proves, refine
+from tilewright.expr.affine import affine
+from tilewright.expr.bounds import (
+    bounds,
+    is_empty,
+    lasting,
+    linear_bounds,
+    proves,
+    refine,
+)
 from tilewright.expr.interp import evaluate
 from tilewright.expr.intervals import Interval
 from tilewright.expr.nodes import (
@@ -310,3 +318,12 @@ def test_what_is_known_of_memory_does_not_last() -> None:
     assert bounds(a[0], env) == (None, 2)
     assert bounds(a[0], lasting(env)) == (None, None)
     assert bounds(X, lasting(env)) == (None, 4)
+
+
+def test_bounds_of_a_linear_form_are_those_of_its_expression():
+    i, j = var("i"), var("j")
+    known = refine({i: (0, 9), j: (0, 9)}, Lt(i + j, const(4)))
+    for e in (i * 3 - j + 2, i + j, j - i * 4, i // 2 + j, const(5), Min(i, j) - i):
+        assert linear_bounds(affine(e), known) == bounds(e, known)
+        assert linear_bounds(affine(e), {}) == bounds(e, {})
+    assert linear_bounds(affine(i + j), known) == (0, 3)

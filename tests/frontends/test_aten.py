@@ -18,8 +18,8 @@ from tests.frontends.aten import elements, gradients, shapes, spectral, sums  # 
 from tests.frontends.aten.tensors import x  # noqa: E402
 from tilewright.frontends.torch.aten import program as programs  # noqa: E402
 from tilewright.frontends.torch.aten.importer import (  # noqa: E402
-    Refused,
-    Settings,
+    ImportSettings,
+    RuleRefused,
     Source,
     import_graph,
     numpy_of,
@@ -60,7 +60,7 @@ REFUSED = {
 
 
 def run(program, inputs, **symbols):
-    graph = import_program(program, Settings(1 << 32, OnnxFallback()))
+    graph = import_program(program, ImportSettings(1 << 32, OnnxFallback()))
     if symbols:
         graph = specialize(graph, symbols, fallback=OnnxFallback())
     assert len(graph.inputs) == len(inputs)
@@ -98,7 +98,7 @@ def test_gradients_of_constants(name, known):
     program = torch.export.export(Function(function), tuple(inputs))
     nodes = [n.name for n in program.graph.nodes if n.op == "placeholder"]
     held = {nodes[n]: (inputs[n], nodes[n]) for n in known}
-    graph = import_graph(Source(program.graph_module, held), Settings(1 << 32))
+    graph = import_graph(Source(program.graph_module, held), ImportSettings(1 << 32))
     rest = [numpy_of(a) for n, a in enumerate(inputs) if n not in known]
     given = dict(zip((v.name for v in graph.inputs), rest, strict=True))
     found = evaluate(graph, given, fallback=OnnxFallback())
@@ -171,7 +171,7 @@ def test_sizes_that_a_call_knows():
             ({0: torch.export.Dim("n"), 1: torch.export.Dim("m", min=4, max=99)},),
         ),
     )
-    graph = import_program(program, Settings(1 << 32))
+    graph = import_program(program, ImportSettings(1 << 32))
     n, m = graph.inputs[0].shape
     for shape in ((4, 6), (3, 7)):
         check(
@@ -192,7 +192,7 @@ def test_a_roll_may_go_more_than_once_around(shift):
 
 
 def _symbol(program):
-    return import_program(program, Settings(1 << 32)).inputs[0].shape[0]
+    return import_program(program, ImportSettings(1 << 32)).inputs[0].shape[0]
 
 
 def test_a_result_that_a_rule_leaves_out_is_refused_and_decomposed():
@@ -201,8 +201,8 @@ def test_a_result_that_a_rule_leaves_out_is_refused_and_decomposed():
 
     a = x(1, 2, 4, 4)
     program = torch.export.export(Function(function), (a,))
-    with pytest.raises(Refused, match="result 1 is not computed"):
-        import_graph(Source(program.graph_module), Settings(1 << 32))
+    with pytest.raises(RuleRefused, match="result 1 is not computed"):
+        import_graph(Source(program.graph_module), ImportSettings(1 << 32))
     check(program, (a,), function(a))
 
 
@@ -248,7 +248,7 @@ def test_a_module_that_changes_itself_is_refused():
 def test_weights_over_the_limit():
     program = torch.export.export(torch.nn.Linear(100, 100), (x(1, 100),))
     with pytest.raises(TilewrightError, match="over the memory limit"):
-        import_program(program, Settings(1000))
+        import_program(program, ImportSettings(1000))
 
 
 class Changed(torch.nn.Module):

@@ -10,7 +10,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.base.errors import ArtifactError, InputError
-from tilewright.runtime.nesting import Fixed, Nesting, Node, Record, show
+from tilewright.runtime.nesting import ContainerNode, Fixed, Nesting, RecordFields, show
 
 torch = pytest.importorskip("torch")
 
@@ -107,7 +107,7 @@ def test_an_artifact_keeps_it_and_imports_nothing(made, tmp_path, monkeypatch):
     monkeypatch.delattr(module, "Answer")
     monkeypatch.delattr(module, "Scores")
     found = tw.load(tmp_path / "m.tw")({"p": p, "q": (q,)}, x, shift=shift)
-    assert type(found["answer"]) is Record
+    assert type(found["answer"]) is RecordFields
     assert list(found["answer"]) == ["logits", "states"]
     assert torch.allclose(found["answer"].logits, expected["answer"].logits)
     assert found["pair"]._fields == ("low", "high")
@@ -153,13 +153,13 @@ def test_a_single_result_is_not_taken_for_a_tuple(result):
 
 def test_a_class_of_the_same_name_with_other_fields_is_not_taken():
     other = namedtuple("Scores", ["low", "middle"])
-    tree = Node("namedtuple", ("a", "b"), ("low", "high"), "nowhere:Scores")
+    tree = ContainerNode("namedtuple", ("a", "b"), ("low", "high"), "nowhere:Scores")
     nesting = Nesting((("x", "x"),), 1, tree)
     assert nesting.restore({"a": 1, "b": 2}).high == 2
     assert not isinstance(nesting.restore({"a": 1, "b": 2}), other)
-    popen = Node("record", ("a",), ("args",), "subprocess:Popen")
+    popen = ContainerNode("record", ("a",), ("args",), "subprocess:Popen")
     found = Nesting((), 0, popen).restore({"a": ["false"]})
-    assert type(found) is Record
+    assert type(found) is RecordFields
 
 
 def _refused(exe, *args, **named):

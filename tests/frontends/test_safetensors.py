@@ -52,7 +52,10 @@ FAULTS = {
         "tensor 'a': .*has 16 bytes",
     ),
     "a negative extent": (changed("a", shape=[-2, -3]), "tensor 'a': shape"),
-    "an extent that is no integer": (changed("a", shape=[2.0, 3]), "tensor 'a': shape"),
+    "an extent that is not an integer": (
+        changed("a", shape=[2.0, 3]),
+        "tensor 'a': shape",
+    ),
     "an extent that is true": (changed("one", shape=[True]), "tensor 'one': shape"),
     "no shape": (changed("a", shape=None), "tensor 'a': shape"),
     "an unknown dtype": (changed("a", dtype="F4"), "tensor 'a': dtype 'F4'"),

@@ -38,9 +38,9 @@ from tilewright.testing.fuzz.campaign import (
 from tilewright.testing.fuzz.generators import GENERATORS
 from tilewright.testing.fuzz.worker import (
     CaseGenerator,
+    FuzzProcess,
     Lost,
     Tell,
-    Worker,
     _attempt,
     alone,
 )
@@ -148,7 +148,7 @@ def test_one_alone() -> None:
 
 
 def test_what_tells_of_itself_has_its_whole_time_again() -> None:
-    worker = Worker()
+    worker = FuzzProcess()
     worker.start(table.PATIENT, 0)
     until(lambda: worker.poll() == (False, None) and worker._told)
     worker._end = 0.0

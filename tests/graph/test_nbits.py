@@ -269,7 +269,7 @@ def test_dequantized_blocks_transposed():
 
 
 def test_blocks_across_the_depth_are_left():
-    """Scales along the columns alone are no blocks of the depth."""
+    """Scales along the columns alone are not blocks of the depth."""
     q = helper.make_tensor("q", TensorProto.INT8, (32, 32), [1] * 1024)
     scale = RNG.uniform(0.01, 0.1, (32, 2)).astype(np.float32)
     nodes = [

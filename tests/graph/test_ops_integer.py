@@ -214,7 +214,7 @@ def test_the_product_of_a_model_is_done_by_dot_products():
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.int64])
 @pytest.mark.parametrize("exponents", [np.int64, np.float32])
 def test_powers_that_are_no_integers_of_the_dtype(dtype, exponents):
-    """Infinity and what is too large saturate, what is no number is 0: native and as arrays."""
+    """Infinity and what is too large saturate, what is not a number is 0: native and as arrays."""
     signed = np.iinfo(dtype).min < 0
     base = np.array([0, 2, 2, 7, 3, -2 if signed else 2], dtype)
     power = np.array([-1, -1, 70, 2, 5, 63], exponents)

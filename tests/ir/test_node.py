@@ -23,7 +23,7 @@ from tilewright.expr.nodes import (
     var,
 )
 from tilewright.ir import node as core
-from tilewright.ir.node import Node, postorder, substitute, transform
+from tilewright.ir.node import Node, instances, postorder, substitute, transform
 
 
 class Leaf(Node):
@@ -247,3 +247,14 @@ def test_children_in_rows():
     assert table.map(lambda x: Leaf(x.tag + 1)) is Table(((b, c), (), (Leaf(4),)))
     assert list(postorder(table)) == [a, b, c, table]
     assert pickle.loads(pickle.dumps(table)) is table
+
+
+def test_instances_are_substitutions():
+    x, shared = Var("x", dtypes.int64), Var("y", dtypes.int64) + 2
+    root = (x + shared) * (shared + 3)
+    values = [const(n) for n in range(3)]
+    made = list(instances(root, x, values))
+    assert made == [substitute(root, {x: v}) for v in values]
+    assert all(m.lhs.rhs is shared and m.rhs is root.rhs for m in made)
+    assert list(instances(shared, x, values)) == [shared] * 3
+    assert list(instances(x, x, values)) == values

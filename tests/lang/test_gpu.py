@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.lang.te.test_cooperative import product as cooperative
 from tests.targets.opencl.running import pocl
 from tilewright import halide as hl
 from tilewright import lift, mdh
@@ -99,6 +100,14 @@ def test_te_reads_by_way_of_shared_memory() -> None:
     (launch,) = to_launches(f.functions[0].kernel).launches
     assert {b.shape for b in launch.shared} == {(8, 16), (16, 16)}
     assert str(launch.body).count("barrier") == 1
+
+
+@pytest.mark.parametrize("virtual", [False, True])
+def test_te_threads_fetch_together(virtual: bool) -> None:
+    s, args, _ = cooperative((29, 19, 7), virtual=virtual)
+    a, b, c = random(7, 29), random(7, 19), np.full((29, 19), np.nan, np.float32)
+    t.build(s, args, target="opencl")(a, b, c)
+    np.testing.assert_allclose(c, a.T @ b, rtol=1e-5, atol=1e-5)
 
 
 def test_what_tvm_calls_local_is_registers() -> None:

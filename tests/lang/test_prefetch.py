@@ -65,7 +65,7 @@ def test_what_cannot_be_fetched_ahead() -> None:
         print(s)
     s, A, C = doubled()
     s[C].prefetch(t.placeholder((3,), name="B"), s[C].op.axis[0])
-    with pytest.raises(ScheduleError, match="B is no tensor of this program"):
+    with pytest.raises(ScheduleError, match="B is not a tensor of this program"):
         print(s)
     with pytest.raises(ScheduleError, match="how many iterations"):
         s[C].prefetch(A, s[C].op.axis[0], 0)

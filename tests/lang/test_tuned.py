@@ -15,7 +15,7 @@ import tilewright as tw
 from tilewright import halide as hl
 from tilewright import lift, mdh, te
 from tilewright.base import events
-from tilewright.base.errors import InputError, TilewrightWarning
+from tilewright.base.errors import InputError, ScheduleError, TilewrightWarning
 from tilewright.driver import program_tuning
 from tilewright.driver.in_network import Compared
 from tilewright.driver.tasks import task_of_kernel
@@ -249,6 +249,62 @@ def test_a_template_with_other_knobs_has_other_records() -> None:
     assert key(changed) != key(te_template())
 
 
+def te_tiled(width: int = 4, **options: Any) -> Any:
+    s, args = rows(N)
+    yo, _, _, xi = s[args[2]].tile(*s[args[2]].op.axis, 4, width)
+    s[args[2]].parallel(yo)
+    s[args[2]].vectorize(xi)
+    return te.build(s, args, threads=1, **options)
+
+
+def halide_tiled(**options: Any) -> Any:
+    f, x = halide_func(), hl.Var("x")
+    f.update().vectorize(x, 4)
+    return f.compile_jit([N, N], threads=1, **options)
+
+
+def mdh_tiled(**options: Any) -> Any:
+    s = mdh.schedule(EXPRESSION)
+    s.split("product.y", 4)
+    return mdh.build(s, threads=1, **options)
+
+
+@pytest.mark.parametrize("build", [te_tiled, halide_tiled, mdh_tiled])
+def test_of_a_schedule_by_hand_the_factors_are_tuned(
+    build: Callable[..., Any], records: Path, found_better: None
+) -> None:
+    usual = build()
+    tuned = usual.tune(trials=4, how=FEW, records=records)
+    assert tuned.source() != usual.source()
+    steps = [f.record.trace.steps for f in (usual, tuned)]
+    assert [s.primitive for s in steps[0]] == [s.primitive for s in steps[1]]
+    expect_right(tuned)
+    with events.record() as log:
+        assert build().source() == usual.source()  # it is as it is written
+        assert build(records=records).source() == tuned.source()
+    assert len([e for e in log if e.kind == "record-used"]) == 1
+
+
+def test_factors_that_a_primitive_refuses_are_no_candidates() -> None:
+    space = te_tiled(width=8).origin.program.space
+    assert [p.name for p in space.parameters] == ["C.y", "C.x"]
+    wide = Candidate("", {"C.y": 4, "C.x": 32})
+    with pytest.raises(ScheduleError, match=r"factor 32 is not in 1\.\.16"):
+        space.schedule(wide)
+    default = space.schedule(space.default()).schedule
+    assert str(default.kernel) == te_tiled(width=8).source()
+
+
+def test_a_scatter_without_lines_is_tuned(records: Path, found_better: None) -> None:
+    tuned = histogram(threads=1).tune(trials=3, how=FEW, records=records)
+    assert tuned.tuned.trials == 3
+    counts = np.zeros(4, np.int32)
+    tuned(LEFT, counts)
+    np.testing.assert_array_equal(
+        counts, np.bincount(np.clip(LEFT.astype(np.int32), 0, 3).ravel(), minlength=4)
+    )
+
+
 def test_further_lines_are_kept(records: Path) -> None:
     """A schedule that goes on from a template's defaults is the user's, and is not replaced."""
     s, args = product(N)
@@ -327,7 +383,6 @@ def several() -> Any:
         (of_open_sizes, "nothing to choose"),
         (lambda: te_product(target="interp"), "nothing to choose"),
         (several, "2 kernels, where one is needed"),
-        (histogram, "it is not a Computation"),
     ],
 )
 def test_what_cannot_be_tuned(

@@ -82,7 +82,7 @@ GPT2 = {
 
 
 def saved(folder, kind: str, more: dict[str, Any]):
-    """A model of random weights, in the folder too; norms are no ones, biases no zeros."""
+    """A model of random weights, in the folder too; norms are not ones, biases no zeros."""
     torch.manual_seed(0)
     sizes = GPT2 if kind == "GPT2" else SIZES
     config = getattr(transformers, f"{kind}Config")(**{**sizes, **more})

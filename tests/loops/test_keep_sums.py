@@ -196,7 +196,7 @@ kernel k(A: float32[6, 8]) -> C: float32[2], D: float32[8]:
     for k in 6:
       C[1] add= A[k, x]
 """,
-        # One step is no sum.
+        # One step is not a sum.
         """
 kernel k(A: float32[6]) -> C: float32[4]:
   for k in 1:

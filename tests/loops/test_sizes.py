@@ -1,4 +1,4 @@
-"""Kernels with sizes that only a call knows: text, invariants, meaning, and code for all values."""
+"""Kernels with sizes known only at run time: text, invariants, meaning, and code for all values."""
 
 from __future__ import annotations
 
@@ -120,6 +120,15 @@ def register_tiles(s: Schedule) -> None:
         s.vectorize(name)
 
 
+def fused(s: Schedule) -> None:
+    """Tiles as one loop again, of which only the outer one was open."""
+    s.split("j", 4, "guard")
+    s.fuse("j.o", "j.i")
+    s.split("j.o_j.i", 16, "guard")
+    s.vectorize("j.o_j.i.i")
+    s.parallel("i")
+
+
 def staged_rows(s: Schedule) -> None:
     s.split("i2", 4, "guard")
     s.compute_at("T", "i2.o", scope="stack")
@@ -135,6 +144,7 @@ def staged_threads(s: Schedule) -> None:
 CASES: list[tuple[Callable[[], Kernel], Callable[[Schedule], None] | None]] = [
     (scaled, tiles),
     (scaled, cut),
+    (scaled, fused),
     (product, register_tiles),
     (staged, None),
     (staged, staged_rows),
@@ -300,7 +310,7 @@ def _triangle() -> Kernel:
     [
         (scaled, ("split", "n", 4), "it is a size, of which a call has one value"),
         (scaled, ("vectorize", "j"), "the extent m is not a constant"),
-        (scaled, ("fuse", "i", "j"), "the extent n is not a constant"),
+        (scaled, ("fuse", "i", "j"), "loop j: fuse: the extent m is not a constant"),
         (scaled, ("split", "i", 4), "4 is not known to divide n iterations"),
         (scaled, ("split", "i", 0, "guard"), "factor 0 is not positive"),
         (scaled, ("split", "i", 4, "overlap"), "there may be less than 4 of its n"),

@@ -176,7 +176,7 @@ ERRORS = {
         "for i in 8 threadIdx.x:\n  for j in 2 threadIdx.x:\n    y[b * 16 + i * 2 + j] = x[i]",
         "loop i: loop j inside of it is threadIdx.x too",
     ),
-    "threads that are no constant": (
+    "threads that are not constant": (
         "for i in b + 1 threadIdx.x:\n  y[b * 16 + i] = x[i]",
         "loop i: a block has a constant number of threads",
     ),

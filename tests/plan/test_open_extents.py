@@ -1,4 +1,4 @@
-"""Open plans: extents that only a call knows, from an input or from a count."""
+"""Open plans: extents known only at run time, from an input or from a count."""
 
 from __future__ import annotations
 

@@ -236,8 +236,8 @@ def test_what_costs_more_stays_and_is_reported() -> None:
 
     with events.record() as log:
         assert m.merged(cost=wide) == 4
-    said = {e.fields["reason"] for e in log if e.kind == "kept-apart"}
-    assert said == {"one kernel is expected to take 9.0 us, 8.0 us apart"}
+    said = {e.fields["reason"] for e in log if e.kind == "not-fused"}
+    assert said == {"one kernel is expected to take 9.0 us, 8.0 us separately"}
     assert m.merged(cost=lambda group, constants=(): None) == 4
 
 

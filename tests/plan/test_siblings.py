@@ -121,7 +121,7 @@ def test_a_group_moves_up_past_those_that_write_other_things() -> None:
 
 
 def test_a_reduction_that_the_first_one_decides_runs_behind_it() -> None:
-    """They are no reduction to two results: the sum is complete before the maximum begins."""
+    """They are not reduction to two results: the sum is complete before the maximum begins."""
     second = reduce_("d", T, (COLUMNS,), "max", lambda i, k: Y[i, k] - S[i])
     steps = [total(S, X), stage(second)]
     assert merged(steps, [X, Y]) == 1
@@ -213,8 +213,8 @@ def test_what_costs_more_stays_separate_and_is_reported() -> None:
     steps = [total(S, X), total(T, X, "max")]
     with events.record() as log:
         assert merged(steps, cost=dear) == 2
-    said = {e.fields["reason"] for e in log if e.kind == "kept-apart"}
-    assert said == {"one kernel is expected to take 10.0 us, 8.0 us apart"}
+    said = {e.fields["reason"] for e in log if e.kind == "not-fused"}
+    assert said == {"one kernel is expected to take 10.0 us, 8.0 us separately"}
     assert merged(steps, cost=lambda group, constants=(): None) == 2
 
 

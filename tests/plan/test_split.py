@@ -62,3 +62,12 @@ def test_a_deep_sum_is_split_where_maps_follow(
     found = split_deep_sums([group], (), cheaper_in_parts, least=256)
     assert len(found) == (2 if splits else 1)
     assert (found[0] is group) is not splits
+
+
+@pytest.mark.parametrize(
+    ("launch", "splits"), [(0.0, True), (1e-3, True), (1e9, False)]
+)
+def test_one_more_kernel_has_to_pay_for_itself(launch: float, splits: bool) -> None:
+    group = FusionGroup("g", (PRODUCT,))
+    found = split_deep_sums([group], (), cheaper_in_parts, least=256, launch=launch)
+    assert len(found) == (2 if splits else 1)

@@ -22,7 +22,7 @@ from tilewright.frontends.load import load
 from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph.nodes import Graph, Value
 from tilewright.plan.interp import evaluate
-from tilewright.plan.nodes import FusionGroup, Memory, Plan
+from tilewright.plan.nodes import FusionGroup, MemoryPlan, Plan
 from tilewright.plan.parser import parse
 from tilewright.plan.passes.memory import PlanMemory
 from tilewright.plan.verify import verify
@@ -173,7 +173,7 @@ def test_devices_and_memory_are_said() -> None:
     plan = awkward()
     away = [X, Y, BEST, AT]
     steps = tuple(replace(s, device="gpu 0") for s in plan.groups)
-    memory = Memory({Y: 64, BEST: 0}, 192, {steps[1]: (Y,)})
+    memory = MemoryPlan({Y: 64, BEST: 0}, 192, {steps[1]: (Y,)})
     plan = replace(
         plan, steps=steps, devices=dict.fromkeys(away, "gpu 0"), memory=memory
     )

@@ -96,6 +96,7 @@ OF_TWO: dict[str, tuple[Callable[[], Sequence[Computation]], int]] = {
     "one twice": (
         lambda: [over_both(Load(Buffer("s", (N, N, 8), float32), (const(0), P, J)))], 0,
     ),
+    "a size of a tensor alone": (lambda: [map_(Y, Load(BOTH, (const(0), P, J)))], 0),
     "one row for all": (lambda: [over_both(Load(TABLE, (const(0), J)))], 0),
     "a product and a part of it": (
         lambda: [Computation(

@@ -7,19 +7,19 @@ import pytest
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import VerifyError
 from tilewright.expr.nodes import Buffer
-from tilewright.plan.verify_memory import Access, verify_memory
+from tilewright.plan.verify_memory import StepAccess, verify_memory
 
 A, B, C, D = (Buffer(n, (4,), float32) for n in "abcd")
 MAKE_A, A_TO_B, B_TO_C = (
-    Access("1", (), (A,)),
-    Access("2", (A,), (B,)),
-    Access("3", (B,), (C,)),
+    StepAccess("1", (), (A,)),
+    StepAccess("2", (A,), (B,)),
+    StepAccess("3", (B,), (C,)),
 )
 CHAIN = [MAKE_A, A_TO_B, B_TO_C]
 
 
 def broken(
-    code: str, text: str, steps: list[Access], places: dict[Buffer, int]
+    code: str, text: str, steps: list[StepAccess], places: dict[Buffer, int]
 ) -> None:
     with pytest.raises(VerifyError) as error:
         verify_memory(steps, places, 48, [C])
@@ -33,10 +33,10 @@ def test_a_place_is_free_again_behind_the_last_use() -> None:
 
 
 def test_what_is_still_read_is_not_written_over() -> None:
-    late = Access("4", (A, C), (D,))
+    late = StepAccess("4", (A, C), (D,))
     broken("TW-MEMORY-LOST", "4: uses a", [*CHAIN, late], {A: 0, B: 16, C: 0})
     broken("TW-MEMORY-LOST", "4: uses a", [*CHAIN, late], {A: 0, B: 32, C: 12})
-    after = Access("4", (), (D,))
+    after = StepAccess("4", (), (D,))
     broken(
         "TW-MEMORY-LOST", "the end: uses c", [*CHAIN, after], {A: 0, B: 16, C: 0, D: 8}
     )
@@ -44,7 +44,11 @@ def test_what_is_still_read_is_not_written_over() -> None:
 
 def test_nor_what_is_written_in_parts() -> None:
     """The second part begins where the first part has been lost."""
-    steps = [Access("1", (), (C,)), Access("2", (), (A,)), Access("3", (), (C,))]
+    steps = [
+        StepAccess("1", (), (C,)),
+        StepAccess("2", (), (A,)),
+        StepAccess("3", (), (C,)),
+    ]
     broken("TW-MEMORY-LOST", "3: uses c", steps, {C: 0, A: 12})
     verify_memory(steps, {C: 0, A: 16}, 32, [C])
 
@@ -54,10 +58,10 @@ def test_a_step_writes_over_what_it_reads_only_where_its_kernel_is_made_for_it()
 ):
     text = "2: writes b: float32[4] over a: float32[4], which it uses"
     broken("TW-MEMORY-SHARED", text, CHAIN, {A: 0, B: 0, C: 16})
-    over = [MAKE_A, Access("2", (A,), (B,), over=(A,)), B_TO_C]
+    over = [MAKE_A, StepAccess("2", (A,), (B,), over=(A,)), B_TO_C]
     verify_memory(over, {A: 0, B: 0, C: 16}, 32, [C])
     broken("TW-MEMORY-SHARED", text, over, {A: 0, B: 4, C: 32})
-    two = Access("1", (), (A, B))
+    two = StepAccess("1", (), (A, B))
     broken("TW-MEMORY-SHARED", "1: writes a", [two, B_TO_C], {A: 0, B: 8, C: 32})
 
 

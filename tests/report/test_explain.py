@@ -223,9 +223,15 @@ def test_a_page_gives_back_its_facts(case, tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("<p>other</p>", "this is no report"),
-        ('<script type="application/json" id="facts">{1</script>', "this is no report"),
-        ('<script type="application/json" id="facts">[]</script>', "this is no report"),
+        ("<p>other</p>", "this is not a report"),
+        (
+            '<script type="application/json" id="facts">{1</script>',
+            "this is not a report",
+        ),
+        (
+            '<script type="application/json" id="facts">[]</script>',
+            "this is not a report",
+        ),
         (
             '<script type="application/json" id="facts">{"format":9,"kernels":[]}</script>',
             "format 9",

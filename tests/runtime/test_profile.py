@@ -14,7 +14,7 @@ from tilewright.runtime import abi
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.profile import _middle, _Watch
 from tilewright.runtime.threads import available
-from tilewright.runtime.timeline import Log, Span, lanes, owners
+from tilewright.runtime.timeline import KernelSpan, Log, lanes, owners
 
 X = np.linspace(-1, 1, 30_000).astype(np.float32)
 
@@ -116,7 +116,7 @@ def test_a_log_that_is_full_counts_what_it_loses():
 
 
 def test_a_share_is_of_the_kernel_during_which_it_began():
-    spans = [Span(0, 0.0, 1.0), Span(1, 1.5, 1.0)]
+    spans = [KernelSpan(0, 0.0, 1.0), KernelSpan(1, 1.5, 1.0)]
     shares = [(1, 1.6, 2.0), (0, 0.1, 0.9), (1, 0.2, 1.0)]
     assert [(s.row, s.thread) for s in owners(spans, shares)] == [
         (0, 0),

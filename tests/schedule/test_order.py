@@ -307,6 +307,27 @@ PROGRAMS = [
         FISSION,
         "cannot be parted",
     ),
+    # A guard around both counts for each, unless it reads what a part may change.
+    (
+        rows(If(ROW < 3, block(COPY, put(Z, ROW, Y[ROW])), None)),
+        FISSION,
+        None,
+    ),
+    (
+        rows(If(ROW < 3, block(COPY, put(Z, ROW, Y[3 - ROW])), None)),
+        FISSION,
+        "parts depend on",
+    ),
+    (
+        rows(If(F[0] < 2, block(put(F, ZERO, X[ROW]), COPY), None)),
+        FISSION,
+        "cannot be parted",
+    ),
+    (
+        rows(If(ROW < 3, block(COPY, put(Z, ROW, X[ROW])), COPY)),
+        FISSION,
+        "cannot be parted",
+    ),
     # merge: a late statement may not come before an early one of a later iteration.
     (block(rows(COPY), after(put(Z, COL, Y[COL]))), MERGE, None),
     (

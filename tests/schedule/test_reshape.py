@@ -96,7 +96,7 @@ def gathered() -> Kernel:
 
 
 def test_an_index_from_memory_keeps_its_own_axis(check_same):
-    """x[0, 5] is no element; in one axis of 12 it would be x[1, 1]."""
+    """x[0, 5] is not an element; in one axis of 12 it would be x[1, 1]."""
     with pytest.raises(ScheduleError, match=r"reshape: \[i, n\[j\]\] is checked where"):
         Schedule(gathered()).reshape("x", 12)
 

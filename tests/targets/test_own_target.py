@@ -82,7 +82,7 @@ def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def result(number: int, model: object) -> float:
-    registry.register("filler", registry.Row(lambda settings: Filler(number)))
+    registry.register("filler", registry.TargetEntry(lambda settings: Filler(number)))
     exe = tw.compile(model, target="filler")
     return float(exe(np.ones((2, 3), "f"), np.ones((3, 4), "f"))[0, 0])
 
@@ -102,7 +102,7 @@ def test_its_intrinsics_are_declared_with_it(
 ) -> None:
     (tmp_path / "filler_intrinsics.py").write_text(DOT)
     monkeypatch.syspath_prepend(tmp_path)
-    row = registry.Row(lambda settings: Filler(0), "filler_intrinsics")
+    row = registry.TargetEntry(lambda settings: Filler(0), "filler_intrinsics")
     registry.register("filler", row)
     registry.target("filler")
     try:
@@ -114,7 +114,7 @@ def test_its_intrinsics_are_declared_with_it(
 
 def test_an_illegal_schedule_of_a_target_is_an_error_and_not_a_refusal() -> None:
     """Refused, the group would run on the host, and nobody would see the fault."""
-    registry.register("filler", registry.Row(lambda settings: Hasty(1)))
+    registry.register("filler", registry.TargetEntry(lambda settings: Hasty(1)))
     said = r"group \w+: default schedule of target filler: .*lanes"
     with pytest.raises(ScheduleError, match=said):
         tw.compile(MODEL, target="filler")

@@ -10,7 +10,7 @@ import pytest
 from tilewright.base.errors import UnsupportedError
 from tilewright.targets import registry
 from tilewright.targets.base import Target
-from tilewright.targets.registry import Row
+from tilewright.targets.registry import TargetEntry
 
 
 @pytest.fixture(autouse=True)
@@ -22,27 +22,29 @@ def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_what_each_target_takes() -> None:
-    assert registry.names() == ("cpu", "cuda", "npu", "opencl", "vdla", "vta")
+    assert " ".join(registry.names()) == "amdgpu cpu cuda npu opencl spirv vdla vta"
     takes = {name: registry.programs(name) for name in registry.names()}
     assert takes == {
+        "amdgpu": "",
         "cpu": "",
         "cuda": "",
         "npu": "lift",
         "opencl": "",
+        "spirv": "",
         "vdla": "kernel",
         "vta": "kernel",
     }
     assert registry.programs("abacus") == ""
     assert [n for n in takes if registry.target(n).quantizes] == ["vta"]
     devices = {registry.target(name).device for name in takes}
-    assert devices == {"cuda", "host", "npu", "opencl", "vdla", "vta"}
+    assert devices == {"host", *takes} - {"cpu"}
 
 
 def test_a_program_registers_a_target() -> None:
     class Abacus(Target):
         name = "abacus"
 
-    registry.register("abacus", Row(lambda settings: Abacus()))
+    registry.register("abacus", TargetEntry(lambda settings: Abacus()))
     made = registry.target("abacus")
     assert isinstance(made, Abacus)
     assert "abacus" in registry.names()
@@ -56,10 +58,10 @@ def _package(folder: Path, place: str) -> None:
     """An installed package of one module, as pip leaves it."""
     (folder / "beads.py").write_text(
         "from tilewright.targets.base import Target\n"
-        "from tilewright.targets.registry import Row\n"
+        "from tilewright.targets.registry import TargetEntry\n"
         "class Abacus(Target): name = 'abacus'\n"
         "def make(settings): return Abacus()\n"
-        "ABACUS = Row('beads:make')\n"
+        "ABACUS = TargetEntry('beads:make')\n"
     )
     info = folder / "beads-1.0.dist-info"
     info.mkdir()

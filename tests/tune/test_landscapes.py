@@ -61,7 +61,7 @@ def test_a_recorded_landscape_has_what_was_measured_and_no_more(tmp_path: Path) 
 def test_lines_that_are_no_records_are_named(tmp_path: Path) -> None:
     path = tmp_path / "times.jsonl"
     path.write_text(json.dumps({"key": KEYS[0], "seconds": 1.0}) + '\n{"key": 5}')
-    with pytest.raises(InputError, match="line 2 is no record"):
+    with pytest.raises(InputError, match="line 2 is not a record"):
         read(path)
     with pytest.raises(InputError, match="no records"):
         Recorded({})

@@ -14,7 +14,7 @@ from tilewright.tune.base import Candidate, Prediction, Task
 from tilewright.tune.features import Facts, Fast
 from tilewright.tune.models import trees
 from tilewright.tune.models.analytic import estimates
-from tilewright.tune.models.forest import Forest
+from tilewright.tune.models.forest import TreeEnsemble
 from tilewright.tune.models.objectives import LOG_SECONDS, ORDER
 from tilewright.tune.models.programs import Examples, ProgramRows
 from tilewright.tune.pretrained import CHANGES, Pretrained, choose
@@ -200,7 +200,7 @@ def trained(rows, objective="regression"):
     programs = ProgramRows(rows, np.arange(1, count + 1))
     learner = trees(objective, members=2)
     learner.fit(Examples(programs, np.zeros(count, int), seconds, np.zeros(count)))
-    members = [Forest.of(m) for m in learner.state()["members"]]
+    members = [TreeEnsemble.of(m) for m in learner.state()["members"]]
     card = {"tasks": 1}
     return Pretrained(members, learner.unit, False, card, features.facts), learner
 
@@ -259,5 +259,5 @@ def test_another_version_of_the_features_is_refused(rows, tmp_path, monkeypatch)
     with pytest.raises(InputError, match="version"):
         Pretrained.load(tmp_path / "m")
     (tmp_path / "other").write_text("{}")
-    with pytest.raises(InputError, match="no file of a cost model"):
+    with pytest.raises(InputError, match="not a file of a cost model"):
         Pretrained.load(tmp_path / "other")

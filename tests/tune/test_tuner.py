@@ -449,5 +449,5 @@ def test_an_expected_gain_falls_while_nothing_is_found() -> None:
     one = [1.0] * 6 + [0.9] * 2
     assert expected_gain(one) == pytest.approx(1 - 0.9 ** (64 * 2 / 6))
     assert expected_gain(one, 6) == pytest.approx(1 - 0.9**2)
-    # What failed at first is no improvement.
+    # What failed at first is not an improvement.
     assert expected_gain([inf, *[1.0] * 100]) == expected_gain([1.0] * 100)

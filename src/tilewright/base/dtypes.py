@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -28,53 +28,44 @@ class DType:
     name: str
     kind: Kind
     bits: int
+    # Bytes per element in a NumPy array (1 for types narrower than a byte).
+    itemsize: int = field(init=False)
+    # A real floating-point type, of any width.
+    is_float: bool = field(init=False)
+    # A signed or unsigned integer; bool is none.
+    is_int: bool = field(init=False)
+    # Has negative values.
+    is_signed: bool = field(init=False)
+    is_bool: bool = field(init=False)
+    is_complex: bool = field(init=False)
+    # Text: for host fallbacks only.
+    is_string: bool = field(init=False)
+    # Narrower than a byte: a storage type.
+    is_sub_byte: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Facts, not properties: a compile asks for them hundreds of thousands of times.
+        kind, bits = self.kind, self.bits
+        facts = {
+            "itemsize": np.dtype(object).itemsize
+            if kind == "string"
+            else max(1, bits // 8),
+            "is_float": kind == "float",
+            "is_int": kind in ("int", "uint"),
+            "is_signed": kind in ("int", "float", "complex")
+            and self.name != "float8_e8m0fnu",
+            "is_bool": kind == "bool",
+            "is_complex": kind == "complex",
+            "is_string": kind == "string",
+            "is_sub_byte": 0 < bits < 8 and kind != "bool",
+        }
+        for fact, value in facts.items():
+            object.__setattr__(self, fact, value)
 
     @property
     def numpy(self) -> np.dtype[Any]:
         """The NumPy dtype; for types NumPy lacks, that of ml_dtypes (imported on first use)."""
         return _numpy_of(self)
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes per element in a NumPy array (1 for types narrower than a byte)."""
-        return np.dtype(object).itemsize if self.is_string else max(1, self.bits // 8)
-
-    @property
-    def is_float(self) -> bool:
-        """A real floating-point type, of any width."""
-        return self.kind == "float"
-
-    @property
-    def is_int(self) -> bool:
-        """A signed or unsigned integer; bool is none."""
-        return self.kind in ("int", "uint")
-
-    @property
-    def is_signed(self) -> bool:
-        """Has negative values."""
-        return (
-            self.kind in ("int", "float", "complex") and self.name != "float8_e8m0fnu"
-        )
-
-    @property
-    def is_bool(self) -> bool:
-        """The truth type."""
-        return self.kind == "bool"
-
-    @property
-    def is_complex(self) -> bool:
-        """A complex floating-point type."""
-        return self.kind == "complex"
-
-    @property
-    def is_string(self) -> bool:
-        """Text: for host fallbacks only."""
-        return self.kind == "string"
-
-    @property
-    def is_sub_byte(self) -> bool:
-        """Narrower than a byte: a storage type."""
-        return 0 < self.bits < 8 and self.kind != "bool"
 
     @property
     def min(self) -> int | float:

@@ -26,7 +26,7 @@ class Markup(str):
 
 
 def element(tag: str, *content: str, **attributes: Attribute) -> Markup:
-    """An element; content that is no Markup is escaped.
+    """An element; content that is not Markup is escaped.
 
     attributes: `class_` is class, `data_x` is data-x; None and False are left out, True has no
     value, numbers have two decimals at most.
@@ -38,7 +38,7 @@ def element(tag: str, *content: str, **attributes: Attribute) -> Markup:
 
 
 def join(parts: Iterable[str]) -> Markup:
-    """Parts one after another; those that are no Markup are escaped."""
+    """Parts one after another; those that are not Markup are escaped."""
     return Markup("".join(p if isinstance(p, Markup) else text(p) for p in parts))
 
 

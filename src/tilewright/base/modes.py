@@ -13,6 +13,8 @@ FALLBACK: Final = ("warn", "error")
 
 # How the graph is searched for an equal one that costs less, before it is compiled.
 OPTIMIZE: Final = ("off", "fast", "search", "saturate")
+# Of these, those that search no graphs by the time of their kernels.
+UNSEARCHED: Final = ("off", "fast")
 
 # How a part of a graph is searched.
 STRATEGIES: Final = ("backtrack", "saturate")

@@ -59,7 +59,7 @@ _NO_ENGINE: Final = "it reads no .tw files; give the model it was compiled from"
     default=1,
     show_default=True,
     type=click.IntRange(1, 256),
-    help="Callers at a time; the speed is then that of the calls per second of all.",
+    help="Concurrent callers; above 1, the speed compares calls per second.",
 )
 @input_options
 @compile_options(
@@ -224,7 +224,7 @@ def _peers(against: str, model: Path) -> list[str]:
     return [name for name in asked if reasons[name] is None]
 
 
-def report(row: rounds.Row) -> str:
+def report(row: rounds.RoundTable) -> str:
     """A row as a table with a line per engine, and what failed."""
     lines: list[list[str]] = []
     for engine in row.engines:

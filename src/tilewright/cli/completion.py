@@ -11,7 +11,7 @@ _VARIABLE = "_TILEWRIGHT_COMPLETE"
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
-    """Print the script that makes SHELL complete verbs, options and files.
+    """Print a completion script for SHELL.
 
     \b
     Example:

@@ -35,7 +35,7 @@ _NOTABLE: Final = (
 @click.command()
 @json_option
 def command(as_json: bool) -> int:
-    """Print the machine, what is slow about it, versions and settings; exit with 1 if there is a
+    """Print the machine, performance problems, versions and settings; exit with 1 if there is a
     problem.
 
     \b

@@ -19,7 +19,7 @@ from tilewright.cli.output import dump, progress, say
 @click.option(
     "--pooling",
     type=click.Choice(["mean", "cls"]),
-    help="Of the vectors of tokens; default: what the folder says, else the mean.",
+    help="Pooling of token vectors; default: as configured in the folder, else the mean.",
 )
 @click.option("--raw", is_flag=True, help="Do not divide vectors by their norms.")
 @click.option("--truncate", is_flag=True, help="Cut texts that are too long.")
@@ -37,7 +37,7 @@ def command(
     texts: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Print the vectors of TEXTS as JSON, a line for each, or write them to a file.
+    """Print the embeddings of TEXTS as JSON, one per line, or write them to a file.
 
     \b
     Example:

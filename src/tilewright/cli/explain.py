@@ -36,7 +36,7 @@ _OPTIONS: Final = [
 @click.argument("newer", type=PATH, required=False)
 @click.option("-o", "--output", type=OUT, help="The page; default: MODEL.html.")
 @click.option(
-    "--diff", "older", type=PATH, help="Also compare with this report, of before."
+    "--diff", "older", type=PATH, help="Also compare with this earlier report."
 )
 @click.option(
     "--repeat", type=click.IntRange(1), default=20, show_default=True,
@@ -118,7 +118,7 @@ def _facts(
 
     if model.suffix in (".tw", *_PAGES):
         raise InputError(
-            "this file is no model: it holds neither operators nor loops",
+            "this file is not a model: it holds neither operators nor loops",
             where=str(model),
             hint="give the .onnx or .pt2 file; two reports are compared: OLD.html NEW.html",
         )

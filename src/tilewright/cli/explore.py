@@ -95,13 +95,15 @@ def _typed(parse: Any, expected: str) -> Any:
     type=click.Choice(["any", "operator", "loop", "expanded"]),
     default="any",
     show_default=True,
-    help="What becomes a task where --expand says nothing.",
+    help="What becomes a task unless --expand specifies it.",
 )
 @click.option(
     "--fuse", "fused", is_flag=True, help="Fuse adjacent elementwise operators."
 )
 @click.option(
-    "--opaque", is_flag=True, help="Make operators without an expansion one task each."
+    "--opaque",
+    is_flag=True,
+    help="Turn each operator without an expansion into one task.",
 )
 @click.option(
     "--volume",
@@ -116,7 +118,7 @@ def _typed(parse: Any, expected: str) -> Any:
     type=_typed(_methods, f"some of {','.join(_METHODS)}"),
     default=",".join(_METHODS),
     show_default=True,
-    help="Schedules to make of each combination; the shortest counts.",
+    help="Schedules to try for each combination; the shortest counts.",
 )
 @click.option(
     "--limit",
@@ -141,7 +143,7 @@ def _typed(parse: Any, expected: str) -> Any:
 @click.option(
     "--graph",
     type=OUT,
-    help="Draw the best task graph on the most elements (.svg, .dot, .json).",
+    help="Draw the best task graph for the largest N (.svg, .dot, .json).",
 )
 @click.option(
     "--dim",
@@ -287,7 +289,7 @@ def _graph(model: str, dims: Mapping[str, int], how: Mapping[str, Any]) -> Graph
 
 
 def _say_written(files: Sequence[Path]) -> None:
-    """Where the files are, beside the tables: they are no part of the output."""
+    """Where the files are, beside the tables: they are not part of the output."""
     for path in files:
         note(f"wrote {path}")
 

@@ -24,7 +24,7 @@ _TIED = click.option("--until-input-ends", "tied", is_flag=True, hidden=True)
 
 @click.group(cls=CommandGroup)
 def command() -> None:
-    """Let other machines measure for a tuning run.
+    """Measure tuning trials on other machines.
 
     \b
     Example, on this machine alone:
@@ -37,7 +37,7 @@ def command() -> None:
 @command.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 def keys(folder: Path) -> None:
-    """Make keys in FOLDER: who has a copy of it takes part in the fleet.
+    """Create keys in FOLDER; every machine with a copy can join the fleet.
 
     \b
     Example:
@@ -62,7 +62,7 @@ def keys(folder: Path) -> None:
     type=click.IntRange(0, 65535),
     default=8786,
     show_default=True,
-    help="0 takes a free one.",
+    help="0: any free port.",
 )
 @_KEYS
 @click.option(

@@ -22,47 +22,53 @@ PRECISIONS = ("float32", "bfloat16", "float16", "int8", "int4")
 
 @click.command()
 @click.argument("folder", type=PATH)
-@click.option("--prompt", required=True, help="The text to go on from.")
-@click.option("--chat", is_flag=True, help="Put it into the model's chat template.")
+@click.option("--prompt", required=True, help="The text to continue.")
+@click.option(
+    "--chat", is_flag=True, help="Apply the model's chat template to the prompt."
+)
 @click.option(
     "--max-tokens",
     type=click.IntRange(1),
     default=256,
     show_default=True,
-    help="At most.",
+    help="Maximum number of tokens.",
 )
 @click.option(
     "--temperature",
     type=float,
     default=0.0,
     show_default=True,
-    help="0 takes the likeliest token; 1 draws by the model's probabilities.",
+    help="0 selects the most likely token; 1 samples from the model's probabilities.",
 )
 @click.option(
     "--top-k",
     type=int,
     default=0,
     show_default=True,
-    help="Draw from so many tokens; 0 for all.",
+    help="Sample from this many tokens; 0: from all.",
 )
 @click.option(
     "--top-p",
     type=float,
     default=1.0,
     show_default=True,
-    help="Draw from the likeliest tokens that together reach this probability.",
+    help="Sample from the most likely tokens with this total probability.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the drawing.")
-@click.option("--stop", multiple=True, help="End before this text; may be repeated.")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Seed of the sampling."
+)
+@click.option("--stop", multiple=True, help="Stop before this text; may be repeated.")
 @click.option(
     "--precision",
     type=click.Choice(PRECISIONS),
     default="float32",
     show_default=True,
-    help="Of the weights.",
+    help="Storage type of the weights.",
 )
 @click.option(
-    "--context", type=int, help="Most tokens of prompt and answer; default: up to 2048."
+    "--context",
+    type=int,
+    help="Maximum tokens of prompt and answer; default: up to 2048.",
 )
 @click.option("--threads", type=click.IntRange(1), help="Default: physical cores.")
 @json_option
@@ -81,7 +87,7 @@ def command(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Continue a prompt by the language model in FOLDER, as Transformers saves it.
+    """Continue a prompt with the language model in FOLDER (Transformers format).
 
     \b
     Example:

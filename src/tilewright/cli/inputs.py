@@ -33,7 +33,7 @@ _UNREADABLE: Final = (ValueError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class InputType:
     """An input: a name, an element type, extents (a name: symbolic); None where not known."""
 
     name: str
@@ -51,23 +51,23 @@ class Wanted:
         )
 
 
-def of_graph(graph: Graph) -> list[Wanted]:
+def of_graph(graph: Graph) -> list[InputType]:
     """The inputs of a graph."""
     return [
-        Wanted(v.name, v.dtype if v.kind == "tensor" else None, v.shape)
+        InputType(v.name, v.dtype if v.kind == "tensor" else None, v.shape)
         for v in graph.inputs
     ]
 
 
-def of_executable(exe: Executable) -> list[Wanted]:
+def of_executable(exe: Executable) -> list[InputType]:
     """The inputs of a compiled model."""
     known = {dtype.name: dtype for dtype in ALL}
-    return [Wanted(t.name, known.get(t.dtype), t.shape) for t in exe.inputs]
+    return [InputType(t.name, known.get(t.dtype), t.shape) for t in exe.inputs]
 
 
 def of_ranges(
     exe: RangedExecutable, dims: Mapping[str, int], ranges: Mapping[str, Any]
-) -> tuple[list[Wanted], dict[str, int]]:
+) -> tuple[list[InputType], dict[str, int]]:
     """The inputs of a model for ranges of shapes, and the greatest extents.
 
     dims, ranges: what --dim says. Raises InputError for a range, or a dimension it does not have.
@@ -81,7 +81,7 @@ def of_ranges(
                 hint=f"give one value of: {have}",
             )
     known = {dtype.name: dtype for dtype in ALL}
-    wanted = [Wanted(v.name, known.get(v.dtype), v.shape) for v in exe.given]
+    wanted = [InputType(v.name, known.get(v.dtype), v.shape) for v in exe.given]
     return wanted, {name: max(extents) for name, extents in exe.allowed.items()}
 
 
@@ -94,7 +94,7 @@ def names(files: Iterable[tuple[str, Path]], archive: Path | None) -> set[str]:
 
 
 def gather(
-    wanted: Sequence[Wanted],
+    wanted: Sequence[InputType],
     files: Iterable[tuple[str, Path]] = (),
     archive: Path | None = None,
     seed: int = 0,
@@ -136,7 +136,7 @@ def gather(
     }
 
 
-def _fitting(tensor: Wanted, array: Array, known: dict[str, int]) -> Array:
+def _fitting(tensor: InputType, array: Array, known: dict[str, int]) -> Array:
     """The array if it fits; what its shape says of symbolic extents goes into `known`."""
     if tensor.dtype is not None:
         expected = tensor.dtype.numpy
@@ -157,7 +157,7 @@ def _fitting(tensor: Wanted, array: Array, known: dict[str, int]) -> Array:
     return array
 
 
-def _misfit(tensor: Wanted, array: Array, where: str = "") -> InputError:
+def _misfit(tensor: InputType, array: Array, where: str = "") -> InputError:
     found = f"{array.dtype}[{', '.join(map(str, array.shape))}]"
     return InputError(
         f"expected {tensor.text}{where}, got {found}",
@@ -207,7 +207,7 @@ def _unreadable(path: Path, error: Exception, expected: str) -> InputError:
     )
 
 
-def _draw(tensor: Wanted, seed: int, known: dict[str, int]) -> Array:
+def _draw(tensor: InputType, seed: int, known: dict[str, int]) -> Array:
     if tensor.dtype is None or tensor.shape is None or tensor.dtype.is_string:
         kind = (
             "string"

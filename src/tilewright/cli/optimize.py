@@ -78,7 +78,7 @@ _weights.__name__ = "cost"
     type=_weights,
     default="time",
     show_default=True,
-    help="What to lower: time, measured, flops, bytes, launches, or a sum as "
+    help="What to reduce: time, measured, flops, bytes, launches, or a sum such as "
     "time+launches*1e-6.",
 )
 @click.option(
@@ -86,7 +86,7 @@ _weights.__name__ = "cost"
     type=float,
     default=1.05,
     show_default=True,
-    help="Follow graphs that cost less than so many times the best.",
+    help="Keep graphs that cost less than this multiple of the best.",
 )
 @click.option(
     "--budget",
@@ -100,23 +100,23 @@ _weights.__name__ = "cost"
     type=int,
     default=5,
     show_default=True,
-    help="Leave a part after so many graphs in a row that lead to nothing cheaper.",
+    help="Stop a part after this many graphs without an improvement.",
 )
 @click.option(
     "--seconds",
     type=click.FloatRange(0),
-    help="Stop after so long; results then depend on the machine.",
+    help="Time limit; results then depend on the machine.",
 )
 @click.option(
     "--strategy",
     type=click.Choice(modes.STRATEGIES),
     default=modes.STRATEGIES[0],
     show_default=True,
-    help="Follow steps that pay, or apply all at once (equality saturation).",
+    help="Backtracking over single steps, or equality saturation.",
 )
 @click.option("--derivation", type=OUT, help="Write the steps to this file.")
 @click.option(
-    "--replay", type=PATH, help="Take the steps of this file; search nothing."
+    "--replay", type=PATH, help="Apply the steps of this file without a search."
 )
 @compile_options(
     "target",
@@ -144,7 +144,7 @@ def command(
     options: CommandOptions,
     as_json: bool,
 ) -> None:
-    """Rewrite MODEL (.onnx, .pt2) into an equal one that costs less, for any runtime.
+    """Rewrite MODEL (.onnx, .pt2) into a cheaper equivalent model, for any runtime.
 
     Ctrl-C ends the search; the best model so far is written.
 

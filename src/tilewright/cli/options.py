@@ -116,7 +116,7 @@ class CommandOptions:
     no_default: tuple[str, ...] = ()
     sanitize: bool = False
     fusion: bool = True
-    optimize: str = "off"
+    optimize: str = "fast"
     dim: tuple[tuple[str, Extents], ...] = ()
     jit: bool = True
     scales: Path | None = None
@@ -183,7 +183,7 @@ def _fallback_option(verb: Verb) -> Verb:
         "--no-fallback",
         "fallback",
         flag_value="error",
-        help="Short for --fallback error.",
+        help="Same as --fallback error.",
     )
     long = click.option(
         "--fallback",
@@ -203,7 +203,7 @@ def _records_option(verb: Verb) -> Verb:
     file = click.option(
         "--records",
         metavar="FILE",
-        help="Tuning records to use; default: the user's own.",
+        help="Tuning records to use; default: the user's records.",
     )
     return file(off(verb))
 
@@ -221,14 +221,14 @@ def _schedules(file: Path) -> Any:
 
 
 trust_option: Final = click.option(
-    "--trust", is_flag=True, help="Read a .pt2 even if that can run code it contains."
+    "--trust", is_flag=True, help="Load a .pt2 even if that may execute code in it."
 )
 
 external_option: Final = click.option(
     "--external-data-root",
     multiple=True,
     type=FOLDER,
-    help="Another folder that weights may lie in.",
+    help="Also allow external weights in this folder.",
 )
 
 _COMPILE: Final[tuple[Callable[[Verb], Verb], ...]] = (
@@ -257,7 +257,7 @@ _COMPILE: Final[tuple[Callable[[Verb], Verb], ...]] = (
     click.option(
         "--precision",
         type=click.Choice(modes.PRECISION),
-        help="Hold constant matrices of products in a lower precision.",
+        help="Store constant matrices of products in a lower precision.",
     ),
     click.option(
         "--cache/--no-cache",
@@ -272,7 +272,7 @@ _COMPILE: Final[tuple[Callable[[Verb], Verb], ...]] = (
         "--no-default",
         multiple=True,
         metavar="NAME",
-        help="An input that every call must give, although the model has a default.",
+        help="Require this input in every call, although it has a default.",
     ),
     click.option(
         "--sanitize", is_flag=True, help="Check every memory access at run time."
@@ -287,9 +287,9 @@ _COMPILE: Final[tuple[Callable[[Verb], Verb], ...]] = (
     click.option(
         "--optimize",
         type=_Mode(modes.OPTIMIZE),
-        default="off",
+        default="fast",
         show_default=True,
-        help="Search for an equal graph that costs less, and compile that.",
+        help="Substitutions to take: those that reduce the arithmetic, or what a search finds.",
     ),
     click.option(
         "--dim",
@@ -302,7 +302,7 @@ _COMPILE: Final[tuple[Callable[[Verb], Verb], ...]] = (
         "jit",
         flag_value=False,
         default=True,
-        help="Compile all shapes that --dim allows first, and none in a call.",
+        help="Compile all shapes of --dim in advance, none during a call.",
     ),
     click.option(
         "--scales", type=PATH, help="For an 8-bit target: the file written by quantize."
@@ -311,7 +311,7 @@ _COMPILE: Final[tuple[Callable[[Verb], Verb], ...]] = (
         "--machine",
         "description",
         metavar="NAME|FILE",
-        help="A file that describes the processor; for the npu also a name, such as wide.",
+        help="Machine description file; for npu also a name, such as wide.",
     ),
     click.option(
         "--schedules",

@@ -18,7 +18,7 @@ from tilewright.base.text import plural
 from tilewright.cli.output import note
 
 if TYPE_CHECKING:
-    from tilewright.cli.inputs import Wanted
+    from tilewright.cli.inputs import InputType
 
 Array = np.ndarray[Any, Any]
 
@@ -47,8 +47,8 @@ def pixel_options() -> tuple[Callable[..., Any], ...]:
             f"--{name}", type=_numbers, expose_value=False, callback=_kept, help=said
         )
         for name, said in (
-            (_MEAN, "Of pictures: subtracted from each channel, of 0 to 1."),
-            (_STD, "Of pictures: what each channel is then divided by."),
+            (_MEAN, "For pictures: subtract from each channel (0 to 1)."),
+            (_STD, "For pictures: then divide each channel by these."),
         )
     )
 
@@ -66,12 +66,12 @@ def check_used(paths: Iterable[Path]) -> None:
             )
 
 
-def read(path: Path, tensor: Wanted, known: Mapping[str, int]) -> Array:
+def read(path: Path, tensor: InputType, known: Mapping[str, int]) -> Array:
     """The picture in a file as that input: its shorter side fitted, its middle cut out.
 
     known: extents of symbolic dimensions; others are the picture's own. Floats are 0 to 1, less
-    --mean, by --std; uint8 is what the file has. Raises InputError where the input is no picture,
-    or the file is none; UnsupportedError without Pillow.
+    --mean, by --std; uint8 is what the file has. Raises InputError where the input is not a
+    picture, or the file is none; UnsupportedError without Pillow.
     """
     channels, axes = _axes(tensor)
     image = _opened(path, _MODES[channels])
@@ -92,7 +92,7 @@ def read(path: Path, tensor: Wanted, known: Mapping[str, int]) -> Array:
     return np.ascontiguousarray(values[None] if "N" in axes else values)
 
 
-def _axes(tensor: Wanted) -> tuple[int, str]:
+def _axes(tensor: InputType) -> tuple[int, str]:
     """How many channels an input has, and the meaning of its axes, such as NCHW."""
     shape = tensor.shape or ()
     for axes in ("NCHW", "NHWC", "CHW", "HWC"):
@@ -100,7 +100,7 @@ def _axes(tensor: Wanted) -> tuple[int, str]:
         if isinstance(channels, int) and channels in _MODES:
             return channels, axes
     raise InputError(
-        f"expected {tensor.text}, which is no picture",
+        f"expected {tensor.text}, which is not a picture",
         where=f"input {tensor.name!r}",
         hint="Pictures are for inputs of 1 or 3 channels, such as [1, 3, H, W]; give an .npy file",
     )
@@ -165,7 +165,7 @@ def _cut(image: Any, width: int, height: int) -> Any:
     return scaled.crop((left, top, left + width, top + height))
 
 
-def _normalized(array: Array, tensor: Wanted, channels: int) -> tuple[Array, str]:
+def _normalized(array: Array, tensor: InputType, channels: int) -> tuple[Array, str]:
     """The bytes as the input's type, and what was done, in words."""
     mean, std = _chosen(_MEAN), _chosen(_STD)
     where = f"input {tensor.name!r}"

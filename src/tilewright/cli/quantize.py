@@ -23,7 +23,7 @@ from tilewright.cli.options import (
     model_argument,
 )
 from tilewright.cli.output import dump, note, progress, say
-from tilewright.cli.quantize_options import Use, check, quantize_options, taken
+from tilewright.cli.quantize_options import QuantizeUse, check, quantize_options, taken
 from tilewright.cli.weight_only import quantize_weights
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def command(
     as_json: bool,
     **chosen: Any,
 ) -> None:
-    """Quantize MODEL (.onnx, .pt2) to 8 bits by what samples show of its tensors.
+    """Quantize MODEL (.onnx, .pt2) to 8 bits, with ranges from sample inputs.
 
     \b
     Example:
@@ -63,11 +63,11 @@ def command(
     use = _use(chosen["weights"], machine)
     check(use, machine)
     own = taken(use, chosen)
-    if use is Use.WEIGHTS:
+    if use is QuantizeUse.WEIGHTS:
         quantize_weights(model, output, options, as_json, **own)
         return
     graph = _graph(model, options)
-    target = None if use is Use.HOST else _target(machine)
+    target = None if use is QuantizeUse.HOST else _target(machine)
     given = _samples(graph, chosen["archive"], chosen["samples"], options)
     if target is None:
         recipe = {"method": method, **own}
@@ -77,11 +77,11 @@ def command(
         _for_target(graph, model, target, given, how, output, as_json)
 
 
-def _use(weights: str | None, machine: str) -> Use:
+def _use(weights: str | None, machine: str) -> QuantizeUse:
     """What is made."""
     if weights is not None:
-        return Use.WEIGHTS
-    return Use.HOST if machine == _HOST else Use.ACCELERATOR
+        return QuantizeUse.WEIGHTS
+    return QuantizeUse.HOST if machine == _HOST else QuantizeUse.ACCELERATOR
 
 
 def _graph(model: Path, options: CommandOptions) -> Graph:

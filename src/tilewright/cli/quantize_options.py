@@ -15,7 +15,7 @@ BITS: Final = {"int4": 4, "int8": 8}
 _METHODS: Final = ("min-max", "percentile", "entropy", "mse")
 
 
-class Use(Enum):
+class QuantizeUse(Enum):
     """What is made: a model in 8 bits, scales of an accelerator, or weights in few bits."""
 
     HOST = auto()
@@ -24,18 +24,18 @@ class Use(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class OptionRow:
     """An option, the name of its parameter, and what it is for."""
 
     name: str
-    uses: frozenset[Use]
+    uses: frozenset[QuantizeUse]
     option: Callable[..., Any]
 
 
-def _row(uses: set[Use], *flags: str, **how: Any) -> Row:
+def _row(uses: set[QuantizeUse], *flags: str, **how: Any) -> OptionRow:
     named = [f for f in flags if not f.startswith("-")]
     name = named[0] if named else flags[0].lstrip("-").replace("-", "_")
-    return Row(name, frozenset(uses), click.option(*flags, **how))
+    return OptionRow(name, frozenset(uses), click.option(*flags, **how))
 
 
 def _share(text: str) -> float:
@@ -62,11 +62,11 @@ def _one_of(*names: str) -> dict[str, Any]:
     }
 
 
-_HOST: Final = {Use.HOST}
-_SAMPLES: Final = {Use.HOST, Use.ACCELERATOR}
-_WEIGHTS: Final = {Use.WEIGHTS}
+_HOST: Final = {QuantizeUse.HOST}
+_SAMPLES: Final = {QuantizeUse.HOST, QuantizeUse.ACCELERATOR}
+_WEIGHTS: Final = {QuantizeUse.WEIGHTS}
 
-# In the order of --help. Those of the host that are no layers' or samples' are fields of `Recipe`.
+# In the order of --help. Those of the host that are not layers' or samples' are fields of `Recipe`.
 OPTIONS: Final = (
     _row(
         _WEIGHTS,
@@ -80,7 +80,7 @@ OPTIONS: Final = (
         type=int,
         default=32,
         show_default=True,
-        help="With --weights: numbers that share a scale.",
+        help="With --weights: number of weights per scale.",
     ),
     _row(
         _WEIGHTS,
@@ -92,7 +92,7 @@ OPTIONS: Final = (
         _WEIGHTS,
         "--asymmetric",
         is_flag=True,
-        help="With --weights: a zero point for each group as well.",
+        help="With --weights: also store a zero point per group.",
     ),
     _row(
         _SAMPLES,
@@ -102,7 +102,7 @@ OPTIONS: Final = (
         metavar="TARGET",
         default="cpu",
         show_default=True,
-        help="What the model will run on: cpu, or an accelerator of bytes, such as vta.",
+        help="Where the model will run: cpu, or an 8-bit accelerator such as vta.",
     ),
     _row(
         _SAMPLES,
@@ -129,15 +129,15 @@ OPTIONS: Final = (
         _HOST,
         "--max-drop",
         type=_share,
-        help="Keep layers in floats until no more is lost, as in 0.5%.",
+        help="Keep layers in float until the loss is at most this, such as 0.5%.",
     ),
     _row(
         _HOST,
         "--metric",
         **_one_of("both", "cosine"),
-        help="both is top-1 and cosine; cosine, where outputs are no scores of classes.",
+        help="both: top-1 and cosine; use cosine if outputs are not class scores.",
     ),
-    _row(_HOST, "--keep", multiple=True, help="A layer that stays in floats."),
+    _row(_HOST, "--keep", multiple=True, help="Keep this layer in float."),
     _row(_HOST, "--percentile", type=float, help="For --method percentile; 99.99."),
     _row(
         _HOST,
@@ -157,16 +157,16 @@ OPTIONS: Final = (
         _HOST,
         "--search",
         is_flag=True,
-        help="Search scales of weights as AWQ does.",
+        help="Search weight scales as in AWQ.",
     ),
     _row(
         _HOST,
         "--correct-bias",
         is_flag=True,
-        help="Undo what rounding does on average.",
+        help="Correct the mean rounding error in biases.",
     ),
     _row(
-        {Use.ACCELERATOR},
+        {QuantizeUse.ACCELERATOR},
         "--by",
         help="With --for vta, how sums are rescaled: shift (scales are powers of two; default), "
         "multiplier, or channel (one multiplier per output channel).",
@@ -177,8 +177,8 @@ _THREADS: Final = _row(_HOST, "--threads")
 
 # By what is made: why an option that is not for it is refused, and what to do.
 _WHY: Final = {
-    Use.WEIGHTS: ("not with --weights", "weights need no samples"),
-    Use.HOST: ("it is for accelerators", "leave it out, or give --for vta"),
+    QuantizeUse.WEIGHTS: ("not with --weights", "weights need no samples"),
+    QuantizeUse.HOST: ("it is for accelerators", "leave it out, or give --for vta"),
 }
 
 
@@ -189,16 +189,16 @@ def quantize_options(verb: Callable[..., Any]) -> Callable[..., Any]:
     return verb
 
 
-def check(use: Use, machine: str) -> None:
+def check(use: QuantizeUse, machine: str) -> None:
     """Raise InputError for a given option that has no effect on what is made."""
     rows = (*OPTIONS, _THREADS)
-    if use is not Use.WEIGHTS:
+    if use is not QuantizeUse.WEIGHTS:
         own = [r.name for r in rows if r.uses == _WEIGHTS]
         refuse(own, "it is for --weights", "give --weights int4 or int8")
     hint = f"not with --for {machine}", "these are for the host"
     refuse([r.name for r in rows if use not in r.uses], *_WHY.get(use, hint))
 
 
-def taken(use: Use, given: dict[str, Any]) -> dict[str, Any]:
+def taken(use: QuantizeUse, given: dict[str, Any]) -> dict[str, Any]:
     """The values of the options that are for this alone."""
     return {r.name: given[r.name] for r in OPTIONS if r.uses == {use}}

@@ -35,7 +35,7 @@ Verb = Callable[..., Any]
 
 @click.group(cls=CommandGroup)
 def command() -> None:
-    """Show, carry elsewhere and prune what tuning has measured.
+    """Show, export, import and prune tuning records.
 
     \b
     Example:
@@ -89,7 +89,7 @@ def list_tasks(
     file: Path | None,
     as_json: bool,
 ) -> None:
-    """List the kernels that were tuned, the latest first.
+    """List the tuned kernels, most recent first.
 
     \b
     Example:
@@ -134,7 +134,7 @@ def list_tasks(
 def best(
     model: str, operator: str, machine: str, file: Path | None, as_json: bool
 ) -> None:
-    """Show the schedules that compile uses, and by how much they beat the default ones.
+    """Show the schedules that compile uses, and their speedups over the default.
 
     \b
     Example:
@@ -186,7 +186,7 @@ def export_rows(
     file: Path | None,
     as_json: bool,
 ) -> None:
-    """Write the records to OUTPUT as JSON Lines, one complete record a line.
+    """Write the records to OUTPUT as JSON Lines, one record per line.
 
     \b
     Example:
@@ -215,9 +215,9 @@ def export_rows(
 @_FILE
 @json_option
 def import_rows(files: Sequence[Path], file: Path | None, as_json: bool) -> int:
-    """Add the records of FILES, which `export` wrote; those that are there already stay.
+    """Add the records of FILES written by `export`; existing records are kept.
 
-    The exit code is 1 if a line is no record; the others are imported all the same.
+    The exit code is 1 if a line is not a record; the others are imported all the same.
 
     \b
     Example:
@@ -244,7 +244,7 @@ def import_rows(files: Sequence[Path], file: Path | None, as_json: bool) -> int:
     for text in bad[:_BAD_LINES]:
         note(text)
     if len(bad) > _BAD_LINES:
-        note(f"... {plural(len(bad), 'line')} in all that are no records")
+        note(f"... {plural(len(bad), 'line')} in all that are not records")
     say(f"{plural(new, 'record')} added, {len(rows) - new} there already")
     return int(bool(bad))
 
@@ -274,7 +274,7 @@ def prune(
     file: Path | None,
     as_json: bool,
 ) -> None:
-    """Delete trials that one of the options names; those that compile uses stay.
+    """Delete the trials selected by the options, except those that compile uses.
 
     \b
     Example:

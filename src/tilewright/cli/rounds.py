@@ -73,7 +73,7 @@ class TimingJob:
         return choose_cpus(min(self.threads * self.callers, most))
 
 
-class Worker:
+class EngineProcess:
     """The client's end of one `tilewright.cli.worker` process; stopped between its rounds."""
 
     def __init__(self, engine: str, task: TimingJob) -> None:
@@ -132,9 +132,9 @@ class Worker:
 
 
 @contextmanager
-def working(engine: str, task: TimingJob) -> Iterator[Worker]:
+def working(engine: str, task: TimingJob) -> Iterator[EngineProcess]:
     """A worker for the length of a with-block."""
-    worker = Worker(engine, task)
+    worker = EngineProcess(engine, task)
     try:
         yield worker
     finally:
@@ -165,7 +165,7 @@ def difference(got: Sequence[Array], expected: Sequence[Array]) -> float:
 
 
 @dataclass
-class Row:
+class RoundTable:
     """One network at one thread count: per engine, the rounds' medians in milliseconds.
 
     percentiles: the same for the slow calls, medians over the rounds of p95 and p99. error: largest
@@ -220,19 +220,19 @@ def measure(
     rounds: int,
     seconds: float,
     reference: Sequence[Array] | None = None,
-) -> Row:
+) -> RoundTable:
     """Times the engines on one model, round by round, the order swapped each round.
 
     reference: float64 outputs, if there are any. An engine that fails is noted in the row and left
     out; the others are timed all the same.
     """
     names = labels(engines)
-    known = reference is not None
-    row = Row(task.name, task.threads, names, referenced=known, callers=task.callers)
+    row = RoundTable(task.name, task.threads, names, callers=task.callers)
+    row.referenced = reference is not None
     command = _round(task, seconds)
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        workers: dict[str, Worker] = {}
+        workers: dict[str, EngineProcess] = {}
         tails: dict[str, list[dict[str, float]]] = {name: [] for name in names}
         before: dict[str, list[Array]] = {}
         after: dict[str, list[Array]] = {}
@@ -245,7 +245,7 @@ def measure(
                 row.times.pop(name, None)
                 workers.pop(name, None)
 
-        def start(name: str, worker: Worker) -> None:
+        def start(name: str, worker: EngineProcess) -> None:
             row.load_seconds[name] = worker.ready()
             before[name] = _outputs(worker, scratch / f"{len(before)}.npz")
             workers[name] = worker
@@ -283,7 +283,7 @@ def _round(task: TimingJob, seconds: float) -> dict[str, Any]:
     return {"do": "together", "seconds": seconds, "callers": task.callers}
 
 
-def _take(row: Row, name: str, answer: Mapping[str, Any]) -> None:
+def _take(row: RoundTable, name: str, answer: Mapping[str, Any]) -> None:
     """Note the times of a round."""
     row.times[name].append(answer["ms"])
     if "rate" in answer:
@@ -295,14 +295,16 @@ def _typical(tails: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {p: statistics.median(tail[p] for tail in tails) for p in PERCENTILES}
 
 
-def _outputs(worker: Worker, path: Path) -> list[Array]:
+def _outputs(worker: EngineProcess, path: Path) -> list[Array]:
     count = worker.ask(do="outputs", path=str(path))["outputs"]
     with np.load(path) as archive:
         return [archive[f"out.{i}"] for i in range(count)]
 
 
 def _compare(
-    row: Row, outputs: dict[str, list[Array]], reference: Sequence[Array] | None
+    row: RoundTable,
+    outputs: dict[str, list[Array]],
+    reference: Sequence[Array] | None,
 ) -> None:
     """Fills in how far the outputs are from the reference, else from the last engine's.
 

@@ -18,43 +18,45 @@ from tilewright.cli.output import note, progress
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Address to listen on; others than this machine's own need --api-key.",
+    help="Address to listen on; non-local addresses need --api-key.",
 )
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=8000,
     show_default=True,
-    help="0 takes a free one.",
+    help="0: any free port.",
 )
 @click.option(
     "--api-key",
     metavar="KEY|@FILE",
-    help="What clients have to send; in a file, other users do not see it.",
+    help="Key that clients must send; @FILE hides it from other users.",
 )
 @click.option(
     "--max-clients",
     type=click.IntRange(1, 64),
     default=8,
     show_default=True,
-    help="Answers at a time; others wait.",
+    help="Concurrent answers; further requests wait.",
 )
 @click.option(
     "--max-tokens",
     type=click.IntRange(1),
     default=1024,
     show_default=True,
-    help="Of an answer, at most.",
+    help="Maximum per answer.",
 )
 @click.option(
-    "--context", type=int, help="Most tokens of prompt and answer; default: up to 2048."
+    "--context",
+    type=int,
+    help="Maximum tokens of prompt and answer; default: up to 2048.",
 )
 @click.option(
     "--precision",
     type=click.Choice(PRECISIONS),
     default="float32",
     show_default=True,
-    help="Of the weights.",
+    help="Storage type of the weights.",
 )
 @click.option("--threads", type=click.IntRange(1), help="Default: physical cores.")
 @json_option
@@ -70,7 +72,7 @@ def command(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Serve the model in FOLDER over HTTP, as OpenAI's API has it, until interrupted.
+    """Serve the model in FOLDER over HTTP with OpenAI's API, until interrupted.
 
     \b
     Example:

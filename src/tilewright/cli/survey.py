@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.base.dtypes import DType
 from tilewright.base.text import plural
 from tilewright.graph.bounded.bound import bound
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.open_extents import TRIM
 from tilewright.graph.ops.registry import OpCall, definition_of
@@ -50,7 +50,7 @@ class Survey:
 
 
 def survey(
-    graph: Graph, symbolic: Iterable[str] = (), fallback: Fallback | None = None
+    graph: Graph, symbolic: Iterable[str] = (), fallback: FallbackProvider | None = None
 ) -> Survey:
     """The facts of a graph whose symbolic extents are known as far as they can be.
 

@@ -54,16 +54,19 @@ _duration.__name__ = "time"
 @click.command()
 @model_argument
 @click.option(
-    "--trials", type=click.IntRange(1), help="End after so many measured programs."
+    "--trials", type=click.IntRange(1), help="Stop after this many measured programs."
 )
 @click.option(
-    "--time", "seconds", type=_duration, help="End after 90s, 10m, 1.5h; default: 10m."
+    "--time",
+    "seconds",
+    type=_duration,
+    help="Stop after this time, such as 90s, 10m, 1.5h; default: 10m.",
 )
 @click.option(
     "--expected-gain",
     type=AMOUNT,
     default=0.0,
-    help="End when less than this share of the time is expected to be gained.",
+    help="Stop when the expected gain is below this share of the time.",
 )
 @click.option(
     "--kernel",
@@ -79,7 +82,7 @@ _duration.__name__ = "time"
 )
 @click.option(
     "--cost-model",
-    help="What foresees times; default: trees-residual, or analytic without lightgbm.",
+    help="Predicts times; default: trees-residual, or analytic without lightgbm.",
 )
 @click.option(
     "--fleet", metavar="ADDRESS", help="Measure on a fleet; local:N: N workers here."
@@ -112,10 +115,10 @@ def command(
     options: CommandOptions,
     as_json: bool,
 ) -> None:
-    """Search for faster schedules of MODEL's kernels; compilations use them from then on.
+    """Search for faster schedules of MODEL's kernels; later compilations use them.
 
-    Every measurement is recorded at once. Ctrl-C ends the search and keeps the best, a second one
-    ends at once; the next call goes on.
+    Every measurement is recorded immediately. Ctrl-C ends the search after a final comparison of
+    the best schedules; a second Ctrl-C ends it at once. The next call resumes.
 
     \b
     Example:

@@ -72,24 +72,30 @@ class _Text:
         return f"r{self.reducers[op]}"
 
 
-def canonical_tree(root: Node, params: Sequence[Buffer]) -> str:
+def canonical_tree(
+    root: Node,
+    params: Sequence[Buffer],
+) -> str:
     """The text of one tree of nodes, such as the body of a loop program over `params`."""
-    text = _Text()
-    for b in params:
-        text.buffer(b)
-    text.expr(root)
-    return "\n".join(text.lines)
+    return canonical([root], params)
 
 
 def canonical(
-    computations: Sequence[Computation],
+    programs: Sequence[Computation | Node],
     params: Sequence[Buffer],
 ) -> str:
-    """The text; `params` fixes the order of the interface. Tags take part by their `repr`."""
+    """The text of Computations, and of trees of nodes among them, such as the bodies of loops.
+
+    `params` fixes the order of the interface. Tags take part by their `repr`.
+    """
     text = _Text()
     for b in params:
         text.buffer(b)
-    for c in computations:
+    for c in programs:
+        if isinstance(c, Node):
+            root = text.expr(c)
+            text.lines.append(root)
+            continue
         dims = " ".join(f"{text.expr(d.var)}:{d.extent}:{d.combine}" for d in c.dims)
         text.lines.append(
             f"for {dims} {text.reducer(c.reducer)} {sorted(c.tags.items())}"

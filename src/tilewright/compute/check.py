@@ -31,7 +31,7 @@ Check = Callable[[Computation], Iterator[str]]
 
 _UNBOUNDED = (
     1 << 64
-)  # more than any int64, for the size of a dimension that only a call knows
+)  # more than any int64, for the size of a dimension known only at run time
 
 
 def check(c: Computation) -> None:

@@ -140,12 +140,12 @@ def _solved(
     now: dict[Node, Node]
     for n in order:
         form = affine(substitute(index[n], solved))
-        digits = _split(form, affine(place[n]), extents)
-        if digits is not None:
+        terms = _split(form, affine(place[n]), extents)
+        if terms is not None:
             now = {}
             ranges = []
-            for digit, (e, own) in digits.items():
-                now[digit] = e
+            for term, (e, own) in terms.items():
+                now[term] = e
                 ranges += own
         else:
             v = _to_solve(form, extents)

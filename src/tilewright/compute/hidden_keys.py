@@ -92,7 +92,8 @@ class Hidden:
 def hidden_keys(
     value: Expr, axes: Sequence[Var], extents: Sequence[int], product: Computation
 ) -> Hidden | None:
-    """What a mask hides in scores; None where it is no mask by position, or nothing can be proven.
+    """What a mask hides in scores; None where it is not a mask by position, or nothing can be
+    proven.
 
     value: of the scores over `axes`, the last of which is the keys. product: what makes them.
 
@@ -178,7 +179,7 @@ def asks(
     """int64[1]: 0 where what is hidden counts nothing, FAR where it might; and what computes it.
 
     The Computations are to be kernels of their own. None where the operands of the product are not
-    two tensors, or one of elements that are no floats.
+    two tensors, or one of elements that are not floats.
     """
     peaks = {values: _peak(name, values)}
     if hidden.scale is not None:

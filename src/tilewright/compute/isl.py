@@ -8,6 +8,7 @@ variable of its own with the range its dtype and bounds give: an over-approximat
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base import limits
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import islpy
 
 MAX_OPERATIONS = 200_000
+_ANSWERS = 2_000  # that are kept, the least recently used out; a question has about 700 letters
 # Characters of a subexpression that are written out; a longer one becomes a variable equal to it,
 # so that what is shared is not written again and again.
 _MAX_TEXT = 400
@@ -210,21 +212,24 @@ def sample(
 
     Raises TooHard when isl needs more than `limit` (default MAX_OPERATIONS) operations.
     """
-    point: list[int] | None = _ask(domain.text(*conditions), _point, limit)
-    return point
+    text = domain.text(*conditions)
+    point: tuple[int, ...] | None = _ask(text, _point, limit)
+    if point is None:
+        return None
+    return list(point)
 
 
-def _point(s: islpy.Set) -> list[int] | None:
+def _point(s: islpy.Set) -> tuple[int, ...] | None:
     import islpy
 
     if s.is_empty():
         return None
     p = s.sample_point()
     size = s.dim(islpy.dim_type.set)
-    return [
+    return tuple(
         int(p.get_coordinate_val(islpy.dim_type.set, k).to_python())
         for k in range(size)
-    ]
+    )
 
 
 class TooHard(Exception):
@@ -239,6 +244,13 @@ def _ask(
     question: Callable[[Any], Any],
     limit: int | None,
 ) -> Any:
+    operations = MAX_OPERATIONS if limit is None else limit
+    return _answered(text, question, operations)
+
+
+@lru_cache(maxsize=_ANSWERS)
+def _answered(text: str, question: Callable[[Any], Any], operations: int) -> Any:
+    """The answer, which follows from these three alone: layers of one shape ask alike."""
     import islpy
 
     limits.check()
@@ -246,7 +258,7 @@ def _ask(
         _contexts.append(islpy.Context())
     context = _contexts[0]
     context.reset_operations()
-    context.set_max_operations(MAX_OPERATIONS if limit is None else limit)
+    context.set_max_operations(operations)
     try:
         return question(islpy.Set.read_from_str(context, text))
     except islpy.Error as error:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from tilewright.compute.reducer import Reducer
 from tilewright.expr.nodes import Buffer, Expr, Extent, Load, Var, fixed
+from tilewright.expr.reads import loads
 from tilewright.ir.node import postorder, substitute
 
 CC, PW, PS = "cc", "pw", "ps"
@@ -25,7 +26,7 @@ CC, PW, PS = "cc", "pw", "ps"
 class Dim:
     """Iterates `0 .. size-1`; `combine` is cc (parallel), pw (reduce) or ps (scan).
 
-    size: a number, or an expression of sizes where only a call knows it.
+    size: a number, or an expression of sizes if it is known only at run time.
     """
 
     var: Var
@@ -105,7 +106,7 @@ class Computation:
             found: dict[Load, None] = {}
             for output in self.outputs:
                 for root in (output.value, *output.index):
-                    found |= {n: None for n in postorder(root) if isinstance(n, Load)}
+                    found |= dict.fromkeys(loads(root))
             self._accesses.append(tuple(found))
         return self._accesses[0]
 
@@ -125,7 +126,7 @@ class Computation:
 
     @property
     def sizes(self) -> tuple[Var, ...]:
-        """What only a call knows of the dimensions and tensors, in order of first use."""
+        """The sizes of dimensions and tensors known only at run time, in order of first use."""
         tensors = (*(o.tensor for o in self.outputs), *self.inputs)
         extents = [d.size for d in self.dims] + [e for b in tensors for e in b.extents]
         return sizes_of(extents)

@@ -73,7 +73,7 @@ def _larger(a: Extent, b: Extent, where: str) -> Extent:
 def _open_reach(
     c: Computation, i: Expr, guards: tuple[Guard, ...], where: str
 ) -> Extent:
-    """As `_reach`, where only a call knows the size of a dimension: of a sum of dimensions."""
+    """As `_reach`, if only a call determines the size of a dimension: of a sum of dimensions."""
     form = affine(i)
     sizes: dict[Expr, Extent] = {d.var: d.size for d in c.dims}
     if guards or any(atom not in sizes for atom, _ in form.terms):

@@ -40,7 +40,7 @@ from tilewright.ir.node import Node, postorder, substitute
 def environment(dims: Sequence[Dim]) -> dict[Any, tuple[int, int]]:
     """The least and the greatest value of each dimension; of an empty one 0.
 
-    Of sizes that only a call knows, their bounds, and that dimensions are below them.
+    Of sizes known only at run time, their bounds, and that dimensions are below them.
     """
     if all(d.static for d in dims):
         return {d.var: (0, max(d.extent - 1, 0)) for d in dims}

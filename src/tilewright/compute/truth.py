@@ -71,7 +71,7 @@ class _Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SortedComputation:
     """One Computation with its dimensions sorted: `free` are those of its results."""
 
     computation: Computation
@@ -80,13 +80,13 @@ class Part:
     nodes: int = field(default=0)
 
     @staticmethod
-    def of(c: Computation) -> Part:
+    def of(c: Computation) -> SortedComputation:
         """The part of a Computation."""
         free = tuple(d for d in c.dims if d.combine in (CC, PS))
         scans = tuple(d for d in c.dims if d.combine == PS)
         reduced = tuple(d for d in c.dims if d.combine not in (CC, PS))
         nodes = sum(1 for o in c.outputs for _ in postorder(o.value))
-        return Part(c, free, scans + reduced, nodes)
+        return SortedComputation(c, free, scans + reduced, nodes)
 
     @property
     def points(self) -> int:
@@ -118,7 +118,7 @@ class Truth:
         other: Truth | None = None,
     ) -> None:
         """other: of the same group on other data; what does not depend on data is taken from it."""
-        self.parts = [Part.of(c) for c in group]
+        self.parts = [SortedComputation.of(c) for c in group]
         self.work = 0
         self._arrays = {}
         for b, a in arrays.items():
@@ -216,7 +216,7 @@ class Truth:
         from_zero = held.maker[places] - _NONE
         return _distinct(from_zero, len(self.parts) + 1) + _NONE
 
-    def _place(self, number: int, part: Part) -> bool:
+    def _place(self, number: int, part: SortedComputation) -> bool:
         """Note what a Computation writes; whether another wrote some of that before."""
         twice = False
         for o in part.computation.outputs:
@@ -272,7 +272,7 @@ class Truth:
 
     def _compute(
         self,
-        part: Part,
+        part: SortedComputation,
         points: Array,
         number: int,
     ) -> None:
@@ -302,7 +302,7 @@ class Truth:
 
     def _mapped(
         self,
-        part: Part,
+        part: SortedComputation,
         env: Mapping[Var, Near],
     ) -> tuple[Near, ...]:
         c = part.computation
@@ -314,7 +314,7 @@ class Truth:
 
     def _reduced(
         self,
-        part: Part,
+        part: SortedComputation,
         points: Array,
     ) -> tuple[Near, ...]:
         c = part.computation
@@ -441,7 +441,7 @@ def _spread(x: Near, shape: tuple[int, ...]) -> Near:
 
 
 def _before(
-    part: Part,
+    part: SortedComputation,
     reducer: Reducer,
     points: Array,
     terms: Array,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tilewright.dataflow.baseline import nonstreaming_makespan
 from tilewright.dataflow.blocks import Heuristic
-from tilewright.dataflow.builder import Builder
+from tilewright.dataflow.builder import TaskGraphBuilder
 from tilewright.dataflow.depth import critical_path, streaming_depth
 from tilewright.dataflow.graph import Edge, Kind, Node, Role, TaskGraph, Volume
 from tilewright.dataflow.schedule import Discipline, TaskSchedule, schedule
 from tilewright.dataflow.simulate import Simulation, simulate
 
 __all__ = [
-    "Builder",
+    "TaskGraphBuilder",
     "Discipline",
     "Edge",
     "Heuristic",

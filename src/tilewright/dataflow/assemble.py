@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from tilewright.compute.nodes import Computation, Dim, Output
 from tilewright.compute.transforms import map_loads
-from tilewright.dataflow.builder import Builder
+from tilewright.dataflow.builder import TaskGraphBuilder
 from tilewright.dataflow.graph import TaskGraph, Volume
 from tilewright.dataflow.parts import (
     Cuts,
@@ -201,7 +201,7 @@ def connect(
 
     same: as for `fed`.
     """
-    b = Builder(name)
+    b = TaskGraphBuilder(name)
     writers, read = _users(tasks)
     readers: dict[Buffer, list[_Reader]] = {}
     for tensor, users in read.items():
@@ -243,7 +243,10 @@ class _Reader:
 
 
 def _edges(
-    b: Builder, tensor: Buffer, writers: Sequence[TaskGroup], readers: Sequence[_Reader]
+    b: TaskGraphBuilder,
+    tensor: Buffer,
+    writers: Sequence[TaskGroup],
+    readers: Sequence[_Reader],
 ) -> None:
     """The edges of one tensor, from its writers or the outside to its readers."""
     if not writers:

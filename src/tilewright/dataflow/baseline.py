@@ -25,7 +25,7 @@ def upward_rank(graph: TaskGraph) -> list[int]:
     return rank
 
 
-class Run(NamedTuple):
+class TaskRun(NamedTuple):
     """Tasks of one node that start in one cycle, and the cycle in which they end."""
 
     node: int
@@ -40,7 +40,7 @@ class Unstreamed:
 
     graph: TaskGraph
     pes: int
-    runs: Sequence[Run]
+    runs: Sequence[TaskRun]
 
     @property
     def makespan(self) -> int:
@@ -101,7 +101,7 @@ def nonstreaming(graph: TaskGraph, pes: int) -> Unstreamed:
     running: list[tuple[int, int, int]] = []
     left = [node.count for node in graph.nodes]
     ended = [0] * len(graph.nodes)
-    runs: list[Run] = []
+    runs: list[TaskRun] = []
     now, idle = 0, pes
 
     def release(node: int) -> None:
@@ -127,7 +127,7 @@ def nonstreaming(graph: TaskGraph, pes: int) -> Unstreamed:
             idle -= count
             left[n] -= count
             end = now + graph.work[n]
-            runs.append(Run(n, count, now, end))
+            runs.append(TaskRun(n, count, now, end))
             heapq.heappush(running, (end, n, count))
             if not left[n]:
                 heapq.heappop(ready)

@@ -8,7 +8,7 @@ from tilewright.base.numbers import whole
 from tilewright.dataflow.graph import Edge, Node, Role, TaskGraph, Volume
 
 
-class Builder:
+class TaskGraphBuilder:
     """Collects nodes and edges; `build(volume)` checks them and gives the TaskGraph."""
 
     def __init__(self, name: str) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 
 from tilewright.base.errors import InputError
 from tilewright.base.numbers import whole
-from tilewright.dataflow.builder import Builder
+from tilewright.dataflow.builder import TaskGraphBuilder
 from tilewright.dataflow.graph import TaskGraph, Volume
 
 # For each task, in topological order, those that it reads.
@@ -107,7 +107,7 @@ def published(
     shape = SHAPES[name](size)
     written = _volumes(shape, volume, None if seed is None else random.Random(seed))
     read = {u for preds in shape.values() for u in preds}
-    b = Builder(f"{name}{size}")
+    b = TaskGraphBuilder(f"{name}{size}")
     b.source("in")
     b.sink("out")
     for task, preds in shape.items():

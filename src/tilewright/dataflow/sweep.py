@@ -38,7 +38,7 @@ SWEEPS: Final = 24  # after which it is quicker to go element by element
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class NodeCycles:
     """Cycles of a node's first read and of its end."""
 
     start: int
@@ -51,7 +51,7 @@ def sweep(
     rooms: Mapping[int, int],
     opening: Mapping[int, int],
     last: Sequence[int],
-) -> dict[int, Span] | None:
+) -> dict[int, NodeCycles] | None:
     """The spans of a block's nodes; None where no sweep was the last, in a deadlock at least.
 
     nodes: in topological order. rooms: of each stream between them. opening: the
@@ -78,13 +78,13 @@ def sweep(
     return None
 
 
-def _span(task: _Task | None, end: int) -> Span:
+def _span(task: _Task | None, end: int) -> NodeCycles:
     """The cycles of a node that ends at the pair `end`; memory, not a task, has one time."""
     if task is None:
         first = end
     else:
         first = int(task.read[0])
-    return Span(first >> BITS, end >> BITS)
+    return NodeCycles(first >> BITS, end >> BITS)
 
 
 class _Task:

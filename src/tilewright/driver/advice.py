@@ -122,7 +122,7 @@ def _works(kernel: Kernel, run: Measured) -> Iterator[Work]:
 
 
 def step_of(buffer: Buffer, index: tuple[Expr, ...], var: Var) -> int | None:
-    """Elements from an access to that of the next iteration; None where it is no constant."""
+    """Elements from an access to that of the next iteration; None where it is not a constant."""
     form = Affine((), 0)
     for part, stride in zip(index, buffer.strides, strict=True):
         form = form + affine(part).scaled(stride)

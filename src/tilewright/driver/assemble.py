@@ -29,7 +29,7 @@ from tilewright.plan.nodes import (
     FusionGroup,
     HostFallback,
     Loop,
-    Memory,
+    MemoryPlan,
     Plan,
 )
 from tilewright.runtime import abi
@@ -195,7 +195,7 @@ class Assembler:
         close()
         return steps, segments
 
-    def _devices(self, memory: Memory) -> dict[str, int]:
+    def _devices(self, memory: MemoryPlan) -> dict[str, int]:
         """Every device that runs something, with the bytes of its arena."""
         used = dict.fromkeys(
             s.stage.device for s in self.steps if isinstance(s, BuiltProgram)

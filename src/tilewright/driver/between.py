@@ -20,7 +20,7 @@ import numpy as np
 from tilewright.base.errors import TilewrightError, UnsupportedError
 from tilewright.driver.generalize import is_corner
 from tilewright.driver.ranges import combinations, count
-from tilewright.graph.infer import Fallback, Typer, Typing, known_branch
+from tilewright.graph.infer import FallbackProvider, Typer, Typing, known_branch
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.errors import place
 from tilewright.graph.ops.registry import has_trait
@@ -184,7 +184,7 @@ class Between:
     allowed: Allowed
     points: Sequence[Extents]
     typings: Sequence[Typing]
-    fallback: Fallback | None = None
+    fallback: FallbackProvider | None = None
     facts: dict[Value, Fact | None] = field(default_factory=dict)
     done: set[tuple[Any, ...]] = field(default_factory=set)
     worked: int = 0
@@ -214,7 +214,7 @@ class Between:
             self.facts[v] = self._found(v)
         found = self.facts[v]
         if found is None:
-            raise _untold(op, f"{v.name!r} is no affine function of the sizes")
+            raise _untold(op, f"{v.name!r} is not an affine function of the sizes")
         return found
 
     def _found(self, v: Value) -> Fact | None:

@@ -66,7 +66,7 @@ def export_c(
     """Write `path`.h and `path`.o, which define the function `name`; their paths.
 
     name: the last part of `path` where it is not given. Raises InputError for what is not a name
-    in C, UnsupportedError for a dtype that C does not have, for sizes that only a call knows, and
+    in C, UnsupportedError for a dtype that C does not have, for sizes known only at run time, and
     for a target without C functions.
     """
     name = path.name if name is None else name

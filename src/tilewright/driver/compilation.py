@@ -7,15 +7,17 @@ from dataclasses import dataclass, replace
 
 from tilewright.base import events, flags
 from tilewright.base.dtypes import bfloat16, float32, int8, int32, uint8
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, UnsupportedError
+from tilewright.base.modes import UNSEARCHED
 from tilewright.base.store import Store
 from tilewright.driver.device_kernels import DeviceCompiler
 from tilewright.driver.options import Options
-from tilewright.driver.planning import Observer, make_plan
+from tilewright.driver.planning import Observer, make_plan, questions
 from tilewright.driver.remembered import Remembered
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph
 from tilewright.graph.pipeline import LowerPrecision, graph_pipeline
+from tilewright.ir.passes import Pass
 from tilewright.plan.nodes import Plan
 from tilewright.plan.questions import Questions
 from tilewright.runtime.device import HOST
@@ -38,8 +40,18 @@ class Compilation:
 
     @staticmethod
     def of(target: Target, options: Options) -> Compilation:
-        """What compiles for a target. Raises UnsupportedError for one that takes no models."""
+        """What compiles for a target.
+
+        Raises UnsupportedError for one that takes no models, and for a search of the graph with
+        another target than the host, whose kernels are priced.
+        """
         target.expect_models()
+        if target.device != HOST and options.optimize not in UNSEARCHED:
+            raise UnsupportedError(
+                f"target {target.name!r}: graphs are priced for the host alone",
+                code="TW-TARGET",
+                hint='search for target="cpu", or leave optimize="off"',
+            )
         options.expect_calibration(target.name, target.quantizes)
         if target.device == HOST:
             return Compilation(options, target, target, None)
@@ -66,9 +78,11 @@ class Compilation:
         observe: as for `make_plan`. asked: answers in place of the host's own, each of which is
         given once.
         """
-        refuses = {}
+        refuses, fused = {}, {}
         if self.device is not None:
             refuses[self.target.device] = self.device.refuses
+        if self.target.fuses:
+            fused[self.target.device] = questions(self.target)
         return make_plan(
             graph,
             self.host,
@@ -77,7 +91,7 @@ class Compilation:
             refuses,
             limit=self.options.limit,
             fusion=self.options.fusion,
-            fused=[self.target.device] if self.target.fuses else (),
+            fused=fused,
             asked=asked or Remembered(self.host).questions,
         )
 
@@ -101,8 +115,13 @@ def target_of(options: Options) -> Target:
         raise error.at(str(options.machine)) from None
 
 
-def optimize(graph: Graph, options: Options, target: Target) -> Graph:
-    """The graph after its passes, verified after each under TILEWRIGHT_DEBUG."""
+def optimize(
+    graph: Graph, options: Options, target: Target, less: Pass[Graph] | None = None
+) -> Graph:
+    """The graph after its passes, verified after each under TILEWRIGHT_DEBUG.
+
+    less: another one, as for `graph_pipeline`.
+    """
     byte_products = bool(target.products(uint8, int8, int32))
     pipeline = graph_pipeline(
         options.math,
@@ -110,6 +129,7 @@ def optimize(graph: Graph, options: Options, target: Target) -> Graph:
         byte_products,
         lower=_lower_precision(options, target),
         idioms=options.fusion,
+        less=less,
     )
     return pipeline.run(graph, check=flags.DEBUG.get())
 
@@ -150,7 +170,7 @@ def final(
     return found
 
 
-def onnx_fallback() -> Fallback:
+def onnx_fallback() -> FallbackProvider:
     """What runs operators that have neither native code nor a reference of ours."""
     from tilewright.frontends.onnx.reference import OnnxFallback
 

@@ -54,8 +54,9 @@ def compile(
     - memory_limit: in bytes
     - trust: read a .pt2 with PyTorch's own reader, which runs code from the file
     - sanitize: check every access while the model runs
-    - optimize: "off", "fast", "search" or "saturate": compile the cheapest graph that substitutions
-      lead to, as far as is searched; `tw.optimize` has all settings
+    - optimize: "fast", the default, takes the substitutions that lower the arithmetic; "search" and
+      "saturate" search for the graph whose kernels take least time, "off" takes none; `tw.optimize`
+      has all settings
     - fusion: False runs one operator at a time, for comparison
     - inputs: names of inputs that every call must give, although the model has defaults for them
     - external_data_roots: folders besides the model's own that weights may be read from, also

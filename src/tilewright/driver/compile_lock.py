@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tilewright.base import limits
+from tilewright.base import collector, limits
 
 _lock = threading.RLock()
 _left: list[threading.Thread] = []
@@ -30,18 +29,12 @@ def exclusive() -> Iterator[None]:
     """No other compilation meanwhile, no collector, and the limits of `base.limits` hold.
 
     What the one before left to do is done first: processes are forked only where no thread works.
-    Programs are immutable and have no cycles, so collecting garbage finds nothing but time.
     """
     with _lock, limits.compilation():
         while _left:
             _left.pop().join()
-        was_on = gc.isenabled()
-        try:
-            gc.disable()
+        with collector.paused():
             yield
-        finally:
-            if was_on:
-                gc.enable()
 
 
 def afterwards(work: Callable[[], object]) -> None:

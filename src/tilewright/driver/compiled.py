@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from tilewright.base.dtypes import ALL, dtype_of
+from tilewright.driver.strided import StridedCopy
 from tilewright.runtime import schema
 
 # The line of JSON that begins an entry of the cache.
@@ -23,6 +24,13 @@ _SHAPE: Final = {
             "shape": [schema.Count],
             "dtype": schema.One("dtype", *(dtype.name for dtype in ALL)),
             "workspace": schema.Count,
+            "view": schema.Maybe(
+                {
+                    "first": schema.Count,
+                    "extents": [schema.Count],
+                    "strides": [schema.Integer],
+                }
+            ),
         }
     ],
     "in_place": [schema.Integer],
@@ -34,7 +42,8 @@ _SHAPE: Final = {
 class Preparation:
     """Work on constants done by the compiler: `symbol(inputs..., result)`.
 
-    inputs: indices into the interface, or -1 - n for the result of preparation n.
+    inputs: indices into the interface, or -1 - n for the result of preparation n. view: what it
+    does where it only moves elements; it then has no code.
     """
 
     symbol: str
@@ -42,6 +51,7 @@ class Preparation:
     shape: tuple[int, ...]
     dtype: str
     workspace: int
+    view: StridedCopy | None = None
 
     @property
     def nbytes(self) -> int:
@@ -107,6 +117,12 @@ class CompiledGroup:
                 tuple(p["shape"]),
                 p["dtype"],
                 p["workspace"],
+                p["view"]
+                and StridedCopy(
+                    p["view"]["first"],
+                    tuple(p["view"]["extents"]),
+                    tuple(p["view"]["strides"]),
+                ),
             )
             for p in h["preparations"]
         )

@@ -1,8 +1,9 @@
-"""`tw.grad` and `tw.value_and_grad`: a model's derivatives as a Graph, to compile or inspect."""
+"""`tw.grad`, `tw.value_and_grad`, `tw.jvp`: a model's derivatives as a Graph, to compile."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Unpack
 
 from tilewright.base.errors import InputError
@@ -10,9 +11,11 @@ from tilewright.driver.compilation import onnx_fallback
 from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.keywords import ReadOptions
 from tilewright.driver.options import Options
-from tilewright.graph.nodes import Graph
+from tilewright.graph.nodes import Graph, Value
+from tilewright.graph.ops.derivative import filled
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.passes.differentiate import (
+    along,
     differentiate,
     extended,
     free_constants,
@@ -57,6 +60,34 @@ def value_and_grad(
     return _differentiated(source, by, example_inputs, loss, dims, options)[1]
 
 
+def jvp(
+    source: Any,
+    by: Sequence[str] | str | None = None,
+    example_inputs: Sequence[Any] = (),
+    *,
+    dims: Mapping[str, int] | None = None,
+    **options: Unpack[ReadOptions],
+) -> Graph:
+    """The model with directional derivatives: the products of its Jacobian with a vector.
+
+    source, by, example_inputs, dims, options: as for `grad`. The graph has an input `tangent.x`
+    behind the others for each `x` in `by`, the direction, and behind the model's outputs a result
+    `tangent.y` for each `y` of floats: how fast it changes along that. 0 where it does not.
+    Raises as `grad`; outputs may have any shape.
+    """
+    graph, wanted = _read(source, by, example_inputs, dims, options)
+    with exclusive():
+        tangents = {v: replace(v, name=f"tangent.{v.name}") for v in wanted}
+        f = Fragment("jvp", graph.constants)
+        moved = along(graph, tangents, f)
+        reals = [y for y in graph.outputs if y.dtype is not None and y.dtype.is_float]
+        found = [moved[y] if y in moved else filled(f, y, 0) for y in reals]
+        inputs = (*graph.inputs, *tangents.values())
+        both = extended(replace(graph, inputs=inputs), f, (*graph.outputs, *found))
+        names = [v.name for v in graph.outputs]
+        return name_outputs(both, [*names, *(f"tangent.{y.name}" for y in reals)])
+
+
 def _differentiated(
     source: Any,
     by: Sequence[str] | str | None,
@@ -65,6 +96,26 @@ def _differentiated(
     dims: Mapping[str, int] | None,
     options: Mapping[str, Any],
 ) -> tuple[Graph, Graph]:
+    graph, wanted = _read(source, by, example_inputs, dims, options)
+    with exclusive():
+        y = loss_of(graph, loss)
+        f = Fragment("grad", graph.constants)
+        found = differentiate(graph, y, wanted, f)
+        results = [f"grad.{v.name}" for v in wanted]
+        alone = extended(graph, f, found)
+        both = extended(graph, f, (*graph.outputs, *found))
+        before = [v.name for v in graph.outputs]
+        return name_outputs(alone, results), name_outputs(both, [*before, *results])
+
+
+def _read(
+    source: Any,
+    by: Sequence[str] | str | None,
+    example_inputs: Sequence[Any],
+    dims: Mapping[str, int] | None,
+    options: Mapping[str, Any],
+) -> tuple[Graph, list[Value]]:
+    """The model as a graph without loops, and the inputs to differentiate by."""
     from tilewright.driver import steps
 
     chosen = _reading(options)
@@ -77,17 +128,10 @@ def _differentiated(
         constants = {v.name for v in graph.constants}
         free = [n for n in names or () if n in constants]
         graph, _ = free_constants(graph, free)
-        y = loss_of(graph, loss)
         wanted = inputs_of(graph, names)
         if not wanted:
             raise InputError("the model has no inputs of floats", hint="name constants")
-        f = Fragment("grad", graph.constants)
-        found = differentiate(graph, y, wanted, f)
-        results = [f"grad.{v.name}" for v in wanted]
-        alone = extended(graph, f, found)
-        both = extended(graph, f, (*graph.outputs, *found))
-        before = [v.name for v in graph.outputs]
-        return name_outputs(alone, results), name_outputs(both, [*before, *results])
+        return graph, wanted
 
 
 def _reading(given: Mapping[str, Any]) -> Options:

@@ -18,7 +18,7 @@ from tilewright.base.once import Once
 from tilewright.base.text import plural
 from tilewright.driver.open_model import symbolic
 from tilewright.graph.bounded.bound import bound
-from tilewright.graph.infer import Fallback, specialize
+from tilewright.graph.infer import FallbackProvider, specialize
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.open_extents import DOMAIN
 from tilewright.graph.ops.registry import definition_of, has_trait
@@ -70,7 +70,7 @@ def shape_inputs(graph: Graph) -> tuple[Value, ...]:
     return tuple(v for v in graph.inputs if v in needed)
 
 
-def deciding_inputs(graph: Graph, fallback: Fallback) -> tuple[Value, ...]:
+def deciding_inputs(graph: Graph, fallback: FallbackProvider) -> tuple[Value, ...]:
     """Those of `shape_inputs` whose values code is made for.
 
     None where they decide branches and loops alone and one code does for all values.
@@ -110,7 +110,7 @@ class DynamicExecutable(ShapeDispatch):
         graph: Graph,
         build: Callable[[Callable[[], Graph]], CompiledModel],
         threads: int | None,
-        fallback: Fallback,
+        fallback: FallbackProvider,
         memory_limit: int | None = None,
         allowed: Allowed = MappingProxyType({}),
     ) -> None:

@@ -14,11 +14,11 @@ from tilewright.driver import steps
 from tilewright.driver.chosen_schedules import ChosenSchedules, chosen_schedules
 from tilewright.driver.compilation import (
     Compilation,
-    optimize,
     store_for,
     target_of,
 )
 from tilewright.driver.compile_lock import exclusive
+from tilewright.driver.graph_passes import passed
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.planning import place_buffers
@@ -103,9 +103,8 @@ def explained(graph: Graph, options: Options) -> Explained:
     compiling = Compilation.of(target_of(options), options)
     host = compiling.host
     with exclusive(), events.record() as log:
-        chosen, _ = steps.searched_graph(graph, options)
-        adapted, _ = compiling.adapted(chosen)
-        after = optimize(adapted, options, host)
+        adapted, _ = compiling.adapted(graph)
+        after, _ = passed(adapted, options, host)
         plan = compiling.planned(after)
         choose = chosen_schedules(plan, host, options)
         store = store_for(host, options)
@@ -120,9 +119,8 @@ def optimized(graph: Graph, options: Options) -> Graph:
     """A graph with static inputs after the passes over graphs. Raises as `compile`."""
     compiling = Compilation.of(target_of(options), options)
     with exclusive():
-        chosen, _ = steps.searched_graph(graph, options)
-        adapted, _ = compiling.adapted(chosen)
-        return optimize(adapted, options, compiling.host)
+        adapted, _ = compiling.adapted(graph)
+        return passed(adapted, options, compiling.host)[0]
 
 
 def _kernels(

@@ -30,7 +30,7 @@ _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class FileState:
     """What the system says of a file without reading it; times in nanoseconds of the epoch."""
 
     boot: str
@@ -41,10 +41,10 @@ class State:
     touched: int
 
     @staticmethod
-    def of(path: Path) -> State:
+    def of(path: Path) -> FileState:
         """The state of the file now. Raises OSError."""
         s = path.stat()
-        return State(
+        return FileState(
             _boot(), s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns
         )
 
@@ -58,18 +58,18 @@ class State:
 def of_file(path: Path, store: Store) -> str:
     """The digest of the file's contents: as remembered in `store`, or read now. Raises OSError."""
     now = time.time_ns()
-    state = State.of(path)
+    state = FileState.of(path)
     key = f"contents-{state.device:x}-{state.inode:x}"
     found = _remembered(store.get(key), state)
     if found is not None:
         return found
     read = _read(path, state.size)
-    if state.settled(now) and State.of(path) == state:
+    if state.settled(now) and FileState.of(path) == state:
         store.put(key, json.dumps([astuple(state), read]).encode())
     return read
 
 
-def _remembered(entry: bytes | None, state: State) -> str | None:
+def _remembered(entry: bytes | None, state: FileState) -> str | None:
     if entry is not None:
         with suppress(ValueError, TypeError, RecursionError):
             before, kept = json.loads(entry)

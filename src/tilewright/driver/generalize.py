@@ -19,11 +19,13 @@ from typing import Any
 from tilewright.base.errors import UnsupportedError, VerifyError
 from tilewright.compute.canonical import canonical
 from tilewright.compute.nodes import Computation, Output
+from tilewright.compute.reducer import Reducer
 from tilewright.expr.affine import Affine, to_expr
-from tilewright.expr.nodes import INDEX, Buffer, Cast, Const, Expr, Extent, Load, Var
+from tilewright.expr.nodes import INDEX, Buffer, Cast, Const, Expr, Extent, Var
 from tilewright.expr.simplify import simplify
 from tilewright.graph.nodes import Graph, Value
-from tilewright.ir.node import Node
+from tilewright.ir.node import Node, transform
+from tilewright.loops.nodes import For, Kernel, Stmt, for_sizes
 from tilewright.plan.nodes import FusionGroup, OpenExtent, Plan, Step
 from tilewright.plan.open_extents import at
 from tilewright.plan.verify import verify
@@ -82,7 +84,7 @@ def generalize(
 def equal(plan: Plan, extents: Extents, fixed: Plan) -> bool:
     """Whether the open plan at these extents and the other plan are the same but for names."""
     here = _at(plan, extents, fixed)
-    if any(not isinstance(s, FusionGroup) or s.kernel for s in fixed.steps):
+    if not all(isinstance(s, FusionGroup) for s in fixed.steps):
         return False
     texts = {_text(p) for p in (here, fixed)}
     mine, others = (
@@ -129,12 +131,9 @@ def difference(plan: Plan, extents: Extents, fixed: Plan) -> str:
 
 
 def _step_text(step: Step) -> str:
-    if not isinstance(step, FusionGroup) or step.kernel is not None:
+    if not isinstance(step, FusionGroup):
         return step.name
-    computations = [
-        replace(c, outputs=tuple(map(_simple, c.outputs))) for c in step.computations
-    ]
-    return canonical(computations, (*step.reads, *step.writes))
+    return canonical(_programs(step), (*step.reads, *step.writes))
 
 
 def used_constants(plan: Plan) -> list[Value]:
@@ -148,19 +147,33 @@ def _text(plan: Plan) -> str:
     graph = plan.graph
     known = (*graph.inputs, *used_constants(plan), *graph.outputs)
     ends = [plan.buffers[v] for v in known]
-    computations = [
-        replace(c, outputs=tuple(map(_simple, c.outputs)))
-        for g in plan.groups
-        for c in g.computations
-    ]
+    programs = [program for g in plan.groups for program in _programs(g)]
     counts = [len(g.computations) for g in plan.groups]
-    return f"{counts} {len(graph.inputs)}\n{canonical(computations, ends)}"
+    return f"{counts} {len(graph.inputs)}\n{canonical(programs, ends)}"
+
+
+def _programs(group: FusionGroup) -> list[Computation | Node]:
+    """What a group computes, with folded numbers: of a size that has a value they are no single
+    constant."""
+    if group.kernel is not None:
+        return [transform(group.kernel.body, _folded)]
+    return [
+        replace(c, outputs=tuple(map(_simple, c.outputs))) for c in group.computations
+    ]
 
 
 def _simple(o: Output) -> Output:
-    """The output with folded numbers: of a size that has a value they are no single constant."""
     index = tuple(simplify(i, {}) for i in o.index)
     return Output(o.tensor, index, simplify(o.value, {}))
+
+
+def _folded(node: Any) -> Node:
+    """A statement with simple expressions."""
+    return node if isinstance(node, Expr) else node.map(_simplest)
+
+
+def _simplest(node: Any) -> Any:
+    return simplify(node, {}) if isinstance(node, Expr) else node
 
 
 def _buffer_of(plan: Plan, v: Value) -> Buffer:
@@ -200,14 +213,30 @@ class _Together:
     def step(self, steps: tuple[Any, ...]) -> FusionGroup:
         first: FusionGroup = steps[0]
         self.where = f"step {first.name}"
-        same = all(isinstance(s, FusionGroup) and s.kernel is None for s in steps)
-        if not same:
-            raise _differs(self.where, "it is no Computation")
+        if not all(isinstance(s, FusionGroup) for s in steps):
+            raise _differs(self.where, "it is not a kernel of the host")
+        self._require({s.kernel is None for s in steps}, "whether it is a loop program")
+        if first.kernel is not None:
+            return replace(first, kernel=self.kernel([s.kernel for s in steps]))
         self._require(
             {len(s.computations) for s in steps}, "the number of Computations"
         )
         made = map(self.computation, zip(*(s.computations for s in steps), strict=True))
         return replace(first, computations=tuple(made))
+
+    def kernel(self, found: Sequence[Kernel]) -> Kernel:
+        """One Kernel for all sizes; what is noted of loops is that of the first one's."""
+        first = found[0]
+        self._require({len(k.params) for k in found}, "the number of tensors")
+        by_place = zip(*(k.params for k in found), strict=True)
+        known = dict(zip(first.params, map(self.buffer, by_place), strict=True))
+        body: Stmt = self.expr(tuple(k.body for k in found))
+        return replace(
+            first,
+            params=tuple(known.values()),
+            outputs=tuple(known[b] for b in first.outputs),
+            body=for_sizes(self.sizes.values(), body),
+        )
 
     def computation(self, found: tuple[Computation, ...]) -> Computation:
         first = found[0]
@@ -260,17 +289,19 @@ class _Together:
             (name,) = (n for n in start if point[n] != start[n])
             slope, rest = divmod(value - base, point[name] - start[name])
             if rest:
-                raise _differs(self.where, f"{list(found)} is no multiple of {name}")
+                raise _differs(self.where, f"{list(found)} is not a multiple of {name}")
             term = Affine(((self.sizes[name], slope),), 0) if slope else Affine((), 0)
             form = form + term + Affine((), -slope * start[name])
         for value, point in zip(found[lines:], self.points[lines:], strict=True):
             values = (c * point[a.name] for a, c in form.terms if isinstance(a, Var))
             if form.const + sum(values) != value:
-                raise _differs(self.where, f"{list(found)} is no sum of sizes")
+                raise _differs(self.where, f"{list(found)} is not a sum of sizes")
         return form
 
     def expr(self, found: tuple[Any, ...]) -> Any:
-        """One expression for the same place in all plans."""
+        """One node, or field of one, for the same place in all plans."""
+        if not isinstance(found[0], Node):
+            return self._expr(found)
         if found not in self.known:
             self.known[found] = self._expr(found)
         return self.known[found]
@@ -278,27 +309,25 @@ class _Together:
     def _expr(self, found: tuple[Any, ...]) -> Any:
         first = found[0]
         self._require({type(n) for n in found}, "an expression")
-        if all(n is first for n in found) and not isinstance(first, Node):
+        match first:
+            case Buffer():
+                return self.buffer(found)
+            case Const():
+                return self._const(found)
+            case Var():
+                raise _differs(self.where, f"the variable {first.name}")
+            case For():
+                self.known[tuple(f.var for f in found)] = first.var
+            case Reducer():
+                return first
+            case tuple():
+                self._require({len(n) for n in found}, "an expression")
+                return tuple(map(self.expr, zip(*found, strict=True)))
+        if not isinstance(first, Node):
+            self._require(set(found), "an expression")
             return first
-        if isinstance(first, Const):
-            return self._const(found)
-        if isinstance(first, Var):
-            raise _differs(self.where, f"the variable {first.name}")
-        if isinstance(first, Load):
-            index = tuple(map(self.expr, zip(*(n.index for n in found), strict=True)))
-            return Load(self.buffer(tuple(n.buffer for n in found)), index)
-        return type(first)(*(self._field(found, f) for f in first._fields))
-
-    def _field(self, found: tuple[Any, ...], name: str) -> Any:
-        values = tuple(getattr(n, name) for n in found)
-        first = values[0]
-        if isinstance(first, Node):
-            return self.expr(values)
-        if isinstance(first, tuple):
-            self._require({len(v) for v in values}, "an expression")
-            return tuple(map(self.expr, zip(*values, strict=True)))
-        self._require(set(values), "an expression")
-        return first
+        fields = (tuple(getattr(n, f) for n in found) for f in first._fields)
+        return type(first)(*map(self.expr, fields))
 
     def _const(self, found: tuple[Const, ...]) -> Expr:
         first = found[0]

@@ -26,8 +26,8 @@ from tilewright.base.errors import ArtifactError, ModelError
 from tilewright.base.store import Store
 from tilewright.driver import file_digest
 from tilewright.driver.compile_lock import afterwards
-from tilewright.driver.file_digest import State
-from tilewright.driver.recipe import Recipe
+from tilewright.driver.file_digest import FileState
+from tilewright.driver.recipe import ModelRecipe
 from tilewright.driver.version import compiler
 from tilewright.frontends import torch
 from tilewright.runtime import bundle, digest, trim
@@ -36,7 +36,7 @@ from tilewright.runtime.model import CompiledModel, HostFallbackStep
 
 # Bytes of a model that take longer to write than a thread to start.
 LARGE: Final = 8 << 20
-States = tuple[tuple[Path, State], ...]
+States = tuple[tuple[Path, FileState], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def known(
     states: States = ()
     if isinstance(source, bytes):
         held = digest.of_bytes(source) if len(source) <= limit else ""
-    elif isinstance(source, Recipe):
+    elif isinstance(source, ModelRecipe):
         digests, states = _read(source.files, store, limit)
         held = f"{source.settings} {digests}" if digests else ""
     elif isinstance(source, str | os.PathLike):
@@ -124,7 +124,7 @@ def known(
 def _read(files: Sequence[Path], store: Store, limit: int) -> tuple[list[str], States]:
     """Digests of files, and their states before; none where one is not to be read."""
     try:
-        states = tuple((f, State.of(f)) for f in files if f.is_file())
+        states = tuple((f, FileState.of(f)) for f in files if f.is_file())
         if len(states) < len(files) or sum(s.size for _, s in states) > limit:
             return [], ()
         return [file_digest.of_file(f, store) for f in files], states
@@ -225,9 +225,10 @@ def _key(store: Store, asked: Known, names: Sequence[str], limit: int) -> str | 
 def _changed(asked: Known, names: Sequence[str]) -> bool:
     """Whether a file may have changed since the compilation began."""
     try:
-        same = all(State.of(f) == state for f, state in asked.states)
+        same = all(FileState.of(f) == state for f, state in asked.states)
         return not (
-            same and all(State.of(f).settled(asked.began) for f in _files(asked, names))
+            same
+            and all(FileState.of(f).settled(asked.began) for f in _files(asked, names))
         )
     except (OSError, ModelError):
         return True
@@ -267,7 +268,7 @@ def _state(path: Path) -> bytes:
 
     Not `touched`, which each use changes: nobody but the store writes here.
     """
-    s = State.of(path)
+    s = FileState.of(path)
     return repr(
         (s.boot or time.time_ns(), s.device, s.inode, s.size, s.changed)
     ).encode()

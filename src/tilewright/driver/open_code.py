@@ -14,6 +14,7 @@ from tilewright.base.names import fresh
 from tilewright.driver.compiled import CompiledGroup
 from tilewright.driver.prepare import PreparationCompiler
 from tilewright.driver.processes import share, workers
+from tilewright.driver.row_blocks import by_rows
 from tilewright.driver.units import PartedWork, by_units
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import SIZE, If, Kernel, Stmt, loop
@@ -168,9 +169,13 @@ def _scheduled(
 ) -> PartedWork:
     """Some units at a time where all of the only size are the same, else for any size at once."""
     named = unique(group)
-    found = by_units(kernel, named, plan.data, target)
-    if found is not None:
-        return found
+    if group.kernel is None:
+        found = by_units(kernel, named, plan.data, target)
+        if found is not None:
+            return found
+        some = by_rows(kernel, named, target)
+        if some is not None:
+            return PartedWork(full_tiles(some))
     made = target.default_schedule(kernel, named.computations, ()).kernel
     return PartedWork(full_tiles(made))
 

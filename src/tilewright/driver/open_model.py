@@ -35,7 +35,7 @@ from tilewright.runtime.model import (
 )
 from tilewright.runtime.open_model import OpenModel
 from tilewright.runtime.ranged_model import Cover, RangedModel, Shared
-from tilewright.targets.base import Argument, Call, Target
+from tilewright.targets.base import Argument, KernelCall, Target
 
 _SYMBOL: Final = "segment_0"
 
@@ -146,7 +146,7 @@ def check_supported(plan: Plan) -> None:
     """Raise UnsupportedError for the first thing that has no code for all sizes."""
     for step in plan.steps:
         if not isinstance(step, FusionGroup) or step.device != HOST:
-            raise refused(f"{step.name} is no kernel of the host", plan)
+            raise refused(f"{step.name} is not a kernel of the host", plan)
     for e in plan.open:
         if isinstance(e.source, Buffer):
             raise refused(f"{e.size.name} is a count, which a step makes", plan)
@@ -170,7 +170,7 @@ def _compiled(plan: Plan, target: Target, sanitize: bool) -> _Code:
     calls = []
     for n, (tensors, code) in enumerate(zip(called, made, strict=True)):
         arguments = tuple(Argument(slot[b]) for b in tensors)
-        calls.append(Call(code.symbol, arguments, scratch, n))
+        calls.append(KernelCall(code.symbol, arguments, scratch, n))
     segment = target.segment(_SYMBOL, calls)
     return _Code(tuple(made), segment, operands, constants.block(), constants.places)
 

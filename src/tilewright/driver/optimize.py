@@ -44,7 +44,7 @@ def optimize(
     symbolic extents without a value in `dims`, and for settings that are wrong.
     """
     chosen = Options.of(options)
-    if chosen.optimize != "off":
+    if "optimize" in options:
         raise InputError(
             f"optimize={chosen.optimize!r}: it says how compile searches",
             hint="leave it out: the settings here are alpha, budget and patience",

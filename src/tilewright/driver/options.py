@@ -39,7 +39,7 @@ class Options:
     trust: bool = False
     sanitize: bool = False
     fusion: bool = True
-    optimize: str = "off"
+    optimize: str = "fast"
     inputs: Collection[str] = ()
     external_data_roots: Sequence[str | Path] = ()
     schedules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -146,7 +146,7 @@ class Options:
         """Whether something is asked for that code for many shapes cannot have."""
         return (
             self.target != "cpu"
-            or self.optimize != "off"
+            or self.optimize not in modes.UNSEARCHED
             or bool(self.schedules or self.aliases)
             or flags.CHECK.get()
         )
@@ -183,7 +183,7 @@ class Options:
             given["records"] = self.published.digest
         if not self.fusion:
             given["fusion"] = "off"
-        if self.optimize != "off":
+        if self.optimize != "fast":
             given["optimize"] = self.optimize
         return chosen | given | {name: "on" for name, on in switches.items() if on}
 

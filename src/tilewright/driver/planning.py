@@ -32,7 +32,7 @@ def make_plan(
     refuses: Mapping[str, Refuses] = MappingProxyType({}),
     limit: int | None = None,
     fusion: bool = True,
-    fused: Collection[str] = (),
+    fused: Mapping[str, Questions] = MappingProxyType({}),
     asked: Questions | None = None,
 ) -> Plan:
     """The graph as groups, each a kernel that suits the target, and host fallbacks.

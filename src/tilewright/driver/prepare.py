@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import ExecutionError, VerifyError
 from tilewright.compute.canonical import canonical_tree
 from tilewright.driver.compiled import CompiledGroup, Preparation
+from tilewright.driver.strided import bytes_of, strided_copy
 from tilewright.expr.nodes import fixed
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import For, Kernel
@@ -48,7 +50,10 @@ class PreparationCompiler:
         found: list[Preparation] = []
         codes: list[bytes] = []
         for n, kernel in enumerate(kernels):
-            made = self._artifact(kernel)
+            view = strided_copy(kernel)
+            made = (
+                self._artifact(kernel) if view is None else Artifact(view.symbol, b"")
+            )
             result = kernel.outputs[0]
             found.append(
                 Preparation(
@@ -57,6 +62,7 @@ class PreparationCompiler:
                     result.shape,
                     result.dtype.name,
                     fixed(made.workspace, kernel.name),
+                    view,
                 )
             )
             codes.append(made.code)
@@ -77,7 +83,7 @@ class ConstantPacker:
 
     def __init__(self, stages: Sequence[CompiledGroup]) -> None:
         parts = (zip(s.preparations, s.prepare_code, strict=True) for s in stages)
-        objects = {p.symbol: code for part in parts for p, code in part}
+        objects = {p.symbol: code for part in parts for p, code in part if code}
         self._image = link(list(objects.values()), list(objects)) if objects else None
 
     def run(
@@ -100,7 +106,6 @@ class ConstantPacker:
         context[abi.CTX_THREADS] = 1
         made: list[np.ndarray[Any, Any]] = []
         for n, p in enumerate(stage.preparations):
-            assert self._image is not None
             out = results.get(n)
             if out is None:
                 out = empty((p.nbytes,), np.dtype(np.uint8))
@@ -112,7 +117,11 @@ class ConstantPacker:
                 raise VerifyError(
                     "packing reads a value that is not constant", where=p.symbol
                 )
+            if p.view is not None:
+                p.view.run(bytes_of(arrays[0]), out, dtype_of(p.dtype).itemsize)
+                continue
             out[...] = 0
+            assert self._image is not None
             pointers = [context, *arrays, out, scratch]
             function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers))(
                 self._image.address(p.symbol)

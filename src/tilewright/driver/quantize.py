@@ -45,7 +45,7 @@ def quantize(
     inputs, each with several samples along its first axis, or a list of such dictionaries with one
     sample each. The last quarter is held out for measuring. max_drop: the most that may be lost of
     top-1 agreement and cosine with the float model (0.005 is half a percent); layers that cost too
-    much stay in floats. metric: "both", or "cosine" where outputs are no scores of classes. keep:
+    much stay in floats. metric: "both", or "cosine" where outputs are not scores of classes. keep:
     layers that stay in any case. reading: options of `compile` for reading the source. recipe:
 
     - method: "min-max", "percentile" (with percentile=99.99), "entropy" or "mse", how ranges of

@@ -36,7 +36,7 @@ from tilewright.driver.generalize import Extents, difference, equal, generalize
 from tilewright.driver.open_model import symbolic
 from tilewright.driver.processes import share, workers
 from tilewright.driver.ranges import combinations, count
-from tilewright.graph.infer import Fallback, Typing
+from tilewright.graph.infer import FallbackProvider, Typing
 from tilewright.graph.nodes import Graph, Value
 from tilewright.plan.nodes import Plan
 from tilewright.plan.questions import Questions
@@ -70,7 +70,7 @@ class Making:
     single: Callable[[Extents], CompiledModel]
     opened: Callable[[Plan], OpenModel] | None
     typing_at: Callable[[Extents], Typing]
-    fallback: Fallback | None = None
+    fallback: FallbackProvider | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -289,7 +289,7 @@ def _outside(allowed: Allowed, inside: Allowed) -> Iterator[Allowed]:
 def open_plan(making: Making, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
     """The open plan of a graph, and of combinations of extents whether their own plans equal it.
 
-    A dimension with one extent is no size of it. Raises UnsupportedError naming what differs
+    A dimension with one extent is not a size of it. Raises UnsupportedError naming what differs
     between two sizes by more than numbers.
     """
     points = _points(allowed)
@@ -389,7 +389,7 @@ def _points(allowed: Allowed) -> Sequence[Extents]:
 
 
 def _at(extents: Collection[int], thirds: int) -> int:
-    """An extent in the middle: of a wide range by ratios, so that it is no rare one."""
+    """An extent in the middle: of a wide range by ratios, so that it is not a rare one."""
     values = sorted(extents)
     if len(values) <= COMPARED:
         return values[min(len(values) * thirds // 3, len(values) - 1)]
@@ -403,7 +403,7 @@ def _check_countable(graph: Graph, allowed: Allowed, deciding: Sequence[Value]) 
     if deciding:
         names = ", ".join(repr(v.name) for v in deciding)
         raise UnsupportedError(
-            f"the values of {names} decide shapes, which only a call knows",
+            f"the values of {names} determine shapes, and are known only at run time",
             code="TW-JIT",
             hint="leave jit=False out, or make them initializers of the model",
         )

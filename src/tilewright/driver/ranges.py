@@ -55,7 +55,7 @@ def _extents(name: str, given: Sequence[Any]) -> Collection[int]:
     least, most = values
     if least > most:
         raise InputError(
-            f"dimension {name!r} is from {least} to {most}, which is no extent",
+            f"dimension {name!r} is from {least} to {most}, which is not an extent",
             hint=_HINT,
         )
     return range(least, most + 1)

@@ -16,9 +16,9 @@ from tilewright.compute.transforms import environment
 from tilewright.expr.affine import affine
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Buffer, Expr, Var
-from tilewright.targets.permitted import Permitted, Span
+from tilewright.targets.permitted import IndexSet, Permitted
 
-Spans = tuple[Span, ...]
+Spans = tuple[IndexSet, ...]
 
 
 def reach(
@@ -55,19 +55,19 @@ def _spans(
     return tuple(_span(i, n, env) for i, n in zip(index, b.shape, strict=True))
 
 
-def _span(index: Expr, extent: int, env: Mapping[Var, tuple[int, int]]) -> Span:
+def _span(index: Expr, extent: int, env: Mapping[Var, tuple[int, int]]) -> IndexSet:
     form = affine(index)
     if all(isinstance(a, Var) and a in env for a, _ in form.terms):
         ends = [(c, env[a][1]) for a, c in form.terms if isinstance(a, Var)]
         first = form.const + sum(c * last for c, last in ends if c < 0)
-        found = Span.over(first, [(abs(c), last + 1) for c, last in ends])
+        found = IndexSet.over(first, [(abs(c), last + 1) for c, last in ends])
         if first >= 0 and found.last < extent:
             return found
     least, greatest = bounds(index, env)
     low = max(0, least or 0)
     high = extent - 1 if greatest is None else min(greatest, extent - 1)
-    return Span.over(low, [(1, high - low + 1)])
+    return IndexSet.over(low, [(1, high - low + 1)])
 
 
 def _around(all_spans: Iterable[Spans]) -> Spans:
-    return tuple(reduce(Span.around, axis) for axis in zip(*all_spans, strict=True))
+    return tuple(reduce(IndexSet.around, axis) for axis in zip(*all_spans, strict=True))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class ModelRecipe:
     """What `compile` takes in place of a Graph, to find the whole model in the cache.
 
     make: gives the graph. files: all that it reads. settings: what else the graph depends on, as

@@ -23,7 +23,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.plan.normalize import KernelSignature
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import CompiledModel
-from tilewright.tune.measure.reference import Case, ReferenceResult, pack
+from tilewright.tune.measure.reference import ReferenceCase, ReferenceResult, pack
 
 Array = np.ndarray[Any, Any]
 EFFORT: Final = 1_000_000  # expression nodes evaluated for a case: a tenth of a second
@@ -106,7 +106,7 @@ def _case(
     model: CompiledModel,
     arrays: Mapping[Buffer, Array],
     judge: Judge | None,
-) -> Case:
+) -> ReferenceCase:
     free = [b for b in _inputs(signature) if b not in known]
     outputs = _outputs(signature)
     run = Executable(model, threads=1)
@@ -124,7 +124,7 @@ def _case(
                 hint="tilewright verify --kernels tells more; please report it",
             )
         results.append(result)
-    return Case(tuple(_block(arrays[b]) for b in free), tuple(results))
+    return ReferenceCase(tuple(_block(arrays[b]) for b in free), tuple(results))
 
 
 def _result(

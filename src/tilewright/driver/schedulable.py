@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from tilewright.base import events
-from tilewright.base.errors import InputError, ScheduleError, TilewrightError
+from tilewright.base.errors import ScheduleError, TilewrightError
 from tilewright.compute.nodes import Computation
 from tilewright.driver.build_kernel import signature_of
 from tilewright.driver.chosen_schedules import refuse
@@ -62,7 +62,7 @@ class Schedulable:
         computations = tuple(given)
         if computations:
             again = lower(kernel.name, computations, kernel.params, kernel.outputs)
-            if str(again) != str(kernel):  # a recurrence is no Computation
+            if str(again) != str(kernel):  # a recurrence is not a Computation
                 computations = ()
         return kernel, computations
 
@@ -101,19 +101,13 @@ class Schedulable:
         return "" if self.usual is None else f"instead of\n{self.usual.kernel}"
 
     def task(self) -> Task:
-        """What to tune. Raises InputError where there is nothing to choose, or sizes are open."""
+        """What to tune. Raises InputError where sizes are open."""
         kernel, computations = self._plain
         own: dict[str, Any] = {}
         if self.space is not None:
             own = {"space": self.space, "schedule": self.space.schedule}
         options = {**self.options, "records": False}
         made = task_of_kernel(kernel, computations=computations, **own, **options)
-        if self.space is None and not computations:
-            raise InputError(
-                "no sketch schedules this program: it is not a list of maps and reductions",
-                where=kernel.name,
-                hint="schedule it by hand, or write a template",
-            )
         return replace(made, key=self.key.text)
 
     def point(self, candidate: Candidate) -> Point:

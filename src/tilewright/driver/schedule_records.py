@@ -40,7 +40,7 @@ class ScheduleRecord:
     tried in vain, each with the reason that a primitive gave. estimate: expected nanoseconds of all
     cores together of the target's own choice, None for another and where the target has none.
     tuned: the record that the schedule comes from. fused: what passes over the plan did to make it
-    one kernel, and what they kept apart.
+    one kernel, and what they did not fuse.
     """
 
     kernel: str
@@ -130,19 +130,19 @@ def _is_of(event: events.Event, group: FusionGroup) -> bool:
     match event.kind:
         case "fuse":
             return bool(sources) and sources <= {*group.sources}
-        case "kept-apart":
+        case "not-fused":
             return not sources.isdisjoint(group.sources)
     return False
 
 
 def _fusion(event: events.Event) -> str:
-    """`fused: relu into conv (epilogue)`, or `kept apart: ...` with the reason."""
+    """`fused: relu into conv (epilogue)`, or `not fused: ...` with the reason."""
     said = event.fields
     into = said["into"] if isinstance(said["into"], str) else ", ".join(said["into"])
     rule = said["rule"].strip("_").replace("_", " ")
     both = f"{said['producer']} and {into} ({rule})"
-    if event.kind == "kept-apart":
-        return f"kept apart: {both}: {said['reason']}"
+    if event.kind == "not-fused":
+        return f"not fused: {both}: {said['reason']}"
     return f"fused: {both}"
 
 

@@ -16,11 +16,11 @@ from tilewright.graph.nodes import Value
 from tilewright.plan.nodes import Branch, Loop, Plan
 from tilewright.runtime import abi
 from tilewright.runtime.model import KernelRecord, Slot
-from tilewright.targets.base import Action, Argument, Call, Copy, Either, Repeat
+from tilewright.targets.base import Action, Argument, Copy, Either, KernelCall, Repeat
 
 
 @dataclass(eq=False, slots=True)
-class Scope:
+class BufferAddresses:
     """Where a plan has its buffers. base: of its arena, in that of the model. given: places of
     buffers that another plan has."""
 
@@ -49,9 +49,9 @@ class Segment:
 
     def actions(self, run: Sequence[Native]) -> list[Action]:
         """What the function does, in order."""
-        return self._actions(run, Scope(self.plan))
+        return self._actions(run, BufferAddresses(self.plan))
 
-    def _actions(self, run: Sequence[Any], scope: Scope) -> list[Action]:
+    def _actions(self, run: Sequence[Any], scope: BufferAddresses) -> list[Action]:
         found: list[Action] = []
         for item, placed in zip(run, self._placed(run, scope), strict=True):
             if isinstance(item, Built):
@@ -62,13 +62,13 @@ class Segment:
                 found.append(self._branch(item, placed, scope))
         return found
 
-    def _placed(self, run: Sequence[Any], scope: Scope) -> Sequence[Any]:
+    def _placed(self, run: Sequence[Any], scope: BufferAddresses) -> Sequence[Any]:
         """The steps with their places: of the model's own plan they are in `run`."""
         if scope.plan is self.plan:
             return [item.stage for item in run]
         return scope.plan.steps
 
-    def _place(self, b: Buffer, scope: Scope, offset: int = 0) -> Argument:
+    def _place(self, b: Buffer, scope: BufferAddresses, offset: int = 0) -> Argument:
         """Where a buffer is."""
         plan = scope.plan
         if b in plan.data:
@@ -87,7 +87,7 @@ class Segment:
             self.values.append(self.slot(value))
         return Argument(self._where[b], offset)
 
-    def _call(self, item: Built, scope: Scope) -> Call:
+    def _call(self, item: Built, scope: BufferAddresses) -> KernelCall:
         number = self.first + len(self.records)
         signature = item.signature
         data = [scope.plan.data.get(b) for b in signature.values]
@@ -104,7 +104,7 @@ class Segment:
             KernelRecord(number, stage.name, stage.sources, stage.flops, moved, symbol)
         )
         scratch = Argument(abi.TABLE_ARENA, self.arena)
-        return Call(symbol, arguments, scratch, number)
+        return KernelCall(symbol, arguments, scratch, number)
 
     def _packed(
         self, item: Built, data: Sequence[np.ndarray[Any, Any] | None]
@@ -126,16 +126,20 @@ class Segment:
         return dict(zip(kept, places, strict=True))
 
     def _inner(
-        self, scope: Scope, step: Loop | Branch, body: Plan, outer: Sequence[Argument]
-    ) -> Scope:
+        self,
+        scope: BufferAddresses,
+        step: Loop | Branch,
+        body: Plan,
+        outer: Sequence[Argument],
+    ) -> BufferAddresses:
         """Where a plan inside has its buffers; outer: of its last inputs."""
         memory = scope.plan.memory
         assert memory is not None
         inputs = [body.buffers[v] for v in body.graph.inputs]
         given = dict(zip(inputs[len(inputs) - len(outer) :], outer, strict=True))
-        return Scope(body, scope.base + memory.inside[step], given)
+        return BufferAddresses(body, scope.base + memory.inside[step], given)
 
-    def _loop(self, item: BuiltControl, step: Loop, scope: Scope) -> Repeat:
+    def _loop(self, item: BuiltControl, step: Loop, scope: BufferAddresses) -> Repeat:
         def at(b: Buffer) -> Argument:
             return self._place(b, scope)
 
@@ -163,7 +167,9 @@ class Segment:
             record=self._noted(step),
         )
 
-    def _branch(self, item: BuiltControl, step: Branch, scope: Scope) -> Either:
+    def _branch(
+        self, item: BuiltControl, step: Branch, scope: BufferAddresses
+    ) -> Either:
         taken = [self._place(b, scope) for b in step.taken]
         results = [self._place(b, scope) for b in step.results]
         sides: list[tuple[Action, ...]] = []

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple
+from dataclasses import asdict, astuple, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.device_kernels import DeviceCompiler
 from tilewright.driver.dynamic import DynamicExecutable, deciding_inputs, shape_inputs
 from tilewright.driver.emulated import warn_of_emulation
+from tilewright.driver.graph_passes import passed
 from tilewright.driver.guard import validate
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.open_model import open_model
@@ -44,7 +45,7 @@ from tilewright.driver.options import Options
 from tilewright.driver.planning import place_buffers, questions
 from tilewright.driver.ranged import Making, ranged_model
 from tilewright.driver.ranges import Dims, check_named, parted, said_by
-from tilewright.driver.recipe import Recipe
+from tilewright.driver.recipe import ModelRecipe
 from tilewright.driver.schedule_records import ScheduleRecord, records
 from tilewright.driver.show import KINDS, PER_KERNEL, PlanDumps, dump, show
 from tilewright.driver.sized import SizedExecutable
@@ -65,6 +66,7 @@ from tilewright.plan.nodes import (
     Step,
 )
 from tilewright.plan.normalize import kernel_signature
+from tilewright.plan.own_results import own_results
 from tilewright.plan.questions import Questions
 from tilewright.plan.verify_signature import verify_signature
 from tilewright.runtime import trim
@@ -77,9 +79,6 @@ from tilewright.runtime.ranged_model import RangedModel
 from tilewright.runtime.threads import thread_count
 from tilewright.targets.base import Target
 from tilewright.targets.registry import target as find_target
-
-if TYPE_CHECKING:
-    from tilewright.graph.substitute.steps import Substitution as Substituted
 
 
 def executable(
@@ -97,6 +96,7 @@ def executable(
                 hint="write the array that is overwritten as a parameter that is an output",
             )
         machine = target_of(options)
+        _check_loadable(options.mcpu, machine)
         if source.sizes:
             return SizedExecutable(source, machine, options.threads, options.sanitize)
         choose = for_kernel(source, machine, options)
@@ -135,6 +135,8 @@ def _build_later(make: Callable[[], Graph], options: Options) -> CompiledModel:
 
 def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
     """Code for all shapes of ranges; errors as of `ranged.ranged_model`."""
+    if options.optimize == "fast":  # its steps may differ from shape to shape
+        options = replace(options, optimize="off")
     target = target_of(options)
     compiling = Compilation.of(target, options)
 
@@ -145,7 +147,7 @@ def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
 
     def plan_at(extents: Mapping[str, int], asked: Questions | None) -> Plan:
         fixed = optimize(specialized(extents), options, compiling.host)
-        return compiling.planned(fixed, None, asked)
+        return own_results(compiling.planned(fixed, None, asked))
 
     making = Making(
         graph,
@@ -199,7 +201,7 @@ def import_model(
 ) -> Graph:
     """The Graph of any accepted source; standard: as for `frontends.load.load`."""
     with events.span("import"):
-        if isinstance(source, Recipe):
+        if isinstance(source, ModelRecipe):
             source = source.make()
         if isinstance(source, Graph):
             _check_free(source, options)
@@ -256,10 +258,9 @@ def build(
         _check_loadable(options.mcpu, target)
     known = _known(graph)
     compiling = Compilation.of(target, options)
-    graph, substitutions = searched_graph(graph, options)
-    known["substitutions"] = list(map(asdict, substitutions))
     graph, placements = compiling.adapted(graph)
-    graph = optimize(graph, options, compiling.host)
+    graph, substitutions = passed(graph, options, compiling.host)
+    known["substitutions"] = list(map(asdict, substitutions))
     folder = flags.DUMP.get()
     observe = None if folder is None else PlanDumps(folder)
     plan = compiling.planned(graph, observe)
@@ -307,10 +308,13 @@ def _check_loadable(mcpu: str, target: Target) -> None:
     """Raise UnsupportedError for a processor whose artifacts nothing loads."""
     arch = target.requirements.get("arch", LOADABLE[0])
     if arch not in LOADABLE:
+        instead = "compile a library, such as -o model.o (tw.compile_library)"
+        if target.device != HOST:
+            instead = "--emit asm shows its code, and what the code takes of a device"
         raise UnsupportedError(
             f"no artifact is made for the processor {mcpu!r}: {arch} has no runtime that loads it",
             code="TW-MCPU",
-            hint="compile a library, such as -o model.o (tw.compile_library)",
+            hint=instead,
         )
 
 
@@ -433,7 +437,7 @@ def text(
         )
     compiling = Compilation.of(target_of(options), options)
     graph, _ = compiling.adapted(_sized(source, example_inputs, dims, options))
-    graph = optimize(graph, options, compiling.host)
+    graph, _ = passed(graph, options, compiling.host)
     if kind == "graph":
         return str(graph)
     return show(_static_plan(graph, compiling), compiling, kind, kernel)
@@ -463,20 +467,8 @@ def planned(
     """
     compiling = Compilation.of(target_of(options), options)
     graph, _ = compiling.adapted(_sized(source, example_inputs, dims, options))
-    graph = optimize(graph, options, compiling.host)
+    graph, _ = passed(graph, options, compiling.host)
     return _static_plan(graph, compiling), compiling.host
-
-
-def searched_graph(
-    graph: Graph, options: Options
-) -> tuple[Graph, tuple[Substituted, ...]]:
-    """The graph that `optimize=` asks for, and the steps to it."""
-    if options.optimize == "off":
-        return graph, ()
-    # With all rules that it chooses from: not loaded where nobody asks for it.
-    from tilewright.driver.substitution import searched
-
-    return searched(graph, options, build)
 
 
 def _sized(
@@ -485,10 +477,9 @@ def _sized(
     dims: Mapping[str, int] | None,
     options: Options,
 ) -> Graph:
-    """The graph to plan: with values for symbolic dimensions, and searched as options say."""
+    """The graph to plan, with values for symbolic dimensions."""
     graph = import_model(source, example_inputs, options)
-    graph = with_dims(graph, dims, options) if dims else graph
-    return searched_graph(graph, options)[0]
+    return with_dims(graph, dims, options) if dims else graph
 
 
 def _static_plan(graph: Graph, compiling: Compilation) -> Plan:

@@ -11,7 +11,7 @@ from tilewright.base.errors import InputError
 from tilewright.base.text import listing
 from tilewright.driver.compilation import onnx_fallback
 from tilewright.driver.compile_lock import exclusive
-from tilewright.driver.graph_cost import Build, GraphCost
+from tilewright.driver.graph_cost import TIME, Build, GraphCost
 from tilewright.driver.options import Options
 from tilewright.graph.nodes import Graph
 from tilewright.graph.rules.batchnorm import BATCHNORM
@@ -22,13 +22,9 @@ from tilewright.graph.rules.rule import Rule
 from tilewright.graph.rules.substitutions import SUBSTITUTIONS
 from tilewright.graph.substitute.derivation import GraphDerivation, replay
 from tilewright.graph.substitute.optimize import Outcome, Settings, optimize
-from tilewright.graph.substitute.pricing import arithmetic
-from tilewright.graph.substitute.steps import Substitution, folded
+from tilewright.graph.substitute.steps import folded
 from tilewright.search.result import Limits
 
-TIME: Final[Mapping[str, float]] = {"time": 1.0}
-# Without kernels: what lowers the arithmetic of the operators, step by step.
-FAST: Final = Settings(alpha=1.0, budget=20, patience=1, part=20)
 # How `optimize=` searches by the time of kernels.
 SEARCHES: Final[Mapping[str, Settings]] = {
     "search": Settings(),
@@ -44,16 +40,16 @@ def substitutions() -> tuple[Rule, ...]:
 def search(
     graph: Graph,
     options: Options,
-    build: Build,
+    build: Build | None,
     settings: Settings | None = None,
     weights: Mapping[str, float] = TIME,
     limits: Limits | None = None,
 ) -> Outcome:
     """The cheapest graph that substitutions lead to, for the target of `options`.
 
-    build: compiles a graph, to measure it. weights: of the costs, see `graph_cost`. Raises
-    InputError for a graph whose inputs have symbolic extents, and for weights or settings that are
-    wrong.
+    build: compiles a graph, to measure it, where that is a cost. weights: of the costs, see
+    `graph_cost`. Raises InputError for a graph whose inputs have symbolic extents, and for weights
+    or settings that are wrong.
     """
     _expect_static(graph)
     with exclusive(), events.span("substitute"):
@@ -70,35 +66,10 @@ def search(
         )
 
 
-def searched(
-    graph: Graph, options: Options, build: Build
-) -> tuple[Graph, tuple[Substitution, ...]]:
-    """The graph that `optimize=` asks for, and the steps to it; build: as for `search`.
-
-    Raises InputError for a graph whose inputs have symbolic extents, and UnsupportedError for a
-    target that is not the host.
-    """
-    if options.optimize == "fast":
-        how = replace(FAST, math=options.math)
-        return _less_arithmetic(graph, options, build, how)
+def searched(graph: Graph, options: Options) -> Outcome:
+    """What a search as `optimize=` asks for finds. Raises InputError as `search`."""
     how = replace(SEARCHES[options.optimize], math=options.math)
-    found = search(graph, options, build, how)
-    return found.graph, found.derivation.steps
-
-
-def _less_arithmetic(
-    graph: Graph, options: Options, build: Build, how: Settings
-) -> tuple[Graph, tuple[Substitution, ...]]:
-    """As `searched`, by the arithmetic of the operators; kernels are priced once, at the end."""
-    _expect_static(graph)
-    with exclusive(), events.span("substitute"):
-        cost = GraphCost(options, TIME, build)
-        start = _prepared(graph, options)
-        rules, fallback = substitutions(), onnx_fallback()
-        found = optimize(start, rules, arithmetic, how, fallback=fallback)
-        if found.derivation.steps and cost(found.graph) < cost(start):
-            return found.graph, found.derivation.steps
-        return graph, ()
+    return search(graph, options, None, how)
 
 
 def replayed(graph: Graph, derivation: GraphDerivation, options: Options) -> Graph:

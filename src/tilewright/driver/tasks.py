@@ -82,13 +82,13 @@ def task_of_kernel(
     schedule: Callable[[Candidate], Point] | None = None,
     **options: Unpack[CompileOptions],
 ) -> Task:
-    """A task for one Kernel, such as a notation lowers a program to; its parameters are no
+    """A task for one Kernel, such as a notation lowers a program to; its parameters are not
     constants.
 
     computations: what it is the plain nest of, where it is of such. space, schedule: of the
     author's own, for points whose kernels are compiled as scheduled; without them the target's
     sketches of it. options: as for `tilewright.compile`. Raises InputError for a kernel with sizes
-    that only a call knows, and what `compile` raises.
+    known only at run time, and what `compile` raises.
     """
     if kernel.sizes:
         raise InputError(
@@ -179,7 +179,7 @@ class _Program:
 
 
 def _alone(built: Built, data: Mapping[Buffer, Array], target: Target) -> CompiledModel:
-    """The model that calls one kernel once; its inputs are those that are no constants."""
+    """The model that calls one kernel once; its inputs are those that are not constants."""
     signature = built.signature
     values = {b: Value(b.name, b.dtype, b.shape) for b in signature.values}
     count = len(signature.values) - len(signature.outputs)

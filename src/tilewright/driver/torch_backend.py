@@ -26,7 +26,7 @@ def backend(
     from tilewright.driver.compile import compile as compile_graph
     from tilewright.frontends.onnx.reference import OnnxFallback
     from tilewright.frontends.torch import dynamo
-    from tilewright.frontends.torch.aten.importer import Settings
+    from tilewright.frontends.torch.aten.importer import ImportSettings
 
     if mode not in (None, "default"):
         raise InputError(
@@ -39,5 +39,5 @@ def backend(
     def compiled(graph: Graph) -> Callable[..., Any]:
         return compile_graph(graph, **given)
 
-    settings = Settings(chosen.limit, OnnxFallback())
+    settings = ImportSettings(chosen.limit, OnnxFallback())
     return dynamo.backend(module, example_inputs, compiled, settings)

@@ -46,7 +46,7 @@ from tilewright.tune.records.columns import Filter
 from tilewright.tune.records.database import Records
 from tilewright.tune.records.key import Key
 from tilewright.tune.records.published import default_path
-from tilewright.tune.records.rows import MARGIN, Run
+from tilewright.tune.records.rows import MARGIN, TunerRun
 from tilewright.tune.scheduler import Ending, Scheduler
 from tilewright.tune.strategies import STRATEGIES
 from tilewright.tune.tuner import FINAL, Outcome, Tools, Tuning
@@ -145,7 +145,7 @@ class Session:
         self.options = options
         self.start = time.monotonic()
         self.accounts = Accounts()
-        self._final: Run | None = None  # in a run, a candidate has one trial
+        self._final: TunerRun | None = None  # in a run, a candidate has one trial
         self._stack = ExitStack()
         # What `compile` uses as the run begins, by the keys of tasks.
         self._used: dict[str, Candidate] = {}
@@ -243,7 +243,7 @@ class Session:
             None if better is None else better.after,
         )
 
-    def _begun(self) -> Run:
+    def _begun(self) -> TunerRun:
         keys = "\n".join(sorted(task.key for task in self.tasks))
         how = replace(self.how, fleet=None, keys=None)  # where, and not how
         # Times of other compilers, or taken in other ways, are not those of this run.

@@ -11,13 +11,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from tilewright.base import events
 from tilewright.base.errors import ScheduleError, UnsupportedError, VerifyError
 from tilewright.base.names import fresh
-from tilewright.expr.nodes import INDEX, Buffer, Expr, Var, const
+from tilewright.compute.regions import written
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var, const
 from tilewright.loops.analysis.access import Env, environment
 from tilewright.loops.analysis.effects import reads
-from tilewright.loops.nodes import SIZE, For, Kernel, Stmt, block, loop
+from tilewright.loops.nodes import SIZE, Alloc, For, Kernel, Stmt, Store, block, loop
 from tilewright.loops.passes.hoist import Hoisted, hoist
 from tilewright.loops.passes.on_buffers import on_buffers
 from tilewright.loops.verify import verify
@@ -58,13 +61,16 @@ def by_units(
     tensor under a shape that cannot be undone.
     """
     found = units(group.computations, kernel.params, constants)
-    if found is None or any(_scattered(found, b) for b in kernel.params):
+    if found is None:
         return None
     of = _Parts(group, kernel.outputs, found, constants, target)
     counts = _counts(of)
     sizes = [repr(size) for size in found.sizes]
     events.emit("units", kernel=kernel.name, sizes=sizes, at_a_time=counts)
-    if not counts:
+    if not counts or any(_scattered(found, b, counts[0]) for b in kernel.params):
+        return None
+    # Results that lie apart are made elsewhere and copied, which takes them for all of a tensor.
+    if not all(of.fills(b) for b in kernel.outputs if _scattered(found, b, 1)):
         return None
     # Weights that are packed for each number of units would be as many copies.
     pack = len(counts) == 1 or not all(c.sizes for c in group.computations)
@@ -76,9 +82,9 @@ def by_units(
         return None
 
 
-def _scattered(found: Units, b: Buffer) -> bool:
-    """Whether the elements of a unit lie apart, where kernels of it take them to be neighbors."""
-    together = found.together(b)
+def _scattered(found: Units, b: Buffer, count: int) -> bool:
+    """Whether the elements of units lie apart, where kernels of them take them to be neighbors."""
+    together = found.together(b, count)
     return together is not None and together < TOGETHER
 
 
@@ -99,6 +105,13 @@ class _Parts:
         found = kernel_signature(sized.group(self.group), live, parts=False)
         pairs = zip(found.values, found.params, strict=True)
         return found, {p for b, p in pairs if b in self.constants}
+
+    def fills(self, b: Buffer) -> bool:
+        """Whether the group writes all that a unit has of a tensor."""
+        sized = Resized(self.units.of(1), {})
+        here, group = sized.buffer(b), sized.group(self.group)
+        counts = [written(c, here) for c in group.computations]
+        return bool(np.sum(counts, axis=0).all())
 
     def work(self, count: int) -> float:
         """The nanoseconds that the target expects the arithmetic of so many to take."""
@@ -178,7 +191,12 @@ class _Loops:
         packed = self._packed(work.prepare, suffix)
         moves = {b: self._move(b, first, packed) for b in part.params}
         env = {**environment(stmt), **self._env, unit: (0, None)}
+        apart = [b for b in part.outputs if _scattered(self._units, self._whole(b), 1)]
+        staged = {b: self._staged(b, moves[b]) for b in apart}
+        moves |= {b: _onto(local) for b, (local, _) in staged.items()}
         body = edit.rewrite(stmt, env, moves=moves)
+        for local, copy in staged.values():
+            body = Alloc(local, block(body, copy))
         # A kernel that is worth all threads has them; else they share the units.
         shared = any(f.kind == "parallel" for f in loops_of(body))
         self._nests.append(loop(unit, times, body, "serial" if shared else "parallel"))
@@ -216,8 +234,32 @@ class _Loops:
     ) -> edit.Move:
         if b in packed:
             return lambda index: (packed[b], index)
-        whole = next(w for w in self._kernel.params if w.name == b.name)
+        whole = self._whole(b)
         return lambda index: (whole, self._units.from_(whole, index, first))
+
+    def _whole(self, b: Buffer) -> Buffer:
+        return next(w for w in self._kernel.params if w.name == b.name)
+
+    def _staged(self, b: Buffer, move: edit.Move) -> tuple[Buffer, Stmt]:
+        """A tensor for a result of some units, and what copies it to where all of them are.
+
+        There the distance of its elements is no number, as instructions on tensors have it.
+        """
+        name = fresh(self._taken, f"{b.name}.units")
+        local = Buffer(name, b.extents, b.dtype, "stack")
+        place = [
+            Var(fresh(self._taken, f"{name}.{n}"), INDEX) for n in range(len(b.shape))
+        ]
+        whole, index = move(tuple(place))
+        copy: Stmt = Store(whole, index, Load(local, tuple(place)))
+        kinds = ["serial"] * (len(place) - 1) + ["vector"]
+        for v, extent, kind in reversed([*zip(place, b.shape, kinds, strict=True)]):
+            copy = loop(v, extent, copy, kind)
+        return local, copy
+
+
+def _onto(local: Buffer) -> edit.Move:
+    return lambda index: (local, index)
 
 
 def _sized(old: Stmt, body: Stmt) -> Stmt:

@@ -11,12 +11,13 @@ from tilewright.base.errors import UnsupportedError
 from tilewright.compute.nodes import Computation
 from tilewright.driver.aliases import Aliases, aliased_buffers, in_place
 from tilewright.driver.chosen_schedules import ChosenSchedules, chosen_schedules
-from tilewright.driver.compilation import Compilation, optimize
+from tilewright.driver.compilation import Compilation
 from tilewright.driver.compile_lock import exclusive
+from tilewright.driver.graph_passes import passed
 from tilewright.driver.guard import EFFORT, Fault, Verdict, share_of, validate
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
-from tilewright.driver.steps import import_model, searched_graph, with_dims
+from tilewright.driver.steps import import_model, with_dims
 from tilewright.plan.nodes import Plan
 from tilewright.plan.normalize import kernel_signature
 from tilewright.runtime.device import HOST
@@ -77,8 +78,7 @@ def validate_model(
                 code="TW-TARGET",
                 hint="for cpu; the simulators check every access by themselves",
             )
-        graph, _ = searched_graph(graph, chosen)
-        graph = optimize(graph, chosen, machine)
+        graph, _ = passed(graph, chosen, machine)
         plan = Compilation.of(machine, chosen).planned(graph)
         given: Any = {"effort": effort, "shares": shares, "seed": seed}
         given["choose"] = chosen_schedules(plan, machine, chosen)

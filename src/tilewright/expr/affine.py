@@ -6,7 +6,6 @@ Only int64, the dtype of indices, is decomposed: narrower integers wrap around.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -22,6 +21,7 @@ from tilewright.expr.nodes import (
     Sub,
     const,
 )
+from tilewright.ir.node import keep_fact
 
 
 # Not frozen, as so many are made: setting the fields of a frozen one takes three times as long.
@@ -110,19 +110,17 @@ _FORMS: Mapping[type[Expr], Callable[..., Affine | None]] = {
     Const: lambda e: Affine((), int(e.value)),
 }
 
-# An entry's form holds proper subexpressions only, so that entries die with their expressions.
-# None stands for the expression as one atom.
-_cache: weakref.WeakKeyDictionary[Expr, Affine | None] = weakref.WeakKeyDictionary()
-
 
 def affine(e: Expr) -> Affine:
-    """The linear form of an int64 expression; anything else is one atom. Cached."""
+    """The linear form of an int64 expression; anything else is one atom. Kept in the node."""
     rule = _FORMS.get(type(e))
     if rule is None or e.dtype is not INDEX:
         return Affine(((e, 1),), 0)
-    form = _cache.get(e, _UNKNOWN)
+    # A form that is kept holds proper subexpressions only. Where none is, the node is one atom.
+    form: Affine | None = getattr(e, "fact", _UNKNOWN)
     if form is _UNKNOWN:
-        form = _cache[e] = rule(e)
+        form = rule(e)
+        keep_fact(e, form)
     return Affine(((e, 1),), 0) if form is None else form
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from tilewright.expr.affine import Affine, affine
+from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.difference import apart
 from tilewright.expr.intervals import (
     ANY,
@@ -20,11 +20,14 @@ from tilewright.expr.intervals import (
     intersection,
     is_above,
     is_below,
+    is_real,
     maximum,
     minimum,
+    natural,
     plus,
     product,
     scaled,
+    unless_wrapped,
 )
 from tilewright.expr.nodes import (
     INDEX,
@@ -57,7 +60,7 @@ from tilewright.expr.nodes import (
     Var,
 )
 from tilewright.expr.real_bounds import real_bounds, truncated
-from tilewright.ir.node import postorder
+from tilewright.ir.node import has_nodes, postorder
 
 # Keys: a Var, another atom, or the frozenset of a linear form's terms.
 Env = Mapping[Any, tuple[int | None, int | None]]
@@ -68,6 +71,9 @@ MAX_CASES = 32
 # Terms of this many nodes are answered from below, and their cases are not told apart: a question
 # follows no more calls in one another than so many nodes ask for, and looks anew at no more.
 MANY_NODES = 128
+
+
+_LEAVES = (Const, Var)
 
 
 class _Question(dict[Any, Interval]):
@@ -121,7 +127,7 @@ def bounds(e: Expr, env: Env) -> Interval:
     Takes time linear in the distinct nodes of `e`: beyond MAX_CASES and in terms of MANY_NODES,
     cases are not told apart, and the interval may be wider than it could be. Any depth will do.
     """
-    if not isinstance(e, Const | Var):
+    if not isinstance(e, _LEAVES):
         if isinstance(env, Remembering):
             return env.ask(e)
         if not isinstance(env, _Question):
@@ -134,19 +140,22 @@ def bounds(e: Expr, env: Env) -> Interval:
     return _bounds(e, env)
 
 
+def linear_bounds(form: Affine, env: Env) -> Interval:
+    """`bounds` of a linear form."""
+    if all(isinstance(atom, Var) for atom, _ in form.terms):
+        return _linear(form, env)
+    return bounds(to_expr(form), env)
+
+
 def _answer_below(e: Expr, question: _Question) -> None:
     """Answers for the parts of a term of many nodes, the lowest first."""
     known = question.answers
-    if all(isinstance(c, Const | Var) or c in known for c in e.children()):
+    if all(isinstance(c, _LEAVES) or c in known for c in e.children()):
         return
-    if _has_many_nodes(e):
+    if has_nodes(e, MANY_NODES):
         for part in postorder(e):
             if isinstance(part, Expr):
                 bounds(part, question)
-
-
-def _has_many_nodes(e: Expr) -> bool:
-    return sum(1 for _ in islice(postorder(e), MANY_NODES)) == MANY_NODES
 
 
 def _tells_apart(env: Env) -> bool:
@@ -156,7 +165,7 @@ def _tells_apart(env: Env) -> bool:
 
 def _bounds(e: Expr, env: Env) -> Interval:
     if isinstance(e, Const):
-        if _is_real(e):
+        if is_real(e.dtype):
             return ANY
         value = int(e.value.real)
         return (value, value)
@@ -166,13 +175,13 @@ def _bounds(e: Expr, env: Env) -> Interval:
         form = affine(e)
         if len(form.terms) != 1 or form.terms[0][0] is not e:
             return _linear(form, env)
-    if _is_real(e):
+    if is_real(e.dtype):
         return ANY
     rule = _RULES.get(type(e))
     if rule is not None:
-        found = _within(rule(e, env), e)
+        found = unless_wrapped(rule(e, env), e.dtype)
     else:
-        found = _natural(e)
+        found = natural(e.dtype)
     if e in env:
         return intersection(found, env[e])
     return found
@@ -234,28 +243,11 @@ def within(index: Expr, extent: Extent, env: Env) -> bool:
     return is_below(bounds(Sub(index, extent), env)[1], 0)
 
 
-def _is_real(e: Expr) -> bool:
-    return not (e.dtype.is_int or e.dtype.is_bool)
-
-
-def _natural(e: Expr) -> Interval:
-    """What the dtype alone says; int64 is the type of indices, whose range says nothing."""
-    if e.dtype is INDEX:
-        return ANY
-    return (int(e.dtype.min), int(e.dtype.max))
-
-
 def _known(e: Expr, env: Env) -> Interval:
     found = env.get(e)
     if found is not None:
         return found
-    return ANY if _is_real(e) else _natural(e)
-
-
-def _within(found: Interval, e: Expr) -> Interval:
-    """`found`, unless it leaves the dtype, whose integers then may have wrapped around."""
-    natural = _natural(e)
-    return found if intersection(found, natural) == found else natural
+    return ANY if is_real(e.dtype) else natural(e.dtype)
 
 
 def _sum(
@@ -361,7 +353,7 @@ def _select(e: Select, env: Env) -> Interval:
     decided = proves(e.condition, env)
     if decided is not None:
         return bounds(e.then if decided else e.otherwise, env)
-    if _has_many_nodes(e) or not _tells_apart(env):
+    if has_nodes(e, MANY_NODES) or not _tells_apart(env):
         return hull(bounds(e.then, env), bounds(e.otherwise, env))
     yes = _narrowed(env, e.condition, True)
     no = _narrowed(env, e.condition, False)
@@ -427,28 +419,28 @@ def _and(e: And, env: Env) -> Interval:
         return minimum(a, b)
     tops = [hi for lo, hi in (a, b) if lo is not None and lo >= 0]
     if not tops:
-        return _natural(e)
+        return natural(e.dtype)
     known = [top for top in tops if top is not None]
     return (0, min(known, default=None))
 
 
 def _or(e: Or, env: Env) -> Interval:
     if not e.dtype.is_bool:
-        return _natural(e)
+        return natural(e.dtype)
     return maximum(bounds(e.lhs, env), bounds(e.rhs, env))
 
 
 def _shl(e: Shl, env: Env) -> Interval:
     amount = _amount(e)
     if amount is None:
-        return _natural(e)
+        return natural(e.dtype)
     return scaled(bounds(e.lhs, env), 1 << amount)
 
 
 def _shr(e: Shr, env: Env) -> Interval:
     amount = _amount(e)
     if amount is None:
-        return _natural(e)
+        return natural(e.dtype)
     lo, hi = bounds(e.lhs, env)
     least = None if lo is None else lo >> amount
     most = None if hi is None else hi >> amount
@@ -465,7 +457,7 @@ def _amount(e: Shl | Shr) -> int | None:
 
 def _not(e: Not, env: Env) -> Interval:
     if e.dtype.kind == "uint":
-        return _natural(e)
+        return natural(e.dtype)
     lo, hi = bounds(e.value, env)
     base = 1 if e.dtype.is_bool else -1
     least = None if hi is None else base - hi
@@ -474,7 +466,7 @@ def _not(e: Not, env: Env) -> Interval:
 
 
 def _cast(e: Cast, env: Env) -> Interval:
-    if _is_real(e.value):
+    if is_real(e.value.dtype):
         if e.dtype.is_bool:
             return (0, 1)
         return truncated(real_bounds(e.value, lambda x: bounds(x, env)), e.dtype)
@@ -492,7 +484,7 @@ def _cast(e: Cast, env: Env) -> Interval:
 
 def _call(e: Call, env: Env) -> Interval:
     if e.function != "abs":
-        return _natural(e)
+        return natural(e.dtype)
     lo, hi = bounds(e.args[0], env)
     if lo is None or hi is None:
         return (0, None)

@@ -4,9 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tilewright.base.dtypes import DType, int64
+
 Interval = tuple[int | None, int | None]
 
 ANY: Interval = (None, None)
+
+
+def is_real(dtype: DType) -> bool:
+    """Whether values of a dtype have no interval here."""
+    return not (dtype.is_int or dtype.is_bool)
+
+
+def natural(dtype: DType) -> Interval:
+    """What a dtype alone says; int64 is the type of indices, whose range says nothing."""
+    if dtype is int64:
+        return ANY
+    return (int(dtype.min), int(dtype.max))
+
+
+def unless_wrapped(found: Interval, dtype: DType) -> Interval:
+    """`found`, unless it leaves the dtype, whose integers then may have wrapped around."""
+    whole = natural(dtype)
+    return found if intersection(found, whole) == found else whole
 
 
 def intersection(a: Interval, b: Interval) -> Interval:

@@ -396,7 +396,7 @@ def fixed(extent: Extent, where: str) -> int:
 class Buffer:
     """A named row-major array in a memory scope: a symbol, compared by identity.
 
-    extents: in elements; an expression of sizes where only a call knows it. scope: "global"
+    extents: in elements; an expression of sizes if it is known only at run time. scope: "global"
     (caller's memory or the arena), "stack" (per call), "register" (small, constant indices after
     unrolling), or a scope that a target declares.
     """

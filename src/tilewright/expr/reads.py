@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from tilewright.expr.bounds import Env, refine, within
@@ -146,8 +147,7 @@ class Anywhere:
     def _inside(self, arm: Expr, condition: Expr, holds: bool) -> bool:
         """Whether the loads of an arm are inside of their buffers where it is chosen."""
         ranges = refine(self.ranges, condition, holds)
-        loads = (n for n in postorder(arm) if isinstance(n, Load))
-        return all(is_inside(load, ranges) for load in loads)
+        return all(is_inside(load, ranges) for load in loads(arm))
 
 
 def is_inside(load: Load, ranges: Env) -> bool:
@@ -161,6 +161,12 @@ def variables(e: Expr) -> Iterator[Var]:
     return (n for n in postorder(e) if isinstance(n, Var))
 
 
+@lru_cache(maxsize=1 << 14)
+def loads(e: Expr) -> tuple[Load, ...]:
+    """The distinct loads in an expression, those in indices included."""
+    return tuple([n for n in postorder(e) if isinstance(n, Load)])
+
+
 def reads_memory(e: Expr) -> bool:
     """Whether a load occurs in the expression."""
-    return any(isinstance(n, Load) for n in postorder(e))
+    return bool(loads(e))

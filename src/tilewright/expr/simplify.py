@@ -55,10 +55,13 @@ def simplify(
     what their condition says, and the result is equal to `e` within those bounds only. int64
     arithmetic on variables is taken not to overflow, as in `expr.bounds`. Any depth will do.
     """
-    if env is None:
-        return normalize(e, ALGEBRA, memo=_bounded(_memo))  # type: ignore[no-any-return]
-    memo = _bounded(_memo_under(frozenset(env.items())))
-    return normalize(e, ALGEBRA, memo=memo, decide=_decider(env))  # type: ignore[no-any-return]
+    kept = _memo if env is None else _memo_under(frozenset(env.items()))
+    memo = _bounded(kept)
+    found: Expr | None = memo.get(e)
+    if found is not None:
+        return found
+    decide = None if env is None else _decider(env)
+    return normalize(e, ALGEBRA, memo=memo, decide=decide)  # type: ignore[no-any-return]
 
 
 def _bounded(memo: dict[Any, Any]) -> dict[Any, Any]:

@@ -53,7 +53,9 @@ def read(path: Path, limit: int) -> bytes:
         raise unreadable(path, error) from None
     if have > most:
         raise _too_large("more", limit, str(path))
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    if len(pieces) == 1:
+        return pieces[0]
+    return b"".join(pieces)
 
 
 def _too_large(size: str, limit: int, where: str) -> MemoryLimitError:

@@ -52,7 +52,10 @@ def load(
     Raises InputError for other `inputs`, ModelError for a file that is broken, MemoryLimitError for
     one that asks for too much, UnsupportedError with all operators that nothing can run.
     """
-    path = Path(source) if isinstance(source, str | Path) else None
+    if isinstance(source, str | Path):
+        path = Path(source)
+    else:
+        path = None
     if path is not None and path.suffix in _OTHERS and path.is_file():
         raise ModelError(
             f"a {path.suffix} file is not a model that can be read",
@@ -93,10 +96,12 @@ def of_torch(
     )
     if not isinstance(found, Graph):
         found = onnx.load(found, memory_limit=limit, inputs=inputs, standard=standard)
-        return replace(found, nesting=nesting_of(program, found))
+        nesting = nesting_of(program, found)
+        return replace(found, nesting=nesting)
     for name in inputs:
         raise InputError(
             f"inputs: no input with a default is called {name!r}",
             hint="a PyTorch program has none",
         )
-    return replace(found, nesting=nesting_of(program, found))
+    nesting = nesting_of(program, found)
+    return replace(found, nesting=nesting)

@@ -100,7 +100,8 @@ def _fault(entry: Any) -> str:
     """What is wrong with one tensor's entry; empty if nothing is."""
     if not isinstance(entry, dict):
         return "its entry is not an object"
-    kind, shape = entry.get("dtype"), entry.get("shape")
+    kind = entry.get("dtype")
+    shape = entry.get("shape")
     ends = entry.get("data_offsets")
     if not isinstance(kind, str) or kind not in DTYPES:
         return f"dtype {kind!r}; known are {', '.join(DTYPES)}"

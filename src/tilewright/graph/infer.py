@@ -55,7 +55,7 @@ MAX_BYTES = (1 << 63) - 1
 FOLD_ELEMENTS = 4096  # shape arithmetic is far below; weights are far above
 
 
-class Fallback(Protocol):
+class FallbackProvider(Protocol):
     """What knows operators that have no definition here; a frontend supplies it."""
 
     def knows(self, op: Operation) -> bool:
@@ -83,7 +83,7 @@ class Typer:
 
     def __init__(
         self,
-        fallback: Fallback | None = None,
+        fallback: FallbackProvider | None = None,
         memory_limit: int | None = None,
         known: MutableMapping[Value, Array] | None = None,
         decompose: bool = True,
@@ -251,7 +251,7 @@ class Typer:
 def run_operation(
     op: Operation,
     arrays: Sequence[Any],
-    fallback: Fallback | None,
+    fallback: FallbackProvider | None,
 ) -> list[Any] | None:
     """`op` by its definition's reference, else by the fallback; None if neither has one."""
     definition = definition_of(op)
@@ -346,7 +346,7 @@ def specialize(
     extents: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     values: Mapping[str, Array] | None = None,
-    fallback: Fallback | None = None,
+    fallback: FallbackProvider | None = None,
     memory_limit: int | None = None,
     decompose: bool = True,
 ) -> Graph:
@@ -394,7 +394,7 @@ class Typing:
 def typing_at(
     graph: Graph,
     extents: Mapping[str, int],
-    fallback: Fallback | None = None,
+    fallback: FallbackProvider | None = None,
     memory_limit: int | None = None,
     fold_elements: int = FOLD_ELEMENTS,
 ) -> Typing:
@@ -495,7 +495,7 @@ def output_types(
     body: Graph,
     shapes: Sequence[Shape | None],
     outer: Mapping[Value, Array],
-    fallback: Fallback | None,
+    fallback: FallbackProvider | None,
 ) -> Sequence[Value]:
     """The outputs of a subgraph typed from the shapes of its inputs and from what it captures.
 

@@ -21,7 +21,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.control import is_control, run_control
 from tilewright.graph.infer import (
-    Fallback,
+    FallbackProvider,
     output_types,
     run_operation,
     specialize,
@@ -41,7 +41,7 @@ def evaluate(
     inputs: Mapping[str, Any],
     *,
     float64: bool = False,
-    fallback: Fallback | None = None,
+    fallback: FallbackProvider | None = None,
     keep: Callable[[Value], bool] | None = None,
 ) -> dict[str, Any]:
     """The outputs of `graph` by name, and every inner value that `keep` asks for.
@@ -63,7 +63,7 @@ def evaluate(
 def steps(
     graph: Graph,
     inputs: Mapping[str, Any],
-    fallback: Fallback | None = None,
+    fallback: FallbackProvider | None = None,
 ) -> Iterator[tuple[Value, Any]]:
     """Every value of the graph with its array, in the order of computation.
 
@@ -91,7 +91,7 @@ def steps(
 def run(
     op: Operation,
     values: Mapping[Value, Any],
-    fallback: Fallback | None,
+    fallback: FallbackProvider | None,
 ) -> list[Any]:
     """The results of one operation. Raises ExecutionError if nothing can run it."""
     own = set(op.inputs)
@@ -103,7 +103,7 @@ def run(
 def run_on(
     op: Operation,
     operands: Sequence[Any],
-    fallback: Fallback | None,
+    fallback: FallbackProvider | None,
 ) -> list[Any]:
     """As `run`, on operands: one per entry of `op.inputs`, then the captured values in order."""
     with definition_of_node(op, "its reference failed", ExecutionError):
@@ -123,7 +123,7 @@ def run_on(
 class _Bodies:
     """Runs the subgraphs of control flow, operator by operator."""
 
-    fallback: Fallback | None
+    fallback: FallbackProvider | None
 
     def run(
         self, body: Graph, inputs: Sequence[Any], outer: Mapping[Value, Any]
@@ -198,7 +198,7 @@ def _dtype(value: Value) -> dtypes.DType:
     return value.dtype
 
 
-def as_float64(graph: Graph, fallback: Fallback | None = None) -> Graph:
+def as_float64(graph: Graph, fallback: FallbackProvider | None = None) -> Graph:
     """`graph` with float64 in place of float32, types inferred anew."""
     env: dict[Value, Value] = {}
 

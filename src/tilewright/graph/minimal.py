@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.graph import interp
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Value
 
 Array = np.ndarray[Any, Any]
@@ -24,7 +24,7 @@ def minimal(
     graph: Graph,
     inputs: Mapping[str, Array],
     fails: Fails,
-    fallback: Fallback,
+    fallback: FallbackProvider,
 ) -> tuple[Graph, dict[str, Array]]:
     """A graph with its inputs that `fails` too, no operator of which a step could leave out."""
     feeds = dict(inputs)
@@ -44,7 +44,7 @@ def shortest_end(
     graph: Graph,
     inputs: Mapping[str, Array],
     fails: Fails,
-    fallback: Fallback,
+    fallback: FallbackProvider,
 ) -> tuple[Graph, dict[str, Array]]:
     """The last 1, 2, 4, ... operators, on the values they had: the fewest of these that fail."""
     arrays = interp.evaluate(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tilewright.graph.bounded.bodies import over_bodies
 from tilewright.graph.bounded.bound import bound
-from tilewright.graph.infer import Fallback, specialize
+from tilewright.graph.infer import FallbackProvider, specialize
 from tilewright.graph.nodes import Graph
 from tilewright.graph.passes import simplify
 from tilewright.graph.passes.decompose import decompose
@@ -30,7 +30,7 @@ from tilewright.ir.passes import Pass, Pipeline
 class Inline(Pass[Graph]):
     """An If whose condition is known becomes its branch, a short loop copies of its body."""
 
-    fallback: Fallback | None = field(default=None, repr=False)
+    fallback: FallbackProvider | None = field(default=None, repr=False)
 
     def run(self, program: Graph) -> Graph:
         if not any(op.subgraphs for op in program.operations):
@@ -42,7 +42,7 @@ class Inline(Pass[Graph]):
 class Bound(Pass[Graph]):
     """Tensors whose extents depend on data become bounded ones with counts."""
 
-    fallback: Fallback | None = field(default=None, repr=False)
+    fallback: FallbackProvider | None = field(default=None, repr=False)
 
     def run(self, program: Graph) -> Graph:
         return bound(program, self.fallback)
@@ -52,7 +52,7 @@ class Bound(Pass[Graph]):
 class FoldConstants(Pass[Graph]):
     """Operations on constants become constants."""
 
-    fallback: Fallback | None = field(default=None, repr=False)
+    fallback: FallbackProvider | None = field(default=None, repr=False)
 
     def run(self, program: Graph) -> Graph:
         return simplify.fold_constants(program, self.fallback)
@@ -182,16 +182,18 @@ class Bodies(Pass[Graph]):
 
 def graph_pipeline(
     math: str,
-    fallback: Fallback | None,
+    fallback: FallbackProvider | None,
     byte_products: bool = True,
     lower: LowerPrecision | None = None,
     idioms: bool = True,
+    less: Pass[Graph] | None = None,
 ) -> Pipeline[Graph]:
     """The passes before lowering.
 
     math: "exact" keeps every operator as written. byte_products: whether the target multiplies
     bytes faster than floats. lower: the precision that weights are held in, if another. idioms:
-    whether operators that exporters wrote out become one.
+    whether operators that exporters wrote out become one. less: substitutions, which find BatchNorm
+    folded and integers still packed.
     """
     fold = FoldConstants(fallback)
     passes: list[Pass[Graph]] = [] if lower is None else [lower]
@@ -204,9 +206,12 @@ def graph_pipeline(
     passes += [FoldEmpty(), RemoveNoOps(), OwnRules(math == "exact")]
     if math != "exact":
         passes += [FoldBatchnorm(), TrimWindows()]
+    if less is not None:
+        passes.append(less)
     passes += [Decompose(), fold, FoldEmpty(), RemoveNoOps(), MergeRepeated()]
     if math != "exact" and idioms:
         passes.append(RecognizeIdioms())
     passes.append(RemoveUnused())
-    passes.append(Bodies(tuple(p for p in passes if p not in opened[1:])))
+    once = [*opened[1:], less]
+    passes.append(Bodies(tuple(p for p in passes if p not in once)))
     return Pipeline("graph", tuple(passes), verify)

@@ -20,6 +20,9 @@ The rules, each tested in tests/ir:
 * `intern=False` (symbols, statements) gives each construction a new identity.
 * A class may define `_derive(self) -> object`; it runs once per new node, checks the fields and
   returns the value of the slot `derived`.
+* The slot `fact` is free for one thing that is asked of a kind of nodes again and again, such as
+  the linear form of an index. It is set once, follows from the fields alone, and does not hold the
+  node itself: it dies with the node.
 * The table is weak and not locked: compile in one thread at a time, or in processes.
 """
 
@@ -29,8 +32,9 @@ import re
 import struct
 import sys
 import weakref
-from collections.abc import Callable, Iterator
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from itertools import chain, islice
 from typing import Any, ClassVar, Self, dataclass_transform
 
 _table: dict[tuple[Any, ...], weakref.ref[Node]] = {}
@@ -182,7 +186,7 @@ class NodeMeta(type):
         own = _annotations(namespace)
         slots = tuple(own)
         if not bases:
-            slots += ("__weakref__", "derived")
+            slots += ("__weakref__", "derived", "fact")
         namespace["__slots__"] = slots
         _node_names.add(name)
         fields = inherited | own
@@ -259,6 +263,9 @@ class Node(metaclass=NodeMeta):
         return type(self)(*(fields.get(f, getattr(self, f)) for f in self._fields))
 
 
+keep_fact: Callable[[Node, object], None] = Node.fact.__set__  # type: ignore[attr-defined]
+
+
 def postorder(root: Node) -> Iterator[Node]:
     """Each distinct node below `root` once, children first, without recursion."""
     seen: set[Node] = set()
@@ -274,6 +281,22 @@ def postorder(root: Node) -> Iterator[Node]:
                 stack += (node, None, *children[::-1])
             else:
                 yield node
+
+
+def has_nodes(root: Node, count: int) -> bool:
+    """Whether there are so many distinct nodes at and below `root`."""
+    waiting = [root]
+    for _ in range(count):  # of the tree, in which shared nodes occur several times
+        if not waiting:
+            return False
+        waiting += waiting.pop().children()
+    return _has_distinct(root, count)
+
+
+@lru_cache(maxsize=256)
+def _has_distinct(root: Node, count: int) -> bool:
+    """As `has_nodes`; kept, since the same large terms are asked about again and again."""
+    return sum(1 for _ in islice(postorder(root), count)) == count
 
 
 def transform(root: Any, f: Callable[[Any], Any]) -> Any:
@@ -293,3 +316,22 @@ def substitute(root: Any, mapping: dict[Any, Any]) -> Any:
         if node not in done:
             done[node] = node.map(done.__getitem__)
     return done[root]
+
+
+def instances(root: Any, var: Node, values: Iterable[Node]) -> Iterator[Any]:
+    """`substitute(root, {var: value})` for each value; what it leaves alone is looked at once."""
+    same: dict[Node, Any] = {}
+    changing = {var: None}
+    for node in postorder(root):
+        if node is var:
+            continue
+        if changing.keys().isdisjoint(node.children()):
+            same[node] = node
+        else:
+            changing[node] = None
+    del changing[var]
+    for value in values:
+        done = {**same, var: value}
+        for node in changing:
+            done[node] = node.map(done.__getitem__)
+        yield done[root]

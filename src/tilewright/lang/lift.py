@@ -26,8 +26,8 @@ from tilewright.base.errors import InputError
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Expr
 from tilewright.ir.node import postorder
-from tilewright.lang.function import Function, scheduled
-from tilewright.lang.function.choosing import by_default
+from tilewright.lang.function import Function
+from tilewright.lang.function.choosing import by_default, by_lines
 from tilewright.lang.function.kept import Kept
 from tilewright.lang.function.program import Program
 from tilewright.lift import codegen, device, express, macros, strategies
@@ -148,7 +148,7 @@ def build(
     records: as for `tilewright.compile`, for programs that do not say how.
     """
     if isinstance(program, Schedule):
-        return scheduled(program, target, threads, records=records)
+        return by_lines(program, target, threads, records=records)
     if isinstance(program, Kernel):
         return Function(program, target, threads, records=records)
     expect_program(program)

@@ -23,7 +23,7 @@ _LETTERS = "ijklmn"
 _OUTER = (None, "global", "dram", "output")
 
 
-class Code:
+class KernelWriter:
     """A kernel that is being written. spaces: the memory scope of each address space."""
 
     def __init__(self, spaces: Mapping[str, str], taken: set[str]) -> None:

@@ -27,13 +27,13 @@ from tilewright.expr.nodes import Buffer, Expr, const
 from tilewright.ir.node import postorder
 from tilewright.lift import folds, scalars, views
 from tilewright.lift import nodes as n
-from tilewright.lift.code import Code
+from tilewright.lift.code import KernelWriter
 from tilewright.lift.infer import Scope as Types
 from tilewright.lift.lengths import Sizes
 from tilewright.lift.producer import Produced, Typed
 from tilewright.lift.sizes import specialized
 from tilewright.lift.stages import leaf_buffers
-from tilewright.lift.translator import Scope, Translator, Use
+from tilewright.lift.translator import TranslationScope, Translator, Use
 from tilewright.lift.types import Array as ArrayType
 from tilewright.lift.views import Array, Reads, View, number, of_buffers, scalar
 from tilewright.loops.nodes import Kernel, Unit
@@ -81,8 +81,10 @@ def lower(
         env[p] = of_buffers(t, buffers)
         inputs += buffers
     outputs = leaf_buffers("out", typing.result)
-    code = Code(spaces, {b.name for b in (*inputs, *outputs)})
-    scope = Scope(env, Types(dict(zip(fixed.params, typing.params, strict=True))))
+    code = KernelWriter(spaces, {b.name for b in (*inputs, *outputs)})
+    scope = TranslationScope(
+        env, Types(dict(zip(fixed.params, typing.params, strict=True)))
+    )
     value = Translator(code, _PATTERNS).value(fixed.body, scope)
     code.into(value, of_buffers(value.type, outputs))
     return Kernel(name, (*inputs, *outputs), tuple(outputs), code.frames[0].close())
@@ -115,7 +117,7 @@ def _takes_statements(f: n.Fun) -> bool:
 def _lambda(u: Use) -> View:
     types = u.scope.types.inner(u.f.params, tuple(a.type for a in u.args))
     bound = zip(u.f.params, (a.view for a in u.args), strict=True)
-    inner = Scope({**u.scope.env, **dict(bound)}, types)
+    inner = TranslationScope({**u.scope.env, **dict(bound)}, types)
     return u.translator.value(u.f.body, inner).view
 
 

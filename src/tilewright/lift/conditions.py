@@ -49,7 +49,7 @@ class SideCondition:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ConditionKind:
     """What a condition of this kind says, and the reason why it does not hold, if so."""
 
     text: str
@@ -286,27 +286,27 @@ def _instruction(at: Match, f: FunHole) -> str | None:
     )
 
 
-KINDS: Mapping[str, Kind] = {
-    "divides": Kind("{0} | {1}", _divides),
-    "at most": Kind("{0} <= {1}", _at_most),
-    "positive": Kind("{0} > 0", _positive),
-    "equal": Kind("{0} = {1}", _equal),
-    "number": Kind("{0} is a number", _number),
-    "among": Kind("{0} is one of {1}", _among),
-    "associative": Kind("{0} associative", _associative),
-    "commutative": Kind("{0} commutative", _commutative),
-    "neutral": Kind("{0} neutral for {1}", _neutral),
-    "neutral of": Kind("{0} the neutral element of {1}", _neutral_of),
-    "computes": Kind("{0} is not the identity", _computes),
-    "scalar": Kind("{0} a scalar function", _scalar_fun),
-    "holds": Kind("{0} holds a {1}", _holds),
-    "holds no": Kind("{0} holds no {1}", _holds_no),
-    "read": Kind("read by others, so that it may be {0}", _read),
-    "result": Kind("the program's result", _result),
-    "fits": Kind("fits into the {1} bytes of {0}", _fits),
-    "instruction": Kind("{0} an instruction", _instruction),
-    "outside": Kind("not inside {0}", _outside),
-    "inside": Kind("inside {0}", _inside),
+KINDS: Mapping[str, ConditionKind] = {
+    "divides": ConditionKind("{0} | {1}", _divides),
+    "at most": ConditionKind("{0} <= {1}", _at_most),
+    "positive": ConditionKind("{0} > 0", _positive),
+    "equal": ConditionKind("{0} = {1}", _equal),
+    "number": ConditionKind("{0} is a number", _number),
+    "among": ConditionKind("{0} is one of {1}", _among),
+    "associative": ConditionKind("{0} associative", _associative),
+    "commutative": ConditionKind("{0} commutative", _commutative),
+    "neutral": ConditionKind("{0} neutral for {1}", _neutral),
+    "neutral of": ConditionKind("{0} the neutral element of {1}", _neutral_of),
+    "computes": ConditionKind("{0} is not the identity", _computes),
+    "scalar": ConditionKind("{0} a scalar function", _scalar_fun),
+    "holds": ConditionKind("{0} holds a {1}", _holds),
+    "holds no": ConditionKind("{0} holds no {1}", _holds_no),
+    "read": ConditionKind("read by others, so that it may be {0}", _read),
+    "result": ConditionKind("the program's result", _result),
+    "fits": ConditionKind("fits into the {1} bytes of {0}", _fits),
+    "instruction": ConditionKind("{0} an instruction", _instruction),
+    "outside": ConditionKind("not inside {0}", _outside),
+    "inside": ConditionKind("inside {0}", _inside),
 }
 
 divides, at_most, positive, equal = map(

@@ -38,7 +38,7 @@ class Text(Doc):
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Doc):
+class CallText(Doc):
     """`head(args)`; with an empty head, something in parentheses."""
 
     head: str

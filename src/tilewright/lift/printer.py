@@ -20,20 +20,20 @@ from tilewright.expr.printer import short
 from tilewright.expr.printer import show as show_expr
 from tilewright.ir.node import postorder
 from tilewright.lift import nodes as n
-from tilewright.lift.layout import Call, Chain, Doc, Scoped, Text
+from tilewright.lift.layout import CallText, Chain, Doc, Scoped, Text
 from tilewright.lift.patterns import SCOPE
 from tilewright.lift.sizes import length_variables
 from tilewright.lift.types import show_type
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class ParameterNames:
     """Names of the parameters in sight, each once, none of them a word or a length."""
 
     names: Mapping[n.Param, str]
     taken: frozenset[str]
 
-    def inner(self, params: tuple[n.Param, ...]) -> Scope:
+    def inner(self, params: tuple[n.Param, ...]) -> ParameterNames:
         """With more parameters, renamed where their names are taken."""
         names = dict(self.names)
         for p in params:
@@ -45,7 +45,7 @@ class Scope:
                 count += 1
                 name = f"{plain}{count}" if plain.isidentifier() else f"x{plain}"
             names[p] = name
-        return Scope(names, self.taken)
+        return ParameterNames(names, self.taken)
 
 
 # Patterns whose word is not the name of their class.
@@ -77,7 +77,7 @@ def show_lines(part: n.Part, width: int = 100) -> str:
         )
     doc = _doc(part, _outermost(part))
     if isinstance(doc, Chain) and len(doc.flat()) > width:
-        doc = Call("", (doc,))
+        doc = CallText("", (doc,))
     return "\n".join(doc.lines(width))
 
 
@@ -89,15 +89,15 @@ def _written(part: n.Part) -> int:
     return counts[part]
 
 
-def _outermost(part: n.Part) -> Scope:
+def _outermost(part: n.Part) -> ParameterNames:
     taken = {*SCOPE, *keyword.kwlist, *(v.name for v in length_variables(part))}
     if any(isinstance(p, n.UserFun) for p in postorder(part)):
         taken |= python.scope().keys()  # words of their bodies
     free = tuple(sorted(n.free_params(part), key=lambda p: p.name))
-    return Scope({}, frozenset(taken)).inner(free)
+    return ParameterNames({}, frozenset(taken)).inner(free)
 
 
-def _doc(part: n.Part, scope: Scope) -> Doc:
+def _doc(part: n.Part, scope: ParameterNames) -> Doc:
     match part:
         case n.Param():
             return Text(scope.names[part])
@@ -106,10 +106,10 @@ def _doc(part: n.Part, scope: Scope) -> Doc:
         case n.Apply():
             return _apply(part, scope)
         case n.Tuple(items):
-            return Call("Tuple", _docs(items, scope))
+            return CallText("Tuple", _docs(items, scope))
         case n.Lambda(params, _):
             types = tuple(Text(show_type(p.type)) for p in params if p.type is not None)
-            return Call("fun", (_lambda(part, scope), *types))
+            return CallText("fun", (_lambda(part, scope), *types))
         case n.Compose(funs):
             return Chain(">>", _docs(funs, scope))
         case n.UserFun():
@@ -117,7 +117,7 @@ def _doc(part: n.Part, scope: Scope) -> Doc:
         case n.Builtin(name) | n.DeviceOp(name):
             return Text(name)
         case n.To(space, f):
-            return Call(f"to{space.capitalize()}", (_field(f, scope),))
+            return CallText(f"to{space.capitalize()}", (_field(f, scope),))
     word = _WORDS.get(type(part), type(part).__name__)
     fields = tuple(_field(getattr(part, f), scope) for f in part._fields)
     if isinstance(part, n.Gather | n.Scatter):
@@ -126,7 +126,7 @@ def _doc(part: n.Part, scope: Scope) -> Doc:
             *(_field(a, scope) for a in part.index.args),
         )
     if fields:
-        return Call(word, fields)
+        return CallText(word, fields)
     return Text(word)
 
 
@@ -140,7 +140,7 @@ def _literal(part: n.Literal) -> str:
     return f"{short(part.dtype)}({text})"
 
 
-def _apply(term: n.Apply, scope: Scope) -> Doc:
+def _apply(term: n.Apply, scope: ParameterNames) -> Doc:
     f = term.fun
     args = term.args
     if isinstance(f, n.Compose):
@@ -156,15 +156,15 @@ def _apply(term: n.Apply, scope: Scope) -> Doc:
             return Text(sign.join(_operand(a, scope) for a in args))
     if isinstance(f, n.Lambda) and len(args) == len(f.params) == 1:
         value = _doc(args[0], scope)
-        return Call("let", (value, _lambda(f, scope)))
+        return CallText("let", (value, _lambda(f, scope)))
     if len(args) == 1 and not isinstance(f, n.Lambda | n.ScalarFun):
         before = _doc(args[0], scope)
         first = before.parts if isinstance(before, Chain) else (before,)
         return Chain("|", (*first, _doc(f, scope)))
-    return Call(_tight(f, scope), _docs(args, scope))
+    return CallText(_tight(f, scope), _docs(args, scope))
 
 
-def _lambda(f: n.Lambda, scope: Scope) -> Doc:
+def _lambda(f: n.Lambda, scope: ParameterNames) -> Doc:
     inner = scope.inner(f.params)
     names = ", ".join(inner.names[p] for p in f.params)
     return Scoped(f"lambda {names}:" if names else "lambda:", _doc(f.body, inner))
@@ -175,12 +175,12 @@ def _user_fun(f: n.UserFun) -> Doc:
     names = ", ".join(p.name for p in params)
     body = python.show(f.body, {p: p.name for p in params})
     types = (Text(short(t)) for t in f.dtypes)
-    return Call(
+    return CallText(
         "userfun", (Text(repr(f.name)), Text(f"lambda {names}: {body}"), *types)
     )
 
 
-def _tight(part: n.Part, scope: Scope) -> str:
+def _tight(part: n.Part, scope: ParameterNames) -> str:
     """In parentheses where it would fall apart as an operand."""
     doc = _doc(part, scope)
     if isinstance(doc, Chain):
@@ -188,7 +188,7 @@ def _tight(part: n.Part, scope: Scope) -> str:
     return doc.flat()
 
 
-def _operand(part: n.Part, scope: Scope) -> str:
+def _operand(part: n.Part, scope: ParameterNames) -> str:
     """In parentheses where it is an operation itself."""
     match part:
         case n.Apply(n.Builtin(name), (_, _)) if name in _INFIX:
@@ -196,11 +196,11 @@ def _operand(part: n.Part, scope: Scope) -> str:
     return _tight(part, scope)
 
 
-def _docs(parts: tuple[n.Part, ...], scope: Scope) -> tuple[Doc, ...]:
+def _docs(parts: tuple[n.Part, ...], scope: ParameterNames) -> tuple[Doc, ...]:
     return tuple(_doc(p, scope) for p in parts)
 
 
-def _field(value: Any, scope: Scope) -> Doc:
+def _field(value: Any, scope: ParameterNames) -> Doc:
     if isinstance(value, n.Lambda):
         return _lambda(value, scope)
     if isinstance(value, n.Part):

@@ -43,7 +43,7 @@ class Typed(NamedTuple):
     type: Type
 
 
-class Memory(Protocol):
+class ValueInMemory(Protocol):
     """What gives a value a place: runs `write` on new memory in `frame`, and reads it."""
 
     def materialize(self, value: Produced) -> View: ...
@@ -60,7 +60,7 @@ class Produced:
     type: Type
     write: Callable[[View], None]
     frame: Frame
-    memory: Memory
+    memory: ValueInMemory
     space: str | None = None
     lazy: Array | None = None
     made: View = None

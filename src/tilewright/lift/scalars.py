@@ -17,7 +17,7 @@ from tilewright.lift.nodes import Builtin, ScalarFun, UserFun, argument
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BuiltinFunction:
     """A built-in function: its number of arguments, and its value on expressions."""
 
     arity: int
@@ -32,32 +32,32 @@ def _cast(dtype: DType) -> Callable[[Expr], Expr]:
     return lambda x: x if x.dtype is dtype else e.Cast(x, dtype)
 
 
-BUILTINS: Mapping[str, Row] = {
-    **{name: Row(f.arity, _call(name)) for name, f in FUNCTIONS.items()},
-    "add": Row(2, e.Add),
-    "sub": Row(2, e.Sub),
-    "mul": Row(2, e.Mul),
-    "div": Row(2, e.Div),
-    "floordiv": Row(2, e.FloorDiv),
-    "mod": Row(2, e.Mod),
-    "rem": Row(2, e.Rem),
-    "xor": Row(2, e.Xor),
-    "shl": Row(2, e.Shl),
-    "shr": Row(2, e.Shr),
-    "max": Row(2, e.Max),
-    "min": Row(2, e.Min),
-    "lt": Row(2, e.Lt),
-    "le": Row(2, e.Le),
-    "eq": Row(2, e.Eq),
-    "ne": Row(2, e.Ne),
-    "and_": Row(2, e.And),
-    "or_": Row(2, e.Or),
-    "neg": Row(1, e.Neg),
-    "not_": Row(1, e.Not),
-    "relu": Row(1, lambda x: e.Max(x, const(0, x.dtype))),
-    "select": Row(3, e.Select),
-    "id": Row(1, lambda x: x),
-    **{short(t): Row(1, _cast(t)) for t in dtypes.ALL if not t.is_string},
+BUILTINS: Mapping[str, BuiltinFunction] = {
+    **{name: BuiltinFunction(f.arity, _call(name)) for name, f in FUNCTIONS.items()},
+    "add": BuiltinFunction(2, e.Add),
+    "sub": BuiltinFunction(2, e.Sub),
+    "mul": BuiltinFunction(2, e.Mul),
+    "div": BuiltinFunction(2, e.Div),
+    "floordiv": BuiltinFunction(2, e.FloorDiv),
+    "mod": BuiltinFunction(2, e.Mod),
+    "rem": BuiltinFunction(2, e.Rem),
+    "xor": BuiltinFunction(2, e.Xor),
+    "shl": BuiltinFunction(2, e.Shl),
+    "shr": BuiltinFunction(2, e.Shr),
+    "max": BuiltinFunction(2, e.Max),
+    "min": BuiltinFunction(2, e.Min),
+    "lt": BuiltinFunction(2, e.Lt),
+    "le": BuiltinFunction(2, e.Le),
+    "eq": BuiltinFunction(2, e.Eq),
+    "ne": BuiltinFunction(2, e.Ne),
+    "and_": BuiltinFunction(2, e.And),
+    "or_": BuiltinFunction(2, e.Or),
+    "neg": BuiltinFunction(1, e.Neg),
+    "not_": BuiltinFunction(1, e.Not),
+    "relu": BuiltinFunction(1, lambda x: e.Max(x, const(0, x.dtype))),
+    "select": BuiltinFunction(3, e.Select),
+    "id": BuiltinFunction(1, lambda x: x),
+    **{short(t): BuiltinFunction(1, _cast(t)) for t in dtypes.ALL if not t.is_string},
 }
 
 

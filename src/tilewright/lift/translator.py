@@ -9,7 +9,7 @@ from typing import Any
 from tilewright.expr.nodes import Const, Expr, Load, const
 from tilewright.ir.node import postorder
 from tilewright.lift import nodes as n
-from tilewright.lift.code import Code
+from tilewright.lift.code import KernelWriter
 from tilewright.lift.infer import Scope as Types
 from tilewright.lift.infer import arguments_of_body, result, type_of, unpacked
 from tilewright.lift.producer import Produced, Typed, inverse_of_all, invertible
@@ -19,7 +19,7 @@ from tilewright.lift.views import LAYOUT, Array, Reads, View, number
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class TranslationScope:
     """The parameters in sight with their types; `known` are the terms evaluated with them."""
 
     env: Mapping[n.Param, View]
@@ -34,18 +34,18 @@ class Translator:
     patterns: the translation of each; in_place: reductions accumulate where their result belongs.
     """
 
-    code: Code
+    code: KernelWriter
     patterns: Mapping[type[n.Fun], Callable[[Use], View]]
     in_place: bool = False
 
-    def value(self, term: n.Term, scope: Scope) -> Typed:
+    def value(self, term: n.Term, scope: TranslationScope) -> Typed:
         """A term with its type."""
         if term not in scope.known:
             view = self._value(term, scope)
             scope.known[term] = Typed(view, type_of(term, scope.types))
         return scope.known[term]
 
-    def _value(self, term: n.Term, scope: Scope) -> View:
+    def _value(self, term: n.Term, scope: TranslationScope) -> View:
         match term:
             case n.Param():
                 return scope.env[term]
@@ -69,7 +69,7 @@ class Translator:
     def call(
         self,
         f: n.Fun,
-        scope: Scope,
+        scope: TranslationScope,
         *args: Typed,
     ) -> Typed:
         """`f` applied; one tuple may stand for several arguments."""
@@ -132,12 +132,12 @@ class Use:
 
     translator: Translator
     f: Any
-    scope: Scope
+    scope: TranslationScope
     args: tuple[Typed, ...]
     type: Type
 
     @property
-    def code(self) -> Code:
+    def code(self) -> KernelWriter:
         """What is being written."""
         return self.translator.code
 
@@ -177,7 +177,9 @@ class Use:
 
     def term(self, term: n.Term) -> Typed:
         """A term inside the pattern: evaluated anew in the block where the pattern runs."""
-        return self.translator.value(term, Scope(self.scope.env, self.scope.types))
+        return self.translator.value(
+            term, TranslationScope(self.scope.env, self.scope.types)
+        )
 
     def produced(self, write: Callable[[View], None]) -> Produced:
         """The result, as what `write` writes."""

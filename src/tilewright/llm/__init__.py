@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from tilewright.llm.answer import Token
 from tilewright.llm.encoder import Embedder, load_embedder
-from tilewright.llm.model import LanguageModel, State, load
+from tilewright.llm.model import KeyValueCache, LanguageModel, load
 from tilewright.llm.sampling import Sampling
 
 __all__ = [
     "Embedder",
     "LanguageModel",
     "Sampling",
-    "State",
+    "KeyValueCache",
     "Token",
     "load",
     "load_embedder",

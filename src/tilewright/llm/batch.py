@@ -17,7 +17,7 @@ import numpy as np
 
 from tilewright.base.errors import InputError
 from tilewright.llm.answer import Answer, Token
-from tilewright.llm.model import LanguageModel, State
+from tilewright.llm.model import KeyValueCache, LanguageModel
 
 Array = np.ndarray[Any, Any]
 
@@ -87,7 +87,7 @@ class Batch:
             return
         row = self.texts.index(text)
         own = {name: cache[row : row + 1] for name, cache in self._caches.items()}
-        used = self.model.read(State(own, text.position), text.left[:-1])
+        used = self.model.read(KeyValueCache(own, text.position), text.left[:-1])
         text.left = text.left[used:]
         text.position += used
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.driver.compile import compile
-from tilewright.driver.recipe import Recipe
+from tilewright.driver.recipe import ModelRecipe
 from tilewright.frontends.hf.encoder import COUNT, IDS, Encoder, build, encoder_of
 from tilewright.frontends.hf.folder import CONFIG, Checkpoint, files, load_json
 from tilewright.graph.nodes import Graph
@@ -103,7 +103,7 @@ class Embedder:
         with self._lock:
             if length not in self._made:
                 chosen = (length, self.pooling, self.normalized, self.encoder)
-                recipe = Recipe(
+                recipe = ModelRecipe(
                     lambda: self.graph(length), files(self.folder), repr(chosen)
                 )
                 self._made[length] = compile(recipe, **self.options)

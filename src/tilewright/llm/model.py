@@ -18,7 +18,7 @@ import numpy as np
 
 from tilewright.base.errors import InputError
 from tilewright.driver.compile import compile
-from tilewright.driver.recipe import Recipe
+from tilewright.driver.recipe import ModelRecipe
 from tilewright.frontends.hf.decoder import Decoder, decoder_of
 from tilewright.frontends.hf.folder import CONFIG, Checkpoint, files, load_json
 from tilewright.frontends.hf.graph import IDS, POSITION, build
@@ -40,7 +40,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass
-class State:
+class KeyValueCache:
     """The keys and values of one text, which calls write in place, and how many they are of."""
 
     caches: dict[str, Array]
@@ -153,22 +153,22 @@ class LanguageModel:
             if key not in self._made:
                 aliases = {f"{name}_out": name for name in self.decoder.caches}
                 settings = repr((key, self.weights, self.decoder.settings))
-                recipe = Recipe(
+                recipe = ModelRecipe(
                     lambda: self.graph(length, sequences), files(self.folder), settings
                 )
                 self._made[key] = compile(recipe, aliases=aliases, **self.options)
         return self._made[key]
 
-    def start(self) -> State:
+    def start(self) -> KeyValueCache:
         """An empty text. Each has a cache of its own: texts do not see one another."""
-        return State(self.caches(1))
+        return KeyValueCache(self.caches(1))
 
     def caches(self, sequences: int) -> dict[str, Array]:
         """Empty caches of so many texts, a row for each."""
         shape = self.decoder.cache(sequences)
         return {c: np.zeros(shape, np.float32) for c in self.decoder.caches}
 
-    def feed(self, state: State, ids: Sequence[int]) -> Array:
+    def feed(self, state: KeyValueCache, ids: Sequence[int]) -> Array:
         """Append ids to a text. Gives the logits of what comes next: float32[vocabulary].
 
         Raises InputError for no ids, for ids out of the vocabulary, and where the context is full.
@@ -179,7 +179,7 @@ class LanguageModel:
         logits = self._call(1, state, ids)[0]
         return np.array(logits[0])
 
-    def read(self, state: State, ids: Sequence[int]) -> int:
+    def read(self, state: KeyValueCache, ids: Sequence[int]) -> int:
         """Append the first of some ids to a text, as many as one call reads: how many it read."""
         room = self.decoder.positions - state.position
         length, used = next(pieces(len(ids), room, self.chunks))
@@ -195,7 +195,7 @@ class LanguageModel:
         made = self.executable(1, len(ids))
         return np.array(made({IDS: ids, POSITION: positions, **caches})[0])
 
-    def _call(self, length: int, state: State, ids: Sequence[int]) -> Any:
+    def _call(self, length: int, state: KeyValueCache, ids: Sequence[int]) -> Any:
         padded = np.zeros(length, np.int64)
         padded[: len(ids)] = ids
         position = np.array([state.position], np.int32)
@@ -270,7 +270,7 @@ class LanguageModel:
         stream = self._stream(stops, isinstance(prompt, str))
         return Answer(ids, sampling, self.ends, room, stream)
 
-    def _generated(self, state: State, answer: Answer) -> Iterator[Token]:
+    def _generated(self, state: KeyValueCache, answer: Answer) -> Iterator[Token]:
         ids = answer.ids
         while answer.reason is None:
             token = answer.take(self.feed(state, ids))

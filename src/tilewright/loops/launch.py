@@ -99,7 +99,7 @@ class LaunchProgram:
 
     @property
     def sizes(self) -> tuple[Var, ...]:
-        """What only a call knows of the extents."""
+        """The sizes in the extents that are known only at run time."""
         return tuple(sizes_of(e for b in self.params for e in b.extents))
 
     def __repr__(self) -> str:

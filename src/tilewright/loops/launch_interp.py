@@ -50,10 +50,10 @@ from tilewright.loops.nodes import (
     block,
 )
 from tilewright.loops.shared_memory import (
-    Memory,
     Place,
     RaceError,
     Thread,
+    TrackedMemory,
     View,
     first_line,
 )
@@ -195,7 +195,9 @@ class _Grid:
         scope = writer.scope | {"out_of_range": out_of_range, "undefined": undefined}
         exec(compile(source, f"<launch {launch.name}>", "exec"), scope)
         self.main = scope["main"]
-        self.memory = [Memory(b, memory[b], self.statements) for b in launch.params]
+        self.memory = [
+            TrackedMemory(b, memory[b], self.statements) for b in launch.params
+        ]
 
     def run(self) -> None:
         x, y, z = (range(at(n, self.sizes)) for n in self.launch.grid)
@@ -206,7 +208,7 @@ class _Grid:
 
     def block(self, number: Place) -> None:
         shared = [
-            Memory(b, _fresh(b, self.sizes), self.statements)
+            TrackedMemory(b, _fresh(b, self.sizes), self.statements)
             for b in self.launch.shared
         ]
         nx, ny, nz = self.launch.threads

@@ -15,7 +15,7 @@ Meaning: the statements run in order, as the interpreter in `loops/interp.py` ru
 kinds promise that they may run together (on threads, in vector lanes; on an axis of a GPU's grid or
 block; as virtual threads, interleaved).
 
-A size that only a call knows is an outermost loop of the kind `size`, of which a call runs one
+A size known only at run time is an outermost loop of the kind `size`, of which a call runs one
 iteration, the one that the shapes of its arrays say. Extents of loops and buffers are expressions
 of these variables, and what is proven of all iterations is proven of every size.
 
@@ -57,6 +57,8 @@ IN_ORDER = ("serial", "unroll", SIZE)
 Notes = Mapping[str, Mapping[str, object]]
 # Noted at a vector loop: how many bytes ahead of its loads memory is prefetched into the cache.
 PREFETCH = "prefetch"
+# Noted at a loop: it stays in one part, whatever is decided in most of its iterations.
+WHOLE = "whole"
 # Noted at a loop: which results, by name and separated by commas, are stored past the caches in it.
 STREAM = "stream"
 # Noted at a loop that may run on several threads, by who gives a kernel as it is: the steps of all
@@ -216,7 +218,7 @@ class Kernel:
 
     @property
     def sizes(self) -> tuple[Var, ...]:
-        """What only a call knows of the extents: the variables of the loops over sizes."""
+        """The sizes known only at run time: the variables of the loops over sizes."""
         found: list[Var] = []
         s = self.body
         while isinstance(s, For) and s.kind == SIZE:

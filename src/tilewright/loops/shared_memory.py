@@ -57,7 +57,7 @@ class Thread:
 
 
 @dataclass(eq=False)
-class Memory:
+class TrackedMemory:
     """The elements of a buffer, and who touched each of them in this launch."""
 
     buffer: Buffer
@@ -124,7 +124,7 @@ def first_line(s: Stmt) -> str:
 class View:
     """The memory as one thread sees it."""
 
-    memory: Memory
+    memory: TrackedMemory
     thread: Thread
 
     def __getitem__(self, position: int) -> Any:

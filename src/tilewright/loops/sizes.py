@@ -1,4 +1,4 @@
-"""The sizes of a kernel that only a call knows: what they are for shapes, and giving them values.
+"""The sizes of a kernel known only at run time: what they are for shapes, and giving them values.
 
 A size is known where some parameter has it as an extent by itself, or the size plus a number; every
 other extent is then checked against its value.
@@ -81,7 +81,7 @@ def formula(extent: Extent) -> Formula:
             for kind, name in _OPERATIONS.items():
                 if isinstance(extent, kind):
                     return [name, formula(lhs), formula(rhs)]
-    raise UnsupportedError(f"the extent {extent!r} is no formula of sizes")
+    raise UnsupportedError(f"the extent {extent!r} is not a formula of sizes")
 
 
 _OPERATIONS: Final[Mapping[type[Binary], str]] = {

@@ -9,7 +9,7 @@ from tilewright.base import dtypes
 from tilewright.base.errors import VerifyError
 from tilewright.compute.isl import Domain, TooHard, sample
 from tilewright.expr.affine import affine, to_expr
-from tilewright.expr.digits import inside
+from tilewright.expr.mixed_radix import inside
 from tilewright.expr.nodes import (
     INDEX,
     MAX_SIZE,

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.expr.nodes import Buffer
+from tilewright.ir.node import keep_fact
 from tilewright.loops.launch import Barrier, Combine
 from tilewright.loops.nodes import (
     Alloc,
@@ -65,13 +67,94 @@ def walk(root: Stmt, above: tuple[Stmt, ...] = ()) -> Iterator[Place]:
             stack.extend((s, path) for s in reversed(inner))
 
 
-def loops_of(root: Stmt) -> list[For]:
-    """The loops of `root` in program order."""
-    found = []
-    stack = [root]
-    while stack:  # as `walk`, without a Place for each: asked again and again
-        stmt = stack.pop()
-        if isinstance(stmt, For):
-            found.append(stmt)
-        stack.extend(reversed(below(stmt)))
+@dataclass(eq=False, slots=True)
+class Inside:
+    """What is inside of a statement, itself left out, in program order.
+
+    joint: whether some Update changes several buffers.
+    """
+
+    loops: tuple[For, ...] = ()
+    buffers: tuple[Buffer, ...] = ()
+    units: tuple[Unit, ...] = ()
+    joint: bool = False
+
+
+_NOTHING = Inside()
+
+
+def inside(root: Stmt) -> Inside:
+    """What is inside of a statement; kept in it, as statements never change.
+
+    A rewrite makes new statements only around what it changes, so that little is looked at again.
+    """
+    known: Inside | None = getattr(root, "fact", None)
+    if known is not None:
+        return known
+    waiting = [root]
+    while waiting:
+        stmt = waiting[-1]
+        parts = below(stmt)
+        unknown = [p for p in parts if getattr(p, "fact", None) is None]
+        if unknown:
+            waiting += unknown
+        else:
+            keep_fact(waiting.pop(), _joined(parts))
+    found: Inside = root.fact  # type: ignore[attr-defined]
     return found
+
+
+def _joined(parts: tuple[Stmt, ...]) -> Inside:
+    found = _NOTHING
+    for part in parts:
+        own = _own(part)
+        for one in (own, part.fact):  # type: ignore[attr-defined]
+            if one is _NOTHING:
+                continue
+            if found is _NOTHING:
+                found = one
+                continue
+            found = Inside(
+                found.loops + one.loops,
+                found.buffers + one.buffers,
+                found.units + one.units,
+                found.joint or one.joint,
+            )
+    return found
+
+
+def _own(part: Stmt) -> Inside:
+    """The statement alone."""
+    rule = _OWN.get(type(part))
+    return _NOTHING if rule is None else rule(part)
+
+
+_OWN: Mapping[type[Stmt], Callable[[Any], Inside]] = {
+    For: lambda s: Inside(loops=(s,)),
+    Alloc: lambda s: Inside(buffers=(s.buffer,)),
+    Unit: lambda s: Inside(units=(s,)),
+    Update: lambda s: Inside(joint=True) if len(s.buffers) > 1 else _NOTHING,
+}
+
+
+def whole(root: Stmt) -> Inside:
+    """A statement and what is inside of it."""
+    found = inside(root)
+    return found if _own(root) is _NOTHING else _joined((root,))
+
+
+def loops_of(root: Stmt) -> tuple[For, ...]:
+    """The loops of `root` in program order."""
+    loops = inside(root).loops
+    return (root, *loops) if isinstance(root, For) else loops
+
+
+def place_of(root: Stmt, loop: For) -> Place:
+    """The first place of a loop of `root`."""
+    inside(root)  # of which each statement below it has its own
+    above: list[Stmt] = []
+    at = root
+    while at is not loop:
+        above.append(at)
+        at = next(s for s in below(at) if s is loop or loop in s.fact.loops)  # type: ignore[attr-defined]
+    return Place(at, tuple(above))

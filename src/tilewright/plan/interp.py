@@ -16,7 +16,7 @@ from tilewright.base.errors import ExecutionError, InputError
 from tilewright.compute import interp as computations
 from tilewright.expr.nodes import Buffer
 from tilewright.graph import interp as operators
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Operation, Value
 from tilewright.loops import interp as loops
 from tilewright.plan.nodes import (
@@ -36,12 +36,12 @@ UNWRITTEN: Final = 12345.0  # what memory holds that nobody has written
 
 
 @dataclass(eq=False, slots=True)
-class State:
+class PlanState:
     """What exists while a plan runs: an array per buffer, and what else host fallbacks made."""
 
     plan: Plan
     memory: dict[Buffer, Array]
-    fallback: Fallback | None = None
+    fallback: FallbackProvider | None = None
     objects: dict[Value, Any] = field(default_factory=dict)
 
     def step(
@@ -157,7 +157,7 @@ class State:
 
 
 def evaluate(
-    plan: Plan, inputs: Mapping[str, Any], fallback: Fallback | None = None
+    plan: Plan, inputs: Mapping[str, Any], fallback: FallbackProvider | None = None
 ) -> list[Any]:
     """The outputs of a plan for one array per input, by name.
 
@@ -173,7 +173,7 @@ def evaluate(
 
 
 def _evaluate_open(
-    plan: Plan, inputs: Mapping[str, Any], fallback: Fallback | None
+    plan: Plan, inputs: Mapping[str, Any], fallback: FallbackProvider | None
 ) -> list[Any]:
     """As `evaluate`: each step at the sizes known then, a count as soon as it is written."""
     shapes = {name: np.shape(a) for name, a in inputs.items()}
@@ -185,7 +185,7 @@ def _evaluate_open(
         inputs,
         fallback,
     )
-    state = State(plan, {**plan.data}, fallback, given.objects)
+    state = PlanState(plan, {**plan.data}, fallback, given.objects)
     for v in plan.graph.inputs:
         if v in plan.buffers:
             b = plan.buffers[v]
@@ -236,8 +236,8 @@ def _count(
 
 
 def start(
-    plan: Plan, inputs: Mapping[str, Any], fallback: Fallback | None = None
-) -> State:
+    plan: Plan, inputs: Mapping[str, Any], fallback: FallbackProvider | None = None
+) -> PlanState:
     """Every buffer before the first step: inputs, constants, and a mark elsewhere."""
     memory = {b: np.asarray(a).reshape(b.shape) for b, a in plan.data.items()}
     objects: dict[Value, Any] = {}
@@ -264,7 +264,7 @@ def start(
             )
         if b not in memory:
             memory[b] = unwritten(b)
-    return State(plan, memory, fallback, objects)
+    return PlanState(plan, memory, fallback, objects)
 
 
 def _used(

@@ -26,7 +26,7 @@ from tilewright.plan.nodes import (
     FusionGroup,
     HostFallback,
     Loop,
-    Memory,
+    MemoryPlan,
     OpenExtent,
     Plan,
     Step,
@@ -142,7 +142,9 @@ def _word(text: str) -> str:
     return word
 
 
-def _memory(memory: Memory, names: _Names, steps: Mapping[Step, Step]) -> Memory:
+def _memory(
+    memory: MemoryPlan, names: _Names, steps: Mapping[Step, Step]
+) -> MemoryPlan:
     over = {}
     for step, found in memory.over.items():
         group = steps[step]

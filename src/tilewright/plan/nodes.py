@@ -256,7 +256,7 @@ Step = FusionGroup | HostFallback | DeviceCall | DeviceCopy | Loop | Branch
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OpenExtent:
-    """A size that only a call knows: from `least` to `most`, both included.
+    """A size known only at run time: from `least` to `most`, both included.
 
     source: an input and the axis whose extent it is, or the buffer that holds the count.
     """
@@ -268,7 +268,7 @@ class OpenExtent:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryPlan:
     """Where buffers lie in the arenas: one on the host, and one on each other device.
 
     places: byte offsets. total: bytes of the host's arena. over: for each group the buffers that it
@@ -290,7 +290,7 @@ class Plan:
     graph: its name, inputs, outputs and constants are the plan's; a plan that was parsed has no
     operations there. buffers: of every value that native code touches. data: the constants'
     contents, row-major in the buffer's shape. devices: of the buffers that are not on the host.
-    memory: known once kernels are. open: sizes that only a call knows.
+    memory: known once kernels are. open: sizes known only at run time.
     """
 
     graph: Graph
@@ -298,7 +298,7 @@ class Plan:
     buffers: Mapping[Value, Buffer] = field(default_factory=dict)
     data: Mapping[Buffer, np.ndarray[Any, Any]] = field(default_factory=dict)
     devices: Mapping[Buffer, str] = field(default_factory=dict)
-    memory: Memory | None = None
+    memory: MemoryPlan | None = None
     open: tuple[OpenExtent, ...] = ()
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Open extents: sizes of a plan that only a call knows, between bounds that the plan states.
+"""Open extents: sizes of a plan known only at run time, between bounds that the plan states.
 
 An extent of a tensor of an open plan is a number or an expression of such sizes. `at` gives them
 values; what it gives is a plan like any other.
@@ -299,7 +299,7 @@ def _verify_source(
         or axis >= len(extents)
         or extents[axis] is not e.size
     ):
-        _broken(plan, f"{source_text(e)} is no extent of an input that is {name}")
+        _broken(plan, f"{source_text(e)} is not an extent of an input that is {name}")
 
 
 def _known(

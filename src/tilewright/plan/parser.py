@@ -30,7 +30,7 @@ from tilewright.plan.nodes import (
     FusionGroup,
     HostFallback,
     Loop,
-    Memory,
+    MemoryPlan,
     OpenExtent,
     Plan,
     Step,
@@ -101,7 +101,7 @@ class _Reader:
         memory = (
             None
             if total is None
-            else Memory(self.places, total, self.over, self.elsewhere, self.inside)
+            else MemoryPlan(self.places, total, self.over, self.elsewhere, self.inside)
         )
         steps, opened = tuple(self.steps), tuple(read() for read in self.sources)
         return Plan(graph, steps, self.buffers, data, self.devices, memory, opened)
@@ -385,7 +385,7 @@ class _Reader:
                     s.accept(",")
             else:
                 flops = int(s.take("number", "flops, over or from"))
-                s.expect("flops")
+                s.expect("flop" if flops == 1 else "flops")
         _end(s)
         computations, kernel = self._inside()
         group = FusionGroup(

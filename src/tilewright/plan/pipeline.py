@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -19,6 +19,7 @@ from tilewright.plan.passes.fuse import fuse, inline_views
 from tilewright.plan.passes.halo import add_halos
 from tilewright.plan.passes.of_device import Rewrite, of_device
 from tilewright.plan.passes.partition import Partition, Refuses
+from tilewright.plan.passes.pooling import pool_in_blocks
 from tilewright.plan.passes.products import merge_products
 from tilewright.plan.passes.recompute import Recompute
 from tilewright.plan.passes.siblings import merge_siblings
@@ -81,13 +82,18 @@ class ConcatInPlace(Pass[Plan]):
 @dataclass(frozen=True)
 class StreamAttention(Pass[Plan]):
     """Attention with more keys than a cache keeps scores of, or with hidden blocks of keys, goes
-    over blocks."""
+    over blocks. device: whose kernels."""
 
     ask: Questions = field(repr=False)
+    device: str = HOST
 
     def run(self, program: Plan) -> Plan:
         kept, data, ask = program.kept, program.data, self.ask
-        return _on_host(program, lambda steps: stream_attention(steps, kept, ask, data))
+        return of_device(
+            program,
+            self.device,
+            lambda steps: stream_attention(steps, kept, ask, data),
+        )
 
 
 @dataclass(frozen=True)
@@ -148,17 +154,23 @@ class Winograd(Pass[Plan]):
 
 @dataclass(frozen=True)
 class SplitDeepSums(Pass[Plan]):
-    """Sums that read more than a cache keeps become sums of parts."""
+    """Sums that read more than a cache keeps become sums of parts, and those of few results.
+
+    launch: nanoseconds of one more kernel. device: whose kernels.
+    """
 
     cost: Cost = field(repr=False)
     deep_sum: int
+    launch: float = 0.0
+    device: str = HOST
 
     def run(self, program: Plan) -> Plan:
-        data = program.data
-        cost = self.cost
-        least = self.deep_sum
-        return _on_host(
-            program, lambda steps: split_deep_sums(steps, data, cost, least)
+        data, cost = program.data, self.cost
+        least, launch = self.deep_sum, self.launch
+        return of_device(
+            program,
+            self.device,
+            lambda steps: split_deep_sums(steps, data, cost, least, launch),
         )
 
 
@@ -178,6 +190,17 @@ class SeparateWindows(Pass[Plan]):
 
 
 @dataclass(frozen=True)
+class PoolInBlocks(Pass[Plan]):
+    """Convolutions and the pooling of what they make, where no cache keeps that, are one kernel."""
+
+    cost: Cost = field(repr=False)
+
+    def run(self, program: Plan) -> Plan:
+        kept, data, cost = program.kept, program.data, self.cost
+        return _on_host(program, lambda steps: pool_in_blocks(steps, kept, data, cost))
+
+
+@dataclass(frozen=True)
 class AddHalos(Pass[Plan]):
     """Tensors that are read with padding hold it in memory."""
 
@@ -187,6 +210,11 @@ class AddHalos(Pass[Plan]):
         fixed = _fixed(program)
         most = self.halo
         return _on_host(program, lambda steps: add_halos(steps, fixed, most))
+
+
+def _split(asked: Questions, device: str) -> SplitDeepSums:
+    costs = asked.costs
+    return SplitDeepSums(asked.estimated_cost, costs.deep_sum, costs.launch, device)
 
 
 def _on_host(plan: Plan, rewrite: Rewrite) -> Plan:
@@ -205,14 +233,14 @@ def plan_pipeline(
     refuses: Mapping[str, Refuses] = MappingProxyType({}),
     limit: int | None = None,
     fusion: bool = True,
-    fused: Collection[str] = (),
+    fused: Mapping[str, Questions] = MappingProxyType({}),
 ) -> Pipeline[Plan]:
     """The passes from lowering to kernels; `math`: what the arithmetic may become.
 
     refuses: why each device besides the host does not take a group. limit: bytes that a call may
     need; None: as many as it wants. fusion: without, each operator has kernels and results of its
     own, and the passes behind change how these compute. fused: the devices that take groups and
-    Kernels of any form.
+    Kernels of any form, with what their targets answer.
     """
     exact, costs = math == "exact", ask.costs
     passes: list[Pass[Plan]] = [
@@ -224,6 +252,9 @@ def plan_pipeline(
     else:
         passes.append(InlineViews())
     if not exact:
+        if fusion:
+            for device, asked in fused.items():
+                passes += [StreamAttention(asked, device), _split(asked, device)]
         passes.append(StreamAttention(ask))
     passes.append(SplitGroups(ask.is_profitable))
     if fusion:
@@ -235,6 +266,7 @@ def plan_pipeline(
         ]
     passes.append(SeparateWindows(ask.estimated_cost, exact))
     if fusion:  # behind Winograd, whose convolutions read whole tensors
+        passes.append(PoolInBlocks(ask.estimated_cost))
         passes.append(MergeProducts(ask.estimated_cost))
     passes.append(AddHalos(costs.halo))
     if limit is not None:

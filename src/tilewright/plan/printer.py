@@ -233,7 +233,7 @@ def _host(call: HostFallback) -> Iterator[str]:
 def _group(plan: Plan, group: FusionGroup, number: int) -> Iterator[str]:
     over = () if plan.memory is None else plan.memory.over.get(group, ())
     facts = [
-        f", {group.flops} flops" * bool(group.flops),
+        f", {group.flops} flop{'s' * (group.flops > 1)}" * bool(group.flops),
         f", over {' '.join(b.name for b in over)}" * bool(over),
         f", from {', '.join(map(json.dumps, group.sources))}" * bool(group.sources),
     ]

@@ -39,6 +39,7 @@ class PlanCosts:
     halo: times its size that a tensor may take with its border. key_block: keys of a block of
     attention, at most. results: of one map or reduction, at most. row_results: over one row, at
     most, of all Computations of a kernel. long_row: elements of a row that one core takes, at most.
+    launch: nanoseconds that one more kernel takes by itself.
     """
 
     repeated: int
@@ -50,6 +51,7 @@ class PlanCosts:
     results: int
     row_results: int
     long_row: int
+    launch: float = 0.0
 
 
 def dearer(one: float | None, several: Sequence[float | None]) -> str:
@@ -60,7 +62,9 @@ def dearer(one: float | None, several: Sequence[float | None]) -> str:
     known = [t for t in several if t is not None]
     if len(known) < len(several) or one <= sum(known) * (1 + _SAME):
         return ""
-    return f"one kernel is expected to take {one / 1000:.1f} us, {sum(known) / 1000:.1f} us apart"
+    together = one / 1000
+    separately = sum(known) / 1000
+    return f"one kernel is expected to take {together:.1f} us, {separately:.1f} us separately"
 
 
 NO_REWRITE_PAYS: Final = PlanCosts(

@@ -50,8 +50,11 @@ class Units:
         found[sizes_of(self.sizes[-1:])[-1]] = count
         return found
 
-    def together(self, tensor: Buffer) -> int | None:
-        """The elements of a unit that follow one another in memory; None: all of them do."""
+    def together(self, tensor: Buffer, count: int = 1) -> int | None:
+        """The elements of units that follow one another in memory; None: all of them do.
+
+        count: units of the innermost size.
+        """
         steps = self.steps.get(tensor, {})
         axes = [axis for axis, _ in steps.values()]
         if not axes:
@@ -63,7 +66,8 @@ class Units:
         if all(e == 1 for e in before):
             return None
         behind = [fixed(e, f"tensor {tensor.name}") for e in tensor.extents[last + 1 :]]
-        return rows * prod(behind)
+        many = count if self.sizes[-1] in steps else 1
+        return many * rows * prod(behind)
 
     def from_(
         self, tensor: Buffer, index: tuple[Expr, ...], first: Mapping[Expr, Expr]
@@ -85,10 +89,10 @@ def units(
 
     For a size n, the forms for some units do what the whole does, one after another, where
 
-        every tensor either does not have the size, or one axis of k*n rows
+        every tensor either does not have the size, or one axis of k*n rows, and no size beside
         a Computation without sizes is the same for all units, and makes of `constants` what no
         other kernel sees
-        every other one has one dimension d of m*n points, whose results are kept apart (cc)
+        every other one has one dimension d of m*n points, whose results are concatenated (cc)
         with d + m for d, each index and value is what it was, but that each tensor of k*n rows
         is read and written k rows further on, in rows that no memory names
         n stands nowhere else
@@ -104,6 +108,8 @@ def units(
     sizes = tuple(steps.get(made[-1], ()))
     variables = [v for size in sizes for v in sizes_of([size])]
     if not sizes or len(steps) < len(found) or len(set(variables)) < len(variables):
+        return None
+    if any(step.keys() - {*sizes} for step in steps.values()):
         return None
     known = set(constants)
     for c in computations:

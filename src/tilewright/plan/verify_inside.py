@@ -84,7 +84,7 @@ def _same(
 ) -> None:
     for dtype, b in zip(dtypes, found, strict=True):
         if b.dtype is not dtype or b.size != 1:
-            _broken(step, f"its {what} {b!r} is no {dtype} of one element")
+            _broken(step, f"its {what} {b!r} is not a {dtype} of one element")
 
 
 def _broken(step: Loop | Branch, message: str) -> None:

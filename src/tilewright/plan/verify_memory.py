@@ -10,11 +10,11 @@ import numpy as np
 
 from tilewright.base.errors import VerifyError
 from tilewright.expr.nodes import Buffer
-from tilewright.plan.nodes import HOST, FusionGroup, Memory, Plan, Step
+from tilewright.plan.nodes import HOST, FusionGroup, MemoryPlan, Plan, Step
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Access:
+class StepAccess:
     """What one step reads and writes, whole or in part.
 
     over: of what it reads, what its result may take the place of (`overwritable`).
@@ -38,13 +38,13 @@ def verify_arena(plan: Plan) -> None:
         verify_memory(accesses, mine, total)
 
 
-def _access(plan: Plan, memory: Memory, step: Step, device: str) -> Access:
+def _access(plan: Plan, memory: MemoryPlan, step: Step, device: str) -> StepAccess:
     """What a step does to the memory of a device."""
     over: tuple[Buffer, ...] = ()
     if isinstance(step, FusionGroup):
         over = memory.over.get(step, ())
     writes = plan.touched(step)[len(step.reads) :]
-    return Access(
+    return StepAccess(
         step.name,
         reads=tuple(b for b in step.reads if plan.device_of(b) == device),
         writes=tuple(b for b in writes if plan.device_of(b) == device),
@@ -53,7 +53,7 @@ def _access(plan: Plan, memory: Memory, step: Step, device: str) -> Access:
 
 
 def verify_memory(
-    steps: Iterable[Access],
+    steps: Iterable[StepAccess],
     places: Mapping[Buffer, int],
     total: int,
     at_end: Sequence[Buffer] = (),

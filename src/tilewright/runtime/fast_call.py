@@ -101,8 +101,8 @@ def shortest(
 def in_place(plan: CallPlan, frames: list[Frame]) -> InPlace | None:
     """A function of (inputs..., outputs...), or None if the model is not one plain native call.
 
-    It computes into the outputs and returns True; or False, with nothing done, if some array is no
-    plain one of the expected type, or an output shares memory with another array.
+    It computes into the outputs and returns True; or False, with nothing done, if some array is
+    not a plain one of the expected type, or an output shares memory with another array.
     """
     single = _single(plan)
     if single is None or not all(size for *_, size in single.outputs):

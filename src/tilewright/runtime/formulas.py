@@ -33,7 +33,7 @@ def value(formula: Formula, sizes: Mapping[str, int]) -> int:
 
 
 def check(formula: Formula, sizes: Mapping[str, Any], depth: int = 0) -> None:
-    """Raise ValueError for what is no formula of these sizes, or divides by what may be 0."""
+    """Raise ValueError for what is not a formula of these sizes, or divides by what may be 0."""
     match formula:
         case bool():
             pass
@@ -47,4 +47,4 @@ def check(formula: Formula, sizes: Mapping[str, Any], depth: int = 0) -> None:
                 return check(b, sizes, depth + 1)
             if type(b) is int and b > 0:
                 return None
-    raise ValueError(f"{str(formula)[:60]!r} is no extent")
+    raise ValueError(f"{str(formula)[:60]!r} is not an extent")

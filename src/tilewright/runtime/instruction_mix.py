@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.runtime.elf import SHF_EXECINSTR, SHN_UNDEF, ElfObject, parse
-from tilewright.runtime.x86 import Instruction, decode
+from tilewright.runtime.x86 import X86Instruction, decode
 
 COUNTS: Final = ("fma", "other", "loads", "stores", "spills")
 # What a fast loop does without.
@@ -89,7 +89,7 @@ def _heat(mix: Mix) -> tuple[float, int, int, int]:
     return share, mix.fmas, mix.vectors, mix.loads + mix.stores
 
 
-def _hottest(code: Sequence[Instruction]) -> Mix:
+def _hottest(code: Sequence[X86Instruction]) -> Mix:
     """The innermost loop that does most; where none multiplies, the smallest stretch that does."""
     starts = {i.start: n for n, i in enumerate(code)}
     spans = {
@@ -114,7 +114,7 @@ def _hottest(code: Sequence[Instruction]) -> Mix:
     )
 
 
-def _count(loop: Sequence[Instruction]) -> Mix:
+def _count(loop: Sequence[X86Instruction]) -> Mix:
     fmas = vectors = loads = stores = spills = 0
     for i in loop:
         lea = i.map == 0 and i.opcode == 0x8D
@@ -133,14 +133,14 @@ def _count(loop: Sequence[Instruction]) -> Mix:
     return Mix(len(loop), fmas, vectors, loads, stores, spills, width, *causes)
 
 
-def _is_gather(i: Instruction) -> bool:
+def _is_gather(i: X86Instruction) -> bool:
     """vgather..., vpgather..., and vinsertps, vpinsr... from memory."""
     whole = i.map == 2 and 0x90 <= i.opcode < 0x94
     lane = (i.map, i.opcode) in _INSERTS
     return i.memory and bool(i.width) and (whole or lane)
 
 
-def _is_scalar(i: Instruction) -> bool:
+def _is_scalar(i: X86Instruction) -> bool:
     """vaddss, vmulsd, vfmadd231ss and their kin."""
     if i.map == 1 and 0x51 <= i.opcode < 0x60:
         return i.prefix in (0xF2, 0xF3) and i.opcode not in _CONVERSIONS
@@ -148,7 +148,7 @@ def _is_scalar(i: Instruction) -> bool:
     return bool(i.width) and _is_fma(i) and i.opcode >= 0x96 and last in _ONE_LANE
 
 
-def _is_test(i: Instruction) -> bool:
+def _is_test(i: X86Instruction) -> bool:
     """vcmpps, vpcmpgtd and their kin, jne forward."""
     if i.target is not None:
         code = (i.map, i.opcode & 0xF0)
@@ -156,7 +156,7 @@ def _is_test(i: Instruction) -> bool:
     return bool(i.width) and (i.map, i.opcode) in _COMPARISONS
 
 
-def _is_fma(i: Instruction) -> bool:
+def _is_fma(i: X86Instruction) -> bool:
     """vfmadd..., vpdpbusd and its kin, vdpbf16ps, the tile products of AMX."""
     if (
         i.map == 2
@@ -201,11 +201,11 @@ _STORES: Final = frozenset(
 )
 
 
-def _is_move(i: Instruction) -> bool:
+def _is_move(i: X86Instruction) -> bool:
     return (i.map, i.opcode) in _MOVES
 
 
-def _is_store(i: Instruction) -> bool:
+def _is_store(i: X86Instruction) -> bool:
     narrowing = (
         i.map == 2
         and i.prefix == 0xF3

@@ -20,7 +20,7 @@ from tilewright.runtime.relocations import (
     NAMES,
     RULES,
     UPPER,
-    Memory,
+    PatchedBytes,
     RelocationRule,
 )
 
@@ -63,7 +63,7 @@ class Linker:
         """The address of every global symbol, once `fill` has said where the image is."""
         return {name: self._address(*found) for name, found in self._globals.items()}
 
-    def fill(self, memory: Memory, base: int) -> None:
+    def fill(self, memory: PatchedBytes, base: int) -> None:
         """Write all sections into the image and patch them for the address `base` of its start.
 
         Raises ArtifactError for a symbol that no object defines, and for a relocation that is not
@@ -183,7 +183,7 @@ class Linker:
 
     def _patch(
         self,
-        memory: Memory,
+        memory: PatchedBytes,
         number: int,
         relocation: Relocation,
         uppers: dict[tuple[int, int], Relocation],

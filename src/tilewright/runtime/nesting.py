@@ -26,14 +26,14 @@ _BY_KEY: Final = ("dict", "OrderedDict", "record")
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """What is no tensor: a number, a string, None. output: its name, where it is one as well."""
+    """What is not a tensor: a number, a string, None. output: its name, where it is one as well."""
 
     value: Any
     output: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ContainerNode:
     """A container. keys: of a mapping, or the names of fields; of: the class that has these."""
 
     kind: str
@@ -42,7 +42,7 @@ class Node:
     of: str = ""
 
 
-Tree = str | Fixed | Node
+Tree = str | Fixed | ContainerNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +139,13 @@ class Nesting:
 
 def is_plain(arguments: Sequence[tuple[str, Tree]], results: Tree) -> bool:
     """Whether all of it are tensors in order, as every model takes and gives them."""
-    several = isinstance(results, Node) and results.kind == "tuple"
-    flat = several and len(results.parts) > 1 if isinstance(results, Node) else True
-    ends = results.parts if isinstance(results, Node) else (results,)
+    several = isinstance(results, ContainerNode) and results.kind == "tuple"
+    flat = (
+        several and len(results.parts) > 1
+        if isinstance(results, ContainerNode)
+        else True
+    )
+    ends = results.parts if isinstance(results, ContainerNode) else (results,)
     leaves = [tree for _, tree in arguments] + list(ends)
     return flat and all(isinstance(tree, str) for tree in leaves)
 
@@ -152,7 +156,7 @@ def tensors(tree: Tree) -> Iterator[str]:
         yield tree
     elif isinstance(tree, Fixed) and tree.output:
         yield tree.output
-    elif isinstance(tree, Node):
+    elif isinstance(tree, ContainerNode):
         for part in tree.parts:
             yield from tensors(part)
 
@@ -164,7 +168,7 @@ def show(tree: Tree) -> str:
             return tree
         case Fixed(value=value):
             return repr(value)
-        case Node(kind="tuple" | "list"):
+        case ContainerNode(kind="tuple" | "list"):
             inner = ", ".join(map(show, tree.parts))
             return f"[{inner}]" if tree.kind == "list" else f"({inner},)"
     pairs = zip(tree.keys, tree.parts, strict=True)
@@ -202,7 +206,7 @@ def _flatten(
         _flatten(part, inner, f"{where}, {label!r}", found, of)
 
 
-def _parts(node: Node, value: Any) -> list[Any] | None:
+def _parts(node: ContainerNode, value: Any) -> list[Any] | None:
     """The parts of a value that is built as the node; None for any other."""
     if node.kind in _IN_ORDER:
         matches = isinstance(value, list | tuple) and len(value) == len(node.parts)
@@ -230,7 +234,7 @@ def _unlike(tree: Tree, value: Any, where: str, of: Nesting) -> InputError:
 # -- results
 
 
-class Record(OrderedDict[str, Any]):
+class RecordFields(OrderedDict[str, Any]):
     """Stands for an object of a class that is not loaded here: its fields by name."""
 
     def __getattr__(self, name: str) -> Any:
@@ -249,7 +253,7 @@ def _built(tree: Tree, outputs: Mapping[str, Any]) -> Any:
     return _BUILDERS[tree.kind](tree, [_built(part, outputs) for part in tree.parts])
 
 
-def _named_tuple(node: Node, parts: list[Any]) -> Any:
+def _named_tuple(node: ContainerNode, parts: list[Any]) -> Any:
     cls = _loaded(node.of)
     own = isinstance(cls, type) and issubclass(cls, tuple)
     if own and getattr(cls, "_fields", None) == node.keys:
@@ -258,16 +262,16 @@ def _named_tuple(node: Node, parts: list[Any]) -> Any:
     return namedtuple(name, map(str, node.keys), rename=True)(*parts)
 
 
-def _record(node: Node, parts: list[Any]) -> Any:
+def _record(node: ContainerNode, parts: list[Any]) -> Any:
     cls = _loaded(node.of)
     held = dict(zip(map(str, node.keys), parts, strict=True))
     if isinstance(cls, type) and is_dataclass(cls):
         if held.keys() <= {f.name for f in fields(cls) if f.init}:
             return cls(**held)
-    return Record((k, v) for k, v in held.items() if v is not None)
+    return RecordFields((k, v) for k, v in held.items() if v is not None)
 
 
-_BUILDERS: Final[Mapping[str, Callable[[Node, list[Any]], Any]]] = {
+_BUILDERS: Final[Mapping[str, Callable[[ContainerNode, list[Any]], Any]]] = {
     "tuple": lambda _, parts: tuple(parts),
     "list": lambda _, parts: parts,
     "dict": lambda node, parts: dict(zip(node.keys, parts, strict=True)),
@@ -331,4 +335,4 @@ def _from_json(found: Any) -> Tree:
     named = kind in _BY_KEY or kind == "namedtuple"
     if len(set(keys)) != len(keys) or len(keys) != (len(parts) if named else 0):
         raise ValueError(f"a {kind} of {len(parts)} has the keys {keys}")
-    return Node(kind, parts, keys, of)
+    return ContainerNode(kind, parts, keys, of)

@@ -31,8 +31,8 @@ from tilewright.runtime.device_steps import CopyRun, LaunchRun
 from tilewright.runtime.instruction_mix import CAUSES, COUNTS, Mix
 from tilewright.runtime.timeline import (
     NO_TIMELINE,
+    KernelSpan,
     Log,
-    Span,
     Timeline,
     chrome_trace,
     lanes,
@@ -115,7 +115,7 @@ class Profile:
     def between(self) -> float | None:
         """Seconds of a run in none of the rows: Python, checks of the call, the stamps themselves.
 
-        None where devices are simulated, whose rows are no part of this machine's time.
+        None where devices are simulated, whose rows are not part of this machine's time.
         """
         return (
             None if self.simulated else self.total - sum(r.seconds for r in self.rows)
@@ -314,7 +314,7 @@ class _Tracer:
     ):
         self.stamps = stamps
         self.tick = tick
-        self.spans: list[Span] = []
+        self.spans: list[KernelSpan] = []
         self.shares: list[tuple[int, float, float]] = []  # (thread, begin, end)
         self.log = Log()
         self.lost = 0
@@ -351,7 +351,7 @@ class _Tracer:
         self.lost += lost
 
     def _add(self, begin: float, seconds: float) -> None:
-        self.spans.append(Span(self.rows, begin, seconds))
+        self.spans.append(KernelSpan(self.rows, begin, seconds))
         self.rows += 1
 
     def timeline(self) -> Timeline:

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 
-class Memory(Protocol):
+class PatchedBytes(Protocol):
     """Bytes that are patched."""
 
     def __getitem__(self, place: slice, /) -> bytes | bytearray: ...
     def __setitem__(self, place: slice, value: bytes, /) -> None: ...
 
 
-Put = Callable[[Memory, int, int], None]  # memory, place, value; OverflowError
+Put = Callable[[PatchedBytes, int, int], None]  # memory, place, value; OverflowError
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def _plain(layout: str) -> Put:
     """The value as a number of its own."""
     form = struct.Struct(layout)
 
-    def put(memory: Memory, at: int, value: int) -> None:
+    def put(memory: PatchedBytes, at: int, value: int) -> None:
         if layout[1].isupper():
             value %= 1 << 8 * form.size
         try:
@@ -54,7 +54,7 @@ def _word(fields: Callable[[int], int], mask: int, bits: int, shift: int) -> Put
     has with its sign at most; 0: any number.
     """
 
-    def put(memory: Memory, at: int, value: int) -> None:
+    def put(memory: PatchedBytes, at: int, value: int) -> None:
         most = 1 << bits + shift - 1 if bits else 0
         if value & (1 << shift) - 1 or (bits and not -most <= value < most):
             raise OverflowError(value)
@@ -107,7 +107,7 @@ def _jump(value: int) -> int:
     )
 
 
-def _call(memory: Memory, at: int, value: int) -> None:
+def _call(memory: PatchedBytes, at: int, value: int) -> None:
     """A pair of auipc and jalr."""
     _word(_upper, 0xFFFFF000, 32, 0)(memory, at, value)
     _word(lambda v: v << 20, 0xFFF00000, 0, 0)(memory, at + 4, value)

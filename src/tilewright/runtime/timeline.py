@@ -19,7 +19,7 @@ _US: Final = 1e6
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class KernelSpan:
     """A kernel, or the share of it that one thread ran: seconds from the begin of the run.
 
     row: which of the profile's rows. thread: None for the whole kernel, 0 for the share of the
@@ -42,7 +42,7 @@ class Timeline:
     """The spans of one run that took `seconds`; lost: shares that the log had no room for."""
 
     seconds: float
-    spans: tuple[Span, ...]
+    spans: tuple[KernelSpan, ...]
     lost: int = 0
 
     @property
@@ -117,7 +117,7 @@ def _meta(kind: str, pid: int, tid: int, name: str) -> dict[str, Any]:
     return {"name": kind, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
 
 
-def _event(span: Span, row: KernelTime, pid: int) -> dict[str, Any]:
+def _event(span: KernelSpan, row: KernelTime, pid: int) -> dict[str, Any]:
     category = "Node" if row.kind == "host" else "Kernel"
     args: dict[str, Any] = {"op_name": ", ".join(row.nodes), "provider": row.kind}
     if span.thread is None:
@@ -135,12 +135,12 @@ def _event(span: Span, row: KernelTime, pid: int) -> dict[str, Any]:
 
 
 def owners(
-    spans: Sequence[Span], shares: Sequence[tuple[int, float, float]]
-) -> Iterator[Span]:
+    spans: Sequence[KernelSpan], shares: Sequence[tuple[int, float, float]]
+) -> Iterator[KernelSpan]:
     """Each share (lane, start, end) as a span of the kernel during which it began."""
     kernels = sorted(spans, key=lambda s: s.start)
     at = 0
     for lane, start, end in sorted(shares, key=lambda s: s[1]):
         while at + 1 < len(kernels) and kernels[at + 1].start <= start:
             at += 1
-        yield Span(kernels[at].row, start, end - start, lane)
+        yield KernelSpan(kernels[at].row, start, end - start, lane)

@@ -16,7 +16,7 @@ _JUMPS: Final = frozenset((0xE9, 0xEB, *range(0x70, 0x80)))
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction:
+class X86Instruction:
     """One instruction at `start`, up to `end`.
 
     map: 0 for opcodes of one byte, 1 for those behind 0F, 2 for 0F 38, 3 for 0F 3A. prefix: 0x66,
@@ -36,7 +36,7 @@ class Instruction:
     target: int | None = None
 
 
-def decode(code: bytes | memoryview) -> Iterator[Instruction]:
+def decode(code: bytes | memoryview) -> Iterator[X86Instruction]:
     """The instructions of a stretch of code, one behind the other; nothing behind its end."""
     reader = _Reader(bytes(code))
     while reader.at < len(reader.code):
@@ -57,7 +57,7 @@ class _Reader:
         self.at += 1
         return value
 
-    def instruction(self) -> Instruction:
+    def instruction(self) -> X86Instruction:
         """The instruction here. Raises IndexError where the code ends within it."""
         start, prefix = self.at, 0
         while self.code[self.at] in _PREFIXES:
@@ -78,9 +78,11 @@ class _Reader:
         memory, stack, _ = self._operands(bool(rex & 1)) if known else _NONE
         self.at += table == 3 or (table == 1 and opcode in _IMMEDIATE_0F)
         width = 16 if table > 1 or _is_sse(opcode) else 0
-        return Instruction(start, self.at, table, opcode, prefix, width, memory, stack)
+        return X86Instruction(
+            start, self.at, table, opcode, prefix, width, memory, stack
+        )
 
-    def _vector(self, start: int, first: int) -> Instruction:
+    def _vector(self, start: int, first: int) -> X86Instruction:
         """An instruction with a VEX (C4, C5) or EVEX (62) prefix."""
         # The bit that makes the base register one of the upper eight is stored inverted.
         middle = 0x21 if first == 0xC5 else self.byte()
@@ -95,11 +97,11 @@ class _Reader:
         nothing = first != 0x62 and table == 1 and opcode == 0x77
         memory, stack, _ = _NONE if nothing else self._operands(upper)
         self.at += table == 3 or (table == 1 and opcode in _IMMEDIATE_0F)
-        return Instruction(
+        return X86Instruction(
             start, self.at, table, opcode, prefix, 16 << length, memory, stack
         )
 
-    def _plain(self, start: int, opcode: int, prefix: int, rex: int) -> Instruction:
+    def _plain(self, start: int, opcode: int, prefix: int, rex: int) -> X86Instruction:
         if opcode in _JUMPS:
             return self._jump(start, 0, opcode, 4 if opcode == 0xE9 else 1)
         memory, stack, group = (
@@ -116,13 +118,13 @@ class _Reader:
             self.at += 4
         elif opcode in (0xC2, 0xC8, *range(0xA0, 0xA4)):
             self.at += {0xC2: 2, 0xC8: 3}.get(opcode, 8)
-        return Instruction(start, self.at, 0, opcode, prefix, 0, memory, stack)
+        return X86Instruction(start, self.at, 0, opcode, prefix, 0, memory, stack)
 
-    def _jump(self, start: int, table: int, opcode: int, size: int) -> Instruction:
+    def _jump(self, start: int, table: int, opcode: int, size: int) -> X86Instruction:
         raw = self.code[self.at : self.at + size]
         self.at += size
         target = self.at + int.from_bytes(raw, "little", signed=True)
-        return Instruction(start, self.at, table, opcode, 0, target=target)
+        return X86Instruction(start, self.at, table, opcode, 0, target=target)
 
     def _operands(self, upper: bool) -> tuple[bool, bool, int]:
         """Past ModRM, SIB and displacement: in memory, on the stack, and ModRM's middle field.

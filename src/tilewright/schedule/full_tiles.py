@@ -27,7 +27,7 @@ from tilewright.expr.reads import reads_memory
 from tilewright.ir.node import postorder
 from tilewright.loops.analysis.access import Env, environment
 from tilewright.loops.analysis.terms import variables
-from tilewright.loops.nodes import For, If, Kernel, Stmt, block, loop
+from tilewright.loops.nodes import WHOLE, For, If, Kernel, Stmt, block, loop
 from tilewright.loops.walk import loops_of
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_tiles
@@ -45,6 +45,8 @@ def full_tiles(kernel: Kernel) -> Kernel:
     depths: dict[str, int] = {}
     for f in reversed(loops_of(kernel.body)):
         if f.trips is not None or f.kind not in ("serial", "parallel"):
+            continue
+        if WHOLE in kernel.notes.get(f.var.name, {}):
             continue
         inside = (depths.get(x.var.name, 0) for x in loops_of(f.body))
         depth = max(inside, default=0)

@@ -24,7 +24,7 @@ from tilewright.loops.nodes import (
     Stmt,
     Update,
 )
-from tilewright.loops.walk import below, loops_of, walk
+from tilewright.loops.walk import below, loops_of, walk, whole
 from tilewright.schedule.tree import find_loop
 
 
@@ -95,6 +95,8 @@ def check_steps(kernel: Kernel, primitive: str) -> None:
     `together`); loops around whose kind needs them to commute are checked again.
     """
     found: dict[str, None] = {}
+    if not whole(kernel.body).joint:
+        return
     for place in walk(kernel.body):
         if isinstance(place.stmt, Update) and not together(place.stmt, place.above):
             found |= dict.fromkeys(f.var.name for f in place.loops)

@@ -1,4 +1,9 @@
-"""Schedule: a kernel and the primitives that change it, each of them a method."""
+"""Schedule: a kernel and the primitives that change it, each of them a method.
+
+A primitive takes two lines here, an import and an attribute. The one line that would do, an import
+in the class, mypy refuses for anything that a decorator makes ("unsupported class scoped import").
+The linter refuses an import without its attribute, mypy an attribute without its import.
+"""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from tilewright.schedule import edit, tree
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Part:
+class StatementRange:
     """Consecutive statements `start .. stop-1` of a sequence (or one statement that is none)."""
 
     place: Place
@@ -86,13 +86,13 @@ def rebuffered(
 
 def after_writes(
     kernel: Kernel, buffer: Buffer, alloc: Place | None, verb: str
-) -> Part:
+) -> StatementRange:
     """The outermost part of the kernel where `buffer` has its final value and is still read."""
     s, above = in_sizes(kernel)
     exists = alloc is None
     while True:
         if exists and buffer not in writes(s):
-            return Part(Place(s, above))
+            return StatementRange(Place(s, above))
         if isinstance(s, Block):
             written = [n for n, x in enumerate(s.stmts) if buffer in writes(x)]
             last = max(written, default=-1)
@@ -101,7 +101,7 @@ def after_writes(
                 and last >= 0
                 and any(buffer in reads(x) for x in s.stmts[last + 1 :])
             ):
-                return Part(Place(s, above), last + 1)
+                return StatementRange(Place(s, above), last + 1)
             holder = next(
                 (x for x in s.stmts if alloc is not None and _holds(x, alloc)), None
             )
@@ -131,7 +131,7 @@ def _holds(s: Stmt, alloc: Place) -> bool:
     return s is alloc.stmt or s in alloc.above
 
 
-def all_writes(kernel: Kernel, buffer: Buffer, alloc: Place | None) -> Part:
+def all_writes(kernel: Kernel, buffer: Buffer, alloc: Place | None) -> StatementRange:
     """The smallest run of statements in its scope, outside loops, with every write of `buffer`."""
     s, above = in_sizes(kernel)
     if alloc is not None:
@@ -142,11 +142,11 @@ def all_writes(kernel: Kernel, buffer: Buffer, alloc: Place | None) -> Part:
             s, above = s.body, (*above, s)
             continue
         if not isinstance(s, Block):
-            return Part(Place(s, above))
+            return StatementRange(Place(s, above))
         hits = [n for n, x in enumerate(s.stmts) if buffer in writes(x)]
         first = s.stmts[hits[0]]
         if len(hits) > 1 or not isinstance(first, Alloc):
-            return Part(Place(s, above), hits[0], hits[-1] + 1)
+            return StatementRange(Place(s, above), hits[0], hits[-1] + 1)
         s, above = first, (*above, s)
 
 

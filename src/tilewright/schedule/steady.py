@@ -18,6 +18,8 @@ and otherwise, as where `xo` is inside of a tile `t`, a test of what does not ch
     if t*64 + xo*16 >= 3 and t*64 + xo*16 <= 1523: for xi in 16 vector: B(t*64 + xo*16 + xi - 3)
     else: for xi in 16 vector: B(max(min(t*64 + xo*16 + xi - 3, 1535), 0))
 
+A loop with the note WHOLE stays in one part, and no test is made of it.
+
 Only the innermost statements are copied, so that code grows with the number of guarded statements
 and not with the product of the loops around them. What is decided once per row stays: it is
 computed outside of the row.
@@ -25,7 +27,7 @@ computed outside of the row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import reduce
 from math import gcd
 from typing import Any
@@ -48,6 +50,7 @@ from tilewright.ir.node import postorder
 from tilewright.loops.analysis.access import Env, environment
 from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import (
+    WHOLE,
     Alloc,
     Block,
     For,
@@ -94,10 +97,14 @@ def steady(kernel: Kernel) -> Kernel:
 
 
 class _Copies:
-    """One walk over a kernel; `room`: how many nodes may be copied yet."""
+    """One walk over a kernel; `room`: how many nodes may be copied yet.
+
+    whole: the names of loops that are not parted.
+    """
 
     def __init__(self, kernel: Kernel) -> None:
         self.taken = tree.names(kernel)
+        self.whole = {name for name, said in kernel.notes.items() if WHOLE in said}
         self.room = GROWTH
 
     def visit(self, s: Stmt, env: Env) -> Stmt:
@@ -112,8 +119,10 @@ class _Copies:
         n = s.trips
         top = bounds(s.extent, env)[1] if n is None else n
         inside = env if top is None else {**env, s.var: (0, max(top - 1, 0))}
+        is_whole = s.var.name in self.whole
         if s.kind == "serial" and n is not None and _is_innermost(s.body):
-            return self.parted(s, n, inside)
+            if not is_whole:
+                return self.parted(s, n, inside)
         return _with(s, body=self.visit(s.body, inside))
 
     def parted(self, s: For, n: int, env: Env) -> Stmt:
@@ -133,7 +142,7 @@ class _Copies:
 
     def tested(self, s: Stmt, env: Env) -> Stmt:
         """An innermost statement: beside a copy for where its guards hold, if a test says where."""
-        decided = _Decided(s, env)
+        decided = _Decided(s, env, self.whole)
         tests = decided.tests
         if not tests or len(tests) > TESTS or not self.fits(_size(s)):
             return s
@@ -255,11 +264,12 @@ class _Decided:
     """What the guards of an innermost statement are under tests.
 
     values: the value of each guard that they decide. tests: on sums of terms from outside of the
-    statement.
+    statement, none of a loop in `whole`.
     """
 
-    def __init__(self, s: Stmt, env: Env) -> None:
+    def __init__(self, s: Stmt, env: Env, whole: Set[str]) -> None:
         self.env = {**env, **environment(s)}
+        self.whole = whole
         self.own = {f.var for f in loops_of(s)}
         self.inner = _varying(s)
         self.values: dict[Any, Any] = {}
@@ -313,7 +323,7 @@ class _Decided:
         around: list[tuple[Expr, int]] = []
         for term in form.terms:
             used = variables(term[0])
-            if not all(isinstance(v, Var) for v in used):
+            if not all(isinstance(v, Var) and v.name not in self.whole for v in used):
                 return False
             if used.isdisjoint(self.own):
                 around.append(term)

@@ -13,7 +13,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer, Load, Var
 from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import SIZE, Alloc, For, Kernel, Unit
-from tilewright.loops.walk import Place, walk
+from tilewright.loops.walk import Place, loops_of, place_of, walk, whole
 
 
 def find_loop(
@@ -23,19 +23,19 @@ def find_loop(
 
     Raises ScheduleError with the names there are.
     """
-    names = []
-    for place in walk(kernel.body):
-        if isinstance(place.stmt, For):
-            if place.stmt.var.name == name:
-                _check_outside(place, f"loop {name}", primitive)
-                if place.stmt.kind == SIZE and not sizes:
-                    raise ScheduleError(
-                        f"{primitive}: it is a size, of which a call has one value",
-                        where=f"loop {name}",
-                        hint="name a loop whose extent it is; or specialize",
-                    )
-                return place.stmt, place
-            names.append(place.stmt.var.name)
+    loops = loops_of(kernel.body)
+    for f in loops:
+        if f.var.name == name:
+            place = place_of(kernel.body, f)
+            _check_outside(place, f"loop {name}", primitive)
+            if f.kind == SIZE and not sizes:
+                raise ScheduleError(
+                    f"{primitive}: it is a size, of which a call has one value",
+                    where=f"loop {name}",
+                    hint="name a loop whose extent it is; or specialize",
+                )
+            return f, place
+    names = [f.var.name for f in loops]
     raise ScheduleError(
         f"{primitive}: there is no loop {name!r}",
         where=kernel.name,
@@ -107,10 +107,6 @@ def check_steady(f: For, others: Collection[Var], primitive: str) -> None:
 
 def names(kernel: Kernel) -> set[str]:
     """Every name of a loop or a buffer in use."""
-    found = {b.name for b in kernel.params}
-    for place in walk(kernel.body):
-        if isinstance(place.stmt, For):
-            found.add(place.stmt.var.name)
-        elif isinstance(place.stmt, Alloc):
-            found.add(place.stmt.buffer.name)
-    return found
+    used = whole(kernel.body)
+    found = {b.name for b in (*kernel.params, *used.buffers)}
+    return found.union(f.var.name for f in used.loops)

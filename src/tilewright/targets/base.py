@@ -25,7 +25,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import UnsupportedError
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Extent
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.loops.nodes import Kernel
 from tilewright.plan.questions import NO_REWRITE_PAYS, PlanCosts
@@ -115,7 +115,7 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class KernelCall:
     """One kernel call in a segment; `number` is its index among the model's kernels."""
 
     symbol: str
@@ -166,7 +166,7 @@ class Either:
     record: int
 
 
-Action = Call | Copy | Repeat | Either  # what a segment does
+Action = KernelCall | Copy | Repeat | Either  # what a segment does
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ class LibraryVariant:
 
 
 @dataclass(frozen=True, slots=True)
-class Interface:
+class LibrarySignature:
     """The functions of a library: their name, and how many tensors they take.
 
     workspace: whether they need memory of the caller. constants: the bytes of all variants.
@@ -284,7 +284,7 @@ class Target:
             )
 
     def adapt(
-        self, graph: Graph, calibration: Calibration, fallback: Fallback
+        self, graph: Graph, calibration: Calibration, fallback: FallbackProvider
     ) -> Adapted:
         """The graph as the target wants it, before all other passes.
 
@@ -393,7 +393,7 @@ class Target:
         self._lacks("libraries")
 
     def library(
-        self, variants: Sequence[LibraryVariant], interface: Interface
+        self, variants: Sequence[LibraryVariant], interface: LibrarySignature
     ) -> bytes:
         """The object file of a library; the first of the variants that the processor can is run."""
         self._lacks("libraries")

@@ -21,7 +21,7 @@ Make = Callable[[Settings], Target]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TargetEntry:
     """Where to find a target.
 
     make: what makes one, or its place as "module:function", which is imported when used.
@@ -35,21 +35,23 @@ class Row:
 
 
 _OWN = {
-    "cpu": Row(
+    "amdgpu": TargetEntry("tilewright.targets.amdgpu.target:make"),
+    "cpu": TargetEntry(
         "tilewright.targets.cpu.target:make",
         "tilewright.targets.cpu.intrinsics",
         machines="table",
     ),
-    "cuda": Row(
+    "cuda": TargetEntry(
         "tilewright.targets.cuda.target:make",
         intrinsics="tilewright.targets.cuda.intrinsics",
     ),
-    "npu": Row("tilewright.targets.npu.target:make", machines="name"),
-    "opencl": Row("tilewright.targets.opencl.target:make", machines="table"),
-    "vdla": Row(
+    "npu": TargetEntry("tilewright.targets.npu.target:make", machines="name"),
+    "opencl": TargetEntry("tilewright.targets.opencl.target:make", machines="table"),
+    "spirv": TargetEntry("tilewright.targets.spirv.target:make", machines="table"),
+    "vdla": TargetEntry(
         "tilewright.targets.vdla.target:make", "tilewright.targets.vdla.intrinsics"
     ),
-    "vta": Row(
+    "vta": TargetEntry(
         "tilewright.targets.vta.target:make",
         "tilewright.targets.vta.intrinsics",
         machines="table",
@@ -58,11 +60,11 @@ _OWN = {
 _ROWS = dict(_OWN)
 
 
-def register(name: str, row: Row) -> None:
+def register(name: str, row: TargetEntry) -> None:
     """Add a target, or replace one.
 
     An installed package says it in its metadata instead: an entry point `name` of the group
-    `tilewright.targets`, which is a `Row`.
+    `tilewright.targets`, which is a `TargetEntry`.
     """
     _ROWS[name] = row
 
@@ -78,7 +80,7 @@ def registered(name: str) -> bool:
 
 
 def machines(name: str) -> str:
-    """What `Row.machines` says of a target; empty for one that does not exist."""
+    """What `TargetEntry.machines` says of a target; empty for one that does not exist."""
     row = _find(name)
     return "" if row is None else row.machines
 
@@ -138,7 +140,7 @@ def intrinsics(name: str) -> dict[str, TensorIntrinsic]:
     return {i.name: i for i in INTRINSICS.values() if i.target == name}
 
 
-def _declare(row: Row) -> None:
+def _declare(row: TargetEntry) -> None:
     """Declare the tensor intrinsics of a target: its schedules name them."""
     if row.intrinsics:
         importlib.import_module(row.intrinsics)
@@ -152,14 +154,14 @@ def _installed() -> dict[str, EntryPoint]:
     return {p.name: p for p in entry_points(group=GROUP)}
 
 
-def _find(name: str) -> Row | None:
+def _find(name: str) -> TargetEntry | None:
     if name not in _ROWS and name in _installed():
         place = _installed()[name]
         try:
             found = place.load()
         except Exception as error:
             raise _broken(name, place, f"it cannot be imported: {error}") from error
-        if not isinstance(found, Row):
+        if not isinstance(found, TargetEntry):
             raise _broken(name, place, f"it is a {type(found).__name__}")
         _ROWS[name] = found
     return _ROWS.get(name)
@@ -170,11 +172,11 @@ def _broken(name: str, place: EntryPoint, why: str) -> UnsupportedError:
     return UnsupportedError(
         f"target {name!r} is supplied by {package} as {place.value}: {why}",
         code="TW-TARGET",
-        hint="its place is that of a targets.registry.Row; fix or uninstall the package",
+        hint="its place is that of a targets.registry.TargetEntry; fix or uninstall the package",
     )
 
 
-def _row(name: str) -> Row:
+def _row(name: str) -> TargetEntry:
     found = _find(name)
     if found is None:
         raise UnsupportedError(

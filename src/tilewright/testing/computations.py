@@ -34,7 +34,14 @@ from tilewright.expr.nodes import (
 
 _DTYPES = (dtypes.float32, dtypes.float64, dtypes.int32, dtypes.int8, dtypes.bfloat16)
 _WIDER = {dtypes.bfloat16: dtypes.float32, dtypes.int8: dtypes.int32}
-_COMBINES = ((), (PW,), (PW, PW), (PS,), (PS, PW), (PS, PS))
+_COMBINES = (
+    (),
+    (PW,),
+    (PW, PW),
+    (PS,),
+    (PS, PW),
+    (PS, PS),
+)
 
 
 @st.composite
@@ -43,10 +50,12 @@ def computations(draw: st.DrawFn, name: str = "c") -> Computation:
     extents = st.integers(1, 4)
     dims: tuple[Dim, ...] = ()
     for n in "ijk"[: draw(st.integers(0, 3))]:
-        dims += (Dim(Var(n, INDEX), draw(extents)),)
+        var = Var(n, INDEX)
+        dims += (Dim(var, draw(extents)),)
     combines = draw(st.sampled_from(_COMBINES))
     for n, combine in zip("rs", combines, strict=False):
-        dims += (Dim(Var(n, INDEX), draw(extents), combine),)
+        var = Var(n, INDEX)
+        dims += (Dim(var, draw(extents), combine),)
     dtype = draw(st.sampled_from(_DTYPES))
     value = draw(_values(dims, dtype, "x", 2))
     if not combines:
@@ -89,7 +98,11 @@ def _arg(
 
 @st.composite
 def _output(
-    draw: st.DrawFn, name: str, dims: Sequence[Dim], value: Expr, dtype: DType
+    draw: st.DrawFn,
+    name: str,
+    dims: Sequence[Dim],
+    value: Expr,
+    dtype: DType,
 ) -> Output:
     """One axis per dimension, permuted, some reversed or shifted; or two fused into one."""
     kept = draw(st.permutations([d for d in dims if d.combine != PW]))
@@ -112,12 +125,17 @@ def _output(
         else:
             index.append(d.var)
             shape.append(d.extent)
-    return Output(Buffer(name, tuple(shape), dtype), tuple(index), value)
+    tensor = Buffer(name, tuple(shape), dtype)
+    return Output(tensor, tuple(index), value)
 
 
 @st.composite
 def _values(
-    draw: st.DrawFn, dims: Sequence[Dim], dtype: DType, name: str, depth: int
+    draw: st.DrawFn,
+    dims: Sequence[Dim],
+    dtype: DType,
+    name: str,
+    depth: int,
 ) -> Expr:
     if depth == 0 or draw(st.booleans()):
         return draw(_load(dims, dtype, name))
@@ -153,7 +171,8 @@ def _load(
     load = Load(Buffer(name, tuple(shape), dtype), index)
     if guard is None:
         return load
-    return Select(guard, load, const(3, dtype))
+    otherwise = const(3, dtype)
+    return Select(guard, load, otherwise)
 
 
 @st.composite

@@ -13,7 +13,10 @@ from tilewright.testing.graphs import Rejected
 
 def far(distance: Any, dtype: DType | None) -> None:
     """Raise Rejected where some distance from a jump is within what rounding could bridge."""
-    limit = 0.05 if dtype is dtypes.float16 else 1e-3
+    if dtype is dtypes.float16:
+        limit = 0.05
+    else:
+        limit = 1e-3
     if distance.size and np.abs(distance).min() < limit:
         raise Rejected
 

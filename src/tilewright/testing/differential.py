@@ -20,14 +20,18 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.errors import TilewrightWarning
 from tilewright.graph import interp
-from tilewright.graph.infer import Fallback, specialize
+from tilewright.graph.infer import FallbackProvider, specialize
 from tilewright.graph.nodes import Graph
 from tilewright.runtime.executable import Executable, load
 from tilewright.targets.base import Target
 
 Array = np.ndarray[Any, Any]
 # Units in the last place; in float64, whose conditioning nothing here measures, 2^8 of them.
-UNIT = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-44}
+UNIT = {
+    "float16": 2.0**-10,
+    "float32": 2.0**-23,
+    "float64": 2.0**-44,
+}
 SLACK = 32.0  # times the rounding of one NumPy evaluation
 FAR = 2.0**13  # units that no rounding of a well conditioned graph is away
 NUDGES = 4  # times that the inputs are moved
@@ -41,7 +45,7 @@ class Truth:
         self,
         graph: Graph,
         inputs: Mapping[str, Array],
-        fallback: Fallback | None = None,
+        fallback: FallbackProvider | None = None,
     ) -> None:
         if fallback is None:
             from tilewright.frontends.onnx.reference import OnnxFallback
@@ -133,7 +137,8 @@ class Truth:
                 self._graph, inputs, float64=True, fallback=self._fallback
             )
             for n, name in enumerate(names):
-                distance = _distance(np.asarray(moved[name]), self.expected[n])
+                one = np.asarray(moved[name])
+                distance = _distance(one, self.expected[n])
                 farthest[n] = max(farthest[n], distance)
         return farthest
 
@@ -148,7 +153,8 @@ class Truth:
         return float(want[np.isfinite(want)].max(initial=1.0))
 
     def _noise(self, n: int) -> float:
-        return _distance(self.rounded[n], self.expected[n])
+        one = self.rounded[n]
+        return _distance(one, self.expected[n])
 
 
 def _distance(one: Array, other: Array) -> float:
@@ -221,12 +227,14 @@ def check(
                 elif exe is None:
                     exe = compile(graph, **how)
                 for run in ("first", "second"):
-                    lines = truth.mismatches(exe(*feeds.values()))
+                    outputs = exe(*feeds.values())
+                    lines = truth.mismatches(outputs)
                     found += [f"{count} threads, {run} run: {line}" for line in lines]
         if path is not None:
             exe.save(path)
             feeds, truth = given[-1]
-            lines = truth.mismatches(load(path, threads=threads[-1])(*feeds.values()))
+            outputs = load(path, threads=threads[-1])(*feeds.values())
+            lines = truth.mismatches(outputs)
             found += [f"loaded: {line}" for line in lines]
     return found
 
@@ -244,9 +252,8 @@ def _for_machine(
     if not all(v.static for v in graph.inputs):
         shapes = {v.name: inputs[v.name].shape for v in graph.inputs}
         graph = specialize(graph, shapes=shapes, fallback=OnnxFallback())
-    return Executable(
-        build(graph, Options.of(options), target), threads=options["threads"]
-    )
+    model = build(graph, Options.of(options), target)
+    return Executable(model, threads=options["threads"])
 
 
 def _sizes(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, int]:

@@ -44,7 +44,8 @@ def branch(b: Builder) -> None:
     count = b.one_of(1, 1, 2)
 
     def results(inner: Builder) -> list[Value]:
-        return _like(inner, [x] * count)
+        wanted = [x] * count
+        return _like(inner, wanted)
 
     bodies = {
         "then_branch": _body(b, (), results),
@@ -72,16 +73,18 @@ def loop(b: Builder) -> None:
         last = b.given(trips - 1, b.chance(0.6))
     else:
         last = None
-    inputs = [_input(b, np.array(0, np.int64)), _input(b, np.array(True))]
+    iteration = _input(b, np.array(0, np.int64))
+    condition = _input(b, np.array(True))
+    inputs = [iteration, condition]
     inputs += [_input(b, b.truth[s], s) for s in states]
 
     def results(inner: Builder) -> list[Value]:
-        n, going = inputs[:2]
         if last is None:
-            again = inner.op("Identity", going)
+            again = inner.op("Identity", condition)
         else:
-            again = inner.op("Less", n, last)
-        new_states = _like(inner, inputs[2:])
+            again = inner.op("Less", iteration, last)
+        wanted = inputs[2:]
+        new_states = _like(inner, wanted)
         return [again, *new_states, *_scanned(inner, not states)]
 
     body = _body(b, inputs, results)
@@ -112,16 +115,21 @@ def scan(b: Builder) -> None:
         inputs.append(_input(b, item))
 
     def results(inner: Builder) -> list[Value]:
-        new_states = _like(inner, inputs[: len(states)])
+        wanted = inputs[: len(states)]
+        new_states = _like(inner, wanted)
         return [*new_states, *_scanned(inner, not states)]
 
     body = _body(b, inputs, results)
     made = len(body.outputs) - len(states)
-    attributes: dict[str, Any] = {"body": body, "num_scan_inputs": len(sequences)}
+    attributes: dict[str, Any] = {
+        "body": body,
+        "num_scan_inputs": len(sequences),
+    }
     if any(axes) or b.chance(0.2):
         attributes["scan_input_axes"] = axes
     if b.chance(0.4):
-        attributes["scan_input_directions"] = [b.rng.randint(0, 1) for _ in sequences]
+        directions = [b.rng.randint(0, 1) for _ in sequences]
+        attributes["scan_input_directions"] = directions
     if b.chance(0.4):
         directions = [b.rng.randint(0, 1) for _ in range(made)]
         attributes["scan_output_directions"] = directions
@@ -134,7 +142,11 @@ def scan(b: Builder) -> None:
 # ------------------------------------------------------------------------------- bodies
 
 
-def _body(b: Builder, inputs: Sequence[Value], results: Any) -> Graph:
+def _body(
+    b: Builder,
+    inputs: Sequence[Value],
+    results: Any,
+) -> Graph:
     """The graph of a body with these inputs; results: adds what it gives, in its Builder."""
     if b.depth == DEEPEST:
         raise Rejected
@@ -153,10 +165,15 @@ def _body(b: Builder, inputs: Sequence[Value], results: Any) -> Graph:
     return inner.body(inputs, results(inner))
 
 
-def _input(b: Builder, array: Array, like: Value | None = None) -> Value:
+def _input(
+    b: Builder,
+    array: Array,
+    like: Value | None = None,
+) -> Value:
     """An input of a body, with what it holds when that runs first."""
     dtype = dtypes.dtype_of(array.dtype) if like is None else like.dtype
-    value = Value(b.fresh("b"), dtype, array.shape)
+    name = b.fresh("b")
+    value = Value(name, dtype, array.shape)
     b.truth[value] = array
     return value
 
@@ -197,13 +214,15 @@ def _condition(b: Builder) -> Value:
     if way == "computed":
         some = b.pick(lambda v: v.dtype in FLOATS and v.extents)
         x = b.op("ReduceMean", some, keepdims=0)
-        far(b.truth[x], x.dtype)
+        distance = b.truth[x]
+        far(distance, x.dtype)
         return b.op("Greater", x, b.scalar(0, x))
     if way == "several":
         both = [b.given(np.array(b.chance(0.5)), False) for _ in range(2)]
         return b.op(b.one_of("And", "Or", "Xor"), *both)
     shape = b.one_of((), (), (1,))
-    return b.given(np.full(shape, b.chance(0.5)), way == "constant")
+    filler = b.chance(0.5)
+    return b.given(np.full(shape, filler), way == "constant")
 
 
 def _numpy(x: Value) -> Any:
@@ -212,5 +231,10 @@ def _numpy(x: Value) -> Any:
 
 
 CONTROL: dict[str, tuple[ops.Piece, float]] = {
-    f.__name__: (f, weight) for f, weight in ((branch, 1.5), (loop, 1.5), (scan, 1.5))
+    f.__name__: (f, weight)
+    for f, weight in (
+        (branch, 1.5),
+        (loop, 1.5),
+        (scan, 1.5),
+    )
 }

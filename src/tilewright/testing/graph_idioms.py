@@ -32,11 +32,16 @@ def _has_room(v: Value) -> bool:
     return min(v.extents[2:]) > 2
 
 
-def _convolved(b: Builder, x: Value, channels: int | None = None) -> Value:
+def _convolved(
+    b: Builder,
+    x: Value,
+    channels: int | None = None,
+) -> Value:
     """Padded so that the extents stay."""
     own = x.extents[1]
     w = b.leaf((channels or own, own, 3, 3), x.dtype, fixed=True)
-    y = b.op("Conv", x, w, pads=[1] * 4, kernel_shape=[3, 3])
+    pads = [1] * 4
+    y = b.op("Conv", x, w, pads=pads, kernel_shape=[3, 3])
     scale = b.given(np.array(0.25, np.float32))
     return b.op("Mul", y, scale)
 
@@ -50,8 +55,10 @@ def pooled_then_padded(b: Builder) -> None:
     }
     if b.chance(0.6):
         attrs["pads"] = [1, 1, 1, 1]
-    pooled = b.op(b.one_of("MaxPool", "AveragePool"), x, **attrs)
-    _convolved(b, pooled, b.one_of(2, 4))
+    pooling = b.one_of("MaxPool", "AveragePool")
+    pooled = b.op(pooling, x, **attrs)
+    channels = b.one_of(2, 4)
+    _convolved(b, pooled, channels)
 
 
 def joined_parts(b: Builder) -> None:
@@ -65,11 +72,14 @@ def joined_parts(b: Builder) -> None:
         if way == "slice":
             parts.append(b.slice(x, 0, half, axis=1))
         elif way == "pool":
-            parts.append(b.op(b.one_of("MaxPool", "AveragePool"), x, **window))
+            pooling = b.one_of("MaxPool", "AveragePool")
+            parts.append(b.op(pooling, x, **window))
         elif way == "conv":
-            parts.append(_convolved(b, x, b.one_of(1, 2, 4)))
+            channels = b.one_of(1, 2, 4)
+            parts.append(_convolved(b, x, channels))
         elif way == "unary":
-            parts.append(b.op(b.one_of("Relu", "Sigmoid"), x))
+            unary = b.one_of("Relu", "Sigmoid")
+            parts.append(b.op(unary, x))
         else:
             parts.append(x)
     b.op("Concat", *parts, axis=1)
@@ -85,9 +95,11 @@ def residual_of_parts(b: Builder) -> None:
     low = b.slice(x, 0, at, axis=1)
     high = b.slice(x, at, channels, axis=1)
     low = _convolved(b, low)
-    high = b.op(b.one_of("Relu", "Tanh", "Neg"), high)
+    unary = b.one_of("Relu", "Tanh", "Neg")
+    high = b.op(unary, high)
     changed = b.op("Concat", low, high, axis=1)
-    b.op("Relu", b.op("Add", x, changed))
+    total = b.op("Add", x, changed)
+    b.op("Relu", total)
 
 
 def quantized_chain(b: Builder) -> None:
@@ -98,15 +110,18 @@ def quantized_chain(b: Builder) -> None:
         shape = (again.extents[-1], b.one_of(3, 8, 16))
         w = b.leaf(shape, dtypes.int8, fixed=True)
         scale = b.given(np.array(0.125, np.float32))
-        again = b.op("MatMul", again, b.op("DequantizeLinear", w, scale))
-    b.op(b.one_of("Relu", "Identity"), again)
+        weights = b.op("DequantizeLinear", w, scale)
+        again = b.op("MatMul", again, weights)
+    unary = b.one_of("Relu", "Identity")
+    b.op(unary, again)
 
 
 def _quantized(b: Builder, x: Value) -> Value:
     kind = b.one_of(np.int8, np.uint8)
     step = 0.0625 * b.one_of(1, 2)
     shifted = b.truth[x] / step - 0.5
-    far(shifted - np.round(shifted), x.dtype)
+    distance = shifted - np.round(shifted)
+    far(distance, x.dtype)
     scale = b.given(np.array(step, np.float32))
     zero = b.given(np.array(b.one_of(0, 3), kind))
     quantized = b.op("QuantizeLinear", x, scale, zero)

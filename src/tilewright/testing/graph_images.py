@@ -16,13 +16,18 @@ def _image(b: Builder, spatial: tuple[int, ...] = (1, 2, 2, 2)) -> Value:
     x = b.floating(2, 5)
     while len(x.extents) < rank:
         axis = b.rng.randint(0, len(x.extents))
-        x = b.op("Unsqueeze", x, b.ints(axis))
+        axes = b.ints(axis)
+        x = b.op("Unsqueeze", x, axes)
     if len(x.extents) > rank:
         raise Rejected
     return x
 
 
-def _window(b: Builder, x: Value, dilate: bool = True) -> dict[str, Any]:
+def _window(
+    b: Builder,
+    x: Value,
+    dilate: bool = True,
+) -> dict[str, Any]:
     kernel = []
     for e in x.extents[2:]:
         most = max(e, 1)
@@ -42,7 +47,11 @@ def _window(b: Builder, x: Value, dilate: bool = True) -> dict[str, Any]:
     return attrs
 
 
-def _divisor(b: Builder, n: int, among: Sequence[int]) -> int:
+def _divisor(
+    b: Builder,
+    n: int,
+    among: Sequence[int],
+) -> int:
     fitting = [d for d in among if n % d == 0]
     return b.rng.choice(fitting)
 
@@ -51,7 +60,9 @@ def conv(b: Builder) -> None:
     x = _image(b)
     channels = x.extents[1]
     group = _divisor(b, channels, (1, 1, 1, 2, max(channels, 1)))
-    per_group = (1, 2, 3, 8, 16) if group == 1 else (1, 1, 2)
+    per_group = [1, 1, 2]
+    if group == 1:
+        per_group = [1, 2, 3, 8, 16]
     out = group * b.rng.choice(per_group)
     attrs = _window(b, x)
     kernel = attrs["kernel_shape"]
@@ -113,7 +124,8 @@ def instance_norm(b: Builder) -> None:
     x = _image(b)
     channels = (x.extents[1],)
     spatial = range(2, len(x.extents))
-    varied(b.truth[x], tuple(spatial))
+    array = b.truth[x]
+    varied(array, tuple(spatial))
     scale = b.leaf(channels, x.dtype)
     bias = b.leaf(channels, x.dtype)
     b.op("InstanceNormalization", x, scale, bias)

@@ -41,8 +41,16 @@ REDUCTIONS = (
     "ReduceSum ReduceSum ReduceMean ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 "
     "ReduceSumSquare ReduceLogSumExp"
 ).split()
-CASTS = {dtypes.float32: 1, dtypes.int32: 6, dtypes.int64: 7, dtypes.bool_: 9}
-CASTS |= {dtypes.float16: 10, dtypes.float64: 11, dtypes.uint8: 2, dtypes.int8: 3}
+CASTS = {
+    dtypes.float32: 1,
+    dtypes.int32: 6,
+    dtypes.int64: 7,
+    dtypes.bool_: 9,
+    dtypes.float16: 10,
+    dtypes.float64: 11,
+    dtypes.uint8: 2,
+    dtypes.int8: 3,
+}
 
 
 def unary(b: Builder) -> None:
@@ -154,8 +162,12 @@ def cast(b: Builder) -> None:
     to = b.rng.choice(list(CASTS))
     values = b.truth[x]
     if x.dtype in FLOATS and to not in FLOATS:
-        rounding = "Sign" if to is dtypes.bool_ else "Floor"
-        far(JUMPS[rounding](values), x.dtype)
+        if to is dtypes.bool_:
+            rounding = "Sign"
+        else:
+            rounding = "Floor"
+        distance = JUMPS[rounding](values)
+        far(distance, x.dtype)
     if to.is_int and values.size:
         info = np.iinfo(to.numpy)
         if values.min() < info.min or values.max() > info.max:
@@ -184,16 +196,20 @@ def arg(b: Builder) -> None:
     x = b.floating(1, 4)
     [axis] = _axes(b, x, 1)
     a = np.sort(b.truth[x], axis=axis)
-    far(np.diff(a, axis=axis), x.dtype)
+    distance = np.diff(a, axis=axis)
+    far(distance, x.dtype)
     name = b.one_of("ArgMax", "ArgMin")
-    b.op(name, x, axis=axis, keepdims=b.bit())
+    keepdims = b.bit()
+    b.op(name, x, axis=axis, keepdims=keepdims)
 
 
 def cumsum(b: Builder) -> None:
     x = b.floating(1, 4)
     [axis] = _axes(b, x, 1)
     along = b.given(np.array(axis, np.int64))
-    b.op("CumSum", x, along, exclusive=b.bit(), reverse=b.bit())
+    exclusive = b.bit()
+    reverse = b.bit()
+    b.op("CumSum", x, along, exclusive=exclusive, reverse=reverse)
 
 
 def matmul(b: Builder) -> None:
@@ -232,13 +248,16 @@ def gemm(b: Builder) -> None:
     x = b.floating(2, 2)
     ta = b.bit()
     tb = b.bit()
-    m, k = reversed(x.extents) if ta else x.extents
+    m, k = x.extents
+    if ta:
+        m, k = k, m
     n = b.one_of(*b.extents, 1)
     if tb:
         shape = (n, k)
     else:
         shape = (k, n)
-    operands = [x, b.leaf(shape, x.dtype)]
+    weights = b.leaf(shape, x.dtype)
+    operands = [x, weights]
     attrs: dict[str, Any] = {"transA": ta, "transB": tb}
     if b.chance(0.4):
         attrs |= {"alpha": 0.5, "beta": 2.0}
@@ -263,7 +282,8 @@ def layer_norm(b: Builder) -> None:
         axis = b.rng.randrange(len(x.extents))
     tail = x.extents[axis:]
     axes = tuple(range(len(x.extents)))
-    varied(b.truth[x], axes[axis:])
+    array = b.truth[x]
+    varied(array, axes[axis:])
     bias = []
     if b.chance(0.7):
         bias.append(b.leaf(tail, x.dtype))
@@ -436,7 +456,8 @@ def trilu(b: Builder) -> None:
     x = b.pick(lambda v: len(v.extents) > 1)
     diagonal = b.rng.randint(-2, 2)
     k = b.given(np.array(diagonal, np.int64))
-    b.op("Trilu", x, k, upper=b.bit())
+    upper = b.bit()
+    b.op("Trilu", x, k, upper=upper)
 
 
 def attention(b: Builder) -> None:
@@ -472,7 +493,11 @@ def source(b: Builder) -> None:
     b.leaf(shape, dtype, fixed=False)
 
 
-def _axes(b: Builder, x: Value, count: int) -> list[int]:
+def _axes(
+    b: Builder,
+    x: Value,
+    count: int,
+) -> list[int]:
     rank = len(x.extents)
     if not rank:
         raise Rejected
@@ -489,7 +514,11 @@ def fits(v: Value, x: Value) -> bool:
         return False
 
 
-def _matches(v: Value, x: Value, axis: int) -> bool:
+def _matches(
+    v: Value,
+    x: Value,
+    axis: int,
+) -> bool:
     own = list(v.extents)
     other = list(x.extents)
     if len(own) != len(other):

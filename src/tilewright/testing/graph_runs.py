@@ -94,12 +94,17 @@ def run(
 
 
 def run_case(
-    seed: int, case: Case, steering: Steering | None = None
+    seed: int,
+    case: Case,
+    steering: Steering | None = None,
 ) -> GraphFailure | None:
     """As `run`, for this graph, compiled as `seed` says."""
     setting = setting_of(seed)
     with ExitStack() as stack:
-        happened = stack.enter_context(events.record()) if steering is not None else []
+        if steering is not None:
+            happened = stack.enter_context(events.record())
+        else:
+            happened = []
         reason = problem(case, setting)
     if steering is not None:
         steering.add(facts(happened))
@@ -132,6 +137,7 @@ def problem(case: Case, setting: Setting) -> str:
     target = setting.target()
     options |= {"others": case.others, "dims": setting.dims, "target": target}
     try:
-        return "\n".join(check(case.graph, case.inputs, **options))
+        answer = check(case.graph, case.inputs, **options)
+        return "\n".join(answer)
     except Exception as error:  # of a graph that can be run, none is right
         return f"{type(error).__name__}: {error}"

@@ -17,20 +17,24 @@ from tilewright.testing.graphs import MAX_ELEMENTS, Builder, Rejected
 
 def free_extent(b: Builder) -> None:
     """An extent of some input is a symbol: there, and in most others that are as long."""
-    extents = {e for v in b.inputs for e in v.extents if e > 1} - b.free
+    extents = {e for v in b.inputs for e in v.extents if e > 1}
+    extents -= b.free
     if not extents or b.depth or len(b.free) > 1:
         raise Rejected
-    b.free.add(b.rng.choice(sorted(extents)))
+    extent = b.rng.choice(sorted(extents))
+    b.free.add(extent)
 
 
 def reshaped(b: Builder) -> None:
     """Axes kept and joined as the tensor's own shape says."""
     x = b.pick(lambda v: len(v.extents) > 1 and 0 not in v.extents)
     kept = b.rng.randint(1, len(x.extents) - 1)
-    first = _part(b, b.op("Shape", x), 0, kept)
+    shape = b.op("Shape", x)
+    first = _part(b, shape, 0, kept)
     rest = [b.ints(-1)]
     if b.chance(0.4):
-        rest.insert(b.rng.randint(0, 1), b.ints(1))
+        place = b.rng.randint(0, 1)
+        rest.insert(place, b.ints(1))
     shape = b.op("Concat", first, *rest, axis=0)
     b.op("Reshape", x, shape)
 
@@ -39,8 +43,10 @@ def exchanged(b: Builder) -> None:
     """[A, B, ...] to [A, C, B / C, ...], transposed: heads of an attention."""
     x = b.pick(lambda v: len(v.extents) == 3 and 0 not in v.extents)
     width = x.extents[2]
-    count = b.rng.choice([n for n in (1, 2, 3, 4) if width % n == 0])
-    lengths = _part(b, b.op("Shape", x), 0, 2)
+    divisors = [n for n in (1, 2, 3, 4) if width % n == 0]
+    count = b.rng.choice(divisors)
+    shape = b.op("Shape", x)
+    lengths = _part(b, shape, 0, 2)
     heads = b.ints(count, width // count)
     shape = b.op("Concat", lengths, heads, axis=0)
     split = b.op("Reshape", x, shape)
@@ -53,7 +59,8 @@ def expanded(b: Builder) -> None:
     shape = [e if b.chance(0.5) else 1 for e in x.extents]
     first = b.rng.randint(0, len(shape) - 1)
     small = b.leaf(shape[first:], x.dtype)
-    b.op("Expand", small, b.op("Shape", x))
+    large = b.op("Shape", x)
+    b.op("Expand", small, large)
 
 
 def filled(b: Builder) -> None:
@@ -61,7 +68,9 @@ def filled(b: Builder) -> None:
     x = b.pick(lambda v: v.dtype is not None and v.dtype.is_float)
     assert x.dtype is not None
     value = np.array([b.one_of(0, 0.5, 2)], x.dtype.numpy)
-    b.op("Add", x, b.op("ConstantOfShape", b.op("Shape", x), value=value))
+    shape = b.op("Shape", x)
+    constant = b.op("ConstantOfShape", shape, value=value)
+    b.op("Add", x, constant)
 
 
 def positions(b: Builder) -> None:
@@ -74,11 +83,13 @@ def positions(b: Builder) -> None:
         raise Rejected
     assert x.dtype is not None
     shape = b.op("Shape", x)
-    length = b.op("Gather", shape, b.given(np.array(-1)), axis=0)
+    indices = b.given(np.array(-1))
+    length = b.op("Gather", shape, indices, axis=0)
     start = b.given(np.array(0))
     step = b.given(np.array(1))
     places = b.op("Range", start, length, step)
-    b.op("Add", x, b.op("CastLike", places, x))
+    like = b.op("CastLike", places, x)
+    b.op("Add", x, like)
 
 
 def _part(
@@ -87,7 +98,9 @@ def _part(
     start: int,
     end: int,
 ) -> Value:
-    return b.op("Slice", shape, b.ints(start), b.ints(end))
+    starts = b.ints(start)
+    ends = b.ints(end)
+    return b.op("Slice", shape, starts, ends)
 
 
 SHAPES: dict[str, tuple[Piece, float]] = {

@@ -21,7 +21,7 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import TilewrightError
 from tilewright.graph import interp
-from tilewright.graph.infer import Fallback, Typer
+from tilewright.graph.infer import FallbackProvider, Typer
 from tilewright.graph.nodes import Graph, Operation, Value
 
 Array = np.ndarray[Any, Any]
@@ -57,7 +57,7 @@ class Builder:
     """
 
     rng: random.Random
-    fallback: Fallback
+    fallback: FallbackProvider
     zeros: bool = False
     inputs: dict[Value, Array] = field(default_factory=dict)
     truth: dict[Value, Array] = field(default_factory=dict)
@@ -120,7 +120,8 @@ class Builder:
     def given(self, array: Array, fixed: bool = True) -> Value:
         """A constant, or an input, with these contents."""
         name = self.fresh("c" if fixed else "x")
-        value = Value(name, dtypes.dtype_of(array.dtype), array.shape)
+        dtype = dtypes.dtype_of(array.dtype)
+        value = Value(name, dtype, array.shape)
         if fixed:
             self.typer.known[value] = array
         else:
@@ -129,18 +130,34 @@ class Builder:
         self.truth[value] = _double(array)
         return value
 
-    def scalar(self, number: float, like: Value, fixed: bool = True) -> Value:
+    def scalar(
+        self,
+        number: float,
+        like: Value,
+        fixed: bool = True,
+    ) -> Value:
         """A constant, or an input, of no dimension and the dtype of another value."""
         assert like.dtype is not None
-        return self.given(np.array(number, like.dtype.numpy), fixed)
+        array = np.array(number, like.dtype.numpy)
+        return self.given(array, fixed)
 
     def ints(self, *numbers: int) -> Value:
         """A constant int64 vector (axes, a shape)."""
-        return self.given(np.array(numbers, np.int64))
+        array = np.array(numbers, np.int64)
+        return self.given(array)
 
-    def slice(self, x: Value, start: int, end: int, axis: int) -> Value:
+    def slice(
+        self,
+        x: Value,
+        start: int,
+        end: int,
+        axis: int,
+    ) -> Value:
         """The elements `start .. end-1` along one axis."""
-        return self.op("Slice", x, self.ints(start), self.ints(end), self.ints(axis))
+        starts = self.ints(start)
+        ends = self.ints(end)
+        axes = self.ints(axis)
+        return self.op("Slice", x, starts, ends, axes)
 
     def fresh(self, stem: str) -> str:
         """A name not used yet."""
@@ -165,7 +182,8 @@ class Builder:
             )
         except Rejected:
             rank = self.rng.randint(max(low, 1), high)
-            return self.leaf(self.shape(rank), fixed=False)
+            shape = self.shape(rank)
+            return self.leaf(shape, fixed=False)
 
     def partner(self, x: Value) -> Value:
         """A value that broadcasts with `x`: another one, or a leaf."""
@@ -182,7 +200,11 @@ class Builder:
         return self.leaf(shape[first:], x.dtype)
 
     def op(
-        self, op_type: str, *inputs: Value | None, outputs: int = 1, **attrs: Any
+        self,
+        op_type: str,
+        *inputs: Value | None,
+        outputs: int = 1,
+        **attrs: Any,
     ) -> Value:
         """Add an operator; its first result. Raises Rejected where its results are not fit."""
         from tilewright.frontends.onnx.functions import schema_of
@@ -278,7 +300,11 @@ class Builder:
         return self._drafted("random", tuple(self.inputs), outputs, self.typer.known)
 
     def _drafted(
-        self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], known: Any
+        self,
+        name: str,
+        inputs: Sequence[Value],
+        outputs: Sequence[Value],
+        known: Any,
     ) -> Graph:
         made = {v for op in self.drafts for v in op.writes}
         constants = {v: a for v, a in known.items() if v not in made}

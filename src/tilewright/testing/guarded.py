@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.driver.compiled import CompiledGroup
-from tilewright.driver.guard.native import Bench, Run
+from tilewright.driver.guard.native import GuardedRun, KernelRunner
 from tilewright.driver.guard.process import apart
 from tilewright.expr.nodes import Buffer
 from tilewright.plan.normalize import KernelSignature
@@ -31,11 +31,14 @@ def call(
     regions, run one after another, the last first. shared: the index of a value whose memory the
     last one, an output, takes. There are no values where a wrong access ends the call.
     """
-    bench = Bench(signature, code, fixed)
+    bench = KernelRunner(signature, code, fixed)
 
     def work() -> tuple[list[Array], list[str]]:
         status = (
-            bench.run(Run("given values", threads=threads, shared=shared), memory) & 255
+            bench.run(
+                GuardedRun("given values", threads=threads, shared=shared), memory
+            )
+            & 255
         )
         wrong = [f"it failed with code {status}"] if status else []
         spilled = (held.spilled() for held in dict.fromkeys(bench.places))

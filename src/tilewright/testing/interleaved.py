@@ -31,17 +31,22 @@ from tilewright.schedule import edit
 
 def backwards(kernel: Kernel) -> Kernel:
     """`kernel` with the last iteration first in each loop that does not keep its order."""
-    return kernel.with_body(_serial(kernel.body, _each))
+    body = _serial(kernel.body, _each)
+    return kernel.with_body(body)
 
 
 def interleaved(kernel: Kernel) -> Kernel:
     """`kernel` statement by statement in loops that keep no order, the last iteration first."""
-    return kernel.with_body(_serial(kernel.body, _together))
+    body = _serial(kernel.body, _together)
+    return kernel.with_body(body)
 
 
 def _serial(s: Stmt, order: Callable[[Stmt, _Lanes], Stmt]) -> Stmt:
     new: Stmt = s.map(lambda x: _serial(x, order) if isinstance(x, Stmt) else x)
-    n = new.trips if isinstance(new, For) else None
+    if isinstance(new, For):
+        n = new.trips
+    else:
+        n = None
     if not isinstance(new, For):
         return new
     if new.kind in IN_ORDER:
@@ -62,7 +67,10 @@ class _Lanes:
 
 def _together(s: Stmt, lanes: _Lanes) -> Stmt:
     rule = _RULES.get(type(s))
-    inner = None if rule is None else rule(s, lanes)
+    if rule is None:
+        inner = None
+    else:
+        inner = rule(s, lanes)
     if inner is None:
         return _each(s, lanes)
     return inner
@@ -72,13 +80,15 @@ def _each(s: Stmt, lanes: _Lanes) -> Stmt:
     if lanes.guard is not None:
         s = If(lanes.guard, s, None)
     last_first: dict[Any, Any] = {lanes.var: (lanes.n - 1) - lanes.var}
-    return loop(lanes.var, lanes.n, substitute(s.map(lambda x: x), last_first))
+    root = s.map(lambda x: x)
+    return loop(lanes.var, lanes.n, substitute(root, last_first))
 
 
 def _for(s: For, lanes: _Lanes) -> Stmt | None:
     if variables(s.extent):
         return None
-    return For(s.var, s.extent, s.kind, _together(s.body, lanes))
+    body = _together(s.body, lanes)
+    return For(s.var, s.extent, s.kind, body)
 
 
 def _if(s: If, lanes: _Lanes) -> Stmt | None:
@@ -90,7 +100,11 @@ def _if(s: If, lanes: _Lanes) -> Stmt | None:
     return block(*arms)
 
 
-def _arm(s: Stmt, condition: Expr, lanes: _Lanes) -> Stmt:
+def _arm(
+    s: Stmt,
+    condition: Expr,
+    lanes: _Lanes,
+) -> Stmt:
     if lanes.guard is None:
         guard = condition
     else:

@@ -47,7 +47,11 @@ def cliffs(place: Place) -> float:
     """As a processor is: time falls with larger tiles until they leave a cache or the registers."""
     sizes = [1 << n for n in place]
     work = 1.0
-    for capacity, group in ((64, sizes[:2]), (4096, sizes[:4]), (1 << 16, sizes)):
+    for capacity, group in (
+        (64, sizes[:2]),
+        (4096, sizes[:4]),
+        (1 << 16, sizes),
+    ):
         used = prod(group)
         work += capacity / used if used <= capacity else 0.3 * log(used / capacity) + 2
     return work + 0.02 * sum((a - b) % 3 for a, b in pairwise(place))
@@ -88,7 +92,8 @@ class Landscape:
 
     def sample(self, random: Random) -> Candidate:
         """Any place."""
-        return self.candidate(tuple(random.randrange(side) for side in self.sides))
+        place = tuple(random.randrange(side) for side in self.sides)
+        return self.candidate(place)
 
     def neighbor(self, candidate: Candidate, random: Random) -> Candidate:
         """Another value of one number, if there is one."""
@@ -100,14 +105,21 @@ class Landscape:
             place[axis] = other + (other >= place[axis])
         return self.candidate(tuple(place))
 
-    def cross(self, a: Candidate, b: Candidate, random: Random) -> Candidate:
+    def cross(
+        self,
+        a: Candidate,
+        b: Candidate,
+        random: Random,
+    ) -> Candidate:
         """Each number of one of them."""
         pairs = zip(self.place(a), self.place(b), strict=True)
-        return self.candidate(tuple(random.choice(pair) for pair in pairs))
+        place = tuple(random.choice(pair) for pair in pairs)
+        return self.candidate(place)
 
     def candidate(self, place: Place) -> Candidate:
         """The candidate at a place."""
-        return Candidate(SKETCH, dict(zip(self.names, place, strict=True)))
+        values = dict(zip(self.names, place, strict=True))
+        return Candidate(SKETCH, values)
 
     def place(self, candidate: Candidate) -> Place:
         """Where a candidate is."""
@@ -115,12 +127,16 @@ class Landscape:
 
     def seconds(self, candidate: Candidate) -> float:
         """What a candidate takes."""
-        return self.time(self.place(candidate))
+        arrays = self.place(candidate)
+        return self.time(arrays)
 
     # ------------------------------------------------------------------------- as a task
 
     def task(
-        self, name: str = "landscape", calls: int = 1, operations: int = 0
+        self,
+        name: str = "landscape",
+        calls: int = 1,
+        operations: int = 0,
     ) -> Task:
         """The task of finding the least time; its artifacts are candidates' keys."""
         return Task(
@@ -231,7 +247,10 @@ class Knowing:
         return Prediction(np.array(cost, dtype=np.float64), spread)
 
     def _cost(self, place: Place) -> float:
-        off = self._error * Random(f"off {place}").gauss(0.0, 1.0) if self._error else 0
+        if self._error:
+            off = self._error * Random(f"off {place}").gauss(0.0, 1.0)
+        else:
+            off = 0
         return log(self._landscape.time(place)) + off
 
     def save(self, path: Path) -> None:
@@ -287,7 +306,8 @@ class Learning:
         scaled = self._scaled()
         cost = shared @ self._weights + scaled.mean()
         left = 1 - np.einsum("ij,jk,ik->i", shared, self._inverse, shared)
-        return Prediction(cost, scaled.std() * np.sqrt(np.maximum(left, 0.0)))
+        spread = scaled.std() * np.sqrt(np.maximum(left, 0.0))
+        return Prediction(cost, spread)
 
     def _scaled(self) -> Any:
         costs = np.array(self._costs)
@@ -304,7 +324,9 @@ class Learning:
 
     def save(self, path: Path) -> None:
         """Write places and costs."""
-        np.savez(path, places=np.array(self._places), costs=np.array(self._costs))
+        places = np.array(self._places)
+        costs = np.array(self._costs)
+        np.savez(path, places=places, costs=costs)
 
     def load(self, path: Path) -> None:
         """Read what `save` wrote; the next update learns from it."""

@@ -44,7 +44,11 @@ from tilewright.lift.patterns import (
 from tilewright.lift.types import Array, Scalar, TupleType, Type, array
 
 _INT = Scalar(int64)
-_NEUTRAL = {"add": 0, "max": int(int64.min), "min": int(int64.max)}
+_NEUTRAL = {
+    "add": 0,
+    "max": int(int64.min),
+    "min": int(int64.max),
+}
 
 
 def random_program(rng: Random, steps: int = 3) -> n.Lambda:
@@ -59,7 +63,9 @@ def random_program(rng: Random, steps: int = 3) -> n.Lambda:
     grower = _Grower(rng, {y: types[1]})
     f = grower.function(t, steps)
     body = n.apply(f, term)
-    return n.Lambda((x, y), n.Tuple((body, y)) if rng.random() < 0.2 else body)
+    if rng.random() < 0.2:
+        body = n.Tuple((body, y))
+    return n.Lambda((x, y), body)
 
 
 class _Grower:
@@ -84,7 +90,8 @@ class _Grower:
         return n.as_fun(lambda x: x)
 
     def type(self, f: n.Fun, t: Type) -> Type:
-        return result(f, (t,), Scope(dict(self.others)))
+        scope = Scope(dict(self.others))
+        return result(f, (t,), scope)
 
     def step(self, t: Type, depth: int) -> n.Fun:
         if isinstance(t, TupleType):
@@ -103,7 +110,8 @@ class _Grower:
             kinds += [self.rows, self.rows]
         elif isinstance(t.item, TupleType) and _of_scalars(t.item):
             together = Map(self.on_tuple(t.item))
-            component = Unzip >> n.Get(self.rng.randrange(2))
+            position = self.rng.randrange(2)
+            component = Unzip >> n.Get(position)
             return self.rng.choice((together, component))
         return self.rng.choice(kinds)(t, depth)
 
@@ -123,14 +131,17 @@ class _Grower:
     def on_tuple(self, t: TupleType) -> n.Fun:
         if _of_scalars(t) and self.rng.random() < 0.7:
             if len(t.items) == 2:
-                return n.Builtin(self.rng.choice(("add", "max", "sub")))
+                name = self.rng.choice(("add", "max", "sub"))
+                return n.Builtin(name)
             return n.Get(0)
-        return n.Get(self.rng.randrange(len(t.items)))
+        position = self.rng.randrange(len(t.items))
+        return n.Get(position)
 
     # -- arrays
 
     def map(self, t: Array, depth: int) -> n.Fun:
-        return Map(self.function(t.item, max(1, depth - 1)))
+        steps = max(1, depth - 1)
+        return Map(self.function(t.item, steps))
 
     def move(self, t: Array, depth: int) -> n.Fun:
         length = evaluate(t.length, {})
@@ -141,37 +152,38 @@ class _Grower:
         part = self.rng.randint(1, length)
         left = self.rng.randint(0, 2)
         right = self.rng.randint(0, 2)
-        return self.rng.choice(
-            (
-                Split(divisor),
-                Slide(size, step),
-                Take(part),
-                Drop(length - part),
-                Gather("reverse"),
-                Gather("stride", divisor),
-                Scatter("stride", divisor),
-                Gather("rotate", part),
-                Pad(left, right, self.rng.choice(n.BOUNDARIES)),
-                Pad(left, right, _filled(t.item, self.rng.randint(-2, 2))),
-                n.as_fun(lambda x: Concat(x | Take(part), x)),
-                n.as_fun(
-                    lambda x: Concat(x | Drop(length - part) | Map(_each(t.item)), x)
-                ),
-            )
-        )
+        boundary = self.rng.choice(n.BOUNDARIES)
+        fill = self.rng.randint(-2, 2)
+        filler = _filled(t.item, fill)
+        moves: list[n.Fun] = [
+            Split(divisor),
+            Slide(size, step),
+            Take(part),
+            Drop(length - part),
+            Gather("reverse"),
+            Gather("stride", divisor),
+            Scatter("stride", divisor),
+            Gather("rotate", part),
+            Pad(left, right, boundary),
+            Pad(left, right, filler),
+            n.as_fun(lambda x: Concat(x | Take(part), x)),
+            n.as_fun(lambda x: Concat(x | Drop(length - part) | Map(_each(t.item)), x)),
+        ]
+        return self.rng.choice(moves)
 
     def rows(self, t: Array, depth: int) -> n.Fun:
         op = self.rng.choice(("add", "max"))
         assert isinstance(t.item, Array)
-        return self.rng.choice(
-            (
-                Join,
-                Transpose,
-                Join >> Reduce(n.Builtin(op), _NEUTRAL[op]) if _flat(t) else Join,
-                Map(Join) if isinstance(t.item.item, Array) else Transpose,
-                Reduce(_elementwise(op, t.item), _filled(t.item, _NEUTRAL[op])),
-            )
-        )
+        f = _elementwise(op, t.item)
+        neutral = _filled(t.item, _NEUTRAL[op])
+        whole: n.Fun = Join
+        if _flat(t):
+            whole = Join >> Reduce(n.Builtin(op), _NEUTRAL[op])
+        inner: n.Fun = Transpose
+        if isinstance(t.item.item, Array):
+            inner = Map(Join)
+        folds = [Join, Transpose, whole, inner, Reduce(f, neutral)]
+        return self.rng.choice(folds)
 
     def fold(self, t: Array, depth: int) -> n.Fun:
         if not isinstance(t.item, Scalar):
@@ -307,7 +319,11 @@ def lowered(program: n.Lambda, rng: Random) -> n.Lambda:
     return n.Lambda(program.params, found)
 
 
-def _loop(f: n.Map, rng: Random, inside: bool) -> n.Fun:
+def _loop(
+    f: n.Map,
+    rng: Random,
+    inside: bool,
+) -> n.Fun:
     kinds: list[type[n.AnyMap]] = [n.Map, n.MapSeq]
     if isinstance(f.f, n.ScalarFun):
         kinds.append(n.MapVec)

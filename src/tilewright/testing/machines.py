@@ -31,7 +31,12 @@ class Description:
     def target(self, exact: bool = False, level: int = 2) -> Target:
         """The CPU target for it; level: how much LLVM makes of its code, 0 to 3."""
         made: Any = target("cpu", self.mcpu, exact, self.cores)
-        machine = replace(made.machine, l1=self.l1, l2=self.l2, l3=self.l3)
+        machine = replace(
+            made.machine,
+            l1=self.l1,
+            l2=self.l2,
+            l3=self.l3,
+        )
         changed: Target = replace(made, machine=machine, level=level)
         return changed
 

@@ -61,11 +61,12 @@ def run(seed: int) -> MutantFailure | None:
         except TilewrightError:
             return None
         except Exception:
+            error = traceback.format_exc(limit=-8)
             return MutantFailure(
                 seed=seed,
                 base=kind,
                 damage=damage,
-                error=traceback.format_exc(limit=-8),
+                error=error,
             )
     return None
 
@@ -159,7 +160,13 @@ def _artifact(rng: Random) -> tuple[bytes, str]:
     places = [rng.randrange(len(data)) for _ in range(rng.randint(1, 8))]
     for at in places:
         data[at] = rng.randrange(256)
-    cut = rng.choice((len(data), len(data), rng.randrange(len(data))))
+    cut = rng.choice(
+        (
+            len(data),
+            len(data),
+            rng.randrange(len(data)),
+        )
+    )
     return bytes(data[:cut]), f"bytes {places}, {cut} of {len(data)}"
 
 
@@ -178,7 +185,11 @@ def _zipped(members: Mapping[str, bytes], head: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _damaged_object(rng: Random, members: dict[str, bytes], head: Any) -> str:
+def _damaged_object(
+    rng: Random,
+    members: dict[str, bytes],
+    head: Any,
+) -> str:
     """Flip bytes of an object's headers and tables, and make its digest right."""
     names = [name for name in members if name.endswith(".o")]
     if not names:
@@ -202,7 +213,11 @@ def _damaged_object(rng: Random, members: dict[str, bytes], head: Any) -> str:
     return f"{name} at {places}, {cut} bytes"
 
 
-def _odd_zip(rng: Random, members: dict[str, bytes], head: Any) -> tuple[bytes, str]:
+def _odd_zip(
+    rng: Random,
+    members: dict[str, bytes],
+    head: Any,
+) -> tuple[bytes, str]:
     """Members doubled, missing, renamed, compressed, lied about."""
     way = rng.choice(
         ("missing", "twice", "renamed", "compressed", "size", "comment", "order")
@@ -242,11 +257,16 @@ def _odd_zip(rng: Random, members: dict[str, bytes], head: Any) -> tuple[bytes, 
     return buffer.getvalue(), f"{way} {name}"
 
 
-def _read_artifact(rng: Random, data: bytes, folder: Path) -> None:
+def _read_artifact(
+    rng: Random,
+    data: bytes,
+    folder: Path,
+) -> None:
     path = folder / "m.tw"
     path.write_bytes(data)
     model = bundle.load(path, verify=rng.random() < 0.5)
-    exe = Executable(model, threads=rng.choice((1, 2)))
+    threads = rng.choice((1, 2))
+    exe = Executable(model, threads=threads)
     repr(exe), exe.peak_bytes
     if not exe.model.objects:
         exe(*map(_zeros, exe.inputs))
@@ -269,13 +289,17 @@ def _entry(rng: Random) -> tuple[bytes, str]:
     return rng.choice((data, data, rng.randbytes(50), b"")), damage
 
 
-def _read_entry(rng: Random, data: bytes, folder: Path) -> None:
+def _read_entry(
+    rng: Random,
+    data: bytes,
+    folder: Path,
+) -> None:
     from tilewright.driver import file_digest
 
     store = Store(folder / "store", 1 << 20)
     file = folder / "file"
     file.write_bytes(b"contents")
-    state = file_digest.State.of(file)
+    state = file_digest.FileState.of(file)
     store.put(f"contents-{state.device:x}-{state.inode:x}", data)
     file_digest.of_file(file, store)
     store.put("broken", data)
@@ -294,7 +318,12 @@ _MACHINE: Final[Mapping[str, Any]] = {
     "name": "example",
     "number": "Float16",
     "block": {"size": 16, "mantissa": 7},
-    "dram": {"capacity": 1 << 24, "bandwidth": 32, "latency": 40, "energy": 20},
+    "dram": {
+        "capacity": 1 << 24,
+        "bandwidth": 32,
+        "latency": 40,
+        "energy": 20,
+    },
     "vectors": {"capacity": 16384, "bandwidth": 128, "latency": 1, "energy": 1},
     "matrices": {"capacity": 262144, "bandwidth": 256, "latency": 2, "energy": 1},
     "operators": [
@@ -351,7 +380,11 @@ def _inline(value: Any) -> str:
             return json.dumps(value)
 
 
-def _read_machine(rng: Random, data: bytes, folder: Path) -> None:
+def _read_machine(
+    rng: Random,
+    data: bytes,
+    folder: Path,
+) -> None:
     from tilewright.targets.npu.description import machine
 
     path = folder / "m.toml"
@@ -365,7 +398,11 @@ def _record(rng: Random) -> tuple[bytes, str]:
     return kind.encode() + b"\n" + data, damage
 
 
-def _read_record(rng: Random, data: bytes, folder: Path) -> None:
+def _read_record(
+    rng: Random,
+    data: bytes,
+    folder: Path,
+) -> None:
     kind, _, rest = data.partition(b"\n")
     mutate_records.READERS[kind.decode()](rest, folder)
 
@@ -388,7 +425,8 @@ def main(first: int, count: int) -> int:
     for seed in range(first, first + count):
         failure = run(seed)
         if failure is not None:
-            place = "\n".join(failure.error.strip().splitlines()[-3:])
+            answer = failure.error.strip().splitlines()[-3:]
+            place = "\n".join(answer)
             seen[place] = seen.get(place, 0) + 1
             if seen[place] == 1:
                 print(f"{seed} {failure}", flush=True)

@@ -23,7 +23,11 @@ ODD: Final[tuple[Any, ...]] = (
 )  # fmt: skip
 
 
-def mutated(rng: Random, data: Data, most: int = 3) -> tuple[Data, str]:
+def mutated(
+    rng: Random,
+    data: Data,
+    most: int = 3,
+) -> tuple[Data, str]:
     """A damaged copy, and what was done to it."""
     made = copy.deepcopy(data)
     done = []
@@ -74,7 +78,11 @@ def _at(data: Data, path: Path) -> Any:
     return data
 
 
-def _put(data: Data, path: Path, value: Any) -> None:
+def _put(
+    data: Data,
+    path: Path,
+    value: Any,
+) -> None:
     holder = _at(data, path[:-1])
     holder[path[-1]] = value
 
@@ -137,7 +145,9 @@ def _nudge(
         character = rng.choice(("", "x", "\0", "/", "é", "%"))
         _put(data, path, value[:at] + character + value[at + 1 :])
     else:
-        large = value << 40 if isinstance(value, int) else value * 1e30
+        large = value * 1e30
+        if isinstance(value, int):
+            large = value << 40
         numbers = (value + 1, value - 1, -value, value * 1000, large)
         _put(data, path, rng.choice(numbers))
 

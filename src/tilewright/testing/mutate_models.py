@@ -85,11 +85,12 @@ def attempt(seed: int) -> MutantFailure | None:
         except TilewrightError:
             return None
         except Exception:
+            error = traceback.format_exc(limit=-8)
             return MutantFailure(
                 seed=seed,
                 base=name,
                 damage=damage,
-                error=traceback.format_exc(limit=-8),
+                error=error,
             )
     return None
 
@@ -98,7 +99,12 @@ def _use(data: bytes) -> None:
     from tilewright.driver import compile as compile_model
     from tilewright.runtime.executable import Executable
 
-    made = compile_model(data, cache=False, threads=1, memory_limit=MODEL_MEMORY)
+    made = compile_model(
+        data,
+        cache=False,
+        threads=1,
+        memory_limit=MODEL_MEMORY,
+    )
     feeds = {v.name: _array(v) for v in made.inputs}
     if isinstance(made, Executable) and all(a is not None for a in feeds.values()):
         with np.errstate(all="ignore"):
@@ -125,7 +131,7 @@ def _array(tensor: Any) -> Any:
 # ------------------------------------------------------------------------- the other process
 
 
-class Worker:
+class MutantProcess:
     """A process that attempts mutants in turn, and is begun anew after one that ends it.
 
     kept: a folder where ONNX's cases are kept; without one, each process makes them.
@@ -164,9 +170,9 @@ class Worker:
 
 
 @contextmanager
-def worker(kept: Path | None = None) -> Iterator[Worker]:
+def worker(kept: Path | None = None) -> Iterator[MutantProcess]:
     """A Worker that is closed in the end."""
-    made = Worker(kept)
+    made = MutantProcess(kept)
     try:
         yield made
     finally:
@@ -206,7 +212,8 @@ def _serve(kept: Path | None) -> None:
         used = resource.getrusage(resource.RUSAGE_SELF)
         most = int(used.ru_utime + used.ru_stime) + SECONDS
         resource.setrlimit(resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
-        pickle.dump(attempt(_LENGTH.unpack(data)[0]), answers)
+        seed = _LENGTH.unpack(data)[0]
+        pickle.dump(attempt(seed), answers)
         answers.flush()
 
 

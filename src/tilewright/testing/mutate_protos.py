@@ -71,7 +71,11 @@ class Slot:
             return
 
 
-def mutated(rng: Random, message: Any, most: int = 3) -> tuple[Any, str]:
+def mutated(
+    rng: Random,
+    message: Any,
+    most: int = 3,
+) -> tuple[Any, str]:
     """A damaged copy, and what was done to it."""
     made = type(message)()
     made.CopyFrom(message)
@@ -116,7 +120,11 @@ def _kind(slot: Slot) -> str:
 # -- scalars
 
 
-def _number(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
+def _number(
+    rng: Random,
+    slot: Slot,
+    slots: Sequence[Slot],
+) -> None:
     """An odd number, one nearby, or one from elsewhere."""
     others = [s.value for s in slots if _kind(s) == "int"]
     near = slot.value + rng.choice((-2, -1, 1, 2))
@@ -125,11 +133,19 @@ def _number(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
     slot.put(rng.choice((odd, near, slot.value * 2, other)))
 
 
-def _real(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
+def _real(
+    rng: Random,
+    slot: Slot,
+    slots: Sequence[Slot],
+) -> None:
     slot.put(rng.choice((*REALS, slot.value * 2, -slot.value, slot.value + 1)))
 
 
-def _text(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
+def _text(
+    rng: Random,
+    slot: Slot,
+    slots: Sequence[Slot],
+) -> None:
     """Another name of the model: an edge goes elsewhere, an operator becomes another."""
     texts = [s for s in slots if _kind(s) == "str"]
     alike = rng.choice([s.value for s in texts if s.name == slot.name])
@@ -138,11 +154,16 @@ def _text(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
     slot.put(rng.choice((alike, other, odd)))
 
 
-def _raw(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
+def _raw(
+    rng: Random,
+    slot: Slot,
+    slots: Sequence[Slot],
+) -> None:
     """Bytes cut off, added, or overwritten by an odd number."""
     data = bytearray(slot.value)
+    dtype = rng.choice(INTEGERS)
     odd = rng.choice((
-        struct.pack("<q", rng.choice(INTEGERS)),
+        struct.pack("<q", dtype),
         struct.pack("<f", rng.choice(REALS)),
         rng.randbytes(rng.choice((1, 4, 8))),
     ))  # fmt: skip
@@ -161,14 +182,22 @@ def _raw(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
 # -- lists and messages
 
 
-def _remove(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
+def _remove(
+    rng: Random,
+    slot: Slot,
+    slots: Sequence[Slot],
+) -> None:
     if slot.index is None:
         slot.message.ClearField(slot.name)
     else:
         del getattr(slot.message, slot.name)[slot.index]
 
 
-def _double(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
+def _double(
+    rng: Random,
+    slot: Slot,
+    slots: Sequence[Slot],
+) -> None:
     """One more of a list's entries."""
     if slot.index is None:
         return
@@ -176,7 +205,11 @@ def _double(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
     entries.extend([slot.value])
 
 
-def _swap(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
+def _swap(
+    rng: Random,
+    slot: Slot,
+    slots: Sequence[Slot],
+) -> None:
     """Two entries of a list change places."""
     if slot.index is None:
         return
@@ -195,12 +228,20 @@ def _exchange(a: Any, b: Any) -> None:
     b.CopyFrom(kept)
 
 
-def _clear(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
+def _clear(
+    rng: Random,
+    slot: Slot,
+    slots: Sequence[Slot],
+) -> None:
     """The whole list, or field."""
     slot.message.ClearField(slot.name)
 
 
-def _copy(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
+def _copy(
+    rng: Random,
+    slot: Slot,
+    slots: Sequence[Slot],
+) -> None:
     """What another message of the same type holds."""
     alike = [s.value for s in slots if type(s.value) is type(slot.value)]
     kept = type(slot.value)()
@@ -209,7 +250,11 @@ def _copy(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
         slot.value.CopyFrom(kept)
 
 
-def _option(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
+def _option(
+    rng: Random,
+    slot: Slot,
+    slots: Sequence[Slot],
+) -> None:
     """A field that the message does not have, from one like it elsewhere."""
     target = slot.value
     absent = [

@@ -80,20 +80,21 @@ def trial(seed: int) -> Trial | None:
     schema = rng.choice(_schemas(op_type))
     case = rng.choice(_cases()[op_type])
     node = case.model.graph.node[0]
-    fed = dict(
-        zip((i.name for i in case.model.graph.input), case.data[0][0], strict=False)
-    )
+    names = [i.name for i in case.model.graph.input]
+    inputs = case.data[0][0]
+    fed = dict(zip(names, inputs, strict=False))
     operands = [fed.get(name) for name in node.input]
     if not all(a is None or isinstance(a, np.ndarray | np.generic) for a in operands):
         return None
     attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     arrays = [None if a is None else np.asarray(a) for a in operands]
+    outputs = list(node.output)
     draft = _Draft(
         rng=rng,
         schema=schema,
         operands=arrays,
         attributes=attributes,
-        outputs=list(node.output),
+        outputs=outputs,
     )
     _to_version(draft)
     _other_types(draft)
@@ -133,7 +134,10 @@ def _cases() -> Mapping[str, Sequence[Any]]:
     found: dict[str, list[Any]] = {}
     for case in every:
         nodes = case.model.graph.node
-        name = standard_name(nodes[0]) if len(nodes) == 1 else None
+        if len(nodes) == 1:
+            name = standard_name(nodes[0])
+        else:
+            name = None
         if name is None or case.random or not case.data:
             continue
         if any(a.type == onnx.AttributeProto.GRAPH for a in nodes[0].attribute):
@@ -145,7 +149,8 @@ def _cases() -> Mapping[str, Sequence[Any]]:
 
 def _is_drawn(name: str) -> bool:
     """Whether nothing fixes the results of ONNX's operator of that name."""
-    return registry.has_trait(Operation(name, (), ()), registry.Trait.IMPURE)
+    operation = Operation(name, (), ())
+    return registry.has_trait(operation, registry.Trait.IMPURE)
 
 
 def standard_name(node: onnx.NodeProto) -> str | None:
@@ -231,7 +236,8 @@ def _other_types(d: _Draft) -> None:
         if formal.type_str not in chosen:
             keep = fits and d.rng.random() < 0.6
             chosen[formal.type_str] = a.dtype if keep else NUMPY[d.rng.choice(names)]
-        d.operands[n] = _converted(a, chosen[formal.type_str])
+        dtype = chosen[formal.type_str]
+        d.operands[n] = _converted(a, dtype)
 
 
 _NUMBERS = (
@@ -256,7 +262,12 @@ def _converted(a: Array, dtype: np.dtype[Any]) -> Array:
     if a.dtype.kind == "f" and dtype.kind in "iu":
         plain = np.round(plain * 3)  # values below one stay different
     if dtype.kind in "iub":
-        plain = np.nan_to_num(plain, nan=0, posinf=100, neginf=-100)
+        plain = np.nan_to_num(
+            plain,
+            nan=0,
+            posinf=100,
+            neginf=-100,
+        )
     if dtype.kind == "u":
         plain = np.abs(plain)
     with np.errstate(all="ignore"):
@@ -302,13 +313,21 @@ def _other_attribute(d: _Draft) -> None:
         d.attributes[name] = changed
 
 
-def _an_int(d: _Draft, name: str, value: int | None) -> int | None:
+def _an_int(
+    d: _Draft,
+    name: str,
+    value: int | None,
+) -> int | None:
     if name in ("to", "dtype", "output_dtype", "stash_type"):
         return d.rng.choice((1, 2, 3, 5, 6, 7, 9, 10, 11))
     return d.rng.choice((0, 1, -1, 2, (value or 0) + 1, (value or 0) - 1))
 
 
-def _ints(d: _Draft, name: str, value: Sequence[int] | None) -> Sequence[int] | None:
+def _ints(
+    d: _Draft,
+    name: str,
+    value: Sequence[int] | None,
+) -> Sequence[int] | None:
     if not value:
         return None
     found = list(value)
@@ -317,12 +336,20 @@ def _ints(d: _Draft, name: str, value: Sequence[int] | None) -> Sequence[int] | 
     return found
 
 
-def _a_float(d: _Draft, name: str, value: float | None) -> float:
+def _a_float(
+    d: _Draft,
+    name: str,
+    value: float | None,
+) -> float:
     chosen = d.rng.choice((0.0, 1.0, -1.0, 0.5, 1e-3, 2.5))
     return abs(chosen) if name == "clip" else chosen  # between x and -x
 
 
-def _text(d: _Draft, name: str, value: bytes | None) -> str | None:
+def _text(
+    d: _Draft,
+    name: str,
+    value: bytes | None,
+) -> str | None:
     """A value that one of ONNX's tests of the operator has."""
     known: set[str] = set()
     for case in _cases()[d.schema.name]:

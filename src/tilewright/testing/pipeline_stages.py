@@ -58,20 +58,30 @@ def given(net: Net, *shape: int) -> ImageStage:
     """A new input, of odd multiples of 1/64: no rounding takes one across a whole number."""
     drawn = net.rng.integers(-96, 96, shape)
     array = ((2 * drawn + 1) / 64).astype(np.float32)
-    return ImageStage(net.given(array), lambda: array.astype(np.float64))
+    tensor = net.given(array)
+    return ImageStage(tensor, lambda: array.astype(np.float64))
 
 
 # ------------------------------------------------------------------------------- convolutions
 
 
-def _window(r: Random, axes: Sequence[int], reach: int) -> tuple[list[int], list[int]]:
+def _window(
+    r: Random,
+    axes: Sequence[int],
+    reach: int,
+) -> tuple[list[int], list[int]]:
     """How far back and ahead a stencil reaches along height and width."""
     back = [r.randint(0, reach) if a in axes else 0 for a in (HEIGHT, WIDTH)]
     ahead = [r.randint(0, reach) if a in axes else 0 for a in (HEIGHT, WIDTH)]
     return back, ahead
 
 
-def _stencil(x: Array, w: Array, back: list[int], ahead: list[int]) -> Array:
+def _stencil(
+    x: Array,
+    w: Array,
+    back: list[int],
+    ahead: list[int],
+) -> Array:
     """Sums of each element's neighborhood, weighted by [rows, columns]; zeros around."""
     height, width = x.shape[HEIGHT:]
     around = list(zip(back, ahead, strict=True))
@@ -88,7 +98,12 @@ def _weights(net: Net, *shape: int) -> Array:
     return drawn.astype(np.float32)
 
 
-def _written(x: Tensor, w: Array, back: list[int], ahead: list[int]) -> Tensor:
+def _written(
+    x: Tensor,
+    w: Array,
+    back: list[int],
+    ahead: list[int],
+) -> Tensor:
     """A stencil as a sum of products with numbers."""
     height, width = x.shape[HEIGHT:]
     padded = x.Pad([0, 0, *back, 0, 0, *ahead])
@@ -99,19 +114,34 @@ def _written(x: Tensor, w: Array, back: list[int], ahead: list[int]) -> Tensor:
     return x.net.add(*terms)
 
 
-def _convolved(x: Tensor, w: Tensor, back: list[int], ahead: list[int]) -> Tensor:
+def _convolved(
+    x: Tensor,
+    w: Tensor,
+    back: list[int],
+    ahead: list[int],
+) -> Tensor:
     """A stencil as a convolution of each channel with the same weights."""
     channels = x.shape[1]
     every = w.Expand([channels, 1, *w.shape[2:]])
     return x.Conv(every, group=channels, pads=[*back, *ahead])
 
 
-def _convolution(how: str, flat: bool, reach: int) -> Kind:
+def _convolution(
+    how: str,
+    flat: bool,
+    reach: int,
+) -> Kind:
     """A stencil along one axis, or along both (flat)."""
 
-    def kind(r: Random, f: ImageStage, _: ImageStage) -> ImageStage:
+    def kind(
+        r: Random,
+        f: ImageStage,
+        _: ImageStage,
+    ) -> ImageStage:
         net = f.tensor.net
-        axes = (HEIGHT, WIDTH) if flat else (r.choice((HEIGHT, WIDTH)),)
+        axes = [HEIGHT, WIDTH]
+        if not flat:
+            axes = [r.choice(axes)]
         back, ahead = _window(r, axes, reach)
         size = [b + a + 1 for b, a in zip(back, ahead, strict=True)]
         w = _weights(net, *size)
@@ -129,8 +159,13 @@ def _convolution(how: str, flat: bool, reach: int) -> Kind:
 def _all_to_all(how: str) -> Kind:
     """Each channel from all: another number of channels."""
 
-    def kind(r: Random, f: ImageStage, _: ImageStage) -> ImageStage | None:
-        net, inputs = f.tensor.net, f.shape[1]
+    def kind(
+        r: Random,
+        f: ImageStage,
+        _: ImageStage,
+    ) -> ImageStage | None:
+        net = f.tensor.net
+        inputs = f.shape[1]
         most = 4 if how == "written" else CHANNELS
         if inputs > most:
             return None
@@ -154,7 +189,11 @@ def _all_to_all(how: str) -> Kind:
 # ------------------------------------------------------------------------- windows and sizes
 
 
-def _pool(r: Random, f: ImageStage, _: ImageStage) -> ImageStage | None:
+def _pool(
+    r: Random,
+    f: ImageStage,
+    _: ImageStage,
+) -> ImageStage | None:
     """The greatest or the mean around; half the height and width, or the same."""
     height, width = f.shape[HEIGHT:]
     if min(height, width) < SMALLEST or height % 2 or width % 2:
@@ -172,9 +211,19 @@ def _pool(r: Random, f: ImageStage, _: ImageStage) -> ImageStage | None:
 
 
 def _windows(
-    x: Array, size: int, step: int, pad: int, around: float, combine: Any
+    x: Array,
+    size: int,
+    step: int,
+    pad: int,
+    around: float,
+    combine: Any,
 ) -> Array:
-    edges = [(0, 0), (0, 0), (pad, pad), (pad, pad)]
+    edges = [
+        (0, 0),
+        (0, 0),
+        (pad, pad),
+        (pad, pad),
+    ]
     padded = np.pad(x, edges, constant_values=around)
     views = np.lib.stride_tricks.sliding_window_view(
         padded, (size, size), (HEIGHT, WIDTH)
@@ -183,14 +232,24 @@ def _windows(
     return found
 
 
-def _activation(r: Random, f: ImageStage, _: ImageStage) -> ImageStage:
+def _activation(
+    r: Random,
+    f: ImageStage,
+    _: ImageStage,
+) -> ImageStage:
     """A rectifier or a hyperbolic tangent."""
     if r.random() < 0.5:
-        return ImageStage(f.tensor.Relu(), lambda: np.maximum(f.meaning, 0))
-    return ImageStage(f.tensor.Tanh(), lambda: np.tanh(f.meaning))
+        tensor = f.tensor.Relu()
+        return ImageStage(tensor, lambda: np.maximum(f.meaning, 0))
+    tensor = f.tensor.Tanh()
+    return ImageStage(tensor, lambda: np.tanh(f.meaning))
 
 
-def _padding(r: Random, f: ImageStage, _: ImageStage) -> ImageStage | None:
+def _padding(
+    r: Random,
+    f: ImageStage,
+    _: ImageStage,
+) -> ImageStage | None:
     """Zeros in place of a margin."""
     height, width = f.shape[HEIGHT:]
     margin = r.randint(1, 3)
@@ -211,7 +270,11 @@ def _padding(r: Random, f: ImageStage, _: ImageStage) -> ImageStage | None:
     return ImageStage(made, meaning)
 
 
-def _upsample(r: Random, f: ImageStage, _: ImageStage) -> ImageStage | None:
+def _upsample(
+    r: Random,
+    f: ImageStage,
+    _: ImageStage,
+) -> ImageStage | None:
     """Each element twice along one axis."""
     axis = r.choice((HEIGHT, WIDTH))
     if 2 * f.shape[axis] > LARGEST:
@@ -222,7 +285,11 @@ def _upsample(r: Random, f: ImageStage, _: ImageStage) -> ImageStage | None:
     return ImageStage(made, lambda: np.repeat(f.meaning, 2, axis))
 
 
-def _downsample(r: Random, f: ImageStage, _: ImageStage) -> ImageStage | None:
+def _downsample(
+    r: Random,
+    f: ImageStage,
+    _: ImageStage,
+) -> ImageStage | None:
     """Every other element along one axis."""
     axis = r.choice((HEIGHT, WIDTH))
     extent = f.shape[axis]
@@ -235,7 +302,11 @@ def _downsample(r: Random, f: ImageStage, _: ImageStage) -> ImageStage | None:
 # ------------------------------------------------------------------------------- other kinds
 
 
-def _scan(r: Random, f: ImageStage, _: ImageStage) -> ImageStage:
+def _scan(
+    r: Random,
+    f: ImageStage,
+    _: ImageStage,
+) -> ImageStage:
     """Running sums along any axis, divided by its extent."""
     axis = r.randint(1, WIDTH)
     extent = f.shape[axis]
@@ -245,7 +316,11 @@ def _scan(r: Random, f: ImageStage, _: ImageStage) -> ImageStage:
     return ImageStage(made, lambda: np.cumsum(f.meaning, axis) * np.float64(share))
 
 
-def _unary(r: Random, f: ImageStage, _: ImageStage) -> ImageStage:
+def _unary(
+    r: Random,
+    f: ImageStage,
+    _: ImageStage,
+) -> ImageStage:
     """A function of the size of each element, which keeps it moderate."""
     size = f.tensor.Abs()
     match r.randrange(3):
@@ -255,7 +330,8 @@ def _unary(r: Random, f: ImageStage, _: ImageStage) -> ImageStage:
         case 1:
             made = (size + 1.0).Log()
             return ImageStage(made, lambda: np.log1p(np.abs(f.meaning)))
-    return ImageStage(size.Sqrt(), lambda: np.sqrt(np.abs(f.meaning)))
+    tensor = size.Sqrt()
+    return ImageStage(tensor, lambda: np.sqrt(np.abs(f.meaning)))
 
 
 def _between(x: Tensor, most: int) -> Tensor:
@@ -265,7 +341,11 @@ def _between(x: Tensor, most: int) -> Tensor:
     return net("Min", positive, np.array(most))
 
 
-def _histogram(r: Random, f: ImageStage, _: ImageStage) -> ImageStage | None:
+def _histogram(
+    r: Random,
+    f: ImageStage,
+    _: ImageStage,
+) -> ImageStage | None:
     """How often values fall into each bucket, in squares of the first channel.
 
     As many channels as a square has elements; the height and width are those of the squares.
@@ -301,7 +381,11 @@ def _histogram(r: Random, f: ImageStage, _: ImageStage) -> ImageStage | None:
     return ImageStage(made, meaning)
 
 
-def _slice(r: Random, f: ImageStage, g: ImageStage) -> ImageStage:
+def _slice(
+    r: Random,
+    f: ImageStage,
+    g: ImageStage,
+) -> ImageStage:
     """One channel: at each place that of the second stage whose number the first one says."""
     channels = g.shape[1]
     chosen = resampled(f, 1, *g.shape[HEIGHT:])
@@ -326,7 +410,11 @@ _OPERATORS: Final[Mapping[str, Any]] = {
 }
 
 
-def _binary(r: Random, f: ImageStage, g: ImageStage) -> ImageStage:
+def _binary(
+    r: Random,
+    f: ImageStage,
+    g: ImageStage,
+) -> ImageStage:
     """An operator of both stages, the second one in the size of the first."""
     other = resampled(g, *f.shape[1:])
     name = r.choice(list(_OPERATORS))
@@ -334,7 +422,12 @@ def _binary(r: Random, f: ImageStage, g: ImageStage) -> ImageStage:
     return ImageStage(made, lambda: _OPERATORS[name](f.meaning, other.meaning))
 
 
-def resampled(f: ImageStage, channels: int, height: int, width: int) -> ImageStage:
+def resampled(
+    f: ImageStage,
+    channels: int,
+    height: int,
+    width: int,
+) -> ImageStage:
     """An image in another size: channels in turn, the nearest places.
 
     requires: heights and widths are a power of two apart, so that places are exact.

@@ -13,7 +13,7 @@ from tilewright.base.errors import ModelError, TilewrightError
 from tilewright.frontends.onnx import load
 from tilewright.frontends.onnx.export import to_model
 from tilewright.graph import interp
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.testing.differential import at_shapes, without_shapes
 from tilewright.testing.graph_ops import PIECES, Piece
@@ -38,7 +38,7 @@ EASED = 0.03  # the change of a result that this explains, of its peak
 def random_case(
     seed: int,
     operators: int | None = None,
-    fallback: Fallback | None = None,
+    fallback: FallbackProvider | None = None,
     *,
     pieces: Mapping[str, tuple[Piece, float]] = PIECES,
     steering: Steering | None = None,
@@ -115,7 +115,11 @@ def _loosened(b: Builder, model: Any) -> Any:
     return model
 
 
-def _runs(b: Builder, graph: Graph, inputs: Mapping[str, Array]) -> bool:
+def _runs(
+    b: Builder,
+    graph: Graph,
+    inputs: Mapping[str, Array],
+) -> bool:
     try:
         interp.evaluate(at_shapes(graph, inputs), inputs, fallback=b.fallback)
     except ModelError:
@@ -124,7 +128,9 @@ def _runs(b: Builder, graph: Graph, inputs: Mapping[str, Array]) -> bool:
 
 
 def _other(
-    b: Builder, graph: Graph, inputs: Mapping[str, Array]
+    b: Builder,
+    graph: Graph,
+    inputs: Mapping[str, Array],
 ) -> dict[str, Array] | None:
     """Inputs of other extents on which the graph is fit; None where the extents do not go on."""
     sizes: dict[str, int] = {}
@@ -146,7 +152,11 @@ def _other(
     return None
 
 
-def _is_fit(b: Builder, graph: Graph, inputs: Mapping[str, Array]) -> bool:
+def _is_fit(
+    b: Builder,
+    graph: Graph,
+    inputs: Mapping[str, Array],
+) -> bool:
     """Whether all values are moderate, and slightly different inputs give slightly others."""
 
     def values(given: Mapping[str, Any]) -> dict[str, Array]:

@@ -54,45 +54,81 @@ def random_computations(r: random.Random) -> list[Computation]:
     return computations
 
 
-def _map(n: int, source: Buffer, f: Callable[[Expr, Expr], Expr]) -> Made:
+def _map(
+    n: int,
+    source: Buffer,
+    f: Callable[[Expr, Expr], Expr],
+) -> Made:
     out = Buffer(f"t{n}", source.shape, i32)
     return map_(f"s{n}", out, f), out
 
 
-def _mirrored(r: random.Random, n: int, source: Buffer) -> Made:
+def _mirrored(
+    r: random.Random,
+    n: int,
+    source: Buffer,
+) -> Made:
     last = source.shape[0] - 1
     return _map(n, source, lambda i, j: source[i, j] * 3 + source[last - i, j])
 
 
-def _scaled(r: random.Random, n: int, source: Buffer) -> Made:
+def _scaled(
+    r: random.Random,
+    n: int,
+    source: Buffer,
+) -> Made:
     return _map(n, source, lambda i, j: source[i, j] * 5 - 2)
 
 
-def _transposed(r: random.Random, n: int, source: Buffer) -> Made:
+def _transposed(
+    r: random.Random,
+    n: int,
+    source: Buffer,
+) -> Made:
     out = Buffer(f"t{n}", source.shape[::-1], i32)
     return map_(f"s{n}", out, lambda i, j: source[j, i] + 1), out
 
 
-def _product(r: random.Random, n: int, source: Buffer) -> Made:
+def _product(
+    r: random.Random,
+    n: int,
+    source: Buffer,
+) -> Made:
     h, w = source.shape
     out = Buffer(f"t{n}", source.shape, i32)
 
-    def f(i: Expr, j: Expr, k: Expr) -> Expr:
+    def f(
+        i: Expr,
+        j: Expr,
+        k: Expr,
+    ) -> Expr:
         return source[i, k] * source[k % h, j]
 
     return reduce_(f"s{n}", out, (w,), "add", f), out
 
 
-def _window(r: random.Random, n: int, source: Buffer) -> Made:
+def _window(
+    r: random.Random,
+    n: int,
+    source: Buffer,
+) -> Made:
     out = Buffer(f"t{n}", source.shape, i32)
 
-    def f(i: Expr, j: Expr, k: Expr) -> Expr:
+    def f(
+        i: Expr,
+        j: Expr,
+        k: Expr,
+    ) -> Expr:
         return padded(source, (i, j + k - 1), -(2**31))
 
     return reduce_(f"s{n}", out, (3,), "max", f), out
 
 
-def _row_sums(r: random.Random, n: int, source: Buffer) -> Made:
+def _row_sums(
+    r: random.Random,
+    n: int,
+    source: Buffer,
+) -> Made:
     h, w = source.shape
     out = Buffer(f"r{n}", (h, 1), i32)
     c = reduce_(
@@ -107,7 +143,11 @@ def _row_sums(r: random.Random, n: int, source: Buffer) -> Made:
     return c, out
 
 
-def _prefix_sums(r: random.Random, n: int, source: Buffer) -> Made:
+def _prefix_sums(
+    r: random.Random,
+    n: int,
+    source: Buffer,
+) -> Made:
     h, w = source.shape
     out = Buffer(f"t{n}", source.shape, i32)
     c = reduce_(
@@ -123,14 +163,23 @@ def _prefix_sums(r: random.Random, n: int, source: Buffer) -> Made:
     return c, out
 
 
-def _convolution(r: random.Random, n: int, source: Buffer) -> Made:
+def _convolution(
+    r: random.Random,
+    n: int,
+    source: Buffer,
+) -> Made:
     h, w = source.shape
     stride = r.randint(1, 2)
     size = r.randint(1, 3)
     dilation = r.randint(1, 2)
     out = Buffer(f"t{n}", (h, (w + 1) // stride), i32)
 
-    def f(i: Expr, j: Expr, u: Expr, v: Expr) -> Expr:
+    def f(
+        i: Expr,
+        j: Expr,
+        u: Expr,
+        v: Expr,
+    ) -> Expr:
         at = (i + u * dilation - 1, j * stride + v - 1)
         weight = cast(u + v, i32) + 1
         return padded(source, at, 0) * weight
@@ -138,13 +187,21 @@ def _convolution(r: random.Random, n: int, source: Buffer) -> Made:
     return reduce_(f"s{n}", out, (size, 2), "add", f), out
 
 
-def _pooling(r: random.Random, n: int, source: Buffer) -> Made:
+def _pooling(
+    r: random.Random,
+    n: int,
+    source: Buffer,
+) -> Made:
     h, w = source.shape
     stride = r.randint(1, 2)
     size = r.randint(1, 3)
     out = Buffer(f"t{n}", ((h + 1) // stride, w), i32)
 
-    def f(i: Expr, j: Expr, k: Expr) -> Expr:
+    def f(
+        i: Expr,
+        j: Expr,
+        k: Expr,
+    ) -> Expr:
         return padded(source, (i * stride + k - 1, j), 0)
 
     return reduce_(f"s{n}", out, (size,), "add", f), out

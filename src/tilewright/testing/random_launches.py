@@ -28,7 +28,8 @@ THREADS: Final = tuple(axis for axis in GPU_AXES if axis.startswith("threadIdx")
 
 def random_launch(r: random.Random, kernel: Kernel) -> Kernel:
     """The kernel, scheduled and bound to the axes of a GPU at random."""
-    s = random_schedule(r, kernel, r.randint(0, 6))
+    tries = r.randint(0, 6)
+    s = random_schedule(r, kernel, tries)
     for change in r.choices(_CHANGES, k=r.randint(4, 12)):
         try:
             change(r, s)
@@ -74,7 +75,8 @@ def _stage(r: random.Random, s: Schedule) -> None:
     at = r.choice([at for at in _loops(s) if not _threads(at)])
     assert isinstance(at.stmt, For)
     inside = sorted(b.name for b in reads(at.stmt) - writes(at.stmt))
-    new = s.cache_read(r.choice(inside or ["X"]), at.stmt.var.name, "shared")
+    tensor = r.choice(inside or ["X"])
+    new = s.cache_read(tensor, at.stmt.var.name, "shared")
     _bind_copies(r, s, new)
 
 
@@ -83,7 +85,8 @@ def _accumulate(r: random.Random, s: Schedule) -> None:
     assert isinstance(at.stmt, For)
     inside = sorted(b.name for b in writes(at.stmt))
     scope = r.choice(["register", "shared", "stack"])
-    new = s.cache_write(r.choice(inside or ["Y"]), at.stmt.var.name, scope)
+    tensor = r.choice(inside or ["Y"])
+    new = s.cache_write(tensor, at.stmt.var.name, scope)
     _bind_copies(r, s, new)
 
 

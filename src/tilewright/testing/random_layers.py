@@ -27,7 +27,11 @@ ACTIVATIONS: Final = ("", "", "Relu", "Relu6", "Silu", "Sigmoid", "Tanh", "Erf")
 Layer = Callable[[Net, Random], Tensor]
 
 
-def _image(n: Net, r: Random, channels: Sequence[int] = CHANNELS) -> Tensor:
+def _image(
+    n: Net,
+    r: Random,
+    channels: Sequence[int] = CHANNELS,
+) -> Tensor:
     """Of a few channels where it is large."""
     while True:
         c = r.choice(channels)
@@ -45,7 +49,11 @@ def _rows(n: Net, r: Random) -> Tensor:
     return n.input(1, rows, width)
 
 
-def _affordable(r: Random, counts: Sequence[int], each: int) -> int:
+def _affordable(
+    r: Random,
+    counts: Sequence[int],
+    each: int,
+) -> int:
     """One of these counts of outputs that take so many multiply-adds each; the least if none."""
     known = [c for c in counts if c * each <= MOST]
     return r.choice(known or [min(counts)])
@@ -87,7 +95,9 @@ def _products(n: Net, r: Random) -> Tensor:
 
 
 def _convolution(
-    sizes: Sequence[int], strides: Sequence[int] = (1,), dilations: Sequence[int] = (1,)
+    sizes: Sequence[int],
+    strides: Sequence[int] = (1,),
+    dilations: Sequence[int] = (1,),
 ) -> Layer:
     """Of one of these sizes, of steps and dilations, perhaps in groups of channels."""
 
@@ -97,7 +107,8 @@ def _convolution(
         stride = r.choice(strides)
         dilation = r.choice(dilations)
         work = math.prod(x.shape) * size * size
-        outputs = _affordable(r, CHANNELS, work // stride**2)
+        each = work // stride**2
+        outputs = _affordable(r, CHANNELS, each)
         norm = r.random() < 0.5
         act = r.choice(ACTIVATIONS)
         return x.conv(outputs, size, stride, dilation=dilation, norm=norm, act=act)
@@ -146,7 +157,13 @@ def _transposed(n: Net, r: Random) -> Tensor:
 
 def _pooling(n: Net, r: Random) -> Tensor:
     x = _image(n, r)
-    size, stride = r.choice(((2, 2), (3, 2), (3, 1)))
+    size, stride = r.choice(
+        (
+            (2, 2),
+            (3, 2),
+            (3, 1),
+        )
+    )
     pad = size // 2
     if r.random() < 0.5:
         return x.max_pool(size, stride, pad)
@@ -179,7 +196,15 @@ def _image_norm(n: Net, r: Random) -> Tensor:
 
 def _reduction(n: Net, r: Random) -> Tensor:
     x = _image(n, r)
-    axes = r.choice(([1], [2, 3], [3], [2], [1, 2, 3]))
+    axes = r.choice(
+        (
+            [1],
+            [2, 3],
+            [3],
+            [2],
+            [1, 2, 3],
+        )
+    )
     name = r.choice(("ReduceSum", "ReduceMean", "ReduceMax", "ReduceL2"))
     keep = r.randint(0, 1)
     return n(name, x, axes, keepdims=keep)

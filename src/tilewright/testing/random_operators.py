@@ -55,7 +55,9 @@ class OperatorFailure:
 
 
 def run(
-    seed: int, native: bool = True, seen: Counter[str] | None = None
+    seed: int,
+    native: bool = True,
+    seen: Counter[str] | None = None,
 ) -> OperatorFailure | None:
     """What the use number `seed` of an operator gets wrong; None if nothing.
 
@@ -118,8 +120,9 @@ def _runtime(t: Trial) -> Outputs:
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
     try:
+        path_or_bytes = t.model.SerializeToString()
         session = onnxruntime.InferenceSession(
-            t.model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            path_or_bytes, options, providers=["CPUExecutionProvider"]
         )
         results: Sequence[Any] = session.run(None, dict(t.inputs))
         return results

@@ -77,7 +77,9 @@ def pipeline(
             known.update((v.name, kind) for v in operation.outputs if v is not None)
         made.append(stage)
         unread[stage] = None
-        read = (f, g) if kind in ("binary", "slice") else (f,)
+        read = [f]
+        if kind in ("binary", "slice"):
+            read = [f, g]
         for x in read:
             unread.pop(x, None)
     if not unread:
@@ -86,14 +88,18 @@ def pipeline(
             where=f"a pipeline of {height} x {width}",
             hint="take more kinds",
         )
-    found = net.case([s.tensor for s in unread])
+    outputs = [s.tensor for s in unread]
+    found = net.case(outputs)
     return RandomPipeline(found, known, tuple(unread))
 
 
 def drawn_pipeline(seed: int) -> RandomPipeline:
     """A pipeline of a size that goes with the seed."""
     r = random.Random(f"size {seed}")
-    return pipeline(seed, r.choice(EXTENTS), r.choice(EXTENTS), r.randint(3, 10))
+    height = r.choice(EXTENTS)
+    width = r.choice(EXTENTS)
+    stages = r.randint(3, 10)
+    return pipeline(seed, height, width, stages)
 
 
 def _late(r: random.Random, made: Sequence[ImageStage]) -> ImageStage:

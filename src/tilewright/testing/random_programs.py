@@ -87,7 +87,8 @@ class _Program:
             for b in new:
                 body = Alloc(b, body)
         inputs = (self.x, self.b, self.at)
-        return Kernel("p", (*inputs, *self.outputs), tuple(self.outputs), body)
+        outputs = tuple(self.outputs)
+        return Kernel("p", (*inputs, *self.outputs), outputs, body)
 
     def chance(self, probability: float) -> bool:
         """True with this probability."""
@@ -104,7 +105,8 @@ class _Program:
     def _whole(self, b: Buffer) -> Stmt:
         """A nest that defines all of an intermediate, which may be used from then on."""
         loops = self._loops(b.shape)
-        nest = _around(loops, Store(b, tuple(loops), self._value(loops)))
+        body = Store(b, tuple(loops), self._value(loops))
+        nest = _around(loops, body)
         self.readable.append(b)
         self.targets.append(b)
         return nest
@@ -142,65 +144,94 @@ class _Program:
             extents.append(extent)
         loops = self._loops(tuple(extents))
         for v, step, start in zip(loops, steps, starts, strict=True):
-            place = v * step if step > 1 else v
+            if step > 1:
+                place = v * step
+            else:
+                place = v
             index.append(place + start if start else place)
         if self.chance(0.3):
-            loops = dict(r.sample(list(loops.items()), len(loops)))
+            exchanged = r.sample(list(loops.items()), len(loops))
+            loops = dict(exchanged)
         if self.chance(0.15):
             d = r.randrange(len(index))
             index[d] = self._index(loops, target.shape[d])
         return loops, tuple(index)
 
     def _store(
-        self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]
+        self,
+        target: Buffer,
+        loops: dict[Var, int],
+        index: tuple[Expr, ...],
     ) -> Stmt:
-        return _around(loops, Store(target, index, self._value(loops)))
+        body = Store(target, index, self._value(loops))
+        return _around(loops, body)
 
     def _in_place(
-        self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]
+        self,
+        target: Buffer,
+        loops: dict[Var, int],
+        index: tuple[Expr, ...],
     ) -> Stmt:
         """Reads what it writes: at the same place, or at another one of the same buffer."""
         if self.chance(0.5):
             own = index
         else:
             own = self._place(target, loops)
-        value = target[own] * self.r.choice([1, 2]) + self._value(loops)
-        return _around(loops, Store(target, index, value))
+        factor = self.r.choice([1, 2])
+        value = target[own] * factor + self._value(loops)
+        body = Store(target, index, value)
+        return _around(loops, body)
 
     def _reduction(
-        self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]
+        self,
+        target: Buffer,
+        loops: dict[Var, int],
+        index: tuple[Expr, ...],
     ) -> Stmt:
         """Started or not, over one loop or two, inside of the box's loops or in a nest after."""
         r = self.r
         commutative = [reducer(name, i32) for name in ("add", "max", "xor")]
         op = r.choice([*commutative, LAST])
-        inner = self._inner(r.choice([0, 1, 2, 3, 3, 4, 4]))
+        extent = r.choice([0, 1, 2, 3, 3, 4, 4])
+        inner = self._inner(extent)
         if self.chance(0.3):
-            inner |= self._inner(r.randint(1, 3))
+            extent = r.randint(1, 3)
+            inner |= self._inner(extent)
         value = self._value(loops | inner)
         step = Update((target,), (index,), (value,), op)
         start = Store(target, index, op.identity[0])
         form = r.random()
         if form < 0.25:
             inside_first = self.chance(0.5)
-            around = loops | inner if inside_first else inner | loops
+            if inside_first:
+                around = loops | inner
+            else:
+                around = inner | loops
             return _around(around, step)
         if form < 0.7:
-            return _around(loops, block(start, _around(inner, step)))
-        return block(_renamed(self, loops, start), _around(inner | loops, step))
+            body = block(start, _around(inner, step))
+            return _around(loops, body)
+        first = _renamed(self, loops, start)
+        then = _around(inner | loops, step)
+        return block(first, then)
 
     def _extremes(
-        self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]
+        self,
+        target: Buffer,
+        loops: dict[Var, int],
+        index: tuple[Expr, ...],
     ) -> Stmt:
         """The extreme value and where it is, of which one or both are kept."""
-        op = arg_reducer(self.r.choice(["argmax", "argmin"]), i32, i32)
+        name = self.r.choice(["argmax", "argmin"])
+        op = arg_reducer(name, i32, i32)
         alike = [b for b in self.targets if b.shape == target.shape]
         others = [b for b in alike if b is not target]
         if others:
             place = self.r.choice(others)
         else:
             place = Buffer(f"I{self.count}", target.shape, i32)
-        inner = self._inner(self.r.randint(1, 4))
+        extent = self.r.randint(1, 4)
+        inner = self._inner(extent)
         (k,) = inner
         both = (target, place)
         if self.chance(0.5):
@@ -212,13 +243,17 @@ class _Program:
         value = self._value(loops | inner, avoid=both)
         update = Update(both, places, (value, cast(k, i32)), op)
         step = _around(inner, update)
-        nest = _around(loops, block(*start, step))
+        body = block(*start, step)
+        nest = _around(loops, body)
         if others:
             return nest
         return Alloc(place, nest)
 
     def _scan(
-        self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]
+        self,
+        target: Buffer,
+        loops: dict[Var, int],
+        index: tuple[Expr, ...],
     ) -> Stmt:
         """A running result along the innermost loop."""
         op = self.r.choice([reducer("add", i32), LAST])
@@ -233,7 +268,10 @@ class _Program:
         return _around(dict(outer), scan)
 
     def _scatter(
-        self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]
+        self,
+        target: Buffer,
+        loops: dict[Var, int],
+        index: tuple[Expr, ...],
     ) -> Stmt:
         """Where another tensor says, so that several iterations may write one element."""
         d = self.r.randrange(len(index))
@@ -247,7 +285,10 @@ class _Program:
         return _around(loops, written)
 
     def _staged(
-        self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]
+        self,
+        target: Buffer,
+        loops: dict[Var, int],
+        index: tuple[Expr, ...],
     ) -> Stmt:
         """Through a row of the innermost loop, allocated around it."""
         *outer, (v, n) = loops.items()
@@ -256,23 +297,32 @@ class _Program:
         first = self._inner(n)
         (u,) = first
         value = self._value(dict(outer) | first)
-        made = _around(first, Store(t, (u,), value))
+        body = Store(t, (u,), value)
+        made = _around(first, body)
         other = self.r.choice([v, n - 1 - v])
         reader = Store(target, index, t[v] * 2 - t[other])
         used = loop(v, n, reader)
         return _around(dict(outer), Alloc(t, block(made, used)))
 
     def _guarded(
-        self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]
+        self,
+        target: Buffer,
+        loops: dict[Var, int],
+        index: tuple[Expr, ...],
     ) -> Stmt:
         other = None
         if self.chance(0.4):
             other = Store(target, index, self._value(loops))
         then = Store(target, index, self._value(loops))
-        return _around(loops, If(self._condition(loops), then, other))
+        condition = self._condition(loops)
+        body = If(condition, then, other)
+        return _around(loops, body)
 
     def _several(
-        self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]
+        self,
+        target: Buffer,
+        loops: dict[Var, int],
+        index: tuple[Expr, ...],
     ) -> Stmt:
         """Two statements in one body, of one buffer or of two."""
         first = Store(target, index, self._value(loops))
@@ -280,7 +330,8 @@ class _Program:
         second = Store(other, self._place(other, loops), self._value(loops))
         if self.chance(0.4):
             second = Store(target, index, target[index] + self._value(loops))
-        return _around(loops, block(first, second))
+        body = block(first, second)
+        return _around(loops, body)
 
     # -- expressions
 
@@ -300,7 +351,9 @@ class _Program:
         if form == 2:
             return load + cast(self.r.choice(list(loops)), i32)
         if form == 3:
-            return Select(self._condition(loops), load, self._load(loops, avoid))
+            condition = self._condition(loops)
+            otherwise = self._load(loops, avoid)
+            return Select(condition, load, otherwise)
         if form == 4:
             return load * 5 + 1
         return load
@@ -328,7 +381,8 @@ class _Program:
         return tuple(index)
 
     def _gathered(self, loops: Loops) -> Expr:
-        return self.at[self._index(loops, self.at.shape[0])]
+        extent = self.at.shape[0]
+        return self.at[self._index(loops, extent)]
 
     def _index(self, loops: Loops, extent: int) -> Expr:
         """Some index inside of an extent."""
@@ -348,10 +402,16 @@ class _Program:
         return const(self.r.randrange(extent))
 
 
-def _renamed(p: _Program, loops: dict[Var, int], body: Stmt) -> Stmt:
+def _renamed(
+    p: _Program,
+    loops: dict[Var, int],
+    body: Stmt,
+) -> Stmt:
     """The body in loops of its own, as many."""
-    own = p._loops(tuple(loops.values()))
-    inner: Stmt = substitute(body, dict(zip(loops, own, strict=True)))
+    extents = tuple(loops.values())
+    own = p._loops(extents)
+    mapping = dict(zip(loops, own, strict=True))
+    inner: Stmt = substitute(body, mapping)
     return _around(own, inner)
 
 

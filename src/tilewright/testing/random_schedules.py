@@ -47,7 +47,11 @@ Request = Callable[[random.Random, Spot], Step]
 Argument = Callable[[random.Random, Spot], Any]
 
 
-def _asks(primitive: str, *arguments: Any, **options: Any) -> Request:
+def _asks(
+    primitive: str,
+    *arguments: Any,
+    **options: Any,
+) -> Request:
     """A request; what is callable among its arguments is drawn or looked up, in their order."""
 
     def request(r: random.Random, at: Spot) -> Step:
@@ -233,7 +237,11 @@ def random_step(r: random.Random, kernel: Kernel) -> Step | None:
     return r.choice(REQUESTS)(r, at)
 
 
-def _user(r: random.Random, loops: Sequence[For], made: Buffer) -> str:
+def _user(
+    r: random.Random,
+    loops: Sequence[For],
+    made: Buffer,
+) -> str:
     readers = [g for g in loops if made in reads(g.body)]
     users = [g for g in readers if made not in writes(g.body)]
     return r.choice(users or loops).var.name
@@ -253,7 +261,11 @@ class Crash(AssertionError):
         self.steps = steps
 
 
-def _rarest(steps: Sequence[Step], done: Sequence[Step], met: Coverage) -> Step:
+def _rarest(
+    steps: Sequence[Step],
+    done: Sequence[Step],
+    met: Coverage,
+) -> Step:
     def weight(step: Step) -> float:
         return sum(1 / (1 + met[earlier.primitive, step.primitive]) for earlier in done)
 

@@ -27,7 +27,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.frontends.onnx import reference
 from tilewright.graph import interp
 from tilewright.loops import interp as loops
-from tilewright.plan.interp import State, start
+from tilewright.plan.interp import PlanState, start
 from tilewright.plan.lower import lower
 from tilewright.plan.nodes import FusionGroup, HostFallback, Plan
 from tilewright.plan.normalize import KernelSignature, kernel_signature
@@ -99,7 +99,12 @@ def case_of(seed: int) -> Case:
     return random_model(seed, None if _asked(seed)["limit"] is None else 20)
 
 
-def run_case(seed: int, case: Case, *, native: bool = True) -> StageFailure | None:
+def run_case(
+    seed: int,
+    case: Case,
+    *,
+    native: bool = True,
+) -> StageFailure | None:
     """As `run`, for this model, decided as `seed` says."""
     try:
         _through(seed, case, native)
@@ -109,7 +114,11 @@ def run_case(seed: int, case: Case, *, native: bool = True) -> StageFailure | No
     return None
 
 
-def _through(seed: int, case: Case, native: bool) -> None:
+def _through(
+    seed: int,
+    case: Case,
+    native: bool,
+) -> None:
     rng = random.Random(seed)
     truth = _truth(case)
     plan: Plan = _attempt(
@@ -131,7 +140,10 @@ def _through(seed: int, case: Case, native: bool) -> None:
 def _asked(seed: int) -> dict[str, Any]:
     """What users may ask of a plan: for some, as little memory as it may do with, or no fusion."""
     rng = random.Random(f"asked {seed}")
-    limit = 0 if rng.random() < 0.15 else None
+    if rng.random() < 0.15:
+        limit = 0
+    else:
+        limit = None
     return {"limit": limit, "fusion": rng.random() < 0.85}
 
 
@@ -144,9 +156,8 @@ def _attempt(where: str, what: Callable[[], Any]) -> Any:
 
 
 def _truth(case: Case) -> list[Array]:
-    found = interp.evaluate(
-        case.graph, case.inputs, float64=True, fallback=reference.OnnxFallback()
-    )
+    fallback = reference.OnnxFallback()
+    found = interp.evaluate(case.graph, case.inputs, float64=True, fallback=fallback)
     return [np.asarray(found[v.name]) for v in case.graph.outputs]
 
 
@@ -193,21 +204,28 @@ class _Whim:
 
 
 def _check(
-    plan: Plan, name: str, case: Case, truth: Sequence[Array], checked: set[Computation]
+    plan: Plan,
+    name: str,
+    case: Case,
+    truth: Sequence[Array],
+    checked: set[Computation],
 ) -> None:
     """Verify and interpret the list after a pass."""
     _attempt(f"after {name}", lambda: verify(plan, checked))
     state = _start(plan, case)
     for step in plan.steps:
-        _attempt(f"after {name}", partial(state.step, step))
+        what = partial(state.step, step)
+        _attempt(f"after {name}", what)
     for n, (v, want) in enumerate(zip(plan.graph.outputs, truth, strict=True)):
-        line = difference(state.value(v), want)
+        got = state.value(v)
+        line = difference(got, want)
         if line:
             raise _Wrong(f"after {name}", f"output {n}: {line}")
 
 
-def _start(plan: Plan, case: Case) -> State:
-    return start(plan, case.inputs, reference.OnnxFallback())
+def _start(plan: Plan, case: Case) -> PlanState:
+    fallback = reference.OnnxFallback()
+    return start(plan, case.inputs, fallback)
 
 
 def difference(got: Array, want: Array) -> str:
@@ -236,7 +254,12 @@ class _Kernels:
     """The kernels of a list, one after another on the interpreter's memory, then all together."""
 
     def __init__(
-        self, plan: Plan, case: Case, target: Any, rng: random.Random, native: bool
+        self,
+        plan: Plan,
+        case: Case,
+        target: Any,
+        rng: random.Random,
+        native: bool,
     ) -> None:
         self.plan = plan
         self.case = case
@@ -272,10 +295,11 @@ class _Kernels:
         plain = {p: before[v].reshape(p.shape).copy() for v, p in _pairs(signature)}
         if not any(signature.offsets):
             _attempt(f"{where}, plain", lambda: loops.run(signature.plain(), plain))
+            after = {v: plain[p] for v, p in _pairs(signature)}
             self._compare(
                 f"{where}, plain",
                 signature,
-                {v: plain[p] for v, p in _pairs(signature)},
+                after,
             )
         if not self.native:
             return None
@@ -309,10 +333,14 @@ class _Kernels:
             self._compare(place, signature, after)
 
     def _compare(
-        self, where: str, signature: KernelSignature, after: Mapping[Buffer, Array]
+        self,
+        where: str,
+        signature: KernelSignature,
+        after: Mapping[Buffer, Array],
     ) -> None:
         for b in signature.values[len(signature.values) - len(signature.outputs) :]:
-            line = difference(after[b], self.state.memory[b])
+            want = self.state.memory[b]
+            line = difference(after[b], want)
             if line:
                 raise _Wrong(where, f"{b!r}: {line}")
 

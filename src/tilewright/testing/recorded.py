@@ -57,9 +57,15 @@ class Recorded(Landscape):
         near = min(others, key=lambda place: _apart(place, here), default=here)
         return self.candidate(near)
 
-    def cross(self, a: Candidate, b: Candidate, random: Random) -> Candidate:
+    def cross(
+        self,
+        a: Candidate,
+        b: Candidate,
+        random: Random,
+    ) -> Candidate:
         """One that was measured, near a mixture."""
-        return self.neighbor(super().cross(a, b, random), random)
+        candidate = super().cross(a, b, random)
+        return self.neighbor(candidate, random)
 
 
 def read(path: Path) -> Recorded:
@@ -67,7 +73,9 @@ def read(path: Path) -> Recorded:
 
     Raises InputError for a line that is none.
     """
-    return Recorded(dict(_lines(path.read_text(encoding="utf-8").splitlines())))
+    lines = path.read_text(encoding="utf-8").splitlines()
+    times = dict(_lines(lines))
+    return Recorded(times)
 
 
 def _lines(lines: Iterable[str]) -> Iterable[tuple[str, float]]:
@@ -77,7 +85,7 @@ def _lines(lines: Iterable[str]) -> Iterable[tuple[str, float]]:
             yield str(row["key"]), float(row["seconds"])
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(
-                f"line {number} is no record: {error!r}",
+                f"line {number} is not a record: {error!r}",
                 where="Recorded",
                 hint='write {"key": ..., "seconds": ...}',
             ) from error

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.minimal import Fails, minimal
 from tilewright.testing.graphs import Case
 
 
-def reduce_case(case: Case, fails: Fails, fallback: Fallback | None = None) -> Case:
+def reduce_case(
+    case: Case,
+    fails: Fails,
+    fallback: FallbackProvider | None = None,
+) -> Case:
     """A case that `fails` too, no operator of which can be left out."""
     if fallback is None:
         from tilewright.frontends.onnx.reference import OnnxFallback

@@ -63,7 +63,11 @@ def _typings(rule: Rule) -> Iterator[Mapping[DType, DType]]:
         yield dict(zip(sorts, choice, strict=True))
 
 
-def _typed(e: Any, types: Mapping[DType, DType], holes: Mapping[Hole, Expr]) -> Expr:
+def _typed(
+    e: Any,
+    types: Mapping[DType, DType],
+    holes: Mapping[Hole, Expr],
+) -> Expr:
     """A pattern with its holes filled and its literals in a concrete dtype."""
     literals = {n: _literal(n, types) for n in postorder(e) if isinstance(n, Const)}
     return substitute(e, {**holes, **literals})  # type: ignore[no-any-return]
@@ -95,7 +99,8 @@ def _check_sides(rule: Rule, types: Mapping[DType, DType]) -> int:
     left = _typed(rule.left, types, variables)
     right = _typed(rule.right, types, variables)
     radius = _RADIUS.get(len(holes), 3)
-    grid = _grid([types[h.dtype] for h in holes], radius)
+    dtypes_ = [types[h.dtype] for h in holes]
+    grid = _grid(dtypes_, radius)
     env = {variables[h]: g for h, g in zip(holes, grid, strict=True)}
     applies = _where(rule, holes, grid)
     a, b = np.broadcast_arrays(evaluate(left, env), evaluate(right, env))
@@ -118,7 +123,11 @@ def _grid(dtypes_: Sequence[DType], radius: int) -> list[Any]:
     return [g.ravel() for g in np.meshgrid(*axes, indexing="ij")]
 
 
-def _where(rule: Rule, holes: Sequence[Hole], grid: Sequence[Any]) -> Any:
+def _where(
+    rule: Rule,
+    holes: Sequence[Hole],
+    grid: Sequence[Any],
+) -> Any:
     """Where all conditions hold; they compute with unbounded integers, here int64."""
     env: dict[Var, Any] = {}
     filled: dict[Hole, Expr] = {}
@@ -144,7 +153,10 @@ def _same(a: Any, b: Any) -> Any:
 
 
 def _check_compiled(
-    rule: Rule, types: Mapping[DType, DType], family: Any, tries: int = 12
+    rule: Rule,
+    types: Mapping[DType, DType],
+    family: Any,
+    tries: int = 12,
 ) -> None:
     """The compiled row fires on instances of its left side and gives an equal expression."""
     function = RuleSet("one", (rule,), family).at_root
@@ -161,24 +173,30 @@ def _check_compiled(
             f"rule {rule} changes {left.dtype} to {result.dtype}"
         )
         free = [v for v in filled.values() if isinstance(v, Var)]
-        grid = _grid([v.dtype for v in free], 9)
+        dtypes_ = [v.dtype for v in free]
+        grid = _grid(dtypes_, 9)
         env = dict(zip(free, grid, strict=True))
         a, b = np.broadcast_arrays(evaluate(left, env), evaluate(result, env))
         assert np.all(_same(a, b)), f"rule {rule}: {left} became {result}"
 
 
 def _constants(
-    rule: Rule, holes: Iterable[Hole], types: Mapping[DType, DType], tries: int
+    rule: Rule,
+    holes: Iterable[Hole],
+    types: Mapping[DType, DType],
+    tries: int,
 ) -> Iterator[dict[Hole, Const]]:
     """Values of the constant holes for which the conditions hold, a random few of them."""
     wanted = [h for h in holes if h.kind == "const"]
     if not wanted:
         yield {}
         return
-    grid = _grid([types[h.dtype] for h in wanted], 4)
+    dtypes_ = [types[h.dtype] for h in wanted]
+    grid = _grid(dtypes_, 4)
     possible = np.flatnonzero(_where(rule, wanted, grid))
     assert len(possible), f"rule {rule}: no small constants satisfy its conditions"
-    for n in np.random.default_rng(0).permutation(possible)[:tries]:
+    rng = np.random.default_rng(0)
+    for n in rng.permutation(possible)[:tries]:
         yield {h: const(g[n], types[h.dtype]) for h, g in zip(wanted, grid)}
 
 
@@ -197,12 +215,13 @@ def prove(rule: Rule, timeout_ms: int = 400) -> str:
         if _proved(rule, types, {}, timeout_ms):
             continue
         outcome = "proved for small constants"
-        wide: dict[DType, DType] = {IDX: dtypes.int64, INT: dtypes.int64, BOOL: BOOL}
-        for constants in _constants(rule, hole_list(rule), wide, 12):
+        wide: dict[DType, DType] = dict.fromkeys((IDX, INT), dtypes.int64)
+        wide[BOOL] = BOOL
+        holes = hole_list(rule)
+        for constants in _constants(rule, holes, wide, 12):
             fixed = {h: int(c.value.real) for h, c in constants.items()}
-            assert _proved(rule, types, fixed, timeout_ms), (
-                f"rule {rule}: undecided at {fixed}"
-            )
+            decided = _proved(rule, types, fixed, timeout_ms)
+            assert decided, f"rule {rule}: undecided at {fixed}"
     return outcome
 
 
@@ -221,7 +240,10 @@ def _z3_typings(rule: Rule) -> Iterator[dict[DType, str]]:
 
 
 def _proved(
-    rule: Rule, types: Mapping[DType, str], fixed: Mapping[Hole, int], timeout_ms: int
+    rule: Rule,
+    types: Mapping[DType, str],
+    fixed: Mapping[Hole, int],
+    timeout_ms: int,
 ) -> bool:
     """True: holds always; False: not decided. Raises AssertionError with a counterexample."""
     import z3
@@ -231,7 +253,8 @@ def _proved(
         if h in fixed:
             variables[h] = z3.IntVal(fixed[h])
             continue
-        variables[h] = _z3_variable(h.name, types[h.dtype])
+        kind = types[h.dtype]
+        variables[h] = _z3_variable(h.name, kind)
     solver = z3.Solver()
     solver.set("timeout", timeout_ms)
     for guard in rule.when:
@@ -241,7 +264,8 @@ def _proved(
     solver.add(left != right)
     verdict = solver.check()
     if verdict == z3.sat:
-        raise AssertionError(f"rule {rule} is wrong on {dict(types)}: {solver.model()}")
+        counterexample = solver.model()
+        raise AssertionError(f"rule {rule} is wrong on {dict(types)}: {counterexample}")
     return bool(verdict == z3.unsat)
 
 
@@ -258,7 +282,11 @@ def _z3_variable(name: str, kind: str) -> Any:
     return makers[kind](name)
 
 
-def _to_z3(root: Any, variables: Mapping[Any, Any], types: Mapping[DType, str]) -> Any:
+def _to_z3(
+    root: Any,
+    variables: Mapping[Any, Any],
+    types: Mapping[DType, str],
+) -> Any:
     done: dict[Any, Any] = dict(variables)
     e: Any
     for e in postorder(root):
@@ -268,11 +296,16 @@ def _to_z3(root: Any, variables: Mapping[Any, Any], types: Mapping[DType, str]) 
             else:
                 operand = e.dtype
             args = [done[c] for c in e.children()]
-            done[e] = _z3_node(e, types.get(operand, "unbounded"), args)
+            kind = types.get(operand, "unbounded")
+            done[e] = _z3_node(e, kind, args)
     return done[root]
 
 
-def _z3_node(e: Any, kind: str, args: list[Any]) -> Any:
+def _z3_node(
+    e: Any,
+    kind: str,
+    args: list[Any],
+) -> Any:
     import z3
 
     if isinstance(e, Const):
@@ -331,7 +364,8 @@ def _floor_div(a: Any, b: Any) -> Any:
     """z3 divides so that the remainder is not negative: floor for positive divisors only."""
     import z3
 
-    quotient = z3.If(b > 0, a / b, (-a) / (-b))
+    otherwise = (-a) / (-b)
+    quotient = z3.If(b > 0, a / b, otherwise)
     return z3.If(b == 0, 0, quotient)
 
 
@@ -347,11 +381,13 @@ def _bit_vectors(signed: bool) -> dict[type[Expr], Callable[..., Any]]:
 
     def floor(a: Any, b: Any) -> Any:
         quotient = a / b
-        return z3.If(rounds_up(z3.SRem(a, b), b), quotient - 1, quotient)
+        condition = rounds_up(z3.SRem(a, b), b)
+        return z3.If(condition, quotient - 1, quotient)
 
     def modulo(a: Any, b: Any) -> Any:
         remainder = z3.SRem(a, b)
-        return z3.If(rounds_up(remainder, b), remainder + b, remainder)
+        condition = rounds_up(remainder, b)
+        return z3.If(condition, remainder + b, remainder)
 
     both: dict[type[Expr], Callable[..., Any]] = {
         nodes.And: lambda a, b: a & b,

@@ -75,8 +75,14 @@ def run(
     process.
     """
     kernel = program(seed)
-    levels = levels_here() if levels is None else levels
-    level = levels[seed % len(levels)] if levels else None
+    if levels is None:
+        levels = levels_here()
+    else:
+        levels = levels
+    if levels:
+        level = levels[seed % len(levels)]
+    else:
+        level = None
     r = random.Random(seed + 1)
     try:
         s = random_schedule(r, kernel, tries, met=met)
@@ -90,7 +96,10 @@ def run(
 
 
 def problem(
-    kernel: Kernel, steps: Sequence[Step], level: str | None, seed: int
+    kernel: Kernel,
+    steps: Sequence[Step],
+    level: str | None,
+    seed: int,
 ) -> str | None:
     """What is wrong with `kernel` after these steps; None if nothing, or a step is refused."""
     s = Schedule(kernel)
@@ -105,15 +114,15 @@ def problem(
     want = _interpreted(kernel, given)
     try:
         verify(s.kernel)
-        found = _different("interpreted", want, _interpreted(s.kernel, given))
+        got = _interpreted(s.kernel, given)
+        found = _different("interpreted", want, got)
         for order in (backwards, interleaved) if found is None else ():
             found = found or _different(
                 order.__name__, want, _interpreted(order(s.kernel), given)
             )
         if found is None and level is not None and not _needs_gpu(s.kernel):
-            found = _different(
-                f"compiled for {level}", want, _native(s.kernel, given, level)
-            )
+            got = _native(s.kernel, given, level)
+            found = _different(f"compiled for {level}", want, got)
         if found is None and repr(replay(kernel, s.trace)) != repr(s.kernel):
             found = "its trace leads elsewhere"
     except TilewrightError as error:
@@ -122,7 +131,11 @@ def problem(
 
 
 def smallest(
-    seed: int, kernel: Kernel, steps: tuple[Step, ...], reason: str, level: str | None
+    seed: int,
+    kernel: Kernel,
+    steps: tuple[Step, ...],
+    reason: str,
+    level: str | None,
 ) -> ScheduleFailure:
     """A failure none of whose steps can be left out."""
     before = None
@@ -132,7 +145,8 @@ def smallest(
             fewer = (*steps[:n], *steps[n + 1 :])
             found = problem(kernel, fewer, level, seed)
             if found is not None:
-                steps, reason = fewer, found
+                steps = fewer
+                reason = found
     return ScheduleFailure(seed, steps, reason)
 
 
@@ -146,10 +160,15 @@ def _needs_gpu(kernel: Kernel) -> bool:
     return any(f.kind in AXES for f in loops_of(kernel.body))
 
 
-def _native(kernel: Kernel, given: Arrays, level: str) -> list[Any]:
+def _native(
+    kernel: Kernel,
+    given: Arrays,
+    level: str,
+) -> list[Any]:
     arrays = {b: a.copy() for b, a in given.items()}
     outputs = [arrays[b] for b in kernel.outputs]
-    exe = Executable(build_kernel(kernel, target("cpu", level)), threads=2)
+    model = build_kernel(kernel, target("cpu", level))
+    exe = Executable(model, threads=2)
     exe(
         *(arrays[b] for b in kernel.inputs),
         out=outputs if len(outputs) > 1 else outputs[0],
@@ -157,7 +176,11 @@ def _native(kernel: Kernel, given: Arrays, level: str) -> list[Any]:
     return list(arrays.values())
 
 
-def _different(how: str, want: Sequence[Any], got: Sequence[Any]) -> str | None:
+def _different(
+    how: str,
+    want: Sequence[Any],
+    got: Sequence[Any],
+) -> str | None:
     for n, (a, b) in enumerate(zip(want, got, strict=True)):
         if not np.array_equal(a, b):
             at = tuple(int(i) for i in np.argwhere(a != b)[0])

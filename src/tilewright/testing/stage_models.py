@@ -31,7 +31,11 @@ class _Builder(Builder):
     most = 1000
 
     def op(
-        self, op_type: str, *inputs: Value | None, outputs: int = 1, **attrs: Any
+        self,
+        op_type: str,
+        *inputs: Value | None,
+        outputs: int = 1,
+        **attrs: Any,
     ) -> Value:
         count = len(self.typer.operations)
         values = len(self.values)
@@ -83,7 +87,11 @@ def _image(b: Builder) -> Value:
     return b.pick(lambda v: len(v.extents) == 4 and v.dtype is dtypes.float32)
 
 
-def _windows(b: Builder, x: Value, most: int) -> Attributes:
+def _windows(
+    b: Builder,
+    x: Value,
+    most: int,
+) -> Attributes:
     """Windows that overlap more often than not, padded more often than not."""
     kernel = []
     for e in x.extents[2:]:
@@ -114,7 +122,11 @@ def convolved(b: Builder) -> None:
     _convolution(b, _image(b))
 
 
-def _convolution(b: Builder, x: Value, keep: bool = False) -> Value:
+def _convolution(
+    b: Builder,
+    x: Value,
+    keep: bool = False,
+) -> Value:
     """A convolution, mostly padded; `keep`: as large as its input."""
     channels = x.extents[1]
     if b.chance(0.2):
@@ -132,10 +144,12 @@ def _convolution(b: Builder, x: Value, keep: bool = False) -> Value:
     else:
         attrs = _windows(b, x, 3)
     shape = (out, channels // group, *attrs["kernel_shape"])
-    w = b.leaf(shape, fixed=b.chance(0.9))
+    fixed = b.chance(0.9)
+    w = b.leaf(shape, fixed=fixed)
     scaled = b.op("Conv", x, w, group=group, **attrs)
     if b.chance(0.2):
-        return b.op("Mul", scaled, b.given(np.array([0.25], np.float32)))
+        quarter = b.given(np.array([0.25], np.float32))
+        return b.op("Mul", scaled, quarter)
     return scaled
 
 
@@ -175,7 +189,9 @@ def stem(b: Builder) -> None:
     elif way == "conv":
         y = _convolution(b, x)
     elif way == "concat":
-        y = b.op("Concat", x, b.op("Neg", x), axis=b.rng.randint(0, 3))
+        negative = b.op("Neg", x)
+        axis = b.rng.randint(0, 3)
+        y = b.op("Concat", x, negative, axis=axis)
     else:
         y = b.op("Sigmoid", x)
     if b.chance(0.3):
@@ -207,10 +223,13 @@ def cropped(b: Builder) -> None:
     top = b.rng.randint(0, max(h - 2, 0))
     left = b.rng.randint(0, max(w - 2, 0))
     axes = (2, 3)
-    y = b.op("Slice", x, b.ints(top, left), b.ints(h, w), b.ints(*axes))
+    starts = b.ints(top, left)
+    ends = b.ints(h, w)
+    y = b.op("Slice", x, starts, ends, b.ints(*axes))
     if b.chance(0.5):
         before = (0, 0, top, left)
-        b.op("Pad", y, b.ints(*before, 0, 0, 0, 0))
+        pads = b.ints(*before, 0, 0, 0, 0)
+        b.op("Pad", y, pads)
 
 
 def added(b: Builder) -> None:
@@ -229,7 +248,8 @@ def mirrored(b: Builder) -> None:
     """t + t^T, whose result cannot take the place of t."""
     x = b.pick(lambda v: len(v.extents) >= 2 and v.extents[-1] == v.extents[-2])
     rank = len(x.extents)
-    t = b.op("Transpose", x, perm=[*range(rank - 2), rank - 1, rank - 2])
+    perm = [*range(rank - 2), rank - 1, rank - 2]
+    t = b.op("Transpose", x, perm=perm)
     b.op(b.one_of("Add", "Sub", "Max"), x, t)
 
 
@@ -247,7 +267,8 @@ def sibling_reductions(b: Builder) -> None:
     if 0 in x.extents:
         raise Rejected
     keep = b.bit()
-    for name in ("ReduceSum", b.one_of("ReduceMax", "ReduceMin", "ReduceMean")):
+    other = b.one_of("ReduceMax", "ReduceMin", "ReduceMean")
+    for name in ("ReduceSum", other):
         b.op(name, x, b.ints(axis), keepdims=keep)
         if b.chance(0.3):
             b.op("Neg", x)
@@ -265,7 +286,8 @@ def sibling_products(b: Builder) -> None:
     x = b.leaf((b.one_of(1, 3, 6), b.one_of(4, 5)), fixed=False)
     for _ in range(b.rng.randint(2, 3)):
         width = b.one_of(2, 4, 16)
-        weights = b.leaf((x.extents[1], width), fixed=b.chance(0.9))
+        fixed = b.chance(0.9)
+        weights = b.leaf((x.extents[1], width), fixed=fixed)
         y = b.op("MatMul", x, weights)
         if b.chance(0.7):
             bias = b.leaf((width,), fixed=True)
@@ -296,7 +318,8 @@ def hosted(b: Builder) -> None:
     classes = [b.rng.randrange(channels) for _ in range(batch * math.prod(spatial))]
     labels = b.given(np.reshape(classes, (batch, *spatial)), True)
     losses = b.op("SoftmaxCrossEntropyLoss", x, labels, reduction="none")
-    b.op("Unsqueeze", losses, b.given(np.array([1]), True))
+    axes = b.given(np.array([1]), True)
+    b.op("Unsqueeze", losses, axes)
 
 
 PIECES = (

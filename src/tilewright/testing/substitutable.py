@@ -30,7 +30,11 @@ class _Random:
         self.matrices: list[Value] = []
 
     def op(
-        self, kind: str, *inputs: Value, count: int = 1, **attributes: object
+        self,
+        kind: str,
+        *inputs: Value,
+        count: int = 1,
+        **attributes: object,
     ) -> Value:
         """An operator's first result."""
         names = [self._name() for _ in range(count)]
@@ -168,7 +172,10 @@ def _transposed(r: _Random) -> None:
 
 def _activated(r: _Random) -> None:
     kind = r.kind("Relu", "Tanh", "Sigmoid")
-    values = r.images if r.chance() else r.matrices
+    if r.chance():
+        values = r.images
+    else:
+        values = r.matrices
     x = values[-1]
     made = r.op(kind, x)
     values.append(made)

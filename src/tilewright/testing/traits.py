@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import CompileError
 from tilewright.graph import interp
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Operation, Value
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, Trait, definition_of
@@ -32,7 +32,7 @@ class Use:
     domain: str = ""
     version: int = 21
     count: int = 1
-    fallback: Fallback | None = None
+    fallback: FallbackProvider | None = None
 
     def operation(self) -> tuple[Operation, Sequence[Operation]]:
         """The operation on its own, and the operations that compute it."""
@@ -120,11 +120,13 @@ def _pointwise(use: Use) -> Iterator[str]:
     operands = [None if a is None else np.asarray(a) for a in use.operands]
     (result,) = use.run()
     shape = result.shape
-    if np.broadcast_shapes(*(a.shape for a in operands if a is not None)) != shape:
+    shapes = [a.shape for a in operands if a is not None]
+    if np.broadcast_shapes(*shapes) != shape:
         yield f"the result has the shape {list(shape)}"
         return
     spread = [None if a is None else np.broadcast_to(a, shape) for a in operands]
-    for n in np.random.default_rng(1).integers(0, result.size, POINTS):
+    rng = np.random.default_rng(1)
+    for n in rng.integers(0, result.size, POINTS):
         at = tuple(int(i) for i in np.unravel_index(int(n), shape))
         alone: list[Array | None] = []
         for whole, operand in zip(spread, operands, strict=True):
@@ -143,18 +145,22 @@ def _pointwise(use: Use) -> Iterator[str]:
 def _commutative(use: Use) -> Iterator[str]:
     second = use.operands[1]
     assert second is not None
-    if not _same(use.run()[0], use.on(second, second=use.first)[0]):
+    there = use.run()[0]
+    back = use.on(second, second=use.first)[0]
+    if not _same(there, back):
         yield "with its first two operands exchanged it gives something else"
 
 
 def _idempotent(use: Use) -> Iterator[str]:
     (once,) = use.run()
-    if not _same(once, use.on(once)[0]):
+    twice = use.on(once)[0]
+    if not _same(once, twice):
         yield "a second time it changes its result"
 
 
 def _distinct(like: Array, seed: int) -> Array:
-    numbers = np.random.default_rng(seed).permutation(like.size) - like.size // 3
+    rng = np.random.default_rng(seed)
+    numbers = rng.permutation(like.size) - like.size // 3
     return numbers.reshape(like.shape).astype(like.dtype)
 
 
@@ -172,7 +178,8 @@ def _sources(use: Use, x: Array) -> list[Array] | None:
 
 
 def _moves_data(use: Use) -> Iterator[str]:
-    first, second = (_sources(use, _distinct(use.first, seed)) for seed in (1, 2))
+    first = _sources(use, _distinct(use.first, 1))
+    second = _sources(use, _distinct(use.first, 2))
     if first is None or second is None:
         yield "it gives a number that is not among its first operand's"
     elif any(not _same(a, b) for a, b in zip(first, second, strict=True)):
@@ -200,7 +207,10 @@ def _spatial(use: Use) -> Iterator[str]:
         return
     other = x.copy()
     other[0] = other[0][..., ::-1] + other.dtype.type(1)
-    if x.shape[0] > 1 and not _same(y[1:], use.on(other)[0][1:]):
+    if x.shape[0] < 2:
+        return
+    changed = use.on(other)[0]
+    if not _same(y[1:], changed[1:]):
         yield "an element of the batch depends on another"
 
 
@@ -212,13 +222,15 @@ def _changes_axes(use: Use) -> Iterator[str]:
     at = tuple(0 if n == 0 else extent - 1 for n, extent in enumerate(x.shape))
     other = x.copy()
     other[at] += 1
-    if not _same(y[at], use.on(other)[0][at]):
+    changed = use.on(other)[0]
+    if not _same(y[at], changed[at]):
         yield "an element of the result stands where the operand's did"
 
 
 def _impure(use: Use) -> Iterator[str]:
     runs = [replace(use).run()[0] for _ in range(4)]
-    if all(_same(runs[0], other) for other in runs[1:]):
+    first, *others = runs
+    if all(_same(first, other) for other in others):
         yield "four runs give the same"
 
 
@@ -227,16 +239,20 @@ def _dequantizes(use: Use) -> Iterator[str]:
     y = use.run()[0]
     given = [0 if a is None else a for a in (*use.operands[1:3], None, None)]
     scale, zero = (np.asarray(a).astype(y.dtype) for a in given[:2])
-    if not dtype_of(x.dtype).is_int or not dtype_of(y.dtype).is_float:
+    expected = (x.astype(y.dtype) - zero) * scale
+    from_integer = dtype_of(x.dtype).is_int
+    to_float = dtype_of(y.dtype).is_float
+    if not (from_integer and to_float):
         yield f"it makes {y.dtype} of {x.dtype}"
-    elif not np.allclose(y, (x.astype(y.dtype) - zero) * scale):
+    elif not np.allclose(y, expected):
         yield "the result is not (x - zero) * scale"
 
 
 def _mixes_types(use: Use) -> Iterator[str]:
     """Tried on a first operand of float32 and others of float64."""
     rest = [None if a is None else a.astype(np.float64) for a in use.operands[1:]]
-    mixed = replace(use, operands=(use.first.astype(np.float32), *rest))
+    first = use.first.astype(np.float32)
+    mixed = replace(use, operands=(first, *rest))
     op, _ = mixed.operation()
     try:
         interp.run_natively(op, mixed.operands)

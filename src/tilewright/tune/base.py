@@ -167,7 +167,7 @@ class Task:
     key: the identity that records are found by (`records.key`): operator structure, shapes, dtypes,
     layouts, machine, threads, versions. name: for people. schedule: the point of a candidate; it
     raises ScheduleError for one that a primitive refuses. build: an artifact's bytes of a point,
-    which a Runner loads (its inputs are the kernel's parameters that are no constants). calls: how
+    which a Runner loads (its inputs are the kernel's parameters that are not constants). calls: how
     often the model runs it; kernels: under which names. operations: multiply-adds count two;
     bytes_moved: of parameters. reference: inputs and right results, for `Job.expected`; it
     takes seconds, so make it once. program: what of a point runs in each call, which features are

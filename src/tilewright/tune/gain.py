@@ -48,7 +48,7 @@ def confidence(fast: Sequence[float], slow: Sequence[float], among: int = 1) -> 
     One minus the one-sided probability, by Wilcoxon's signed-rank test with its exact distribution,
     that the logarithms of the pairs' ratios are as far below 0 if each could as well have the other
     sign. So what changes slowly, as a processor's clock, and what one pair has in common, as the
-    pages that a process got, is no reason to be sure; rounds within a pair are no pairs. 0 where
+    pages that a process got, is no reason to be sure; rounds within a pair are not pairs. 0 where
     there are no pairs, or one has no time. among: so many candidates were compared, of which this
     one is the best: that many probabilities are added (Bonferroni).
     """

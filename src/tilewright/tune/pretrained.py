@@ -23,7 +23,7 @@ from tilewright.tune.features.facts import USUAL, Facts
 from tilewright.tune.features.fast import Fast
 from tilewright.tune.models import stored
 from tilewright.tune.models.analytic import estimates
-from tilewright.tune.models.forest import Forest
+from tilewright.tune.models.forest import TreeEnsemble
 from tilewright.tune.models.objectives import LOG_SECONDS
 from tilewright.tune.models.programs import Rows
 from tilewright.tune.models.stored import State
@@ -46,7 +46,7 @@ class Pretrained:
     model's logarithms of seconds. card: what it was made from, and how good it is.
     """
 
-    members: Sequence[Forest]
+    members: Sequence[TreeEnsemble]
     unit: str
     prior: bool
     card: Mapping[str, Any]
@@ -119,7 +119,7 @@ class Pretrained:
                 where=str(path),
                 hint="train it again",
             )
-        members = [Forest.restore(m) for m in state["members"]]
+        members = [TreeEnsemble.restore(m) for m in state["members"]]
         return Pretrained(members, state["unit"], state["prior"], state["card"], facts)
 
 

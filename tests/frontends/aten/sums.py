@@ -340,7 +340,7 @@ CASES = {
         lambda a: F.max_pool3d(a, 3, 2, 1, return_indices=True),
         x(1, 2, 5, 4, 3),
     ),
-    "the largest is no number": (
+    "the largest is not a number": (
         lambda a: F.max_pool2d(a, 2, 1, return_indices=True)[0] * 1,
         torch.where(x(1, 2, 5, 5) > 1, math.nan, x(1, 2, 5, 5)),
     ),

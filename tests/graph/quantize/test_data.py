@@ -55,7 +55,7 @@ REFUSED = {
     "the model has no input 'z'": data(z=np.ones(3)),
     "there is nothing for input 'b'": {"x": drawn(0, 3, 2, 4)},
     "different numbers of samples: 2 for 'x', 3 for 'b'": data(x=drawn(0, 2, 2, 4)),
-    "5 rows are no whole number of samples of 2": data(x=drawn(0, 5, 4)),
+    "5 rows are not a whole number of samples of 2": data(x=drawn(0, 5, 4)),
     "expected float32[2, 4]": data(x=drawn(0, 3, 2, 5)),
     "got float32[3]": data(x=drawn(0, 3)),
     "got float64[2, 4]": data(x=np.ones((3, 2, 4))),

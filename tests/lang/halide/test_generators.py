@@ -95,7 +95,7 @@ def test_a_requirement():
     [
         (lambda: Scale.call(IMAGE, 3), "its type is not known"),
         (lambda: Scale(U8 | {"facto": 3}), "there is no 'facto' among"),
-        (lambda: Scale(U8 | {"factor": "two"}), "'two' is no int"),
+        (lambda: Scale(U8 | {"factor": "two"}), "'two' is not of type int"),
         (lambda: Scale.call(IMAGE, generator_params=U8), "1 input given, 2 expected"),
         (lambda: Scale.call(IMAGE[0], 3, generator_params=U8), "found uint8 of 1"),
         (lambda: hl.create_callable_from_generator(hl.Target(), "s"), "is called 's'"),

@@ -202,3 +202,25 @@ def test_arrays_that_do_not_fit() -> None:
         f(a, b)
     with pytest.raises(InputError, match=r"B.*was given an array float64"):
         f(a, b.astype(np.float64), np.empty((6, 6), np.float32))
+
+
+def test_sizes_may_be_open() -> None:
+    n = t.var("n")
+    A = t.placeholder((n, 3), name="A")
+    twice = t.compute((n, 3), lambda i, j: A[i, j] * 2.0)
+    ordered = t.extern(
+        (n, 3),
+        [twice],
+        lambda ins, outs: t.call_packed(_sorted, ins[0], outs[0]),
+    )
+    C = t.compute((n, 3), lambda i, j: ordered[i, j] + 1.0)
+    f = t.build(t.create_schedule(C.op), [A, C])
+    for rows in (4, 7, 0):
+        a = np.random.default_rng(rows).standard_normal((rows, 3), dtype=np.float32)
+        c = np.empty_like(a)
+        f(a, c)
+        np.testing.assert_array_equal(c, np.sort(a * 2, axis=0) + 1)
+
+
+def _sorted(a: np.ndarray, out: np.ndarray) -> None:
+    out[...] = np.sort(a, axis=0)

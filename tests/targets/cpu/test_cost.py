@@ -37,6 +37,8 @@ STRUCTURE = {
     ("graph/passes/weight_only.py", "_Builder"),
     ("targets/cpu/sketches/block_scaled.py", "_bits"),
     ("schedule/space/patterns.py", "_block_scaled"),  # of loads
+    ("plan/passes/halo.py", "_guarded_reads"),  # how many answers are kept
+    ("targets/cpu/sketches/scatters.py", "scatter_of"),  # bits of a narrow float
     ("plan/passes/products.py", "PRODUCTS"),  # of what is tried, as the next one
     ("plan/passes/siblings.py", "REACH"),
     ("plan/questions.py", "dearer"),  # of a microsecond
@@ -137,6 +139,14 @@ def test_a_measured_constant_takes_the_place_of_the_default() -> None:
     assert cost_model(V4).share_ns == 10_000
     changed = cost_model(replace(V4, measured=(("share_ns", 500.0),)))
     assert changed.share_ns == 500 and changed.product_ns == cost_model(V4).product_ns
+
+
+def test_vectors_of_any_width_take_the_bytes_per_cycle_that_the_processor_has() -> None:
+    lanes = (4, 8, 16)
+    assert [COSTS.multiply_rate(n, 4) for n in lanes] == [2, 2, 1]
+    assert [COSTS.multiply_rate(n, 8) for n in lanes] == [2, 1, 0.5]
+    wide = cost_model(replace(V4, measured=(("multiplied", 128.0),)))
+    assert [wide.multiply_rate(n, 4) for n in lanes] == [2, 2, 2]
 
 
 def test_work_is_shared_from_the_same_time_on_whatever_it_consists_of() -> None:

@@ -12,7 +12,7 @@ from tilewright.base.dtypes import float32, int64
 from tilewright.expr.nodes import Buffer, const, var
 from tilewright.loops.nodes import Kernel, Store, loop
 from tilewright.runtime.abi import CTX_PROFILE, CTX_STATUS, STATUS_INDEX
-from tilewright.targets.base import Argument, Call, Either
+from tilewright.targets.base import Argument, Either, KernelCall
 from tilewright.targets.cpu.compile import compile_kernel
 from tilewright.targets.cpu.entry import compile_entry, entry_ir
 from tilewright.targets.cpu.machine import host
@@ -33,10 +33,10 @@ def segment() -> Any:
     )
     arena, out = Argument(0, 64), Argument(4)
     calls = [
-        Call("plus", (Argument(2), arena), Argument(0), 5),
-        Call("plus", (arena, out), Argument(0), 6),
-        Call("read", (Argument(3), arena, out), Argument(0), 7),
-        Call("last", (out,), Argument(0), 8),
+        KernelCall("plus", (Argument(2), arena), Argument(0), 5),
+        KernelCall("plus", (arena, out), Argument(0), 6),
+        KernelCall("read", (Argument(3), arena, out), Argument(0), 7),
+        KernelCall("last", (out,), Argument(0), 8),
     ]
     objects = [compile_kernel(k, host()).object_bytes for k in (plus, read, last)]
     return Loaded(compile_entry("e", calls, host()), *objects)

@@ -32,7 +32,7 @@ CASES = [
 @pytest.mark.parametrize("mcpu", ["x86-64-v3", "x86-64-v4"])
 def test_neighbors_stay(source: str, to: str, cast: str, mcpu: str) -> None:
     if not target("cpu", mcpu).runs_here:
-        pytest.skip(f"this processor is no {mcpu}")
+        pytest.skip(f"this processor is not a {mcpu}")
 
     def test() -> None:
         for n, most, stride in ((4, 1, 1), (2, 2, 4), (4, 4, 4), (16, 9, 1), (8, 8, 3)):

@@ -1,6 +1,7 @@
 """The device by the driver's API, against a double of the bindings; and what is said without it."""
 
 import gc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,15 +13,15 @@ from tilewright.base.errors import ArtifactError, ExecutionError, MemoryLimitErr
 from tilewright.runtime import devices
 from tilewright.runtime.device import Region
 from tilewright.targets.cuda import driver
-from tilewright.targets.cuda.code import Code
 from tilewright.targets.cuda.device import CudaDevice
 from tilewright.targets.cuda.driver import ERRORS
 from tilewright.targets.cuda.emit import ptx
 from tilewright.targets.cuda.machine import machine
 from tilewright.targets.cuda.target import code_of
+from tilewright.targets.simt.code import OPENCL_C, PTX, DeviceProgram
 
 
-def code(text: str = REVERSE, name: str = "sm_80") -> Code:
+def code(text: str = REVERSE, name: str = "sm_80") -> DeviceProgram:
     p = program(text)
     return code_of(p, ptx(p, machine(name)), machine(name))
 
@@ -35,16 +36,33 @@ def bytes_of(n: int) -> np.ndarray:
 
 def test_a_program_is_read_back_from_its_bytes():
     made = code()
-    assert Code.from_bytes(made.to_bytes()) == made
+    assert DeviceProgram.from_bytes(made.to_bytes(), PTX) == made
     for wrong in (b"", b"{}", b"[1]\n", made.to_bytes()[:-1], made.to_bytes() + b"x"):
-        with pytest.raises(ArtifactError, match="not a CUDA program"):
-            Code.from_bytes(wrong)
+        with pytest.raises(ArtifactError, match="not in PTX"):
+            DeviceProgram.from_bytes(wrong, PTX)
+
+
+def test_a_program_in_another_language_is_refused():
+    with pytest.raises(ArtifactError, match="not in OpenCL C: it is in PTX"):
+        DeviceProgram.from_bytes(code().to_bytes(), OPENCL_C)
+
+
+def test_a_grid_without_threads_is_refused():
+    (call,) = code().launches
+    raw = replace(code(), launches=(replace(call, grid=(0, 1, 1)),)).to_bytes()
+    with pytest.raises(ArtifactError, match="a grid without threads"):
+        DeviceProgram.from_bytes(raw, PTX)
+
+
+def test_a_grid_without_blocks_is_no_launch():
+    empty = program(REVERSE.replace("grid [2, 1, 1]", "grid [0, 1, 1]"))
+    assert not code_of(empty, "", machine()).launches
 
 
 def test_a_launch_on_a_buffer_that_is_not_there_is_refused():
     raw = code().to_bytes().replace(b'"arguments": [0, 1]', b'"arguments": [0, 2]')
     with pytest.raises(ArtifactError, match="more than 2 buffers"):
-        Code.from_bytes(raw)
+        DeviceProgram.from_bytes(raw, PTX)
 
 
 def test_a_launch_has_its_grid_its_memory_and_its_addresses():

@@ -7,8 +7,8 @@ import tilewright as tw
 from tilewright.base.errors import ArtifactError
 from tilewright.runtime import devices
 from tilewright.targets.cuda import report
-from tilewright.targets.cuda.code import Code
 from tilewright.targets.cuda.machine import machine
+from tilewright.targets.simt.code import PTX, DeviceProgram
 from tilewright.testing.graphs import Case
 from tilewright.testing.networks import NETWORKS
 from tilewright.testing.ptx import device
@@ -91,8 +91,8 @@ def test_the_saved_network_runs_where_there_is_a_device(tmp_path, interpreted):
 def test_ptxas_takes_each_kernel_of_a_network_and_nothing_is_spilled(arch):
     exe = tw.compile(NETWORKS["lenet"]().graph, target="cuda", mcpu=arch)
     for program in exe.model.programs:
-        made = Code.from_bytes(program)
-        _, used = report.assemble(made.ptx, machine(arch))
+        made = DeviceProgram.from_bytes(program, PTX)
+        _, used = report.assemble(made.text, machine(arch))
         assert set(used) == {c.name for c in made.launches}
         for u in used.values():
             assert u.registers <= 64 and u.spill_stores == u.spill_loads == 0

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.testing.ptx.machine import run
-from tilewright.testing.ptx.memory import Memory
+from tilewright.testing.ptx.memory import CallerMemory
 from tilewright.testing.ptx.text import kernels
 
 # Thread 0 takes a way that is behind the shuffle in the text; LATE says how it goes on.
@@ -39,7 +39,7 @@ $L__BB0_2:
 
 def exchanged(late: str) -> list[int]:
     found = np.zeros(64, np.uint32)
-    memory = Memory([found.view(np.uint8)])
+    memory = CallerMemory([found.view(np.uint8)])
     kernel = kernels(TEXT.replace("LATE", late))["k"]
     run(kernel, (2, 1, 1), (32, 1, 1), memory, [memory.addresses[0]], 0)
     return [int(n) for n in memory.array(0, found.view(np.uint8)).view(np.uint32)]

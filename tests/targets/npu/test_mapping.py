@@ -215,7 +215,7 @@ def test_the_registry_finds_it() -> None:
     )
     y = np.empty(40, np.float32)
     timing = built(W, b, x, y)
-    assert isinstance(timing, npu.Timing) and timing.cycles > 0
+    assert isinstance(timing, npu.NpuTiming) and timing.cycles > 0
     np.testing.assert_allclose(y, np.maximum(W @ x + b, 0), rtol=1e-4, atol=1e-5)
     assert npu.parse(built.source()).outputs[0].shape == (40,)
     with pytest.raises(InputError, match="3 arrays given, 4 expected: W, b, x, out"):

@@ -176,7 +176,7 @@ def test_random_copies_take_what_they_take_element_by_element(
 @pytest.mark.parametrize(
     ("program", "machine"),
     [
-        (layer(40, 100), "bytes"),
+        pytest.param(layer(40, 100), "bytes", marks=pytest.mark.slow),
         (layer(160, 64), "full"),
         (chain(100), "small"),
         (example().conv_stencil(4, 2, 5), "full"),

@@ -227,9 +227,9 @@ def test_indices_are_computed_in_32_bits_where_bounds_prove_it():
     y = Buffer("y", (64,), float32)
     big = Buffer("big", (1 << 20, 1 << 14), float32)
     small = launched(Store(y, (X,), x[X * 50, X]), [x, y], threads=64)
-    assert "long" not in emit(small).source.replace("ulong", "")
+    assert "long" not in emit(small).text.replace("ulong", "")
     wide = launched(Store(y, (X,), big[X * 5000, X]), [big, y], threads=64)
-    assert "long" in emit(wide).source.replace("ulong", "")
+    assert "long" in emit(wide).text.replace("ulong", "")
 
 
 def test_an_index_beyond_32_bits_is_right():
@@ -260,7 +260,7 @@ def test_what_nested_arms_share_is_written_once():
         far = X + 60 + n % 4
         guarded = Select(nodes.Lt(far, const(64)), x[far] + e, e * 2)
         e = guarded + e
-    source = emit(launched(Store(y, (X,), e), [x, y], threads=4)).source
+    source = emit(launched(Store(y, (X,), e), [x, y], threads=4)).text
     assert len(source) < 20_000
 
 
@@ -289,7 +289,7 @@ def test_a_write_at_a_wrong_index_does_not_happen():
     at, y = Buffer("at", (3,), int64), Buffer("y", (2, 4), int32)
     program = launched(Store(y, (const(0), at[X]), const(7, int32)), [at, y], threads=3)
     loaded = pocl().load(emit(program).to_bytes())
-    assert loaded.code.kernels[0].checked
+    assert loaded.code.launches[0].checked
     with pytest.raises(ExecutionError, match=r"index of y is outside 0\.\.3"):
         run(program, {at: np.array([4, 0, 2]), y: np.zeros((2, 4), np.int32)})
 

@@ -192,7 +192,7 @@ def test_a_grid_of_three_axes():
 def test_nothing_is_launched_for_an_empty_grid():
     y = Buffer("y", (0,), int32)
     program = launched(Store(y, (X,), const(1, int32)), [y], blocks=0)
-    assert not emit(program).kernels
+    assert not emit(program).launches
     assert run(program, {})[y].size == 0
 
 
@@ -213,5 +213,5 @@ def test_too_much_memory_of_a_thread_is_refused():
 def test_numbers_of_more_blocks_than_32_bits_hold():
     y = Buffer("y", ((1 << 31) + 1,), int32)
     store = Store(y, (AXIS["blockIdx.x"],), const(1, int32))
-    source = emit(launched(store, [y], blocks=y.size)).source
+    source = emit(launched(store, [y], blocks=y.size)).text
     assert "const long blockIdx_x_0 = (long)get_group_id(0);" in source

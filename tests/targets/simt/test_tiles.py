@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from tests.loops.gpu_kernels import barriers, without_barrier
 from tests.targets.opencl.running import run
 from tests.targets.simt.products import (
     CASES,
     arrays,
     expected,
     interpreted,
+    product,
     program,
     tiled,
 )
+from tilewright.loops.shared_memory import RaceError
 from tilewright.targets.cuda.machine import machine
 from tilewright.targets.simt.machine import GENERIC, MALI
 
@@ -46,3 +51,37 @@ def test_a_product_in_shared_memory_is_right_on_pocl(name):
 @pytest.mark.parametrize("name", ["thin", "tall", "followed", "float16", "int8"])
 def test_a_product_in_shared_memory_has_no_race(name):
     right(name, SM80, interpreted)
+
+
+@pytest.mark.parametrize("name", ["odd", "followed"])
+def test_the_next_tiles_are_fetched_while_some_are_used(name):
+    """Threads meet once in a step, and before the first one."""
+    case = CASES[name]()
+    one, two = (program(tiled(case, SM80, stages=n), SM80) for n in (1, 2))
+    assert [len(barriers(p)) for p in (one, two)] == [2, 2]
+    shared = [sum(b.size for b in p.launches[0].shared) for p in (one, two)]
+    assert shared[1] == 2 * shared[0]
+    given = arrays(two)
+    want = expected(case, given)
+    np.testing.assert_array_equal(interpreted(two, given), want)
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_each_barrier_between_two_stages_is_needed(number):
+    p = program(tiled(CASES["odd"](), SM80, stages=2), SM80)
+    with pytest.raises(RaceError):
+        interpreted(without_barrier(p, number), arrays(p))
+
+
+def test_one_step_has_nothing_to_fetch_ahead():
+    point = tiled(product(32, 32, 8), SM80)
+    (stages,) = (x for x in point.parameters if x.name == "mm.stages")
+    assert stages.candidates == (1,)
+
+
+def test_two_stages_are_for_machines_that_have_the_memory():
+    few = replace(SM80, shared=24 << 10)
+    for of, possible in ((SM80, (1, 2)), (few, (1,))):
+        point = tiled(product(128, 128, 256), of, tile=(64, 64, 32, 16, 16))
+        (stages,) = (x for x in point.parameters if x.name == "mm.stages")
+        assert stages.candidates == possible

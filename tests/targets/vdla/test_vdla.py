@@ -202,7 +202,8 @@ def test_an_intrinsic_of_no_machine_is_refused() -> None:
 
 def test_an_unknown_target_names_the_known_ones() -> None:
     with pytest.raises(
-        UnsupportedError, match="known: cpu, cuda, npu, opencl, vdla, vta"
+        UnsupportedError,
+        match="known: amdgpu, cpu, cuda, npu, opencl, spirv, vdla, vta",
     ):
         registry.target("tpu")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.targets.vta.reference import Shape
-from tilewright.targets.vta.config import Memory, VTAConfig
+from tilewright.targets.vta.config import MemoryId, VTAConfig
 
 
 def _config(**logs: int) -> VTAConfig:
@@ -37,7 +37,7 @@ CONFIGURATIONS = {
 
 def shape(config: VTAConfig) -> Shape:
     """The same machine as the reference is told about it."""
-    memories = Memory.UOP, Memory.WGT, Memory.INP, Memory.ACC
+    memories = MemoryId.UOP, MemoryId.WGT, MemoryId.INP, MemoryId.ACC
     uop, wgt, inp, acc = (config.spaces[m].depth for m in memories)
     data, weights = config.operand_bits
     return Shape(config.BATCH, config.BLOCK, data, weights, (uop, wgt, inp, acc))

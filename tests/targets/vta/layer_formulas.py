@@ -8,11 +8,11 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.targets.vta import INP, Convolution, Layer, Requantize, VTAConfig
+from tilewright.targets.vta import INP, Convolution, LayerProgram, Requantize, VTAConfig
 from tilewright.targets.vta.intrinsics import elements
 
 
-def random_arrays(layer: Layer) -> list[NDArray]:
+def random_arrays(layer: LayerProgram) -> list[NDArray]:
     """All numbers that operands can have; for other parameters those of a byte."""
     rng = np.random.default_rng(0)
     made = []

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.targets.vta.commands import Commands
-from tilewright.targets.vta.config import Memory
+from tilewright.targets.vta.config import MemoryId
 from tilewright.targets.vta.dram import Dram, DramBuffer
 from tilewright.targets.vta.fields import AluOp
 from tilewright.targets.vta.kernel import (
     GEMM,
     RESET,
-    Loop,
+    IndexLoop,
     VtaKernel,
     VtaOperation,
     kernels,
@@ -91,7 +91,7 @@ def pipeline(
 
 
 def _lanes(operation: AluOp, imm: int, first: int, count: int) -> list[VtaKernel]:
-    loops = [Loop(count, dst=1, src=1)]
+    loops = [IndexLoop(count, dst=1, src=1)]
     return kernels(VtaOperation(alu=operation, imm=imm), loops, (first, first, 0))
 
 
@@ -104,7 +104,7 @@ def _requantize(c: Commands, first: int, count: int) -> None:
 
 def _reset(c: Commands, first: int, count: int) -> None:
     key = "reset", first, count
-    c.launch_once(key, lambda: kernels(RESET, [Loop(count, dst=1)], (first, 0, 0)))
+    c.launch_once(key, lambda: kernels(RESET, [IndexLoop(count, dst=1)], (first, 0, 0)))
 
 
 def quantized(sums: NDArray[np.int32]) -> NDArray[np.int8]:
@@ -126,14 +126,14 @@ def matmul(
 
     def load(t: int, block: tuple, step: tuple) -> None:
         (row,), (at,) = block, step
-        c.load(Memory.INP, t * inp_size, inp, row * kt + at, (rows, depth), kt)
-        c.load(Memory.WGT, t * wgt_size, wgt, at, (nt, depth), kt)
+        c.load(MemoryId.INP, t * inp_size, inp, row * kt + at, (rows, depth), kt)
+        c.load(MemoryId.WGT, t * wgt_size, wgt, at, (nt, depth), kt)
 
     def gemm(t: int, block: tuple, step: tuple) -> None:
         loops = [
-            Loop(rows, dst=nt, src=depth),
-            Loop(nt, dst=1, wgt=depth),
-            Loop(depth, src=1, wgt=1),
+            IndexLoop(rows, dst=nt, src=depth),
+            IndexLoop(nt, dst=1, wgt=depth),
+            IndexLoop(depth, src=1, wgt=1),
         ]
         first = t * acc_size, t * inp_size, t * wgt_size
         c.launch_once(("gemm", t), lambda: kernels(GEMM, loops, first))
@@ -199,10 +199,10 @@ def convolution(
         count = window - above - below
         source = (at * n + first + above) * n
         pads = (above, below), (s.pad, s.pad)
-        c.load(Memory.INP, t * inp_size, inp, source, (count, n), n, pads)
+        c.load(MemoryId.INP, t * inp_size, inp, source, (count, n), n, pads)
         shape = s.channels, k * k
         c.load(
-            Memory.WGT,
+            MemoryId.WGT,
             t * wgt_size,
             wgt,
             (channel * ct + at) * k * k,
@@ -212,11 +212,11 @@ def convolution(
 
     def gemm(t: int, block: tuple, step: tuple) -> None:
         loops = [
-            Loop(s.channels, dst=s.rows * out_n, wgt=k * k),
-            Loop(s.rows, dst=out_n, src=s.stride * width),
-            Loop(out_n, dst=1, src=s.stride),
-            Loop(k, src=width, wgt=k),
-            Loop(k, src=1, wgt=1),
+            IndexLoop(s.channels, dst=s.rows * out_n, wgt=k * k),
+            IndexLoop(s.rows, dst=out_n, src=s.stride * width),
+            IndexLoop(out_n, dst=1, src=s.stride),
+            IndexLoop(k, src=width, wgt=k),
+            IndexLoop(k, src=1, wgt=1),
         ]
         first = t * acc_size, t * inp_size, t * wgt_size
         c.launch_once(("gemm", t), lambda: kernels(GEMM, loops, first))

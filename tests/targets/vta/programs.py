@@ -14,7 +14,7 @@ from tilewright.targets.vta import (
     Gemm,
     Instruction,
     Load,
-    Memory,
+    MemoryId,
     Store,
 )
 from tilewright.targets.vta.commands import Commands
@@ -65,7 +65,7 @@ _NEST = {
 LEGAL: dict[str, st.SearchStrategy[Instruction]] = {
     "load uop": st.builds(
         Load,
-        memory_type=st.just(Memory.UOP),
+        memory_type=st.just(MemoryId.UOP),
         sram_base=small(12),
         dram_base=small(40),
         **_SIZES,
@@ -96,17 +96,17 @@ LEGAL: dict[str, st.SearchStrategy[Instruction]] = {
 
 def legal(config: VTAConfig) -> list[st.SearchStrategy[Instruction]]:
     """All kinds of instructions. Stores stay behind the micro-ops."""
-    size = config.spaces[Memory.OUT].dram_bytes
+    size = config.spaces[MemoryId.OUT].dram_bytes
     behind = -(-4 * (UOPS + 1) // size)
     store = st.builds(
         Store,
-        memory_type=st.just(Memory.OUT),
+        memory_type=st.just(MemoryId.OUT),
         sram_base=small(20),
         dram_base=st.integers(behind, 3000),
         **_SIZES,
     )
-    loads = [Memory.WGT, Memory.INP, Memory.ACC]
-    loads += [Memory.ACC_8BIT] if config.loads_bytes else []
+    loads = [MemoryId.WGT, MemoryId.INP, MemoryId.ACC]
+    loads += [MemoryId.ACC_8BIT] if config.loads_bytes else []
     load = st.builds(
         Load,
         memory_type=st.sampled_from(loads),
@@ -121,7 +121,7 @@ def legal(config: VTAConfig) -> list[st.SearchStrategy[Instruction]]:
 def dram_size(config: VTAConfig) -> int:
     """Bytes that all legal programs stay within."""
     spaces = config.spaces
-    used = {Memory.OUT: 4096, Memory.WGT: 256, Memory.ACC: 256}
+    used = {MemoryId.OUT: 4096, MemoryId.WGT: 256, MemoryId.ACC: 256}
     return max(count * spaces[m].dram_bytes for m, count in used.items())
 
 
@@ -147,7 +147,7 @@ def show_all() -> list[Instruction]:
     """Write out the first accumulators byte by byte."""
     found: list[Instruction] = [
         Load(
-            memory_type=Memory.UOP,
+            memory_type=MemoryId.UOP,
             sram_base=0,
             dram_base=UOPS,
             y_size=1,
@@ -158,7 +158,7 @@ def show_all() -> list[Instruction]:
     for part in range(4):
         found.append(
             Store(
-                memory_type=Memory.OUT,
+                memory_type=MemoryId.OUT,
                 sram_base=0,
                 dram_base=3200 + SHOWN * part,
                 y_size=1,
@@ -188,7 +188,7 @@ def images(draw: st.DrawFn, config: VTAConfig = DEFAULT) -> bytes:
     return dram.tobytes()
 
 
-FIRST = Load(memory_type=Memory.UOP, dram_base=0, y_size=1, x_size=32, x_stride=32)
+FIRST = Load(memory_type=MemoryId.UOP, dram_base=0, y_size=1, x_size=32, x_stride=32)
 
 
 @st.composite
@@ -197,9 +197,9 @@ def partly_ordered(draw: st.DrawFn) -> tuple[bytes, bytes]:
     c, before = Commands(Dram()), VtaModule.COMPUTE
     body = draw(st.lists(st.one_of(*legal(DEFAULT)), min_size=1, max_size=8))
     for memory in (
-        Memory.INP,
-        Memory.WGT,
-        Memory.ACC,
+        MemoryId.INP,
+        MemoryId.WGT,
+        MemoryId.ACC,
     ):  # so that nothing is read unwritten
         c.record(Load(memory_type=memory, y_size=1, x_size=SHOWN))
     c.record(FIRST)

@@ -32,8 +32,8 @@ from tilewright.targets.vta import (
     INP,
     Convolution,
     FunctionalSimulator,
-    Layer,
-    Memory,
+    LayerProgram,
+    MemoryId,
     Requantize,
     TimingSimulator,
     VTAConfig,
@@ -68,7 +68,7 @@ def test_fields_are_laid_out_as_c_does(config: VTAConfig) -> None:
 
 
 @pytest.mark.parametrize(
-    "config", [p for p in NAMED if p.values[0].spaces[Memory.ACC].depth > SHOWN]
+    "config", [p for p in NAMED if p.values[0].spaces[MemoryId.ACC].depth > SHOWN]
 )
 @given(data=st.data())
 @settings(max_examples=8, deadline=None)
@@ -121,7 +121,7 @@ def requantized(c: Convolution, config: VTAConfig, **more: object) -> Requantize
     return Requantize(max(0, round(bits)), **more)  # type: ignore[arg-type]
 
 
-def check(layer: Layer, formula: Callable[[Sequence[NDArray]], NDArray]) -> None:
+def check(layer: LayerProgram, formula: Callable[[Sequence[NDArray]], NDArray]) -> None:
     """One and two virtual threads, strictly; the interpreter of the Computations; NumPy."""
     arrays = random_arrays(layer)
     expected = formula(arrays[:-1])

@@ -16,7 +16,7 @@ from tilewright.targets.vta import (
     Gemm,
     Instruction,
     Load,
-    Memory,
+    MemoryId,
     Store,
     VTAConfig,
     VTAError,
@@ -29,7 +29,7 @@ from tilewright.targets.vta.uops import pack_uops, unpack_uops
 
 VECTORS = {
     "501500148d040000030004000e002103": Load(
-        memory_type=Memory.INP,
+        memory_type=MemoryId.INP,
         sram_base=5,
         dram_base=0x12345,
         y_size=3,
@@ -42,7 +42,7 @@ VECTORS = {
         push_next=True,
     ),
     "081c0000100000000100090009000000": Load(
-        memory_type=Memory.UOP,
+        memory_type=MemoryId.UOP,
         sram_base=7,
         dram_base=1024,
         y_size=1,
@@ -51,7 +51,7 @@ VECTORS = {
         pop_prev=True,
     ),
     "290a0008001000000200080010000000": Store(
-        memory_type=Memory.OUT,
+        memory_type=MemoryId.OUT,
         sram_base=2,
         dram_base=0x40002,
         y_size=2,

@@ -27,7 +27,7 @@ from tilewright.graph.quantize.affine import power_of_two, whole_byte
 from tilewright.runtime import devices
 from tilewright.runtime.model import HostFallbackStep, LaunchStep, NativeStep
 from tilewright.targets import vta
-from tilewright.targets.vta.device import CLOCK, Code
+from tilewright.targets.vta.device import CLOCK, DeviceCode
 from tilewright.targets.vta.partition import partition
 from tilewright.targets.vta.scales import dequantize, quantize
 
@@ -130,7 +130,7 @@ def test_the_package_keeps_its_names() -> None:
 
 def test_code_that_is_no_program_is_refused(graph: Graph) -> None:
     code = Network(graph, images(1)).exe.model.programs[0]
-    assert Code.from_bytes(code).to_bytes() == code
+    assert DeviceCode.from_bytes(code).to_bytes() == code
     for wrong in (
         b"",
         b"{}\n",

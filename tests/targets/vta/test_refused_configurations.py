@@ -25,7 +25,7 @@ from tilewright.frontends.onnx import load
 from tilewright.graph.nodes import Graph
 from tilewright.targets.vta import (
     Convolution,
-    Layer,
+    LayerProgram,
     Requantize,
     Store,
     VTAConfig,
@@ -55,7 +55,7 @@ def tiny(**logs: int) -> VTAConfig:
 
 
 WINDOW = Convolution(16, 16, (9, 9), (3, 3), pads=(1, 1), dilation=(2, 2))
-REFUSED: dict[str, tuple[VTAConfig, Callable[[VTAConfig], Layer], str]] = {
+REFUSED: dict[str, tuple[VTAConfig, Callable[[VTAConfig], LayerProgram], str]] = {
     "weights": (
         tiny(WGT_BUFF_SIZE=11),
         lambda m: convolution(WINDOW, Requantize(8), config=m),

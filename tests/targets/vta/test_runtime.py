@@ -15,7 +15,7 @@ from tests.targets.vta.reference import Machine
 from tilewright.targets.vta import (
     AluOp,
     FunctionalSimulator,
-    Memory,
+    MemoryId,
     TimingSimulator,
     VTAConfig,
     VTAError,
@@ -28,7 +28,7 @@ from tilewright.targets.vta.isa import encode_stream
 from tilewright.targets.vta.kernel import (
     GEMM,
     RESET,
-    Loop,
+    IndexLoop,
     VtaKernel,
     VtaOperation,
     kernels,
@@ -173,7 +173,7 @@ def recorded(actions) -> str:
 
 def test_a_pop_is_taken_by_the_next_instruction_and_a_push_given_by_the_last():
     def actions(c, buffer):
-        c.load(Memory.INP, 0, buffer, 0, (1, 1))
+        c.load(MemoryId.INP, 0, buffer, 0, (1, 1))
         c.push(LD, EX)
         c.pop(LD, EX)
         c.launch([VtaKernel(RESET, ((0, 0, 0),))])
@@ -289,7 +289,7 @@ def nests(draw):
     return draw(
         st.lists(
             st.builds(
-                Loop, extent, *(st.sampled_from([0, 0, 1, 3, 5]) for _ in range(3))
+                IndexLoop, extent, *(st.sampled_from([0, 0, 1, 3, 5]) for _ in range(3))
             ),
             max_size=5,
         )
@@ -324,10 +324,10 @@ def test_a_nest_has_the_steps_of_its_kernels(loops, first):
 
 def test_the_two_largest_loops_are_the_instruction_s():
     loops = [
-        Loop(14, dst=14, src=16),
-        Loop(9, dst=1, wgt=9),
-        Loop(3, src=1),
-        Loop(3, dst=300),
+        IndexLoop(14, dst=14, src=16),
+        IndexLoop(9, dst=1, wgt=9),
+        IndexLoop(3, src=1),
+        IndexLoop(3, dst=300),
     ]
     (kernel,) = kernels(GEMM, loops)
     assert [loop.extent for loop in kernel.loops] == [14, 9]
@@ -337,7 +337,7 @@ def test_the_two_largest_loops_are_the_instruction_s():
 def test_sums_are_kept_apart():
     """Over 8 accumulators and 16 terms: the accumulators are innermost."""
     (kernel,) = kernels(
-        GEMM, [Loop(32, src=1, wgt=1), Loop(16, src=40), Loop(8, dst=1)]
+        GEMM, [IndexLoop(32, src=1, wgt=1), IndexLoop(16, src=40), IndexLoop(8, dst=1)]
     )
     assert [dst for dst, _, _ in kernel.uops] == list(range(8))
     with pytest.raises(
@@ -347,26 +347,31 @@ def test_sums_are_kept_apart():
 
 
 def test_what_cannot_be_kept_apart_becomes_several_kernels():
-    loops = [Loop(3, src=1), Loop(4, src=3), Loop(5, src=12)]
+    loops = [IndexLoop(3, src=1), IndexLoop(4, src=3), IndexLoop(5, src=12)]
     found = kernels(GEMM, loops)
     assert [len(k.uops) for k in found] == [1, 1, 1]
 
 
 REFUSED = {
-    "three loops": (lambda: VtaKernel(GEMM, ((0, 0, 0),), (Loop(2),) * 3), "3 loops"),
+    "three loops": (
+        lambda: VtaKernel(GEMM, ((0, 0, 0),), (IndexLoop(2),) * 3),
+        "3 loops",
+    ),
     "index": (
         lambda: VtaKernel(RESET, ((2048, 0, 0),)).words,
         "dst is 2048, expected 0 to 2047",
     ),
     "extent": (
-        lambda: VtaKernel(RESET, ((0, 0, 0),), (Loop(20000),)).instruction(0).encode(),
+        lambda: (
+            VtaKernel(RESET, ((0, 0, 0),), (IndexLoop(20000),)).instruction(0).encode()
+        ),
         "iter_in is 20000, expected 0 to 16383",
     ),
     "micro-ops": (lambda: uop_loads(_kernel(8193)), "8193 micro-ops, and 8192 fit"),
     "buffer": (lambda: Dram().allocate(0), "a buffer of 0 bytes"),
     "element": (
         lambda: recorded(
-            lambda c, buffer: c.load(Memory.INP, 0, buffer, 0, (2, 1), 0x10000)
+            lambda c, buffer: c.load(MemoryId.INP, 0, buffer, 0, (2, 1), 0x10000)
         ),
         "elements 0 to 65536 of INP, in a buffer of 1",
     ),
@@ -406,7 +411,7 @@ def test_a_buffer_gives_back_what_was_written():
     values = np.arange(20, dtype=np.int32).reshape(4, 5)
     buffer.write(values)
     np.testing.assert_array_equal(buffer.read((4, 5), np.int32), values)
-    assert buffer.element(Memory.ACC) == 0x1000 // 64
+    assert buffer.element(MemoryId.ACC) == 0x1000 // 64
     with pytest.raises(VTAError, match="8192 bytes, in a buffer of 100"):
         buffer.write(np.zeros(8192, np.int8))
     with pytest.raises(VTAError, match="5000 bytes, in a buffer of 100"):
@@ -421,8 +426,8 @@ def test_another_configuration():
     dram = Dram(config)
     inp, wgt, out = dram.upload(x), dram.upload(w), dram.allocate(32)
     c = Commands(dram)
-    c.load(Memory.INP, 0, inp, 0, (1, 1))
-    c.load(Memory.WGT, 0, wgt, 0, (1, 1))
+    c.load(MemoryId.INP, 0, inp, 0, (1, 1))
+    c.load(MemoryId.WGT, 0, wgt, 0, (1, 1))
     c.push(LD, EX)
     c.pop(LD, EX)
     c.launch([VtaKernel(GEMM, ((0, 0, 0),), config=config)])

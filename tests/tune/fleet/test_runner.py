@@ -133,7 +133,9 @@ def test_workers_are_killed_during_the_run(mortal: LocalFleet, folder: Path) -> 
     runner.close()
 
 
-@pytest.mark.parametrize("replaced", [True, False])
+@pytest.mark.parametrize(
+    "replaced", [True, pytest.param(False, marks=pytest.mark.slow)]
+)
 def test_a_result_that_goes_with_its_worker_is_made_again(
     mortal: LocalFleet,
     folder: Path,
@@ -230,7 +232,7 @@ def test_a_local_fleet_needs_a_core_for_each_program() -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", "a|b", "x" * 41])
 def test_names_of_devices(name: str) -> None:
-    with pytest.raises(InputError, match="no name of a device"):
+    with pytest.raises(InputError, match="not a name of a device"):
         FleetDevice.here(name, 1)
 
 

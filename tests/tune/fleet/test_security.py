@@ -103,7 +103,7 @@ def test_this_machine_needs_none(host: str) -> None:
     "address", ["", "127.0.0.1", "tcp://", "tcp://127.0.0.1:port", "a:1/b", "x:99999"]
 )
 def test_what_is_no_address(address: str) -> None:
-    with pytest.raises(InputError, match="is no address of a scheduler"):
+    with pytest.raises(InputError, match="is not an address of a scheduler"):
         engine.checked(address, None)
 
 
@@ -174,5 +174,5 @@ def test_what_a_worker_sends() -> None:
     ],
 )
 def test_what_is_no_measurement(wrong: object) -> None:
-    with pytest.raises(InputError, match="is no measurement"):
+    with pytest.raises(InputError, match="is not a measurement"):
         received(wrong, 0.0)

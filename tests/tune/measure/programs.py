@@ -17,7 +17,7 @@ from tilewright.runtime.model import (
     Slot,
     Tensor,
 )
-from tilewright.tune.measure.reference import Case, ReferenceResult, pack
+from tilewright.tune.measure.reference import ReferenceCase, ReferenceResult, pack
 
 SIZE: Final = 1000  # elements; no number of pages
 _SYSCALL: Final = (
@@ -118,12 +118,12 @@ def reference(cases: int = 2) -> bytes:
     return pack([case(n) for n in range(cases)])
 
 
-def case(seed: int) -> Case:
+def case(seed: int) -> ReferenceCase:
     """Inputs and results."""
     x = np.random.default_rng(seed).standard_normal(SIZE).astype(np.float32)
     places = np.array([0, 5])
     value = (x[places] + 1).astype(np.float64)
     before = np.full(1, 3, np.float32)
-    return Case(
+    return ReferenceCase(
         (x,), (ReferenceResult(before, x + 1, 0.0, places, value, np.zeros(2)),)
     )

@@ -6,7 +6,7 @@ import pytest
 from tests.tune.models.synthetic import COLUMNS, examples
 from tilewright.base.errors import InputError
 from tilewright.tune.models import stored
-from tilewright.tune.models.forest import Forest
+from tilewright.tune.models.forest import TreeEnsemble
 from tilewright.tune.models.objectives import OBJECTIVES
 from tilewright.tune.models.programs import Examples, ProgramRows
 from tilewright.tune.models.trees import Trees
@@ -25,7 +25,7 @@ def programs(matrix):
 
 def test_values_are_those_of_lightgbm(fitted):
     rows = np.random.default_rng(1).random((500, COLUMNS)).astype(np.float32)
-    forest = Forest.of(fitted.state())
+    forest = TreeEnsemble.of(fitted.state())
     assert len(forest.leaves) == 20
     found = forest.values(rows)
     np.testing.assert_allclose(found, fitted.costs(programs(rows)), atol=1e-5)
@@ -34,7 +34,7 @@ def test_values_are_those_of_lightgbm(fitted):
 
 def test_a_threshold_itself_goes_left(fitted):
     """Its nearest float32 may lie above it, and would send that number the other way."""
-    forest = Forest.of(fitted.state())
+    forest = TreeEnsemble.of(fitted.state())
     splits = [forest.threshold[forest.feature == n] for n in range(COLUMNS)]
     at = np.full((64, COLUMNS), 0.5, np.float32)
     for n, known in enumerate(splits):
@@ -50,20 +50,22 @@ def test_no_trees_and_no_splits():
     alike = Examples(programs(rows), np.zeros(3, np.int64), np.ones(3), np.zeros(3))
     made = Trees(OBJECTIVES["regression"], rounds=3)
     made.fit(alike)
-    np.testing.assert_array_equal(Forest.of(made.state()).values(rows), np.zeros(3))
+    np.testing.assert_array_equal(
+        TreeEnsemble.of(made.state()).values(rows), np.zeros(3)
+    )
     # Of few examples no split is made: trees of one leaf.
     few = ProgramRows(np.arange(4, dtype=np.float32)[:, None], np.arange(1, 5))
     group, taken = np.zeros(4, np.int64), np.array([1.0, 2.0, 3.0, 4.0])
     made.fit(Examples(few, group, taken, np.zeros(4)))
-    forest = Forest.of(made.state())
+    forest = TreeEnsemble.of(made.state())
     assert set(forest.leaves) == {1}
     np.testing.assert_allclose(forest.values(few.rows), made.costs(few), atol=1e-6)
 
 
 def test_a_file_keeps_them(fitted, tmp_path):
-    forest = Forest.of(fitted.state())
+    forest = TreeEnsemble.of(fitted.state())
     stored.write(tmp_path / "f", "forest", forest.state())
-    again = Forest.restore(stored.read(tmp_path / "f", "forest"))
+    again = TreeEnsemble.restore(stored.read(tmp_path / "f", "forest"))
     rows = np.random.default_rng(2).random((50, COLUMNS)).astype(np.float32)
     np.testing.assert_array_equal(again.values(rows), forest.values(rows))
 
@@ -71,5 +73,5 @@ def test_a_file_keeps_them(fitted, tmp_path):
 def test_other_splits_are_refused(fitted):
     state = fitted.state()
     other = state["trees"].replace("decision_type=2", "decision_type=10", 1)
-    with pytest.raises(InputError, match="no plain comparisons"):
-        Forest.of({**state, "trees": other})
+    with pytest.raises(InputError, match="not plain comparisons"):
+        TreeEnsemble.of({**state, "trees": other})

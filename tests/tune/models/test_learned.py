@@ -205,7 +205,7 @@ def test_files_that_are_not_there_or_no_text_are_refused(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         model().load(tmp_path / "none")
     (tmp_path / "bytes").write_bytes(bytes(range(256)))
-    with pytest.raises(InputError, match="no file of a cost model"):
+    with pytest.raises(InputError, match="not a file of a cost model"):
         model().load(tmp_path / "bytes")
 
 

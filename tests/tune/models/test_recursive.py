@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.tune.models.programs import ProgramRows
-from tilewright.tune.models.recursive import Forest, backward, forward, initial
+from tilewright.tune.models.recursive import ProgramTrees, backward, forward, initial
 
 # Two trees: 0 and 1 inside of 2, that and 3 inside of 4; and 0 alone.
 UP = [[2, 1, 2, 1, 0], [0]]
@@ -15,7 +15,7 @@ def _forest(random):
         np.column_stack([up, random.random((len(up), 3))]).astype(np.float32)
         for up in UP
     ]
-    return Forest.of(ProgramRows.of(matrices), np.zeros(3), np.ones(3))
+    return ProgramTrees.of(ProgramRows.of(matrices), np.zeros(3), np.ones(3))
 
 
 def test_nodes_are_sorted_by_height():
@@ -51,7 +51,7 @@ def test_the_order_of_what_is_inside_means_nothing_and_the_depth_does():
 
     def cost(up, order):
         matrix = np.column_stack([up, rows[order]]).astype(np.float32)
-        forest = Forest.of(ProgramRows.of([matrix]), np.zeros(3), np.ones(3))
+        forest = ProgramTrees.of(ProgramRows.of([matrix]), np.zeros(3), np.ones(3))
         return forward(values, forest)[0][0]
 
     two = cost([2, 1, 0], [0, 1, 2])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.tune.base import Candidate, Measurement, Status, Trial
 from tilewright.tune.records.key import Key
-from tilewright.tune.records.rows import Choice, Features, Record, Run
+from tilewright.tune.records.rows import Choice, Features, Record, TunerRun
 
 KEY = Key(
     operator="0123456789abcdef",
@@ -19,7 +19,7 @@ KEY = Key(
     threads=2,
     math="default",
 )
-RUN = Run("run1", "model.onnx", 1000.0, "0.1 abc", "evolutionary")
+RUN = TunerRun("run1", "model.onnx", 1000.0, "0.1 abc", "evolutionary")
 
 
 def candidate(number: int = 0) -> Candidate:
@@ -37,7 +37,7 @@ def failed(number: int = 0, status: Status = Status.CRASH) -> Trial:
     return Trial(candidate(number), measured)
 
 
-def record(number: int = 0, run: Run = RUN, key: Key = KEY) -> Record:
+def record(number: int = 0, run: TunerRun = RUN, key: Key = KEY) -> Record:
     return Record(key, "matmul+relu", run, 2000.0 + number, trial(number))
 
 

@@ -112,7 +112,7 @@ def test_a_file_of_something_else_is_refused_and_left_alone(path: Path) -> None:
     other = path.with_name("model.onnx")
     other.write_bytes(b"something of the user's")
     other.chmod(0o600)
-    with pytest.raises(InputError, match="no database of tuning records"):
+    with pytest.raises(InputError, match="not a database of tuning records"):
         Records(other)
     assert other.read_bytes() == b"something of the user's"
 

@@ -1,4 +1,4 @@
-"""Rows as JSON Lines and back; what is no row is named and costs no other."""
+"""Rows as JSON Lines and back; what is not a row is named and costs no other."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_bad_lines_are_named_and_the_others_read() -> None:
 
 
 WRONG = [
-    ("record", "program", "no record of a trial or a choice"),
+    ("record", "program", "not a record of a trial or a choice"),
     ("format", 2, "its format is 2"),
     ("key", None, "a table of its parts"),
     ("task", 3, "its task is 3, not a text"),

@@ -13,7 +13,12 @@ from tilewright.search import Limits, evolve
 from tilewright.search.evolve import Breeding
 from tilewright.targets import registry
 from tilewright.targets.vta.compiled import VtaProgram
-from tilewright.targets.vta.layers import Convolution, Layer, Requantize, convolution
+from tilewright.targets.vta.layers import (
+    Convolution,
+    LayerProgram,
+    Requantize,
+    convolution,
+)
 from tilewright.targets.vta.schedules import schedule
 from tilewright.tune.base import Candidate
 from tilewright.tune.space.simulated import Simulated, kernels
@@ -21,7 +26,7 @@ from tilewright.tune.space.simulated import Simulated, kernels
 VTA = registry.target("vta")
 
 
-def layer(c: Convolution) -> tuple[Layer, Simulated]:
+def layer(c: Convolution) -> tuple[LayerProgram, Simulated]:
     made = convolution(c, Requantize(7))
     kernel = lower(
         made.name, made.computations, params=made.params, outputs=made.params[-1:]

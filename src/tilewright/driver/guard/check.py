@@ -26,7 +26,7 @@ from tilewright.driver.guard.judges import (
     differ,
     steps,
 )
-from tilewright.driver.guard.native import Bench, Run
+from tilewright.driver.guard.native import GuardedRun, KernelRunner
 from tilewright.driver.guard.process import apart
 from tilewright.driver.guard.verdict import Fault, Verdict
 from tilewright.expr.nodes import Buffer
@@ -100,8 +100,8 @@ class _Job:
     effort: int
     shares: tuple[int, ...]
     seed: int
-    run: Run | None = None
-    bench: Bench | None = None
+    run: GuardedRun | None = None
+    bench: KernelRunner | None = None
     refused: bool = False
     verdict: Verdict = field(default_factory=lambda: Verdict("", "", ""))
 
@@ -132,7 +132,7 @@ class _Job:
         return replace(self.verdict, faults=(*self.verdict.faults, fault)[-_MOST:])
 
     def _all(self) -> Verdict:
-        self.bench = Bench(self.signature, self.code, self.fixed)
+        self.bench = KernelRunner(self.signature, self.code, self.fixed)
         kinds = (
             ("reals", "integers")
             if any(b.dtype.is_float for b in self.inputs)
@@ -164,16 +164,16 @@ class _Job:
                     self._same(run, b, first[b], got[b], judge.written(b))
         return judge
 
-    def _runs(self, data: str) -> Iterator[Run]:
-        yield Run(data)
+    def _runs(self, data: str) -> Iterator[GuardedRun]:
+        yield GuardedRun(data)
         if data == "integers":
             return
-        yield Run(data, right=False, second=True)
+        yield GuardedRun(data, right=False, second=True)
         for count in self.shares:
-            yield Run(data, threads=count)
+            yield GuardedRun(data, threads=count)
         if not self.signature.offsets[-1]:
             for k in self.code.in_place:
-                yield Run(data, shared=k)
+                yield GuardedRun(data, shared=k)
 
     def _arrays(self, data: str) -> dict[Buffer, Array]:
         group = self.signature.source
@@ -206,7 +206,7 @@ class _Job:
         return KernelJudge(signature.kernel, arrays, self.outputs)
 
     def _results(
-        self, run: Run, arrays: Mapping[Buffer, Array], judge: Judge | None
+        self, run: GuardedRun, arrays: Mapping[Buffer, Array], judge: Judge | None
     ) -> dict[Buffer, Array] | None:
         """What a run leaves in the outputs; None where it refuses the data."""
         assert self.bench is not None
@@ -240,7 +240,7 @@ class _Job:
 
     def _untouched(
         self,
-        run: Run,
+        run: GuardedRun,
         b: Buffer,
         got: Array,
         arrays: Mapping[Buffer, Array],
@@ -257,7 +257,7 @@ class _Job:
             text = f"{_elements(len(wrong), b)} written that the Computations do not"
             self._element("untouched", text + " write", run, b, wrong, before, got)
 
-    def _values(self, run: Run, b: Buffer, got: Array, want: Expected) -> None:
+    def _values(self, run: GuardedRun, b: Buffer, got: Array, want: Expected) -> None:
         found = got[want.places]
         wide = found.astype(np.float64)
         value = np.asarray(want.value).astype(np.float64)
@@ -298,7 +298,7 @@ class _Job:
         self.verdict = v
 
     def _same(
-        self, run: Run, b: Buffer, first: Array, got: Array, written: Array
+        self, run: GuardedRun, b: Buffer, first: Array, got: Array, written: Array
     ) -> None:
         moved = differ(got, first)
         if b.dtype.is_float:
@@ -316,7 +316,7 @@ class _Job:
         self,
         what: str,
         text: str,
-        run: Run,
+        run: GuardedRun,
         b: Buffer,
         wrong: Array,
         expected: Array,

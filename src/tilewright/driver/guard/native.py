@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.base.dtypes import dtype_of
 from tilewright.base.guarded import Guarded, poison
 from tilewright.base.text import plural
 from tilewright.driver.compiled import CompiledGroup
@@ -23,7 +24,7 @@ _WORKSPACE_ITEM = 4  # a workspace is poisoned as float32
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class GuardedRun:
     """How a kernel is run: tensors at the end or the start of their pages, and on what.
 
     second: memory holds the other pattern at first. shared: the input, by its number, in whose
@@ -48,7 +49,7 @@ class Run:
 
 
 @dataclass(eq=False)
-class Bench:
+class KernelRunner:
     """Runs one kernel.
 
     After a run, `held` has every tensor by its number in the interface, and `said` is what
@@ -63,7 +64,8 @@ class Bench:
     said: str = ""
 
     def __post_init__(self) -> None:
-        codes = [self.code.code, *dict.fromkeys(self.code.prepare_code)]
+        packing = dict.fromkeys(code for code in self.code.prepare_code if code)
+        codes = [self.code.code, *packing]
         self._image: Image = link(
             codes, [self.code.symbol, *(f"{n}" for n in range(len(codes)))]
         )
@@ -73,7 +75,7 @@ class Bench:
         """All the memory of the present run."""
         return [*self.held.values(), *self.others]
 
-    def run(self, run: Run, arrays: Mapping[Buffer, Array]) -> int:
+    def run(self, run: GuardedRun, arrays: Mapping[Buffer, Array]) -> int:
         """Call the kernel; the status word it leaves. arrays: inputs, and outputs it also reads."""
         self.held, self.others = {}, []
         outputs = len(self.signature.values) - len(self.signature.outputs)
@@ -102,12 +104,16 @@ class Bench:
         workspace = self._memory("the workspace", scratch, run)
         return self._call(self.code.symbol, [*addresses, workspace.start], run.threads)
 
-    def _prepare(self, run: Run) -> list[Guarded]:
+    def _prepare(self, run: GuardedRun) -> list[Guarded]:
         """The kernel's constants, made by its preparations."""
         made: list[Guarded] = []
         for n, p in enumerate(self.code.preparations):
             made.append(self._memory(f"prepared constant {n}", p.nbytes, run))
             given = [made[-1 - k] if k < 0 else self.held[k] for k in p.inputs]
+            if p.view is not None:
+                itemsize = dtype_of(p.dtype).itemsize
+                p.view.run(given[0].bytes, made[-1].bytes, itemsize)
+                continue
             workspace = self._memory(
                 f"the workspace of preparation {n}", p.workspace, run
             )
@@ -116,7 +122,7 @@ class Bench:
             constant.close_for_writing()
         return made
 
-    def _memory(self, name: str, nbytes: int, run: Run) -> Guarded:
+    def _memory(self, name: str, nbytes: int, run: GuardedRun) -> Guarded:
         held = Guarded(name, nbytes, run.right)
         held.bytes[:] = poison(_WORKSPACE_ITEM, True, nbytes, run.second)
         self.others.append(held)

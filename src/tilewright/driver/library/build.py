@@ -33,9 +33,9 @@ from tilewright.graph.nodes import Graph
 from tilewright.runtime import abi
 from tilewright.runtime.model import CompiledModel, CopyStep, NativeStep, Slot
 from tilewright.targets.base import (
-    Interface,
     LibraryCall,
     LibraryCopy,
+    LibrarySignature,
     LibraryVariant,
     Target,
     TensorLocation,
@@ -81,7 +81,7 @@ def compile_library(
     system, such as aarch64-unknown-linux-gnu; this one where it is not given.
 
     Raises InputError for a suffix or a name that will not do, files that cannot be written, and
-    shapes that only a call knows; UnsupportedError for operators without native code, and what is
+    shapes known only at run time; UnsupportedError for operators without native code, and what is
     not known of processors and systems; and what `compile` raises. Nothing is written then.
     """
     files = _files(Path(path), None if header is None else Path(header))
@@ -178,7 +178,7 @@ def _targets(
 
 
 def _check_static(graph: Graph) -> None:
-    """Raise InputError, which names the dimensions, for shapes that only a call knows."""
+    """Raise InputError, which names the dimensions, for shapes known only at run time."""
     loose = [v for v in graph.inputs if v.kind == "tensor" and not v.static]
     if loose:
         free = sorted({d for v in loose for d in v.shape or () if isinstance(d, str)})
@@ -224,7 +224,7 @@ def _joined(
         (shared, thread),
         len(constants),
     )
-    interface = Interface(name, len(given), shared + thread > 0, constants)
+    interface = LibrarySignature(name, len(given), shared + thread > 0, constants)
     with events.span("library"):
         return described, first.library(variants, interface)
 

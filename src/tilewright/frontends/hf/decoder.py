@@ -27,7 +27,7 @@ _SLIDING, _FULL = "sliding_attention", "full_attention"
 
 
 @dataclass(frozen=True)
-class Layer:
+class DecoderLayer:
     """window: keys that a query sees, itself among them, 0 for all. rotary: None for none."""
 
     window: int
@@ -59,7 +59,7 @@ class Decoder:
     logit_cap: float
     tied: bool | None
     biased: frozenset[str]
-    layers: tuple[Layer, ...] = field(repr=False)
+    layers: tuple[DecoderLayer, ...] = field(repr=False)
 
     def cache(self, sequences: int = 1) -> tuple[int, int, int, int]:
         """The shape of one layer's keys, and of its values."""
@@ -120,34 +120,46 @@ def _present(config: Config) -> dict[str, Any]:
 
 
 def _decoder(name: str, reader: _Reader, trained: int, kept: int) -> Decoder:
-    config, family = reader.config, reader.family
-    width, heads = reader.size("width"), reader.size("heads")
+    config = reader.config
+    family = reader.family
+    width = reader.size("width")
+    heads = reader.size("heads")
     size = reader.size("size", width // heads)
     groups = reader.size("groups", heads)
     if heads % groups:
         raise ModelError(f"{heads} heads for {groups} of keys", where=reader.where)
     over = reader.setting("query_pre_attn_scalar", size)
+    vocabulary = reader.size("vocabulary")
+    hidden = reader.size("hidden", 4 * width)
+    epsilon = reader.number("epsilon", 1e-6)
+    activation = reader.text("activation")
+    scale = 1 / math.sqrt(over)
+    score_cap = reader.setting("attn_logit_softcapping")
+    logit_cap = reader.setting("final_logit_softcapping")
+    tied = reader.tied()
+    biased = frozenset(
+        part for part, key in family.biases.items() if not key or config.get(key)
+    )
+    layers = reader.layers(size, kept)
     return Decoder(
         name,
         family,
-        reader.size("vocabulary"),
+        vocabulary,
         width,
         heads,
         groups,
         size,
-        reader.size("hidden", 4 * width),
+        hidden,
         trained,
         kept,
-        reader.number("epsilon", 1e-6),
-        reader.text("activation"),
-        1 / math.sqrt(over),
-        reader.setting("attn_logit_softcapping"),
-        reader.setting("final_logit_softcapping"),
-        reader.tied(),
-        frozenset(
-            part for part, key in family.biases.items() if not key or config.get(key)
-        ),
-        reader.layers(size, kept),
+        epsilon,
+        activation,
+        scale,
+        score_cap,
+        logit_cap,
+        tied,
+        biased,
+        layers,
     )
 
 
@@ -205,7 +217,7 @@ class _Reader:
             raise ModelError(f"{name} is {found!r}, not a name", where=self.where)
         return found
 
-    def layers(self, size: int, kept: int) -> tuple[Layer, ...]:
+    def layers(self, size: int, kept: int) -> tuple[DecoderLayer, ...]:
         """Raises LimitError for more layers than a model may have nodes."""
         count = self.size("layers")
         most = limits.NODES.flag.get()
@@ -222,7 +234,7 @@ class _Reader:
                 f"which layers have a window cannot be told: {error}", where=self.where
             ) from None
 
-    def layer(self, n: int, size: int, kept: int) -> Layer:
+    def layer(self, n: int, size: int, kept: int) -> DecoderLayer:
         kinds = self.config.get("layer_types")
         if kinds is None:
             slides = self.windowed(n)
@@ -232,10 +244,14 @@ class _Reader:
             raise UnsupportedError(f"a layer of {kinds[n]!r}", where=self.where)
         else:
             slides = kinds[n] == _SLIDING
-        window = int(self.setting("sliding_window")) if slides else 0
+        if slides:
+            window = int(self.setting("sliding_window"))
+        else:
+            window = 0
         if not self.family.rotary:
-            return Layer(window, None)
-        return Layer(window, self._rotary(size, kept, slides))
+            return DecoderLayer(window, None)
+        rotary = self._rotary(size, kept, slides)
+        return DecoderLayer(window, rotary)
 
     def _rotary(self, size: int, kept: int, slides: bool) -> Rotary:
         """Of a layer: rope_parameters, or the rope_theta and rope_scaling of older versions."""

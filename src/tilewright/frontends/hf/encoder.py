@@ -99,7 +99,13 @@ def encoder_of(config: Config, where: str = "config.json") -> Encoder:
     if width % heads:
         raise ModelError(f"{heads} heads do not divide {width}", where=where)
     family = FAMILIES[name]
-    first = int(config.get("pad_token_id", 1)) + 1 if family.padded else 0
+    if family.padded:
+        first = int(config.get("pad_token_id", 1)) + 1
+    else:
+        first = 0
+    kinds = int(config.get("type_vocab_size", 2))
+    epsilon = float(config.get("layer_norm_eps", 1e-12))
+    activation = str(config.get("hidden_act", "gelu"))
     return Encoder(
         family,
         vocabulary,
@@ -108,10 +114,10 @@ def encoder_of(config: Config, where: str = "config.json") -> Encoder:
         heads,
         hidden,
         rows,
-        int(config.get("type_vocab_size", 2)),
+        kinds,
         first,
-        float(config.get("layer_norm_eps", 1e-12)),
-        str(config.get("hidden_act", "gelu")),
+        epsilon,
+        activation,
     )
 
 
@@ -135,7 +141,8 @@ def build(
     builder = _Builder(e, tensors, length)
     x = builder.encoded()
     tensors.check_all_taken(_IGNORED)
-    return builder.graph(builder.pooled(x, pooling, normalized))
+    vector = builder.pooled(x, pooling, normalized)
+    return builder.graph(vector)
 
 
 class _Builder:
@@ -178,7 +185,8 @@ class _Builder:
 
     def encoded(self) -> Value:
         """The vectors of the tokens, [length, width]."""
-        e, f = self.e, self.f
+        e = self.e
+        f = self.f
         f.prefix = "embeddings"
         words = self.weight("embeddings.word_embeddings.weight", e.vocabulary, e.width)
         places = self.weight("embeddings.position_embeddings.weight", e.rows, e.width)
@@ -193,7 +201,8 @@ class _Builder:
         return x
 
     def layer(self, x: Value, n: int) -> Value:
-        e, f = self.e, self.f
+        e = self.e
+        f = self.f
         stem = f"encoder.layer.{n}"
         f.prefix = stem
         y = self.attention(x, f"{stem}.attention.self")
@@ -205,7 +214,8 @@ class _Builder:
         return self.norm(f.op("Add", x, y), f"{stem}.output.LayerNorm")
 
     def attention(self, x: Value, stem: str) -> Value:
-        e, f = self.e, self.f
+        e = self.e
+        f = self.f
         size = e.width // e.heads
         heads = []
         for part, perm in (
@@ -229,11 +239,14 @@ class _Builder:
         f = self.f
         f.prefix = "pooling"
         if pooling == "cls":
-            y = f.op("Gather", x, f.constant(0, int64), axis=0)
+            indices = f.constant(0, int64)
+            y = f.op("Gather", x, indices, axis=0)
         else:
-            seen = f.op("Unsqueeze", self.seen, f.ints(1))
+            axes = f.ints(1)
+            seen = f.op("Unsqueeze", self.seen, axes)
             kept = f.op("Where", seen, x, self.number(0))
-            total = f.op("ReduceSum", kept, f.ints(0), keepdims=0)
+            axes = f.ints(0)
+            total = f.op("ReduceSum", kept, axes, keepdims=0)
             y = f.op("Div", total, f.op("Cast", self.count, to=1))
         if normalized:
             squares = f.op("ReduceSum", f.op("Mul", y, y), f.ints(0), keepdims=1)

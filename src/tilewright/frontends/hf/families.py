@@ -107,7 +107,7 @@ class Family:
     norm: "rms" or "layer"; norm_offset is added to the scales. transposed: matrices are [in, out].
     parallel: attention and network read the same. windowed: whether a layer has the sliding window
     of the configuration. embedding_scaled: by the root of the width. ignored: ends of the names of
-    tensors that are no weights. defaults: what the configuration means where it says nothing.
+    tensors that are not weights. defaults: what the configuration means where it says nothing.
     """
 
     prefix: str = "model."
@@ -244,7 +244,7 @@ GPT2 = Family(
     norm="layer",
     transposed=True,
     rotary=False,
-    # Masks, which are no weights.
+    # Masks, which are not weights.
     ignored=("attn.bias", "attn.masked_bias"),
 )
 
@@ -272,7 +272,10 @@ def architecture(config: Config, known: Mapping[str, Any], where: str) -> str:
     Raises UnsupportedError if it names none of the known ones.
     """
     named = config.get("architectures") or []
-    names = [n for n in named if isinstance(n, str)] if isinstance(named, list) else []
+    if isinstance(named, list):
+        names = [n for n in named if isinstance(n, str)]
+    else:
+        names = []
     for name in names:
         if name in known:
             return name

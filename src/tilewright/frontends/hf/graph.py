@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewright.base.dtypes import float32, int32, int64
 from tilewright.base.errors import UnsupportedError
-from tilewright.frontends.hf.decoder import Decoder, Layer
+from tilewright.frontends.hf.decoder import Decoder, DecoderLayer
 from tilewright.frontends.hf.folder import Checkpoint
 from tilewright.graph.nodes import Graph, Value, constant
 from tilewright.graph.ops.fragment import Fragment
@@ -130,14 +130,25 @@ class _Builder:
     def number(self, x: float, dtype: Any = float32) -> Value:
         return self.f.constant(x, dtype)
 
-    def product(self, x: Value, stem: str, rows: int, columns: int, part: str) -> Value:
+    def product(
+        self,
+        x: Value,
+        stem: str,
+        rows: int,
+        columns: int,
+        part: str,
+    ) -> Value:
         """x [ids, rows] times a matrix, and its bias if the part has one."""
         turned = self.family.transposed and part != "head"
-        shape = (rows, columns) if turned else (columns, rows)
+        if turned:
+            shape = (rows, columns)
+        else:
+            shape = (columns, rows)
         operands = [x, self.weight(f"{stem}.weight", *shape)]
         if part in self.d.biased:
             operands.append(self.weight(f"{stem}.bias", columns))
-        return self.f.op("Gemm", *operands, transB=int(not turned), version=13)
+        transB = int(not turned)
+        return self.f.op("Gemm", *operands, transB=transB, version=13)
 
     def norm(self, x: Value, stem: str, size: int) -> Value:
         """Over the last axis of x, `size` elements."""
@@ -153,7 +164,8 @@ class _Builder:
 
     def embedded(self) -> Value:
         """The rows of the tokens, and those of their positions where these are learned."""
-        d, family = self.d, self.family
+        d = self.d
+        family = self.family
         self.f.prefix = "embedding"
         table = self.weight(
             f"{family.prefix}{family.embedding}.weight", d.vocabulary, d.width
@@ -175,13 +187,16 @@ class _Builder:
         first = f.reshape(self.position, self.sequences, 1)
         return f.reshape(f.op("Add", first, behind), self.count)
 
-    def layer(self, x: Value, n: int, layer: Layer, last: Value) -> Value:
+    def layer(self, x: Value, n: int, layer: DecoderLayer, last: Value) -> Value:
         """Attention and network, each added to what it read; last: positions of the last ids."""
         self.f.prefix = self.family.layer.format(n).rstrip(".")
         y = self.before(x, "attention", n)
         attended = self.after(self.attention(y, n, layer, last), "attention", n)
         if self.family.parallel:
-            z = self.before(x, "mlp", n) if self.has("mlp_norm") else y
+            if self.has("mlp_norm"):
+                z = self.before(x, "mlp", n)
+            else:
+                z = y
             both = self.f.op("Add", attended, self.after(self.network(z, n), "mlp", n))
             return self.f.op("Add", x, both)
         x = self.f.op("Add", x, attended)
@@ -196,20 +211,32 @@ class _Builder:
         family = self.family
         return f"{family.prefix}{family.layer.format(n)}{family.parts[part]}"
 
-    def part(self, x: Value, part: str, n: int, rows: int, columns: int) -> Value:
-        return self.product(x, self.stem(part, n), rows, columns, part)
+    def part(
+        self,
+        x: Value,
+        part: str,
+        n: int,
+        rows: int,
+        columns: int,
+    ) -> Value:
+        stem = self.stem(part, n)
+        return self.product(x, stem, rows, columns, part)
 
     def before(self, x: Value, what: str, n: int) -> Value:
-        return self.norm(x, self.stem(f"{what}_norm", n), self.d.width)
+        stem = self.stem(f"{what}_norm", n)
+        return self.norm(x, stem, self.d.width)
 
     def after(self, x: Value, what: str, n: int) -> Value:
         if not self.has(f"{what}_post_norm"):
             return x
-        return self.norm(x, self.stem(f"{what}_post_norm", n), self.d.width)
+        stem = self.stem(f"{what}_post_norm", n)
+        return self.norm(x, stem, self.d.width)
 
-    def attention(self, x: Value, n: int, layer: Layer, last: Value) -> Value:
-        d, f = self.d, self.f
-        own, shared = d.heads * d.size, d.groups * d.size
+    def attention(self, x: Value, n: int, layer: DecoderLayer, last: Value) -> Value:
+        d = self.d
+        f = self.f
+        own = d.heads * d.size
+        shared = d.groups * d.size
         operands = [
             f.reshape(self.head_norm(y, part, n), self.sequences, self.length, width)
             for y, part, width in zip(
@@ -246,7 +273,11 @@ class _Builder:
             joint = self.part(x, "query_key_value", n, width, own + 2 * shared)
             counts = self.f.ints(own, shared, shared)
             return self.f.pieces("Split", joint, counts, count=3, axis=1)
-        parts = (("query", own), ("key", shared), ("value", shared))
+        parts = (
+            ("query", own),
+            ("key", shared),
+            ("value", shared),
+        )
         return [self.part(x, part, n, width, columns) for part, columns in parts]
 
     def head_norm(self, x: Value, part: str, n: int) -> Value:
@@ -255,9 +286,10 @@ class _Builder:
             return x
         size = self.d.size
         by_head = self.f.reshape(x, self.count, -1, size)
-        return self.norm(by_head, self.stem(part, n), size)
+        stem = self.stem(part, n)
+        return self.norm(by_head, stem, size)
 
-    def tables(self, layer: Layer) -> tuple[Value, ...]:
+    def tables(self, layer: DecoderLayer) -> tuple[Value, ...]:
         """Cosines and sines of a layer's rotary positions; nothing where it has none."""
         if layer.rotary is None:
             return ()
@@ -268,9 +300,11 @@ class _Builder:
         return self.rotary[key]
 
     def network(self, x: Value, n: int) -> Value:
-        d, f = self.d, self.f
+        d = self.d
+        f = self.f
         if self.has("gate_up"):
-            joint = self.part(x, "gate_up", n, d.width, 2 * d.hidden)
+            columns = 2 * d.hidden
+            joint = self.part(x, "gate_up", n, d.width, columns)
             halves = f.ints(d.hidden, d.hidden)
             gate, up = f.pieces("Split", joint, halves, count=2, axis=1)
             y = f.op("Mul", activated(f, gate, d.activation), up)
@@ -285,10 +319,15 @@ class _Builder:
 
     def logits(self, x: Value) -> Value:
         """[ids, vocabulary], by the head or, where they are tied, the table of embeddings."""
-        d, f, family = self.d, self.f, self.family
+        d = self.d
+        f = self.f
+        family = self.family
         x = self.norm(x, f"{family.prefix}{family.last_norm}", d.width)
         stem = family.head
-        tied = d.tied if d.tied is not None else f"{stem}.weight" not in self.tensors
+        if d.tied is not None:
+            tied = d.tied
+        else:
+            tied = f"{stem}.weight" not in self.tensors
         if tied:
             self.tensors.ignore(f"{stem}.weight")
             stem = f"{family.prefix}{family.embedding}"

@@ -84,7 +84,8 @@ def _linear(r: Rotary, rates: Array) -> tuple[Array, float]:
 
 def _llama3(r: Rotary, rates: Array) -> tuple[Array, float]:
     """Slow rates divided by the factor, quick ones kept, those between in between."""
-    low, high = r.number("low_freq_factor"), r.number("high_freq_factor")
+    low = r.number("low_freq_factor")
+    high = r.number("high_freq_factor")
     if low >= high:
         raise ModelError(
             f"low_freq_factor {low} is not below high_freq_factor {high}",
@@ -107,7 +108,8 @@ def _yarn(r: Rotary, rates: Array) -> tuple[Array, float]:
     ends = [pair(r.number(k, n)) for k, n in (("beta_fast", 32), ("beta_slow", 1))]
     if r.more.get("truncate", True):
         ends = [math.floor(ends[0]), math.ceil(ends[1])]
-    low, high = max(ends[0], 0), min(ends[1], r.size - 1)
+    low = max(ends[0], 0)
+    high = min(ends[1], r.size - 1)
     width = max(high - low, 0.001)
     ramp = np.clip((np.arange(len(rates), dtype=np.float32) - low) / width, 0, 1)
     mixed = rates / np.float32(factor) * ramp + rates * (1 - ramp)
@@ -120,7 +122,9 @@ def _yarn_factor(r: Rotary, factor: float) -> float:
         return r.number("attention_factor")
 
     def scale(weight: float) -> float:
-        return 0.1 * weight * math.log(factor) + 1 if factor > 1 else 1.0
+        if factor > 1:
+            return 0.1 * weight * math.log(factor) + 1
+        return 1.0
 
     if r.more.get("mscale") and r.more.get("mscale_all_dim"):
         return scale(r.number("mscale")) / scale(r.number("mscale_all_dim"))
@@ -140,7 +144,8 @@ def _longrope(r: Rotary, rates: Array) -> tuple[Array, float]:
     divisors = np.asarray(given, np.float32)
     if r.more.get("attention_factor") is not None:
         return rates / divisors, r.number("attention_factor")
-    factor = r.number("factor", r.trained / r.original)
+    default = r.trained / r.original
+    factor = r.number("factor", default)
     if factor <= 1:
         return rates / divisors, 1.0
     return rates / divisors, math.sqrt(1 + math.log(factor) / math.log(r.original))

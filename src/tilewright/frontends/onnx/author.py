@@ -64,7 +64,8 @@ def model_of_node(node: Any, inputs: Sequence[Any], opset: int | None = None) ->
     typed = []
     for name, value in zip(names, inputs):
         array = np.asarray(value)
-        typed.append(_info(name, dtype_of(array.dtype), array.shape))
+        dtype = dtype_of(array.dtype)
+        typed.append(_info(name, dtype, array.shape))
     results = [onnx.ValueInfoProto(name=name) for name in node.output if name]
     graph = helper.make_graph([node], node.name or node.op_type, typed, results)
     return _model(graph, opset or onnx.defs.onnx_opset_version(), node.domain)

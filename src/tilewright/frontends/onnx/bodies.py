@@ -24,33 +24,37 @@ def _if(op: Operation) -> Iterator[str]:
         if not isinstance(branch, Graph):
             yield from _missing(name)
             continue
-        yield from _expect(len(branch.inputs), 0, "input", name)
-        yield from _expect(len(branch.outputs), len(op.outputs), "output", name)
+        count = len(branch.inputs)
+        yield from _expect(count, 0, "input", name)
+        count = len(branch.outputs)
+        wanted = len(op.outputs)
+        yield from _expect(count, wanted, "output", name)
 
 
 def _loop(op: Operation) -> Iterator[str]:
-    body, state = op.attributes.get("body"), len(op.inputs) - 2
+    body = op.attributes.get("body")
+    state = len(op.inputs) - 2
     if not isinstance(body, Graph):
         yield from _missing("body")
         return
-    yield from _expect(len(body.inputs), 2 + state, "input", "body")
+    count = len(body.inputs)
+    yield from _expect(count, 2 + state, "input", "body")
     yield from _at_least(
         len(body.outputs), 1 + max(state, len(op.outputs)), "output", "body"
     )
 
 
 def _scan(op: Operation) -> Iterator[str]:
-    body, scanned = (
-        op.attributes.get("body"),
-        int(op.attributes.get("num_scan_inputs", 0)),
-    )
+    body = op.attributes.get("body")
+    scanned = int(op.attributes.get("num_scan_inputs", 0))
     if not isinstance(body, Graph):
         yield from _missing("body")
         return
     operands = len(op.inputs) - (1 if op.version < 9 else 0)
     if not 1 <= scanned <= operands:
         yield f"num_scan_inputs is {scanned}, of {plural(operands, 'input')}"
-    yield from _expect(len(body.inputs), operands, "input", "body")
+    count = len(body.inputs)
+    yield from _expect(count, operands, "input", "body")
     results = max(operands - scanned, len(op.outputs))
     yield from _at_least(len(body.outputs), results, "output", "body")
 

@@ -15,7 +15,7 @@ KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "real")
 
 
 @dataclass(frozen=True)
-class Case:
+class ConformanceCase:
     """One test. data: (inputs, expected outputs) per data set, in the order of the model's own.
 
     An input may be an array, a NumPy scalar, a list (sequence), None (optional) or a dict (map).
@@ -68,17 +68,18 @@ def _kept(folder: Path, make: Callable[[], list[Any]]) -> list[Any]:
 
 
 @cache
-def cases(kind: str) -> tuple[Case, ...]:
+def cases(kind: str) -> tuple[ConformanceCase, ...]:
     """The test cases of a kind (see KINDS); those of kind "real" have no data here."""
     return tuple(_cases(kind))
 
 
-def _cases(kind: str) -> Iterator[Case]:
+def _cases(kind: str) -> Iterator[ConformanceCase]:
     import onnx
     from onnx.backend.test.loader import load_model_tests
 
     for test in load_model_tests(kind=kind):
-        model, data = test.model, test.data_sets
+        model = test.model
+        data = test.data_sets
         if model is None and test.model_dir:
             model = onnx.load(f"{test.model_dir}/model.onnx")
             data = list(_data_sets(test.model_dir, model))
@@ -86,7 +87,7 @@ def _cases(kind: str) -> Iterator[Case]:
             sets = [
                 ([_plain(x) for x in i], [_plain(x) for x in o]) for i, o in data or ()
             ]
-            yield Case(test.name, kind, model, sets, test.rtol, test.atol)
+            yield ConformanceCase(test.name, kind, model, sets, test.rtol, test.atol)
 
 
 def _plain(x: Any) -> Any:
@@ -98,7 +99,9 @@ def _plain(x: Any) -> Any:
         onnx.SequenceProto: onnx.numpy_helper.to_list,
         onnx.OptionalProto: onnx.numpy_helper.to_optional,
     }
-    return readers[type(x)](x) if type(x) in readers else x
+    if type(x) in readers:
+        return readers[type(x)](x)
+    return x
 
 
 def _data_sets(folder: str, model: Any) -> Iterator[tuple[list[Any], list[Any]]]:
@@ -125,4 +128,5 @@ def _read(path: Any, proto_type: Any) -> Any:
             return onnx.numpy_helper.to_list(onnx.SequenceProto.FromString(raw))
         case "optional_type":
             return onnx.numpy_helper.to_optional(onnx.OptionalProto.FromString(raw))
-    return onnx.numpy_helper.to_array(onnx.TensorProto.FromString(raw))
+    tensor = onnx.TensorProto.FromString(raw)
+    return onnx.numpy_helper.to_array(tensor)

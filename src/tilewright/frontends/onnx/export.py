@@ -85,7 +85,8 @@ def operation_to_model(
         else:
             graph.input.append(_info(v))
     graph.output.extend(_info(v) for v in op.writes)
-    return _model(graph, versions([op]))
+    opsets = versions([op])
+    return _model(graph, opsets)
 
 
 def versions(operations: Sequence[Operation]) -> dict[str, int]:

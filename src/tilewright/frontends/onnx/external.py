@@ -99,20 +99,20 @@ class ExternalData:
 
     @staticmethod
     def _check_text(location: str, where: str) -> None:
-        posix, windows = PurePosixPath(location), PureWindowsPath(location)
-        bad = (
-            "is empty"
-            if not location
-            else "is too long"
-            if len(location) > MAX_LOCATION
-            else "is absolute"
-            if posix.is_absolute() or windows.drive or windows.root
-            else "leaves the model's folder"
-            if ".." in posix.parts or ".." in windows.parts
-            else "holds a NUL character"
-            if "\0" in location
-            else ""
-        )
+        posix = PurePosixPath(location)
+        windows = PureWindowsPath(location)
+        if not location:
+            bad = "is empty"
+        elif len(location) > MAX_LOCATION:
+            bad = "is too long"
+        elif posix.is_absolute() or windows.drive or windows.root:
+            bad = "is absolute"
+        elif ".." in posix.parts or ".." in windows.parts:
+            bad = "leaves the model's folder"
+        elif "\0" in location:
+            bad = "holds a NUL character"
+        else:
+            bad = ""
         if bad:
             raise ModelError(
                 f"external data location {location[:200]!r} {bad}: refused",
@@ -129,7 +129,8 @@ def read(
     Raises ModelError if the location is refused, or the file is missing, short or changed.
     """
     info = {e.key: e.value for e in tensor.external_data}
-    path = rules.find(info.get("location", ""), where)
+    location = info.get("location", "")
+    path = rules.find(location, where)
     offset = _number(info, "offset", 0, where)
     length = _number(info, "length", size, where)
     if length < size:

@@ -8,8 +8,10 @@ from typing import Any
 
 import onnx
 
+from tilewright.base.dtypes import float32, float64
 from tilewright.frontends.onnx.protos import type_to_onnx
 from tilewright.graph.nodes import Value
+from tilewright.graph.ops.padded_attention import DOMAIN, PADDED_ATTENTION
 
 TRAINING: str = onnx.defs.AI_ONNX_PREVIEW_TRAINING_DOMAIN
 
@@ -35,6 +37,35 @@ def schema_of(op_type: str, domain: str, opset: int | None) -> Any:
         return onnx.defs.get_schema(op_type, max(0, min(opset, (1 << 31) - 1)), domain)
     except onnx.defs.SchemaError:
         return None
+
+
+# Uses of functions that an operator of ours stands for: what it takes of the inputs, and when.
+_PADDED_ATTENTION = (0, 1, 2, 6)
+
+
+def own_operator(
+    schema: Any,
+    node: Any,
+    attributes: Mapping[str, Any],
+    inputs: Sequence[Value | None],
+) -> tuple[Any, tuple[Value | None, ...]] | None:
+    """An operator of ours, with its inputs, that a use of a function of ONNX's is; else None.
+
+    It reads less than the body: of Attention over a cache with `nonpad_kv_seqlen` the valid keys.
+    """
+    if (schema.domain, schema.name) != ("", "Attention"):
+        return None
+    given = tuple(n for n, v in enumerate(inputs) if v is not None)
+    if given != _PADDED_ATTENTION or any(node.output[1:]):
+        return None
+    taken = tuple(inputs[n] for n in given)
+    floats = {v.dtype for v in taken[:3] if v is not None}
+    if floats not in ({float32}, {float64}) or "softmax_precision" in attributes:
+        return None
+    call = onnx.NodeProto()
+    call.CopyFrom(node)
+    call.op_type, call.domain = PADDED_ATTENTION, DOMAIN
+    return call, taken
 
 
 def body_of(

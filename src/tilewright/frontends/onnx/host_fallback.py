@@ -40,7 +40,8 @@ def make(op_type: str, attributes: Mapping[str, Any]) -> Kernel:
         ) from None
     if qualified(node) in CONTROL:
         return _control_kernel(model)
-    return kernel_of(model, _operation(node, model, int(attributes["version"])))
+    version = int(attributes["version"])
+    return kernel_of(model, _operation(node, model, version))
 
 
 def _operation(node: Any, model: Any, version: int) -> Operation:

@@ -37,7 +37,7 @@ FunctionKey = tuple[str, str, str]  # domain, name, overload
 
 
 @dataclass
-class Context:
+class ModelContext:
     """What holds for a whole model.
 
     opsets: domain -> version. local: the model's functions. limit: bytes of memory. standard:
@@ -89,7 +89,7 @@ class Context:
         return fresh(self.names, name)
 
 
-class Scope:
+class NameScope:
     """The names visible at one place: of a graph, a subgraph, or the inside of a function.
 
     prefix: goes before the names of values and nodes made here. opsets: of this function or model.
@@ -99,13 +99,13 @@ class Scope:
 
     def __init__(
         self,
-        context: Context,
+        context: ModelContext,
         typer: Typer,
         *,
         prefix: str = "",
         opsets: Mapping[str, int] | None = None,
         attributes: Mapping[str, Any] | None = None,
-        outer: Scope | None = None,
+        outer: NameScope | None = None,
         depth: int = 0,
         inlined: frozenset[FunctionKey] = frozenset(),
     ) -> None:
@@ -152,13 +152,15 @@ class Scope:
         return self.context.fresh(f"{self.prefix}{name}")
 
 
-def import_graph(proto: Any, context: Context, free: Collection[str] = ()) -> Graph:
+def import_graph(
+    proto: Any, context: ModelContext, free: Collection[str] = ()
+) -> Graph:
     """The model's main graph; free: inputs with defaults that are to be inputs like the others."""
     check_text(proto)
     for body in context.local.values():
         check_text(body)
     typer = Typer(context.fallback, context.limit, decompose=not context.standard)
-    scope = Scope(context, typer)
+    scope = NameScope(context, typer)
     inputs = _inputs(proto, scope, free=free)
     _initializers(proto, scope, free)
     _nodes(proto.node, scope, f"graph {proto.name!r}")
@@ -182,7 +184,7 @@ def _graph(
 
 def _inputs(
     proto: Any,
-    scope: Scope,
+    scope: NameScope,
     hints: Sequence[Value | None] = (),
     free: Collection[str] = (),
 ) -> list[Value]:
@@ -193,8 +195,12 @@ def _inputs(
         if info.name in constants:
             continue
         where = f"input {info.name!r}"
-        value = value_from_onnx(scope.fresh(info.name), info.type)
-        hint = hints[n] if n < len(hints) else None
+        name = scope.fresh(info.name)
+        value = value_from_onnx(name, info.type)
+        if n < len(hints):
+            hint = hints[n]
+        else:
+            hint = None
         if value.dtype is None and value.kind == "tensor" and hint is not None:
             value = replace(hint, name=value.name)
         check_size(value, scope.context.limit, where)
@@ -211,7 +217,7 @@ def with_defaults(proto: Any) -> dict[str, Any]:
     return {info.name: info for info in proto.input if info.name in known}
 
 
-def _initializers(proto: Any, scope: Scope, free: Collection[str] = ()) -> None:
+def _initializers(proto: Any, scope: NameScope, free: Collection[str] = ()) -> None:
     context = scope.context
     dense = ((t.name, t, tensors.to_array) for t in proto.initializer)
     sparse = ((t.values.name, t, tensors.from_sparse) for t in proto.sparse_initializer)
@@ -223,7 +229,7 @@ def _initializers(proto: Any, scope: Scope, free: Collection[str] = ()) -> None:
             scope.define(name, scope.typer.constant(scope.fresh(name), array), where)
 
 
-def _outputs(proto: Any, scope: Scope) -> list[Value]:
+def _outputs(proto: Any, scope: NameScope) -> list[Value]:
     found = []
     for info in proto.output:
         value = scope.get(info.name, f"output {info.name!r}")
@@ -233,7 +239,7 @@ def _outputs(proto: Any, scope: Scope) -> list[Value]:
     return found
 
 
-def _nodes(nodes: Sequence[Any], scope: Scope, where: str) -> None:
+def _nodes(nodes: Sequence[Any], scope: NameScope, where: str) -> None:
     scope.context.count_nodes(len(nodes))
     for node in ordered(nodes, scope.sees, scope.values, where):
         try:
@@ -244,15 +250,16 @@ def _nodes(nodes: Sequence[Any], scope: Scope, where: str) -> None:
             ) from error.__cause__
 
 
-def _label(node: Any, scope: Scope) -> str:
+def _label(node: Any, scope: NameScope) -> str:
     name = node.name or f"{node.op_type} -> {next(iter(node.output), '?')}"
     return f"node {scope.prefix + name!r}"
 
 
-def _node(node: Any, scope: Scope) -> None:
+def _node(node: Any, scope: NameScope) -> None:
     """Add one node: as a constant, an operation, or the body of the function it calls."""
     where = f"{_label(node, scope)} ({node.op_type})"
-    domain, kind = domain_of(node), qualified(node)
+    domain = domain_of(node)
+    kind = qualified(node)
     attributes = {a.name: a for a in resolved(node.attribute, scope.attributes)}
     if not any(node.output):
         raise ModelError("it has no output", where=where)
@@ -260,12 +267,15 @@ def _node(node: Any, scope: Scope) -> None:
     body = _own_function(key, scope)
     if body is not None:
         inputs = tuple(scope.get(name, where) for name in node.input)
-        _inline(node, body, inputs, attributes, scope, scope.inlined | {key})
+        inlined = scope.inlined | {key}
+        _inline(node, body, inputs, attributes, scope, inlined)
         return
     if kind == "Constant":
-        schema = functions.schema_of("Constant", domain, scope.opsets.get(domain))
+        opset = scope.opsets.get(domain)
+        schema = functions.schema_of("Constant", domain, opset)
         if schema is not None:
-            check_signature(schema, (), len(node.output), attributes, where)
+            outputs = len(node.output)
+            check_signature(schema, (), outputs, attributes, where)
         value = scope.typer.constant(
             scope.fresh(node.output[0]), constant_of(attributes, scope, where)
         )
@@ -275,14 +285,23 @@ def _node(node: Any, scope: Scope) -> None:
     if kind == f"{functions.TRAINING}::Gradient":
         _gradient(node, inputs, attributes, scope)
         return
-    schema = functions.schema_of(node.op_type, domain, scope.opsets.get(domain))
-    version = (
-        schema.since_version if schema is not None else scope.opsets.get(domain, 1)
-    )
+    opset = scope.opsets.get(domain)
+    schema = functions.schema_of(node.op_type, domain, opset)
     if schema is not None:
-        check_signature(schema, inputs, len(node.output), attributes, where)
+        version = schema.since_version
+    else:
+        version = scope.opsets.get(domain, 1)
+    if schema is not None:
+        outputs = len(node.output)
+        check_signature(schema, inputs, outputs, attributes, where)
         attributes = {n: a for n, a in attributes.items() if n in schema.attributes}
     if lookup(node.op_type, domain, version) is None and schema is not None:
+        if not scope.context.standard:
+            own = functions.own_operator(schema, node, attributes, inputs)
+            if own is not None:
+                call, taken = own
+                _operation(call, call.domain, 1, taken, attributes, scope)
+                return
         body = functions.body_of(schema, node, attributes, inputs, scope.opsets)
         if body is not None:
             standard = (
@@ -293,7 +312,7 @@ def _node(node: Any, scope: Scope) -> None:
     _operation(node, domain, version, inputs, attributes, scope)
 
 
-def _own_function(key: FunctionKey, scope: Scope) -> Any:
+def _own_function(key: FunctionKey, scope: NameScope) -> Any:
     """The model's function that a node calls; None where it means the standard's operator.
 
     A function of the model goes before an operator of the same name. ONNX knows no recursion: a
@@ -303,7 +322,8 @@ def _own_function(key: FunctionKey, scope: Scope) -> Any:
     domain, op_type, _ = key
     if key not in scope.inlined or body is None:
         return body
-    standard = functions.schema_of(op_type, domain, scope.opsets.get(domain))
+    opset = scope.opsets.get(domain)
+    standard = functions.schema_of(op_type, domain, opset)
     return body if standard is None else None
 
 
@@ -313,7 +333,7 @@ def _operation(
     version: int,
     inputs: tuple[Value | None, ...],
     attributes: Mapping[str, Any],
-    scope: Scope,
+    scope: NameScope,
 ) -> None:
     where = f"{_label(node, scope)} ({node.op_type})"
     context = scope.context
@@ -344,7 +364,7 @@ def _inline(
     body: Any,
     inputs: Sequence[Value | None],
     attributes: Mapping[str, Any],
-    scope: Scope,
+    scope: NameScope,
     inlined: frozenset[FunctionKey],
 ) -> None:
     """The nodes of a function in place of a call; inlined: the functions that they are inside."""
@@ -352,13 +372,14 @@ def _inline(
     defaults = {a.name: a for a in body.attribute_proto}
     opsets = {o.domain: o.version for o in body.opset_import} or scope.opsets
     prefix = f"{scope.prefix}{node.name or node.output[0] or node.op_type}/"
-    inner = Scope(
+    depth = scope.depth + 1
+    inner = NameScope(
         scope.context,
         scope.typer,
         prefix=prefix,
         opsets=opsets,
         attributes={**defaults, **attributes},
-        depth=scope.depth + 1,
+        depth=depth,
         inlined=inlined,
     )
     if len(inputs) > len(body.input):
@@ -378,7 +399,7 @@ def _gradient(
     node: Any,
     inputs: Sequence[Value | None],
     attributes: Mapping[str, Any],
-    scope: Scope,
+    scope: NameScope,
 ) -> None:
     """Derivatives of a tensor of this graph at the given inputs, in place of a Gradient node."""
     where = f"{_label(node, scope)} ({node.op_type})"
@@ -399,7 +420,8 @@ def _gradient(
             raise UnsupportedError(
                 f"the derivative by {old.name!r}, a constant", where=where
             )
-    fragment = Fragment(scope.fresh(node.name or "Gradient"), scope.typer.known)
+    prefix = scope.fresh(node.name or "Gradient")
+    fragment = Fragment(prefix, scope.typer.known)
     results = derivatives(scope.typer.operations, y, found, len(xs), fragment)
     env = scope.typer.add(fragment.operations, fragment.constants)
     for name, result in zip(node.output, results, strict=False):
@@ -435,7 +457,7 @@ def _without(shape: Shape | None, axis: int) -> Shape | None:
 
 
 def _attribute(
-    proto: Any, scope: Scope, where: str, hints: Sequence[Value | None] = ()
+    proto: Any, scope: NameScope, where: str, hints: Sequence[Value | None] = ()
 ) -> Any:
     context = scope.context
     place = f"{where}, attribute {proto.name!r}"
@@ -449,17 +471,19 @@ def _attribute(
 
 
 def _subgraph(
-    proto: Any, outer: Scope, where: str, hints: Sequence[Value | None] = ()
+    proto: Any, outer: NameScope, where: str, hints: Sequence[Value | None] = ()
 ) -> Graph:
     """A subgraph; hints: what its inputs are known to be where it does not say."""
-    inner = Scope(
+    typer = outer.typer.inner()
+    depth = outer.depth + 1
+    inner = NameScope(
         outer.context,
-        outer.typer.inner(),
+        typer,
         prefix=outer.prefix,
         opsets=outer.opsets,
         attributes=outer.attributes,
         outer=outer,
-        depth=outer.depth + 1,
+        depth=depth,
         inlined=outer.inlined,
     )
     inputs = _inputs(proto, inner, hints)
@@ -471,7 +495,7 @@ def _subgraph(
     return _graph(name, inputs, outputs, inner.typer.operations, own)
 
 
-def constant_of(attributes: Mapping[str, Any], scope: Scope, where: str) -> Any:
+def constant_of(attributes: Mapping[str, Any], scope: NameScope, where: str) -> Any:
     """The array of a Constant node, whichever of its attributes says it."""
     for name, proto in attributes.items():
         value = _attribute(proto, scope, where)

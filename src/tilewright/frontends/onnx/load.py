@@ -44,11 +44,14 @@ def load(
     one that asks for too much, UnsupportedError with all operators that nothing can run.
     """
     from tilewright.frontends.onnx.external import ExternalData
-    from tilewright.frontends.onnx.importer import Context, import_graph
+    from tilewright.frontends.onnx.importer import ModelContext, import_graph
     from tilewright.frontends.onnx.protos import domain_of
 
     limit = memory_limit_of(memory_limit)
-    path = Path(source) if isinstance(source, str | Path) else None
+    if isinstance(source, str | Path):
+        path = Path(source)
+    else:
+        path = None
     where = str(path) if path is not None else "the model"
     model = _parse(source, path, limit, where)
     _check_versions(model, where)
@@ -56,7 +59,7 @@ def load(
     local = {
         (domain_of(f), f.name, getattr(f, "overload", "")): f for f in model.functions
     }
-    context = Context(
+    context = ModelContext(
         {domain_of(o): int(o.version) for o in model.opset_import},
         local,
         replace(
@@ -69,7 +72,10 @@ def load(
         with limits.compilation():
             graph = import_graph(model.graph, context, inputs)
         kept = (v for name, v in defaults.items() if name not in inputs)
-        origin = _digest(model, context.external.digests) if defaults else ""
+        if defaults:
+            origin = _digest(model, context.external.digests)
+        else:
+            origin = ""
         named = tuple(context.external.named)
         return replace(graph, files=named, defaults=tuple(kept), origin=origin)
     except RecursionError:
@@ -88,7 +94,10 @@ def _defaults(graph: Any, inputs: Collection[str]) -> dict[str, Value]:
     }
     for name in inputs:
         if name not in found:
-            have = listing([repr(n) for n in found]) if found else "none"
+            if found:
+                have = listing([repr(n) for n in found])
+            else:
+                have = "none"
             raise InputError(
                 f"inputs: no input with a default is called {name!r}",
                 hint=f"the model has: {have}",
@@ -101,7 +110,8 @@ def _digest(model: Any, external: Iterable[str] | None) -> str:
 
     Part by part: no message of more than 2 GiB can be written.
     """
-    graph, found = model.graph, hashlib.sha256()
+    graph = model.graph
+    found = hashlib.sha256()
     parts = (
         (model.opset_import, model.functions, graph.input, graph.output, graph.node)
         + (graph.initializer, graph.sparse_initializer)
@@ -122,7 +132,10 @@ def _parse(source: Any, path: Path | None, limit: int, where: str) -> Any:
     if isinstance(source, onnx.ModelProto):
         model = source
     else:
-        data = read(path, limit) if path is not None else source
+        if path is not None:
+            data = read(path, limit)
+        else:
+            data = source
         if not isinstance(data, _BYTES):
             raise ModelError(
                 f"a {type(source).__name__} is not a model",

@@ -88,7 +88,9 @@ def _wanted(graph: Graph) -> dict[str, int]:
 def _since(op: Operation) -> int:
     """The opset that gave the operator the meaning that this operation has."""
     schema = schema_of(op.op_type, op.domain, op.version)
-    return op.version if schema is None else int(schema.since_version)
+    if schema is None:
+        return op.version
+    return int(schema.since_version)
 
 
 def _convert(
@@ -104,7 +106,8 @@ def _convert(
             n: _convert(a, opsets, taken, problems) if isinstance(a, Graph) else a
             for n, a in op.attributes.items()
         }
-        op = replace(op, attributes=bodies) if op.subgraphs else op
+        if op.subgraphs:
+            op = replace(op, attributes=bodies)
         operations.append(_converted(op, opsets, names, problems))
     if all(a is b for a, b in zip(operations, graph.operations)):
         return graph
@@ -128,7 +131,8 @@ def _converted(
             moved = convert(op, target, names)
             op = op if moved is None else moved
         if _says_the_same(op, old, new):
-            return replace(op, version=int(new.since_version))
+            version = int(new.since_version)
+            return replace(op, version=version)
     problems[
         f"{op.qualified} of opset {old.since_version} (node {op.label!r}) "
         f"means something else in opset {target}"
@@ -173,7 +177,8 @@ def _to_input(attribute: str, since: int) -> Converter:
             return None
         rest = {n: a for n, a in op.attributes.items() if n != attribute}
         first = next(v.name for v in op.writes)
-        operand = names.ints(f"{first}_{attribute}", op.attributes[attribute])
+        numbers = op.attributes[attribute]
+        operand = names.ints(f"{first}_{attribute}", numbers)
         return replace(op, inputs=(*op.inputs[:1], operand), attributes=rest)
 
     return convert
@@ -185,8 +190,12 @@ def _fourier_axis(op: Operation, target: int, names: Names) -> Operation | None:
         return None
     given = dict(op.attributes)
     first = next(v.name for v in op.writes)
-    operand = names.ints(f"{first}_axis", given.pop("axis", 1))
-    length = op.inputs[1] if len(op.inputs) > 1 else None
+    numbers = given.pop("axis", 1)
+    operand = names.ints(f"{first}_axis", numbers)
+    if len(op.inputs) > 1:
+        length = op.inputs[1]
+    else:
+        length = None
     return replace(op, inputs=(op.inputs[0], length, operand), attributes=given)
 
 

@@ -31,7 +31,9 @@ _NAMES = {
 
 def domain_of(proto: Any) -> str:
     """The domain of a node, a function or an opset import; ONNX's own as an empty text."""
-    return "" if proto.domain == "ai.onnx" else str(proto.domain)
+    if proto.domain == "ai.onnx":
+        return ""
+    return str(proto.domain)
 
 
 def qualified(node: Any) -> str:
@@ -85,7 +87,10 @@ def value_from_onnx(name: str, proto: Any) -> Value:
         return Value(name, kind=kind)
     tensor = getattr(proto, which)
     where = f"tensor {name!r}"
-    dtype = dtype_from_onnx(tensor.elem_type, where) if tensor.elem_type else None
+    if tensor.elem_type:
+        dtype = dtype_from_onnx(tensor.elem_type, where)
+    else:
+        dtype = None
     shape = None
     if tensor.HasField("shape"):
         shape = tuple(_extent(d, where) for d in tensor.shape.dim)

@@ -153,7 +153,9 @@ def kernel_of(model: Any, op: Operation) -> Kernel:
         says = "its reference failed"
         with definition_of_node(op, says, ExecutionError), np.errstate(all="ignore"):
             found = reference(call, *arrays)
-        return _onnx_kernel(model, op)(arrays) if found is None else list(found)
+        if found is None:
+            return _onnx_kernel(model, op)(arrays)
+        return list(found)
 
     return run
 
@@ -197,7 +199,8 @@ def _accepted(op: Operation, arrays: Sequence[Any]) -> Sequence[Any]:
     what they split, where Python's lists and slices are lenient.
     """
     if op.qualified == "SplitToSequence" and len(arrays) > 1 and arrays[1] is not None:
-        _check_sizes(op, arrays[0], np.asarray(arrays[1]))
+        sizes = np.asarray(arrays[1])
+        _check_sizes(op, arrays[0], sizes)
     if op.qualified == "NonMaxSuppression":  # its numbers may be scalars
         return [
             *arrays[:2],
@@ -206,22 +209,24 @@ def _accepted(op: Operation, arrays: Sequence[Any]) -> Sequence[Any]:
     which, behind = _POSITIONS.get(op.qualified, (len(arrays), False))
     if which >= len(arrays) or arrays[which] is None:
         return arrays
-    at, count = int(np.asarray(arrays[which]).reshape(-1)[0]), len(arrays[0])
+    at = int(np.asarray(arrays[which]).reshape(-1)[0])
+    count = len(arrays[0])
     if not -count <= at < count + behind:
         raise ExecutionError(
             f"position {at} is out of range for a sequence of {count}", where=place(op)
         )
     # The kernel takes the place behind the last for the first one.
-    return arrays if at < count else [*arrays[:which], None, *arrays[which + 1 :]]
+    if at < count:
+        return arrays
+    return [*arrays[:which], None, *arrays[which + 1 :]]
 
 
 def _check_sizes(op: Operation, x: Any, sizes: Any) -> None:
     extent = x.shape[int(op.attributes.get("axis", 0))]
-    good = (
-        int(sizes) > 0
-        if not sizes.ndim
-        else (sizes >= 0).all() and sizes.sum() == extent
-    )
+    if not sizes.ndim:
+        good = int(sizes) > 0
+    else:
+        good = (sizes >= 0).all() and sizes.sum() == extent
     if not good:
         raise ExecutionError(
             f"the sizes {sizes.tolist()} do not split {extent}", where=place(op)

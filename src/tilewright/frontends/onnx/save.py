@@ -41,7 +41,8 @@ def save_onnx(
     path = Path(path)
     if sum(a.nbytes for a in _constants(graph)) <= largest:
         model = to_onnx(graph, name=name)
-        _write(path, model.SerializeToString())
+        content = model.SerializeToString()
+        _write(path, content)
         return (path,)
     outside = _Outside(f"{path.stem}.{_digest(graph)}.data")
     model = to_onnx(graph, name=name, store=outside.store)
@@ -50,7 +51,8 @@ def save_onnx(
     try:
         if is_new:
             _write(beside, outside)
-        _write(path, model.SerializeToString())
+        content = model.SerializeToString()
+        _write(path, content)
     except BaseException:
         if is_new:
             beside.unlink(missing_ok=True)

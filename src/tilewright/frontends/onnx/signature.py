@@ -128,4 +128,6 @@ def _check_types(schema: Any, inputs: Sequence[Value | None], where: str) -> Non
 
 def _kind(number: int) -> str:
     known = AttributeProto.AttributeType
-    return str(known.Name(number)) if number in known.values() else f"kind {number}"
+    if number in known.values():
+        return str(known.Name(number))
+    return f"kind {number}"

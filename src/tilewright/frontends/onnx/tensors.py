@@ -65,7 +65,8 @@ def to_array(tensor: Any, rules: ExternalData, limit: int, where: str) -> Array:
 
 def _from_bytes(raw: Array, dtype: DType, shape: tuple[int, ...]) -> Array:
     if dtype.is_sub_byte or dtype.bits == 6:
-        return _unpack(raw, dtype, math.prod(shape)).reshape(shape)
+        count = math.prod(shape)
+        return _unpack(raw, dtype, count).reshape(shape)
     return raw.view(dtype.numpy).reshape(shape)
 
 
@@ -94,9 +95,9 @@ def from_sparse(sparse: Any, rules: ExternalData, limit: int, where: str) -> Arr
         )
     dense = np.zeros(shape, values.dtype)
     try:
-        places = (
-            indices if indices.ndim == 1 else np.ravel_multi_index(indices.T, shape)
-        )
+        places: Any = indices
+        if indices.ndim > 1:
+            places = np.ravel_multi_index(indices.T, shape)
         dense.reshape(-1)[places] = values
     except (ValueError, IndexError) as error:
         raise ModelError(

@@ -16,7 +16,7 @@ from tilewright.base.errors import (
 )
 
 if TYPE_CHECKING:  # a model that is in the cache is loaded without the compiler
-    from tilewright.graph.infer import Fallback
+    from tilewright.graph.infer import FallbackProvider
     from tilewright.graph.nodes import Graph
 
 # Of the files that torch.export.save writes.
@@ -46,7 +46,7 @@ def to_graph(
     *,
     dynamic_shapes: Any = None,
     limit: int,
-    fallback: Fallback | None = None,
+    fallback: FallbackProvider | None = None,
     standard: bool = False,
 ) -> tuple[Graph | bytes, Any]:
     """The Graph of a module traced on `example_inputs`, or of an exported program; and the program.
@@ -61,7 +61,7 @@ def to_graph(
     Raises InputError for a module without example inputs, ModelError if PyTorch cannot export it,
     UnsupportedError naming the operators that neither way imports, with the user's line.
     """
-    from tilewright.frontends.torch.aten.importer import Settings
+    from tilewright.frontends.torch.aten.importer import ImportSettings
     from tilewright.frontends.torch.aten.program import STATE, import_program
     from tilewright.frontends.torch.trace import exported
 
@@ -75,7 +75,7 @@ def to_graph(
             hint="give them to torch.export.export",
         )
     try:
-        settings = Settings(limit, fallback, standard, symbols)
+        settings = ImportSettings(limit, fallback, standard, symbols)
         return import_program(program, settings), program
     except UnsupportedError as error:
         if error.code == STATE:
@@ -153,7 +153,9 @@ def load(path: Path, *, memory_limit: int, trust: bool = False) -> Any:
 
     with quiet("torch.export", "torch._export.serde.serialize"):
         try:
-            return torch.export.load(path) if trust else _read(path, memory_limit)
+            if trust:
+                return torch.export.load(path)
+            return _read(path, memory_limit)
         except TilewrightError as error:
             raise error.at(where) from None
         except Exception as error:

@@ -96,7 +96,8 @@ class Archive:
             stored[place] = (
                 torch.frombuffer(raw, dtype=dtype) if raw else torch.empty(0).to(dtype)
             )
-        sizes, strides = _extents(name, meta.sizes), _extents(name, meta.strides)
+        sizes = _extents(name, meta.sizes)
+        strides = _extents(name, meta.strides)
         (offset,) = _extents(name, [meta.storage_offset])
         # A stride of 0 makes a tensor of any size out of four bytes.
         self._left -= math.prod(sizes) * dtype.itemsize

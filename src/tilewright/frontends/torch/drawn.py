@@ -20,7 +20,7 @@ Draw = Callable[[], Any]
 def draws_first(module: Any) -> tuple[Any, Sequence[Draw]]:
     """A graph whose last inputs are what it draws, and what gives these at each call.
 
-    A graph that draws nothing is given as it is; a shape that only a call knows is left alone.
+    A graph that draws nothing is given as it is; a shape known only at run time is left alone.
     """
     import torch
 
@@ -35,7 +35,10 @@ def draws_first(module: Any) -> tuple[Any, Sequence[Draw]]:
     last = [n for n in graph.nodes if n.op == "placeholder"][-1:]
     for node in found:
         copied = copies[node]
-        where = graph.inserting_after(last[0]) if last else graph.inserting_before()
+        if last:
+            where = graph.inserting_after(last[0])
+        else:
+            where = graph.inserting_before()
         with where:
             placed = graph.placeholder(f"drawn_{node.name}")
         placed.meta = dict(node.meta)
@@ -50,7 +53,10 @@ def _draw(node: Any) -> Draw | None:
     """What draws for a node; None for a node that does not, or in a shape that is not known."""
     import torch
 
-    name = DRAWS.get(name_of(node.target)) if node.op == "call_function" else None
+    if node.op == "call_function":
+        name = DRAWS.get(name_of(node.target))
+    else:
+        name = None
     if name is None or node.kwargs.get("memory_format") is not None:
         return None
     held = node.meta["val"]

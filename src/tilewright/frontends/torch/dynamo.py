@@ -14,8 +14,8 @@ from typing import Any, Final
 from tilewright.base.errors import TilewrightWarning, UnsupportedError
 from tilewright.frontends.torch.aten.decompositions import decompositions
 from tilewright.frontends.torch.aten.importer import (
-    Refused,
-    Settings,
+    ImportSettings,
+    RuleRefused,
     Source,
     import_graph,
     missing,
@@ -30,13 +30,17 @@ _KEPT: Final = 8  # sets of weights that a graph is compiled for
 
 
 def backend(
-    module: Any, example_inputs: Sequence[Any], compile: Compile, settings: Settings
+    module: Any,
+    example_inputs: Sequence[Any],
+    compile: Compile,
+    settings: ImportSettings,
 ) -> Callable[..., Any]:
     """What runs a graph that `torch.compile` captured."""
     import torch
     from torch._dynamo.backends.common import aot_autograd
 
-    table = decompositions(torch._decomp.core_aten_decompositions())
+    core = torch._decomp.core_aten_decompositions()
+    table = decompositions(core)
 
     from torch._functorch.aot_autograd import make_boxed_func
 
@@ -67,7 +71,9 @@ def _static() -> Sequence[int]:
 
     context = TracingContext.try_get()
     about = None if context is None else context.fw_metadata
-    return () if about is None else list(about.static_input_indices)
+    if about is None:
+        return ()
+    return list(about.static_input_indices)
 
 
 class CapturedGraph:
@@ -78,14 +84,19 @@ class CapturedGraph:
     """
 
     def __init__(
-        self, module: Any, frozen: Sequence[int], compile: Compile, settings: Settings
+        self,
+        module: Any,
+        frozen: Sequence[int],
+        compile: Compile,
+        settings: ImportSettings,
     ) -> None:
         self._whole = module
         self._module, self._draws = draws_first(module)
         places = [n for n in self._module.graph.nodes if n.op == "placeholder"]
         self._names = [n.name for n in places]
         self._frozen = [n for n in frozen if n < len(places)]
-        self._numbers = _numbers([n.meta.get("val") for n in places])
+        held = [n.meta.get("val") for n in places]
+        self._numbers = _numbers(held)
         self._compile, self._settings = compile, settings
         self._made: list[tuple[list[State], list[Any], Callable[..., Any]]] = []
 
@@ -123,7 +134,7 @@ class CapturedGraph:
         try:
             numbers = {self._names[n]: args[n] for n in self._numbers}
             graph = import_graph(Source(self._module, held, numbers), self._settings)
-        except Refused as use:
+        except RuleRefused as use:
             raise use.error from None
         names = [v.name for v in graph.inputs]
         places = [self._names.index(name) for name in names]
@@ -147,7 +158,7 @@ State = tuple[Any, int, int]
 
 
 def _state(held: Any) -> State:
-    """Changes of a tensor made in inference mode are not counted: it is no constant."""
+    """Changes of a tensor made in inference mode are not counted: it is not a constant."""
     if held.is_inference():
         return None, 0, 0
     return held, held._version, held.data_ptr()
@@ -183,7 +194,8 @@ def _laid_out(found: Any, order: list[int] | None) -> Any:
 
 
 def _numbers(held: Sequence[Any]) -> list[int]:
-    """The places of numbers that are no extent of a tensor: a graph is compiled for each value."""
+    """The places of numbers that are not an extent of a tensor: a graph is compiled for each
+    value."""
     extents = {str(n) for v in held for n in getattr(v, "shape", ())}
     return [
         n
@@ -196,5 +208,8 @@ def _tensors(found: Any) -> Sequence[Any]:
     """Results as tensors, without copies: NumPy's where no input was a tensor."""
     import torch
 
-    parts = found if isinstance(found, tuple) else (found,)
+    if isinstance(found, tuple):
+        parts = found
+    else:
+        parts = (found,)
     return [p if isinstance(p, torch.Tensor) else torch.from_numpy(p) for p in parts]

@@ -9,9 +9,9 @@ from typing import Any
 from tilewright.graph.nodes import Graph
 from tilewright.runtime.nesting import (
     CONSTANT,
+    ContainerNode,
     Fixed,
     Nesting,
-    Node,
     Tree,
     is_plain,
     name_of,
@@ -33,7 +33,8 @@ def nesting_of(program: Any, graph: Graph) -> Nesting | None:
     try:
         arguments = _leaves(given, [v.name for v in graph.inputs])
         results = _leaves(got, [v.name for v in graph.outputs], True)
-        taken, called = _tree(spec.in_spec, arguments), _tree(spec.out_spec, results)
+        taken = _tree(spec.in_spec, arguments)
+        called = _tree(spec.out_spec, results)
     except (_Unknown, StopIteration):
         return None
     made = _nesting(program, taken, called)
@@ -50,12 +51,14 @@ def _is_users(spec: Any) -> bool:
 def _nesting(program: Any, taken: Tree, results: Tree) -> Nesting | None:
     """Of the tuple of arguments by position, and the dictionary of those by name."""
     match taken:
-        case Node(parts=(Node() as first, Node() as rest)):
-            names = _argument_names(program, len(first.parts) + len(rest.parts))
+        case ContainerNode(parts=(ContainerNode() as first, ContainerNode() as rest)):
+            count = len(first.parts) + len(rest.parts)
+            names = _argument_names(program, count)
             names = [*names[: len(first.parts)], *map(str, rest.keys)]
             parts = (*first.parts, *rest.parts)
             pairs = tuple(zip(names, parts, strict=True))
-            return Nesting(pairs, len(first.parts), results)
+            positional = len(first.parts)
+            return Nesting(pairs, positional, results)
     return None
 
 
@@ -98,17 +101,17 @@ def _tree(spec: Any, leaves: Iterator[Tree]) -> Tree:
         keys = () if context is None else tuple(context)
         if not all(type(k) in (str, int) for k in keys):
             raise _Unknown
-        return Node(kind.__name__, parts, keys)
+        return ContainerNode(kind.__name__, parts, keys)
     if isinstance(context, type) and issubclass(context, tuple):
         names = getattr(context, "_fields", ())
-        return Node("namedtuple", parts, tuple(names), name_of(context))
+        return ContainerNode("namedtuple", parts, tuple(names), name_of(context))
     if is_dataclass(kind) and isinstance(context, list):
         return _record(kind, parts, context)
     # One that only its own code can put together: its parts in order.
-    return Node("tuple", parts)
+    return ContainerNode("tuple", parts)
 
 
-def _record(kind: Any, parts: tuple[Tree, ...], context: list[Any]) -> Node:
+def _record(kind: Any, parts: tuple[Tree, ...], context: list[Any]) -> ContainerNode:
     """A dataclass: PyTorch keeps its fields, or those that are not None, and the others."""
     names = context
     if len(context) == 2 and all(isinstance(c, list) for c in context):
@@ -116,4 +119,4 @@ def _record(kind: Any, parts: tuple[Tree, ...], context: list[Any]) -> Node:
         parts = (*parts, *(Fixed(None) for _ in context[1]))
     if len(names) != len(parts):
         raise _Unknown
-    return Node("record", parts, tuple(map(str, names)), name_of(kind))
+    return ContainerNode("record", parts, tuple(map(str, names)), name_of(kind))

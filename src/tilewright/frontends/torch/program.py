@@ -134,7 +134,10 @@ def _modules(metadata: Mapping[str, Any]) -> dict[str, str]:
     PyTorch keeps `key,path,class` for each, the outermost first; classes are dropped.
     """
     stack = metadata.get(_STACK)
-    entries = stack.split(";") if isinstance(stack, str) else []
+    if isinstance(stack, str):
+        entries = stack.split(";")
+    else:
+        entries = []
     paths = [e.split(",")[1] for e in entries if e.count(",") >= 2]
     if not paths or not all(map(_MODULE.fullmatch, paths)):
         return {}
@@ -146,7 +149,8 @@ def _line(metadata: Mapping[str, Any]) -> dict[str, str]:
 
     Without it PyTorch notes lines of its own where it rewrites the node.
     """
-    found = user_line(metadata.get(_TRACE))
+    trace = metadata.get(_TRACE)
+    found = user_line(trace)
     if found is None:
         return {}
     return {_TRACE: f'File "{found[0]}", line {found[1]}, in forward'}
@@ -204,7 +208,8 @@ def _is_signature(text: str) -> bool:
 
 
 def _is_tree(tree: Mapping[str, Any]) -> bool:
-    kind, context = tree["type"], tree["context"]
+    kind = tree["type"]
+    context = tree["context"]
     if kind is None:
         return context is None and not tree["children_spec"]
     if not isinstance(kind, str) or not isinstance(context, str):

@@ -90,7 +90,9 @@ def _tensors(x: Any) -> Any:
         return torch.as_tensor(x)
     if isinstance(x, Mapping):
         return {k: _tensors(v) for k, v in x.items()}
-    return type(x)(map(_tensors, x)) if type(x) in (list, tuple) else x
+    if type(x) in (list, tuple):
+        return type(x)(map(_tensors, x))
+    return x
 
 
 def exported(
@@ -123,7 +125,9 @@ def exported(
 def reason(error: Exception) -> str:
     """The first line that says something, without colors."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
-    return text.splitlines()[0] if text else repr(error)
+    if text:
+        return text.splitlines()[0]
+    return repr(error)
 
 
 def _symbols(
@@ -155,12 +159,18 @@ def _symbols(
 def _dimensions(args: Any, spec: Any) -> Iterator[dict[int, Any]]:
     """For each tensor of the arguments the dimensions that were named."""
     if hasattr(args, "shape"):
-        axes = spec if isinstance(spec, Mapping) else dict(enumerate(spec or ()))
+        if isinstance(spec, Mapping):
+            axes = spec
+        else:
+            axes = dict(enumerate(spec or ()))
         yield {int(a): d for a, d in axes.items()}
     elif isinstance(args, Mapping):
         for name, a in args.items():
             yield from _dimensions(a, (spec or {}).get(name))
     elif isinstance(args, list | tuple):
-        parts = spec if isinstance(spec, list | tuple) else [None] * len(args)
+        if isinstance(spec, list | tuple):
+            parts = spec
+        else:
+            parts = [None] * len(args)
         for a, part in zip(args, parts, strict=False):
             yield from _dimensions(a, part)

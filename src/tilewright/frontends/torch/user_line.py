@@ -17,8 +17,13 @@ def user_line(trace: object) -> tuple[str, int] | None:
 
     The innermost of all where each is PyTorch's; None where the trace has no frame.
     """
-    lines = trace.splitlines() if isinstance(trace, str) else []
+    if isinstance(trace, str):
+        lines = trace.splitlines()
+    else:
+        lines = []
     frames = [(text, found) for text in lines if (found := _FRAME.fullmatch(text))]
     own = [found for text, found in frames if not _LIBRARY.search(text)]
     chosen = own or [found for _, found in frames]
-    return (chosen[-1][1], int(chosen[-1][2])) if chosen else None
+    if chosen:
+        return (chosen[-1][1], int(chosen[-1][2]))
+    return None

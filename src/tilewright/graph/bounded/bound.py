@@ -23,10 +23,10 @@ from tilewright.base.errors import MemoryLimitError, TilewrightError
 from tilewright.base.memory import memory_limit
 from tilewright.base.names import fresh
 from tilewright.graph.bounded import branches, indices, loops, parts, shapes, sums  # noqa: F401
-from tilewright.graph.bounded.builder import Builder
+from tilewright.graph.bounded.builder import BoundedBuilder
 from tilewright.graph.bounded.contents import Contents
-from tilewright.graph.bounded.context import RULES, Context, Results
-from tilewright.graph.infer import Fallback, Typer, typed_subgraphs
+from tilewright.graph.bounded.context import RULES, BoundedContext, Results
+from tilewright.graph.infer import FallbackProvider, Typer, typed_subgraphs
 from tilewright.graph.nodes import DataDependent, Graph, Operation, Value
 from tilewright.graph.ops.registry import has_trait
 from tilewright.graph.ops.traits import POINTWISE
@@ -58,7 +58,7 @@ INDEXED = frozenset(("Gather", "GatherElements", "GatherND"))
 
 def bound(
     graph: Graph,
-    fallback: Fallback | None,
+    fallback: FallbackProvider | None,
 ) -> Graph:
     """The graph with bounded tensors; itself where no extent depends on data."""
     if not all(v.static for v in graph.inputs) or not any(
@@ -92,8 +92,8 @@ class Walk:
         typer: Typer,
         names: Iterable[str],
     ) -> None:
-        self.builder = Builder(typer)
-        self.context = Context(self.builder, Contents(self.builder))
+        self.builder = BoundedBuilder(typer)
+        self.context = BoundedContext(self.builder, Contents(self.builder))
         self._names = set(names)
 
     def inner(self, label: str) -> Walk:
@@ -101,7 +101,9 @@ class Walk:
         made = copy(self)
         prefix = self.name(f"{label}/{self.builder.prefix}")
         made.builder = self.builder.inner(prefix)
-        made.context = Context(made.builder, self.context.contents.inner(made.builder))
+        made.context = BoundedContext(
+            made.builder, self.context.contents.inner(made.builder)
+        )
         return made
 
     def name(self, wish: str) -> str:
@@ -215,7 +217,7 @@ class Walk:
 
 
 def pointwise(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """Element by element: what lies behind the counts goes its own way."""

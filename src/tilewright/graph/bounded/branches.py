@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tilewright.graph.bounded.bodies import Body
-from tilewright.graph.bounded.builder import Builder
+from tilewright.graph.bounded.builder import BoundedBuilder
 from tilewright.graph.bounded.context import Results
 from tilewright.graph.bounded.extents import Dim, Extent, least, most, storage
 from tilewright.graph.infer import known_branch
@@ -157,7 +157,7 @@ def _inlined(
 
 
 def _fit(
-    b: Builder,
+    b: BoundedBuilder,
     one: Value,
     other: Value,
 ) -> bool:
@@ -188,7 +188,7 @@ def _selected(
 
 
 def _number(
-    b: Builder,
+    b: BoundedBuilder,
     condition: Value,
     one: Dim,
     other: Dim,
@@ -205,7 +205,7 @@ def _number(
 
 
 def grown(
-    b: Builder,
+    b: BoundedBuilder,
     v: Value,
     dims: Sequence[Dim],
 ) -> Value:

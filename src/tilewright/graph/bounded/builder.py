@@ -28,7 +28,7 @@ from tilewright.graph.ops.open_extents import DOMAIN
 VERSION = 21
 
 
-class Builder:
+class BoundedBuilder:
     """Adds operators on bounded tensors to a Typer's graph.
 
     extents: of each value that has an open one; its own shape is that of its memory, and what lies
@@ -53,9 +53,9 @@ class Builder:
     def inner(
         self,
         prefix: str,
-    ) -> Builder:
+    ) -> BoundedBuilder:
         """What builds a subgraph: it knows all that is known here, and keeps what it adds."""
-        made = Builder(self.typer.inner(), prefix)
+        made = BoundedBuilder(self.typer.inner(), prefix)
         made.extents = dict(self.extents)
         made._at_most = set(self._at_most)
         return made

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.graph.bounded.builder import Builder
+from tilewright.graph.bounded.builder import BoundedBuilder
 from tilewright.graph.bounded.extents import ARITHMETIC, Dim, least, most
 from tilewright.graph.infer import run_operation
 from tilewright.graph.nodes import Operation, Value
@@ -42,14 +42,14 @@ class Contents:
 
     def __init__(
         self,
-        builder: Builder,
+        builder: BoundedBuilder,
     ) -> None:
         self._builder = builder
         self._found: dict[Value, Numbers] = {}
 
     def inner(
         self,
-        builder: Builder,
+        builder: BoundedBuilder,
     ) -> Contents:
         """The same for a subgraph that the builder makes."""
         made = Contents(builder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tilewright.graph.bounded.builder import Builder
+from tilewright.graph.bounded.builder import BoundedBuilder
 from tilewright.graph.bounded.contents import Contents
 from tilewright.graph.bounded.extents import Dim, Dims
 from tilewright.graph.nodes import Operation, Value
@@ -13,10 +13,10 @@ from tilewright.graph.ops.registry import OpCall
 
 
 @dataclass(frozen=True)
-class Context:
+class BoundedContext:
     """The graph in the making. A rule sees bounded operands and gives bounded results."""
 
-    builder: Builder
+    builder: BoundedBuilder
     contents: Contents
 
     def call(
@@ -78,7 +78,7 @@ class Context:
 
 Results = list[Value | None]
 # The results; None: there is no form for bounded operands, so that the operator gets true ones.
-Rule = Callable[[Context, Operation], Results | None]
+Rule = Callable[[BoundedContext, Operation], Results | None]
 RULES: dict[str, Rule] = {}
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.base.dtypes import DType, int64
-from tilewright.graph.bounded.context import Context, Results, rule
+from tilewright.graph.bounded.context import BoundedContext, Results, rule
 from tilewright.graph.bounded.extents import Dim, Dims, Extent, is_open, most, storage
 from tilewright.graph.bounded.parts import cut, nonzero
 from tilewright.graph.bounded.shapes import product, reshaped
@@ -16,7 +16,7 @@ from tilewright.graph.ops.open_extents import DOMAIN
 
 
 def _indexed(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
     into: Dims,
     dims: Dims,
@@ -31,7 +31,7 @@ def _indexed(
 
 @rule("Gather")
 def gather(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """Any axis, any indices."""
@@ -42,7 +42,7 @@ def gather(
 
 @rule("GatherElements")
 def gather_elements(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """The other axes of data and indices are the same."""
@@ -64,7 +64,7 @@ def _agree(
 
 @rule("GatherND")
 def gather_nd(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """The last axis of the indices is a place in as many axes."""
@@ -79,7 +79,7 @@ def gather_nd(
 
 @rule("ScatterND")
 def scatter_nd(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """What lies behind the count of the indices goes to a row behind the data's, which is cut."""
@@ -94,7 +94,7 @@ def scatter_nd(
 
 @rule("ScatterElements")
 def scatter_elements(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """As ScatterND, along the axis."""
@@ -109,7 +109,7 @@ def scatter_elements(
 
 
 def _scattered(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
     axis: int,
     into: Dims,
@@ -143,7 +143,7 @@ def _behind(
 
 @rule("NonZero")
 def non_zero(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """A kernel counts what it finds."""
@@ -153,7 +153,7 @@ def non_zero(
 
 @rule("NonMaxSuppression")
 def non_max_suppression(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """A kernel counts the boxes it chooses; how many there are to choose from may be open."""
@@ -173,7 +173,7 @@ def non_max_suppression(
 
 @rule("Unique")
 def unique(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """A kernel counts the distinct slices."""
@@ -207,7 +207,7 @@ def _ordered(dtype: DType | None) -> bool:
 
 @rule("TopK")
 def top_k(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """Of a number and an extent that a run decides: what lies behind the count comes last."""
@@ -230,7 +230,7 @@ def top_k(
 
 
 def _scalar(
-    ctx: Context,
+    ctx: BoundedContext,
     v: Value,
     high: int,
 ) -> Extent:
@@ -255,7 +255,7 @@ def _extreme(
 
 @rule("RoiAlign")
 def roi_align(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """Of as many regions as there are."""

@@ -17,7 +17,7 @@ import numpy as np
 from tilewright.base.dtypes import int64
 from tilewright.graph.bounded.bodies import Body
 from tilewright.graph.bounded.branches import grown
-from tilewright.graph.bounded.builder import Builder
+from tilewright.graph.bounded.builder import BoundedBuilder
 from tilewright.graph.bounded.context import Results
 from tilewright.graph.bounded.extents import Dim, Dims, Extent, is_open, least, most
 from tilewright.graph.nodes import Operation, Value
@@ -130,7 +130,7 @@ class _Attempt:
         self.again = scalar(b, again) if again.static else again
 
     @property
-    def b(self) -> Builder:
+    def b(self) -> BoundedBuilder:
         """What builds the body."""
         return self.body.walk.builder
 
@@ -261,12 +261,12 @@ def _dims(spec: Spec, counts: Mapping[int, Dim]) -> Dims:
     return tuple(d if isinstance(d, int) else counts[d.kind] for d in spec)
 
 
-def _is_true(v: Value, b: Builder) -> bool:
+def _is_true(v: Value, b: BoundedBuilder) -> bool:
     found = b.typer.known.get(v)
     return found is not None and bool(found.all())
 
 
-def _within(b: Builder, v: Value, spec: Spec) -> tuple[Value, Dims]:
+def _within(b: BoundedBuilder, v: Value, spec: Spec) -> tuple[Value, Dims]:
     """A state behind an iteration, in memory of the bounds; more of it is an error of the run."""
     wanted = [d if isinstance(d, int) else d.most for d in spec]
     dims = list(b.dims(v))
@@ -280,6 +280,6 @@ def _within(b: Builder, v: Value, spec: Spec) -> tuple[Value, Dims]:
     return grown(b, v, wanted), tuple(dims)
 
 
-def scalar(b: Builder, v: Value) -> Value:
+def scalar(b: BoundedBuilder, v: Value) -> Value:
     """The only element of a tensor as a scalar."""
     return v if v.shape == () else b.op("Reshape", v, b.constant(np.empty(0)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.base.dtypes import bool_
 from tilewright.graph.bounded.bodies import Body
-from tilewright.graph.bounded.builder import Builder
+from tilewright.graph.bounded.builder import BoundedBuilder
 from tilewright.graph.bounded.context import Results
 from tilewright.graph.bounded.extents import most
 from tilewright.graph.bounded.iterations import LoopSource, looped, scalar
@@ -100,7 +100,9 @@ def scan(walk: Walk, op: Operation, env: Env) -> Results | None:
     return [*found[: len(states)], *_placed(b, op, found[len(states) :])]
 
 
-def _placed(b: Builder, op: Operation, stacked: Sequence[Value | None]) -> Results:
+def _placed(
+    b: BoundedBuilder, op: Operation, stacked: Sequence[Value | None]
+) -> Results:
     """What a Scan stacks, in the order and along the axis that it says."""
     backward = _per_scan(op, "scan_output_directions", len(stacked))
     axes = _per_scan(op, "scan_output_axes", len(stacked))
@@ -130,7 +132,7 @@ def _per_scan(op: Operation, name: str, count: int) -> list[int]:
     return list(op.attributes.get(name) or [0] * count)
 
 
-def _shaped(b: Builder, v: Value, like: Value) -> Value:
+def _shaped(b: BoundedBuilder, v: Value, like: Value) -> Value:
     """A scalar in the shape of one element that a body declares."""
     rank = len(like.shape or ())
     return v if not rank else b.op("Reshape", v, b.constant([1] * rank))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.graph.bounded.context import Context, Results, rule
+from tilewright.graph.bounded.context import BoundedContext, Results, rule
 from tilewright.graph.bounded.extents import Dim, Dims, Extent, least, most, storage
 from tilewright.graph.bounded.shapes import product, reshaped
 from tilewright.graph.nodes import Operation, Value
@@ -12,7 +12,7 @@ from tilewright.graph.ops.open_extents import DOMAIN
 
 
 def _end(
-    ctx: Context,
+    ctx: BoundedContext,
     place: Dim,
     extent: Dim,
 ) -> Dim | None:
@@ -26,7 +26,7 @@ def _end(
 
 
 def cut(
-    ctx: Context,
+    ctx: BoundedContext,
     x: Value,
     axis: int,
     start: Dim,
@@ -49,7 +49,7 @@ def cut(
 
 @rule("Slice")
 def slices(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """Forward, from and to places whose sign is known."""
@@ -80,7 +80,7 @@ def _given(
 
 
 def _with(
-    ctx: Context,
+    ctx: BoundedContext,
     v: Value,
     dims: Dims,
     axes: Sequence[int],
@@ -92,7 +92,7 @@ def _with(
 
 
 def _cuts(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
     cuts: Sequence[tuple[int, Dim, Dim, int]],
 ) -> Results | None:
@@ -114,7 +114,7 @@ def _cuts(
 
 @rule("Split")
 def split(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """Along an axis of known extent."""
@@ -130,7 +130,7 @@ def split(
 
 @rule("Concat")
 def concat(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """One behind the other, without what lies behind their counts."""
@@ -156,7 +156,7 @@ def concat(
 
 
 def _places(
-    ctx: Context,
+    ctx: BoundedContext,
     extents: Sequence[Dim],
 ) -> Value:
     """Where in the memory of the parts, laid end to end, each element is; 0 behind the last."""
@@ -177,7 +177,7 @@ def _places(
 
 @rule("Pad")
 def pad(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """Along axes of known extent."""
@@ -196,7 +196,7 @@ def pad(
 
 @rule("Compress")
 def compress(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """What lies where a condition holds."""
@@ -223,7 +223,7 @@ def compress(
 
 
 def reshaped_flat(
-    ctx: Context,
+    ctx: BoundedContext,
     x: Value,
 ) -> Value | None:
     """The elements as a vector."""
@@ -231,7 +231,7 @@ def reshaped_flat(
 
 
 def nonzero(
-    ctx: Context,
+    ctx: BoundedContext,
     x: Value,
 ) -> Value | None:
     """The places of what is not 0, as (axis, number)."""
@@ -242,7 +242,7 @@ def nonzero(
 
 
 def _searched(
-    ctx: Context,
+    ctx: BoundedContext,
     x: Value,
 ) -> Value:
     b = ctx.builder

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilewright.graph.bounded.context import Context, Results, rule
+from tilewright.graph.bounded.context import BoundedContext, Results, rule
 from tilewright.graph.bounded.extents import Dim, Dims, Extent, is_open, least, storage
 from tilewright.graph.nodes import Operation, Value
 
@@ -29,7 +29,7 @@ def broadcast(shapes: Sequence[Dims]) -> Dims | None:
 
 @rule("Shape")
 def shape(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """The counts."""
@@ -43,7 +43,7 @@ def shape(
 
 @rule("Size")
 def size(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """The product of the counts."""
@@ -54,7 +54,7 @@ def size(
 
 
 def product(
-    ctx: Context,
+    ctx: BoundedContext,
     dims: Sequence[Dim],
 ) -> Dim:
     """How many elements there are."""
@@ -65,7 +65,7 @@ def product(
 
 
 def _solved(
-    ctx: Context,
+    ctx: BoundedContext,
     dims: Dims,
     target: Sequence[Dim],
 ) -> list[Dim] | None:
@@ -99,7 +99,7 @@ def _segments(dims: Sequence[Dim]) -> list[object]:
 
 
 def reshaped(
-    ctx: Context,
+    ctx: BoundedContext,
     x: Value,
     target: Sequence[Dim],
 ) -> Value | None:
@@ -122,7 +122,7 @@ def reshaped(
 
 
 def _linear(
-    ctx: Context,
+    ctx: BoundedContext,
     dims: Dims,
     target: Sequence[Dim],
 ) -> Value:
@@ -147,7 +147,7 @@ def _linear(
 
 @rule("Reshape")
 def reshape(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """To a shape that is known, or whose numbers are counts."""
@@ -169,7 +169,7 @@ def reshape(
 
 @rule("Flatten")
 def flatten(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """Two axes of many."""
@@ -183,7 +183,7 @@ def flatten(
 
 @rule("Squeeze")
 def squeeze(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """Axes of extent 1, which are named where a run decides others."""
@@ -201,7 +201,7 @@ def squeeze(
 
 @rule("Unsqueeze")
 def unsqueeze(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """Axes of extent 1 more."""
@@ -216,7 +216,7 @@ def unsqueeze(
 
 @rule("Transpose")
 def transpose(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """The extents go with their axes."""
@@ -227,7 +227,7 @@ def transpose(
 
 @rule("Expand")
 def expand(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """To a shape whose numbers are counts."""
@@ -243,7 +243,7 @@ def expand(
 
 @rule("ConstantOfShape")
 def constant_of_shape(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """Of a shape whose numbers are counts."""
@@ -256,7 +256,7 @@ def constant_of_shape(
 
 @rule("Range")
 def integers(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """Integers up to a count, in constant steps."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.base.dtypes import DType
-from tilewright.graph.bounded.context import Context, Results, rule
+from tilewright.graph.bounded.context import BoundedContext, Results, rule
 from tilewright.graph.bounded.extents import Dim, Dims, Extent, is_open
 from tilewright.graph.bounded.shapes import broadcast, product
 from tilewright.graph.nodes import Operation, Value
@@ -52,7 +52,7 @@ _REDUCTIONS: dict[str, tuple[Fill, int]] = {
 
 @rule(*_REDUCTIONS)
 def reduction(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """Elements behind the count are the reduction's identity."""
@@ -74,7 +74,7 @@ def reduction(
 
 
 def _mean(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
     axes: list[int],
     after: Dims,
@@ -92,7 +92,7 @@ def _mean(
 
 @rule("ArgMax", "ArgMin")
 def arg_extreme(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """Of equal elements the first: those behind the count come after all."""
@@ -109,7 +109,7 @@ def arg_extreme(
 
 @rule("Softmax", "LogSoftmax")
 def softmax(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """Since version 13 along one axis."""
@@ -122,7 +122,7 @@ def softmax(
 
 @rule("CumSum")
 def cumulative_sum(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """Forward, so that what lies behind the count comes too late."""
@@ -137,7 +137,7 @@ def cumulative_sum(
 
 @rule("MatMul")
 def product_of_matrices(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """Along an open extent both operands are 0 behind the count: a number times NaN is NaN."""
@@ -155,7 +155,7 @@ def product_of_matrices(
 
 
 def _summed(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
     left: int,
     right: int,
@@ -170,7 +170,7 @@ def _summed(
 
 @rule("Gemm")
 def gemm(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """As MatMul, with what is added."""
@@ -189,7 +189,7 @@ def gemm(
 
 @rule("Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool")
 def maps(
-    ctx: Context,
+    ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
     """Of as many feature maps as there are: images do not meet."""

@@ -123,7 +123,7 @@ def _one_hot(
     op: OpCall,
     f: Fragment,
 ) -> list[Value] | None:
-    """None for strings, and where a number that is no category has to stop the run."""
+    """None for strings, and where a number that is not a category has to stop the run."""
     x = op.value(0)
     if x.dtype == string or not op.attr("cats_int64s") or not op.attr("zeros", 1):
         return None

@@ -52,12 +52,13 @@ def _type(call: OpCall) -> Sequence[Type]:
     return [(call.dtype(0), (batch, length, heads * size)), cache, cache]
 
 
-def _split_heads(
+def split_heads(
     f: Fragment,
     x: Value,
     heads: int,
     size: int,
 ) -> Value:
+    """(batch, length, heads * size) as (batch, heads, length, size)."""
     batch, length, _ = x.extents
     by_head = f.reshape(x, batch, length, heads, size)
     return f.op("Transpose", by_head, perm=[0, 2, 1, 3])
@@ -72,7 +73,7 @@ def _operands(call: OpCall, f: Fragment) -> list[Value]:
         widths = f.ints(heads * size, shared * size, shared * size)
         parts = f.pieces("Split", call.value(0), widths, count=3, axis=2)
     counts = (heads, shared, shared)
-    return [_split_heads(f, x, n, size) for x, n in zip(parts, counts, strict=True)]
+    return [split_heads(f, x, n, size) for x, n in zip(parts, counts, strict=True)]
 
 
 def _cached(
@@ -126,26 +127,29 @@ def _valid(f: Fragment, positions: Value, mask: Value, values: Value) -> Value:
     return f.op("Where", seen, values, f.constant(0, values.dtype))
 
 
-def _attend(
-    call: OpCall,
+def attended(
     f: Fragment,
     query: Value,
     keys: Value,
     values: Value,
     mask: Value,
+    scale: float,
+    cap: float,
 ) -> Value:
-    heads, shared, size = _sizes(call)
-    dtype = call.dtype(0)
-    batch, _, length, _ = query.extents
-    group = heads // shared
-    by_group = f.ints(batch, shared, group, length, size)
+    """softmax(cap(q k^T * scale) where mask, else -inf) v, for (batch, heads, length, size).
+
+    Several heads of queries in a row share one of keys and values. mask: (batch, 1, 1, length,
+    keys). cap: 0 for none.
+    """
+    dtype = query.dtype
+    batch, heads, length, size = query.extents
+    shared = keys.extents[1]
+    by_group = f.ints(batch, shared, heads // shared, length, size)
     group_axis = f.ints(2)
     keys = f.op("Unsqueeze", keys, group_axis)
     turned = f.op("Transpose", keys, perm=[0, 1, 2, 4, 3])
     scores = f.op("MatMul", f.op("Reshape", query, by_group), turned)
-    scale = call.attr("scale", 0.0) or 1 / math.sqrt(size)
     scores = f.op("Mul", scores, f.constant(scale, dtype))
-    cap = call.attr("softcap", 0.0)
     if cap:
         limit = f.constant(cap, dtype)
         share = f.op("Tanh", f.op("Div", scores, limit))
@@ -153,9 +157,14 @@ def _attend(
     scores = f.op("Where", mask, scores, f.constant(-math.inf, dtype))
     weights = f.op("Softmax", scores, axis=-1)
     y = f.op("MatMul", weights, f.op("Unsqueeze", values, group_axis))
-    y = f.reshape(y, batch, heads, length, size)
-    merged = f.ints(batch, length, heads * size)
-    return f.op("Reshape", f.op("Transpose", y, perm=[0, 2, 1, 3]), merged)
+    return f.reshape(y, batch, heads, length, values.extents[-1])
+
+
+def merged_heads(f: Fragment, y: Value) -> Value:
+    """(batch, heads, length, size) as (batch, length, heads * size)."""
+    batch, heads, length, size = y.extents
+    turned = f.op("Transpose", y, perm=[0, 2, 1, 3])
+    return f.reshape(turned, batch, length, heads * size)
 
 
 def _decompose(call: OpCall, f: Fragment) -> Sequence[Value] | None:
@@ -195,7 +204,10 @@ def _decompose(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     keys, values = caches
     mask = _mask(call, f, place, kept)
     valid = values if kept == length else _valid(f, place, mask, values)
-    return [_attend(call, f, query, keys, valid, mask), keys, values]
+    scale = call.attr("scale", 0.0) or 1 / math.sqrt(query.extents[-1])
+    cap = call.attr("softcap", 0.0)
+    y = attended(f, query, keys, valid, mask, scale, cap)
+    return [merged_heads(f, y), keys, values]
 
 
 register(OpDef("GroupQueryAttention", _type, DOMAIN, decompose=_decompose))

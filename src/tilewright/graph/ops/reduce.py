@@ -36,7 +36,7 @@ Buffers = Sequence[Buffer]
 
 
 @dataclass(frozen=True)
-class Row:
+class ReductionOperator:
     """A reduction: op over before(x), then after(sum, number of elements).
 
     arrays: the whole on (array, axes); the result keeps its axes.
@@ -104,7 +104,9 @@ def keeps(op: OpCall) -> bool:
     return bool(op.attr("keepdims", 1) == 1)
 
 
-def _row_compute(row: Row) -> Callable[[OpCall, Buffers, Buffers], list[Computation]]:
+def _row_compute(
+    row: ReductionOperator,
+) -> Callable[[OpCall, Buffers, Buffers], list[Computation]]:
     def compute(
         op: OpCall,
         inputs: Buffers,
@@ -144,13 +146,13 @@ def _row_compute(row: Row) -> Callable[[OpCall, Buffers, Buffers], list[Computat
     return compute
 
 
-def _after(row: Row, total: Expr, count: int) -> Expr:
+def _after(row: ReductionOperator, total: Expr, count: int) -> Expr:
     if row.after is None:
         return total
     return row.after(total, count)
 
 
-def _register(row: Row, compute: Compute | None = None) -> None:
+def _register(row: ReductionOperator, compute: Compute | None = None) -> None:
     def infer(op: OpCall) -> Sequence[Type]:
         shape = op.shape(0)
         axes = reduced_axes(op, len(shape), row.axes_input)
@@ -281,17 +283,19 @@ def _extreme(name: str, worst: float) -> Callable[[Array, tuple[int, ...]], Any]
 
 
 for _row in (
-    Row(
+    ReductionOperator(
         "ReduceSum", "add", _keep(np.sum), axes_input=13, gradient=_gradient(mean=False)
     ),
-    Row("ReduceProd", "mul", _keep(np.prod)),
-    Row("ReduceMax", "max", _extreme("max", -math.inf)),
-    Row("ReduceMin", "min", _extreme("min", math.inf)),
-    Row("ReduceMean", "add", _mean_arrays, after=_mean, gradient=_gradient(mean=True)),
-    Row(
+    ReductionOperator("ReduceProd", "mul", _keep(np.prod)),
+    ReductionOperator("ReduceMax", "max", _extreme("max", -math.inf)),
+    ReductionOperator("ReduceMin", "min", _extreme("min", math.inf)),
+    ReductionOperator(
+        "ReduceMean", "add", _mean_arrays, after=_mean, gradient=_gradient(mean=True)
+    ),
+    ReductionOperator(
         "ReduceL1", "add", lambda x, a: np.sum(np.abs(x), a, keepdims=True), before=_abs
     ),
-    Row(
+    ReductionOperator(
         "ReduceL2",
         "add",
         lambda x, a: np.sqrt(np.sum(np.square(x), a, keepdims=True)),
@@ -299,13 +303,13 @@ for _row in (
         after=_real("sqrt"),
         gradient=_norm_gradient,
     ),
-    Row(
+    ReductionOperator(
         "ReduceLogSum",
         "add",
         lambda x, a: np.log(np.sum(x, a, keepdims=True)),
         after=_real("log"),
     ),
-    Row(
+    ReductionOperator(
         "ReduceSumSquare",
         "add",
         lambda x, a: np.sum(np.square(x), a, keepdims=True),
@@ -371,7 +375,9 @@ def _log_sum_exp_arrays(x: Array, axes: tuple[int, ...]) -> Any:
     return np.log(total) + shift
 
 
-_register(Row("ReduceLogSumExp", "add", _log_sum_exp_arrays), _log_sum_exp)
+_register(
+    ReductionOperator("ReduceLogSumExp", "add", _log_sum_exp_arrays), _log_sum_exp
+)
 
 
 def _arg_type(op: OpCall) -> Sequence[Type]:

@@ -7,7 +7,7 @@ is an execution error.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,8 @@ import numpy as np
 
 from tilewright.base.dtypes import int64
 from tilewright.compute.build import cast
-from tilewright.expr.nodes import INDEX, Buffer, Expr, Max, Min, const
+from tilewright.compute.reducer import reducer
+from tilewright.expr.nodes import INDEX, Buffer, Expr, const
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import replaced
 from tilewright.graph.ops.derivative import Backward, filled, spread
@@ -24,15 +25,16 @@ from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.gather import wrapped
 from tilewright.graph.ops.nests import Nests, kernel
 from tilewright.graph.ops.registry import Gradient, OpCall, OpDef, register
-from tilewright.loops.nodes import Kernel, Stmt, Store, block
+from tilewright.loops.nodes import Kernel, Stmt, Store, Update, block
 
 Buffers = Sequence[Buffer]
 
-_COMBINE: dict[str, Callable[[Expr, Expr], Expr]] = {
-    "add": lambda a, b: a | b if a.dtype.is_bool else a + b,
-    "mul": lambda a, b: a & b if a.dtype.is_bool else a * b,
-    "max": lambda a, b: a | b if a.dtype.is_bool else Max(a, b),
-    "min": lambda a, b: a & b if a.dtype.is_bool else Min(a, b),
+# What combines an update with what is there, by the attribute `reduction`: also of conditions.
+_COMBINE: Mapping[str, tuple[str, str]] = {
+    "add": ("add", "or"),
+    "mul": ("mul", "and"),
+    "max": ("max", "or"),
+    "min": ("min", "and"),
 }
 
 
@@ -50,7 +52,8 @@ def _put(
         raise call.error(
             f"reduction={combine!r} is not one of none, {', '.join(_COMBINE)}"
         )
-    return Store(out, index, _COMBINE[combine](out[index], value))
+    op = _COMBINE[combine][out.dtype.is_bool]
+    return Update((out,), (index,), (value,), reducer(op, out.dtype))
 
 
 def _scatter_elements(

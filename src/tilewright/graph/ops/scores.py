@@ -230,7 +230,7 @@ def above(
 
 
 def rows_of(op: OpCall) -> int:
-    """How many rows the input has. Raises ModelError if it is no matrix."""
+    """How many rows the input has. Raises ModelError if it is not a matrix."""
     if op.rank(0) != 2:
         raise op.error(f"expected a matrix, got {list(op.shape(0))}")
     return op.shape(0)[0]

@@ -1,4 +1,4 @@
-"""Reverse mode over a Graph: the same graph with derivatives of its loss as further results."""
+"""Derivatives of a Graph as further results: of its loss, in reverse, or along a direction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.base.errors import InputError
 from tilewright.base.text import listing
 from tilewright.graph.gradient import backward, depending, needed_for, refuse_loop
-from tilewright.graph.infer import Fallback, specialize
+from tilewright.graph.infer import FallbackProvider, specialize
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.derivative import filled
 from tilewright.graph.ops.errors import place
@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 _STATISTICS = {"BatchNormalization": (3, 4)}
 
 
-def without_loops(graph: Graph, fallback: Fallback | None) -> Graph:
+def without_loops(graph: Graph, fallback: FallbackProvider | None) -> Graph:
     """Loops of known length as copies of their bodies, an If of known condition as its branch."""
     if not any(op.subgraphs for op in graph.operations):
         return graph
@@ -136,6 +136,32 @@ def differentiate(
     _check_reached(graph, loss, wanted)
     flows = backward(f, graph.operations, {loss: filled(f, loss, 1)}, wanted)
     return [flows[x] for x in wanted]
+
+
+def along(
+    graph: Graph,
+    tangents: Mapping[Value, Value],
+    f: Fragment,
+) -> dict[Value, Value]:
+    """How fast the outputs change along a direction, for those of floats that depend on it.
+
+    tangents: the direction, by input. Reverse mode twice: what flows to the inputs is linear in
+    what flows into the outputs, so its product with the direction, derived by that, is the answer.
+    Raises as `graph.gradient.gradients`.
+    """
+    reached = depending(graph.operations, tangents)
+    ends = dict.fromkeys(y for y in graph.outputs if y in reached)
+    seeds = {y: filled(f, y, 0) for y in ends}
+    flows = backward(f, graph.operations, seeds, list(tangents))
+    into: dict[Value, Value] = {}
+    for x, t in tangents.items():
+        flow = flows.get(x)
+        if flow is None:
+            continue
+        into[flow] = f.op("Add", into[flow], t) if flow in into else t
+    operations = (*graph.operations, *f.operations)
+    back = backward(f, operations, into, list(seeds.values()))
+    return {y: back[seed] for y, seed in seeds.items() if seed in back}
 
 
 def extended(graph: Graph, f: Fragment, outputs: Sequence[Value]) -> Graph:

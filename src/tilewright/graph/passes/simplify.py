@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.base import events, limits
 from tilewright.graph.folding import as_typed, may_fold
-from tilewright.graph.infer import Fallback, run_operation
+from tilewright.graph.infer import FallbackProvider, run_operation
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import has_trait, native_dtype
 from tilewright.graph.ops.traits import IMPURE
@@ -27,7 +27,7 @@ FOLD_BYTES = (
 )  # a folded result may be this large, or as large as what it was made from
 
 
-def fold_constants(graph: Graph, fallback: Fallback | None = None) -> Graph:
+def fold_constants(graph: Graph, fallback: FallbackProvider | None = None) -> Graph:
     """Operations on constants become constants, up to a size.
 
     op(constants) = arrays, and it is the same in every run (no impure operator; what subgraphs

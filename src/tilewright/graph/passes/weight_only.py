@@ -26,7 +26,7 @@ from tilewright.graph.renaming import names_in
 BITS: Final = (4, 8)
 GROUPS: Final = (16, 32, 64, 128, 256)
 FORMS: Final = ("nbits", "qdq")
-LEAST: Final = 4096  # elements of a matrix: smaller ones are no memory traffic
+LEAST: Final = 4096  # elements of a matrix: smaller ones are not memory traffic
 FLOATS: Final = ("float32", "float16", "bfloat16")
 
 # (matrix [K, N] in float32, bits, group, symmetric) -> its integers and scales
@@ -34,7 +34,7 @@ Round = Callable[[Array, int, int, bool], BlockWeights]
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class WeightFormat:
     """How to quantize: bits and group of an integer matrix, whether zero points are left out.
 
     form: "nbits" or "qdq". round: what chooses integers and scales.
@@ -68,7 +68,7 @@ def weight_only(
     _check("bits", bits, BITS)
     _check("group", group, GROUPS)
     _check("form", form, FORMS)
-    recipe = Recipe(
+    recipe = WeightFormat(
         bits,
         group,
         symmetric,
@@ -126,7 +126,7 @@ def round_to_nearest(
     else:
         top, bottom = np.maximum(top, 0), np.minimum(bottom, 0)
         scale = ((top - bottom) / most).astype(np.float32)
-        # A scale that is no normal number may have been rounded to half of what it was.
+        # A scale that is not a normal number may have been rounded to half of what it was.
         zero = np.clip(np.rint(-bottom / _divisor(scale)), 0, most).astype(np.uint8)
         shift = zero[:, None].astype(np.float32)
     q = np.rint(whole / _divisor(scale)[:, None]) + shift
@@ -150,7 +150,7 @@ def _quantized(
     op: Operation,
     constants: dict[Value, Array],
     taken: set[str],
-    recipe: Recipe,
+    recipe: WeightFormat,
 ) -> list[Operation] | None:
     """What an operation becomes; None for one that stays. Adds constants and taken names."""
     if op.qualified not in ("MatMul", "Gemm"):

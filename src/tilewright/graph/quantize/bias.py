@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.interp import run_on
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.quantize.affine import Weights
@@ -29,7 +29,7 @@ def corrected(
     layers: Mapping[Operation, Layer],
     weights: Mapping[Operation, Weights],
     means: Mapping[Value, Sequence[tuple[Array, int]]],
-    fallback: Fallback | None,
+    fallback: FallbackProvider | None,
 ) -> tuple[Graph, dict[str, str]]:
     """The graph with other biases, and the layers that have none, with the reason.
 
@@ -75,7 +75,7 @@ def _shift(
     layer: Layer,
     weights: Weights,
     means: Sequence[tuple[Array, int]],
-    fallback: Fallback | None,
+    fallback: FallbackProvider | None,
 ) -> Array:
     """What is missing from the mean of each channel."""
     lost = graph.constants[layer.weight].astype(np.float64) - weights.real

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tilewright.base import events
 from tilewright.base.errors import InputError
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.interp import evaluate
 from tilewright.graph.nodes import Graph, Value
 
@@ -73,7 +73,7 @@ def with_outputs(
     return graph.with_operations(graph.operations, outputs=outputs or graph.outputs)
 
 
-def interpreter(fallback: Fallback | None) -> Runner:
+def interpreter(fallback: FallbackProvider | None) -> Runner:
     """Runs graphs operator by operator."""
 
     def runner(graph: Graph) -> Run:

@@ -114,7 +114,7 @@ def _parts(
     batch = first if isinstance(first, int) else 1
     if batch == 0 or len(array) % batch:
         raise InputError(
-            f"{len(array)} rows are no whole number of samples of {batch}",
+            f"{len(array)} rows are not a whole number of samples of {batch}",
             where=f"calibration data, input {v.name!r}",
             hint=f"the model takes {v.type_text}",
         )

@@ -53,7 +53,7 @@ def compare(
 ) -> Agreement:
     """The agreement of outputs by name, in pairs: the reference's, and the other's.
 
-    metric: one of METRICS; for "cosine" outputs are no scores of classes.
+    metric: one of METRICS; for "cosine" outputs are not scores of classes.
     """
     cosines: list[float] = []
     same = rows = 0

@@ -158,7 +158,7 @@ class Division:
         if bias is not None:
             b = self.graph.constants.get(bias)
             if b is None or b.shape != self.factor.shape:
-                self._fail(f"the bias of {op.label} is no vector of constants")
+                self._fail(f"the bias of {op.label} is not a vector of constants")
                 return
             self.edits[op, 2] = b / self.factor
         w = self.graph.constants[layer.weight]

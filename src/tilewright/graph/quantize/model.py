@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from tilewright.base import events
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.passes.simplify import remove_unused
 from tilewright.graph.quantize import bias, factors
@@ -39,8 +39,8 @@ class Calibrated:
     """A model ready to be written in integers, all of it or in part.
 
     graph: in floats, with factors moved and biases corrected. spans: the range of each tensor that
-    may be quantized. weights: of the layers. skipped: what is no layer. notes: what a method left
-    out, by method and tensor or layer.
+    may be quantized. weights: of the layers. skipped: what is not a layer. notes: what a method
+    left out, by method and tensor or layer.
     """
 
     graph: Graph
@@ -97,7 +97,7 @@ def calibrated(
     samples: Sequence[Sample],
     recipe: Recipe,
     runner: Runner,
-    fallback: Fallback | None = None,
+    fallback: FallbackProvider | None = None,
 ) -> Calibrated:
     """What data say about a model. Raises InputError where there are no samples."""
     graph = remove_unused(rewrite(rewrite(graph, NO_OPS), [BATCHNORM]))

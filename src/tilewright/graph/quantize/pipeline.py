@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from tilewright.base.errors import InputError
 from tilewright.base.text import did_you_mean
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph
 from tilewright.graph.quantize.calibrate import Runner, Sample
 from tilewright.graph.quantize.data import held_out
@@ -26,14 +26,14 @@ def quantize(
     max_drop: float | None = None,
     metric: str = "both",
     keep: Collection[str] = (),
-    fallback: Fallback | None = None,
+    fallback: FallbackProvider | None = None,
 ) -> Quantized:
     """The graph with its layers in QDQ form.
 
     samples: as `data.samples_of` gives them; of several, the last quarter is held out, and the
     agreement is measured there. runner: makes what runs a graph. max_drop: the most that may be
     lost of top-1 agreement and cosine; fragile layers are kept in floats for it. keep: layers to
-    keep in floats in any case. metric: "cosine" where outputs are no scores of classes. Raises
+    keep in floats in any case. metric: "cosine" where outputs are not scores of classes. Raises
     InputError for a layer that is not there, and an unknown metric.
     """
     check_metric(metric)

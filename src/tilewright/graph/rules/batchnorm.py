@@ -84,7 +84,8 @@ def _folded(m: Match) -> tuple[Array, Array] | None:
         np.multiply(p.weight, along, out=new, casting="same_kind")
         largest_before = _largest_per_channel(p.weight)
         largest_after = _largest_per_channel(new)
-    finite = np.isfinite(new).all() and np.isfinite(shift).all()
+    # Where one weight of a channel is no number or infinite, so is the largest.
+    finite = np.isfinite(largest_after).all() and np.isfinite(shift).all()
     not_normal = largest_after < np.finfo(_real(new)).tiny
     lost = not_normal & (largest_before != 0) & (factor != 0)
     if finite and not lost.any():
@@ -93,8 +94,9 @@ def _folded(m: Match) -> tuple[Array, Array] | None:
 
 
 def _largest_per_channel(weight: Array) -> Array:
-    rows = np.abs(weight.reshape(len(weight), -1))
-    return np.asarray(rows.max(1, initial=0))
+    rows = weight.reshape(len(weight), -1)
+    largest, least = rows.max(1, initial=0), rows.min(1, initial=0)
+    return np.asarray(np.maximum(largest, -least))
 
 
 def _real(array: Array) -> Any:

@@ -2,7 +2,7 @@
 
     a @ b  =  bfloat16(a) @ bfloat16(b), summed in float32
 
-Parameters, the optimizer's states and all that is no product stay in float32. bfloat16 has the
+Parameters, the optimizer's states and all that is not a product stay in float32. bfloat16 has the
 range of float32, so that no loss needs to be scaled. A convolution rounds its operands, too; it
 multiplies them as float32.
 """

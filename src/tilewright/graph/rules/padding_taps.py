@@ -41,7 +41,7 @@ def _some_meet_padding_alone(m: Match) -> bool:
 
 
 def _finite(m: Match) -> bool:
-    """w is finite: 0 times another is no zero"""
+    """w is finite: 0 times another is not a zero"""
     return bool(np.isfinite(m.array(w)).all())
 
 

@@ -194,8 +194,14 @@ class AnyOf:
     @property
     def names(self) -> frozenset[str]:
         """The qualified names of the operators that it matches."""
-        with_trait = (d.qualified for d in registered() if d.traits & self.traits)
-        return frozenset([*(o.qualified for o in self.operators), *with_trait])
+        named = frozenset(o.qualified for o in self.operators)
+        traits = (
+            self.traits.value
+        )  # numbers are compared several times as fast as flags
+        if not traits:
+            return named
+        with_trait = (d.qualified for d in registered() if d.traits.value & traits)
+        return named.union(with_trait)
 
     def covers(self, op: Operation) -> bool:
         """Whether `op` applies one of them."""

@@ -113,6 +113,12 @@ class Rule:
         """Whether both sides give the same bits for every operand."""
         return self.exact and not self.finite
 
+    def allowed(self, math: str) -> bool:
+        """Whether a mode of arithmetic (`base.modes.MATH`) allows it."""
+        if math == "exact":
+            return self.same_bits
+        return math == "fast" or not self.finite
+
     @property
     def names(self) -> frozenset[str]:
         """The qualified names of the operators that it may start at."""

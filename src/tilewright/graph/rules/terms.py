@@ -26,7 +26,7 @@ class NotApplicable(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Builder:
+class FormulaBuilder:
     """Adds the operators of a formula to `f`."""
 
     m: Match
@@ -100,7 +100,7 @@ def built(
     """The right side of a rule as values; None where it cannot be applied here."""
     try:
         if isinstance(replacement, Pattern | On):
-            found = Builder(m, f).value(replacement)
+            found = FormulaBuilder(m, f).value(replacement)
         else:
             found = replacement(m, f)
     except NotApplicable:

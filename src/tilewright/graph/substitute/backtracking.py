@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.base import events
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph
 from tilewright.graph.rules.rule import Rule
 from tilewright.graph.substitute.identity import Digests
@@ -55,7 +55,7 @@ class _Space:
     """The graphs within reach, and their costs by digest."""
 
     def __init__(
-        self, rules: Sequence[Rule], pricing: Pricing, fallback: Fallback | None
+        self, rules: Sequence[Rule], pricing: Pricing, fallback: FallbackProvider | None
     ) -> None:
         self.rules = rules
         self.pricing = pricing
@@ -100,7 +100,7 @@ def backtrack(
     budget: int = 100,
     patience: int | None = None,
     limits: Limits | None = None,
-    fallback: Fallback | None = None,
+    fallback: FallbackProvider | None = None,
 ) -> Found:
     """The cheapest graph that `budget` expansions reach.
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from tilewright.base.errors import InputError
 from tilewright.base.text import listing
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph
 from tilewright.graph.rules.rule import Rule
 from tilewright.graph.substitute.identity import digest, names_of
@@ -107,7 +107,7 @@ def replay(
     graph: Graph,
     derivation: GraphDerivation,
     rules: Sequence[Rule],
-    fallback: Fallback | None = None,
+    fallback: FallbackProvider | None = None,
 ) -> Graph:
     """The graph after the steps of a derivation.
 
@@ -136,7 +136,7 @@ def _replayed(
     graph: Graph,
     stage: PartDerivation,
     known: dict[str, Rule],
-    fallback: Fallback | None,
+    fallback: FallbackProvider | None,
 ) -> Graph:
     named = dict(zip(names_of(graph.operations), graph.operations, strict=True))
     if lost := [name for name in stage.part if name not in named]:

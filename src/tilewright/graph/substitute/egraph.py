@@ -25,7 +25,7 @@ Class = int
 
 
 @dataclass(eq=False)
-class Node:
+class ENode:
     """An operation on classes.
 
     number: its place in the order of making. operands, writes: by place; reads: all that it needs.
@@ -39,7 +39,7 @@ class Node:
     reads: tuple[Class, ...]
     writes: tuple[Class | None, ...]
     rule: str = ""
-    origin: tuple[Node, ...] = ()
+    origin: tuple[ENode, ...] = ()
 
 
 class EGraph:
@@ -50,14 +50,14 @@ class EGraph:
     """
 
     def __init__(self, graph: Graph) -> None:
-        self.nodes: list[Node] = []
+        self.nodes: list[ENode] = []
         self.constants: dict[Class, Array] = {}
         self.equal: set[str] = set()
         self._values: list[Value] = []  # by class
         self._parents: list[Class] = []
         self._places: dict[Value, Class] = {}
         self._arrays: dict[bytes, Class] = {}
-        self._known: dict[Hashable, Node] = {}
+        self._known: dict[Hashable, ENode] = {}
         self._digests = Digests()
         self._made = 0
         self._inputs = [self._new(v) for v in graph.inputs]
@@ -95,7 +95,7 @@ class EGraph:
         op: Operation,
         places: Mapping[Value, Class],
         constants: Mapping[Value, Array],
-    ) -> Node | None:
+    ) -> ENode | None:
         """The node of an operation of another graph; None if there is none.
 
         places: classes of values of that graph.
@@ -115,7 +115,7 @@ class EGraph:
         operations: Iterable[Operation],
         constants: Mapping[Value, Array],
         rule: str = "",
-        origin: tuple[Node, ...] = (),
+        origin: tuple[ENode, ...] = (),
     ) -> None:
         """Operations in order, on values that are there and constants."""
         for op in operations:
@@ -129,7 +129,7 @@ class EGraph:
                 continue
             writes = tuple(None if v is None else self._new(v) for v in op.outputs)
             reads = tuple(found.values())
-            node = Node(self._made, op, operands, reads, writes, rule, origin)
+            node = ENode(self._made, op, operands, reads, writes, rule, origin)
             self._made += 1
             self._known[key] = node
             self.nodes.append(node)
@@ -151,7 +151,7 @@ class EGraph:
         changed = True
         while changed:
             changed = False
-            kept: dict[Hashable, Node] = {}
+            kept: dict[Hashable, ENode] = {}
             for node in self.nodes:
                 node.operands = self._found(node.operands)
                 node.writes = self._found(node.writes)
@@ -163,11 +163,11 @@ class EGraph:
             self._known = kept
             self.nodes = list(kept.values())
 
-    def kept(self, node: Node) -> Node:
+    def kept(self, node: ENode) -> ENode:
         """The node that a node has become one with."""
         return self._known[self._key(node.operation, self._found(node.operands))]
 
-    def operation(self, node: Node) -> Operation:
+    def operation(self, node: ENode) -> Operation:
         """The operation of a node, on the values that stand for its classes."""
         op = node.operation
         inputs, outputs = self._standing(node.operands), self._standing(node.writes)

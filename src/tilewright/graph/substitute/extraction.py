@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf
 
-from tilewright.graph.substitute.egraph import Class, EGraph, Node
+from tilewright.graph.substitute.egraph import Class, EGraph, ENode
 
-Choice = Mapping[Class, Node]
-Costs = Mapping[Node, float]
+Choice = Mapping[Class, ENode]
+Costs = Mapping[ENode, float]
 
 
-def extract(egraph: EGraph, costs: Costs) -> list[Node]:
+def extract(egraph: EGraph, costs: Costs) -> list[ENode]:
     """The nodes of a cheap graph, in an order in which they can run; costs: above 0."""
     space = _Space(egraph, costs)
     choice = space.bottom_up()
@@ -45,14 +45,14 @@ class _Space:
         made = {c for node in self._all for c in node.writes if c is not None}
         self._open = made - egraph.given
 
-    def written(self, node: Node) -> list[Class]:
+    def written(self, node: ENode) -> list[Class]:
         """The classes that a node computes and that are not known anyway."""
         return [c for c in node.writes if c is not None and c in self._open]
 
-    def bottom_up(self) -> dict[Class, Node]:
+    def bottom_up(self) -> dict[Class, ENode]:
         """For each class the node whose graph costs least, what it needs often counted once."""
-        needs: dict[Class, frozenset[Node]] = {}
-        choice: dict[Class, Node] = {}
+        needs: dict[Class, frozenset[ENode]] = {}
+        choice: dict[Class, ENode] = {}
 
         def cost(c: Class) -> float:
             return self._sum(needs[c]) if c in needs else inf
@@ -76,10 +76,10 @@ class _Space:
         found = self.nodes(choice)
         return inf if found is None else self._sum(found)
 
-    def nodes(self, choice: Choice) -> list[Node] | None:
+    def nodes(self, choice: Choice) -> list[ENode] | None:
         """The nodes that the outputs need, each behind what it needs; None for a cycle."""
-        done: dict[Node, None] = {}
-        begun: set[Node] = set()
+        done: dict[ENode, None] = {}
+        begun: set[ENode] = set()
         waiting = [(self._find(c), False) for c in reversed(self._outputs)]
         while waiting:
             c, ready = waiting.pop()
@@ -96,6 +96,6 @@ class _Space:
             waiting += [(r, False) for r in reversed(node.reads)]
         return list(done)
 
-    def _sum(self, nodes: frozenset[Node] | list[Node]) -> float:
+    def _sum(self, nodes: frozenset[ENode] | list[ENode]) -> float:
         """In one order, so that equal sets cost the same."""
         return sum(self._costs[n] for n in sorted(nodes, key=lambda n: n.number))

@@ -10,7 +10,7 @@ from typing import Final
 from tilewright.base import modes
 from tilewright.base.errors import InputError
 from tilewright.base.text import listing
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.rules.rule import Rule
 from tilewright.graph.substitute.backtracking import Found, backtrack
@@ -69,12 +69,6 @@ class Settings:
                 hint="give a budget and a patience from 1 and parts from 2",
             )
 
-    def takes(self, rule: Rule) -> bool:
-        """Whether the rule is among those that `math` allows."""
-        if self.math == "exact":
-            return rule.same_bits
-        return self.math == "fast" or not rule.finite
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -96,7 +90,7 @@ def optimize(
     settings: Settings | None = None,
     *,
     limits: Limits | None = None,
-    fallback: Fallback | None = None,
+    fallback: FallbackProvider | None = None,
     least: GraphCost | None = None,
 ) -> Outcome:
     """The cheapest graph that was found of those that the rules make of `graph`; itself if none is.
@@ -107,7 +101,7 @@ def optimize(
     """
     verify(graph)
     how = settings or Settings()
-    allowed = [r for r in rules if how.takes(r)]
+    allowed = [r for r in rules if r.allowed(how.math)]
     start = folded(graph, fallback)
     pricing = Pricing(cost, least=least)
     search = _Search(allowed, pricing, how, limits or Limits(), fallback)
@@ -131,7 +125,7 @@ class _Search:
         pricing: Pricing,
         how: Settings,
         limits: Limits,
-        fallback: Fallback | None,
+        fallback: FallbackProvider | None,
     ) -> None:
         self.rules = rules
         self.pricing = pricing

@@ -8,10 +8,10 @@ in the layers of a network, are asked about once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
-from tilewright.graph.nodes import Graph, Operation
+from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import OpCall, definition_of
 from tilewright.graph.substitute.identity import Digests
 from tilewright.graph.substitute.parts import extract, neighborhood
@@ -23,18 +23,17 @@ GraphCost = Callable[[Graph], float]
 RADIUS: Final = 2
 
 
-def arithmetic(graph: Graph) -> float:
-    """The operations that its operators count, as they stand: a cost that needs no kernels.
+def arithmetic(op: Operation, known: Mapping[Value, Any]) -> float:
+    """The additions, products and so on that an operation says it takes, in whatever kernel.
 
-    0 for an operator that counts none, or whose extents are not known.
+    known: constants. 0 for an operator that counts none, or whose extents are not known.
     """
-    total = 0
-    for op in graph.operations:
-        definition = definition_of(op)
-        static = all(v.static for v in (*op.reads, *op.writes))
-        if static and definition is not None and definition.flops is not None:
-            total += definition.flops(OpCall(op, graph.constants))
-    return float(total)
+    definition = definition_of(op)
+    if definition is None or definition.flops is None:
+        return 0.0
+    if not all(v.static for v in (*op.reads, *op.writes)):
+        return 0.0
+    return float(definition.flops(OpCall(op, known)))
 
 
 class Pricing:

@@ -17,11 +17,11 @@ from typing import Final
 
 from tilewright.base import events
 from tilewright.base.limits import check as check_compilation
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Value
 from tilewright.graph.rules.rule import Rule
 from tilewright.graph.substitute.backtracking import Found
-from tilewright.graph.substitute.egraph import Class, EGraph, Node
+from tilewright.graph.substitute.egraph import Class, EGraph, ENode
 from tilewright.graph.substitute.extraction import extract
 from tilewright.graph.substitute.identity import Digests
 from tilewright.graph.substitute.pricing import Pricing
@@ -46,7 +46,7 @@ class _State:
     """A graph on the way to another. nodes: those of its operations in the e-graph."""
 
     graph: Graph
-    nodes: frozenset[Node]
+    nodes: frozenset[ENode]
     digest: bytes
     before: _State | None = None
     step: Substitution | None = None
@@ -69,7 +69,7 @@ class _Guide:
         graph: Graph,
         egraph: EGraph,
         rules: Sequence[Rule],
-        fallback: Fallback | None,
+        fallback: FallbackProvider | None,
     ) -> None:
         self.egraph = egraph
         self._rules = {rule.name: rule for rule in rules}
@@ -80,7 +80,7 @@ class _Guide:
         assert nodes is not None, "an e-graph has the operations that it was made of"
         self.start = _State(graph, nodes, self._digests.graph(graph))
 
-    def towards(self, target: frozenset[Node], limits: Limits | None) -> _State:
+    def towards(self, target: frozenset[ENode], limits: Limits | None) -> _State:
         """The graph of these nodes, or one that has most of them."""
         needed = self._needed(target)
         names = {n.rule for n in needed if n.rule} | self.egraph.equal
@@ -104,9 +104,9 @@ class _Guide:
             lower=0.0,
         ).state
 
-    def _needed(self, target: frozenset[Node]) -> set[Node]:
+    def _needed(self, target: frozenset[ENode]) -> set[ENode]:
         """The nodes, and all that rules matched on the way to them."""
-        found: set[Node] = set()
+        found: set[ENode] = set()
         waiting = list(target)
         while waiting:
             node = self.egraph.kept(waiting.pop())
@@ -115,7 +115,7 @@ class _Guide:
                 waiting += node.origin
         return found
 
-    def _nodes(self, graph: Graph) -> frozenset[Node] | None:
+    def _nodes(self, graph: Graph) -> frozenset[ENode] | None:
         """The nodes of a graph's operations; None where one is not there."""
         places: dict[Value, Class] = dict(self._places)
         found = set()
@@ -141,7 +141,7 @@ def saturate(
     rounds: int = ROUNDS,
     most: int = NODES,
     limits: Limits | None = None,
-    fallback: Fallback | None = None,
+    fallback: FallbackProvider | None = None,
 ) -> Found:
     """The cheapest graph that was found in an e-graph of `graph`, and the steps to it.
 
@@ -155,7 +155,7 @@ def saturate(
     totals = {guide.start: first}
     try:
         floor = LEAST * (first / max(1, len(graph.operations)) or 1.0)
-        extra: defaultdict[Node, float] = defaultdict(float)
+        extra: defaultdict[ENode, float] = defaultdict(float)
         for share in SHARES:
             costs = {
                 node: extra[node] + floor + pricing.alone(part, share)
@@ -205,7 +205,7 @@ class _Clock:
 def _price(
     end: _State,
     totals: dict[_State, float],
-    extra: defaultdict[Node, float],
+    extra: defaultdict[ENode, float],
     pricing: Pricing,
     clock: _Clock,
 ) -> None:
@@ -219,7 +219,7 @@ def _price(
             extra[node] += max(0.0, change)
 
 
-def _parts(egraph: EGraph, clock: _Clock) -> Iterator[tuple[Node, Graph]]:
+def _parts(egraph: EGraph, clock: _Clock) -> Iterator[tuple[ENode, Graph]]:
     """Each node as a graph of its own. May be Stopped."""
     arrays = egraph.known()
     for node in egraph.nodes:

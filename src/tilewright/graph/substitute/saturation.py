@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.base import events
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.rules.change import change_at
 from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.rule import Rule
 from tilewright.graph.substitute.alternatives import Makers, matches
-from tilewright.graph.substitute.egraph import EGraph, Node
+from tilewright.graph.substitute.egraph import EGraph, ENode
 from tilewright.graph.substitute.steps import folded
 
 
@@ -26,14 +26,17 @@ class _Place:
 
     rule: Rule
     match: Match
-    nodes: tuple[Node, ...]
+    nodes: tuple[ENode, ...]
 
 
 class Saturation:
     """An e-graph that grows. full: whether every rule was applied wherever it matches."""
 
     def __init__(
-        self, graph: Graph, rules: Sequence[Rule], fallback: Fallback | None = None
+        self,
+        graph: Graph,
+        rules: Sequence[Rule],
+        fallback: FallbackProvider | None = None,
     ) -> None:
         self.egraph = EGraph(graph)
         self.full = False

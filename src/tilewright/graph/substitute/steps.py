@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.passes.simplify import fold_constants, remove_unused
 from tilewright.graph.rules.change import apply, places
@@ -27,7 +27,7 @@ class Substitution:
 def successors(
     graph: Graph,
     rules: Sequence[Rule],
-    fallback: Fallback | None = None,
+    fallback: FallbackProvider | None = None,
     near: Collection[Operation] | None = None,
 ) -> Iterator[tuple[Substitution, Graph]]:
     """Every graph that one step leads to, with constants folded; in a fixed order.
@@ -45,7 +45,10 @@ def successors(
 
 
 def taken(
-    graph: Graph, step: Substitution, rule: Rule, fallback: Fallback | None = None
+    graph: Graph,
+    step: Substitution,
+    rule: Rule,
+    fallback: FallbackProvider | None = None,
 ) -> Graph | None:
     """The graph after a step of `successors`; None where it is not possible there."""
     for n, match in enumerate(places(graph, rule)):
@@ -57,6 +60,6 @@ def taken(
     return None
 
 
-def folded(graph: Graph, fallback: Fallback | None = None) -> Graph:
+def folded(graph: Graph, fallback: FallbackProvider | None = None) -> Graph:
     """The graph with what rules put before weights computed: it takes no time in a run."""
     return remove_unused(fold_constants(graph, fallback))

@@ -173,7 +173,8 @@ class Function(Program):
             raise InputError(
                 f"its schedule for {self.target!r} is given, so there is nothing to choose",
                 where=f"tune {self.kernel.name}",
-                hint="build it for the cpu without lines, or write a template with knobs",
+                hint="build it for the cpu without lines, split loops in them, "
+                "or write a template with knobs",
             )
         inputs = arrays[: len(self.kernel.inputs)]
         return self.origin.tuned(inputs, settings)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from tilewright.base.errors import UnsupportedError
 from tilewright.compute.nodes import Computation
 from tilewright.driver.schedulable import Plain, Schedulable
 from tilewright.driver.schedule_records import (
@@ -24,6 +25,7 @@ from tilewright.plan.passes.fuse import fuse
 from tilewright.schedule import Schedule
 from tilewright.targets import registry
 from tilewright.targets.base import Target
+from tilewright.tune.space.factors import factors
 from tilewright.tune.space.program_space import ProgramSpace
 
 
@@ -73,6 +75,14 @@ def by_hand_or_record(
         return scheduled(made, target, threads, exact=exact)
     account = account or partial(by_hand, made.kernel.name, made.trace)
 
+    def nests() -> Plain:
+        try:
+            return plain()
+        except (
+            UnsupportedError
+        ):  # no list of Computations: the kernel itself is scheduled
+            return made.kernel, ()
+
     def usual(origin: Origin | None) -> Function:
         return Function(
             made.kernel,
@@ -85,7 +95,40 @@ def by_hand_or_record(
         )
 
     options = options_of(target, threads, exact)
-    return chosen(Schedulable(plain, usual=made, options=options), usual, records)
+    return chosen(Schedulable(nests, usual=made, options=options), usual, records)
+
+
+def by_lines(
+    made: Schedule,
+    target: str,
+    threads: int | None = None,
+    description: Mapping[str, Any] | None = None,
+    exact: bool = False,
+    records: Any = None,
+) -> Function:
+    """The function of a schedule by hand, which `tune` gives other factors.
+
+    It is as written; a record counts where the file of records is named.
+    """
+    space = None if made.kernel.sizes or description is not None else factors(made)
+    if space is None or not is_native(target):
+        return scheduled(made, target, threads, description, exact, records)
+
+    def usual(origin: Origin | None) -> Function:
+        account = partial(by_hand, made.kernel.name, made.trace)
+        return Function(
+            made.kernel,
+            target,
+            threads,
+            account=account,
+            exact=exact,
+            records=records,
+            origin=origin,
+        )
+
+    options = options_of(target, threads, exact)
+    program = Schedulable(lambda: (made.original, ()), space, options=options)
+    return chosen(program, usual, False if records is None else records)
 
 
 def by_parameters(

@@ -149,7 +149,7 @@ def host_profile(
 ) -> Profile:
     """The profile of a call of a function; moved: bytes of the arrays that it is given."""
     from tilewright.runtime.profile import KernelTime, Profile
-    from tilewright.runtime.timeline import Span, Timeline
+    from tilewright.runtime.timeline import KernelSpan, Timeline
 
     seconds = []
     for _ in range(max(repeat, 1)):
@@ -158,5 +158,5 @@ def host_profile(
         seconds.append(perf_counter() - start)
     median = statistics.median(seconds)
     row = KernelTime(name, "host", (name,), 1, median, 0.0, 0, moved, 1.0, None)
-    line = Timeline(median, (Span(0, 0.0, median), Span(0, 0.0, median, 0)))
+    line = Timeline(median, (KernelSpan(0, 0.0, median), KernelSpan(0, 0.0, median, 0)))
     return Profile((row,), median, repeat, 1, (), tuple(seconds), line)

@@ -25,6 +25,7 @@ from tilewright.lang.halide.autoschedule import (
     AutoSchedulerResults,
     load_plugin,
 )
+from tilewright.lang.halide.extern import ExternFuncArgument
 from tilewright.lang.halide.func import Func, ImageParam, Pipeline, evaluate
 from tilewright.lang.halide.generator import (
     Generator,
@@ -145,6 +146,7 @@ from tilewright.lang.halide.syntax.intrinsics import (
 )
 from tilewright.lang.halide.syntax.output import OutputImageParam
 from tilewright.lang.halide.syntax.random import random_float, random_int, random_uint
+from tilewright.lang.halide.syntax.scatter import gather, scatter
 from tilewright.lang.halide.syntax.strict import strict_float
 from tilewright.lang.halide.syntax.tracing import print, print_when, require
 from tilewright.lang.halide.syntax.types import (
@@ -268,6 +270,7 @@ __all__ = [
     "DeviceAPI",
     "Dimension",
     "Expr",
+    "ExternFuncArgument",
     "Float",
     "Func",
     "FuncRef",
@@ -347,6 +350,7 @@ __all__ = [
     "fract",
     "funcs",
     "generator",
+    "gather",
     "get_host_target",
     "get_jit_target_from_environment",
     "halving_add",
@@ -396,6 +400,7 @@ __all__ = [
     "saturating_add",
     "saturating_cast",
     "saturating_sub",
+    "scatter",
     "select",
     "sin",
     "sinh",

@@ -1,6 +1,7 @@
 """Funcs that are computed by themselves: `memoize` remembers them, `async_` has them beside others.
 
-The rest of the pipeline reads their values like those of an image. They are computed at root.
+A Func that a C function computes is another. The rest of the pipeline reads their values like those
+of an image. They are computed at root.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tilewright.base.errors import ScheduleError
+from tilewright.base.errors import InputError, ScheduleError
 from tilewright.lang.halide.levels import Scheduled
 from tilewright.lang.halide.syntax.image import Image
 from tilewright.lang.halide.syntax.memory import in_memory
@@ -30,28 +31,50 @@ Compute = Callable[[Scheduled], Arrays]
 def separated(whole: Pipeline) -> Pipeline:
     """The pipeline in which the Funcs that are computed by themselves are inputs.
 
-    Raises ScheduleError for one that is to be computed inside of a loop.
+    Raises ScheduleError for one that is to be computed inside of a loop, and InputError for an
+    output that a C function computes.
     """
+    for f in whole.outputs:
+        if isinstance(f, Scheduled) and f.extern is not None:
+            raise InputError(
+                "an output is computed by a C function",
+                where=f"Func {f.name()}",
+                hint="read it in another Func: out[x] = f[x]",
+            )
     given: list[Any] = [
         f for f in whole.funcs if f not in whole.outputs and _is_apart(f)
     ]
     if not given:
         return whole
     for f in given:
-        level = f.compute
-        if level is None or level.func is not None:
-            verb = "memoize" if f.remembers else "async_"
-            raise ScheduleError(
-                f"{verb}: it is computed where it is used",
-                where=f"Func {f.name()}",
-                hint="compute_root() too: it is computed by itself, before what uses it",
-            )
+        _check_at_root(f)
     funcs, images = ordered(whole.outputs, given)
     return replace(whole, funcs=funcs, images=images)
 
 
+def _check_at_root(f: Scheduled) -> None:
+    level = f.compute
+    inside = level is not None and level.func is not None
+    if f.extern is not None:
+        if f.remembers or inside:
+            raise ScheduleError(
+                "define_extern: it is computed at root, once in each run",
+                where=f"Func {f.name()}",
+                hint="without memoize and compute_at",
+            )
+    elif level is None or inside:
+        verb = "memoize" if f.remembers else "async_"
+        raise ScheduleError(
+            f"{verb}: it is computed where it is used",
+            where=f"Func {f.name()}",
+            hint="compute_root() too: it is computed by itself, before what uses it",
+        )
+
+
 def _is_apart(f: Any) -> bool:
-    return isinstance(f, Scheduled) and (f.remembers or f.is_async)
+    if not isinstance(f, Scheduled):
+        return False
+    return f.remembers or f.is_async or f.extern is not None
 
 
 @contextmanager

@@ -81,7 +81,7 @@ class AutoschedulerParams:
 
     @property
     def threads(self) -> int | None:
-        """Those to schedule for. Raises InputError for what is no number above 0."""
+        """Those to schedule for. Raises InputError for what is not a number above 0."""
         given = self._number(_PARALLELISM)
         if given is not None and given < 1:
             raise self._wrong(_PARALLELISM)
@@ -89,7 +89,7 @@ class AutoschedulerParams:
 
     @property
     def seed(self) -> int:
-        """Of the search. Raises InputError for what is no number."""
+        """Of the search. Raises InputError for what is not a number."""
         return self._number(_SEED) or 0
 
     def _number(self, name: str) -> int | None:
@@ -144,7 +144,7 @@ def results(
 def bare(stages: Stages, name: str, machine: Target) -> Plain:
     """What the target is to schedule of a pipeline: all Funcs, whatever their places are.
 
-    Raises UnsupportedError for a Func that is no map or reduction.
+    Raises UnsupportedError for a Func that is not a map or reduction.
     """
     computations, params = lower.computations(stages)
     results = sum(max(1, len(f.symbols)) for f in stages.outputs)

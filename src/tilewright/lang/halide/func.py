@@ -19,7 +19,7 @@ from tilewright.driver.options import Options
 from tilewright.driver.schedulable import Plain
 from tilewright.expr.nodes import fixed
 from tilewright.lang.function import Function, scheduled
-from tilewright.lang.function.choosing import by_hand_or_record, is_native
+from tilewright.lang.function.choosing import by_hand_or_record, by_lines, is_native
 from tilewright.lang.halide.apart import contents, remembered, separated, values
 from tilewright.lang.halide.autoschedule import (
     AutoschedulerParams,
@@ -29,6 +29,7 @@ from tilewright.lang.halide.autoschedule import (
     results,
 )
 from tilewright.lang.halide.conditions import decided
+from tilewright.lang.halide.extern import extern
 from tilewright.lang.halide.levels import Scheduled
 from tilewright.lang.halide.loop_nest import show as show_loop_nest
 from tilewright.lang.halide.plan import PipelinePlan, Reorder, Split, line, plan_of
@@ -46,6 +47,7 @@ from tilewright.lang.halide.syntax.pipeline import Pipeline as Stages
 from tilewright.lang.halide.syntax.pipeline import open_size, ordered, pipeline
 from tilewright.lang.halide.syntax.strict import is_strict
 from tilewright.lang.halide.syntax.tracing import tells
+from tilewright.lang.halide.syntax.types import plain as plain_type
 from tilewright.lang.halide.syntax.wrap import cloned, wrapped
 from tilewright.lang.halide.target import compile_for
 from tilewright.lang.halide.texts import Texts
@@ -156,8 +158,8 @@ class Runs(Texts):
 
         What runs is said by the results, whose schedule is that for the estimates. Raises
         InputError where there are none and for other names than those of `autoschedule.RUNS`,
-        ScheduleError where a Func has directives, UnsupportedError for what is no list of maps and
-        reductions.
+        ScheduleError where a Func has directives, UnsupportedError for what is not a list of maps
+        and reductions.
         """
         params = autoscheduler_params
         _ = params.runs, params.threads, params.seed  # what is wrong is said at once
@@ -203,7 +205,7 @@ class Runs(Texts):
         if tells(made.kernel.body):
             return scheduled(made, "interp", threads, exact=strict)
         if touched is not None:
-            return scheduled(made, target, threads, exact=strict, records=records)
+            return by_lines(made, target, threads, exact=strict, records=records)
         return by_hand_or_record(made, plain, target, threads, strict, records)
 
     def realize(
@@ -387,6 +389,16 @@ class Func(Scheduled, Runs):
             several = found if isinstance(found, tuple) else (found,)
             return tuple(np.asarray(b) for b in several)
 
+        if self.extern is not None:
+
+            def read(f: Func, region: Sequence[Any]) -> list[Any]:
+                found = f.realize(list(region), target, threads)
+                several = found if isinstance(found, tuple) else (found,)
+                return [np.asarray(b) for b in several]
+
+            dtypes = [s.dtype for s in self.symbols]
+            sizes = [(fixed(a, self.name()), fixed(n, self.name())) for a, n in box]
+            return self.extern.compute(dtypes, sizes, read, evaluate)
         if not self.remembers:
             return make()
         whole = self._whole(box)
@@ -396,6 +408,51 @@ class Func(Scheduled, Runs):
         )
         key = (tuple(box), str(target), made_by, contents(whole.images))
         return remembered(self._memory, key, make)
+
+    def define_extern(
+        self,
+        function_name: Any,
+        params: Sequence[Any],
+        types: Any,
+        arguments: Any,
+        mangling: Any = None,
+        device_api: Any = None,
+    ) -> None:
+        """Be what a C function computes, with the interface of Halide's (see `extern.py`).
+
+        function_name: of a function in this process, or one of ctypes. params: Funcs, images and
+        numbers that it is given. types: of its values. arguments: Vars, or how many dimensions.
+        It is computed at root. Raises InputError where there is no such function.
+        """
+        if self.defined():
+            raise InputError(
+                "it has a definition",
+                where=f"Func {self.name()}",
+                hint="define_extern of a new Func",
+            )
+        several = types if isinstance(types, list | tuple) else [types]
+        if hasattr(arguments, "__index__"):
+            arguments = [Var() for _ in range(arguments.__index__())]
+        self.extern = extern(function_name, params)
+        self.args = tuple(arguments)
+        self.symbols = self._named([plain_type(t) for t in several])
+
+    def defined(self) -> bool:
+        """Whether it has a pure definition, or a C function computes it."""
+        return self.extern is not None or super().defined()
+
+    def extern_function_name(self) -> str:
+        """The C function that computes it; empty where none does."""
+        return "" if self.extern is None else self.extern.name
+
+    def _check_unread(self) -> None:
+        if self.extern is not None:
+            raise InputError(
+                "a C function computes it, so it has no updates",
+                where=f"Func {self.name()}",
+                hint="update another Func: g[x] = f[x]",
+            )
+        super()._check_unread()
 
     def in_(self, *readers: Any) -> Func:
         """A Func of the same values that `readers` (none named: all there are) read instead.

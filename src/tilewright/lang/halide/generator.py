@@ -59,7 +59,7 @@ class GeneratorParam:
             return kind(value)
         except (KeyError, ValueError):
             raise InputError(
-                f"{value!r} is no {kind.__name__}",
+                f"{value!r} is not of type {kind.__name__}",
                 where=f"GeneratorParam {name}",
                 hint=f"such as its default, {self.value!r}",
             ) from None

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any, Final, Self
 
 from tilewright.base.errors import ScheduleError
-from tilewright.lang.halide.plan import Kind, PipelinePlan, TailStrategy, line
+from tilewright.lang.halide.plan import LoopKind, PipelinePlan, TailStrategy, line
 
 # The groups of axes. Lanes are threads that are inside of all others.
 BLOCKS: Final = "blockIdx"
@@ -43,7 +43,7 @@ def axes(vars: Sequence[str], kinds: Mapping[str, str]) -> Iterator[tuple[str, s
 
 def on_gpu(plan: PipelinePlan) -> bool:
     """Whether a loop of the definition is over blocks or threads."""
-    return any(isinstance(d, Kind) and d.kind in _KINDS for d, _ in plan.directives)
+    return any(isinstance(d, LoopKind) and d.kind in _KINDS for d, _ in plan.directives)
 
 
 class GpuVerbs:

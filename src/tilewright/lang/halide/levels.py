@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any, Final, Self
 
 from tilewright.base.errors import ScheduleError, UnsupportedError
+from tilewright.lang.halide.extern import Extern
 from tilewright.lang.halide.plan import PipelinePlan, line, plan_of
 from tilewright.lang.halide.storage import Storage
 from tilewright.lang.halide.syntax import func as notation
@@ -114,6 +115,8 @@ class Scheduled(Verbs, Storage, notation.Func):
         self.remembers = False
         self.is_async = False
         self.folds: dict[str, tuple[int, str]] = {}
+        self.ring: tuple[int, str] | None = None
+        self.extern: Extern | None = None
         self.layout: tuple[str, ...] | None = None
         Storage.__init__(self)
         notation.Func.__init__(self, *declared)
@@ -177,7 +180,7 @@ class Scheduled(Verbs, Storage, notation.Func):
             tuple(plans),
             (self.compute, self.store, self.memory, self.layout),
             (self.remembers, self.is_async, *sorted(self.traced)),
-            tuple(self.folds.items()),
+            (*self.folds.items(), self.ring),
             self.storage_key(),
         )
 
@@ -281,6 +284,14 @@ class Scheduled(Verbs, Storage, notation.Func):
         """Store only `extent` rows of the dimension `var`, as a ring."""
         size = constant(extent)
         self.folds[self.dimension_name("fold_storage", var)] = size, line()
+        return self
+
+    def ring_buffer(self, extent: Any) -> Self:
+        """Keep it for `extent` iterations of the loop it is computed at, and compute it ahead.
+
+        In each iteration it is computed for the one `extent` - 1 later, with what it needs there.
+        """
+        self.ring = self._positive("ring_buffer", extent), line()
         return self
 
     def set_estimate(self, var: Any, min: Any, extent: Any) -> Self:

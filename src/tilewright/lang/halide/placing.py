@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Expr, Var
 from tilewright.lang.halide.levels import Level, Scheduled
-from tilewright.lang.halide.plan import Kind, PipelinePlan
+from tilewright.lang.halide.plan import LoopKind, PipelinePlan
 from tilewright.lang.halide.syntax.func import Func
 from tilewright.lang.halide.syntax.lower import Lowered
 from tilewright.lang.halide.syntax.pipeline import Pipeline
@@ -380,7 +380,7 @@ def _accepts(f: Scheduled, func: Func, var: str, state: Replay) -> bool:
 def _is_vector(func: Func, var: str) -> bool:
     if not isinstance(func, Scheduled):
         return False
-    wanted = Kind(var, "vector")
+    wanted = LoopKind(var, "vector")
     for n in range(len(func.definitions)):
         directives = func.plan(n).directives
         if any(directive == wanted for directive, _ in directives):

@@ -81,7 +81,7 @@ class Reorder:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class LoopKind:
     """How the iterations of a loop run: a kind of loop of the IR."""
 
     var: str
@@ -114,7 +114,7 @@ class PrefetchBoundStrategy(Enum):
     NonFaulting = 2
 
 
-Directive = Split | Fuse | Reorder | Kind | Rename
+Directive = Split | Fuse | Reorder | LoopKind | Rename
 
 
 @dataclass(eq=False, slots=True)
@@ -123,7 +123,8 @@ class PipelinePlan:
 
     special: the directives for when a condition holds, with how many hold for both.
     together: with which other definition it shares loops. atomic: whether iterations that update
-    the same elements may run together. parted: the loops to be parted, with the user's lines.
+    the same elements may run together. parted: which loops are to be parted or
+    not, with the user's lines.
     ahead: what is fetched ahead. fails: the error where no special condition holds.
     """
 
@@ -134,7 +135,7 @@ class PipelinePlan:
     special: list[Special] = field(default_factory=list)
     together: Together | None = None
     atomic: bool = False
-    parted: dict[str, str] = field(default_factory=dict)
+    parted: dict[str, tuple[Partition, str]] = field(default_factory=dict)
     ahead: list[Ahead] = field(default_factory=list)
     fails: str | None = None
 
@@ -190,7 +191,13 @@ class PipelinePlan:
         """All directives, as a key: equal while there is no new one."""
         special = ((s, s.plan.schedule_key()) for s in self.special)
         said = filter(
-            None, [self.together, self.atomic, tuple(self.parted), tuple(self.ahead)]
+            None,
+            [
+                self.together,
+                self.atomic,
+                tuple((v, policy) for v, (policy, _) in self.parted.items()),
+                tuple(self.ahead),
+            ],
         )
         return (*self.directives, *said, *special)
 

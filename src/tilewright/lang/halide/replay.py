@@ -8,8 +8,8 @@
 3. Loops that are shared (`merge`), consumers first.
 4. How loops run (`vectorize`, `unroll`, `parallel`, and `bind` to the axes of a GPU), consumers
    first.
-5. The memory of each Func (`transform_layout`, `set_scope`), loops that are parted, and notes about
-   what is fetched ahead.
+5. The memory of each Func (`transform_layout`, `set_scope`, `pipeline` of a ring), loops that are
+   parted, and notes about those that are not and about what is fetched ahead.
 
 A specialization copies the program (`specialize`) between 2 and 3, with the directives before it;
 later ones follow on either copy.
@@ -29,7 +29,8 @@ from tilewright.lang.halide.levels import MemoryType, Scheduled
 from tilewright.lang.halide.placing import Nest, Replay, at_line, place
 from tilewright.lang.halide.plan import (
     Fuse,
-    Kind,
+    LoopKind,
+    Partition,
     PipelinePlan,
     Rename,
     Reorder,
@@ -41,10 +42,12 @@ from tilewright.lang.halide.syntax.func import Func
 from tilewright.lang.halide.syntax.lower import kernel
 from tilewright.lang.halide.syntax.pipeline import Pipeline
 from tilewright.lang.halide.together import share_loops
-from tilewright.loops.nodes import SIZE, For, Update
+from tilewright.loops.analysis.effects import reads, writes
+from tilewright.loops.nodes import SIZE, WHOLE, For, Update
 from tilewright.loops.walk import Place, walk
 from tilewright.schedule import Schedule, edit, tree
 from tilewright.schedule.ahead import prefetch_ahead
+from tilewright.schedule.primitives.pipeline import sequence
 from tilewright.schedule.primitives.split import Tail
 
 # What fits here, inside a loop, goes to the stack.
@@ -79,6 +82,8 @@ def replay(pipeline: Pipeline, name: str) -> Replay:
     _on_each(placed, state, _run)
     for f in placed:
         _store(f, state)
+    for f in placed:
+        _ring(f, state)
     _on_each(placed, state, _part)
     _on_each(placed, state, _fetch)
     return state
@@ -150,7 +155,7 @@ def _shape(nest: Nest, state: Replay, until: int | None = None) -> None:
                     s.reorder(*(loops[v] for v in reversed(directive.vars)))
                 case Rename():
                     loops[directive.new] = loops.pop(directive.old)
-                case Kind():
+                case LoopKind():
                     pass
     nest.done = len(plan.directives) if until is None else until
 
@@ -240,7 +245,7 @@ def _run(nest: Nest, state: Replay) -> None:
     if plan is None:
         return
     kinds = {
-        d.var: (d.kind, line) for d, line in plan.directives if isinstance(d, Kind)
+        d.var: (d.kind, line) for d, line in plan.directives if isinstance(d, LoopKind)
     }
     with at_line(plan.title, "its loops on a GPU"):
         bound = dict(axes(plan.vars, {var: kind for var, (kind, _) in kinds.items()}))
@@ -273,12 +278,17 @@ def _depends(indices: Sequence[Sequence[Expr]], var: Var) -> bool:
 
 
 def _part(nest: Nest, state: Replay) -> None:
-    """The loops to be parted, from the outermost in."""
+    """The loops to be parted, from the outermost in, and notes at those that are not to be."""
     plan = nest.plan
     for var in reversed(plan.vars if plan is not None else ()):
-        if plan is not None and var in plan.parted and var in nest.loops:
-            with at_line(plan.title, plan.parted[var]):
+        if plan is None or var not in plan.parted or var not in nest.loops:
+            continue
+        policy, said_at = plan.parted[var]
+        with at_line(plan.title, said_at):
+            if policy is Partition.Always:
                 state.schedule.partition_loop(nest.loops[var])
+            elif policy is Partition.Never:
+                state.schedule.annotate(nest.loops[var], WHOLE, 1)
 
 
 def _fetch(nest: Nest, state: Replay) -> None:
@@ -327,6 +337,34 @@ def _store(f: Scheduled, state: Replay) -> None:
             scope = _usual_scope(found, alloc)
         if scope is not None and scope != found.scope:
             state.schedule.set_scope(buffer, scope)
+
+
+def _ring(f: Scheduled, state: Replay) -> None:
+    """Memory for several iterations, and the loop that goes through it."""
+    iterations, said_at = f.ring or (1, "")
+    for copy in state.buffers[f] if iterations > 1 else ():
+        with at_line(f.name(), said_at):
+            _ahead(copy, iterations - 1, state.schedule)
+
+
+def _ahead(buffers: tuple[str, ...], iterations: int, s: Schedule) -> None:
+    """Compute buffers some iterations of the loop around them before they are used."""
+    found = {tree.find_buffer(s.kernel, name, "ring_buffer")[0] for name in buffers}
+    _, alloc = tree.find_buffer(s.kernel, buffers[0], "ring_buffer")
+    around = alloc.loops if alloc is not None else ()
+    lags: list[int] = []
+    needed: set[Buffer] = set(found)
+    for stmt in reversed(sequence(around[-1].body).stmts if around else ()):
+        first = bool(writes(stmt) & needed)
+        lags.insert(0, 0 if first else iterations)
+        if first:
+            needed |= reads(stmt)
+    if 0 not in lags or not any(lags):
+        raise ScheduleError(
+            "ring_buffer: it is not computed in a loop that uses it too",
+            hint="compute_at a loop of a consumer; with store_at its rows are a ring already",
+        )
+    s.pipeline(around[-1].var.name, *lags)
 
 
 def _usual_scope(b: Buffer, alloc: Place) -> str | None:

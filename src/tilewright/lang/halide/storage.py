@@ -14,7 +14,7 @@ from tilewright.lang.halide.verbs import var_name
 class Storage(Func):
     """The verbs about a Func's region and memory.
 
-    Each returns the object itself. Each raises ScheduleError for a Var that is no dimension, and
+    Each returns the object itself. Each raises ScheduleError for a Var that is not a dimension, and
     for a size that is not positive.
     """
 

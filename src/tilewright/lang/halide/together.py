@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tilewright.base.errors import ScheduleError
 from tilewright.lang.halide.placing import Nest, Replay, at_line
-from tilewright.lang.halide.plan import Kind, PipelinePlan, Together
+from tilewright.lang.halide.plan import LoopKind, PipelinePlan, Together
 from tilewright.loops.walk import loops_of
 from tilewright.schedule import tree
 
@@ -90,6 +90,6 @@ def _expect_one_kind(
 
 def _kind(var: str, plan: PipelinePlan | None) -> str:
     directives = () if plan is None else plan.directives
-    return {d.var: d.kind for d, _ in directives if isinstance(d, Kind)}.get(
+    return {d.var: d.kind for d, _ in directives if isinstance(d, LoopKind)}.get(
         var, "serial"
     )

@@ -16,8 +16,8 @@ from tilewright.lang.halide.gpu import GpuVerbs
 from tilewright.lang.halide.plan import (
     Ahead,
     Fuse,
-    Kind,
     LoopAlignStrategy,
+    LoopKind,
     Partition,
     PipelinePlan,
     PrefetchBoundStrategy,
@@ -226,25 +226,33 @@ class Verbs(GpuVerbs):
 
     def partition(self, var: Any, policy: Partition) -> Self:
         """Whether the loop is parted where its bounds decide what it asks."""
-        if policy is Partition.Always:
-            return self.always_partition(var)
-        if policy is Partition.Never:
-            absent("Func")(self, "never_partition")()
-        self._plan().at(var_name(var), "partition")
+        plan = self._plan()
+        plan.at(var_name(var), "partition")
+        plan.parted[var_name(var)] = policy, line()
         return self
 
     def always_partition(self, *vars: Any) -> Self:
         """Part these loops where their bounds decide what they ask in each iteration."""
-        plan = self._plan()
-        for var in _listed(vars):
-            plan.at(var_name(var), "always_partition")
-            plan.parted[var_name(var)] = line()
-        return self
+        return self._partition(vars, Partition.Always, "always_partition")
 
     def always_partition_all(self) -> Self:
         """`always_partition` of all loops."""
+        return self.always_partition(self._plan().vars)
+
+    def never_partition(self, *vars: Any) -> Self:
+        """Keep these loops in one part: what their bounds decide is asked in each iteration."""
+        return self._partition(vars, Partition.Never, "never_partition")
+
+    def never_partition_all(self) -> Self:
+        """`never_partition` of all loops."""
+        return self.never_partition(self._plan().vars)
+
+    def _partition(self, vars: tuple[Any, ...], policy: Partition, verb: str) -> Self:
         plan = self._plan()
-        plan.parted.update(dict.fromkeys(plan.vars, line()))
+        names = [v if isinstance(v, str) else var_name(v) for v in _listed(vars)]
+        for name in names:
+            plan.at(name, verb)
+        plan.parted |= dict.fromkeys(names, (policy, line()))
         return self
 
     def prefetch(
@@ -291,7 +299,7 @@ class Verbs(GpuVerbs):
             self.split(var, var, inner, factor, tail)
             var = inner
         plan.at(var_name(var), kind)
-        plan.add(Kind(var_name(var), kind))
+        plan.add(LoopKind(var_name(var), kind))
         return self
 
 

@@ -18,8 +18,8 @@ from tilewright.compute.canonical import canonical
 from tilewright.compute.nodes import Computation
 from tilewright.compute.transforms import inline
 from tilewright.expr.nodes import Buffer as Tensor
-from tilewright.lang.function import Function, scheduled
-from tilewright.lang.function.choosing import by_default, by_parameters
+from tilewright.lang.function import Function
+from tilewright.lang.function.choosing import by_default, by_lines, by_parameters
 from tilewright.lang.mdh.space import parameter_space
 from tilewright.lang.mdh.syntax import (
     SCOPE,
@@ -136,7 +136,7 @@ def build(
                 hint="build each by itself",
             )
         if isinstance(first, Schedule):
-            return scheduled(first, target, threads, records=records)
+            return by_lines(first, target, threads, records=records)
         if isinstance(first, ProgramSpace):
             return by_parameters(first, target, threads, records)
         return Function(first, target, threads, records=records)

@@ -28,7 +28,8 @@ def parameter_space(
     threads: the most of a block. lanes: the longest vector. cores: the most parts for cores, of
     all dimensions together; None: no limit. Parts for cores, lanes, blocks and threads are of cc
     dimensions only: results of others would have to be combined between them. Raises InputError for
-    what is no single expression, UnsupportedError for one with a scan, whose steps have one order.
+    what is not a single expression, UnsupportedError for one with a scan, whose steps have one
+    order.
     """
     if not isinstance(expression, Computation):
         raise InputError(

@@ -9,7 +9,7 @@ from tilewright.base.errors import InputError
 from tilewright.base.text import plural
 from tilewright.expr.nodes import Var
 from tilewright.lang.te.syntax.nodes import Tensor
-from tilewright.lang.te.syntax.program import Scope
+from tilewright.lang.te.syntax.program import ProgramNames
 
 
 def values_of(
@@ -38,7 +38,7 @@ def values_of(
         for e, n in zip(t.shape, shape, strict=True):
             if isinstance(e, Var):
                 sizes.setdefault(e, int(n))
-    scope = Scope(sizes)
+    scope = ProgramNames(sizes)
     for t, a in zip(params, arrays, strict=True):
         wanted = tuple(scope.extent(e) for e in t.shape)
         if tuple(a.shape) != wanted:

@@ -10,10 +10,11 @@ from tilewright.base.text import plural
 from tilewright.compute.nodes import Computation
 from tilewright.driver.schedulable import Plain
 from tilewright.expr.nodes import Var
-from tilewright.lang.function import Function, scheduled
+from tilewright.lang.function import Function
 from tilewright.lang.function.choosing import (
     by_default,
     by_hand_or_record,
+    by_lines,
     by_parameters,
     fused,
 )
@@ -98,7 +99,7 @@ def build(
     fixed = dict(sizes or {})
 
     def compiled(made: Primitives) -> Function:
-        return scheduled(made, target, threads, description, records=records)
+        return by_lines(made, target, threads, description, records=records)
 
     def make(known: Mapping[Var, int]) -> Program:
         values = fixed | dict(known)

@@ -124,7 +124,9 @@ def extern(
     shapes = [shape_of(s, where) for s in (shape if several else [shape])]
     ins = list(inputs)
     if not all(isinstance(t, Tensor) for t in ins):
-        raise InputError("an input is no tensor", where=where, hint="a list of tensors")
+        raise InputError(
+            "an input is not a tensor", where=where, hint="a list of tensors"
+        )
     names = labels_of([label], len(shapes))
     types = _dtypes(dtype, ins, len(shapes), where)
     outs = [Tensor(n, s, d) for n, s, d in zip(names, shapes, types, strict=True)]

@@ -21,7 +21,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.lang.te.schedule import Schedule, create_schedule
 from tilewright.lang.te.syntax.build import placeholder
 from tilewright.lang.te.syntax.nodes import Compute, Placeholder, Tensor
-from tilewright.lang.te.syntax.program import Scope, computation, order
+from tilewright.lang.te.syntax.program import ProgramNames, computation, order
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import edit
 
@@ -52,7 +52,7 @@ def operator(function: Callable[..., Any]) -> Definition:
         if not all(isinstance(o, Compute) for o in ops):
             whole = create_schedule(list(results))
             return [_kernel(whole, given, inputs, outputs)]
-        scope = Scope()
+        scope = ProgramNames()
         scope.buffers |= zip((*given, *results), (*inputs, *outputs), strict=True)
         scope.names |= {b.name for b in (*inputs, *outputs)}
         taken: set[str] = set()

@@ -22,7 +22,7 @@ from tilewright.lang.te.arrays import values_of
 from tilewright.lang.te.replay import replay
 from tilewright.lang.te.stage import Stage
 from tilewright.lang.te.syntax.nodes import HostCall, Packed, Placeholder, Tensor
-from tilewright.lang.te.syntax.program import Scope, Sizes, lower
+from tilewright.lang.te.syntax.program import ProgramNames, Sizes, lower
 from tilewright.schedule import Schedule as Primitives
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Part:
+class KernelStages:
     """Stages that become one kernel: `inputs` made before it, `outputs` read after it."""
 
     stages: tuple[Stage, ...]
@@ -50,7 +50,9 @@ def has_calls(stages: Sequence[Stage]) -> bool:
     return any(isinstance(s.op, HostCall) for s in stages)
 
 
-def parts(stages: Sequence[Stage], wanted: Sequence[Tensor]) -> list[Part | HostCall]:
+def parts(
+    stages: Sequence[Stage], wanted: Sequence[Tensor]
+) -> list[KernelStages | HostCall]:
     """The kernels and calls in order; wanted: the results of the program."""
     calls = [s.op for s in stages if isinstance(s.op, HostCall)]
     last = len(calls)
@@ -68,7 +70,7 @@ def parts(stages: Sequence[Stage], wanted: Sequence[Tensor]) -> list[Part | Host
             reader[t] = min(reader.get(t, last), place)
     of = {s.op: n for s, n in at.items()}
     steps = {s: of[s.within or s.op] for s in stages}
-    found: list[Part | HostCall] = []
+    found: list[KernelStages | HostCall] = []
     for n in range(last + 1):
         inside = [s for s in stages if steps[s] == n and not isinstance(s.op, HostCall)]
         if inside:
@@ -80,12 +82,12 @@ def parts(stages: Sequence[Stage], wanted: Sequence[Tensor]) -> list[Part | Host
 
 def _part(
     inside: Sequence[Stage], stages: Sequence[Stage], wanted: Sequence[Tensor]
-) -> Part:
+) -> KernelStages:
     made = dict.fromkeys(t for s in inside for t in s.op.outputs)
     read = dict.fromkeys(t for s in inside if s.within is None for t in s.op.inputs)
     others = (s for s in stages if s not in inside)
     later = {*wanted, *(t for s in others for t in s.op.inputs)}
-    return Part(
+    return KernelStages(
         tuple(inside),
         tuple(t for t in read if t not in made),
         tuple(t for t in made if t in later),
@@ -97,7 +99,7 @@ class Calling(Program):
 
     def __init__(
         self,
-        found: Sequence[Part | HostCall],
+        found: Sequence[KernelStages | HostCall],
         params: Sequence[Tensor],
         make: Callable[[Primitives], Function],
         sizes: Sizes,
@@ -147,7 +149,7 @@ class Calling(Program):
                     where=t.name,
                     hint=f"give one of {t.dtype.numpy}",
                 )
-        scope = Scope(values)
+        scope = ProgramNames(values)
         for t in self._between:
             shape = tuple(fixed(scope.extent(e), t.name) for e in t.shape)
             known[t] = np.empty(shape, t.dtype.numpy)
@@ -210,7 +212,7 @@ def _number(value: Any) -> Any:
     return ctypes.c_double(value) if isinstance(value, float) else ctypes.c_int64(value)
 
 
-def show(found: Sequence[Part | HostCall]) -> str:
+def show(found: Sequence[KernelStages | HostCall]) -> str:
     """The kernels and calls as text."""
     lines = []
     for step in found:

@@ -24,9 +24,11 @@ from typing import Any, Final
 
 from tilewright.base.errors import ScheduleError, TilewrightError
 from tilewright.compute.nodes import CC
+from tilewright.lang.te.cooperative import part_threads
 from tilewright.lang.te.records import Handle, Line, Mark, Split
 from tilewright.lang.te.stage import Attach, Stage
 from tilewright.lang.te.syntax.program import PlainProgram
+from tilewright.loops.analysis.effects import reads
 from tilewright.schedule import Schedule
 from tilewright.schedule.ahead import prefetch_ahead
 from tilewright.schedule.tree import find_loop, trips
@@ -46,13 +48,22 @@ class Replayed:
 
 @dataclass(slots=True)
 class _Nest:
-    """A stage's loops in the program: by handle, and of the nests that start its reduction."""
+    """A stage's loops in the program: by handle, and of the nests that start its reduction.
+
+    parts: of a loop over threads, what else it has become where what they share is fetched.
+    """
 
     stage: Stage
     buffers: tuple[str, ...]
     names: dict[Handle, str]
     starts: dict[Handle, list[str]] = field(default_factory=dict)
     order: list[Handle] = field(default_factory=list)
+    parts: dict[Handle, list[str]] = field(default_factory=dict)
+
+    def every(self, handle: Handle) -> list[str]:
+        """The loops that have become of a handle."""
+        own = [self.names[handle]] if handle in self.names else []
+        return [*self.starts.get(handle, ()), *own, *self.parts.get(handle, ())]
 
 
 def replay(stages: Sequence[Stage], program: PlainProgram, s: Schedule) -> Replayed:
@@ -125,8 +136,46 @@ def _place(s: Schedule, nests: dict[Stage, _Nest], stage: Stage) -> None:
                 where=str(attach.line),
             )
         loop = _around(nests, attach)
-        if loop is not None:
-            s.compute_at(nests[stage].buffers[0], loop)
+        if loop is None:
+            return
+        buffer = nests[stage].buffers[0]
+        if stage.scope == "shared":
+            loop = _between_threads(s, nests, loop)
+        s.compute_at(buffer, _part_of(s, nests, loop, buffer))
+
+
+def _between_threads(s: Schedule, nests: dict[Stage, _Nest], loop: str) -> str:
+    """The loop to fetch at, around which the loops over threads have been parted."""
+    threads = {
+        name
+        for nest in nests.values()
+        for mark in nest.stage.marks
+        if mark.loop is not None and _is_thread(mark)
+        for name in nest.every(mark.loop)
+    }
+    loop, made = part_threads(s, loop, threads)
+    for old, new in made:
+        for nest in nests.values():
+            for handle in nest.order:
+                if old in nest.every(handle):
+                    nest.parts.setdefault(handle, []).append(new)
+    return loop
+
+
+def _is_thread(mark: Mark) -> bool:
+    """Whether a loop is bound to threads of a block, or to virtual ones."""
+    axis = str(mark.args[0]) if mark.verb == "bind" else mark.verb
+    return axis.startswith("threadIdx") or axis == "vthread"
+
+
+def _part_of(s: Schedule, nests: dict[Stage, _Nest], loop: str, buffer: str) -> str:
+    """Of the parts of a loop over threads the one that reads the buffer."""
+    every = (nest.every(h) for nest in nests.values() for h in nest.parts)
+    for name in next((parts for parts in every if loop in parts), ()):
+        f, _ = find_loop(s.kernel, name, "compute_at")
+        if any(b.name == buffer for b in reads(f)):
+            return name
+    return loop
 
 
 def _around(nests: dict[Stage, _Nest], attach: Attach | None) -> str | None:
@@ -232,7 +281,7 @@ def _prefetch(s: Schedule, nest: _Nest, program: PlainProgram, mark: Mark) -> No
     with _naming(mark.line):
         if tensor not in program.buffers:
             raise ScheduleError(
-                f"prefetch: {tensor.name} is no tensor of this program",
+                f"prefetch: {tensor.name} is not a tensor of this program",
                 hint="name one that the stage reads",
                 where=str(mark.line),
             )
@@ -255,7 +304,8 @@ def _apply(
             for buffer in nest.buffers:
                 primitive(buffer, *args)
             return
-        for start in nest.starts.get(loop, ()) if verb != "tensorize" else ():
-            primitive(start, *args)
-        if loop in nest.names:
-            primitive(nest.names[loop], *args)
+        names = nest.every(loop)
+        if verb == "tensorize":
+            names = [nest.names[loop]] if loop in nest.names else []
+        for name in names:
+            primitive(name, *args)

@@ -10,7 +10,7 @@ from tilewright.base.errors import InputError, ScheduleError
 from tilewright.base.names import identifier
 from tilewright.base.refused import refusing
 from tilewright.lang.te import dataflow
-from tilewright.lang.te.parts import Part, has_calls, parts, show
+from tilewright.lang.te.parts import KernelStages, has_calls, parts, show
 from tilewright.lang.te.records import Handle, Line, scope_of
 from tilewright.lang.te.replay import Replayed, replay
 from tilewright.lang.te.stage import Stage
@@ -310,7 +310,7 @@ class Schedule:
         """The program so far."""
         return self.schedule.kernel
 
-    def parts(self) -> list[Part | HostCall]:
+    def parts(self) -> list[KernelStages | HostCall]:
         """The kernels, and the calls of functions between them."""
         return parts(self.stages, self.outputs)
 

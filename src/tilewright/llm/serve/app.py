@@ -27,7 +27,7 @@ from tilewright.llm.sampling import Sampling
 from tilewright.llm.serve import protocol
 from tilewright.llm.serve.engine import Engine, Piece
 from tilewright.llm.serve.guard import Guard
-from tilewright.llm.serve.protocol import Fields, Refused, Reply
+from tilewright.llm.serve.protocol import Fields, Reply, RequestRefused
 
 COMPLETION_TOKENS: Final = 16  # OpenAI's default for prompts
 _SEEDS: Final = 1 << 64
@@ -57,17 +57,17 @@ class Service:
         """Raise Refused unless a request means this model."""
         if model != self.name:
             said = f"there is no model {model!r:.80}; {self.name!r} is served"
-            raise Refused(404, said, "model", "model_not_found")
+            raise RequestRefused(404, said, "model", "model_not_found")
 
     def generating(self) -> Engine:
         if self.engine is None:
             said = f"{self.name!r} gives vectors, no text: use /v1/embeddings"
-            raise Refused(400, said, "model")
+            raise RequestRefused(400, said, "model")
         return self.engine
 
     def embedding(self) -> Embedder:
         if self.embedder is None:
-            raise Refused(400, f"{self.name!r} gives text, no vectors", "model")
+            raise RequestRefused(400, f"{self.name!r} gives text, no vectors", "model")
         return self.embedder
 
 
@@ -156,7 +156,7 @@ async def _answered(
     most = body.most or default
     if most > service.tokens:
         said = f"max_tokens={most}: this server gives at most {service.tokens}"
-        raise Refused(400, said, "max_tokens")
+        raise RequestRefused(400, said, "max_tokens")
     seed = secrets.randbits(64) if body.seed is None else body.seed % _SEEDS
     temperature = 1.0 if body.temperature is None else body.temperature
     sampling = Sampling(temperature, 0, body.top_p or 1.0, seed)
@@ -258,7 +258,7 @@ async def _events(
                 yield event
     except Gone:
         return
-    except Refused as error:
+    except RequestRefused as error:
         # The status is sent: what ends the stream is an event.
         yield _event(error.body)
         return
@@ -300,7 +300,7 @@ def _shown(vector: Any, body: protocol.EmbeddingRequest) -> list[float] | str:
     return [float(x) for x in wide]
 
 
-def _respond(refused: Refused) -> Response:
+def _respond(refused: RequestRefused) -> Response:
     headers = {"Retry-After": "1"} if refused.status == 503 else None
     return JSONResponse(refused.body, refused.status, headers=headers)
 
@@ -311,18 +311,18 @@ async def _refused(_: Request, error: Any) -> Response:
 
 async def _invalid(_: Request, error: Any) -> Response:
     """What FastAPI found wrong with the fields: of several ways to read one, the one that came
-    furthest, rather than that it is no string."""
+    furthest, rather than that it is not a string."""
     errors = error.errors()
     worst = max(errors, key=lambda e: (len(e["loc"]), e["type"] != "string_type"))
     # Names of types are not the client's.
     place = [str(p) for p in worst["loc"][1:] if "[" not in str(p) and p != "str"]
     if not place or worst["type"] == "json_invalid":
-        return _respond(Refused(400, worst["msg"]))
-    return _respond(Refused(400, f"{'.'.join(place)}: {worst['msg']}", place[0]))
+        return _respond(RequestRefused(400, worst["msg"]))
+    return _respond(RequestRefused(400, f"{'.'.join(place)}: {worst['msg']}", place[0]))
 
 
 async def _unknown(_: Request, error: Any) -> Response:
-    return _respond(Refused(error.status_code, str(error.detail)))
+    return _respond(RequestRefused(error.status_code, str(error.detail)))
 
 
 async def _failed(_: Request, error: Any) -> Response:
@@ -334,7 +334,7 @@ async def _left(_: Request, error: Any) -> Response:
 
 
 _HANDLERS: Final[dict[Any, Any]] = {
-    Refused: _refused,
+    RequestRefused: _refused,
     Gone: _left,
     RequestValidationError: _invalid,
     HTTPException: _unknown,

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from starlette.responses import JSONResponse
 
-from tilewright.llm.serve.protocol import Refused
+from tilewright.llm.serve.protocol import RequestRefused
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -37,8 +37,10 @@ class Guard:
             self._check(scope)
             body = await asyncio.wait_for(_body(receive), BODY_SECONDS)
         except TimeoutError:
-            refused = Refused(408, f"the body took more than {BODY_SECONDS:.0f} s")
-        except Refused as error:
+            refused = RequestRefused(
+                408, f"the body took more than {BODY_SECONDS:.0f} s"
+            )
+        except RequestRefused as error:
             refused = error
         else:
             await self.app(scope, _given(body, receive), send)
@@ -52,14 +54,14 @@ class Guard:
             wanted = b"Bearer " + self.key.encode()
             if not hmac.compare_digest(given, wanted):
                 said = "the key is missing or wrong: send 'Authorization: Bearer KEY'"
-                raise Refused(401, said, code="invalid_api_key")
+                raise RequestRefused(401, said, code="invalid_api_key")
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > BODY_BYTES:
             raise _too_large()
 
 
-def _too_large() -> Refused:
-    return Refused(413, f"a body has at most {BODY_BYTES:,} bytes")
+def _too_large() -> RequestRefused:
+    return RequestRefused(413, f"a body has at most {BODY_BYTES:,} bytes")
 
 
 async def _body(receive: Receive) -> bytes:

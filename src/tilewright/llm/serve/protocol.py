@@ -45,7 +45,7 @@ _ONLY: Final[Mapping[str, tuple[Any, ...]]] = {
 _IGNORED: Final = {"metadata", "safety_identifier", "service_tier", "store", "user"}
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that is not done: its status, and the object that says why."""
 
     def __init__(
@@ -74,14 +74,14 @@ _STATUS: Final = (
 )
 
 
-def refusal_of(error: Exception) -> Refused:
+def refusal_of(error: Exception) -> RequestRefused:
     """The answer to a request that an error ended. What is inside stays inside."""
     for kind, status, code in _STATUS:
         if isinstance(error, kind):
-            return Refused(status, _said(error), code=code)
+            return RequestRefused(status, _said(error), code=code)
     if isinstance(error, TilewrightError):
-        return Refused(500, _said(error), code=error.code)
-    return Refused(500, f"internal error: {type(error).__name__}")
+        return RequestRefused(500, _said(error), code=error.code)
+    return RequestRefused(500, f"internal error: {type(error).__name__}")
 
 
 def _said(error: TilewrightError) -> str:
@@ -102,12 +102,12 @@ class _Request(BaseModel):
             if value is None or name in _IGNORED:
                 continue
             if name not in _ONLY:
-                raise Refused(400, f"{name}: there is no such field", name)
+                raise RequestRefused(400, f"{name}: there is no such field", name)
             allowed = _ONLY[name]
             if not any(value == a and type(value) is type(a) for a in allowed):
                 can = " or ".join(map(repr, allowed)) or "nothing"
                 said = f"{name}={value!r:.60} is not supported; only {can} is"
-                raise Refused(400, said, name, "unsupported_value")
+                raise RequestRefused(400, said, name, "unsupported_value")
 
 
 class _StreamOptions(BaseModel):
@@ -154,7 +154,7 @@ class CompletionRequest(_Generation):
         if isinstance(self.prompt, str) or not texts:
             return self.prompt  # type: ignore[return-value]
         if len(texts) > 1:
-            raise Refused(
+            raise RequestRefused(
                 400, f"prompt: {len(texts)} texts; only one is done", "prompt"
             )
         return texts[0]

@@ -41,7 +41,7 @@ from tilewright.loops.analysis.question import Choice, Question
 from tilewright.loops.analysis.region import uncovered
 from tilewright.loops.analysis.verdict import LEGAL, Legal, Unknown, Verdict
 from tilewright.loops.nodes import Block, For, Kernel, Stmt
-from tilewright.loops.walk import Place, walk
+from tilewright.loops.walk import Place, loops_of, place_of
 
 Covered = Callable[[Buffer], bool]
 
@@ -249,10 +249,9 @@ def stored_once(a: Access) -> bool:
 def _find(kernel: Kernel, loop: For | str | Place) -> Place:
     if isinstance(loop, Place):
         return loop
-    for at in walk(kernel.body):
-        s = at.stmt
-        if isinstance(s, For) and (s is loop or s.var.name == loop):
-            return at
+    for f in loops_of(kernel.body):
+        if f is loop or f.var.name == loop:
+            return place_of(kernel.body, f)
     name = loop if isinstance(loop, str) else loop.var.name
     raise VerifyError(f"there is no loop {name}", where=f"kernel {kernel.name}")
 

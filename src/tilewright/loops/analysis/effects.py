@@ -8,7 +8,7 @@ from tilewright.expr.nodes import Buffer, Load
 from tilewright.ir.node import postorder
 from tilewright.loops.launch import Combine
 from tilewright.loops.nodes import Alloc, For, Stmt, Store, Update, While
-from tilewright.loops.walk import walk
+from tilewright.loops.walk import whole
 
 
 def reads(stmt: Stmt) -> set[Buffer]:
@@ -35,7 +35,7 @@ def writes(stmt: Stmt) -> set[Buffer]:
 
 def allocated(root: Stmt) -> set[Buffer]:
     """The buffers that exist only inside `root`."""
-    return {p.stmt.buffer for p in walk(root) if isinstance(p.stmt, Alloc)}
+    return set(whole(root).buffers)
 
 
 def together(update: Update, above: Sequence[Stmt]) -> tuple[Buffer, ...]:

@@ -46,7 +46,9 @@ def ask(
     if without_overlap:
         forms = idealized(forms, {loop.var for loop in band})
     for i, j in forms:
-        domain.require(f"{one.expr(to_expr(i))} = {two.expr(to_expr(j))}")
+        here, there = one.expr(to_expr(i)), two.expr(to_expr(j))
+        if here != there:
+            domain.require(f"{here} = {there}")
     p, q = ([t.names[loop.var] for loop in band] for t in (one, two))
     place = show_place(a.buffer, a.index)
     names = ", ".join(loop.var.name for loop in band)

@@ -1,9 +1,9 @@
 """Regions: the box of a buffer that one iteration of a loop touches, by affine bounds.
 
-A box has one `Span` per dimension: a base that depends on variables bound outside, and a constant
-extent that the loops inside sweep; where that is not constant, it is the whole dimension. Terms
-that are not linear (the `min` of an overlapping tile) are atoms: part of the base if they depend on
-outside variables only.
+A box has one `IndexInterval` per dimension: a base that depends on variables bound outside, and a
+constant extent that the loops inside sweep; where that is not constant, it is the whole dimension.
+Terms that are not linear (the `min` of an overlapping tile) are atoms: part of the base if they
+depend on outside variables only.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tilewright.loops.nodes import For, If, Stmt, While
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class IndexInterval:
     """The values `base + lo .. base + hi` of one index; `dense`: each of them occurs."""
 
     base: Affine
@@ -44,7 +44,9 @@ class Span:
     dense: bool
 
 
-def span(e: Expr, inner: Collection[Expr], env: Env, wide: bool = False) -> Span | None:
+def span(
+    e: Expr, inner: Collection[Expr], env: Env, wide: bool = False
+) -> IndexInterval | None:
     """The values of an index while the variables `inner` run; None where they are not bounded.
 
     wide: what is not linear may have a base that moves too, as (8*o + i) // 2 has 4*o; then the
@@ -60,7 +62,7 @@ def span(e: Expr, inner: Collection[Expr], env: Env, wide: bool = False) -> Span
         else:
             base.append((atom, c))
     if not swept:
-        return Span(form, 0, 0, True)
+        return IndexInterval(form, 0, 0, True)
     whole = Affine(tuple(swept), 0)
     lo, hi = bounds(to_expr(whole), env)
     first = _first(whole, inner) if wide else None
@@ -74,10 +76,10 @@ def span(e: Expr, inner: Collection[Expr], env: Env, wide: bool = False) -> Span
         if low is not None and high is not None and is_narrower:
             start = affine(simplify(to_expr(first), env))
             start = Affine(tuple(base), form.const) + start
-            return Span(start, low, high, dense=False)
+            return IndexInterval(start, low, high, dense=False)
     if lo is None or hi is None:
         return None
-    return Span(Affine(tuple(base), form.const), lo, hi, _gapless(swept, env))
+    return IndexInterval(Affine(tuple(base), form.const), lo, hi, _gapless(swept, env))
 
 
 def _first(form: Affine, inner: Collection[Expr]) -> Affine | None:
@@ -182,7 +184,9 @@ def region(
     return Region(tuple(base), tuple(shape))
 
 
-def _hull(spans: Sequence[Span], env: Env, wide: bool) -> tuple[Affine, int] | None:
+def _hull(
+    spans: Sequence[IndexInterval], env: Env, wide: bool
+) -> tuple[Affine, int] | None:
     """First value and number of values of the union, if the bases stay near one another."""
     origin = spans[0].base
     lo = spans[0].lo

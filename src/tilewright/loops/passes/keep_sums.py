@@ -47,8 +47,8 @@ def keep_sums(kernel: Kernel, most: int) -> Kernel:
         the other loops are written out or vectors, of constant extent
         two iterations of these, and of the loops around that may run together (all but serial ones,
         within the target's allocation), update two elements (`stored_once`)
-        there is more than one step, and at least one: where only a call knows, that is tested; the
-            extents of sums do not depend on the nest
+        there is more than one step, and at least one: a number known only at run time is tested;
+            the extents of sums do not depend on the nest
         no buffer is a target twice
 
     Formally: let r be iterations of the sums, u those of the other loops, and t those around that
@@ -81,7 +81,7 @@ def _kept(s: Stmt, above: tuple[Stmt, ...], most: int, names: set[str]) -> Stmt:
 class _Nest:
     """Loops around an Update, the outermost of them a sum.
 
-    others: those that are no sums. tests: that sums whose extents are no numbers have steps.
+    others: those that are not sums. tests: that sums whose extents are not numbers have steps.
     """
 
     root: For
@@ -119,7 +119,7 @@ class _Nest:
         return body
 
     def renamed(self, s: Stmt, suffix: str, names: set[str]) -> Stmt:
-        """A statement in the loops that are no sums, under names of its own."""
+        """A statement in the loops that are not sums, under names of its own."""
         renaming: dict[Var, Var] = {}
         for f in self.others:
             name = _fresh(f"{f.var.name}.{suffix}", names)
@@ -195,7 +195,7 @@ def _fits(nest: _Nest, most: int) -> bool:
 
 
 def _is_injective(nest: _Nest, above: Sequence[Stmt]) -> bool:
-    """Whether two iterations that are no steps of one sum update two elements."""
+    """Whether two iterations that are not steps of one sum update two elements."""
     own = {s.buffer for s in above if isinstance(s, Alloc)} & set(nest.update.buffers)
     last = max((n for n, s in enumerate(above) if _allocates(s, own)), default=-1)
     together = [

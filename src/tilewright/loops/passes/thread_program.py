@@ -334,7 +334,8 @@ class _Block:
         bound: Axes,
     ) -> None:
         """Raise ScheduleError where one thread would change what others have a copy of."""
-        for axis in sorted(self.copies.get(b, _NONE) & bound):
+        shared = self.copies.get(b, _NONE) & bound
+        for axis in sorted(a for a in shared if self.threads[a] > 1):
             what = f"the threads of {axis} write one element, but have registers of their own"
             hint = f"give it a dimension for {axis}, or put it in shared memory"
             raise refusal(what, f"buffer {b.name}", hint)

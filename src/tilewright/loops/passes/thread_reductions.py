@@ -18,7 +18,8 @@ values of a thread are not neighbors in the order of the program. Where this doe
 Update stays as it is, and is refused as a race (`barriers`).
 
 Threads that run in step combine their parts first, `width` neighbors on the axis x at a time, the
-greatest power of two that divides the axis and is no more than a warp. The order in which values
+greatest power of two that divides the axis and is no more than a warp. Where that is all of them,
+each has the result, and there is nothing in shared memory. The order in which values
 are combined depends on nothing but the sizes, so that each run gives the same bits.
 """
 
@@ -38,7 +39,7 @@ from typing import Final, NamedTuple
 from tilewright.base.names import fresh
 from tilewright.compute.guards import conjuncts
 from tilewright.expr.bounds import Env, lasting, refine
-from tilewright.expr.digits import inside
+from tilewright.expr.mixed_radix import inside
 from tilewright.expr.nodes import (
     INDEX,
     And,
@@ -55,7 +56,7 @@ from tilewright.ir.node import substitute
 from tilewright.loops.analysis.access import environment, expressions
 from tilewright.loops.analysis.effects import allocated, reads, writes
 from tilewright.loops.analysis.terms import loads, variables
-from tilewright.loops.launch import Combine
+from tilewright.loops.launch import AXIS, Combine
 from tilewright.loops.nodes import (
     Alloc,
     Block,
@@ -261,7 +262,10 @@ class _Tree:
         u = self.update
         mine = {axis: f.var for axis, f in self.loops.items()}
         step = Update(self.parts, self.at(self.parts, mine), u.values, u.reducer)
-        values = self.values(self.shared, {})
+        if self.in_warps:
+            values = self.values(self.parts, AXIS)
+        else:
+            values = self.values(self.shared, {})
         result: Stmt = Update(u.buffers, u.indices, values, u.reducer)
         if self.guards:
             result = If(reduce(And, self.guards), result, None)
@@ -272,9 +276,14 @@ class _Tree:
             *self.halved(),
             result,
         )
-        for b in (*self.shared, *self.parts):
+        for b in (*(() if self.in_warps else self.shared), *self.parts):
             body = Alloc(b, body)
         return body
+
+    @property
+    def in_warps(self) -> bool:
+        """Whether threads in step have all parts: each of them has the result in its registers."""
+        return self.width > 1 and all(n == 1 for n in self.rows.values())
 
     def each(
         self,
@@ -322,7 +331,8 @@ class _Tree:
         """The parts in registers, of neighbors together, into shared memory."""
         if self.width > 1:
             yield self.each(self.sizes, self.in_step)
-        yield self.each(self.sizes, self.shown)
+        if not self.in_warps:
+            yield self.each(self.sizes, self.shown)
 
     def in_step(self, numbers: Mapping[str, Expr]) -> Stmt:
         at = self.at(self.parts, numbers)

@@ -51,7 +51,7 @@ def refusal(
     where: str,
     hint: str,
 ) -> ScheduleError:
-    """The error of a kernel that is no program of the threads of a grid."""
+    """The error of a kernel that is not a program of the threads of a grid."""
     return ScheduleError(message, code="TW-LAUNCH", where=where, hint=hint)
 
 

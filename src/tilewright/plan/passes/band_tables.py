@@ -28,7 +28,7 @@ Band = tuple[int | None, int | None]
 
 
 def as_band(buffer: Buffer, array: Array) -> Read | None:
-    """Reads an element by comparing its last two indices; None where the table is no band.
+    """Reads an element by comparing its last two indices; None where the table is not a band.
 
     requires: all tables of the leading axes are equal, and every element is as the band says: one
     element that is not keeps the table.

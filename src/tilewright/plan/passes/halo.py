@@ -7,8 +7,9 @@ inside, a small group fills the border, and every guarded read becomes a plain o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from tilewright.base import events
@@ -130,9 +131,14 @@ def _is_wide_map(c: Computation) -> bool:
     return c.is_map and len(c.outputs) > 1
 
 
-def _guarded_reads(c: Computation, tensor: Buffer) -> Iterator[Select]:
-    """Reads that are a constant outside of the tensor: `Select(inside, tensor[index], c)`."""
+@lru_cache(maxsize=256)
+def _guarded_reads(c: Computation, tensor: Buffer) -> tuple[Select, ...]:
+    """Reads that are a constant outside of the tensor: `Select(inside, tensor[index], c)`.
+
+    Asked of a Computation when it is decided whether they pay, and again when they are rewritten.
+    """
     env = environment(c.dims)
+    found = []
     for o in c.outputs:
         for node in postorder(o.value):
             if not isinstance(node, Select):
@@ -140,7 +146,8 @@ def _guarded_reads(c: Computation, tensor: Buffer) -> Iterator[Select]:
             if not isinstance(node.then, Load):
                 continue
             if node.then.buffer is tensor and read_or_constant(node, env) is not None:
-                yield node
+                found.append(node)
+    return tuple(found)
 
 
 @dataclass(frozen=True)

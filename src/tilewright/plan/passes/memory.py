@@ -8,7 +8,15 @@ from dataclasses import dataclass, field, replace
 from tilewright.expr.nodes import Buffer
 from tilewright.ir.passes import Pass
 from tilewright.plan.lifetimes import lifetimes
-from tilewright.plan.nodes import HOST, Branch, Control, FusionGroup, Loop, Memory, Plan
+from tilewright.plan.nodes import (
+    HOST,
+    Branch,
+    Control,
+    FusionGroup,
+    Loop,
+    MemoryPlan,
+    Plan,
+)
 from tilewright.runtime import abi
 from tilewright.runtime.arena import Lifetime, assign_offsets
 
@@ -55,7 +63,7 @@ class PlanMemory(Pass[Plan]):
         for b, root in home.items():
             places[b] = places[root]
         of_host = totals.pop(HOST)
-        memory = Memory(places, of_host, over, totals, inside)
+        memory = MemoryPlan(places, of_host, over, totals, inside)
         return replace(program, memory=memory)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tilewright.plan.nodes import FusionGroup, Plan, Step
+from tilewright.plan.nodes import HOST, FusionGroup, Plan, Step
 
 Rewrite = Callable[[Sequence[Step]], Sequence[Step]]
 
@@ -33,4 +33,13 @@ def of_device(plan: Plan, device: str, rewrite: Rewrite) -> Plan:
             )
         else:
             found += [step, *behind.get(step, ())]
-    return plan.with_steps(found)
+    return _placed(plan.with_steps(found), device)
+
+
+def _placed(plan: Plan, device: str) -> Plan:
+    """The plan with what groups of a device write on it, also what a rewrite has made."""
+    groups = (s for s in plan.steps if isinstance(s, FusionGroup))
+    there = {b: device for s in groups if s.device == device for b in s.writes}
+    if device == HOST or there.keys() <= plan.devices.keys():
+        return plan
+    return replace(plan, devices={**plan.devices, **there})

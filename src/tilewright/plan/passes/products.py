@@ -30,7 +30,7 @@ PRODUCTS: Final = 8  # that become one, at most
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Product:
+class JoinableProduct:
     """A group beside whose results, along one dimension, those of another may lie.
 
     axes: which axis the dimension runs along, of each tensor that it indexes: constants, and what
@@ -48,7 +48,7 @@ class Product:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Merged:
+class MergedProducts:
     """Products as one. places: where the result of each is now. constants: side by side."""
 
     group: FusionGroup
@@ -102,7 +102,7 @@ def merge_products(
         said: dict[str, Any] = {"rule": "product", "into": into}
         said |= {"producer": family[0].group.name, "sources": merged.group.sources}
         if reason:
-            events.emit("kept-apart", **said, reason=reason)
+            events.emit("not-fused", **said, reason=reason)
             continue
         gone = {p.group for p in family[1:]}
         out[place - 1] = merged.group
@@ -118,7 +118,7 @@ def _family(
     flow: DefUse,
     keep: Collection[Buffer],
     data: Data,
-) -> list[Product]:
+) -> list[JoinableProduct]:
     """A product and those behind it that are alike and read the same."""
     first = _product(step, flow, keep, data)
     if first is None:
@@ -138,7 +138,7 @@ def _product(
     flow: DefUse,
     keep: Collection[Buffer],
     data: Data,
-) -> Product | None:
+) -> JoinableProduct | None:
     """The step as a product that others may be merged with, or None."""
     if not isinstance(step, FusionGroup) or len(step.computations) not in (1, 2):
         return None
@@ -160,7 +160,7 @@ def _product(
     for dim in product.dims:
         axes = _axes(step, dim, data) if dim.combine == CC else None
         if axes is not None:
-            return Product(step, dim, axes)
+            return JoinableProduct(step, dim, axes)
     return None
 
 
@@ -257,8 +257,8 @@ def _leading(
 
 
 def _pairs(
-    first: Product,
-    second: Product,
+    first: JoinableProduct,
+    second: JoinableProduct,
 ) -> dict[Buffer, Buffer] | None:
     """For each tensor along the first's dimension the one in its place in the second; None where
     the two differ in anything else."""
@@ -315,8 +315,8 @@ def _same_dims(
 def _alike(
     x: Buffer,
     y: Buffer,
-    first: Product,
-    second: Product,
+    first: JoinableProduct,
+    second: JoinableProduct,
 ) -> bool:
     """Whether two tensors differ in nothing but the extent of the axis that may be longer."""
     axis = first.axes.get(x)
@@ -356,9 +356,9 @@ def _on(b: Buffer) -> Callable[[Load], Expr]:
 
 
 def _merged(
-    family: Sequence[Product],
+    family: Sequence[JoinableProduct],
     data: Data,
-) -> Merged:
+) -> MergedProducts:
     """Products that are alike as one."""
     first = family[0]
     along = [{b: b for b in first.axes}]
@@ -386,7 +386,7 @@ def _merged(
     group = first.group
     for other in family[1:]:
         group = merge(group, other.group, computations)
-    return Merged(group, places, constants)
+    return MergedProducts(group, places, constants)
 
 
 def _longer(
@@ -406,8 +406,8 @@ def _longer(
 
 
 def _dearer(
-    merged: Merged,
-    family: Sequence[Product],
+    merged: MergedProducts,
+    family: Sequence[JoinableProduct],
     flow: DefUse,
     data: Data,
     cost: Cost,

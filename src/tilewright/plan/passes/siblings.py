@@ -106,7 +106,7 @@ def _one(
         reason = dearer(cost(made), [cost(a), cost(b)])
         if reason:
             sources = (*first.sources, *second.sources)
-            events.emit("kept-apart", **said, sources=sources, reason=reason)
+            events.emit("not-fused", **said, sources=sources, reason=reason)
             continue
         merged = merge(first, second, made)
         events.emit("fuse", **said, sources=merged.sources)

@@ -1,7 +1,8 @@
-"""Splitting deep sums whose operands do not fit into the cache.
+"""Splitting deep sums whose operands do not fit into the cache, or whose results are few.
 
 A convolution over 2048 channels reads 18 kB of weights for each of its results, and tiles of
 results come by before those are needed again. Summed in parts, each part's weights and rows stay.
+On a GPU a product of few results has too few blocks of threads; its parts have more.
 """
 
 from __future__ import annotations
@@ -20,18 +21,23 @@ from tilewright.plan.questions import Cost
 
 
 def split_deep_sums(
-    steps: Sequence[Step], constants: Collection[Buffer], cost: Cost, least: int
+    steps: Sequence[Step],
+    constants: Collection[Buffer],
+    cost: Cost,
+    least: int,
+    launch: float = 0.0,
 ) -> list[Step]:
     """The steps, contractions in parts by the law of `compute/split_sum.py` where that pays.
 
     cost: nanoseconds that the target expects of Computations with constants as one kernel, None
     where another form is better. least: products of a part, which pay for writing it down and
-    reading it again. A sum is then added up in another order.
+    reading it again. launch: nanoseconds of one more kernel. A sum is then added up in another
+    order, the same one each time.
     """
     found: list[Step] = []
     for step in steps:
         parts = (
-            _in_parts(step, constants, cost, least)
+            _in_parts(step, constants, cost, least, launch)
             if isinstance(step, FusionGroup)
             else None
         )
@@ -40,7 +46,11 @@ def split_deep_sums(
 
 
 def _in_parts(
-    group: FusionGroup, constants: Collection[Buffer], cost: Cost, least: int
+    group: FusionGroup,
+    constants: Collection[Buffer],
+    cost: Cost,
+    least: int,
+    launch: float,
 ) -> list[Step] | None:
     """A group for the parts and one for their sum and what follows; None where that costs more.
 
@@ -63,7 +73,7 @@ def _in_parts(
         return None
     whole = cost((first,), constants)
     best = None if whole is None else _best(first, along, counts, constants, cost)
-    if whole is None or best is None or best[0] >= whole:
+    if whole is None or best is None or best[0] + launch >= whole:
         return None
     events.emit("split-sum", stage=group.name, parts=best[1])
     made = split_sum(first, along, best[1])

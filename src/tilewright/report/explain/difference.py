@@ -31,7 +31,7 @@ def read(path: Path) -> dict[str, Any]:
         facts = None
     if not isinstance(facts, dict) or "kernels" not in facts:
         raise InputError(
-            "this is no report",
+            "this is not a report",
             where=str(path),
             hint="give a page that `tilewright explain MODEL -o FILE.html` wrote",
         )

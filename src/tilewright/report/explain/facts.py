@@ -159,8 +159,8 @@ _WHY: Final[Mapping[str, Callable[[Mapping[str, Any]], tuple[str, str, str]]]] =
         f["producer"],
         f"into {_into(f)}: its result stays in registers or caches",
     ),
-    "kept-apart": lambda f: (
-        f"kept apart ({_rule(f)})",
+    "not-fused": lambda f: (
+        f"not fused ({_rule(f)})",
         f["producer"],
         f"not into {_into(f)}: {f['reason']}",
     ),

@@ -21,7 +21,13 @@ from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_kinds, refuse_buffer
 from tilewright.schedule.primitives.cache_write import body_of
 from tilewright.schedule.registry import primitive_with
-from tilewright.schedule.staging import Part, after_writes, guarded, sweep, within
+from tilewright.schedule.staging import (
+    StatementRange,
+    after_writes,
+    guarded,
+    sweep,
+    within,
+)
 
 
 @primitive_with(options=["pad", "name"])
@@ -85,7 +91,7 @@ def cache_read(
 
 def _read_part(
     kernel: Kernel, old: Buffer, alloc: Place | None, loop: str | None
-) -> Part:
+) -> StatementRange:
     """What is to read the copy: the body of a loop, or all that is left once `old` is final."""
     if loop is None:
         part = after_writes(kernel, old, alloc, "cache_read")
@@ -105,7 +111,7 @@ def _read_part(
 
 def _check_around(
     kernel: Kernel,
-    part: Part,
+    part: StatementRange,
     old: Buffer,
     alloc: Place | None,
 ) -> None:

@@ -18,7 +18,7 @@ from tilewright.loops.walk import Place
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_kinds, refuse_buffer
 from tilewright.schedule.registry import primitive_with
-from tilewright.schedule.staging import Part, all_writes, guarded, sweep
+from tilewright.schedule.staging import StatementRange, all_writes, guarded, sweep
 
 
 def body_of(
@@ -27,7 +27,7 @@ def body_of(
     place: Place,
     buffer: str,
     alloc: Place | None,
-) -> Part:
+) -> StatementRange:
     """The body of a loop that `buffer` exists around."""
     if alloc is not None and alloc.stmt not in place.above:
         raise refuse_buffer(
@@ -36,7 +36,7 @@ def body_of(
             f"it does not exist around loop {f.var.name}",
             "name a loop in its scope",
         )
-    return Part(Place(f.body, (*place.above, f)))
+    return StatementRange(Place(f.body, (*place.above, f)))
 
 
 @primitive_with(options=["name"])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer, const
+from tilewright.expr.reads import reads_memory
 from tilewright.loops.analysis.access import Access, Env, accesses, environment
 from tilewright.loops.analysis.effects import allocated, reads, writes
 from tilewright.loops.analysis.region import Region, region, uncovered
@@ -151,7 +152,8 @@ def compute_at(
     requires: every use of the buffer besides its own computation is inside the loop; its nests come
         before that loop in one sequence, write nothing else (besides intermediates of the same
         shape, which move with it: the outputs of one reducer), and read nothing that is written in
-        between; each dimension that is restricted is indexed by one loop of its nests, whose
+        between; each dimension that is restricted is indexed by one loop of its nests (one
+        whose index is read from memory stays whole), whose
         iterations do not depend on one another, nor the rest of a nest on all of them
         (`slice_nest`); and where the buffer outlives an iteration of a
         loop around that sequence, what is read of it was stored in the same iteration, first.
@@ -215,14 +217,17 @@ def _moved(
 
 
 def _with_steps(box: Region, group: Sequence[Buffer], made: Sequence[Stmt]) -> Region:
-    """The box with the dimensions whole along which the nests take steps.
+    """The box with the dimensions whole along which the nests take steps, or scatter.
 
-    A step reads another element than it writes, so that elements outside of the box may count.
+    A step reads another element than it writes, so that elements outside of the box may count. Of
+    an index that is read from memory nobody knows which iterations lead into the box.
     """
     whole: set[int] = set()
     for s in made:
         found = [a for a in accesses(s) if a.buffer in group]
         for a in found:
+            if a.writes:
+                whole |= {d for d, i in enumerate(a.index) if reads_memory(i)}
             for b in found:
                 if b.writes and not a.writes and a.place.stmt is b.place.stmt:
                     whole |= _steps(a, b)

@@ -6,8 +6,9 @@ from tilewright.base.names import fresh
 from tilewright.expr.nodes import INDEX, Var
 from tilewright.loops.analysis.access import environment
 from tilewright.loops.analysis.dependence import can_fission
+from tilewright.loops.analysis.terms import loads
 from tilewright.loops.analysis.verdict import Verdict
-from tilewright.loops.nodes import Block, For, Kernel, block
+from tilewright.loops.nodes import Block, For, If, Kernel, Stmt, block
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import because, check_steady, refuse
 from tilewright.schedule.registry import primitive
@@ -24,11 +25,21 @@ def check_separable(verdict: Verdict, primitive_: str, loop: str) -> None:
         )
 
 
+def statements(s: Stmt) -> tuple[Stmt, ...]:
+    """The statements of a sequence, each under the guards around it that read no memory."""
+    if isinstance(s, Block):
+        return s.stmts
+    if isinstance(s, If) and s.otherwise is None and not loads(s.condition):
+        return tuple(If(s.condition, part, None) for part in statements(s.then))
+    return (s,)
+
+
 @primitive
 def fission(kernel: Kernel, loop: str, after: int) -> tuple[Kernel, str]:
     """Split a loop whose body is a sequence in two; returns the second loop, `<loop>.2`.
 
-    args: the loop; how many statements of its body stay in the first loop.
+    args: the loop; how many statements of its body stay in the first loop. A guard around all of
+        them that reads no memory counts for each.
     requires: the body is a sequence of more than `after` statements, allocates nothing around them,
         where A(i) and B(j) conflict (access one element, one of them writing), i <= j; and the
         number of iterations does not depend on what A writes.
@@ -37,10 +48,11 @@ def fission(kernel: Kernel, loop: str, after: int) -> tuple[Kernel, str]:
             for i.2: B(i.2)
     """
     f, place = tree.find_loop(kernel, loop, "fission")
-    if isinstance(f.body, Block):
-        parts = f.body.stmts
-    else:
-        parts = (f.body,)
+    parts = statements(f.body)
+    if isinstance(f.body, If):
+        each = For(f.var, f.extent, f.kind, block(*parts))
+        kernel = edit.put(kernel, place, each)
+        f, place = tree.find_loop(kernel, loop, "fission")
     if not 0 < after < len(parts):
         raise refuse(
             "fission",

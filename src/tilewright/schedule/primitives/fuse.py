@@ -19,8 +19,8 @@ from tilewright.schedule.registry import primitive
 def fuse(kernel: Kernel, outer: str, inner: str) -> tuple[Kernel, str]:
     """Two directly nested loops as one of all their iterations; returns `<outer>_<inner>`.
 
-    requires: `inner` is the whole body of `outer`, except for guards; both extents are constant;
-        both loops are serial, or both are parallel.
+    requires: `inner` is the whole body of `outer`, except for guards; the extent of `inner` is
+        constant; both loops are serial, or both are parallel.
     before: for i in m: for j in n: B(i, j)
     after:  for f in m*n: B(f // n, f % n)
     """
@@ -37,14 +37,20 @@ def fuse(kernel: Kernel, outer: str, inner: str) -> tuple[Kernel, str]:
     if a.kind != b.kind or a.kind not in ("serial", "parallel"):
         kinds = f"the kinds are {a.kind} and {b.kind}"
         raise refuse("fuse", outer, kinds, "fuse before the kinds are set")
-    m = tree.trips(a, "fuse")
-    n = tree.trips(b, "fuse")
+    n = b.trips
+    if n is None:
+        raise refuse(
+            "fuse",
+            inner,
+            f"the extent {b.extent!r} is not a constant",
+            "fuse loops of which only the outer one is open, or specialize",
+        )
+    total = a.extent * n if a.trips is None else const(a.trips * n)
     fused = Var(fresh(tree.names(kernel), f"{outer}_{inner}"), INDEX)
-    env = environment(kernel.body)
-    env[fused] = (0, max(m * n - 1, 0))
     parts: dict[Any, Any] = {
         a.var: FloorDiv(fused, const(n)),
         b.var: Mod(fused, const(n)),
     }
-    new = loop(fused, m * n, edit.rewrite(body, env, parts), a.kind)
+    env = environment(loop(fused, total, kernel.body))
+    new = loop(fused, total, edit.rewrite(body, env, parts), a.kind)
     return edit.put(kernel, place, new), fused.name

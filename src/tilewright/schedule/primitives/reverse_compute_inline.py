@@ -10,7 +10,7 @@ from tilewright.expr.nodes import Buffer, Expr, Extent, Load, Var
 from tilewright.loops.analysis.access import Env, environment
 from tilewright.loops.analysis.dependence import are_independent
 from tilewright.loops.analysis.effects import reads, writes
-from tilewright.loops.analysis.region import Span, span
+from tilewright.loops.analysis.region import IndexInterval, span
 from tilewright.loops.analysis.terms import loads, variables
 from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, block
 from tilewright.loops.walk import Place, below, walk
@@ -250,7 +250,7 @@ def _check_covered(
             raise _not_covered(store, 0)
 
 
-def _is_whole(found: Span, size: Extent) -> bool:
+def _is_whole(found: IndexInterval, size: Extent) -> bool:
     """Whether a span has every index of a dimension."""
     if found.base.terms or not found.dense:
         return False

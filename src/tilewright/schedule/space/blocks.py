@@ -23,7 +23,7 @@ from tilewright.schedule.space.patterns import free_dims
 
 
 @dataclass(slots=True)
-class Part:
+class BlockPart:
     """Computations that one rule schedules.
 
     blocks: its own loops over blocks, outermost first. around: those it is computed in, its own or
@@ -55,7 +55,7 @@ class Part:
         """The blocks from the outermost to this one."""
         return tuple(self.blocks[: self.blocks.index(loop) + 1])
 
-    def reads(self, others: Sequence[Part]) -> list[Part]:
+    def reads(self, others: Sequence[BlockPart]) -> list[BlockPart]:
         """Those of the others whose results it reads."""
         needed = {b for c in self.computations for b in c.inputs}
         made = ({o.tensor for c in p.computations for o in c.outputs} for p in others)
@@ -72,8 +72,8 @@ def has_blocks(c: Computation) -> bool:
 
 
 def in_blocks(
-    s: Schedule, part: Part, levels: Sequence[Mapping[Dim, int]], stack: int
-) -> tuple[Schedule, Part]:
+    s: Schedule, part: BlockPart, levels: Sequence[Mapping[Dim, int]], stack: int
+) -> tuple[Schedule, BlockPart]:
     """Loops over blocks of the part's results, outside of all that makes them; the part then.
 
     levels: sizes of a block by dimension, outermost level first. stack: bytes of a result that may
@@ -81,7 +81,7 @@ def in_blocks(
     """
     if all(size == d.extent for sizes in levels for d, size in sizes.items()):
         return s, part
-    trial, new = s.fork(), Part(list(part.computations))
+    trial, new = s.fork(), BlockPart(list(part.computations))
     try:
         _cut(trial, new, levels, stack)
     except ScheduleError as error:
@@ -93,7 +93,7 @@ def in_blocks(
 
 
 def _cut(
-    s: Schedule, part: Part, levels: Sequence[Mapping[Dim, int]], stack: int
+    s: Schedule, part: BlockPart, levels: Sequence[Mapping[Dim, int]], stack: int
 ) -> None:
     if not part.last.is_map:
         levels = _copied(s, part, levels)
@@ -114,7 +114,7 @@ def _cut(
 
 
 def _copied(
-    s: Schedule, part: Part, levels: Sequence[Mapping[Dim, int]]
+    s: Schedule, part: BlockPart, levels: Sequence[Mapping[Dim, int]]
 ) -> list[dict[Dim, int]]:
     """The results of a reduction in a buffer of their own, and the copy as the last Computation.
 
@@ -146,7 +146,7 @@ def _copied(
     ]
 
 
-def computed_at(s: Schedule, part: Part, loop: str, stack: int) -> Schedule | None:
+def computed_at(s: Schedule, part: BlockPart, loop: str, stack: int) -> Schedule | None:
     """The schedule with the part computed inside of a loop; None where a primitive refuses.
 
     stack: bytes of a result that may lie on the stack.
@@ -173,7 +173,7 @@ def buffers(s: Schedule) -> dict[str, Buffer]:
     return found | {x.buffer.name: x.buffer for x in allocs if isinstance(x, Alloc)}
 
 
-def local(s: Schedule, part: Part) -> list[Computation]:
+def local(s: Schedule, part: BlockPart) -> list[Computation]:
     """The part's Computations as they are inside of blocks: with the loops and buffers of there.
 
     Where a block lies in the whole is left out: only differences of addresses are right.

@@ -20,7 +20,7 @@ from tilewright.loops.nodes import If, Kernel, Store, Update
 from tilewright.loops.walk import walk
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.space.blocks import (
-    Part,
+    BlockPart,
     buffers,
     computed_at,
     has_blocks,
@@ -59,7 +59,7 @@ def fused(
     limits: FusionLimits,
     constants: Collection[Buffer],
     choose: Choices,
-) -> tuple[Schedule, list[Part]]:
+) -> tuple[Schedule, list[BlockPart]]:
     """Place each group of Computations; the parts that they are then, in order.
 
     constants: buffers known at compile time, which are not staged.
@@ -70,8 +70,8 @@ def fused(
     `slide.<buffer>`, the loop over blocks along which a map is computed only where earlier blocks
     have not; `stage.<buffer>.<loop>`, whether what a block reads of an input is copied first.
     """
-    parts = [Part(list(g)) for g in groups]
-    owners: dict[str, Part] = {}
+    parts = [BlockPart(list(g)) for g in groups]
+    owners: dict[str, BlockPart] = {}
     for n in reversed(range(len(parts))):
         part = parts[n]
         s = _at_a_loop(s, part, owners, limits, choose)
@@ -88,8 +88,8 @@ def fused(
 
 def _at_a_loop(
     s: Schedule,
-    part: Part,
-    owners: Mapping[str, Part],
+    part: BlockPart,
+    owners: Mapping[str, BlockPart],
     limits: FusionLimits,
     choose: Choices,
 ) -> Schedule:
@@ -114,7 +114,11 @@ def _at_a_loop(
 
 
 def _slide(
-    s: Schedule, part: Part, owner: Part, limits: FusionLimits, choose: Choices
+    s: Schedule,
+    part: BlockPart,
+    owner: BlockPart,
+    limits: FusionLimits,
+    choose: Choices,
 ) -> Schedule:
     """Only what earlier blocks have not computed, along a loop over blocks further in."""
     (out, *others), name = part.last.outputs, part.last.outputs[0].tensor.name
@@ -140,7 +144,11 @@ def _slide(
 
 
 def _levels(
-    s: Schedule, part: Part, read: Sequence[Part], limits: FusionLimits, choose: Choices
+    s: Schedule,
+    part: BlockPart,
+    read: Sequence[BlockPart],
+    limits: FusionLimits,
+    choose: Choices,
 ) -> list[dict[Dim, int]]:
     """Sizes of the blocks, and of blocks inside of them, which divide them; by default whole."""
     name = f"fuse.{part.last.name}"
@@ -160,7 +168,7 @@ def _levels(
 
 
 def _good_sizes(
-    s: Schedule, part: Part, read: Sequence[Part], limits: FusionLimits
+    s: Schedule, part: BlockPart, read: Sequence[BlockPart], limits: FusionLimits
 ) -> dict[Dim, int]:
     """Large blocks in which all that is read of other parts stays in the cache, if any pay.
 
@@ -204,7 +212,7 @@ def _uneven(sizes: Mapping[Dim, int], cores: int) -> float:
 
 
 def _together(
-    s: Schedule, part: Part, read: Sequence[Part], stack: int
+    s: Schedule, part: BlockPart, read: Sequence[BlockPart], stack: int
 ) -> Schedule | None:
     """All that a part in blocks reads of others in the innermost of them."""
     after: Schedule | None = s
@@ -218,7 +226,7 @@ def _together(
 
 
 def _is_profitable(
-    before: Schedule, after: Schedule, moved: Sequence[Part], limits: FusionLimits
+    before: Schedule, after: Schedule, moved: Sequence[BlockPart], limits: FusionLimits
 ) -> bool:
     """Whether results that left the cache now stay in it, for little computed more than once.
 
@@ -230,11 +238,13 @@ def _is_profitable(
     return _leaves_cache(before, moved, limits) and fits and more and not guarded
 
 
-def _leaves_cache(s: Schedule, parts: Sequence[Part], limits: FusionLimits) -> bool:
+def _leaves_cache(
+    s: Schedule, parts: Sequence[BlockPart], limits: FusionLimits
+) -> bool:
     return _held(s, parts) > limits.cache
 
 
-def _held(s: Schedule, parts: Sequence[Part]) -> int:
+def _held(s: Schedule, parts: Sequence[BlockPart]) -> int:
     """Bytes of the parts' results, as much of them as is alive at a time."""
     now = buffers(s)
     made = [now[o.tensor.name] for p in parts for o in p.last.outputs]
@@ -263,8 +273,8 @@ def _sizes(extent: int) -> list[int]:
 def _stage(
     s: Schedule,
     loop: str,
-    owner: Part,
-    inside: Sequence[Part],
+    owner: BlockPart,
+    inside: Sequence[BlockPart],
     limits: FusionLimits,
     constants: Collection[Buffer],
     choose: Choices,

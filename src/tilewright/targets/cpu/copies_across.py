@@ -54,7 +54,8 @@ def _changed(s: Stmt, named: Callable[[DType], str | None], taken: set[str]) -> 
 def _tiles(
     outer: For, named: Callable[[DType], str | None], taken: set[str]
 ) -> Stmt | None:
-    """A nest as calls of the intrinsic, one for each Store; None for one that is no copy across."""
+    """A nest as calls of the intrinsic, one for each Store; None for one that is not a copy
+    across."""
     inner = outer.body
     if not isinstance(inner, For) or {outer.kind, inner.kind} != {"vector", "unroll"}:
         return None

@@ -36,7 +36,7 @@ from tilewright.targets.llvm.emit_fmod import fmod_function
 from tilewright.targets.llvm.emit_stmt import Statements
 from tilewright.targets.llvm.emit_text import LlvmValue, flatten, integer
 from tilewright.targets.llvm.statements import written
-from tilewright.targets.llvm.value_numbering import Scope
+from tilewright.targets.llvm.value_numbering import NumberingScope
 from tilewright.targets.permitted import Permissions
 
 
@@ -145,7 +145,7 @@ class Function(Statements):
         self.params = tuple(params)
         self.region = region
         # What is known where the function begins: the sizes, and numbers made of them.
-        self.start = Scope()
+        self.start = NumberingScope()
         self.scopes.insert(0, self.start)
         self._bind_sizes(module.sizes)
 

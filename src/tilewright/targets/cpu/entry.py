@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from tilewright.runtime.abi import CTX_PROFILE, CTX_STATUS, STATUS_INDEX
-from tilewright.targets.base import Action, Argument, Call, Copy, Either, Repeat
+from tilewright.targets.base import Action, Argument, Copy, Either, KernelCall, Repeat
 from tilewright.targets.cpu.compile import compile_text
 from tilewright.targets.cpu.emit import attributes
 from tilewright.targets.cpu.machine import CpuMachine
@@ -154,7 +154,7 @@ def entry_ir(symbol: str, actions: Sequence[Action], machine: CpuMachine) -> str
         for name, n in declared.items()
     ]
     lines.append(_HELPERS)
-    if not all(isinstance(a, Call) for a in actions):
+    if not all(isinstance(a, KernelCall) for a in actions):
         lines.append(_MEMORY)
     lines += [f"define void @{symbol}(ptr %ctx, ptr %table) #0 {{", "entry:"]
     first = next(_numbers(actions), None)
@@ -166,11 +166,11 @@ def entry_ir(symbol: str, actions: Sequence[Action], machine: CpuMachine) -> str
     return "\n".join([*lines, "}", attributes(machine)])
 
 
-def calls_of(actions: Iterable[Action]) -> Iterator[Call]:
+def calls_of(actions: Iterable[Action]) -> Iterator[KernelCall]:
     """Every kernel call, those inside of loops and branches included, in order."""
     for action in actions:
         match action:
-            case Call():
+            case KernelCall():
                 yield action
             case Repeat():
                 yield from calls_of(action.body)
@@ -204,7 +204,7 @@ class _Lines:
         """All of them in order."""
         for action in actions:
             match action:
-                case Call():
+                case KernelCall():
                     self.call(action)
                 case Copy():
                     self.copy(action)
@@ -225,7 +225,7 @@ class _Lines:
         )
         return f"%a{n}"
 
-    def call(self, call: Call) -> None:
+    def call(self, call: KernelCall) -> None:
         """A kernel; a failure ends the function."""
         places = [self.address(a) for a in (*call.arguments, call.workspace)]
         passed = ", ".join(f"ptr {a}" for a in ("%ctx", *places))
@@ -352,7 +352,7 @@ def _numbers(actions: Iterable[Action]) -> Iterator[int]:
     """The numbers of all records inside, in order."""
     for action in actions:
         match action:
-            case Call():
+            case KernelCall():
                 yield action.number
             case Repeat():
                 yield from _numbers(action.body)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from tilewright.base.errors import CompileError, UnsupportedError
-from tilewright.targets.base import Interface, LibraryVariant
+from tilewright.targets.base import LibrarySignature, LibraryVariant
 from tilewright.targets.cpu import cpuid
 from tilewright.targets.cpu.compile import optimized
 from tilewright.targets.cpu.emit import attributes
@@ -40,7 +40,7 @@ def checked(m: CpuMachine) -> CpuMachine:
 
 def compile_library(
     variants: Sequence[tuple[LibraryVariant, CpuMachine]],
-    interface: Interface,
+    interface: LibrarySignature,
     level: int,
 ) -> bytes:
     """The object file that defines NAME_run and NAME_run_parallel.
@@ -69,7 +69,11 @@ def compile_library(
 
 
 def _joined(
-    n: int, variant: LibraryVariant, m: CpuMachine, interface: Interface, level: int
+    n: int,
+    variant: LibraryVariant,
+    m: CpuMachine,
+    interface: LibrarySignature,
+    level: int,
 ) -> Any:
     """A variant as one module, of which only its function is seen from outside."""
     name = interface.name
@@ -109,7 +113,7 @@ def _emitted(module: Any, name: str, m: CpuMachine, level: int) -> bytes:
 
 def _glue(
     variants: Sequence[tuple[LibraryVariant, CpuMachine]],
-    interface: Interface,
+    interface: LibrarySignature,
     m: CpuMachine,
 ) -> str:
     """What is around the variants, in instructions that every processor of the kind has."""
@@ -127,7 +131,7 @@ def _glue(
     return "\n".join([text, chosen, attributes(m)])
 
 
-def _initial(triple: str, interface: Interface) -> str:
+def _initial(triple: str, interface: LibrarySignature) -> str:
     """The constants as LLVM sees them: a place for them where the object file is ELF."""
     if object_file.format_of(triple) == "elf":
         return f'[{_RESERVED} x i8] zeroinitializer, section "{_section(interface)}"'
@@ -136,7 +140,7 @@ def _initial(triple: str, interface: Interface) -> str:
     return f'[{len(data)} x i8] c"{text}"'
 
 
-def _section(interface: Interface) -> str:
+def _section(interface: LibrarySignature) -> str:
     return f".rodata.{interface.name}.constants"
 
 

@@ -24,16 +24,16 @@ from tilewright.runtime.abi import (
     TABLE_FIRST_VALUE,
 )
 from tilewright.targets.base import (
-    Interface,
     LibraryCall,
     LibraryCopy,
+    LibrarySignature,
     LibraryVariant,
     TensorLocation,
 )
 
 
 def interface_text(
-    variants: Sequence[LibraryVariant], interface: Interface, reserved: str
+    variants: Sequence[LibraryVariant], interface: LibrarySignature, reserved: str
 ) -> str:
     """All functions of the library but the segments and the one that chooses a variant.
 
@@ -67,7 +67,7 @@ def interface_text(
     return "\n".join(lines)
 
 
-def _passed(interface: Interface) -> str:
+def _passed(interface: LibrarySignature) -> str:
     return ", ".join([*(f"ptr %p{n}" for n in range(interface.parameters)), "ptr %ws"])
 
 
@@ -79,7 +79,7 @@ run{n}:
   ret i32 %status{n}"""
 
 
-def variant_text(number: int, v: LibraryVariant, interface: Interface) -> str:
+def variant_text(number: int, v: LibraryVariant, interface: LibrarySignature) -> str:
     """The function NAME.variantNUMBER, which calls what the parts of the variant define."""
     called = {a.symbol for a in v.actions if isinstance(a, LibraryCall)}
     slots = [len(a.values) for a in v.actions if isinstance(a, LibraryCall)]

@@ -18,7 +18,7 @@ from tilewright.schedule.space import Sketch
 from tilewright.targets.base import (
     Action,
     Artifact,
-    Interface,
+    LibrarySignature,
     LibraryVariant,
     Settings,
     Target,
@@ -182,7 +182,7 @@ class CpuTarget(Target):
         return _Parts(checked(self.machine), self.exact, self.level, self.name)
 
     def library(
-        self, variants: Sequence[LibraryVariant], interface: Interface
+        self, variants: Sequence[LibraryVariant], interface: LibrarySignature
     ) -> bytes:
         """The object file of a library; see `targets.cpu.library`."""
         chosen = [(v, _machine_of(v.target)) for v in variants]
@@ -202,7 +202,7 @@ class _Parts(CpuTarget):
 
     @property
     def key(self) -> str:
-        """As of the CPU, but its kernels are no object code."""
+        """As of the CPU, but its kernels are not object code."""
         return f"parts of a library, {super().key}"
 
     @property

@@ -19,9 +19,9 @@ import numpy as np
 
 from tilewright.base.errors import ArtifactError, ExecutionError, MemoryLimitError
 from tilewright.runtime.device import Bytes, Duration, Region
-from tilewright.targets.cuda.code import Call, Code
 from tilewright.targets.cuda.driver import Driver, bindings
 from tilewright.targets.cuda.machine import STATIC, machine
+from tilewright.targets.simt.code import PTX, DeviceProgram, KernelLaunch
 
 NAME: Final = "cuda"
 _GRAPHS: Final = 16  # sequences that are kept as graphs
@@ -48,7 +48,7 @@ class Allocation:
 class Loaded:
     """A program on the GPU: its kernels in the order of its launches, and its workspace."""
 
-    code: Code
+    code: DeviceProgram
     kernels: list[Any]
     workspace: list[Allocation]
 
@@ -127,19 +127,19 @@ class CudaDevice:
 
     def load(self, code: bytes) -> Loaded:
         """A program. Raises ArtifactError for other bytes, and for what this GPU cannot run."""
-        program = Code.from_bytes(code)
+        program = DeviceProgram.from_bytes(code, PTX)
         self._check(program)
         self.enter()
-        image = program.cubin or program.ptx.encode() + b"\0"
+        image = program.binary or program.text.encode() + b"\0"
         module = self.driver("ModuleLoadData", image)
         kernels = [self._kernel(module, call) for call in program.launches]
         return Loaded(program, kernels, [self.allocate(n) for n in program.workspace])
 
-    def _check(self, program: Code) -> None:
+    def _check(self, program: DeviceProgram) -> None:
         made = machine(program.arch)
         runs = (
             self.capability == made.capability
-            if made.is_specific or program.cubin
+            if made.is_specific or program.binary
             else self.capability >= made.capability
         )
         if not runs:
@@ -161,7 +161,7 @@ class CudaDevice:
                         hint="compile for this GPU: mcpu is its architecture",
                     )
 
-    def _kernel(self, module: Any, call: Call) -> Any:
+    def _kernel(self, module: Any, call: KernelLaunch) -> Any:
         kernel = self.driver("ModuleGetFunction", module, call.name.encode())
         if call.dynamic > STATIC:
             kinds = self.driver.api.CUfunction_attribute
@@ -312,7 +312,7 @@ class CudaQueue:
             for call, kernel in calls:
                 self._start(call, kernel, pending.addresses)
 
-    def _start(self, call: Call, kernel: Any, addresses: Sequence[int]) -> None:
+    def _start(self, call: KernelLaunch, kernel: Any, addresses: Sequence[int]) -> None:
         if 0 in call.grid:
             return
         values = (*(addresses[n] for n in call.arguments), self.device.status.address)

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tilewright.base.errors import TilewrightError
-from tilewright.loops.launch import Launch, LaunchProgram
+from tilewright.loops.launch import LaunchProgram
 from tilewright.targets.cuda.emit_mma import CALLS
 from tilewright.targets.cuda.machine import STATIC, WARP, CudaMachine
 from tilewright.targets.llvm import backend
-from tilewright.targets.llvm.emit_fmod import fmod_function
-from tilewright.targets.llvm.emit_launch import Dialect, Shared, Thread
+from tilewright.targets.llvm.emit_launch import Dialect, launches_text
 from tilewright.targets.llvm.emit_stmt import Statements
 from tilewright.targets.llvm.emit_text import LlvmValue
 
@@ -39,7 +37,7 @@ def _attributes(threads: tuple[int, int, int]) -> str:
 DIALECT: Final = Dialect(
     convention="ptx_kernel",
     axes={
-        f"{level}.{axis}": f"nvvm.read.ptx.sreg.{name}.{axis}"
+        f"{level}.{axis}": f"nvvm.read.ptx.sreg.{name}.{axis}()"
         for level, name in _NUMBERS.items()
         for axis in "xyz"
     },
@@ -56,28 +54,7 @@ def llvm_ir(program: LaunchProgram, machine: CudaMachine, contract: bool = True)
 
     Raises UnsupportedError for what has no native code, CompileError for memory that a GPU lacks.
     """
-    parts: list[str] = []
-    remainders: set[str] = set()
-    for number, launch in enumerate(program.launches):
-        try:
-            thread, text = _kernel(launch, number, machine, contract)
-        except TilewrightError as error:
-            raise error.at(f"launch {launch.name}") from error.__cause__
-        parts.append(text)
-        remainders |= thread.ops.remainders
-    common = [fmod_function(type) for type in sorted(remainders)]
-    last = 'attributes #0 = { nounwind "no-builtins" }\n'
-    return "\n".join([*common, *parts, last])
-
-
-def _kernel(
-    launch: Launch, number: int, machine: CudaMachine, contract: bool
-) -> tuple[Thread, str]:
-    symbol = f"{launch.name}.shared"
-    shared = Shared.of(launch, symbol, STATIC)
-    thread = Thread(launch, DIALECT, machine, contract, shared)
-    thread.emit(launch.body)
-    return thread, shared.text + thread.finish(launch.name, number + 1)
+    return launches_text(program, DIALECT, machine, contract, STATIC)
 
 
 def ptx(program: LaunchProgram, machine: CudaMachine, contract: bool = True) -> str:

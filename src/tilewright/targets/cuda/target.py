@@ -2,67 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from functools import cache
+from collections.abc import Sequence
 from typing import ClassVar
 
-from tilewright.base.errors import CompileError, UnsupportedError
 from tilewright.compute.nodes import Computation
-from tilewright.expr.nodes import Buffer
-from tilewright.loops.launch import Launch, LaunchProgram
+from tilewright.loops.launch import LaunchProgram
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.to_launches import to_launches
-from tilewright.schedule.space import Sketch
-from tilewright.targets.base import Artifact, Settings, Target
-from tilewright.targets.cuda.code import Call, Code
+from tilewright.targets.base import Artifact, Settings
 from tilewright.targets.cuda.emit import llvm_ir, ptx
 from tilewright.targets.cuda.machine import (
-    BLOCK_THREADS,
     STATIC,
     WARP,
     CudaMachine,
     machine,
 )
-from tilewright.targets.llvm.emit_launch import Shared
-from tilewright.targets.llvm.emit_types import memory_type
+from tilewright.targets.llvm.emit_launch import Shared, unheld
 from tilewright.targets.permitted import Permissions
-from tilewright.targets.simt.schedules import sketches
+from tilewright.targets.simt.code import PTX, DeviceProgram, KernelLaunch
+from tilewright.targets.simt.machine import SimtMachine
+from tilewright.targets.simt.target import SimtTarget, check_block
 
 
-class Cuda(Target):
-    """One architecture. contract: whether a product and a sum may be rounded once."""
+class Cuda(SimtTarget):
+    """One architecture. exact: a product and a sum are rounded each for itself."""
 
-    __slots__ = ("contract", "machine")
+    __slots__ = ("exact", "machine")
     name: str = "cuda"
     device: ClassVar[str] = "cuda"
-    fuses: ClassVar[bool] = True
     own_mcpu: ClassVar[bool] = True
 
-    def __init__(self, machine: CudaMachine, contract: bool = True) -> None:
+    def __init__(self, machine: CudaMachine, exact: bool = False) -> None:
         self.machine = machine
-        self.contract = contract
+        self.exact = exact
+
+    @property
+    def simt(self) -> SimtMachine:
+        """The architecture as schedules see it."""
+        return self.machine.simt
 
     @property
     def key(self) -> str:
         """The architecture, and how it rounds."""
-        return f"cuda {self.machine.name} contract={self.contract}"
+        return f"cuda {self.machine.name} exact={self.exact}"
 
     def refuses(self, computations: Sequence[Computation]) -> str:
         """Why a group is none for a GPU, by its dtypes."""
-        tensors = [o.tensor for c in computations for o in c.outputs]
-        for b in (*tensors, *(b for c in computations for b in c.inputs)):
-            if why := _refused(b):
-                return why
-        return ""
-
-    def sketches(
-        self,
-        kernel: Kernel,
-        computations: Sequence[Computation],
-        constants: Collection[Buffer],
-    ) -> Sequence[Sketch]:
-        """Those that all GPUs have."""
-        return sketches(kernel, computations, self.machine.simt, not self.contract)
+        return unheld(computations)
 
     def emit(
         self, kernel: Kernel, symbol: str, permitted: Permissions | None = None
@@ -72,7 +58,7 @@ class Cuda(Target):
         permitted is of no use here. Raises CompileError for what no GPU of the architecture can do.
         """
         program = self.launches(kernel)
-        text = ptx(program, self.machine, self.contract)
+        text = ptx(program, self.machine, not self.exact)
         return Artifact(symbol, code_of(program, text, self.machine).to_bytes())
 
     def launches(self, kernel: Kernel) -> LaunchProgram:
@@ -82,56 +68,33 @@ class Cuda(Target):
         """
         program = to_launches(kernel, WARP)
         for launch in program.launches:
-            _check(launch, self.machine)
+            check_block(launch, self.simt)
         return program
 
     def workspace(self, code: bytes) -> int:
         """What is between the launches of a program."""
-        return sum(Code.from_bytes(code).workspace)
+        return sum(DeviceProgram.from_bytes(code, PTX).workspace)
 
     def text(self, kernel: Kernel, symbol: str, kind: str) -> str:
         """LLVM's text, or PTX as `asm`."""
         makers = {"llvm": llvm_ir, "asm": ptx}
         if kind not in makers:
             return super().text(kernel, symbol, kind)
-        return makers[kind](self.launches(kernel), self.machine, self.contract)
+        return makers[kind](self.launches(kernel), self.machine, not self.exact)
 
 
-@cache
-def _refused(buffer: Buffer) -> str:
-    try:
-        memory_type(buffer.dtype)
-    except UnsupportedError:
-        return f"{buffer.name} is {buffer.dtype}, which no GPU holds"
-    return ""
-
-
-def _check(launch: Launch, of: CudaMachine) -> None:
-    x, y, z = launch.threads
-    shared = Shared.of(launch, launch.name, STATIC).nbytes
-    for count, most, what in (
-        (x * y * z, BLOCK_THREADS, "threads"),
-        (shared, of.block_shared, "bytes of shared memory"),
-    ):
-        if count > most:
-            raise CompileError(
-                f"a block takes {count:,} {what}, and one of {of.name} has {most:,} at most",
-                code="TW-LAUNCH",
-                where=f"launch {launch.name}",
-                hint="tile the loops that are bound to threadIdx, or what is cached",
-            )
-
-
-def code_of(program: LaunchProgram, text: str, of: CudaMachine) -> Code:
+def code_of(program: LaunchProgram, text: str, of: CudaMachine) -> DeviceProgram:
     """What the device takes; text: the PTX of the program."""
     buffers = [*program.params, *program.workspace]
     calls = []
     for launch in program.launches:
+        if 0 in launch.grid:
+            continue  # without blocks it does nothing, and no driver takes it
         shared = Shared.of(launch, launch.name, STATIC)
         grid = tuple(e for e in launch.grid if isinstance(e, int))
         x, y, z = grid
         calls.append(
-            Call(
+            KernelLaunch(
                 name=launch.name,
                 grid=(x, y, z),
                 threads=launch.threads,
@@ -141,9 +104,10 @@ def code_of(program: LaunchProgram, text: str, of: CudaMachine) -> Code:
             )
         )
     sizes = tuple(b.size * b.dtype.itemsize for b in program.workspace)
-    return Code(of.name, len(program.params), sizes, tuple(calls), text)
+    params = len(program.params)
+    return DeviceProgram(PTX, params, sizes, tuple(calls), text, of.name)
 
 
 def make(settings: Settings) -> Cuda:
     """The target. Raises UnsupportedError for an unknown architecture."""
-    return Cuda(machine(settings.mcpu), not settings.exact)
+    return Cuda(machine(settings.mcpu), settings.exact)

@@ -15,7 +15,12 @@ CHEAP = ("sroa", "instruction_combine", "simplify_cfg")
 
 @cache
 def target_machine(triple: str, cpu: str, features: str, level: int) -> Any:
-    """LLVM's target machine, made once for each level (0 to 3).
+    """LLVM's target machine, made once for each level (0 to 3). Raises as `new_machine`."""
+    return new_machine(triple, cpu, features, level)
+
+
+def new_machine(triple: str, cpu: str, features: str, level: int) -> Any:
+    """A target machine of LLVM's that nobody else has.
 
     Raises CompileError if this LLVM lacks the target.
     """

@@ -27,10 +27,10 @@ from tilewright.runtime.abi import (
     STATUS_BOUNDS,
 )
 from tilewright.targets.llvm.emit_text import LlvmValue, integer
-from tilewright.targets.permitted import Span
+from tilewright.targets.permitted import IndexSet
 
 if TYPE_CHECKING:
-    from tilewright.targets.llvm.emit_memory import Memory
+    from tilewright.targets.llvm.emit_memory import MemoryEmitter
 
 LOAD: Final = "load of"
 STORE: Final = "store to"
@@ -38,7 +38,7 @@ _LOOPS: Final = REPORT_NUMBERS - 1  # that a report has room for
 
 
 def check(
-    x: Memory,
+    x: MemoryEmitter,
     verb: str,
     buffer: Buffer,
     index: tuple[Expr, ...],
@@ -53,22 +53,22 @@ def check(
         _check_part(x, place, axis, part, span, mask)
 
 
-def _spans(x: Memory, verb: str, buffer: Buffer) -> tuple[Span, ...]:
+def _spans(x: MemoryEmitter, verb: str, buffer: Buffer) -> tuple[IndexSet, ...]:
     """Where it may be accessed along each axis; nothing to ask where there are none."""
     if x.permitted is None or 0 in buffer.extents:
         return ()
     permitted = x.permitted.get(buffer)
     if permitted is None:
-        return tuple(Span.over(0, [(1, n)]) for n in buffer.shape)
+        return tuple(IndexSet.over(0, [(1, n)]) for n in buffer.shape)
     return permitted.stores if verb == STORE else permitted.loads
 
 
 def _check_part(
-    x: Memory,
+    x: MemoryEmitter,
     place: str,
     axis: int,
     part: Expr,
-    span: Span,
+    span: IndexSet,
     mask: LlvmValue | None = None,
 ) -> None:
     if isinstance(part, Const) and int(part.value.real) in span:
@@ -81,11 +81,11 @@ def _check_part(
     _branch(x, bad, v, f"{place}: index {REPORT_MARK} of dimension {axis} is {where}")
 
 
-def _outside(x: Memory, v: LlvmValue, span: Span) -> LlvmValue:
+def _outside(x: MemoryEmitter, v: LlvmValue, span: IndexSet) -> LlvmValue:
     """Whether an index is not one of a span's. A negative difference is a large unsigned one."""
     rest = x.binary("sub", v, integer(span.first))
     tests = []
-    for step, count in span.digits:
+    for step, count in span.terms:
         if step == 1:
             digit = rest
         else:
@@ -95,12 +95,12 @@ def _outside(x: Memory, v: LlvmValue, span: Span) -> LlvmValue:
             rest = integer(0)
         else:
             rest = x.binary("urem", rest, integer(step))
-    if not span.digits or span.digits[-1][0] > 1:
+    if not span.terms or span.terms[-1][0] > 1:
         tests.append(x.compare("icmp ne", rest, integer(0)))
     return reduce(lambda a, b: x.binary("or", a, b), tests)
 
 
-def _branch(x: Memory, bad: LlvmValue, v: LlvmValue, text: str) -> None:
+def _branch(x: MemoryEmitter, bad: LlvmValue, v: LlvmValue, text: str) -> None:
     some = x.any(bad)
     failed = x.fresh("outside")
     fine = x.fresh("inside")
@@ -117,7 +117,7 @@ def _branch(x: Memory, bad: LlvmValue, v: LlvmValue, text: str) -> None:
     x.label(fine)
 
 
-def _report(x: Memory, text: str, numbers: list[LlvmValue]) -> None:
+def _report(x: MemoryEmitter, text: str, numbers: list[LlvmValue]) -> None:
     """Store the report, unless another failure came first."""
     write = x.fresh("first")
     leave = x.fresh("leave")
@@ -139,7 +139,7 @@ def _report(x: Memory, text: str, numbers: list[LlvmValue]) -> None:
     x.label(leave)
 
 
-def _loops(x: Memory) -> list[tuple[str, LlvmValue]]:
+def _loops(x: MemoryEmitter) -> list[tuple[str, LlvmValue]]:
     """The loop variables with a number here, outermost first."""
     found = []
     for scope in x.scopes:
@@ -151,7 +151,7 @@ def _loops(x: Memory) -> list[tuple[str, LlvmValue]]:
     return found
 
 
-def check_unit(x: Memory, s: Unit) -> None:
+def check_unit(x: MemoryEmitter, s: Unit) -> None:
     """What a Unit's body accesses in any of its iterations.
 
     Raises CompileError for a loop in it whose extent is not a number.

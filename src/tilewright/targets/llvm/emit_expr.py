@@ -33,7 +33,7 @@ from tilewright.expr.nodes import (
 from tilewright.expr.real_bounds import ANY, real_bounds
 from tilewright.targets.llvm.emit_bits import HALF, WORD, few_bits, from_table, in_place
 from tilewright.targets.llvm.emit_functions import NATIVE
-from tilewright.targets.llvm.emit_memory import Memory, weaker
+from tilewright.targets.llvm.emit_memory import MemoryEmitter, weaker
 from tilewright.targets.llvm.emit_rounding import (
     dequantized,
     rounding,
@@ -50,20 +50,23 @@ from tilewright.targets.llvm.emit_text import (
 from tilewright.targets.llvm.emit_types import constant, memory_type
 from tilewright.targets.llvm.expansions import Expansion, expansion
 from tilewright.targets.llvm.processor import AVX512
-from tilewright.targets.llvm.value_numbering import Scope
+from tilewright.targets.llvm.value_numbering import NumberingScope
 
 _DIVISIONS = (FloorDiv, Mod, nodes.Div, nodes.Rem)
 
 
-class Expressions(Memory):
+class Expressions(MemoryEmitter):
     """Adds `value` to memory access."""
 
     def value(self, e: Expr) -> LlvmValue:
         """The held value of `e`: a scalar where it is the same in every lane, else a vector."""
         if isinstance(e, Const):
             return constant(e.value, e.dtype)
-        guard, info = self.guarded(self.info(e))
-        known = self._known(e, guard)
+        if self.guard is None:
+            guard, known = None, self.lookup(e)
+        else:
+            guard, _ = self.guarded(self.info(e))
+            known = self._known(e, guard)
         if known is not None:
             return known
         key = e if guard is None else (e, guard)
@@ -74,6 +77,7 @@ class Expressions(Memory):
             raise UnsupportedError(
                 f"no native code for {type(e).__name__}", code="TW-OPERATION"
             )
+        _, info = self.guarded(self.info(e))
         return self.new(key, info, lambda: rule(self, e))
 
     def _known(self, e: Expr, guard: Expr | None) -> LlvmValue | None:
@@ -309,7 +313,7 @@ class Expressions(Memory):
         formal, body = _template(
             rewrite, tuple(a if isinstance(a, Const) else a.dtype for a in e.args)
         )
-        scope = Scope(bound=set(formal))
+        scope = NumberingScope(bound=set(formal))
         for parameter, value in zip(formal, self.together(*e.args), strict=True):
             if isinstance(parameter, Var):
                 scope.values[parameter] = value

@@ -10,20 +10,24 @@ unless a thread reads at an index outside of its buffer that only data decide.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import prod
 from typing import Any, Final
 
-from tilewright.base.errors import CompileError, UnsupportedError
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import CompileError, TilewrightError, UnsupportedError
+from tilewright.compute.nodes import Computation
 from tilewright.expr.affine import Affine, to_expr
 from tilewright.expr.bounds import bounds
 from tilewright.expr.intervals import Interval
 from tilewright.expr.nodes import Buffer, Expr, Load
 from tilewright.ir.node import Node, postorder
-from tilewright.loops.launch import AXIS, Barrier, Combine, Launch
+from tilewright.loops.launch import AXIS, Barrier, Combine, Launch, LaunchProgram
 from tilewright.loops.nodes import For, Unit
-from tilewright.targets.llvm.emit_places import Access
+from tilewright.targets.llvm.emit_fmod import fmod_function
+from tilewright.targets.llvm.emit_places import LaneAccess
 from tilewright.targets.llvm.emit_stmt import Statements
 from tilewright.targets.llvm.emit_text import LlvmValue, flatten, integer
 from tilewright.targets.llvm.emit_types import memory_type
@@ -39,10 +43,11 @@ _SHORT: Final = 1 << 31
 class Dialect:
     """How LLVM calls what GPUs of one kind have.
 
-    convention: of a kernel. axes: the intrinsic that gives the number on an axis. barrier: lines
-    at which the threads of a block meet. shuffle: the value of 32 bits that the thread has whose
-    number differs in one bit, of a mask of threads. local: the address space of a thread's memory.
-    attributes: of a kernel of so many threads. intrinsics: how hardware calls are emitted, by name.
+    convention: of a kernel. axes: the call of an intrinsic that gives the number on an axis.
+    barrier: lines at which the threads of a block meet. shuffle: the value of 32 bits that the
+    thread has whose number differs in one bit, of a mask of threads. local: the address space of a
+    thread's memory. attributes: of a kernel of so many threads. intrinsics: how hardware calls are
+    emitted, by name.
     """
 
     convention: str
@@ -121,13 +126,13 @@ class Thread(Statements):
         for (axis, var), extent in zip(AXIS.items(), extents, strict=True):
             if not isinstance(extent, int):
                 raise UnsupportedError(
-                    f"its grid depends on a size, {extent}, that only a call knows",
+                    f"its grid depends on a size, {extent}, known only at run time",
                     where=f"launch {self.launch.name}",
                     hint="compile the model for each shape: give it fixed input shapes",
                 )
             held = integer(0)
             if extent > 1:
-                name = f"@llvm.{self.dialect.axes[axis]}()"
+                name = f"@llvm.{self.dialect.axes[axis]}"
                 held = self.ins(f"call range(i32 0, {extent}) i32 {name}", "i32")
                 held = self.convert("zext nneg", held, "i64")
             self.bind(var, held, (0, max(extent, 1) - 1))
@@ -179,17 +184,18 @@ class Thread(Statements):
         return self.convert("trunc", total, "i32")
 
     def _mask(self) -> LlvmValue:
-        """The threads of this one's warp."""
+        """The threads of this one's warp, a bit for each."""
         warp, count = self.dialect.warp, prod(self.launch.threads)
-        last = integer((1 << count % warp) - 1, "i32")
+        every = integer(-1, f"i{warp}")
+        last = integer((1 << count % warp) - 1, f"i{warp}")
         if count % warp == 0:
-            return integer(-1, "i32")
+            return every
         if count < warp:
             return last
         is_last = self.compare(
             "icmp uge", self._number(), integer(count // warp * warp, "i32")
         )
-        return self.select(is_last, last, integer(-1, "i32"))
+        return self.select(is_last, last, every)
 
     def _exchanged(self, v: LlvmValue, step: int, mask: LlvmValue) -> LlvmValue:
         """What the thread has whose number differs in one bit: in words of 32 bits."""
@@ -281,7 +287,7 @@ class Thread(Statements):
 
     def _load_raw(
         self,
-        place: Access,
+        place: LaneAccess,
         buffer: Buffer,
         mask: LlvmValue | None,
         outside: LlvmValue | None = None,
@@ -364,3 +370,50 @@ class Thread(Statements):
 def _is_short(interval: Interval) -> bool:
     low, high = interval
     return low is not None and high is not None and low >= -_SHORT and high < _SHORT
+
+
+def launches_text(
+    program: LaunchProgram,
+    dialect: Dialect,
+    machine: Processor,
+    contract: bool,
+    static: int,
+) -> str:
+    """A program as LLVM assembly, before LLVM's passes; a kernel has its launch's name.
+
+    static: as for `Shared.of`. Raises UnsupportedError for what has no native code, CompileError
+    for memory that a GPU lacks.
+    """
+    parts: list[str] = []
+    remainders: set[str] = set()
+    for number, launch in enumerate(program.launches):
+        # What is defined outside of a module has no dot in its name.
+        shared = Shared.of(launch, f"{launch.name}_shared", static)
+        try:
+            thread = Thread(launch, dialect, machine, contract, shared)
+            thread.emit(launch.body)
+        except TilewrightError as error:
+            raise error.at(f"launch {launch.name}") from error.__cause__
+        parts.append(shared.text + thread.finish(launch.name, number + 1))
+        remainders |= thread.ops.remainders
+    common = [fmod_function(type) for type in sorted(remainders)]
+    last = 'attributes #0 = { nounwind "no-builtins" }\n'
+    return "\n".join([*common, *parts, last])
+
+
+def unheld(computations: Sequence[Computation]) -> str:
+    """Which tensor of a group has a dtype that no GPU holds; empty where there is none."""
+    tensors = [o.tensor for c in computations for o in c.outputs]
+    for b in (*tensors, *(b for c in computations for b in c.inputs)):
+        if not _is_held(b.dtype):
+            return f"{b.name} is {b.dtype}, which no GPU holds"
+    return ""
+
+
+@cache
+def _is_held(dtype: DType) -> bool:
+    try:
+        memory_type(dtype)
+    except UnsupportedError:
+        return False
+    return True

@@ -7,7 +7,7 @@ from math import gcd
 
 from tilewright.base import dtypes
 from tilewright.expr.affine import Affine, to_expr
-from tilewright.expr.bounds import bounds, within
+from tilewright.expr.bounds import bounds, linear_bounds, within
 from tilewright.expr.intervals import Interval
 from tilewright.expr.nodes import (
     INDEX,
@@ -27,7 +27,7 @@ from tilewright.runtime.abi import STATUS_INDEX
 from tilewright.targets.llvm.emit_check import LOAD, STORE, check
 from tilewright.targets.llvm.emit_near import (
     MOST_PARTS,
-    Part,
+    NearVector,
     aligned,
     at_element,
     load_near,
@@ -39,7 +39,7 @@ from tilewright.targets.llvm.emit_near import (
     store_near,
 )
 from tilewright.targets.llvm.emit_ops import Operations
-from tilewright.targets.llvm.emit_places import Access, Places
+from tilewright.targets.llvm.emit_places import AddressEmitter, LaneAccess
 from tilewright.targets.llvm.emit_table import fits, look_up
 from tilewright.targets.llvm.emit_text import (
     LlvmValue,
@@ -58,7 +58,7 @@ MAX_LANES = 64
 _SAFE_BYTES = MAX_LANES * 8
 
 
-class Memory(Places):
+class MemoryEmitter(AddressEmitter):
     """Access to buffers inside one function; `value` comes from the expression emitter."""
 
     def __init__(self, machine: Processor, contract: bool) -> None:
@@ -111,7 +111,7 @@ class Memory(Places):
 
     def _load_raw(
         self,
-        place: Access,
+        place: LaneAccess,
         buffer: Buffer,
         mask: LlvmValue | None,
         outside: LlvmValue | None = None,
@@ -135,7 +135,7 @@ class Memory(Places):
                 self._prefetch(pointer)
                 if mask is None and buffer not in self.private:
                     return self._part(
-                        place, buffer, Part(0, tuple((n,) for n in range(lanes)))
+                        place, buffer, NearVector(0, tuple((n,) for n in range(lanes)))
                     )
             full = vector_type(type, lanes)
             return self.ins(f"load {full}, {pointer.typed}, align {size}", type, lanes)
@@ -175,7 +175,7 @@ class Memory(Places):
 
     def _load_near(
         self,
-        place: Access,
+        place: LaneAccess,
         buffer: Buffer,
         mask: LlvmValue | None,
         outside: LlvmValue | None,
@@ -200,7 +200,7 @@ class Memory(Places):
         return pick(self, loaded, [part.picked(lanes) for part in covered])
 
     def _load_entry(
-        self, place: Access, buffer: Buffer, offsets: LlvmValue
+        self, place: LaneAccess, buffer: Buffer, offsets: LlvmValue
     ) -> LlvmValue | None:
         """Lanes of a small table that is all inside of the buffer; None where it is no such."""
         if not buffer.static:
@@ -227,12 +227,12 @@ class Memory(Places):
         pointer = at_element(self, place.pointer, first, size)
         return look_up(self, pointer, count, short, memory_type(buffer.dtype), size)
 
-    def _room(self, place: Access, buffer: Buffer) -> tuple[int, int]:
+    def _room(self, place: LaneAccess, buffer: Buffer) -> tuple[int, int]:
         """The elements around the lanes' that may be read: whole strides, so that accesses beside
         this one share them, where the ranges prove that all of them belong to the buffer."""
         first, last = min(place.steps), max(place.steps)
         stride = gcd(*(step - first for step in place.steps))
-        low, high = bounds(to_expr(place.form), self.ranges)
+        low, high = linear_bounds(place.form, self.ranges)
         if stride > MOST_PARTS or low is None or high is None or not buffer.static:
             return first, last
         start = first - (place.form.const + first) % stride
@@ -243,13 +243,13 @@ class Memory(Places):
             end if high + end < buffer.size * copies else last,
         )
 
-    def _part(self, place: Access, buffer: Buffer, part: Part) -> LlvmValue:
+    def _part(self, place: LaneAccess, buffer: Buffer, part: NearVector) -> LlvmValue:
         """A vector of a buffer, loaded once for all accesses that have a part in it."""
         type = memory_type(buffer.dtype)
         size = buffer.dtype.itemsize
         width = len(part.lanes)
         form = place.form + Affine((), part.start)
-        low, high = bounds(to_expr(form), self.ranges)
+        low, high = linear_bounds(form, self.ranges)
         is_proven = (
             low is not None
             and high is not None
@@ -259,7 +259,7 @@ class Memory(Places):
         )
 
         def load() -> LlvmValue:
-            at = self.pointer(buffer, list(form.terms), form.const * size)
+            at = self.pointer(buffer, form.terms, form.const * size)
             full = vector_type(type, width)
             return self.ins(f"load {full}, {at.typed}, align {size}", type, width)
 
@@ -269,7 +269,7 @@ class Memory(Places):
         registers = -(-width * size * 8 // self.machine.vector_bits)
         return self.shared(("part", buffer, form, width), info, load, registers)
 
-    def _lane_pointers(self, place: Access, size: int) -> LlvmValue:
+    def _lane_pointers(self, place: LaneAccess, size: int) -> LlvmValue:
         offsets = place.offsets
         if offsets is None:
             offsets = int_vector([n * size for n in place.steps])
@@ -331,7 +331,9 @@ class Memory(Places):
             args = f"{raw.typed}, {aligned(pointers, size)}, {chosen.typed}"
             self.line(f"call void @llvm.masked.scatter.{types}({args})")
 
-    def _near_stored(self, place: Access, size: int) -> tuple[Part, ...] | None:
+    def _near_stored(
+        self, place: LaneAccess, size: int
+    ) -> tuple[NearVector, ...] | None:
         """Vectors that cover what the lanes store, where a vector can be stored in part."""
         in_part = self.machine.has("avx512vl" if size >= 4 else "avx512bw")
         if place.may_meet or not in_part:

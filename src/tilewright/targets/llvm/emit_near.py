@@ -24,7 +24,7 @@ MOST_PARTS = 4  # vectors that cover the elements; of more, a gather is as fast
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class NearVector:
     """One vector of memory: elements `start` on, and the lanes that access each of them."""
 
     start: int
@@ -39,7 +39,7 @@ class Part:
         return found
 
 
-def parts(steps: Sequence[int], first: int, last: int) -> tuple[Part, ...] | None:
+def parts(steps: Sequence[int], first: int, last: int) -> tuple[NearVector, ...] | None:
     """Vectors of one power of two of elements that cover what the lanes access, by ascending start.
 
     steps: by lane, its element. first, last: the elements that may be read, which contain all of
@@ -60,7 +60,7 @@ def parts(steps: Sequence[int], first: int, last: int) -> tuple[Part, ...] | Non
         own = [tuple(users.get(e, ())) for e in range(begin, end)]
         missing = width - len(own)
         if any(own):
-            found.append(Part(begin - missing, ((),) * missing + tuple(own)))
+            found.append(NearVector(begin - missing, ((),) * missing + tuple(own)))
     return tuple(found) if 0 < len(found) <= MOST_PARTS else None
 
 
@@ -101,7 +101,7 @@ def pick(
     return found
 
 
-def mask_of(w: Writer, part: Part, mask: LlvmValue) -> LlvmValue:
+def mask_of(w: Writer, part: NearVector, mask: LlvmValue) -> LlvmValue:
     """The elements of a part that a permitted lane accesses."""
     most = max(len(users) for users in part.lanes)
     none = LlvmValue("zeroinitializer", "i1", mask.lanes)
@@ -117,7 +117,7 @@ def mask_of(w: Writer, part: Part, mask: LlvmValue) -> LlvmValue:
 def load_near(
     w: Writer,
     pointer: LlvmValue,
-    covered: Sequence[Part],
+    covered: Sequence[NearVector],
     lanes: int,
     type: str,
     size: int,
@@ -144,7 +144,7 @@ def load_near(
 def store_near(
     w: Writer,
     pointer: LlvmValue,
-    covered: Sequence[Part],
+    covered: Sequence[NearVector],
     v: LlvmValue,
     size: int,
     mask: LlvmValue | None,

@@ -15,22 +15,21 @@ from tilewright.targets.llvm.lanes import Lanes, lanes_of
 from tilewright.targets.llvm.processor import Processor
 from tilewright.targets.llvm.value_numbering import PURE, Info, Scopes
 
+Terms = tuple[tuple[Expr, int], ...]  # of a linear form
+
 
 # Not frozen, as so many are made: setting the fields of a frozen one takes three times as long.
 @dataclass(slots=True, eq=False)
-class Access:
-    """The place of one element per lane: `pointer` + steps[lane] elements + offsets (bytes).
+class LaneLayout:
+    """How the elements of an access lie to one another: `form` + steps[lane] + varying.
 
-    form: the elements before `pointer`. offsets: a vector of integers where the lanes' places are
-    not known beforehand. steps: one for all lanes where every lane means the same element. reach:
-    the first and the last element after `pointer` that steps and offsets mean, where known.
+    form: what all lanes have in common. varying: terms with another value in each lane. steps: one
+    for all lanes where every lane means the same element.
     """
 
-    pointer: LlvmValue
     form: Affine
+    varying: tuple[tuple[Expr, int], ...]
     steps: tuple[int, ...]
-    offsets: LlvmValue | None
-    reach: tuple[int, int] | None = None
 
     @property
     def lanes(self) -> int:
@@ -40,20 +39,34 @@ class Access:
     @property
     def is_uniform(self) -> bool:
         """Whether all lanes mean one element."""
-        return self.lanes == 1 and self.offsets is None
+        return self.lanes == 1 and not self.varying
 
     @property
     def is_dense(self) -> bool:
         """Whether the lanes mean neighboring elements in order, or all of them one."""
-        return self.offsets is None and self.steps == tuple(range(self.lanes))
+        return not self.varying and self.steps == tuple(range(self.lanes))
 
     @property
     def may_meet(self) -> bool:
         """Whether two lanes may mean one element and others not."""
-        return self.offsets is not None or len(set(self.steps)) < self.lanes
+        return bool(self.varying) or len(set(self.steps)) < self.lanes
 
 
-class Places(Scopes):
+@dataclass(slots=True, eq=False)
+class LaneAccess(LaneLayout):
+    """The place of one element per lane: `pointer` + steps[lane] elements + offsets (bytes).
+
+    form: the elements before `pointer`. offsets: a vector of integers where the lanes' places are
+    not known beforehand. reach: the first and the last element after `pointer` that steps and
+    offsets mean, where known.
+    """
+
+    pointer: LlvmValue
+    offsets: LlvmValue | None = None
+    reach: tuple[int, int] | None = None
+
+
+class AddressEmitter(Scopes):
     """Addresses inside one function; `value` comes from the expression emitter."""
 
     def __init__(self, machine: Processor) -> None:
@@ -86,8 +99,16 @@ class Places(Scopes):
             form = self._addresses[key] = address(buffer, index)
         return form
 
-    def access(self, buffer: Buffer, index: tuple[Expr, ...]) -> Access:
-        """Where `buffer[index]` lies, per lane."""
+    def layout(self, buffer: Buffer, index: tuple[Expr, ...]) -> LaneLayout:
+        """How the lanes of `buffer[index]` lie; remembered in the innermost scope."""
+        known = self.scopes[-1].layouts
+        key = (buffer, index, self.vector, self.number)
+        found = known.get(key)
+        if found is None:
+            found = known[key] = self._layout(buffer, index)
+        return found
+
+    def _layout(self, buffer: Buffer, index: tuple[Expr, ...]) -> LaneLayout:
         form = self.address(buffer, index)
         copies = self.private.get(buffer, 1)
         if copies > 1:
@@ -99,22 +120,26 @@ class Places(Scopes):
         varying: list[tuple[Expr, int]] = []
         for atom, c in form.terms:
             (varying if self.value(atom).lanes > 1 else uniform).append((atom, c))
+        const = form.const
         if len(set(steps)) == 1:
-            form = form + Affine((), steps[0])
+            const += steps[0]
             steps = [0] * len(steps) if varying else [0]
+        return LaneLayout(Affine(tuple(uniform), const), tuple(varying), tuple(steps))
+
+    def access(self, buffer: Buffer, index: tuple[Expr, ...]) -> LaneAccess:
+        """Where `buffer[index]` lies, per lane."""
+        layout = self.layout(buffer, index)
+        form, varying, steps = layout.form, layout.varying, layout.steps
         size = buffer.dtype.itemsize
-        pointer = self.pointer(buffer, uniform, form.const * size)
-        rest = Affine(tuple(uniform), form.const)
+        pointer = self.pointer(buffer, form.terms, form.const * size)
         if not varying:
-            return Access(pointer, rest, tuple(steps), None)
+            return LaneAccess(form, varying, steps, pointer)
         reach = self._reach(varying, steps)
         offsets = self._offsets(varying, steps, size, reach)
-        return Access(pointer, rest, tuple(steps), offsets, reach)
+        return LaneAccess(form, varying, steps, pointer, offsets, reach)
 
-    def _reach(
-        self, terms: list[tuple[Expr, int]], steps: list[int]
-    ) -> tuple[int, int] | None:
-        low, high = bounds(to_expr(Affine(tuple(terms), 0)), self.ranges)
+    def _reach(self, terms: Terms, steps: tuple[int, ...]) -> tuple[int, int] | None:
+        low, high = bounds(to_expr(Affine(terms, 0)), self.ranges)
         if low is None or high is None:
             return None
         return low + min(steps), high + max(steps)
@@ -154,8 +179,8 @@ class Places(Scopes):
 
     def _offsets(
         self,
-        terms: list[tuple[Expr, int]],
-        steps: list[int],
+        terms: Terms,
+        steps: tuple[int, ...],
         size: int,
         reach: tuple[int, int] | None,
     ) -> LlvmValue:
@@ -180,10 +205,18 @@ class Places(Scopes):
             return v
         return self.binary("mul nsw", v, integer(c))
 
-    def pointer(
-        self, buffer: Buffer, terms: list[tuple[Expr, int]], offset: int
-    ) -> LlvmValue:
+    def pointer(self, buffer: Buffer, terms: Terms, offset: int) -> LlvmValue:
         """Base plus terms, those of outer loops first, so that each loop adds only its own."""
+        key = ("base", buffer, self.guard, terms)
+        pointer = self.scopes[-1].values.get(key)
+        if pointer is None:
+            pointer, info = self._base(buffer, terms)
+            self._keep(self.scopes[-1], key, pointer, info)
+        if not offset:
+            return pointer
+        return self.ins(f"getelementptr i8, {pointer.typed}, i64 {offset}", "ptr")
+
+    def _base(self, buffer: Buffer, terms: Terms) -> tuple[LlvmValue, Info]:
         size = buffer.dtype.itemsize
         levels: dict[int, list[tuple[Expr, int]]] = {}
         for atom, c in terms:
@@ -191,8 +224,8 @@ class Places(Scopes):
                 (atom, c * size)
             )
         pointer = self.pointers[buffer]
-        done: tuple[tuple[Expr, int], ...] = ()
-        info = PURE
+        done: Terms = ()
+        info = depends = PURE
         for level in sorted(levels):
             group = tuple(levels[level])
             done += group
@@ -204,13 +237,9 @@ class Places(Scopes):
                 depends,
                 partial(self._advance, pointer, group),
             )
-        if not offset:
-            return pointer
-        return self.ins(f"getelementptr i8, {pointer.typed}, i64 {offset}", "ptr")
+        return pointer, depends
 
-    def _advance(
-        self, base: LlvmValue, group: tuple[tuple[Expr, int], ...]
-    ) -> LlvmValue:
+    def _advance(self, base: LlvmValue, group: Terms) -> LlvmValue:
         total: LlvmValue | None = None
         for atom, c in group:
             term = self._times(self.value(atom), c)

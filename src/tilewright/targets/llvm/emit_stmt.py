@@ -23,7 +23,7 @@ from tilewright.expr.nodes import (
     const,
 )
 from tilewright.expr.reads import reads_memory
-from tilewright.ir.node import Node, substitute
+from tilewright.ir.node import Node, instances, substitute
 from tilewright.loops.nodes import (
     GPU_AXES,
     SIZE,
@@ -56,7 +56,7 @@ from tilewright.targets.llvm.statements import (
     same_control_flow,
     written,
 )
-from tilewright.targets.llvm.value_numbering import Scope
+from tilewright.targets.llvm.value_numbering import NumberingScope
 
 # An innermost loop may hold one in so many registers with vectors that are loaded before it.
 HELD = 4
@@ -129,7 +129,7 @@ class Statements(Expressions):
 
     def _unrolled(self, s: For, trips: int) -> None:
         try:
-            self.in_order([substitute(s.body, {s.var: const(n)}) for n in range(trips)])
+            self.in_order([*instances(s.body, s.var, map(const, range(trips)))])
         except LimitError as error:
             raise error.at(f"loop {s.var.name}, written out {trips} times") from None
 
@@ -166,7 +166,7 @@ class Statements(Expressions):
         self.line(
             f"{i} = phi {type} [ {start.text}, {before} ], [ {following}, {latch} ]"
         )
-        scope = Scope(pre, writes=changed, certain=certain)
+        scope = NumberingScope(pre, writes=changed, certain=certain)
         if all(f.kind in ("unroll", "vector") for f in loops_of(s.body)):
             scope.room = self.machine.registers // HELD
         self.scopes.append(scope)
@@ -191,7 +191,7 @@ class Statements(Expressions):
         self.changed(changed)
         pre: Chunk = []
         self.out.append(pre)
-        self.scopes.append(Scope(pre, writes=changed))
+        self.scopes.append(NumberingScope(pre, writes=changed))
         self.bind(s.var, int_vector(list(range(lanes))), (0, lanes - 1))
         self.vector = (s.var, lanes)
         self.emit(s.body)
@@ -206,11 +206,11 @@ class Statements(Expressions):
         head, body, after = (self.fresh(n) for n in ("head", "body", "after"))
         self.line(f"br label {head}")
         self.label(head)
-        self.scopes.append(Scope(pre, writes=changed))
+        self.scopes.append(NumberingScope(pre, writes=changed))
         condition = self.value(s.condition)
         self.line(f"br {condition.typed}, label {body}, label {after}")
         self.label(body)
-        self.scopes.append(Scope())
+        self.scopes.append(NumberingScope())
         self.emit(s.body)
         self.scopes.pop()
         self.scopes.pop()
@@ -229,7 +229,7 @@ class Statements(Expressions):
         after = self.fresh("after")
         self.line(f"br {condition.typed}, label {then}, label {after}")
         self.label(then)
-        self.scopes.append(Scope())
+        self.scopes.append(NumberingScope())
         body()
         self.scopes.pop()
         self.line(f"br label {after}")
@@ -257,7 +257,7 @@ class Statements(Expressions):
         for mask, body in zip(masks, (s.then, s.otherwise), strict=False):
             assert body is not None
             self.guard = Var("mask", dtypes.bool_)
-            self.scopes.append(Scope())
+            self.scopes.append(NumberingScope())
             self.bind(self.guard, mask)
             self.emit(body)
             self.scopes.pop()
@@ -305,7 +305,7 @@ class Statements(Expressions):
         index, mask = self._target(s.buffer, s.index, self._guarded())
         if 0 in s.buffer.extents:
             return
-        place = self.access(s.buffer, index)
+        place = self.layout(s.buffer, index)
         lanes = max(v.lanes, mask.lanes if mask is not None else 1)
         if place.is_uniform and lanes > 1:
             self.by_lane(s)
@@ -346,7 +346,9 @@ class Statements(Expressions):
         if any(0 in b.extents for b in s.buffers):
             return
         s = Update(s.buffers, tuple(safe), s.values, s.reducer)
-        places = [self.access(b, index) for b, index in s.targets]
+        places = [self.layout(b, index) for b, index in s.targets]
+        for b, place in zip(s.buffers, places, strict=True):
+            self.pointer(b, place.form.terms, 0)  # in front of those of the values
         meets = {place.is_uniform for place in places}
         if any(place.may_meet for place in places) or len(meets) > 1:
             self.by_lane(s)
@@ -374,7 +376,7 @@ class Statements(Expressions):
         self, reducer: Reducer, lhs: Sequence[LlvmValue], rhs: Sequence[LlvmValue]
     ) -> list[LlvmValue]:
         """The reducer's components on held values."""
-        self.scopes.append(Scope())
+        self.scopes.append(NumberingScope())
         for group, values in ((reducer.lhs, lhs), (reducer.rhs, rhs)):
             for var, v in zip(group, values, strict=True):
                 self.bind(var, v)

@@ -53,5 +53,5 @@ def _named(lines: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _is_directive(code: str) -> bool:
-    """Whether a line tells the assembler something and is no code."""
+    """Whether a line is a directive and not code."""
     return code.startswith(("\t.", ".Lfunc"))

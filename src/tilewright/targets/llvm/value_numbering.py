@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from tilewright.expr.intervals import Interval
 from tilewright.expr.nodes import Expr, Load, Var
@@ -49,12 +50,12 @@ PURE = Info()
 
 
 @dataclass(slots=True, eq=False)
-class Scope:
+class NumberingScope:
     """One loop (`pre` is the place before it) or branch (`pre` is None).
 
     bound: variables given a value here. writes: buffers that change while the scope runs.
     certain: a loop whose body runs at least once. room: of a loop without loops in it, how many
-    registers may yet be loaded before it; 0 of any other.
+    registers may yet be loaded before it; 0 of any other. layouts: what `Places.layout` found here.
     """
 
     pre: Chunk | None = None
@@ -63,6 +64,7 @@ class Scope:
     certain: bool = True
     room: int = 0
     values: dict[Hashable, LlvmValue] = field(default_factory=dict)
+    layouts: dict[Hashable, Any] = field(default_factory=dict)
 
 
 class Scopes(Writer):
@@ -71,7 +73,7 @@ class Scopes(Writer):
     def __init__(self, machine: Processor) -> None:
         super().__init__()
         self.machine = machine
-        self.scopes: list[Scope] = [Scope()]
+        self.scopes: list[NumberingScope] = [NumberingScope()]
         self.ranges: dict[object, Interval] = {}
         self.anywhere = Anywhere(self.ranges)
         self._infos: dict[Node, Info] = {}
@@ -195,7 +197,9 @@ class Scopes(Writer):
                 best = n
         return best
 
-    def _keep(self, scope: Scope, key: Hashable, value: LlvmValue, info: Info) -> None:
+    def _keep(
+        self, scope: NumberingScope, key: Hashable, value: LlvmValue, info: Info
+    ) -> None:
         scope.values[key] = value
         for buffer in info.reads:
             self._readers.setdefault(buffer, []).append((scope.values, key))

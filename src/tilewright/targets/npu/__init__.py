@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         Number,
     )
     from tilewright.targets.npu.simulator import bounds, run
-    from tilewright.targets.npu.timing import Timing, time
+    from tilewright.targets.npu.timing import NpuTiming, time
 
 # Module -> public names, which are loaded when first used: a device needs no part of the compiler.
 _PUBLIC: Final = {
@@ -42,7 +42,7 @@ _PUBLIC: Final = {
     "numbers": "BlockFloat Float8 Float16 Float32 Number",
     "mapping_rules": "rules",
     "simulator": "bounds run",
-    "timing": "Timing time",
+    "timing": "NpuTiming time",
 }
 _MODULES: Final = {
     name: module for module, names in _PUBLIC.items() for name in names.split()
@@ -73,7 +73,7 @@ __all__ = [
     "Operator",
     "Region",
     "Survey",
-    "Timing",
+    "NpuTiming",
     "bounds",
     "generate",
     "map_onto",

@@ -19,7 +19,7 @@ def writes(instruction: Instruction) -> bool:
     return instruction.op.endswith("_wr")
 
 
-class Access(NamedTuple):
+class OperandCells(NamedTuple):
     """What an instruction does with its operand: the cells, and whether it writes them."""
 
     cells: Sequence[slice]
@@ -45,12 +45,13 @@ class AccessTimes:
                 cells[n] = [slice(number[low], number[high]) for low, high in found]
             count += len(bounds)
         self.accesses = [
-            Access(found, writes(i)) for i, found in zip(operands, cells, strict=True)
+            OperandCells(found, writes(i))
+            for i, found in zip(operands, cells, strict=True)
         ]
         self._written = [0] * count
         self._read = [0] * count
 
-    def ready(self, access: Access) -> int:
+    def ready(self, access: OperandCells) -> int:
         """When its cells may be read, or overwritten."""
         written, read = self._written, self._read
         times = [max(written[cells]) for cells in access.cells]
@@ -58,7 +59,7 @@ class AccessTimes:
             times += [max(read[cells]) for cells in access.cells]
         return max(times, default=0)
 
-    def done(self, access: Access, time: int) -> None:
+    def done(self, access: OperandCells, time: int) -> None:
         """Its cells have been read or written at this time."""
         times = self._written if access.writes else self._read
         for cells in access.cells:

@@ -22,7 +22,7 @@ from tilewright.targets.npu.layers import (
     tanh,
     times,
 )
-from tilewright.targets.npu.terms import Layer
+from tilewright.targets.npu.terms import OperationTerm
 
 Then = Callable[[Sequence[Term]], Term]
 State = Term | None  # None: zeros
@@ -33,7 +33,7 @@ _CONCAT = SCOPE["Concat"]
 class Cell:
     """A recurrence: the input's share of the gates, a row for each step."""
 
-    layer: Layer
+    layer: OperationTerm
     gates: Term
     units: int
 
@@ -56,7 +56,7 @@ class Cell:
         return plus(share, product(self.matrix(panels, i), h))
 
 
-def _cell(layer: Layer, states: int, activations: Sequence[str]) -> list[State]:
+def _cell(layer: OperationTerm, states: int, activations: Sequence[str]) -> list[State]:
     """The first states. Raises Refused for what is not a plain cell on one sequence."""
     call = layer.call
     _, batch, _ = call.out(1).extents
@@ -74,7 +74,7 @@ def _cell(layer: Layer, states: int, activations: Sequence[str]) -> list[State]:
 
 
 def _over_time(
-    layer: Layer,
+    layer: OperationTerm,
     states: Sequence[State],
     step: Callable[[Cell, int, Sequence[State], Then], Term],
     then: Then,
@@ -105,7 +105,7 @@ def _over_time(
     return let(layer.x(0), lambda gates: run(Cell(layer, gates, units), 0, states, {}))
 
 
-def lstm(layer: Layer, then: Then) -> Term:
+def lstm(layer: OperationTerm, then: Then) -> Term:
     """Gates in the order of ONNX: input, output, forget, cell."""
     states = _cell(layer, 2, ("sigmoid", "tanh", "tanh"))
     layer.require(not layer.call.has(4), "it has peepholes")
@@ -126,7 +126,7 @@ def lstm(layer: Layer, then: Then) -> Term:
     return _over_time(layer, states, step, then)
 
 
-def gru(layer: Layer, then: Then) -> Term:
+def gru(layer: OperationTerm, then: Then) -> Term:
     """Gates in the order of ONNX: update, reset, hidden."""
     states = _cell(layer, 1, ("sigmoid", "tanh"))
     inside = layer.call.has(
@@ -162,7 +162,7 @@ def gru(layer: Layer, then: Then) -> Term:
     return _over_time(layer, states, step, then)
 
 
-CELLS: Mapping[str, Callable[[Layer, Then], Term]] = {
+CELLS: Mapping[str, Callable[[OperationTerm, Then], Term]] = {
     f"{DOMAIN}::LSTMSteps": lstm,
     f"{DOMAIN}::GRUSteps": gru,
 }

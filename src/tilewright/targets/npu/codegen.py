@@ -33,7 +33,7 @@ from tilewright.targets.npu.tasks import (
     Operand,
     values_in,
 )
-from tilewright.targets.npu.timing import Timing, time
+from tilewright.targets.npu.timing import NpuTiming, time
 from tilewright.targets.npu.unread import extents, simplified
 
 # What a task writes where: the memories as one space of addresses.
@@ -45,7 +45,7 @@ class Assembled:
     """A program of the machine, and what it takes."""
 
     program: NpuProgram
-    timing: Timing
+    timing: NpuTiming
 
 
 def generate(program: Lambda, machine: NpuMachine) -> NpuProgram:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
+from tilewright.base import collector
 from tilewright.lift.derive import Derivation, derive
 from tilewright.lift.nodes import Lambda
 from tilewright.targets.npu.candidate import NpuCandidate, budgets
@@ -17,7 +18,7 @@ from tilewright.targets.npu.levels import in_memories, in_sizes, to_operators
 from tilewright.targets.npu.machine import NpuMachine
 from tilewright.targets.npu.mapping_rules import rules
 from tilewright.targets.npu.search import search
-from tilewright.targets.npu.timing import Timing
+from tilewright.targets.npu.timing import NpuTiming
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Mapped:
 
     derivation: Derivation
     program: NpuProgram
-    timing: Timing
+    timing: NpuTiming
 
     @property
     def summary(self) -> str:
@@ -41,11 +42,11 @@ def map_onto(program: Lambda, machine: NpuMachine) -> Mapped:
     Raises NPUError for what no rule brings to an operator of the machine, and for programs whose
     operands alone do not fit; InputError for ill-typed programs.
     """
-    forms = {
-        Form(form.program): form for form in to_operators(derive(program, rules(0)))
-    }
-    found = search(tuple(forms), machine)
-    return mapped(forms[found.form], found, machine)
+    with collector.paused():
+        derivations = to_operators(derive(program, rules(0)))
+        forms = {Form(form.program): form for form in derivations}
+        found = search(tuple(forms), machine)
+        return mapped(forms[found.form], found, machine)
 
 
 def mapped(form: Derivation, candidate: NpuCandidate, machine: NpuMachine) -> Mapped:

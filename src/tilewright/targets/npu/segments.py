@@ -23,7 +23,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class StridedRun:
     """`count` elements, `step` apart."""
 
     start: int
@@ -32,7 +32,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class StridedRows:
     """Rows `step` apart of elements `across` apart."""
 
     start: int
@@ -42,12 +42,12 @@ class Block:
     across: int
 
 
-def runs(addresses: Addresses) -> Iterator[Run]:
+def runs(addresses: Addresses) -> Iterator[StridedRun]:
     """A vector as few runs, in order; greedily the longest."""
     at = 0
     steps = addresses[1:] - addresses[:-1]
     if addresses.size > 2 and abs(steps[0]) < _FAR and (steps == steps[0]).all():
-        yield Run(int(addresses[0]), addresses.size, int(steps[0]))
+        yield StridedRun(int(addresses[0]), addresses.size, int(steps[0]))
         return
     while at < addresses.size:
         count, step = 1, 1
@@ -60,11 +60,11 @@ def runs(addresses: Addresses) -> Iterator[Run]:
                 1,
                 1,
             )  # two elements far apart: the second may begin a longer run
-        yield Run(int(addresses[at]), count, step)
+        yield StridedRun(int(addresses[at]), count, step)
         at += count
 
 
-def rows(addresses: Addresses) -> Iterator[Block]:
+def rows(addresses: Addresses) -> Iterator[StridedRows]:
     """A matrix as blocks of rows, in order. Every row must be one run."""
     _, columns = addresses.shape
     across = (
@@ -80,7 +80,7 @@ def rows(addresses: Addresses) -> Iterator[Block]:
         else:
             most = len(addresses) - at
         run = next(runs(addresses[at : at + most, 0]))
-        yield Block(
+        yield StridedRows(
             int(addresses[at, 0]), run.count, columns, run.step, int(across[at])
         )
         at += run.count

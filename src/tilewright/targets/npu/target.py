@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.base.errors import InputError
 from tilewright.base.text import plural
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.targets.base import Adapted, Calibration, Placement, Settings, Target
 from tilewright.targets.npu.description import machine as described
@@ -17,7 +17,7 @@ from tilewright.targets.npu.listing import show
 from tilewright.targets.npu.machine import NpuMachine
 from tilewright.targets.npu.mapping import Mapped, map_onto
 from tilewright.targets.npu.simulator import run
-from tilewright.targets.npu.timing import Timing
+from tilewright.targets.npu.timing import NpuTiming
 from tilewright.targets.npu.whole import AsProgram, Whole, whole_of
 
 
@@ -38,7 +38,7 @@ class Npu(Target):
         return f"npu {self.machine}"
 
     def adapt(
-        self, graph: Graph, calibration: Calibration, fallback: Fallback
+        self, graph: Graph, calibration: Calibration, fallback: FallbackProvider
     ) -> Adapted:
         """The graph as one program.
 
@@ -85,7 +85,7 @@ class Loaded:
         """The listing of its instructions."""
         return show(self.mapped.program)
 
-    def __call__(self, arrays: Sequence[Any]) -> Timing:
+    def __call__(self, arrays: Sequence[Any]) -> NpuTiming:
         """Run it. Raises InputError for a wrong number of arrays, or wrong shapes."""
         code = self.mapped.program
         names = [r.name for r in (*code.inputs, *code.outputs)]

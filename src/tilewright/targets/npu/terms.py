@@ -18,12 +18,12 @@ from tilewright.targets.npu import layers
 from tilewright.targets.npu.layers import Join, Term, Transpose, Zip, add
 
 
-class Refused(Exception):
+class TermRefused(Exception):
     """An operation that the machine cannot do as it is; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class OperationTerm:
     """An operation, and the terms of its inputs."""
 
     call: OpCall
@@ -43,7 +43,7 @@ class Layer:
     def require(self, condition: bool, why: str) -> None:
         """Raises Refused with these words if it does not hold."""
         if not condition:
-            raise Refused(why)
+            raise TermRefused(why)
 
     def plain(self, **attributes: Any) -> None:
         """Raises Refused for an attribute that is neither left out nor this."""
@@ -65,7 +65,7 @@ class Layer:
         return windows(self.call, shape[2:], kernel)
 
 
-Rule = Callable[[Layer], Term]
+Rule = Callable[[OperationTerm], Term]
 
 
 def _unary(f: Any) -> Rule:
@@ -73,7 +73,7 @@ def _unary(f: Any) -> Rule:
 
 
 def _binary(f: Any) -> Rule:
-    def rule(layer: Layer) -> Term:
+    def rule(layer: OperationTerm) -> Term:
         layer.require(len(layer.call.operation.inputs) == 2, "it has not two inputs")
         (a, of), (b, by) = layer.part(0), layer.part(1)
         return layers.broadcast(f, a, b, of, by)
@@ -81,7 +81,7 @@ def _binary(f: Any) -> Rule:
     return rule
 
 
-def _div(layer: Layer) -> Term:
+def _div(layer: OperationTerm) -> Term:
     (a, of), (b, by) = layer.part(0), layer.part(1)
     if by:
         inverse = layers.pointwise(b, by, _inverse)
@@ -94,14 +94,14 @@ def _inverse(e: Term) -> Term:
     return layers.div(1.0, e)
 
 
-def _matmul(layer: Layer) -> Term:
+def _matmul(layer: OperationTerm) -> Term:
     of = layer.call.shape(0)
     by = layer.call.shape(1)
     layer.require(len(of) + len(by) > 2, "it is a product of two vectors")
     return layers.matmul(layer.x(0), layer.x(1), of, by)
 
 
-def _gemm(layer: Layer) -> Term:
+def _gemm(layer: OperationTerm) -> Term:
     call = layer.call
     if call.attr("transA", 0):
         a = layer.x(0) | Transpose
@@ -126,7 +126,7 @@ def _gemm(layer: Layer) -> Term:
     return y
 
 
-def _conv(layer: Layer) -> Term:
+def _conv(layer: OperationTerm) -> Term:
     call = layer.call
     k = call.shape(1)
     out = call.out(0).extents
@@ -153,7 +153,7 @@ def _conv(layer: Layer) -> Term:
     return layer.x(0) | Map(image)
 
 
-def _max_pool(layer: Layer) -> Term:
+def _max_pool(layer: OperationTerm) -> Term:
     found = layer.windows(layer.call.attr("kernel_shape"))
     layer.require(len(layer.call.operation.writes) == 1, "it gives indices")
     return layer.x(0) | Map(
@@ -161,7 +161,7 @@ def _max_pool(layer: Layer) -> Term:
     )
 
 
-def _average_pool(layer: Layer) -> Term:
+def _average_pool(layer: OperationTerm) -> Term:
     found = layer.windows(layer.call.attr("kernel_shape"))
     padded = any((*found.begin, *found.end)) and not layer.call.attr(
         "count_include_pad", 0
@@ -175,7 +175,7 @@ def _average_pool(layer: Layer) -> Term:
     )
 
 
-def _global_average_pool(layer: Layer) -> Term:
+def _global_average_pool(layer: OperationTerm) -> Term:
     shape = layer.call.shape(0)
     count = prod(shape[2:])
     rows = layers.reshape(layer.x(0), shape, (prod(shape[:2]), count))
@@ -185,7 +185,7 @@ def _global_average_pool(layer: Layer) -> Term:
     return layers.reshape(sums, (prod(shape[:2]),), layer.call.out(0).extents)
 
 
-def _softmax(layer: Layer) -> Term:
+def _softmax(layer: OperationTerm) -> Term:
     rank = layer.call.rank(0)
     axis = layer.call.attr("axis", -1 if layer.call.version >= 13 else 1)
     last = axis in (-1, rank - 1)
@@ -193,19 +193,19 @@ def _softmax(layer: Layer) -> Term:
     return layers.at_depth(layer.x(0), rank - 1, layers.softmax)
 
 
-def _reshape(layer: Layer) -> Term:
+def _reshape(layer: OperationTerm) -> Term:
     return layers.reshape(layer.x(0), layer.call.shape(0), layer.call.out(0).extents)
 
 
-def _transpose(layer: Layer) -> Term:
+def _transpose(layer: OperationTerm) -> Term:
     axes = layer.call.attr("perm", list(reversed(range(layer.call.rank(0)))))
     return layers.transpose(layer.x(0), axes)
 
 
-def _gather(layer: Layer) -> Term:
+def _gather(layer: OperationTerm) -> Term:
     index = layer.call.constant(1)
     if index is None or index.ndim:
-        raise Refused("its indices are not one known number")
+        raise TermRefused("its indices are not one known number")
     axis = layer.call.axis(layer.call.attr("axis", 0), layer.call.rank(0))
     place = int(index) % layer.call.shape(0)[axis]
     return layers.at_depth(layer.x(0), axis, lambda part: part | At(place))

@@ -26,7 +26,7 @@ UNITS = ("dram", "move", "vector", "matrix")
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class NpuTiming:
     """What a run takes. busy: cycles per unit. work: multiply-adds. energy: pJ.
 
     utilization: multiply-adds of the products, of those that the machine could have done.
@@ -57,7 +57,7 @@ def time(
     limit: int = STEP_LIMIT,
     *,
     pinned: bool = False,
-) -> Timing:
+) -> NpuTiming:
     """The timing of a program, which does not depend on its data. Raises NPUError as `run`.
 
     pinned: matrices that stay in the registers are there already, as BrainWave keeps weights: the
@@ -70,7 +70,7 @@ def time(
     clock = _Clock(machine, AccessTimes(s.instruction for c in chains for s in c))
     for chain in chains:
         clock.run(chain)
-    return Timing(
+    return NpuTiming(
         clock.cycles,
         sum(map(len, chains)),
         len(chains),

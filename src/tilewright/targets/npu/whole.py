@@ -35,7 +35,12 @@ from tilewright.targets.npu.layers import Term
 from tilewright.targets.npu.listing import show
 from tilewright.targets.npu.machine import NpuMachine
 from tilewright.targets.npu.mapping import Mapped, map_onto
-from tilewright.targets.npu.terms import BROADCAST, OPERATORS, Layer, Refused
+from tilewright.targets.npu.terms import (
+    BROADCAST,
+    OPERATORS,
+    OperationTerm,
+    TermRefused,
+)
 
 OWN: Final = "npu"
 OPERATOR: Final = "Program"
@@ -151,7 +156,7 @@ def program(graph: Graph) -> Lambda:
                 return found[0]
             return Tuple(*found)
         op = graph.operations[n]
-        layer = Layer(OpCall(op, graph.constants), terms)
+        layer = OperationTerm(OpCall(op, graph.constants), terms)
         try:
             if op.qualified in CELLS:
                 return CELLS[op.qualified](
@@ -159,7 +164,7 @@ def program(graph: Graph) -> Lambda:
                     lambda made: after(n + 1, {**terms, **dict(_pairs(op, made))}),
                 )
             made = OPERATORS[op.qualified](layer)
-        except Refused as why:
+        except TermRefused as why:
             raise UnsupportedError(
                 f"the npu cannot do it: {why}",
                 where=f"node {op.label!r} ({op.qualified})",

@@ -18,8 +18,8 @@ import numpy as np
 from tilewright.base.errors import ArtifactError, ExecutionError, MemoryLimitError
 from tilewright.base.store import default_store
 from tilewright.runtime.device import Bytes, Done, Duration, Event, Region
-from tilewright.targets.opencl.code import Code, KernelCode
 from tilewright.targets.opencl.platforms import chosen, imported
+from tilewright.targets.simt.code import OPENCL_C, DeviceProgram, KernelLaunch
 
 NAME: Final = "opencl"
 _OPTIONS: Final = ("-cl-std=CL1.2",)
@@ -39,7 +39,7 @@ _STATUS: Final = 4  # bytes in which kernels tell a wrong index
 class OpenCLProgram:
     """A built program."""
 
-    code: Code
+    code: DeviceProgram
     built: Any
 
 
@@ -78,14 +78,14 @@ class OpenCLDevice:
         (TW-DEVICE-BUILD), and for one that asks more of the device than it has (TW-DEVICE);
         MemoryLimitError for a workspace that does not fit.
         """
-        found = Code.from_bytes(code)
+        found = DeviceProgram.from_bytes(code, OPENCL_C)
         for nbytes in found.workspace:
             self._check_size(nbytes)
-        for kernel in found.kernels:
+        for kernel in found.launches:
             self._check(kernel)
         return OpenCLProgram(found, self._built(found))
 
-    def _check(self, kernel: KernelCode) -> None:
+    def _check(self, kernel: KernelLaunch) -> None:
         """Raise ArtifactError for a kernel that the device cannot run."""
         threads, local = int(np.prod(kernel.threads)), self.device.local_mem_size
         limits = (
@@ -101,7 +101,7 @@ class OpenCLDevice:
                     hint="compile the model for this device's machine description",
                 )
 
-    def _built(self, code: Code) -> Any:
+    def _built(self, code: DeviceProgram) -> Any:
         options = list(_OPTIONS)
         rounds = self.cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
         if self.device.single_fp_config & rounds:
@@ -114,9 +114,9 @@ class OpenCLDevice:
                 return self._quietly(
                     cl.Program(self.context, [self.device], [binary]), options
                 )
-            built = self._quietly(cl.Program(self.context, code.source), options)
+            built = self._quietly(cl.Program(self.context, code.text), options)
         except cl.Error as error:
-            names = ", ".join(k.name for k in code.kernels)
+            names = ", ".join(k.name for k in code.launches)
             raise ArtifactError(
                 f"{self.device.name.strip()} cannot build it: {_first_line(error)}",
                 code="TW-DEVICE-BUILD",
@@ -132,11 +132,11 @@ class OpenCLDevice:
             warnings.simplefilter("ignore", self.cl.CompilerWarning)
             return program.build(options, cache_dir=False)
 
-    def _key(self, code: Code, options: Sequence[str]) -> str:
+    def _key(self, code: DeviceProgram, options: Sequence[str]) -> str:
         """What a built program depends on, for the cache."""
         d = self.device
         parts = (d.platform.version, d.name, d.version, d.driver_version, *options)
-        text = "\n".join((*parts, code.source))
+        text = "\n".join((*parts, code.text))
         return f"opencl-{hashlib.sha256(text.encode()).hexdigest()}"
 
     def queue(self, timed: bool = False) -> OpenCLQueue:
@@ -207,9 +207,9 @@ class OpenCLQueue:
         """Run the launches of a program in order."""
         events = []
         regions = [*arguments, *self._scratch(program)]
-        for code, kernel in zip(program.code.kernels, self._kernels_of(program)):
+        for code, kernel in zip(program.code.launches, self._kernels_of(program)):
             values: list[Any] = []
-            for n in code.params:
+            for n in code.arguments:
                 values += [regions[n].memory, np.uint64(regions[n].offset)]
             if code.checked:
                 values += [self._status_memory(), np.int32(self._first_of(program))]
@@ -226,7 +226,7 @@ class OpenCLQueue:
     def _kernels_of(self, program: OpenCLProgram) -> list[Any]:
         """The kernels of a program for this queue alone: they hold their arguments."""
         if program not in self._kernels:
-            names = (k.name for k in program.code.kernels)
+            names = (k.name for k in program.code.launches)
             self._kernels[program] = [
                 self.device.cl.Kernel(program.built, name) for name in names
             ]

@@ -10,18 +10,18 @@ from tilewright.expr.nodes import Buffer, Extent, fixed
 from tilewright.ir.node import postorder
 from tilewright.loops.analysis.effects import writes
 from tilewright.loops.launch import AXIS, Launch, LaunchProgram
-from tilewright.targets.opencl.code import Code, KernelCode
 from tilewright.targets.opencl.emit_expr import EmittedValue
 from tilewright.targets.opencl.emit_stmt import ERROR, FIRST, Statements
 from tilewright.targets.opencl.helpers import Helpers
 from tilewright.targets.opencl.types import in_memory
+from tilewright.targets.simt.code import OPENCL_C, DeviceProgram, KernelLaunch
 
 _CALL: Final = {"blockIdx": "get_group_id", "threadIdx": "get_local_id"}
 _EXACT: Final = "#pragma OPENCL FP_CONTRACT OFF"
 _DOUBLE: Final = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable"
 
 
-def emit(program: LaunchProgram, exact: bool = False) -> Code:
+def emit(program: LaunchProgram, exact: bool = False) -> DeviceProgram:
     """The code of a program; exact: no fused multiply-adds.
 
     Raises CompileError for what OpenCL C has not: a dtype (TW-DTYPE), a function (TW-FUNCTION), a
@@ -30,24 +30,25 @@ def emit(program: LaunchProgram, exact: bool = False) -> Code:
     numbers = {b: n for n, b in enumerate((*program.params, *program.workspace))}
     checks: list[str] = []
     helpers = Helpers()
-    kernels: list[KernelCode] = []
+    calls: list[KernelLaunch] = []
     texts: list[str] = []
     for launch in program.launches:
         # A grid without blocks does nothing, and no device takes it.
         if 0 in launch.grid:
             continue
-        name = f"tw_{len(kernels)}_{launch.name}"
-        code, text = _kernel(launch, name, numbers, checks, helpers)
-        kernels.append(code)
+        name = f"tw_{len(calls)}_{launch.name}"
+        call, text = _kernel(launch, name, numbers, checks, helpers)
+        calls.append(call)
         texts.append(text)
     source = "\n\n".join([helpers.text.strip("\n"), *texts]).strip("\n") + "\n"
     heads = [_EXACT] * exact + [_DOUBLE] * ("double" in source)
-    return Code(
+    return DeviceProgram(
+        language=OPENCL_C,
         params=len(program.params),
         workspace=tuple(b.size * b.dtype.itemsize for b in program.workspace),
+        launches=tuple(calls),
+        text="\n".join([*heads, source]),
         checks=tuple(checks),
-        kernels=tuple(kernels),
-        source="\n".join([*heads, source]),
     )
 
 
@@ -57,7 +58,7 @@ def _kernel(
     numbers: Mapping[Buffer, int],
     checks: list[str],
     helpers: Helpers,
-) -> tuple[KernelCode, str]:
+) -> tuple[KernelLaunch, str]:
     """The function of a launch, and how it is called."""
     x = Statements(checks, launch.threads)
     x.helpers = helpers
@@ -78,19 +79,20 @@ def _kernel(
     listed = ",\n    ".join(parameters)
     declared = ["    " + text for text in x.declared]
     lines = [f"{head}\nvoid {name}(\n    {listed})", "{", *declared, *x.lines, "}"]
-    code = KernelCode(
+    call = KernelLaunch(
         name=name,
         grid=_numbers(launch.grid, name),
         threads=launch.threads,
         shared=sum(b.size * b.dtype.itemsize for b in launch.shared),
-        params=tuple(numbers[b] for b in launch.params),
+        arguments=tuple(numbers[b] for b in launch.params),
         checked=int(x.has_checks),
     )
-    return code, "\n".join(lines)
+    return call, "\n".join(lines)
 
 
-def _numbers(extents: Sequence[Extent], name: str) -> tuple[int, ...]:
-    return tuple(fixed(n, f"the grid of {name}") for n in extents)
+def _numbers(extents: Sequence[Extent], name: str) -> tuple[int, int, int]:
+    x, y, z = (fixed(n, f"the grid of {name}") for n in extents)
+    return x, y, z
 
 
 def _parameters(x: Statements, launch: Launch) -> list[str]:

@@ -70,6 +70,24 @@ def names() -> list[str]:
     return [shown(first), *(shown(d) for d in listed() if d != first)]
 
 
+def kind_here() -> str:
+    """Which row of `simt.machine.MACHINES` the device that is taken is like.
+
+    A processor is one whatever drives it. What checks programs is to see what a GPU runs, and
+    without a device code is for any.
+    """
+    try:
+        device = chosen()
+    except ArtifactError:
+        return "generic"
+    name = shown(device).lower()
+    if any(c in name for c in _CHECKERS):
+        return "generic"
+    if device.type & imported().device_type.CPU:
+        return "pocl"
+    return "mali" if "mali" in name else "generic"
+
+
 def chosen() -> Any:
     """The device that TILEWRIGHT_OPENCL_DEVICE names in part, or the best one.
 

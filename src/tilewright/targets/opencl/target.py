@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from tilewright.base.errors import CompileError
 from tilewright.compute.nodes import Computation
-from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.to_launches import to_launches
-from tilewright.schedule.space import Sketch
-from tilewright.targets.base import Artifact, Settings, Target
-from tilewright.targets.opencl.code import Code
+from tilewright.targets.base import Artifact, Settings
 from tilewright.targets.opencl.emit import emit
+from tilewright.targets.opencl.platforms import kind_here
 from tilewright.targets.opencl.types import held
 from tilewright.targets.permitted import Permissions
+from tilewright.targets.simt.code import OPENCL_C, DeviceProgram
 from tilewright.targets.simt.machine import SimtMachine, described
-from tilewright.targets.simt.schedules import sketches
+from tilewright.targets.simt.target import SimtTarget
 
 
-class OpenCL(Target):
+class OpenCL(SimtTarget):
     """A kind of OpenCL device. exact: no fused multiply-adds."""
 
     __slots__ = ("exact", "machine")
     name: str = "opencl"
     device: ClassVar[str] = "opencl"
-    fuses: ClassVar[bool] = True
 
     def __init__(self, machine: SimtMachine, exact: bool = False) -> None:
         self.machine = machine
         self.exact = exact
+
+    @property
+    def simt(self) -> SimtMachine:
+        """The machine as it is described."""
+        return self.machine
 
     @property
     def key(self) -> str:
@@ -47,37 +50,30 @@ class OpenCL(Target):
                 return f"{b.name}: {error}"
         return ""
 
-    def sketches(
-        self,
-        kernel: Kernel,
-        computations: Sequence[Computation],
-        constants: Collection[Buffer],
-    ) -> Sequence[Sketch]:
-        """Those that all GPUs have."""
-        return sketches(kernel, computations, self.machine, self.exact)
-
     def emit(
         self, kernel: Kernel, symbol: str, permitted: Permissions | None = None
     ) -> Artifact:
         """OpenCL C with how it is launched.
 
         permitted is of no use here: Oclgrind checks every access by itself. Raises CompileError
-        for what OpenCL C has not, ScheduleError for threads that are no program of a grid.
+        for what OpenCL C has not, ScheduleError for threads that are not the program of a grid.
         """
         code = emit(to_launches(kernel), self.exact)
         return Artifact(symbol, code.to_bytes())
 
     def workspace(self, code: bytes) -> int:
         """What is between the launches of a program."""
-        return sum(Code.from_bytes(code).workspace)
+        return sum(DeviceProgram.from_bytes(code, OPENCL_C).workspace)
 
     def text(self, kernel: Kernel, symbol: str, kind: str) -> str:
         """The source, for `asm`."""
         if kind != "asm":
             return super().text(kernel, symbol, kind)
-        return emit(to_launches(kernel), self.exact).source
+        return emit(to_launches(kernel), self.exact).text
 
 
 def make(settings: Settings) -> OpenCL:
-    """The target; the description is one of `simt.machine.described`."""
-    return OpenCL(described(settings.description), settings.exact)
+    """The target; the description is one of `simt.machine.described`, or of the device here."""
+    given = settings.description
+    machine = described({"like": kind_here()} if given is None else given)
+    return OpenCL(machine, settings.exact)

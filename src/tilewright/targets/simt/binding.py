@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from tilewright.base.errors import ScheduleError
@@ -17,17 +18,30 @@ HELD: Final = 32  # elements at most that a thread accumulates in registers
 def bind_elements(s: Schedule, nest: For, threads: int) -> str:
     """Bind the outer loops of a nest that may run at once: blocks of so many threads.
 
-    Returns the loop over threads; empty where there is none.
+    As many as are proven to be apart when they are one loop: the indices of several in one hide
+    what each of them shows. Returns the loop over threads; empty where there is none.
     """
-    fused, extent = "", 1
+    chain: list[For] = []
     for f in _chain(nest):
         if not f.trips or not made_serial(s, f):
             break
-        fused = s.fuse(fused, f.var.name) if fused else f.var.name
-        extent *= f.trips
-    if not fused:
-        return ""
+        chain.append(f)
+    done = len(s.trace.steps)
+    while chain:
+        try:
+            return _bind_together(s, nest, chain, threads)
+        except ScheduleError:
+            while len(s.trace.steps) > done:
+                s.undo()
+            chain.pop()
+    return ""
+
+
+def _bind_together(s: Schedule, nest: For, chain: Sequence[For], threads: int) -> str:
+    fused = fuse_all(s, [f.var.name for f in chain])
+    assert fused is not None
     accumulate_in_registers(s, nest, fused)
+    extent = math.prod(f.trips or 1 for f in chain)
     outer, inner = s.split(fused, min(threads, extent), "guard")
     s.bind(outer, "blockIdx.x")
     s.bind(inner, "threadIdx.x")
@@ -105,3 +119,37 @@ def over_threads(
         if extents(s.kernel)[rounds] <= unrolled:
             s.unroll(rounds)
     s.bind(loop, axis)
+
+
+def fetch_together(
+    s: Schedule, loops: Sequence[str], threads: Mapping[str, int]
+) -> None:
+    """Nested loops that copy, over all threads of a block: neighbors copy neighbors.
+
+    threads: by axis, the fastest first.
+    """
+    fused = fuse_all(s, loops)
+    if fused is None:
+        return
+    count, whole = extents(s.kernel)[fused], math.prod(threads.values())
+    turns, mine = s.split(fused, whole, "guard")
+    axes = list(threads.items())
+    bound = []
+    for axis, n in axes[:-1]:
+        mine, own = s.split(mine, n)
+        bound.append((own, axis))
+    bound.append((mine, axes[-1][0]))
+    s.reorder(*(own for own, _ in reversed(bound)), turns)
+    if count > whole:
+        s.unroll(turns)
+    for own, axis in bound:
+        s.bind(own, axis)
+
+
+def bind_blocks(s: Schedule, loops: Sequence[str]) -> None:
+    """The last loops around blocks on axes of their own, all further out as one."""
+    there = list(loops)
+    while len(there) > 3:
+        there = [s.fuse(there[0], there[1]), *there[2:]]
+    for axis, loop in zip("xyz", reversed(there), strict=False):
+        s.bind(loop, f"blockIdx.{axis}")

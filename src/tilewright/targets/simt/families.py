@@ -11,6 +11,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Choices, Sketch
+from tilewright.targets.simt.attention import attention_of, by_key_blocks
 from tilewright.targets.simt.columns import are_columns, by_columns
 from tilewright.targets.simt.machine import SimtMachine
 from tilewright.targets.simt.rows import by_rows, rows_of
@@ -23,6 +24,7 @@ _Run = Callable[[Schedule, Sequence[Computation], SimtMachine, Choices], Schedul
 # By name: whether one applies to a group, falsy where not; what it does; whether it changes the
 # order of reductions, which exact arithmetic forbids.
 FAMILIES: Final[dict[str, tuple[_Applies, _Run, bool]]] = {
+    "attention": (attention_of, by_key_blocks, True),
     "transpose": (is_transpose, by_tiles, False),
     "total": (is_total, by_parts, True),
     "columns": (are_columns, by_columns, True),

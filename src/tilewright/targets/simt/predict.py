@@ -76,6 +76,15 @@ def tiles(product: Product, machine: SimtMachine, staged: bool) -> tuple[SimtTil
     return tuple(sorted(times, key=lambda t: (times[t], t))[:KEPT])
 
 
+def stage_counts(plan: Tiling, machine: SimtMachine) -> list[int]:
+    """How many tiles of an operand a block may have at once: two where there are steps for them,
+    and shared memory."""
+    p = plan.product
+    rooms = {x: padding(plan, x, machine) for x in (p.left, p.right)}
+    fits = shared_bytes(plan, rooms, 2) <= machine.shared
+    return [1, 2] if fits else [1]
+
+
 def _possible(machine: SimtMachine) -> list[SimtTile]:
     shapes = SHAPES if machine.warp > 1 else LONE_SHAPES
     return [

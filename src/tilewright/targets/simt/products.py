@@ -66,7 +66,7 @@ def product_of(pattern: KernelPattern) -> Product | None:
     """The pattern as a product; None where it is none, or has no rows or no columns.
 
     An index that is not linear in the dimensions (a gather), two reads of one side, and results at
-    places that are no dimension are none either.
+    places that are not a dimension are none either.
     """
     r = pattern.reduction
     if pattern.name != "tiled" or r is None or not is_contraction(r):

@@ -11,18 +11,21 @@ that no product has a guard; the store has one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Dim
 from tilewright.expr.nodes import Load
+from tilewright.loops.analysis.effects import writes
 from tilewright.schedule import Schedule
+from tilewright.schedule.primitives.pipeline import sequence
 from tilewright.schedule.space import Choices
-from tilewright.schedule.space.nest import existing, extents, fuse_all
-from tilewright.schedule.tree import find_buffer
+from tilewright.schedule.space.nest import existing, extents
+from tilewright.schedule.tree import find_buffer, find_loop
+from tilewright.targets.simt.binding import bind_blocks, fetch_together
 from tilewright.targets.simt.cost import ROOMS, padding
 from tilewright.targets.simt.machine import SimtMachine
-from tilewright.targets.simt.predict import tiles
+from tilewright.targets.simt.predict import stage_counts, tiles
 from tilewright.targets.simt.products import Product
 from tilewright.targets.simt.tiling import AXES, SimtTile, Tiling, tiling
 
@@ -34,7 +37,8 @@ def in_tiles(
 
     parameters: `<reduction>.tile`, the tile of a block and its threads; `<reduction>.staged`,
     whether operands go through shared memory; `<operand>.room`, elements between the rows of such
-    a tile. Raises ScheduleError where a primitive refuses.
+    a tile; `<reduction>.stages`, tiles of an operand at once: with two the next is fetched while
+    one is used, and threads meet once in a step. Raises ScheduleError where a primitive refuses.
     """
     name = product.name
     staged = choose(f"{name}.staged", (True, False), machine.shared_pays)
@@ -54,13 +58,18 @@ def in_tiles(
     inner = [f"{name}.{d.var.name}" for d in _tiled_dims(plan)]
     zero = s.decompose_reduction(target, inner[0])
     s.reorder(*existing(s, [*sums, *steps, *inner]))
+    fetched: list[str] = []
+    around = [*grid, *existing(s, sums)][-1]
     if staged:
-        _fetch(s, plan, [*grid, *existing(s, sums)][-1], machine, choose)
+        fetched = _fetch(s, plan, around, machine, choose)
     _in_threads(s, plan, dict(zip(_tiled_dims(plan), zero, strict=True)), ())
     loops = dict(zip(_tiled_dims(plan), inner, strict=True))
     _in_threads(s, plan, loops, existing(s, steps))
     _in_threads(s, plan, {d: f"{last[d]}.i" for d in loops}, ())
-    _bind_blocks(s, grid)
+    possible = stage_counts(plan, machine) if fetched and around not in grid else [1]
+    if choose(f"{name}.stages", possible, 1) > 1:
+        _ahead(s, around, fetched)
+    bind_blocks(s, grid)
 
 
 def _results(s: Schedule, p: Product) -> tuple[str, dict[Dim, str]]:
@@ -112,10 +121,17 @@ def _fetch(
     loop: str,
     machine: SimtMachine,
     choose: Choices,
-) -> None:
-    """Both operands' tiles in shared memory, for each iteration of a loop."""
-    for read in (plan.product.left, plan.product.right):
-        _fetch_one(s, plan, read, loop, machine, choose)
+) -> list[str]:
+    """Both operands' tiles in shared memory, for each iteration of a loop; their buffers."""
+    operands = (plan.product.left, plan.product.right)
+    return [_fetch_one(s, plan, read, loop, machine, choose) for read in operands]
+
+
+def _ahead(s: Schedule, loop: str, fetched: Collection[str]) -> None:
+    """Fetch the tiles of the next iteration before those of this one are used, in two copies."""
+    f, _ = find_loop(s.kernel, loop, "pipeline")
+    made = [{b.name for b in writes(stmt)} for stmt in sequence(f.body).stmts]
+    s.pipeline(loop, *(int(names.isdisjoint(fetched)) for names in made))
 
 
 def _fetch_one(
@@ -125,7 +141,7 @@ def _fetch_one(
     loop: str,
     machine: SimtMachine,
     choose: Choices,
-) -> None:
+) -> str:
     name = s.cache_read(read.buffer.name, loop, "shared", pad=True)
     copied, _ = find_buffer(s.kernel, name, "cache_read")
     rank = len(copied.shape)
@@ -133,22 +149,8 @@ def _fetch_one(
     room = choose(f"{read.buffer.name}.room", ROOMS, padding(plan, read, machine))
     if room and rank > 1:
         s.storage_align(name, rank - 2, copied.shape[-1] + room, 0)
-    fused = fuse_all(s, loops)
-    if fused is None:
-        return
-    count, threads = extents(s.kernel)[fused], plan.threads
-    turns, mine = s.split(fused, plan.block_threads, "guard")
-    axes = list(threads.items())
-    bound = []
-    for axis, n in axes[:-1]:
-        mine, own = s.split(mine, n)
-        bound.append((own, axis))
-    bound.append((mine, axes[-1][0]))
-    s.reorder(*(own for own, _ in reversed(bound)), turns)
-    if count > plan.block_threads:
-        s.unroll(turns)
-    for own, axis in bound:
-        s.bind(own, axis)
+    fetch_together(s, loops, plan.threads)
+    return name
 
 
 def _in_threads(
@@ -172,12 +174,3 @@ def _in_threads(
         s.unroll(part)
     for axis, loop in bound.items():
         s.bind(loop, axis)
-
-
-def _bind_blocks(s: Schedule, blocks: Sequence[str]) -> None:
-    """The last loops on axes of their own, all further out as one."""
-    there = list(blocks)
-    while len(there) > 3:
-        there = [s.fuse(there[0], there[1]), *there[2:]]
-    for axis, loop in zip("xyz", reversed(there), strict=False):
-        s.bind(loop, f"blockIdx.{axis}")

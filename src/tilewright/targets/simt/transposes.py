@@ -102,7 +102,7 @@ def by_tiles(
     far, near = (f"{copied}.r{n}" for n in axes)
     tile, _ = find_buffer(s.kernel, copied, "storage_align")
     if tile.shape[axes[1]] * tile.shape[axes[0]] != tile.size or axes[0] > axes[1]:
-        raise ScheduleError(f"what is read of {found.read.buffer.name} is no tile")
+        raise ScheduleError(f"what is read of {found.read.buffer.name} is not a tile")
     s.storage_align(copied, axes[1] - 1, machine.banks, 1)
     for slow, fast in ((far, near), (ii, ji)):
         over_threads(s, existing(s, [fast]), side, 1)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from tilewright.targets.vta.commands import Commands
     from tilewright.targets.vta.compiled import VtaProgram
-    from tilewright.targets.vta.config import Memory, VTAConfig
+    from tilewright.targets.vta.config import MemoryId, VTAConfig
     from tilewright.targets.vta.dram import Dram, DramBuffer
     from tilewright.targets.vta.errors import DeadlockError, VTAError
     from tilewright.targets.vta.fields import AluOp
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from tilewright.targets.vta.kernel import (
         GEMM,
         RESET,
-        Loop,
+        IndexLoop,
         VtaKernel,
         VtaOperation,
         kernels,
     )
     from tilewright.targets.vta.layers import (
         Convolution,
-        Layer,
+        LayerProgram,
         Requantize,
         convolution,
         depthwise,
@@ -39,27 +39,27 @@ if TYPE_CHECKING:
     from tilewright.targets.vta.schedules import schedule
     from tilewright.targets.vta.stages import VtaModule
     from tilewright.targets.vta.text import assemble, disassemble
-    from tilewright.targets.vta.timeline import Timing
+    from tilewright.targets.vta.timeline import VtaTiming
     from tilewright.targets.vta.timing import TimingParameters, TimingSimulator
 
 # Module -> public names, which are loaded when first used: a device needs no part of the compiler.
 _PUBLIC: Final = {
     "commands": "Commands",
     "compiled": "VtaProgram",
-    "config": "Memory VTAConfig",
+    "config": "MemoryId VTAConfig",
     "dram": "Dram DramBuffer",
     "errors": "DeadlockError VTAError",
     "fields": "AluOp",
     "functional": "Counters FunctionalSimulator",
     "intrinsics": "ACC INP WGT gemm",
     "isa": "Alu Finish Gemm Instruction Load Store",
-    "kernel": "GEMM RESET Loop VtaKernel VtaOperation kernels",
-    "layers": "Convolution Layer Requantize convolution depthwise pooling",
+    "kernel": "GEMM RESET IndexLoop VtaKernel VtaOperation kernels",
+    "layers": "Convolution LayerProgram Requantize convolution depthwise pooling",
     "listings": "listing",
     "schedules": "schedule",
     "stages": "VtaModule",
     "text": "assemble disassemble",
-    "timeline": "Timing",
+    "timeline": "VtaTiming",
     "timing": "TimingParameters TimingSimulator",
 }
 _MODULES: Final = {
@@ -83,7 +83,7 @@ __all__ = [
     "Gemm",
     "Instruction",
     "Load",
-    "Memory",
+    "MemoryId",
     "VtaModule",
     "Store",
     "assemble",
@@ -93,7 +93,7 @@ __all__ = [
     "Counters",
     "DeadlockError",
     "FunctionalSimulator",
-    "Timing",
+    "VtaTiming",
     "TimingParameters",
     "TimingSimulator",
     "VTAConfig",
@@ -105,7 +105,7 @@ __all__ = [
     "Commands",
     "Dram",
     "VtaKernel",
-    "Loop",
+    "IndexLoop",
     "VtaOperation",
     "kernels",
     # kernels, layers and networks on it
@@ -113,7 +113,7 @@ __all__ = [
     "INP",
     "WGT",
     "Convolution",
-    "Layer",
+    "LayerProgram",
     "VtaProgram",
     "Requantize",
     "convolution",

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from tilewright.targets.vta.config import Memory, VTAConfig
+from tilewright.targets.vta.config import MemoryId, VTAConfig
 from tilewright.targets.vta.dram import Dram, DramBuffer
 from tilewright.targets.vta.errors import VTAError
 from tilewright.targets.vta.functional import Result, Simulator
@@ -57,7 +57,7 @@ class Commands:
 
     def load(
         self,
-        memory: Memory,
+        memory: MemoryId,
         sram_base: int,
         source: DramBuffer,
         offset: int,
@@ -94,8 +94,8 @@ class Commands:
 
         Raises VTAError if the rectangle leaves the buffer.
         """
-        place = _rectangle(Memory.OUT, sram_base, target, offset, shape, stride)
-        self.record(Store(memory_type=Memory.OUT, **place))
+        place = _rectangle(MemoryId.OUT, sram_base, target, offset, shape, stride)
+        self.record(Store(memory_type=MemoryId.OUT, **place))
 
     def launch(self, kernels: Iterable[VtaKernel]) -> None:
         """Execute micro-kernels; their micro-ops are loaded unless they are on the chip."""
@@ -219,12 +219,12 @@ def _side(of: VtaModule, other: VtaModule) -> str:
 def _nothing(of: VtaModule) -> Instruction:
     """An instruction that does nothing but take and give tokens."""
     if of is VtaModule.STORE:
-        return Store(memory_type=Memory.OUT)
-    return Load(memory_type=Memory.INP if of is VtaModule.LOAD else Memory.UOP)
+        return Store(memory_type=MemoryId.OUT)
+    return Load(memory_type=MemoryId.INP if of is VtaModule.LOAD else MemoryId.UOP)
 
 
 def _rectangle(
-    memory: Memory,
+    memory: MemoryId,
     sram_base: int,
     buffer: DramBuffer,
     offset: int,

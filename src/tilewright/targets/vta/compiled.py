@@ -12,7 +12,7 @@ from tilewright.loops.interp import check_array
 from tilewright.loops.nodes import Kernel
 from tilewright.targets.vta.commands import Commands
 from tilewright.targets.vta.config import VTAConfig
-from tilewright.targets.vta.device import Code, VtaParameter
+from tilewright.targets.vta.device import DeviceCode, VtaParameter
 from tilewright.targets.vta.dram import Dram
 from tilewright.targets.vta.fields import DEFAULT
 from tilewright.targets.vta.functional import (
@@ -24,7 +24,7 @@ from tilewright.targets.vta.functional import (
 from tilewright.targets.vta.isa import Instruction
 from tilewright.targets.vta.listings import listing
 from tilewright.targets.vta.packing import Bytes, byte_count, from_bytes, to_bytes
-from tilewright.targets.vta.timeline import Timing
+from tilewright.targets.vta.timeline import VtaTiming
 from tilewright.targets.vta.timing import TimingParameters, TimingSimulator
 from tilewright.targets.vta.translate import translate
 
@@ -54,7 +54,7 @@ class VtaProgram:
 
     def time(
         self, arrays: Sequence[Any], parameters: TimingParameters | None = None
-    ) -> Timing:
+    ) -> VtaTiming:
         """The same, and how long it takes."""
         timing = parameters or TimingParameters()
         return self._run(TimingSimulator(self.config, timing), arrays)
@@ -87,7 +87,7 @@ class VtaProgram:
         return result
 
     @cached_property
-    def code(self) -> Code:
+    def code(self) -> DeviceCode:
         """The program as its device takes it: micro-ops lie behind the parameters in DRAM."""
         kernel = self.kernel
         places = self._places
@@ -98,7 +98,7 @@ class VtaProgram:
         behind = max(p.address + p.pages for p in places)
         image = bytes(self._dram.image)
         data = ((behind, image[behind:]),) if len(image) > behind else ()
-        return Code(self.config, len(image), params, data, self.stream)
+        return DeviceCode(self.config, len(image), params, data, self.stream)
 
     @property
     def instructions(self) -> Sequence[Instruction]:

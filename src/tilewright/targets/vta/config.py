@@ -16,7 +16,7 @@ from tilewright.base.numbers import whole
 from tilewright.targets.vta.errors import VTAError
 
 
-class Memory(IntEnum):
+class MemoryId(IntEnum):
     """The memories by the number that an instruction names them with."""
 
     UOP = 0
@@ -28,7 +28,7 @@ class Memory(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class MemorySpace:
     """One memory. Addresses are in elements.
 
     shape: the numbers of an element. bits, sram_bits: the width of each in DRAM and on the chip.
@@ -196,43 +196,43 @@ class VTAConfig:
         )
 
     @cached_property
-    def spaces(self) -> dict[Memory, Space]:
+    def spaces(self) -> dict[MemoryId, MemorySpace]:
         """The memories of this machine; OUT and ACC_8BIT are other views of ACC."""
         data, weights = self.operand_bits
         square = (self.BLOCK, self.BLOCK)
         acc = 1 << self.LOG_ACC_DEPTH
         return {
-            Memory.UOP: Space(
+            MemoryId.UOP: MemorySpace(
                 shape=(),
                 bits=_UOP_BITS,
                 sram_bits=_UOP_BITS,
                 depth=1 << self.LOG_UOP_DEPTH,
             ),
-            Memory.WGT: Space(
+            MemoryId.WGT: MemorySpace(
                 shape=square,
                 bits=weights,
                 sram_bits=weights,
                 depth=1 << self.LOG_WGT_DEPTH,
             ),
-            Memory.INP: Space(
+            MemoryId.INP: MemorySpace(
                 shape=self.tile,
                 bits=data,
                 sram_bits=data,
                 depth=1 << self.LOG_INP_DEPTH,
             ),
-            Memory.ACC: Space(
+            MemoryId.ACC: MemorySpace(
                 shape=self.tile,
                 bits=_ACC_BITS,
                 sram_bits=_ACC_BITS,
                 depth=acc,
             ),
-            Memory.OUT: Space(
+            MemoryId.OUT: MemorySpace(
                 shape=self.tile,
                 bits=data,
                 sram_bits=data,
                 depth=acc,
             ),
-            Memory.ACC_8BIT: Space(
+            MemoryId.ACC_8BIT: MemorySpace(
                 shape=self.tile,
                 bits=8,
                 sram_bits=_ACC_BITS,

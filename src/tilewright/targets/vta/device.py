@@ -54,7 +54,7 @@ class VtaParameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class DeviceCode:
     """A program of the machine.
 
     dram: bytes of DRAM. data: what is there besides the parameters, by address. stream: the
@@ -82,7 +82,7 @@ class Code:
         return b"".join([json.dumps(head).encode(), b"\n", *parts, self.stream])
 
     @staticmethod
-    def from_bytes(code: bytes) -> Code:
+    def from_bytes(code: bytes) -> DeviceCode:
         """The inverse of `to_bytes`. Raises ArtifactError for other bytes."""
         line, _, rest = code.partition(b"\n")
         try:
@@ -102,7 +102,7 @@ class Code:
             VtaParameter(at, count, bits, bool(written))
             for at, count, bits, written in head["params"]
         )
-        made = Code(config, head["dram"], params, tuple(data), rest[at:])
+        made = DeviceCode(config, head["dram"], params, tuple(data), rest[at:])
         made.check()
         return made
 
@@ -145,13 +145,13 @@ class Code:
 
 def load(code: bytes) -> _Program:
     """A program, to be run on flat bytes. Raises ArtifactError for other bytes."""
-    return _Program(Code.from_bytes(code))
+    return _Program(DeviceCode.from_bytes(code))
 
 
 class _Program:
     """A program as a function of its parameters' bytes."""
 
-    def __init__(self, code: Code) -> None:
+    def __init__(self, code: DeviceCode) -> None:
         self.code = code
 
     def __call__(self, arrays: Sequence[Bytes], timed: bool) -> Duration | None:

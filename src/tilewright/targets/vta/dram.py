@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from tilewright.targets.vta.config import Memory, VTAConfig
+from tilewright.targets.vta.config import MemoryId, VTAConfig
 from tilewright.targets.vta.errors import VTAError
 from tilewright.targets.vta.fields import DEFAULT
 from tilewright.targets.vta.packing import byte_count, from_bytes, to_bytes
@@ -42,7 +42,7 @@ class DramBuffer:
         data = bytes(self.dram.image[self.address : self.address + size])
         return from_bytes(data, count, dtype).reshape(shape)
 
-    def element(self, memory: Memory, first: int = 0, last: int | None = None) -> int:
+    def element(self, memory: MemoryId, first: int = 0, last: int | None = None) -> int:
         """The address of the buffer's element `first`, in elements of a memory.
 
         Raises VTAError if that or `last` is not one of the buffer's elements.

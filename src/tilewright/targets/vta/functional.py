@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.base.numbers import whole
 from tilewright.targets.vta.alu import alu
-from tilewright.targets.vta.config import Memory, VTAConfig
+from tilewright.targets.vta.config import MemoryId, VTAConfig
 from tilewright.targets.vta.errors import VTAError
 from tilewright.targets.vta.fields import DEFAULT
 from tilewright.targets.vta.isa import (
@@ -51,12 +51,12 @@ class Counters:
 
 
 _LOADED = {
-    Memory.INP: "inp_load_nbytes",
-    Memory.WGT: "wgt_load_nbytes",
-    Memory.ACC: "acc_load_nbytes",
-    Memory.ACC_8BIT: "acc_load_nbytes",
-    Memory.UOP: "uop_load_nbytes",
-    Memory.OUT: "out_store_nbytes",
+    MemoryId.INP: "inp_load_nbytes",
+    MemoryId.WGT: "wgt_load_nbytes",
+    MemoryId.ACC: "acc_load_nbytes",
+    MemoryId.ACC_8BIT: "acc_load_nbytes",
+    MemoryId.UOP: "uop_load_nbytes",
+    MemoryId.OUT: "out_store_nbytes",
 }
 
 
@@ -192,7 +192,7 @@ class _Run:
             load(i, self.sram, self.dram, self.config)
         elif isinstance(i, Store):
             store(i, self.sram, self.dram, self.config)
-        memory = Memory(i.memory_type)
+        memory = MemoryId(i.memory_type)
         name = _LOADED[memory]
         moved = i.y_size * i.x_size * self.config.spaces[memory].sram_bytes
         setattr(self.counters, name, getattr(self.counters, name) + moved)

@@ -21,11 +21,15 @@ from tilewright.loops.intrinsic import (
     hardware_intrinsic,
 )
 from tilewright.loops.scopes import declare_scopes
-from tilewright.targets.vta.config import Memory, VTAConfig
+from tilewright.targets.vta.config import MemoryId, VTAConfig
 from tilewright.targets.vta.fields import DEFAULT
 
 INP, WGT, ACC = "vta.inp", "vta.wgt", "vta.acc"
-MEMORIES = {INP: Memory.INP, WGT: Memory.WGT, ACC: Memory.ACC}  # where buffers lie
+MEMORIES = {
+    INP: MemoryId.INP,
+    WGT: MemoryId.WGT,
+    ACC: MemoryId.ACC,
+}  # where buffers lie
 
 declare_scopes(*MEMORIES)
 

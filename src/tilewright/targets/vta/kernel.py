@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.targets.vta.config import Memory, VTAConfig
+from tilewright.targets.vta.config import MemoryId, VTAConfig
 from tilewright.targets.vta.errors import VTAError
 from tilewright.targets.vta.fields import DEFAULT, AluOp, Opcode, layout
 from tilewright.targets.vta.isa import Alu, Gemm, Micro
@@ -27,7 +27,7 @@ Indices = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class IndexLoop:
     """A loop, and what each turn adds to the indices."""
 
     extent: int
@@ -67,7 +67,7 @@ class VtaKernel:
 
     operation: VtaOperation
     uops: tuple[Indices, ...]
-    loops: tuple[Loop, ...] = ()
+    loops: tuple[IndexLoop, ...] = ()
     config: VTAConfig = field(default=DEFAULT, repr=False)
 
     def __post_init__(self) -> None:
@@ -91,7 +91,7 @@ class VtaKernel:
 
     def instruction(self, uop_bgn: int) -> Micro:
         """The instruction, for micro-ops that begin at `uop_bgn` on the chip."""
-        loops = (Loop(1),) * (2 - len(self.loops)) + self.loops
+        loops = (IndexLoop(1),) * (2 - len(self.loops)) + self.loops
         factors: dict[str, Any] = {
             f"{side}_factor_{name}": getattr(loop, side)
             for name, loop in zip(("out", "in"), loops)
@@ -118,7 +118,7 @@ def hazard(uops: Sequence[Indices]) -> int | None:
 
 def kernels(
     operation: VtaOperation,
-    loops: Sequence[Loop],
+    loops: Sequence[IndexLoop],
     first: Indices = (0, 0, 0),
     config: VTAConfig = DEFAULT,
 ) -> list[VtaKernel]:
@@ -149,7 +149,7 @@ def kernels(
 
 
 def _choices(
-    nest: Sequence[Loop], operation: VtaOperation, config: VTAConfig
+    nest: Sequence[IndexLoop], operation: VtaOperation, config: VTAConfig
 ) -> Iterator[tuple[int, ...]]:
     """Which loops can be the instruction's own, those that leave the fewest micro-ops first."""
     limits = {f.name: 1 << f.width for f in layout(config)[operation.opcode]}
@@ -157,11 +157,11 @@ def _choices(
     pairs = [c for count in range(3) for c in combinations(able, count)]
     turns = prod(loop.extent for loop in nest)
     left = {c: turns // prod(nest[at].extent for at in c) for c in pairs}
-    room = config.spaces[Memory.UOP].depth
+    room = config.spaces[MemoryId.UOP].depth
     return iter(sorted((c for c in pairs if left[c] <= room), key=lambda c: left[c]))
 
 
-def _fits(loop: Loop, limits: Mapping[str, int]) -> bool:
+def _fits(loop: IndexLoop, limits: Mapping[str, int]) -> bool:
     factors = (
         0 <= getattr(loop, s) < limits.get(f"{s}_factor_in", loop.wgt + 1)
         for s in _SIDES
@@ -169,7 +169,7 @@ def _fits(loop: Loop, limits: Mapping[str, int]) -> bool:
     return loop.extent < limits["iter_in"] and all(factors)
 
 
-def _unrolled(loops: Sequence[Loop], first: Indices) -> tuple[Indices, ...]:
+def _unrolled(loops: Sequence[IndexLoop], first: Indices) -> tuple[Indices, ...]:
     """The indices of all turns; loops over accumulators innermost, so that sums keep apart."""
     found = [first]
     for loop in sorted(loops, key=lambda loop: loop.dst != 0):

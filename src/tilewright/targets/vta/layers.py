@@ -152,7 +152,7 @@ class Convolution:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class LayerProgram:
     """Computations in order, and the buffers that a caller gives: inputs first, then the output.
 
     config: the machine whose layout and dtypes they have.
@@ -166,7 +166,7 @@ class Layer:
 
 def convolution(
     c: Convolution, q: Requantize, name: str = "conv", config: VTAConfig = DEFAULT
-) -> Layer:
+) -> LayerProgram:
     """The Computations of a convolution with what follows it.
 
     params: x, w, then bias, factors and residual as far as there are any, and y. Raises InputError
@@ -204,7 +204,7 @@ def convolution(
     sums = reduce_(name, acc, (ct, *c.kernel, config.BLOCK), "add", product)
     after, more, y = requantized(acc, q, config)
     made = (*([before] if skips else []), sums, *after)
-    return Layer(name, made, (x, w, *more, y), config)
+    return LayerProgram(name, made, (x, w, *more, y), config)
 
 
 def _tiles(channels: int, config: VTAConfig) -> int:
@@ -250,7 +250,7 @@ def pooling(
     name: str = "pool",
     outside: int = -128,
     config: VTAConfig = DEFAULT,
-) -> Layer:
+) -> LayerProgram:
     """The largest of every window. params: x and y.
 
     outside: what stands around the image; 0, which is faster, for bytes that are not negative.
@@ -270,7 +270,7 @@ def pooling(
         lambda k, i, j, *v: wide[(k, *c.place((i, j), v[-2:]), *v[:-2])],
     )
     narrow = map_("narrow", y, lambda *v: Cast(pooled[v], data))
-    return Layer(name, (widen, most, narrow), (x, y), config)
+    return LayerProgram(name, (widen, most, narrow), (x, y), config)
 
 
 def depthwise(
@@ -278,7 +278,7 @@ def depthwise(
     q: Requantize,
     name: str = "depthwise",
     config: VTAConfig = DEFAULT,
-) -> Layer:
+) -> LayerProgram:
     """A convolution of each channel by itself, on the ALU; weights int8 [C/B, KH, KW, B].
 
     params: x, w, then bias, factors and residual as far as there are any, and y. The rows of the
@@ -310,7 +310,7 @@ def depthwise(
         ),
     )
     after, more, y = requantized(acc, q, config)
-    return Layer(name, (*made, *after), (x, w, *more, y), config)
+    return LayerProgram(name, (*made, *after), (x, w, *more, y), config)
 
 
 def _widened(x: Buffer, c: Convolution, outside: int = 0) -> tuple[Buffer, Computation]:

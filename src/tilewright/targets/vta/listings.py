@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tilewright.targets.vta.config import Memory, VTAConfig
+from tilewright.targets.vta.config import MemoryId, VTAConfig
 from tilewright.targets.vta.errors import VTAError
 from tilewright.targets.vta.fields import DEFAULT
 from tilewright.targets.vta.isa import Instruction, Load, Micro, decode_stream
@@ -55,7 +55,7 @@ def _touched(
         try:
             for message in illegal(i, config):
                 raise VTAError(message)
-            if isinstance(i, Load) and i.memory_type == Memory.UOP:
+            if isinstance(i, Load) and i.memory_type == MemoryId.UOP:
                 check_dram(i, len(image), config)
                 load(i, sram, image, config)
             yield _ranges(i, sram, config) if isinstance(i, Micro) and i.steps else ""

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from tilewright.base.errors import CompileError
 from tilewright.expr.nodes import Var
 from tilewright.targets.vta.intrinsics import ACC
-from tilewright.targets.vta.kernel import GEMM, RESET, Loop, VtaOperation, kernels
+from tilewright.targets.vta.kernel import GEMM, RESET, IndexLoop, VtaOperation, kernels
 from tilewright.targets.vta.memory import Chip
-from tilewright.targets.vta.pieces import Access, Axis, Tiles, apart, tiles
+from tilewright.targets.vta.pieces import AccessLoop, LinearAccess, Tiles, apart, tiles
 from tilewright.targets.vta.stages import VtaModule
 from tilewright.targets.vta.tokens import Tokens, Touch
 
@@ -24,12 +24,12 @@ class Micro:
         self.tokens = tokens
         self.where = where
 
-    def gemm(self, loops: Mapping[Var, int], operands: Sequence[Access]) -> None:
+    def gemm(self, loops: Mapping[Var, int], operands: Sequence[LinearAccess]) -> None:
         """Products of tiles, or zeros; operands: inp and wgt, if there are any, and acc."""
         *inputs, acc = operands
         given = [acc, *inputs]
         axes = [
-            Axis(
+            AccessLoop(
                 n,
                 tuple(self._element(a, a.steps.get(v, 0)) for a in given),
                 (0, n),
@@ -47,7 +47,7 @@ class Micro:
         ]
         self._record(operation, box, touched)
 
-    def _element(self, a: Access, number: int) -> int:
+    def _element(self, a: LinearAccess, number: int) -> int:
         lanes = self.chip.elements[a.buffer.scope].lanes
         if number % lanes:
             raise CompileError(
@@ -61,7 +61,7 @@ class Micro:
         self,
         loops: Mapping[Var, int],
         operation: VtaOperation,
-        accesses: Sequence[Access],
+        accesses: Sequence[LinearAccess],
         once: bool,
     ) -> Touch:
         """A lane operation; accesses: the accumulators it changes, and those it reads.
@@ -91,7 +91,7 @@ class Micro:
     def _record(
         self, operation: VtaOperation, box: Tiles, touched: Sequence[Touch]
     ) -> None:
-        nest = [Loop(a.extent, **dict(zip(_NAMES, a.steps))) for a in box.axes]
+        nest = [IndexLoop(a.extent, **dict(zip(_NAMES, a.steps))) for a in box.axes]
         dst, src, wgt = (*box.firsts, 0, 0)[:3]
         first = dst, src, wgt
         key = operation, tuple(nest), first

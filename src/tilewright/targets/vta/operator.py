@@ -23,7 +23,7 @@ from tilewright.graph.ops.traits import CHANGES_AXES
 from tilewright.targets.vta.config import VTAConfig
 from tilewright.targets.vta.layers import (
     Convolution,
-    Layer,
+    LayerProgram,
     Requantize,
     convolution,
     depthwise,
@@ -47,7 +47,7 @@ def attributes(
     return found
 
 
-def layer_of(op: Operation) -> Layer:
+def layer_of(op: Operation) -> LayerProgram:
     """The layer that an operation is."""
     given = op.attributes
     window, requantize, config = (_part(name, given) for name in _PARTS)

@@ -34,7 +34,7 @@ _OTHERS = {
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Part:
+class OffloadedPart:
     """Operations that run as one. main: the convolution, product or pooling of the machine.
 
     why: what keeps the operations on the CPU, empty for those of the machine. bias: a constant that
@@ -57,7 +57,7 @@ class Part:
         return "+".join(op.qualified for op in self.operations)
 
 
-def partition(graph: Graph, config: VTAConfig = DEFAULT) -> list[Part]:
+def partition(graph: Graph, config: VTAConfig = DEFAULT) -> list[OffloadedPart]:
     """The operations of a graph as parts, in an order in which they can run."""
     users: dict[Value, list[Operation]] = {}
     for op in graph.operations:
@@ -65,7 +65,7 @@ def partition(graph: Graph, config: VTAConfig = DEFAULT) -> list[Part]:
             users.setdefault(v, []).append(op)
     known = {*graph.inputs, *graph.constants}
     done: set[Operation] = set()
-    parts: list[Part] = []
+    parts: list[OffloadedPart] = []
     for op in graph.operations:
         if op in done:
             continue
@@ -82,13 +82,13 @@ def _part(
     users: Mapping[Value, Sequence[Operation]],
     known: set[Value],
     config: VTAConfig,
-) -> Part:
+) -> OffloadedPart:
     (result, *_) = op.writes
     why = refused(graph, op, config)
     if why:
-        return Part((op,), result, why=why)
+        return OffloadedPart((op,), result, why=why)
     if op.qualified == POOLING:
-        return Part((op,), result, op)
+        return OffloadedPart((op,), result, op)
     taken = [op]
     added: dict[bool, Value] = {}  # by whether it is a bias
     after = _only(graph, result, users)
@@ -105,7 +105,9 @@ def _part(
         assert after is not None
         taken, result = [*taken, after], after.writes[0]
     relu, most = most is not None, math.inf if most is None else most
-    return Part(tuple(taken), result, op, added.get(True), added.get(False), relu, most)
+    return OffloadedPart(
+        tuple(taken), result, op, added.get(True), added.get(False), relu, most
+    )
 
 
 def _rectified(graph: Graph, op: Operation) -> float | None:

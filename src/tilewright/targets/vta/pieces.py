@@ -23,7 +23,7 @@ Index = tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class AccessLoop:
     """A loop: by how much each access moves per turn; `inside`: turns not in the padding."""
 
     extent: int
@@ -37,7 +37,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class LinearAccess:
     """An element of a buffer as a linear form: where all loops are at 0, and a step per loop."""
 
     buffer: Buffer
@@ -50,12 +50,12 @@ class Tiles:
     """A piece in elements: where each access begins, in its buffer, and its axes."""
 
     firsts: tuple[int, ...]
-    axes: tuple[Axis, ...]
+    axes: tuple[AccessLoop, ...]
 
     @property
     def outer(self) -> Tiles:
         """The same, all of it padding."""
-        nowhere = Axis(1, (0,) * len(self.firsts), (0, 0))
+        nowhere = AccessLoop(1, (0,) * len(self.firsts), (0, 0))
         return Tiles(self.firsts, (*self.axes, nowhere))
 
     @property
@@ -68,7 +68,9 @@ class Tiles:
             firsts = [
                 first + low * step for first, step in zip(firsts, a.steps, strict=True)
             ]
-            axes.append(Axis(max(0, high - low), a.steps, (0, max(0, high - low))))
+            axes.append(
+                AccessLoop(max(0, high - low), a.steps, (0, max(0, high - low)))
+            )
         return Tiles(tuple(firsts), tuple(axes))
 
 
@@ -105,14 +107,14 @@ def linear(e: Affine, values: Values, where: str) -> tuple[int, dict[Var, int]]:
     return constant, steps
 
 
-def access(buffer: Buffer, index: Index, values: Values, where: str) -> Access:
+def access(buffer: Buffer, index: Index, values: Values, where: str) -> LinearAccess:
     """An access with the loops outside of its piece at `values`."""
-    return Access(buffer, *linear(position(buffer, index), values, where))
+    return LinearAccess(buffer, *linear(position(buffer, index), values, where))
 
 
 def tiles(
     loops: Mapping[Var, int],
-    accesses: Sequence[Access],
+    accesses: Sequence[LinearAccess],
     inside: Mapping[Var, tuple[int, int]],
     lanes: int,
     where: str,
@@ -122,7 +124,7 @@ def tiles(
     Raises CompileError if whole elements are not what it works on.
     """
     axes = [
-        Axis(n, tuple(a.steps.get(v, 0) for a in accesses), inside.get(v, (0, n)))
+        AccessLoop(n, tuple(a.steps.get(v, 0) for a in accesses), inside.get(v, (0, n)))
         for v, n in loops.items()
         if n != 1 or v in inside
     ]
@@ -136,7 +138,7 @@ def tiles(
         axes.remove(found)
         if found.extent > width:
             n = found.extent // width
-            axes.append(Axis(n, tuple(s * width for s in found.steps), (0, n)))
+            axes.append(AccessLoop(n, tuple(s * width for s in found.steps), (0, n)))
         unit *= min(found.extent, width)
     moves = [s for a in axes for s in a.steps] + [a.first for a in accesses]
     if any(m % lanes for m in moves):
@@ -145,7 +147,9 @@ def tiles(
     return Tiles(tuple(a.first // lanes for a in accesses), _merged(axes))
 
 
-def _no_elements(accesses: Sequence[Access], lanes: int, where: str) -> CompileError:
+def _no_elements(
+    accesses: Sequence[LinearAccess], lanes: int, where: str
+) -> CompileError:
     names = ", ".join(dict.fromkeys(a.buffer.name for a in accesses))
     return CompileError(
         f"the nest does not work on whole elements of {lanes} neighbors of {names}",
@@ -155,9 +159,9 @@ def _no_elements(accesses: Sequence[Access], lanes: int, where: str) -> CompileE
     )
 
 
-def _merged(axes: Sequence[Axis]) -> tuple[Axis, ...]:
+def _merged(axes: Sequence[AccessLoop]) -> tuple[AccessLoop, ...]:
     """Axes from the largest step of the first access to the smallest, neighbors as one."""
-    done: list[Axis] = []
+    done: list[AccessLoop] = []
     for a in sorted(axes, key=lambda a: a.steps, reverse=True):
         outer = done[-1] if done else None
         if (
@@ -166,7 +170,7 @@ def _merged(axes: Sequence[Axis]) -> tuple[Axis, ...]:
             and all(o == i * a.extent for o, i in zip(outer.steps, a.steps))
         ):
             n = outer.extent * a.extent
-            done[-1] = Axis(n, a.steps, (0, n))
+            done[-1] = AccessLoop(n, a.steps, (0, n))
         else:
             done.append(a)
     return tuple(done)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tilewright.targets.vta.config import Memory, VTAConfig
+from tilewright.targets.vta.config import MemoryId, VTAConfig
 from tilewright.targets.vta.errors import VTAError
 from tilewright.targets.vta.fields import AluOp
 from tilewright.targets.vta.isa import (
@@ -80,17 +80,17 @@ def illegal(i: Instruction, config: VTAConfig) -> Iterator[str]:
 
 
 def _illegal_transfer(i: Transfer, config: VTAConfig) -> Iterator[str]:
-    if i.memory_type not in Memory.__members__.values():
-        yield f"unknown memory {i.memory_type}, expected 0 to {max(Memory)}"
+    if i.memory_type not in MemoryId.__members__.values():
+        yield f"unknown memory {i.memory_type}, expected 0 to {max(MemoryId)}"
         return
-    if isinstance(i, Load) and i.memory_type == Memory.OUT:
+    if isinstance(i, Load) and i.memory_type == MemoryId.OUT:
         yield "OUT can be stored only"
     if not i.x_size:
         return  # does nothing: the run time uses it to pass tokens on, with any memory
-    if i.memory_type == Memory.ACC_8BIT and not config.loads_bytes:
+    if i.memory_type == MemoryId.ACC_8BIT and not config.loads_bytes:
         yield f"ACC_8BIT needs data of 8 bits, and this machine's has {config.operand_bits[0]}"
-    if isinstance(i, Store) and i.memory_type != Memory.OUT:
-        yield f"memory {i.memory_type} cannot be stored, expected {Memory.OUT:d} (OUT)"
+    if isinstance(i, Store) and i.memory_type != MemoryId.OUT:
+        yield f"memory {i.memory_type} cannot be stored, expected {MemoryId.OUT:d} (OUT)"
         return
     if isinstance(i, Store) and (i.y_pad_0, i.y_pad_1, i.x_pad_0, i.x_pad_1) != (
         0,
@@ -99,8 +99,8 @@ def _illegal_transfer(i: Transfer, config: VTAConfig) -> Iterator[str]:
         0,
     ):
         yield "a store has no padding"
-    depth = config.spaces[Memory(i.memory_type)].depth
+    depth = config.spaces[MemoryId(i.memory_type)].depth
     if i.sram_base + i.elements > depth:
         last = i.sram_base + i.elements - 1
-        name = Memory(i.memory_type).name
+        name = MemoryId(i.memory_type).name
         yield f"element {last} of {name} is accessed, which has {depth}"

@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 
 from tilewright.base.errors import InputError
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import has_trait
@@ -29,8 +29,8 @@ from tilewright.targets.base import Calibration, Placement
 from tilewright.targets.vta.config import VTAConfig
 from tilewright.targets.vta.intrinsics import INP, elements
 from tilewright.targets.vta.operator import DOMAIN, OPERATOR
-from tilewright.targets.vta.partition import MATRIX, Part, partition
-from tilewright.targets.vta.quantized import Product, product
+from tilewright.targets.vta.partition import MATRIX, OffloadedPart, partition
+from tilewright.targets.vta.quantized import IntegerProduct, product
 from tilewright.targets.vta.scales import calibrate, known, unit_by
 
 _PREFIX = "vta"
@@ -46,7 +46,7 @@ class Quantize(Pass[Graph]):
 
     config: VTAConfig
     calibration: Calibration
-    fallback: Fallback = field(repr=False)
+    fallback: FallbackProvider = field(repr=False)
     report: list[Placement] = field(default_factory=list, repr=False)
     scales: dict[str, float] = field(default_factory=dict, repr=False)
 
@@ -57,13 +57,13 @@ class Quantize(Pass[Graph]):
         writer = _Writer(graph, units, self.config)
         for part in partition(graph, self.config):
             made = self._product(graph, part, units)
-            if isinstance(made, Product):
+            if isinstance(made, IntegerProduct):
                 writer.layer(part, made)
                 note = str(made)
             else:
                 writer.keep(part)
                 note = made
-            if isinstance(made, Product):
+            if isinstance(made, IntegerProduct):
                 device = "vta"
             else:
                 device = "host"
@@ -93,8 +93,8 @@ class Quantize(Pass[Graph]):
         return calibrate(graph, given.samples, unit, self.fallback, given.method)
 
     def _product(
-        self, graph: Graph, part: Part, units: dict[Value, float]
-    ) -> Product | str:
+        self, graph: Graph, part: OffloadedPart, units: dict[Value, float]
+    ) -> IntegerProduct | str:
         """The part in integers; or why it stays."""
         if part.main is None:
             (op,) = part.operations
@@ -144,7 +144,7 @@ class _Writer:
         constants = {**self.old.constants, **self.out.constants}
         return self.old.with_operations(self.out.operations, constants)
 
-    def keep(self, part: Part) -> None:
+    def keep(self, part: OffloadedPart) -> None:
         """Operations as they are."""
         for op in part.operations:
             for v in op.reads:
@@ -152,7 +152,7 @@ class _Writer:
             self.out.operations.append(op)
             self._real.update(op.writes)
 
-    def layer(self, part: Part, p: Product) -> None:
+    def layer(self, part: OffloadedPart, p: IntegerProduct) -> None:
         """A part as layers, one for each group of images."""
         op = part.main
         result = part.result

@@ -17,7 +17,7 @@ from tilewright.targets.vta.config import VTAConfig
 from tilewright.targets.vta.intrinsics import WGT, elements
 from tilewright.targets.vta.layers import Convolution, Requantize
 from tilewright.targets.vta.operator import attributes
-from tilewright.targets.vta.partition import MATRIX, POOLING, Part
+from tilewright.targets.vta.partition import MATRIX, POOLING, OffloadedPart
 from tilewright.targets.vta.requantize import STEPS
 from tilewright.targets.vta.scales import quantize, units_of_weights
 
@@ -26,7 +26,7 @@ _BYTE = 128
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Product:
+class IntegerProduct:
     """A part in integers: its layer, and the constants that it takes, in the machine's layout.
 
     attributes: of the layer as an operation. window: its shape (rows of a matrix are points of an
@@ -59,12 +59,12 @@ class Product:
 
 def product(
     graph: Graph,
-    part: Part,
+    part: OffloadedPart,
     shape: Sequence[int],
     units: dict[Value, float],
     by: str,
     config: VTAConfig,
-) -> Product | str:
+) -> IntegerProduct | str:
     """A part in integers, for data of a shape [C, H, W]; or why it cannot be done in them.
 
     units: of all tensors. That of the result becomes larger where sums have fewer bits, and is
@@ -80,18 +80,18 @@ def product(
         window = _window(op, kernel, (shape[0], *shape), config.BLOCK)
         outside = _outside(graph, data)
         given = attributes("pooling", outside, window=window, config=config)
-        return Product(given, window, (), shape[0])
+        return IntegerProduct(given, window, (), shape[0])
     return _sums(graph, part, shape, units, by, config)
 
 
 def _sums(
     graph: Graph,
-    part: Part,
+    part: OffloadedPart,
     shape: Sequence[int],
     units: dict[Value, float],
     by: str,
     config: VTAConfig,
-) -> Product | str:
+) -> IntegerProduct | str:
     """A convolution or a product in integers, as `product`."""
     op = part.main
     assert op is not None
@@ -128,7 +128,7 @@ def _sums(
     lay, kind = (_channels, "depthwise") if depth else (_weights, "convolution")
     given = attributes(kind, window=window, requantize=to_bytes, config=config)
     laid = lay(whole, window, config).astype(elements(config)[WGT].dtype.numpy)
-    return Product(given, window, (laid, *constants), len(w), to_bytes)
+    return IntegerProduct(given, window, (laid, *constants), len(w), to_bytes)
 
 
 def _outside(graph: Graph, data: Value) -> int:
@@ -149,7 +149,7 @@ def _weights_of(graph: Graph, op: Operation) -> Array:
     return w
 
 
-def _bias_of(graph: Graph, part: Part) -> Array:
+def _bias_of(graph: Graph, part: OffloadedPart) -> Array:
     """A number, or one per channel."""
     assert part.main is not None
     total = np.zeros(1)

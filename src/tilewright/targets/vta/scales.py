@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import InputError
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Value
 from tilewright.graph.quantize.affine import (
     most,
@@ -74,7 +74,7 @@ def calibrate(
     graph: Graph,
     samples: Iterable[Mapping[str, Array]],
     unit: Unit,
-    fallback: Fallback,
+    fallback: FallbackProvider,
     method: str = "min-max",
 ) -> dict[Value, float]:
     """The unit of every float32 tensor that is computed, from what samples make of it.

@@ -15,27 +15,27 @@ from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Choices, Sketch
 from tilewright.targets.vta.blocks import blocked, load_parameters
-from tilewright.targets.vta.config import Memory, VTAConfig
+from tilewright.targets.vta.config import MemoryId, VTAConfig
 from tilewright.targets.vta.fields import DEFAULT
 from tilewright.targets.vta.intrinsics import ACC, INP, WGT, elements, gemm
 from tilewright.targets.vta.lane_schedules import lanes_scheduled
-from tilewright.targets.vta.layers import Layer
+from tilewright.targets.vta.layers import LayerProgram
 from tilewright.targets.vta.tiling import Operand, Problem, TileChoice, asked, choose
 from tilewright.targets.vta.timing import TimingParameters
 
 PUBLISHED = TimingParameters()
 # Where the elements of a memory lie on the chip.
-SCOPES: Mapping[Memory, str] = {
-    Memory.INP: INP,
-    Memory.WGT: WGT,
-    Memory.ACC: ACC,
-    Memory.OUT: ACC,
-    Memory.ACC_8BIT: ACC,
+SCOPES: Mapping[MemoryId, str] = {
+    MemoryId.INP: INP,
+    MemoryId.WGT: WGT,
+    MemoryId.ACC: ACC,
+    MemoryId.OUT: ACC,
+    MemoryId.ACC_8BIT: ACC,
 }
 
 
 def schedule(
-    layer: Layer, threads: int = 2, timing: TimingParameters = PUBLISHED
+    layer: LayerProgram, threads: int = 2, timing: TimingParameters = PUBLISHED
 ) -> Schedule:
     """The layer's kernel, scheduled; threads: virtual threads, which hide latency.
 
@@ -167,7 +167,7 @@ class _Product:
         widened = {c.outputs[0].tensor for c in self.between}  # loaded as bytes
         spaces = self.config.spaces
 
-        def operand(x: Load, memory: Memory, apart: Sequence[bool] = ()) -> Operand:
+        def operand(x: Load, memory: MemoryId, apart: Sequence[bool] = ()) -> Operand:
             space = spaces[memory]
             scope = SCOPES[memory]
             index = x.index[: -len(space.shape)]
@@ -176,9 +176,9 @@ class _Product:
         def extra(x: Load) -> Operand:
             wide = x.buffer in widened
             if wide:
-                memory = Memory.ACC_8BIT
+                memory = MemoryId.ACC_8BIT
             else:
-                memory = Memory.ACC
+                memory = MemoryId.ACC
             return operand(_renamed(x, renamed), memory)
 
         extras = [extra(x) for x in self.last.accesses if x.buffer is not out.tensor]
@@ -186,10 +186,10 @@ class _Product:
             parallel={d.var: d.extent for d in parallel},
             reduced={d.var: d.extent for d in reduced},
             operands=(
-                operand(data, Memory.INP, self._apart()),
-                operand(weights, Memory.WGT),
+                operand(data, MemoryId.INP, self._apart()),
+                operand(weights, MemoryId.WGT),
             ),
-            result=operand(Load(out.tensor, out.index), Memory.OUT),
+            result=operand(Load(out.tensor, out.index), MemoryId.OUT),
             extras=extras,
             lane_steps=4 + len(extras),
         )

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.targets.vta.config import Memory, VTAConfig
+from tilewright.targets.vta.config import MemoryId, VTAConfig
 from tilewright.targets.vta.errors import VTAError
 from tilewright.targets.vta.isa import Load, Store, Transfer
 from tilewright.targets.vta.packing import pack, unpack
@@ -38,38 +38,38 @@ class Sram:
         batch = config.BATCH
         block = config.BLOCK
         return Sram(
-            uop=np.zeros(depth[Memory.UOP], np.uint32),
-            wgt=np.zeros((depth[Memory.WGT], block, block), np.float32),
-            inp=np.zeros((depth[Memory.INP], batch, block), np.float32),
-            acc=np.zeros((depth[Memory.ACC], batch, block), np.int32),
+            uop=np.zeros(depth[MemoryId.UOP], np.uint32),
+            wgt=np.zeros((depth[MemoryId.WGT], block, block), np.float32),
+            inp=np.zeros((depth[MemoryId.INP], batch, block), np.float32),
+            acc=np.zeros((depth[MemoryId.ACC], batch, block), np.int32),
         )
 
     def of(self, memory: int) -> NDArray[Any]:
         """The array that a load of this memory writes."""
         by_number: dict[int, NDArray[Any]] = {
-            Memory.UOP: self.uop,
-            Memory.WGT: self.wgt,
-            Memory.INP: self.inp,
-            Memory.ACC: self.acc,
-            Memory.ACC_8BIT: self.acc,
+            MemoryId.UOP: self.uop,
+            MemoryId.WGT: self.wgt,
+            MemoryId.INP: self.inp,
+            MemoryId.ACC: self.acc,
+            MemoryId.ACC_8BIT: self.acc,
         }
         return by_number[memory]
 
 
 # The numbers of 32 bits in DRAM; all others are signed and of at most 8.
-_WORDS: dict[int, str] = {Memory.UOP: "<u4", Memory.ACC: "<i4"}
+_WORDS: dict[int, str] = {MemoryId.UOP: "<u4", MemoryId.ACC: "<i4"}
 
 
 def dram_bytes(i: Transfer, config: VTAConfig) -> int:
     """The bytes that a transfer moves over the border of the chip."""
-    return i.y_size * i.x_size * config.spaces[Memory(i.memory_type)].dram_bytes
+    return i.y_size * i.x_size * config.spaces[MemoryId(i.memory_type)].dram_bytes
 
 
 def check_dram(i: Transfer, size: int, config: VTAConfig) -> None:
     """Raises VTAError if a transfer leaves a DRAM of `size` bytes."""
     if not i.x_size or not i.y_size:
         return
-    element = config.spaces[Memory(i.memory_type)].dram_bytes
+    element = config.spaces[MemoryId(i.memory_type)].dram_bytes
     last = i.dram_base + (i.y_size - 1) * i.x_stride + i.x_size - 1
     if (last + 1) * element > size:
         raise VTAError(
@@ -83,7 +83,7 @@ def load(i: Load, sram: Sram, dram: Bytes, config: VTAConfig) -> None:
     if not i.elements:
         return
     to = sram.of(i.memory_type)
-    space = config.spaces[Memory(i.memory_type)]
+    space = config.spaces[MemoryId(i.memory_type)]
     tile = to.shape[1:]
     rows = np.zeros((i.y_pad_0 + i.y_size + i.y_pad_1, i.row, *tile), to.dtype)
     if i.y_size:
@@ -95,7 +95,7 @@ def load(i: Load, sram: Sram, dram: Bytes, config: VTAConfig) -> None:
             numbers = raw.view(word)
         values = numbers.reshape(i.y_size, i.x_size, *tile)
         here = rows[i.y_pad_0 : i.y_pad_0 + i.y_size, i.x_pad_0 : i.x_pad_0 + i.x_size]
-        here[...] = values.swapaxes(2, 3) if i.memory_type == Memory.WGT else values
+        here[...] = values.swapaxes(2, 3) if i.memory_type == MemoryId.WGT else values
     to[i.sram_base : i.sram_base + i.elements] = rows.reshape(i.elements, *tile)
 
 
@@ -103,7 +103,7 @@ def store(i: Store, sram: Sram, dram: Bytes, config: VTAConfig) -> None:
     """Execute a store; its ranges have been checked."""
     if not i.elements:
         return
-    space = config.spaces[Memory.OUT]
+    space = config.spaces[MemoryId.OUT]
     tiles = sram.acc[i.sram_base : i.sram_base + i.elements]
     lanes = tiles.reshape(i.y_size, i.x_size, space.lanes)
     rows = pack(lanes, space.bits)

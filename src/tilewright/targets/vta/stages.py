@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from tilewright.targets.vta.config import Memory
+from tilewright.targets.vta.config import MemoryId
 from tilewright.targets.vta.isa import Instruction, Load, Store
 
 
@@ -46,8 +46,8 @@ def stage(instruction: Instruction) -> VtaModule:
     if isinstance(instruction, Store):
         return VtaModule.STORE
     if isinstance(instruction, Load) and instruction.memory_type in (
-        Memory.INP,
-        Memory.WGT,
+        MemoryId.INP,
+        MemoryId.WGT,
     ):
         return VtaModule.LOAD
     return VtaModule.COMPUTE

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.targets.vta.config import Memory, VTAConfig
+from tilewright.targets.vta.config import MemoryId, VTAConfig
 from tilewright.targets.vta.errors import VTAError
 from tilewright.targets.vta.fields import AluOp
 from tilewright.targets.vta.isa import Alu, Finish, Gemm, Load, Micro, Transfer
@@ -26,12 +26,12 @@ from tilewright.targets.vta.stages import QUEUES, VtaModule
 Clock = dict[VtaModule, int]
 _READ, _WRITE = "reads", "writes"
 _CHIP: dict[int, str] = {
-    Memory.UOP: "uop",
-    Memory.WGT: "wgt",
-    Memory.INP: "inp",
-    Memory.ACC: "acc",
-    Memory.OUT: "acc",
-    Memory.ACC_8BIT: "acc",
+    MemoryId.UOP: "uop",
+    MemoryId.WGT: "wgt",
+    MemoryId.INP: "inp",
+    MemoryId.ACC: "acc",
+    MemoryId.OUT: "acc",
+    MemoryId.ACC_8BIT: "acc",
 }
 _DRAM = "dram"
 
@@ -52,7 +52,7 @@ class Watcher:
         spaces = config.spaces
         # DRAM is followed in pieces of the smallest element, which divides the others.
         self.piece = min(space.dram_bytes for space in spaces.values())
-        sizes = {name: spaces[Memory(m)].depth for m, name in _CHIP.items()}
+        sizes = {name: spaces[MemoryId(m)].depth for m, name in _CHIP.items()}
         sizes[_DRAM] = dram // self.piece
         # The number, in its stage, of the last instruction that accessed each element; 0: none.
         self.last = {
@@ -85,7 +85,7 @@ class Watcher:
     def transfer(self, i: Transfer) -> None:
         """The elements that a load or store accesses; its ranges have been checked."""
         chip = np.arange(i.sram_base, i.sram_base + i.elements)
-        size = self.config.spaces[Memory(i.memory_type)].dram_bytes
+        size = self.config.spaces[MemoryId(i.memory_type)].dram_bytes
         loads = isinstance(i, Load)
         if i.y_size:
             pieces = size // self.piece

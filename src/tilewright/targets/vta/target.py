@@ -11,7 +11,7 @@ from tilewright.base.dtypes import int32
 from tilewright.base.errors import InputError, TilewrightError
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
@@ -54,7 +54,7 @@ class Vta(Target):
         return f"vta {self.config} threads={self.threads}"
 
     def adapt(
-        self, graph: Graph, calibration: Calibration, fallback: Fallback
+        self, graph: Graph, calibration: Calibration, fallback: FallbackProvider
     ) -> Adapted:
         """The graph quantized: convolutions, products and pooling as layers of the machine.
 

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tilewright.targets.vta.config import Memory, VTAConfig
+from tilewright.targets.vta.config import MemoryId, VTAConfig
 from tilewright.targets.vta.errors import VTAError
 from tilewright.targets.vta.fields import DEFAULT, AluOp
 from tilewright.targets.vta.isa import (
@@ -101,7 +101,7 @@ def _words(i: Instruction) -> Iterator[str]:
         name += f".{_member(AluOp, i.alu_opcode, 'OP')}"
     yield name
     if isinstance(i, Transfer):
-        yield f"{_member(Memory, i.memory_type, 'MEM')}{_range(i.sram_base, i.elements)}"
+        yield f"{_member(MemoryId, i.memory_type, 'MEM')}{_range(i.sram_base, i.elements)}"
     if isinstance(i, Micro):
         yield f"UOP{_range(i.uop_bgn, i.uops)}"
     yield from _dependences(i)
@@ -118,7 +118,7 @@ def _words(i: Instruction) -> Iterator[str]:
         yield f"{_IMMEDIATE if i.use_imm else _IDLE_IMMEDIATE}={i.imm}"
 
 
-def _member(kind: type[Memory] | type[AluOp], value: int, otherwise: str) -> str:
+def _member(kind: type[MemoryId] | type[AluOp], value: int, otherwise: str) -> str:
     return (
         kind(value).name
         if value in kind.__members__.values()
@@ -190,7 +190,7 @@ def _place(
     """The fields that a range gives."""
     first = int(place[2])
     if issubclass(cls, Transfer):
-        values["memory_type"] = _number_of(Memory, place[1], "MEM")
+        values["memory_type"] = _number_of(MemoryId, place[1], "MEM")
         values["sram_base"] = first
     elif place[1] == "UOP":
         values["uop_bgn"] = first
@@ -232,7 +232,7 @@ def _number(text: str, word: str) -> int:
         raise VTAError(f"{word!r}: {text!r} is not a number") from None
 
 
-def _number_of(kind: type[Memory] | type[AluOp], name: str, otherwise: str) -> int:
+def _number_of(kind: type[MemoryId] | type[AluOp], name: str, otherwise: str) -> int:
     known = {
         **{m.name: int(m) for m in kind},
         **{f"{otherwise}{n}": n for n in range(8)},

@@ -16,7 +16,7 @@ ENDED = "ended"
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class InstructionSpan:
     """One instruction in time.
 
     waited: how long its module stood still before it, for a token of the queue `waited_for`.
@@ -32,14 +32,14 @@ class Span:
     waited_for: str | None
     parts: Mapping[str, int]
 
-    def ended(self, end: int) -> Span:
+    def ended(self, end: int) -> InstructionSpan:
         """The span with its end, and the cycles that nothing else explains."""
         contention = end - self.start - sum(self.parts.values())
         return replace(self, end=end, parts={**self.parts, CONTENTION: contention})
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
+class ModuleTimes:
     """What one module did: cycles it was busy, by what for; cycles it stood still, by cause.
 
     A cause is a queue whose token was missing, or "ended": nothing was left to do.
@@ -52,12 +52,12 @@ class Module:
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class VtaTiming:
     """A timed run: what it did, how long it took, every instruction in time."""
 
     counters: Counters
     cycles: int
-    spans: Sequence[Span]
+    spans: Sequence[InstructionSpan]
     macs: int
     macs_per_cycle: int
     instructions: Sequence[Instruction]
@@ -70,11 +70,11 @@ class Timing:
         return 0.0
 
     @property
-    def modules(self) -> dict[VtaModule, Module]:
+    def modules(self) -> dict[VtaModule, ModuleTimes]:
         """What each module did."""
         return {stage: self._module(stage) for stage in VtaModule}
 
-    def _module(self, stage: VtaModule) -> Module:
+    def _module(self, stage: VtaModule) -> ModuleTimes:
         parts: dict[str, int] = {}
         stalls: dict[str, int] = {}
         last = 0
@@ -86,7 +86,9 @@ class Timing:
             last = span.end
         stalls[ENDED] = self.cycles - last
         busy = sum(parts.values())
-        return Module(busy, busy / self.cycles if self.cycles else 0.0, parts, stalls)
+        return ModuleTimes(
+            busy, busy / self.cycles if self.cycles else 0.0, parts, stalls
+        )
 
     def __str__(self) -> str:
         """A table of the modules: busy cycles and their parts, stalls and their causes."""

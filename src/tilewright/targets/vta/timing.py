@@ -23,7 +23,7 @@ from tilewright.targets.vta.order import dealt
 from tilewright.targets.vta.program import InstructionStream
 from tilewright.targets.vta.sram import dram_bytes
 from tilewright.targets.vta.stages import QUEUES, VtaModule
-from tilewright.targets.vta.timeline import Span, Timing
+from tilewright.targets.vta.timeline import InstructionSpan, VtaTiming
 
 _SHARES = lcm(
     1, 2, 3
@@ -79,7 +79,7 @@ class TimingSimulator:
             config, strict=strict, step_limit=step_limit
         )
 
-    def run(self, instructions: bytes, dram: bytearray) -> Timing:
+    def run(self, instructions: bytes, dram: bytearray) -> VtaTiming:
         """Execute a stream in place on `dram`; its counters, cycles and timeline.
 
         Raises what `FunctionalSimulator.run` raises.
@@ -88,12 +88,12 @@ class TimingSimulator:
         counters = self._functional.execute(program, dram)
         return self._clocked(program, counters)
 
-    def _clocked(self, program: InstructionStream, counters: Counters) -> Timing:
+    def _clocked(self, program: InstructionStream, counters: Counters) -> VtaTiming:
         clock = _Clock(program, self.config, self.timing)
         while clock.advance():
             pass
         macs = counters.gemm_counter * self.config.BATCH * self.config.BLOCK**2
-        return Timing(
+        return VtaTiming(
             counters=counters,
             cycles=clock.now,
             spans=tuple(sorted(clock.spans, key=lambda s: (s.start, s.index))),
@@ -107,7 +107,7 @@ class TimingSimulator:
 class _Running:
     """An instruction under way: until `until` it starts, works or waits for DRAM; then `bytes`."""
 
-    span: Span
+    span: InstructionSpan
     until: int
     left: int  # of the bytes, in shares
 
@@ -126,7 +126,7 @@ class _Clock:
         self.tokens: dict[str, deque[int]] = {q: deque() for q in QUEUES}
         self.free = dict.fromkeys(VtaModule, 0)
         self.running: dict[VtaModule, _Running] = {}
-        self.spans: list[Span] = []
+        self.spans: list[InstructionSpan] = []
         self.now = 0
 
     def advance(self) -> bool:
@@ -173,7 +173,7 @@ class _Clock:
         ):
             latency = t.dram_latency
             left = dram_bytes(instruction, self.config)
-        span = Span(
+        span = InstructionSpan(
             index=index,
             stage=stage,
             start=self.now,

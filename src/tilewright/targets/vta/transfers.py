@@ -8,11 +8,11 @@ from itertools import product
 
 from tilewright.base.errors import CompileError
 from tilewright.targets.vta.commands import Commands
-from tilewright.targets.vta.config import Memory
+from tilewright.targets.vta.config import MemoryId
 from tilewright.targets.vta.dram import DramBuffer
-from tilewright.targets.vta.pieces import Axis, Tiles
+from tilewright.targets.vta.pieces import AccessLoop, Tiles
 
-_ONE = Axis(1, (0, 0), (0, 1))
+_ONE = AccessLoop(1, (0, 0), (0, 1))
 MOST_PADS = 15  # the field has four bits
 
 
@@ -22,13 +22,13 @@ class _Rectangle:
 
     chip: int
     dram: int
-    rows: Axis
-    columns: Axis
+    rows: AccessLoop
+    columns: AccessLoop
     filled: bool  # of zeros alone
 
 
 def load(
-    c: Commands, memory: Memory, source: DramBuffer, box: Tiles, where: str
+    c: Commands, memory: MemoryId, source: DramBuffer, box: Tiles, where: str
 ) -> None:
     """Load a box; its accesses are the chip's and DRAM's, and what is not inside is zero.
 
@@ -39,7 +39,7 @@ def load(
 
 
 def _load(
-    c: Commands, memory: Memory, source: DramBuffer, r: _Rectangle, where: str
+    c: Commands, memory: MemoryId, source: DramBuffer, r: _Rectangle, where: str
 ) -> None:
     (top, bottom), (left, right) = r.rows.inside, r.columns.inside
     if r.filled or top >= bottom or left >= right:
@@ -68,7 +68,7 @@ def _load(
 
 
 def _fill(
-    c: Commands, memory: Memory, source: DramBuffer, first: int, count: int
+    c: Commands, memory: MemoryId, source: DramBuffer, first: int, count: int
 ) -> None:
     """Zeros: a load of no rows, with one of padding above."""
     if count:
@@ -108,7 +108,9 @@ def _rectangles(box: Tiles) -> Iterator[_Rectangle]:
         )
 
 
-def _taken(axes: list[Axis], step: int, able: Callable[[Axis], bool]) -> Axis:
+def _taken(
+    axes: list[AccessLoop], step: int, able: Callable[[AccessLoop], bool]
+) -> AccessLoop:
     """The axis that moves so on the chip, out of the list; else one of a single turn."""
     for a in axes:
         if a.steps[0] == step and able(a):

@@ -30,7 +30,7 @@ from tilewright.loops.nodes import (
     Update,
 )
 from tilewright.targets.vta.commands import Commands
-from tilewright.targets.vta.config import Memory
+from tilewright.targets.vta.config import MemoryId
 from tilewright.targets.vta.dram import DramBuffer
 from tilewright.targets.vta.guards import box_of
 from tilewright.targets.vta.intrinsics import ACC, INP, MEMORIES, WGT, gemm
@@ -348,12 +348,14 @@ class _Walk:
         box = self.chip.moved(found, {0: target.buffer})
         memory = MEMORIES[scope]
         touched = self.chip.touch(target.buffer, box, 0, writes=True)
-        if memory is Memory.ACC:
+        if memory is MemoryId.ACC:
             at = VtaModule.COMPUTE
         else:
             at = VtaModule.LOAD
         kind = (
-            Memory.ACC_8BIT if memory is Memory.ACC and source.dtype is int8 else memory
+            MemoryId.ACC_8BIT
+            if memory is MemoryId.ACC and source.dtype is int8
+            else memory
         )
         dram = self.dram[source.buffer]
         self.tokens.record(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.targets.vta.config import Memory
+from tilewright.targets.vta.config import MemoryId
 from tilewright.targets.vta.dram import Dram
 from tilewright.targets.vta.errors import VTAError
 from tilewright.targets.vta.isa import Load
@@ -26,7 +26,7 @@ class UopCache:
 
     def __init__(self, dram: Dram) -> None:
         self._dram = dram
-        self._depth = dram.config.spaces[Memory.UOP].depth
+        self._depth = dram.config.spaces[MemoryId.UOP].depth
         self._sent: dict[bytes, int] = {}  # micro-ops -> their element in DRAM
         self._begins: dict[bytes, int] = {}  # micro-ops -> where they begin on the chip
         self._end = 0
@@ -54,7 +54,7 @@ class UopCache:
         return Residence(
             begin,
             Load(
-                memory_type=Memory.UOP,
+                memory_type=MemoryId.UOP,
                 sram_base=begin,
                 dram_base=self._address(words),
                 y_size=1,
@@ -64,7 +64,7 @@ class UopCache:
         )
 
     def _drop(self, begin: int, end: int) -> None:
-        size = self._dram.config.spaces[Memory.UOP].dram_bytes
+        size = self._dram.config.spaces[MemoryId.UOP].dram_bytes
         for words, other in list(self._begins.items()):
             if other < end and begin < other + len(words) // size:
                 del self._begins[words]
@@ -72,5 +72,5 @@ class UopCache:
     def _address(self, words: bytes) -> int:
         if words not in self._sent:
             buffer = self._dram.upload(np.frombuffer(words, np.uint8))
-            self._sent[words] = buffer.element(Memory.UOP)
+            self._sent[words] = buffer.element(MemoryId.UOP)
         return self._sent[words]

@@ -26,7 +26,11 @@ FOLDER: Final = Path(__file__).resolve().parents[4] / "tests" / "fuzz"
 @click.option("--folder", default=FOLDER, type=click.Path(path_type=Path),
               help="Where the counts and the tests are.")  # fmt: skip
 def main(
-    generators: str, seconds: float, programs: int | None, jobs: int, folder: Path
+    generators: str,
+    seconds: float,
+    programs: int | None,
+    jobs: int,
+    folder: Path,
 ) -> None:
     """Run random programs; each failure becomes a test that fails. Ctrl-C ends it early."""
     names = generators.split(",")

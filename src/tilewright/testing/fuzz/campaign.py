@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tilewright.base.files import write_whole
-from tilewright.testing.fuzz.worker import CaseGenerator, Found, Lost, Met, Worker
+from tilewright.testing.fuzz.worker import CaseGenerator, Found, FuzzProcess, Lost, Met
 
 FIRST: Final = 1_000_000  # seeds below it are those of tests
 FLUSH: Final = 5.0  # seconds between two writes of the counts
@@ -106,11 +106,17 @@ class Campaign:
             count = self._counts.setdefault(g.name, Count())
             self._turns.append(_Turn(g, count, count.next))
 
-    def run(self, seconds: float, jobs: int, programs: int | None = None) -> None:
+    def run(
+        self,
+        seconds: float,
+        jobs: int,
+        programs: int | None = None,
+    ) -> None:
         """Go on for that long, or that many programs, or until Ctrl-C; all that ended is kept."""
-        workers = [Worker() for _ in range(jobs)]
+        workers = [FuzzProcess() for _ in range(jobs)]
         try:
-            self._rounds(workers, time.monotonic() + seconds, programs)
+            end = time.monotonic() + seconds
+            self._rounds(workers, end, programs)
         except KeyboardInterrupt:
             pass
         finally:
@@ -119,9 +125,12 @@ class Campaign:
             self._save()
 
     def _rounds(
-        self, workers: Sequence[Worker], end: float, programs: int | None
+        self,
+        workers: Sequence[FuzzProcess],
+        end: float,
+        programs: int | None,
     ) -> None:
-        turns: dict[Worker, _Turn] = {}
+        turns: dict[FuzzProcess, _Turn] = {}
         order = islice(cycle(self._turns), programs)
         idle = list(workers)
         saved = time.monotonic()
@@ -149,7 +158,12 @@ class Campaign:
                 self._save()
                 saved = now
 
-    def _finish(self, turn: _Turn, seed: int, result: Found | Lost | None) -> None:
+    def _finish(
+        self,
+        turn: _Turn,
+        seed: int,
+        result: Found | Lost | None,
+    ) -> None:
         turn.finish(seed)
         if result is None:
             return
@@ -167,16 +181,19 @@ class Campaign:
         rows = {name: asdict(self._counts[name]) for name in sorted(self._counts)}
         text = json.dumps(rows, indent=2) + "\n"
         self._folder.mkdir(parents=True, exist_ok=True)
-        write_whole(
-            self._folder / "counts.json", lambda file: file.write(text.encode())
-        )
+        path = self._folder / "counts.json"
+        write_whole(path, lambda file: file.write(text.encode()))
         if self._met:
             met = met_text(self._met).encode()
-            write_whole(self._folder / "met.json", lambda file: file.write(met))
+            path = self._folder / "met.json"
+            write_whole(path, lambda file: file.write(met))
 
     def summary(self) -> list[str]:
         """One line per generator, then what to commit."""
-        met = ["met.json"] if self._met else []
+        if self._met:
+            met = ["met.json"]
+        else:
+            met = []
         lines = [
             f"{t.generator.name}: {t.programs} programs, {sum(t.kinds.values())} failures of "
             f"{len(t.kinds)} kinds; {t.count.programs} programs and {t.count.faults} failures ever"
@@ -202,11 +219,25 @@ def test_{name}_{seed}():
 """
 
 
-def source_of_test(name: str, seed: int, result: Found | Lost) -> str:
+def source_of_test(
+    name: str,
+    seed: int,
+    result: Found | Lost,
+) -> str:
     """The source of a test of what failed; by its seed where there is nothing smaller."""
-    told = result.told if isinstance(result, Lost) else ""
-    body = result.test if isinstance(result, Found) else ""
-    text = body or ALONE.format(name=name, seed=seed, told=told)
+    if isinstance(result, Lost):
+        told = result.told
+    else:
+        told = ""
+    if isinstance(result, Found):
+        body = result.test
+    else:
+        body = ""
+    text = body or ALONE.format(
+        name=name,
+        seed=seed,
+        told=told,
+    )
     said = "\n".join(
         f"# {line}".rstrip() for line in result.reason.strip().splitlines()[-30:]
     )

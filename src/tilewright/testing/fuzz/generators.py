@@ -66,7 +66,9 @@ def _schedule(seed: int, tell: Tell) -> Found | None:
         tell(trace.to_json())
 
     failure = schedule_runs.run(seed, _MET, tell=told)
-    return None if failure is None else _broken(failure)
+    if failure is None:
+        return None
+    return _broken(failure)
 
 
 def _met_by_schedules() -> Coverage:
@@ -80,23 +82,29 @@ def _again(seed: int, told: str) -> Found | None:
     reason = schedule_runs.problem(kernel, steps, level, seed)
     if reason is None:
         return None
-    return _broken(schedule_runs.smallest(seed, kernel, steps, reason, level))
+    failure = schedule_runs.smallest(seed, kernel, steps, reason, level)
+    return _broken(failure)
 
 
 def _broken(failure: schedule_runs.ScheduleFailure) -> Found:
     kernel = repr(schedule_runs.program(failure.seed))
+    steps = Trace(failure.steps).to_json()
+    level = _level(failure.seed)
+    digest = hashlib.sha256(kernel.encode()).hexdigest()
     test = SCHEDULE.format(
         seed=failure.seed,
-        steps=Trace(failure.steps).to_json(),
-        level=_level(failure.seed),
-        digest=hashlib.sha256(kernel.encode()).hexdigest(),
+        steps=steps,
+        level=level,
+        digest=digest,
     )
     return Found(f"{failure}\n{failure.reason}", test)
 
 
 def _level(seed: int) -> str | None:
     levels = schedule_runs.levels_here()
-    return levels[seed % len(levels)] if levels else None
+    if levels:
+        return levels[seed % len(levels)]
+    return None
 
 
 # ---------------------------------------------------------------------------- graphs and stages
@@ -133,7 +141,8 @@ def _graph(seed: int, tell: Tell) -> Found | None:
     def told(case: Case) -> None:
         tell(_written(case))
 
-    return _wrong_graph(seed, graph_runs.run(seed, None, _STEERING, told))
+    failure = graph_runs.run(seed, None, _STEERING, told)
+    return _wrong_graph(seed, failure)
 
 
 def _met_by_graphs() -> Coverage:
@@ -156,13 +165,19 @@ def _graph_again(seed: int, told: str) -> Found | None:
     names: dict[str, Any] = {}
     exec(HEADER + told, names)  # what this module wrote
     case = Case(load(names["model"]), names["inputs"], names["others"])
-    return _wrong_graph(seed, graph_runs.run_case(seed, case))
+    failure = graph_runs.run_case(seed, case)
+    return _wrong_graph(seed, failure)
 
 
 def _wrong_graph(seed: int, failure: graph_runs.GraphFailure | None) -> Found | None:
     if failure is None:
         return None
-    test = GRAPH.format(case=_written(failure.case), seed=seed, setting=failure.setting)
+    case = _written(failure.case)
+    test = GRAPH.format(
+        case=case,
+        seed=seed,
+        setting=failure.setting,
+    )
     return Found(failure.reason, HEADER + test)
 
 
@@ -180,7 +195,11 @@ def _stages(seed: int, tell: Tell) -> Found | None:
 
     small = reduce_case(case, fails)
     made = written.case(small.graph, small.inputs)
-    test = STAGES.format(case=made, seed=seed, native=native)
+    test = STAGES.format(
+        case=made,
+        seed=seed,
+        native=native,
+    )
     return Found(str(random_stages.run_case(seed, small, native=native)), HEADER + test)
 
 
@@ -205,7 +224,12 @@ def _operator(seed: int, tell: Tell) -> Found | None:
         return None
     t = failure.trial
     case = written.model(t.model) + written.arrays("inputs", t.inputs)
-    test = OPERATOR.format(case=case, seed=seed, special=t.special, native=native)
+    test = OPERATOR.format(
+        case=case,
+        seed=seed,
+        special=t.special,
+        native=native,
+    )
     return Found(
         f"{failure}\n{failure.kind} {t.model.graph.node[0].op_type}", HEADER + test
     )
@@ -213,7 +237,7 @@ def _operator(seed: int, tell: Tell) -> Found | None:
 
 # ------------------------------------------------------------------------------- damaged files
 
-_mutants: Final = mutate_models.Worker()  # its process has limits of its own
+_mutants: Final = mutate_models.MutantProcess()  # its process has limits of its own
 
 
 def _model(seed: int, tell: Tell) -> Found | None:

@@ -58,7 +58,7 @@ class Lost:
 Result = Found | Lost | None
 
 
-class Worker:
+class FuzzProcess:
     """One process, begun when it is needed and anew after a program that ended it."""
 
     def __init__(self) -> None:
@@ -88,7 +88,9 @@ class Worker:
         if self._process is None:
             self._pipe, other = multiprocessing.get_context("spawn").Pipe()
             process = multiprocessing.get_context("spawn").Process(
-                target=_serve, args=(other,), daemon=False
+                target=_serve,
+                args=(other,),
+                daemon=False,
             )
             process.start()
             other.close()
@@ -146,9 +148,13 @@ class Worker:
         process.join()
 
 
-def alone(generator: CaseGenerator, seed: int, told: str | None = None) -> str:
+def alone(
+    generator: CaseGenerator,
+    seed: int,
+    told: str | None = None,
+) -> str:
     """What is wrong with a program, run in a process of its own; empty if nothing."""
-    worker = Worker()
+    worker = FuzzProcess()
     try:
         worker.start(generator, seed, told)
         while True:
@@ -183,7 +189,10 @@ def _serve(pipe: Connection) -> None:
 
 
 def _attempt(
-    generator: CaseGenerator, seed: int, told: str | None, tell: Tell
+    generator: CaseGenerator,
+    seed: int,
+    told: str | None,
+    tell: Tell,
 ) -> Result:
     """An exception that a generator lets through is a failure, too."""
     last = told or ""
@@ -198,4 +207,5 @@ def _attempt(
             return generator.again(seed, told)
         return generator.run(seed, telling)
     except Exception:
-        return Lost(traceback.format_exc(limit=-6), last)
+        reason = traceback.format_exc(limit=-6)
+        return Lost(reason, last)

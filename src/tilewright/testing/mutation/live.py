@@ -21,7 +21,12 @@ class Functions:
             if type(found) is FunctionType:
                 self._of.setdefault(found.__code__.co_filename, []).append(found)
 
-    def replace(self, path: str, before: str, after: str) -> bool:
+    def replace(
+        self,
+        path: str,
+        before: str,
+        after: str,
+    ) -> bool:
         """Give the functions of a file, imported as `before`, the code that they have in `after`.
 
         False if that cannot be: then nothing is known about the process. What ran when the file

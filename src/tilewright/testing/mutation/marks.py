@@ -49,7 +49,12 @@ class Marks:
 
 
 class _Loader(SourceFileLoader):
-    def __init__(self, name: str, path: str, marks: Marks) -> None:
+    def __init__(
+        self,
+        name: str,
+        path: str,
+        marks: Marks,
+    ) -> None:
         super().__init__(name, path)
         self._marks = marks
 

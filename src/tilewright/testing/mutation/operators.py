@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import copy
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,7 +38,8 @@ class Mutant:
 
     def source(self, text: str) -> str:
         """The file `text`, in which the fault was found, with it."""
-        return _with(ast.parse(text), self.path, self.changed)
+        tree = ast.parse(text)
+        return _with(tree, self.path, self.changed)
 
 
 _COMPARISONS: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
@@ -117,7 +118,8 @@ def _count(node: ast.AST) -> Iterator[ast.AST]:
     if isinstance(node, ast.Constant) and isinstance(node.value, bool):
         yield ast.Constant(not node.value)
     elif isinstance(node, ast.Constant) and isinstance(node.value, int):
-        yield ast.Constant(node.value + 1)
+        name = node.value + 1
+        yield ast.Constant(name)
 
 
 def _call(node: ast.AST) -> Iterator[ast.AST]:
@@ -211,7 +213,12 @@ _ANNOTATIONS: Final = frozenset(
 _LEFT_ALONE: Final = (ast.Raise, ast.JoinedStr, ast.Import, ast.ImportFrom, ast.Assert)
 
 
-def _places(node: ast.AST, function: str, path: Path, lines: range) -> Iterator[_Place]:
+def _places(
+    node: ast.AST,
+    function: str,
+    path: Path,
+    lines: range,
+) -> Iterator[_Place]:
     if isinstance(node, _LEFT_ALONE) or _for_readers(node):
         return
     if isinstance(node, ast.stmt):
@@ -222,7 +229,9 @@ def _places(node: ast.AST, function: str, path: Path, lines: range) -> Iterator[
     for name, value in ast.iter_fields(node):
         if name in _ANNOTATIONS:
             continue
-        children = enumerate(value) if isinstance(value, list) else [(None, value)]
+        children: Iterable[tuple[int | None, object]] = [(None, value)]
+        if isinstance(value, list):
+            children = enumerate(value)
         for n, child in children:
             if isinstance(child, ast.AST):
                 yield from _places(child, function, (*path, (name, n)), lines)
@@ -231,7 +240,10 @@ def _places(node: ast.AST, function: str, path: Path, lines: range) -> Iterator[
 def _lines(node: ast.stmt) -> range:
     """Of a statement, without the statements in it."""
     body = getattr(node, "body", None)
-    last = body[0].lineno - 1 if body else node.end_lineno or node.lineno
+    if body:
+        last = body[0].lineno - 1
+    else:
+        last = node.end_lineno or node.lineno
     return range(node.lineno, max(last, node.lineno) + 1)
 
 
@@ -244,12 +256,19 @@ def _for_readers(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
-def _with(tree: ast.Module, path: Path, changed: ast.AST) -> str:
+def _with(
+    tree: ast.Module,
+    path: Path,
+    changed: ast.AST,
+) -> str:
     """The text of a tree with one node replaced."""
     parent: ast.AST = tree
     for name, n in path[:-1]:
         value = getattr(parent, name)
-        parent = value if n is None else value[n]
+        if n is None:
+            parent = value
+        else:
+            parent = value[n]
     name, n = path[-1]
     if n is None:
         setattr(parent, name, changed)
@@ -259,5 +278,8 @@ def _with(tree: ast.Module, path: Path, changed: ast.AST) -> str:
 
 
 def _brief(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= 100 else line[:97] + "..."
+    answer = text.split()
+    line = " ".join(answer)
+    if len(line) <= 100:
+        return line
+    return line[:97] + "..."

@@ -40,7 +40,12 @@ class Reach:
     lines: dict[str, dict[int, frozenset[str]]]
     failed: tuple[str, ...]
 
-    def of(self, file: str, lines: Iterable[int], within: Sequence[str]) -> list[str]:
+    def of(
+        self,
+        file: str,
+        lines: Iterable[int],
+        within: Sequence[str],
+    ) -> list[str]:
         """The tests below the paths `within` that may run one of the lines of a file.
 
         The quickest come first. All are taken if none is known to run one of them.
@@ -91,14 +96,22 @@ def read(path: Path) -> Reach:
         }
         for file, of_file in rows["lines"].items()
     }
-    return Reach(rows["digest"], rows["tests"], frozenset(rows["starts"]), lines,
-                 tuple(rows["failed"]))  # fmt: skip
+    starts = frozenset(rows["starts"])
+    failed = tuple(rows["failed"])
+    return Reach(rows["digest"], rows["tests"], starts, lines,
+                 failed)  # fmt: skip
 
 
 class _Recorder:
     """Asks after each test which lines it ran; what runs outside of tests has no name."""
 
-    def __init__(self, path: str, root: str, digest: str, files: list[str]) -> None:
+    def __init__(
+        self,
+        path: str,
+        root: str,
+        digest: str,
+        files: list[str],
+    ) -> None:
         self._path, self._root, self._digest = Path(path), Path(root), digest
         self._tests: dict[str, float] = {}
         self._starts: set[str] = set()
@@ -143,7 +156,7 @@ class _Recorder:
             of_file = lines.setdefault(str(Path(file).relative_to(self._root)), {})
             of_file[line] = sorted(names[name] for name in tests)
         rows = {"digest": self._digest, "tests": self._tests, "names": list(names), "lines": lines,
-                "starts": sorted(self._starts - {""}), "failed": self._failed}  # fmt: skip
+                "starts": sorted(self._starts - {""}), "failed": self._failed,}  # fmt: skip
         self._path.write_text(json.dumps(rows), encoding="utf-8")
 
 

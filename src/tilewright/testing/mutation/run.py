@@ -48,13 +48,18 @@ PATIENCE: Final = 5
 LEAST: Final = 30.0  # seconds that each may take: other programs run beside it
 
 
-def drawn(room: Room, count: int, seed: int = 0) -> list[Mutant]:
+def drawn(
+    room: Room,
+    count: int,
+    seed: int = 0,
+) -> list[Mutant]:
     """The faults that are always tried and `count` others, the same for the same sources.
 
     Each file has its share of them.
     """
     files = sorted({p for pattern in room.files for p in SOURCES.glob(pattern)})
-    found, shares = [], []
+    found = []
+    shares = []
     for path in files:
         name = str(path.relative_to(SOURCES))
         every = list(mutants(name, path.read_text(encoding="utf-8")))
@@ -105,7 +110,12 @@ class Copy:
             shutil.copy(ROOT / name, folder / name)
         return cls(folder, folder / "src" / "tilewright")
 
-    def record(self, rooms: Sequence[Room], digest: str, path: Path) -> None:
+    def record(
+        self,
+        rooms: Sequence[Room],
+        digest: str,
+        path: Path,
+    ) -> None:
         """Write to `path` which tests of the rooms reach which lines of theirs.
 
         Raises ClickException if pytest does not come to an end.
@@ -117,11 +127,12 @@ class Copy:
             for p in self.sources.glob(pattern)
         }
         told = {"path": str(path.resolve()), "root": str(self.sources), "digest": digest,
-                "files": sorted(map(str, files))}  # fmt: skip
+                "files": sorted(map(str, files)),}  # fmt: skip
         tests = dict.fromkeys(test for room in rooms for test in room.tests)
+        env = self._environment | {reach.RECORD: json.dumps(told)}
         ran = subprocess.run(
             [*PYTEST, "-p", reach.__name__, *tests], cwd=self.root, check=False,
-            env=self._environment | {reach.RECORD: json.dumps(told)},
+            env=env,
             capture_output=True, text=True,
         )  # fmt: skip
         if not path.exists():
@@ -143,11 +154,17 @@ class Copy:
         good = path.read_text(encoding="utf-8")
         faulty = mutant.source(good)
         request = Request(tests, limit, str(path), good, faulty)
-        waiting = None if fresh else self._of(room)
+        if fresh:
+            waiting = None
+        else:
+            waiting = self._of(room)
         start = time.monotonic()
         path.write_text(faulty, encoding="utf-8")
         try:
-            answer = None if waiting is None else waiting.ask(request)
+            if waiting is None:
+                answer = None
+            else:
+                answer = waiting.ask(request)
             if answer is None or answer.status == NOT_REPLACED:
                 answer = self._asked_anew(request)
         finally:
@@ -198,7 +215,11 @@ def results(path: Path) -> dict[str, MutationResult]:
     return found
 
 
-def _reach(copy: Copy, rooms: Sequence[Room], path: Path) -> Reach:
+def _reach(
+    copy: Copy,
+    rooms: Sequence[Room],
+    path: Path,
+) -> Reach:
     """Which tests of the rooms reach which lines; kept in a file for the same sources and tests."""
     digest = hashlib.sha256(repr(rooms).encode())
     for file in sorted(
@@ -262,7 +283,7 @@ def summary(found: Iterable[MutationResult]) -> list[dict[str, Any]]:
         idle = sum(not r.caught and r.name in known for r in members)
         share = caught / max(1, len(members) - idle)
         table.append({"room": room, "faults": len(members), "caught": caught, "harmless": idle,
-                      "share": round(share, 3)})  # fmt: skip
+                      "share": round(share, 3),})  # fmt: skip
     return table
 
 
@@ -270,13 +291,34 @@ def summary(found: Iterable[MutationResult]) -> list[dict[str, Any]]:
     epilog="Example: python -m tilewright.testing.mutation.run --rooms memory --count 20"
 )
 @click.option(
-    "--rooms", default=",".join(ROOMS), show_default=True, help="Commas between them."
+    "--rooms",
+    default=",".join(ROOMS),
+    show_default=True,
+    help="Commas between them.",
 )
-@click.option("--count", default=40, show_default=True, help="Faults per room.")
-@click.option("--jobs", default=2, show_default=True, type=click.IntRange(min=1))
-@click.option("--seed", default=0, show_default=True, help="Other faults.")
 @click.option(
-    "--bar", default=0.95, show_default=True, help="The share that must be caught."
+    "--count",
+    default=40,
+    show_default=True,
+    help="Faults per room.",
+)
+@click.option(
+    "--jobs",
+    default=2,
+    show_default=True,
+    type=click.IntRange(min=1),
+)
+@click.option(
+    "--seed",
+    default=0,
+    show_default=True,
+    help="Other faults.",
+)
+@click.option(
+    "--bar",
+    default=0.95,
+    show_default=True,
+    help="The share that must be caught.",
 )
 @click.option("--faults", default="", help="Only these, by their names, tried again.")
 @click.option("--tests", default="", help="Instead of the tests of the rooms.")
@@ -319,11 +361,14 @@ def main(
     if any(missing.values()):
         _try(missing, chosen, jobs, seconds, out)
     known = results(out)
-    sys.exit(_tell([known[m.name] for every in wanted.values() for m in every], bar))
+    counted = [known[m.name] for every in wanted.values() for m in every]
+    sys.exit(_tell(counted, bar))
 
 
 def _with_tests(room: Room, tests: str) -> Room:
-    return replace(room, tests=tuple(tests.split(","))) if tests else room
+    if tests:
+        return replace(room, tests=tuple(tests.split(",")))
+    return room
 
 
 def _try(
@@ -343,7 +388,8 @@ def _try(
         for copy in made:
             copies.put(copy)
         lacking = [rooms[name] for name, faults in missing.items() if faults]
-        reached = _reach(made[0], lacking, out.with_suffix(".reach.json"))
+        path = out.with_suffix(".reach.json")
+        reached = _reach(made[0], lacking, path)
         for test in reached.failed:
             click.echo(f"left out, because it fails without a fault: {test}")
         try:
@@ -369,7 +415,9 @@ def _tell(counted: Sequence[MutationResult], bar: float) -> int:
     row = "{room}: {faults} faults, {caught} caught, {harmless} harmless, {share:.1%}"
     for told in table:
         click.echo(row.format(**told))
-    return 1 if any(told["share"] < bar for told in table) else 0
+    if any(told["share"] < bar for told in table):
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

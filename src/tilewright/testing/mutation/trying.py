@@ -56,7 +56,10 @@ class Waiting:
     """A pytest that has collected some tests, seen from outside."""
 
     def __init__(
-        self, root: Path, tests: Sequence[str], environment: Mapping[str, str]
+        self,
+        root: Path,
+        tests: Sequence[str],
+        environment: Mapping[str, str],
     ) -> None:
         reads, self._requests = os.pipe()
         self._answers, writes = os.pipe()
@@ -132,7 +135,12 @@ class _Server:
             self._answer(pid, reads, request.seconds)
         return True
 
-    def _answer(self, pid: int, reads: int, seconds: float) -> None:
+    def _answer(
+        self,
+        pid: int,
+        reads: int,
+        seconds: float,
+    ) -> None:
         """What the fork says, and how it ended."""
         ended = os.pidfd_open(pid)
         in_time = select.select([ended], [], [], seconds)[0]
@@ -143,12 +151,19 @@ class _Server:
         os.set_blocking(reads, False)
         with os.fdopen(reads, "rb") as said:
             failed = (said.read() or b"").decode()
-        code = os.waitstatus_to_exitcode(status) if in_time else OUT_OF_TIME
+        if in_time:
+            code = os.waitstatus_to_exitcode(status)
+        else:
+            code = OUT_OF_TIME
         answer = asdict(Answer(code, failed))
-        _write(self._answers, json.dumps(answer).encode() + b"\n")
+        message = json.dumps(answer).encode() + b"\n"
+        _write(self._answers, message)
 
     def _begin(
-        self, session: pytest.Session, functions: Functions, request: Request
+        self,
+        session: pytest.Session,
+        functions: Functions,
+        request: Request,
     ) -> None:
         self._child = True
         if not functions.replace(request.path, request.before, request.after):
@@ -161,7 +176,8 @@ class _Server:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed and not self._failed:
             self._failed = report.nodeid
-            _write(self._answers, report.nodeid.encode())
+            message = report.nodeid.encode()
+            _write(self._answers, message)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, exitstatus: int) -> None:

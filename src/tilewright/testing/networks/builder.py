@@ -66,7 +66,8 @@ class Net:
     def input(self, *shape: int) -> Tensor:
         """A new float32 input, normal."""
         drawn = self.rng.standard_normal(shape)
-        return self.given(drawn.astype(np.float32))
+        array = drawn.astype(np.float32)
+        return self.given(array)
 
     def ids(self, *shape: int, below: int) -> Tensor:
         """A new int64 input of random indices."""
@@ -88,7 +89,8 @@ class Net:
         """A constant of variance gain / fan; fan: by default the product of shape[1:]."""
         if fan is None:
             fan = math.prod(shape[1:])
-        return self.near(0, *shape, spread=math.sqrt(gain / fan))
+        spread = math.sqrt(gain / fan)
+        return self.near(0, *shape, spread=spread)
 
     def near(
         self,
@@ -100,7 +102,12 @@ class Net:
         drawn = self.rng.standard_normal(shape)
         return self.const(mean + spread * drawn)
 
-    def uniform(self, low: float, high: float, *shape: int) -> Tensor:
+    def uniform(
+        self,
+        low: float,
+        high: float,
+        *shape: int,
+    ) -> Tensor:
         """A constant of equally likely numbers."""
         drawn = self.rng.uniform(low, high, shape)
         return self.const(drawn)
@@ -127,13 +134,22 @@ class Net:
         """Those that were added so far."""
         return self._typer.operations
 
-    def __call__(self, op_type: str, *inputs: Operand, **attributes: Any) -> Tensor:
+    def __call__(
+        self,
+        op_type: str,
+        *inputs: Operand,
+        **attributes: Any,
+    ) -> Tensor:
         """Add an operator with one result."""
         (made,) = self.many(op_type, 1, *inputs, **attributes)
         return made
 
     def many(
-        self, op_type: str, count: int, *inputs: Operand, **attributes: Any
+        self,
+        op_type: str,
+        count: int,
+        *inputs: Operand,
+        **attributes: Any,
     ) -> list[Tensor]:
         """Add an operator of the default domain; `count` of its results."""
         schema = schema_of(op_type, "", OPSET)
@@ -258,10 +274,11 @@ class Tensor:
         operands = [weights]
         if not norm:
             operands.append(self.net.near(0, out))
+        strides = _per_axis(stride, rank)
         y = self.Conv(
             *operands,
             kernel_shape=kernel,
-            strides=_per_axis(stride, rank),
+            strides=strides,
             pads=_per_axis(pads, 2 * rank),
             group=groups,
             dilations=[dilation] * rank,
@@ -270,21 +287,41 @@ class Tensor:
             y = y.batch_norm()
         return y.act(act)
 
-    def conv_bias(self, out: int, *sizes: Any, **options: Any) -> Tensor:
+    def conv_bias(
+        self,
+        out: int,
+        *sizes: Any,
+        **options: Any,
+    ) -> Tensor:
         """As `conv`, without normalization."""
         return self.conv(out, *sizes, norm=False, **options)
 
-    def project(self, out: int, *sizes: Any, **options: Any) -> Tensor:
+    def project(
+        self,
+        out: int,
+        *sizes: Any,
+        **options: Any,
+    ) -> Tensor:
         """As `conv`, with a bias and nothing behind it."""
         return self.conv_bias(out, *sizes, act="", **options)
 
-    def depthwise(self, size: int = 3, stride: int = 1, **options: Any) -> Tensor:
+    def depthwise(
+        self,
+        size: int = 3,
+        stride: int = 1,
+        **options: Any,
+    ) -> Tensor:
         """As `conv`, each channel by itself."""
         channels = self.shape[1]
         return self.conv(channels, size, stride, groups=channels, **options)
 
     def linear(
-        self, out: int, act: str = "", *, bias: bool = True, gain: float | None = None
+        self,
+        out: int,
+        act: str = "",
+        *,
+        bias: bool = True,
+        gain: float | None = None,
     ) -> Tensor:
         """A product with a matrix along the last axis, a bias, an activation."""
         width = self.shape[-1]
@@ -394,17 +431,24 @@ class Tensor:
     ) -> Tensor:
         """A pooling over all axes behind the channels."""
         rank = len(self.shape) - 2
+        kernel_shape = [size] * rank
+        strides = [stride] * rank
+        pads = [pad] * 2 * rank
         return self.net(
             kind,
             self,
-            kernel_shape=[size] * rank,
-            strides=[stride] * rank,
-            pads=[pad] * 2 * rank,
+            kernel_shape=kernel_shape,
+            strides=strides,
+            pads=pads,
             **more,
         )
 
     def average_pool(
-        self, size: int = 3, stride: int = 2, pad: int = 0, **more: Any
+        self,
+        size: int = 3,
+        stride: int = 2,
+        pad: int = 0,
+        **more: Any,
     ) -> Tensor:
         """The mean of each window."""
         return self.max_pool(size, stride, pad, "AveragePool", **more)
@@ -439,7 +483,12 @@ class Tensor:
         count = len(sizes)
         return self.net.many("Split", count, self, list(sizes), axis=axis)
 
-    def resize(self, *sizes: int, mode: str = "nearest", **more: Any) -> Tensor:
+    def resize(
+        self,
+        *sizes: int,
+        mode: str = "nearest",
+        **more: Any,
+    ) -> Tensor:
         """Other extents of the last axes, interpolated."""
         rank = len(self.shape)
         lead = self.shape[: rank - len(sizes)]
@@ -458,7 +507,9 @@ Operand = Tensor | Array | Sequence[int] | Sequence[float] | float | None
 
 def _per_axis(number: int | Sequence[int], count: int) -> list[int]:
     """One number for each axis, or the numbers themselves."""
-    return [number] * count if isinstance(number, int) else list(number)
+    if isinstance(number, int):
+        return [number] * count
+    return list(number)
 
 
 def _usual_gain(act: str) -> float:

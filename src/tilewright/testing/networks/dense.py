@@ -25,7 +25,12 @@ def alexnet(n: Net) -> Tensor:
     """Krizhevsky et al. 2012: overlapping poolings, local response normalization, groups."""
     x = n.input(1, 3, 67, 67)
     x = x.conv_bias(12, 11, 4, pads=2)
-    x = x.LRN(size=5, alpha=1e-2, beta=0.75, bias=1.0)
+    x = x.LRN(
+        size=5,
+        alpha=1e-2,
+        beta=0.75,
+        bias=1.0,
+    )
     x = x.max_pool()
     x = x.conv_bias(24, 5, groups=2)
     x = x.max_pool(3, 2)

@@ -7,13 +7,21 @@ import numpy as np
 from tilewright.testing.networks.builder import Net, Tensor, network
 
 
-def _levels(n: Net, size: int = 41, batch: int = 1) -> list[Tensor]:
+def _levels(
+    n: Net,
+    size: int = 41,
+    batch: int = 1,
+) -> list[Tensor]:
     """Maps of strides 4, 8 and 16."""
     x = n.input(batch, 3, size, size)
     found = []
     x = x.conv(10, 3, 2)
     x = x.max_pool(3, 2, 1)
-    stages = ((14, 1), (20, 2), (28, 2))
+    stages = (
+        (14, 1),
+        (20, 2),
+        (28, 2),
+    )
     for width, stride in stages:
         x = x.conv(width, 3, stride)
         found.append(x)

@@ -7,7 +7,12 @@ from tilewright.testing.networks.transformer import attend
 
 
 def _lifted(
-    n: Net, x: Tensor, out: int, size: int = 4, stride: int = 2, act: str = "Relu"
+    n: Net,
+    x: Tensor,
+    out: int,
+    size: int = 4,
+    stride: int = 2,
+    act: str = "Relu",
 ) -> Tensor:
     """A transposed convolution that multiplies extents by its stride, normalized."""
     _, channels, *spatial = x.shape
@@ -18,7 +23,8 @@ def _lifted(
     sizes = [size] * rank
     w = n.weight(channels, out, *sizes, gain=2.0, fan=fan)
     strides = [stride] * rank
-    y = x.ConvTranspose(w, strides=strides, pads=[pad] * 2 * rank)
+    pads = [pad] * 2 * rank
+    y = x.ConvTranspose(w, strides=strides, pads=pads)
     if act == "Relu":
         y = y.batch_norm()
     return y.act(act)
@@ -61,7 +67,8 @@ def stylegan_block(n: Net) -> Tensor:
         norm = (square + 1e-8).Sqrt()
         twice = [2 * extent for extent in x.shape[2:]]
         y = x.resize(*twice)
-        y = y.Conv(w / norm, pads=[1] * 4)
+        pads = [1] * 4
+        y = y.Conv(w / norm, pads=pads)
         noise = n.near(0, 1, 1, *twice, spread=1)
         noise = noise * n.near(0.1, 1)
         bias = n.near(0, out, 1, 1)
@@ -99,7 +106,11 @@ def style_transfer(n: Net) -> Tensor:
     """Johnson et al. 2016: reflected borders, instance normalization, residual blocks."""
 
     def layer(
-        x: Tensor, out: int, size: int, stride: int = 1, act: str = "Relu"
+        x: Tensor,
+        out: int,
+        size: int,
+        stride: int = 1,
+        act: str = "Relu",
     ) -> Tensor:
         p = size // 2
         x = x.Pad([0, 0, p, p, 0, 0, p, p], mode="reflect")
@@ -228,7 +239,10 @@ def diffusion_unet(n: Net) -> Tensor:
         y = layer(x)
         shift = step.linear(out)
         y = y + shift.Unsqueeze([2, 3])
-        side = x if x.shape[1] == out else x.project(out, 1)
+        if x.shape[1] == out:
+            side = x
+        else:
+            side = x.project(out, 1)
         return side + layer(y)
 
     high = x.project(12)

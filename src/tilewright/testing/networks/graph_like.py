@@ -80,7 +80,8 @@ def siamese(n: Net) -> Tensor:
         x = x.Conv(w1)
         x = x.Relu()
         x = x.max_pool(3, 2)
-        x = x.Conv(w2, pads=[1] * 4)
+        pads = [1] * 4
+        x = x.Conv(w2, pads=pads)
         x = x.Relu()
         x = x.max_pool(3, 2)
         x = x.Flatten()
@@ -178,13 +179,19 @@ def capsules(n: Net) -> Tensor:
     whole = None
     even = np.full((75, 3, 1, 1), 1 / 3)
     for _ in range(3):
-        shares = logits.Softmax(axis=1) if logits else n.const(even)
+        if logits:
+            shares = logits.Softmax(axis=1)
+        else:
+            shares = n.const(even)
         shared = shares * votes
         total = shared.ReduceSum([0])
         whole = squash(total)
         agreed = votes * whole
         agreed = agreed.ReduceSum([-1])
-        logits = agreed if logits is None else logits + agreed
+        if logits is None:
+            logits = agreed
+        else:
+            logits = logits + agreed
     assert whole is not None
     return whole.ReduceL2([-1], keepdims=0)
 

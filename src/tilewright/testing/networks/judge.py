@@ -24,7 +24,11 @@ Array = np.ndarray[Any, Any]
 FACTOR = 4.0
 # In math="fast", Winograd of tiles of 4x4: its transforms multiply by up to 8, each way.
 FAST = 16.0
-UNIT = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
+UNIT = {
+    "float16": 2.0**-10,
+    "float32": 2.0**-23,
+    "float64": 2.0**-52,
+}
 # A rounding to bytes may go either way at a tie; the next layers pass on a step of 1/127.
 STEP = 1.5 / 127
 QUANTIZERS = frozenset(
@@ -39,7 +43,10 @@ class Judge:
     """
 
     def __init__(
-        self, graph: Graph, inputs: Mapping[str, Array], math: str = "default"
+        self,
+        graph: Graph,
+        inputs: Mapping[str, Array],
+        math: str = "default",
     ) -> None:
         found = interp.evaluate(graph, inputs, float64=True, fallback=OnnxFallback())
         self.outputs = graph.outputs
@@ -49,7 +56,10 @@ class Judge:
 
     def wrong(self, results: Any) -> list[str]:
         """What is wrong with these outputs, a line each."""
-        found = list(results) if isinstance(results, tuple | list) else [results]
+        if isinstance(results, tuple | list):
+            found = list(results)
+        else:
+            found = [results]
         if len(found) != len(self.outputs):
             return [f"{len(found)} outputs, expected {len(self.outputs)}"]
         pairs = zip(self.outputs, found, strict=True)
@@ -88,7 +98,8 @@ def every_value(graph: Graph) -> Graph:
         for v in op.writes
         if v.kind == "tensor" and v.static
     ]
-    return replace(graph, outputs=tuple(dict.fromkeys((*made, *graph.outputs))))
+    outputs = tuple(dict.fromkeys((*made, *graph.outputs)))
+    return replace(graph, outputs=outputs)
 
 
 def _shares(graph: Graph) -> dict[Value, float]:
@@ -147,7 +158,10 @@ def lines(judge: Judge, runs: Iterator[Any]) -> list[str]:
     found: list[str] = []
     for n, results in enumerate(runs):
         found += [f"run {n}: {line}" for line in judge.wrong(results)]
-        arrays = results if isinstance(results, tuple | list) else [results]
+        if isinstance(results, tuple | list):
+            arrays = results
+        else:
+            arrays = [results]
         bits = [np.ascontiguousarray(a).tobytes() for a in arrays]
         if first is not None and bits != first:
             found.append(f"run {n} gives other bits than the first")

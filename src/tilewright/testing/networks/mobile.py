@@ -56,7 +56,12 @@ def mobilenet_v1(n: Net) -> Tensor:
     """Howard et al. 2017: depthwise and 1x1 convolutions."""
     x = n.input(1, 3, 33, 33)
     x = x.conv(10, 3, 2)
-    layers = ((18, 1), (26, 2), (26, 1), (40, 2))
+    layers = (
+        (18, 1),
+        (26, 2),
+        (26, 1),
+        (40, 2),
+    )
     for out, stride in layers:
         x = x.depthwise(3, stride)
         x = x.conv(out, 1)
@@ -68,7 +73,12 @@ def mobilenet_v2(n: Net) -> Tensor:
     """Sandler et al. 2018: linear bottlenecks."""
     x = n.input(1, 3, 33, 33)
     x = x.conv(12, 3, 2, act="Relu6")
-    layers = ((10, 1), (14, 2), (14, 1), (22, 2))
+    layers = (
+        (10, 1),
+        (14, 2),
+        (14, 1),
+        (22, 2),
+    )
     for out, stride in layers:
         x = _inverted(x, out, stride)
     x = x.conv(48, 1, act="Relu6")
@@ -96,7 +106,11 @@ def mnasnet(n: Net) -> Tensor:
     x = x.conv(16, 3, 2)
     x = x.depthwise()
     x = x.conv(10, 1, act="")
-    layers = ((14, 2, 3), (14, 1, 3), (22, 2, 5))
+    layers = (
+        (14, 2, 3),
+        (14, 1, 3),
+        (22, 2, 5),
+    )
     for out, stride, size in layers:
         x = _inverted(x, out, stride, size=size, act="Relu")
     x = x.conv(30, 1)
@@ -133,7 +147,11 @@ def efficientnet_v2(n: Net) -> Tensor:
 def ghostnet(n: Net) -> Tensor:
     """Han et al. 2020: half of the channels are made of the other half by cheap convolutions."""
 
-    def ghost(x: Tensor, out: int, act: str) -> Tensor:
+    def ghost(
+        x: Tensor,
+        out: int,
+        act: str,
+    ) -> Tensor:
         first = x.conv(out // 2, 1, act=act)
         cheap = first.depthwise(act=act)
         return n.cat(first, cheap)
@@ -160,7 +178,10 @@ def shufflenet_v1(n: Net) -> Tensor:
     x = x.conv(12, 3, 2)
     x = x.max_pool(3, 2, 1)
     for stride, out in ((2, 36), (1, 36)):
-        made = out - 12 if stride == 2 else out
+        if stride == 2:
+            made = out - 12
+        else:
+            made = out
         y = x.conv(18, 1, groups=3)
         y = _shuffled(y, 3)
         y = y.depthwise(3, stride, act="")
@@ -178,7 +199,11 @@ def shufflenet_v1(n: Net) -> Tensor:
 def shufflenet_v2(n: Net) -> Tensor:
     """Ma et al. 2018: half of the channels go around, then all are shuffled."""
 
-    def branch(x: Tensor, out: int, stride: int) -> Tensor:
+    def branch(
+        x: Tensor,
+        out: int,
+        stride: int,
+    ) -> Tensor:
         x = x.conv(out, 1)
         x = x.depthwise(3, stride, act="")
         return x.conv(out, 1)

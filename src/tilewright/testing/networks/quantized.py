@@ -30,7 +30,11 @@ def _normal(n: Net, *shape: int) -> np.ndarray[Any, Any]:
     return data.astype(np.int8)
 
 
-def _bytes(n: Net, *shape: int, gain: float) -> Tensor:
+def _bytes(
+    n: Net,
+    *shape: int,
+    gain: float,
+) -> Tensor:
     """Weights of one scale per output channel, in bytes, as they are read."""
     out, *rest = shape
     fan = np.prod(rest)
@@ -64,7 +68,10 @@ def _conv(
         group=groups,
     )
     y = y.act(act)
-    zero = 0 if act.startswith("Relu") else 128
+    if act.startswith("Relu"):
+        zero = 0
+    else:
+        zero = 128
     return _qdq(n, y, 0.03, zero)
 
 
@@ -98,13 +105,20 @@ def qdq_mobilenet(n: Net) -> Tensor:
     x = n.input(1, 3, 25, 25)
     x = _qdq(n, x, 0.03)
     x = _conv(n, x, 10, 3, 2, act="Relu6")
-    for out, stride in ((14, 1), (14, 1), (22, 2)):
+    for out, stride in (
+        (14, 1),
+        (14, 1),
+        (22, 2),
+    ):
         wide = 3 * x.shape[1]
         y = _conv(n, x, wide, 1, act="Relu6")
         y = _conv(n, y, wide, 3, stride, groups=wide, act="Relu6")
         y = _conv(n, y, out, 1, act="", gain=1.0)
         same = stride == 1 and x.shape == y.shape
-        x = _qdq(n, x + y, 0.04) if same else y
+        if same:
+            x = _qdq(n, x + y, 0.04)
+        else:
+            x = y
     return x.head()
 
 
@@ -131,7 +145,11 @@ def qdq_transformer(n: Net) -> Tensor:
     """Linear layers of bytes around attention in floats."""
     x = n.input(1, 34, 64)
 
-    def linear(x: Tensor, out: int, gain: float = 1.0) -> Tensor:
+    def linear(
+        x: Tensor,
+        out: int,
+        gain: float = 1.0,
+    ) -> Tensor:
         y = _qdq(n, x, 0.03)
         w = _bytes(n, out, x.shape[-1], gain=gain)
         y = y @ w.mT
@@ -186,7 +204,8 @@ def operator_oriented(n: Net) -> Tensor:
     x = n.input(1, 3, 15, 15)
     q = x.QuantizeLinear(*first)
     filters = weights(48, 3, 3, 3, fan=27)
-    q = q.QLinearConv(*first, *filters, *middle, pads=[1] * 4, strides=[2, 2])
+    pads = [1] * 4
+    q = q.QLinearConv(*first, *filters, *middle, pads=pads, strides=[2, 2])
     q = q.transpose(0, 2, 3, 1)
     q = q.reshape(64, 48)
     matrix = weights(48, 32, fan=48)

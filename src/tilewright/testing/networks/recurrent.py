@@ -174,7 +174,10 @@ def mamba(n: Net) -> Tensor:
 
         here = at(add)
         keep = at(decay)
-        h = here if h is None else h * keep + here
+        if h is None:
+            h = here
+        else:
+            h = h * keep + here
         read = at(out)
         y = h * read.Unsqueeze([2])
         rows.append(y.ReduceSum([3], keepdims=0))
@@ -223,7 +226,11 @@ def wavenet(n: Net) -> Tensor:
     skips = []
     x = x.project(12, 1)
     for dilation in (1, 2, 4, 8):
-        causal = {"dilation": dilation, "pads": [dilation, 0], "gain": 1.0}
+        causal = {
+            "dilation": dilation,
+            "pads": [dilation, 0],
+            "gain": 1.0,
+        }
         y = x.conv_bias(12, 2, act="Tanh", **causal)
         gate = x.conv_bias(12, 2, act="Sigmoid", **causal)
         y = y * gate
@@ -249,6 +256,9 @@ def qrnn(n: Net) -> Tensor:
         zt = z.Slice([t], [t + 1], [2])
         ft = f.Slice([t], [t + 1], [2])
         here = (1.0 - ft) * zt
-        c = here if c is None else ft * c + here
+        if c is None:
+            c = here
+        else:
+            c = ft * c + here
         rows.append(c)
     return o * n.cat(*rows, axis=2)

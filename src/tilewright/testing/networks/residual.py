@@ -21,13 +21,21 @@ def _stem(
     return x.max_pool(3, 2, 1)
 
 
-def _shortcut(x: Tensor, out: int, stride: int) -> Tensor:
+def _shortcut(
+    x: Tensor,
+    out: int,
+    stride: int,
+) -> Tensor:
     if x.shape[1] == out and stride == 1:
         return x
     return x.conv(out, 1, stride, act="")
 
 
-def _basic(x: Tensor, out: int, stride: int) -> Tensor:
+def _basic(
+    x: Tensor,
+    out: int,
+    stride: int,
+) -> Tensor:
     y = x.conv(out, 3, stride)
     y = y.conv(out, 3, act="", gain=0.3)
     y = y + _shortcut(x, out, stride)
@@ -80,7 +88,11 @@ def resnet_bottleneck(n: Net) -> Tensor:
 def resnet_d(n: Net) -> Tensor:
     """Three 3x3 convolutions for a stem; the shortcut averages before it projects."""
 
-    def block(x: Tensor, out: int, stride: int) -> Tensor:
+    def block(
+        x: Tensor,
+        out: int,
+        stride: int,
+    ) -> Tensor:
         if stride == 2:
             side = x.average_pool(2, 2, ceil_mode=1, count_include_pad=0)
         else:
@@ -103,7 +115,11 @@ def resnet_d(n: Net) -> Tensor:
 def resnet_preact(n: Net) -> Tensor:
     """He et al. 2016b: normalized and rectified before each convolution."""
 
-    def block(x: Tensor, out: int, stride: int) -> Tensor:
+    def block(
+        x: Tensor,
+        out: int,
+        stride: int,
+    ) -> Tensor:
         a = x.norm_relu()
         y = a.project(out, 3, stride)
         y = y.norm_relu()
@@ -133,7 +149,11 @@ def wide_resnet(n: Net) -> Tensor:
 def resnext(n: Net) -> Tensor:
     """Xie et al. 2017: the 3x3 convolution in groups, of five and six channels."""
 
-    def block(x: Tensor, out: int, stride: int) -> Tensor:
+    def block(
+        x: Tensor,
+        out: int,
+        stride: int,
+    ) -> Tensor:
         return _bottleneck(x, out, stride, groups=4)
 
     x = _stem(n, 16, 37)
@@ -145,7 +165,11 @@ def resnext(n: Net) -> Tensor:
 def se_resnet(n: Net) -> Tensor:
     """Hu et al. 2018: channels are weighted by what a small network makes of their means."""
 
-    def block(x: Tensor, out: int, stride: int) -> Tensor:
+    def block(
+        x: Tensor,
+        out: int,
+        stride: int,
+    ) -> Tensor:
         y = x.conv(out, 3, stride)
         y = y.conv(out, 3, act="", gain=0.3)
         gate = y.GlobalAveragePool()
@@ -186,7 +210,10 @@ def res2net(n: Net) -> Tensor:
     first, *rest = y.split(10, 10, 10, 10)
     done = [first]
     for part in rest:
-        whole = part if len(done) == 1 else part + done[-1]
+        if len(done) == 1:
+            whole = part
+        else:
+            whole = part + done[-1]
         done.append(whole.conv(10))
     y = n.cat(*done)
     y = y.conv(24, 1, act="", gain=0.3)
@@ -198,10 +225,17 @@ def res2net(n: Net) -> Tensor:
 def dla(n: Net) -> Tensor:
     """Yu et al. 2018: trees of blocks whose results a root convolution brings together."""
 
-    def tree(x: Tensor, out: int, stride: int) -> Tensor:
+    def tree(
+        x: Tensor,
+        out: int,
+        stride: int,
+    ) -> Tensor:
         first = _basic(x, out, stride)
         second = _basic(first, out, 1)
-        below = x.max_pool(2, 2) if stride == 2 else x
+        if stride == 2:
+            below = x.max_pool(2, 2)
+        else:
+            below = x
         x = n.cat(second, first, below)
         return x.conv(out, 1)
 

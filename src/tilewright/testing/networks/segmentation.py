@@ -12,12 +12,20 @@ def _pair(x: Tensor, width: int) -> Tensor:
     return x.conv(width)
 
 
-def _up(x: Tensor, height: int, width: int) -> Tensor:
+def _up(
+    x: Tensor,
+    height: int,
+    width: int,
+) -> Tensor:
     """Bilinear, as PyTorch does by default."""
     return x.resize(height, width, mode="linear")
 
 
-def _backbone(n: Net, size: int, widths: Sequence[int] = (12, 20)) -> list[Tensor]:
+def _backbone(
+    n: Net,
+    size: int,
+    widths: Sequence[int] = (12, 20),
+) -> list[Tensor]:
     """Maps of an image, each half of the one before."""
     x = n.input(1, 3, size, size)
     found = []
@@ -39,7 +47,12 @@ def fcn(n: Net) -> Tensor:
     y = lifted + fine.project(5, 1)
     w = n.weight(5, 5, 4, 4, gain=2.0)
     pads = [1, 1, 2, 2]
-    return y.ConvTranspose(w, strides=twice, pads=pads, output_padding=[1, 1])
+    return y.ConvTranspose(
+        w,
+        strides=twice,
+        pads=pads,
+        output_padding=[1, 1],
+    )
 
 
 @network
@@ -181,7 +194,10 @@ def hourglass(n: Net) -> Tensor:
         side = x + x.conv(14, act="", gain=0.3)
         low = x.max_pool(2)
         low = low.conv(14)
-        low = level(low, depth - 1) if depth > 1 else low.conv(14)
+        if depth > 1:
+            low = level(low, depth - 1)
+        else:
+            low = low.conv(14)
         low = low.conv(14, gain=0.5)
         return side + low.resize(*x.shape[2:])
 

@@ -40,7 +40,10 @@ def attend(
 
 
 def attention(
-    x: Tensor, heads: int, mask: Tensor | None = None, other: Tensor | None = None
+    x: Tensor,
+    heads: int,
+    mask: Tensor | None = None,
+    other: Tensor | None = None,
 ) -> Tensor:
     """Heads of attention to `x` itself or to another sequence."""
     width = x.shape[-1]
@@ -52,7 +55,11 @@ def attention(
     return y.linear(width)
 
 
-def mlp(x: Tensor, act: str = "Gelu", grow: int = 3) -> Tensor:
+def mlp(
+    x: Tensor,
+    act: str = "Gelu",
+    grow: int = 3,
+) -> Tensor:
     """Two linear layers."""
     width = x.shape[-1]
     x = x.linear(grow * width, act)
@@ -60,7 +67,10 @@ def mlp(x: Tensor, act: str = "Gelu", grow: int = 3) -> Tensor:
 
 
 def _block(
-    x: Tensor, heads: int, mask: Tensor | None = None, act: str = "Gelu"
+    x: Tensor,
+    heads: int,
+    mask: Tensor | None = None,
+    act: str = "Gelu",
 ) -> Tensor:
     """Normalized first."""
     y = x.layer_norm()
@@ -75,7 +85,11 @@ def causal(n: Net, length: int) -> Tensor:
     return n.const(np.triu(hidden, 1))
 
 
-def _patches(x: Tensor, width: int, size: int) -> Tensor:
+def _patches(
+    x: Tensor,
+    width: int,
+    size: int,
+) -> Tensor:
     """[b, tokens, width] of an image."""
     y = x.project(width, size, size, pads=0)
     return y.tokens()
@@ -130,7 +144,11 @@ def swin(n: Net) -> Tensor:
     x = n.input(1, 3, 32, 32)
     x = _patches(x, width, 4)
     region = np.zeros((side, side))
-    bands = ((0, 4), (4, 6), (6, 8))
+    bands = (
+        (0, 4),
+        (4, 6),
+        (6, 8),
+    )
     for index, (low, high) in enumerate(bands):
         region[low:high] += 3 * index
         region[:, low:high] += index
@@ -161,7 +179,12 @@ def swin(n: Net) -> Tensor:
         x = x + mlp(y)
     y = x.reshape(1, side, side, width)
     ends = [side, side]
-    places = ((0, 0), (1, 0), (0, 1), (1, 1))
+    places = (
+        (0, 0),
+        (1, 0),
+        (0, 1),
+        (1, 1),
+    )
     axes = [1, 2]
     steps = [2, 2]
     corners = [y.Slice(list(p), ends, axes, steps) for p in places]
@@ -170,7 +193,11 @@ def swin(n: Net) -> Tensor:
     return x.linear(40, bias=False)
 
 
-def _rolled(n: Net, x: Tensor, by: int) -> Tensor:
+def _rolled(
+    n: Net,
+    x: Tensor,
+    by: int,
+) -> Tensor:
     """Rows and columns moved around the end."""
     for axis in (1, 2):
         head = x.Slice([0], [by], [axis])

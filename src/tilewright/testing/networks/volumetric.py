@@ -34,7 +34,10 @@ def r2plus1d(n: Net) -> Tensor:
     x = n.input(1, 3, 7, 14, 14)
     x = pair(x, 10, 1)
     for out in (10, 18):
-        stride = 1 if out == 10 else 2
+        if out == 10:
+            stride = 1
+        else:
+            stride = 2
         y = pair(x, out, stride)
         y = pair(y, out, 1, act="")
         if stride == 1:
@@ -70,9 +73,9 @@ def slowfast(n: Net) -> Tensor:
     side = fast.conv(9, (5, 1, 1), (4, 1, 1))
     slow = n.cat(slow, side)
     slow = slow.conv(16, (1, 3, 3))
-    means = [x.GlobalAveragePool() for x in (slow, fast)]
-    rows = [x.Flatten() for x in means]
-    x = n.cat(*rows)
+    slow = slow.GlobalAveragePool()
+    fast = fast.GlobalAveragePool()
+    x = n.cat(slow.Flatten(), fast.Flatten())
     return x.gemm(7)
 
 

@@ -30,7 +30,11 @@ TYPES: Final[Mapping[str, Any]] = {
 }
 
 
-def fma(a: Array, b: Array, c: Array) -> Array:
+def fma(
+    a: Array,
+    b: Array,
+    c: Array,
+) -> Array:
     """a * b + c, rounded once; of float32 the sum of an exact product, rounded to odd before."""
     if a.dtype == np.float64:
         parts = zip(a.tolist(), b.tolist(), c.tolist(), strict=True)
@@ -51,7 +55,11 @@ def fma(a: Array, b: Array, c: Array) -> Array:
     return found
 
 
-def _fma_exact(a: float, b: float, c: float) -> float:
+def _fma_exact(
+    a: float,
+    b: float,
+    c: float,
+) -> float:
     if not all(map(isfinite, (a, b, c))) or a * b == c == 0:
         return a * b + c
     exact = Fraction(a) * Fraction(b) + Fraction(c)
@@ -61,24 +69,38 @@ def _fma_exact(a: float, b: float, c: float) -> float:
         return inf if exact > 0 else -inf
 
 
-def _mul(a: Array, b: Array, mode: str) -> Array:
+def _mul(
+    a: Array,
+    b: Array,
+    mode: str,
+) -> Array:
     if mode == "lo":
         return a * b
     if a.dtype.itemsize > 4:
         raise NotImplementedError("mul.hi of 64 bits")
-    wide = np.int64 if a.dtype.kind == "i" else np.uint64
+    wide: type[np.integer[Any]] = np.uint64
+    if a.dtype.kind == "i":
+        wide = np.int64
     product: Array = a.astype(wide) * b.astype(wide)
     if mode == "wide":
         return product
     bits = 8 * a.dtype.itemsize
-    high = product >> wide(bits)
-    return high.astype(a.dtype)
+    high: Array = (product >> wide(bits)).astype(a.dtype)
+    return high
 
 
-def mul(a: Array, b: Array, c: Array | None = None, mode: str = "lo") -> Array:
+def mul(
+    a: Array,
+    b: Array,
+    c: Array | None = None,
+    mode: str = "lo",
+) -> Array:
     """a * b, or a * b + c: its low or high half, or all of it."""
     product = _mul(a, b, mode)
-    return product if c is None else product + c.astype(product.dtype)
+    if c is None:
+        return product
+    total: Array = product + c.astype(product.dtype)
+    return total
 
 
 def shift(kind: str) -> Callable[[Array, Array], Array]:
@@ -102,11 +124,17 @@ def extremum(kind: str, keeps_nan: bool) -> Callable[[Array, Array], Array]:
     def run(a: Array, b: Array) -> Array:
         if a.dtype.kind != "f":
             return best[0](a, b)
-        order = best[0] if keeps_nan else best[1]
+        if keeps_nan:
+            order = best[0]
+        else:
+            order = best[1]
         found = order(a, b)
         one = np.signbit(a)
         other = np.signbit(b)
-        sign = one | other if kind == "min" else one & other
+        if kind == "min":
+            sign = one | other
+        else:
+            sign = one & other
         zero = np.where(sign, -0.0, 0.0)
         zeros = (a == 0) & (b == 0)
         return np.where(zeros, zero, found).astype(a.dtype)
@@ -124,7 +152,11 @@ def _quotient(a: Array, b: Array) -> Array:
     return found
 
 
-def _bits(a: Array, at: Array, count: Array) -> Array:
+def _bits(
+    a: Array,
+    at: Array,
+    count: Array,
+) -> Array:
     one = np.uint64(1)
     mask = (one << count.astype(np.uint64)) - one
     moved = a.astype(np.uint64) >> at.astype(np.uint64)
@@ -167,7 +199,11 @@ _ORDERS: Final[Mapping[str, Callable[[Array, Array], Array]]] = {
 }
 
 
-def compare(how: str, a: Array, b: Array) -> Array:
+def compare(
+    how: str,
+    a: Array,
+    b: Array,
+) -> Array:
     """A comparison; of floats one with `u` also holds where an operand is not a number."""
     nan = np.zeros(a.shape, bool)
     if a.dtype.kind == "f":
@@ -189,7 +225,11 @@ _ROUND: Final[Mapping[str, Any]] = {
 }
 
 
-def convert(a: Array, to: Any, modes: tuple[str, ...]) -> Array:
+def convert(
+    a: Array,
+    to: Any,
+    modes: tuple[str, ...],
+) -> Array:
     """`cvt`: floats to integers by saturation, NaN as 0; integers by their low bits."""
     for mode in modes:
         if mode in _ROUND and a.dtype.kind == "f":

@@ -8,29 +8,38 @@ import numpy as np
 
 from tilewright.base.errors import ExecutionError
 from tilewright.runtime.device import Bytes, HostDevice, Runnable
-from tilewright.targets.cuda.code import Code
+from tilewright.targets.simt.code import PTX, DeviceProgram
 from tilewright.testing.ptx.machine import run
-from tilewright.testing.ptx.memory import Memory
+from tilewright.testing.ptx.memory import CallerMemory
 from tilewright.testing.ptx.text import kernels
+from tilewright.testing.ptx.traffic import WarpTraffic
 
 # What memory holds that nobody has written: not a number in every float format.
 UNWRITTEN = 0xFF
 
 
-def load(code: bytes) -> Runnable:
-    """A program, to be run on flat bytes."""
-    program = Code.from_bytes(code)
-    found = kernels(program.ptx)
+def load(code: bytes, traffic: WarpTraffic | None = None) -> Runnable:
+    """A program, to be run on flat bytes; traffic: counts what it asks of memory."""
+    program = DeviceProgram.from_bytes(code, PTX)
+    found = kernels(program.text)
 
     def launch(arrays: Sequence[Bytes], timed: bool) -> None:
         work = [np.full(n, UNWRITTEN, np.uint8) for n in program.workspace]
         held = [*arrays, *work, np.zeros(8, np.uint8)]
-        memory = Memory(held)
+        memory = CallerMemory(held)
         for call in program.launches:
             numbers = (*call.arguments, len(held) - 1)
             addresses = [memory.addresses[n] for n in numbers]
             kernel = found[call.name]
-            run(kernel, call.grid, call.threads, memory, addresses, call.dynamic)
+            run(
+                kernel,
+                call.grid,
+                call.threads,
+                memory,
+                addresses,
+                call.dynamic,
+                traffic,
+            )
         for n, array in enumerate(arrays):
             np.copyto(array, memory.array(n, array))
         if memory.array(len(held) - 1, held[-1]).any():

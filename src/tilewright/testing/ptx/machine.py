@@ -19,9 +19,10 @@ from tilewright.testing.ptx.arithmetic import (
     extremum,
     mul,
 )
-from tilewright.testing.ptx.memory import Memory
+from tilewright.testing.ptx.memory import CallerMemory
 from tilewright.testing.ptx.mma import mma, rounded_to_tf32
-from tilewright.testing.ptx.text import Instruction, PtxKernel
+from tilewright.testing.ptx.text import PtxInstruction, PtxKernel
+from tilewright.testing.ptx.traffic import WarpTraffic
 
 Extents = tuple[int, int, int]
 _STEPS: Final = 1_000_000
@@ -38,17 +39,22 @@ def run(
     kernel: PtxKernel,
     grid: Extents,
     threads: Extents,
-    memory: Memory,
+    memory: CallerMemory,
     arguments: Sequence[int],
     dynamic: int = 0,
+    traffic: WarpTraffic | None = None,
 ) -> None:
     """Run a kernel in place; arguments: addresses; dynamic: bytes of what has no size in the text.
+
+    traffic: counts what it asks of memory.
 
     Raises IndexError for an access outside of memory, RuntimeError for a barrier that a part of a
     block does not reach, NotImplementedError for an instruction that is not known.
     """
     with np.errstate(all="ignore"):
-        _Grid(kernel, grid, threads, memory, arguments, dynamic).run()
+        made = _Grid(kernel, grid, threads, memory, arguments, dynamic)
+        made.traffic = traffic
+        made.run()
 
 
 class _Grid:
@@ -57,12 +63,13 @@ class _Grid:
         kernel: PtxKernel,
         grid: Extents,
         threads: Extents,
-        memory: Memory,
+        memory: CallerMemory,
         arguments: Sequence[int],
         dynamic: int,
     ) -> None:
         self.kernel = kernel
         self.memory = memory
+        self.traffic: WarpTraffic | None = None
         self.per_block = prod(threads)
         self.count = prod(grid) * self.per_block
         number = np.arange(self.count)
@@ -75,7 +82,8 @@ class _Grid:
         self.params = dict(zip(kernel.params, arguments, strict=True))
         self.places: dict[str, int] = {}
         shared = self._lay(kernel.shared, _SPACE, dynamic)
-        self._lay(dict.fromkeys(kernel.params, 8), 3 * _SPACE, 0)
+        arrays = dict.fromkeys(kernel.params, 8)
+        self._lay(arrays, 3 * _SPACE, 0)
         local = self._lay(kernel.local, 2 * _SPACE, 0)
         self.shared = np.zeros((prod(grid), shared), np.uint8)
         self.local = np.zeros((self.count, local), np.uint8)
@@ -83,7 +91,12 @@ class _Grid:
         self.pc = np.zeros(self.count, np.int64)
         self.waiting = np.zeros(self.count, bool)
 
-    def _lay(self, arrays: dict[str, int], base: int, dynamic: int) -> int:
+    def _lay(
+        self,
+        arrays: dict[str, int],
+        base: int,
+        dynamic: int,
+    ) -> int:
         at = 0
         for name, size in arrays.items():
             self.places[name] = base + at
@@ -104,7 +117,7 @@ class _Grid:
             self._step(*self._next(ready))
         raise RuntimeError(f"{self.kernel.name} does not end")
 
-    def _next(self, ready: Array) -> tuple[Instruction, Array, int]:
+    def _next(self, ready: Array) -> tuple[PtxInstruction, Array, int]:
         """The first instruction that some threads can run, these, and where it is.
 
         A shuffle waits for all threads that its mask names: others may have to do more before it.
@@ -112,9 +125,11 @@ class _Grid:
         ready = ready.copy()
         while ready.any():
             at = int(self.pc[ready].min())
-            i, who = self.kernel.code[at], np.flatnonzero(ready & (self.pc == at))
+            i = self.kernel.code[at]
+            who = np.flatnonzero(ready & (self.pc == at))
             if i.op.startswith("shfl.sync"):
-                who = self._complete(i.operands[-1], who)
+                mask = i.operands[-1]
+                who = self._complete(mask, who)
             if who.size:
                 return i, who, at
             ready &= self.pc != at
@@ -126,7 +141,8 @@ class _Grid:
         warps = -(-self.per_block // WARP)
         warp = self.block[who] * warps + thread // WARP
         bit = np.uint64(1) << (thread % WARP).astype(np.uint64)
-        here = np.zeros(int(warp.max()) + 1, np.uint64)
+        shape = int(warp.max()) + 1
+        here = np.zeros(shape, np.uint64)
         np.bitwise_or.at(here, warp, bit)
         left = np.minimum(self.per_block - thread // WARP * WARP, WARP)
         there = (np.uint64(1) << left.astype(np.uint64)) - np.uint64(1)
@@ -134,10 +150,16 @@ class _Grid:
         complete: Array = who[named & ~here[warp] == 0]
         return complete
 
-    def _step(self, i: Instruction, who: Array, at: int) -> None:
+    def _step(
+        self,
+        i: PtxInstruction,
+        who: Array,
+        at: int,
+    ) -> None:
         self.pc[who] = at + 1
         if i.guard:
-            holds = self._register(i.guard).astype(bool)[who]
+            guard = self._register(i.guard)
+            holds = guard[who].astype(bool)
             who = who[holds != i.negated]
         if not who.size:
             return
@@ -163,7 +185,12 @@ class _Grid:
 
     # -- values
 
-    def _get(self, operand: str, kind: str, who: Array) -> Array:
+    def _get(
+        self,
+        operand: str,
+        kind: str,
+        who: Array,
+    ) -> Array:
         type = TYPES[kind]
         if operand in self.special:
             return self.special[operand][who].astype(type)
@@ -172,8 +199,10 @@ class _Grid:
             if kind == "pred":
                 return raw.astype(bool)
             bits = np.dtype(type).itemsize * 8
-            return raw.astype(getattr(np, f"uint{bits}")).view(type)
-        return np.full(who.size, self._number(operand, type), type)
+            dtype = getattr(np, f"uint{bits}")
+            return raw.astype(dtype).view(type)
+        filler = self._number(operand, type)
+        return np.full(who.size, filler, type)
 
     def _number(self, operand: str, type: Any) -> Any:
         if operand in self.places:
@@ -181,7 +210,9 @@ class _Grid:
         if found := _HEX.fullmatch(operand):
             bits = int(found[2], 16)
             kind = found[1].lower()
-            return (np.uint32(bits) if kind == "f" else np.uint64(bits)).view(type)
+            if kind == "f":
+                return np.uint32(bits).view(type)
+            return np.uint64(bits).view(type)
         size = np.dtype(type).itemsize * 8
         value = int(operand, 0) & (1 << size) - 1
         return np.array(value, f"uint{size}").view(type)[()]
@@ -192,17 +223,27 @@ class _Grid:
             self.registers[name] = np.full(self.count, _UNSET, np.uint64)
         return self.registers[name]
 
-    def _set(self, register: str, value: Array, who: Array) -> None:
+    def _set(
+        self,
+        register: str,
+        value: Array,
+        who: Array,
+    ) -> None:
         held = self._register(register)
         value = np.broadcast_to(value, who.shape)
         if value.dtype == bool:
             held[who] = value
             return
-        raw = np.ascontiguousarray(value).view(f"uint{8 * value.dtype.itemsize}")
+        bits = 8 * value.dtype.itemsize
+        raw = np.ascontiguousarray(value).view(f"uint{bits}")
         held[who] = raw.astype(np.uint64)
 
     def _compute(
-        self, base: str, modes: list[str], operands: tuple[str, ...], who: Array
+        self,
+        base: str,
+        modes: list[str],
+        operands: tuple[str, ...],
+        who: Array,
     ) -> None:
         if base in ("ld", "st"):
             self._access(base, modes, operands, who)
@@ -268,7 +309,10 @@ class _Grid:
         if not third:
             return mul(a, b, None, mode)
         wide = f"{asked.kind[0]}64"
-        kind = wide if mode == "wide" else asked.kind
+        if mode == "wide":
+            kind = wide
+        else:
+            kind = asked.kind
         c = self._get(third[0], kind, asked.who)
         return mul(a, b, c, mode)
 
@@ -278,7 +322,13 @@ class _Grid:
         by = self._get(second, "u32", asked.who)
         return SIMPLE[asked.base](a, by)
 
-    def _move_words(self, target: str, source: str, kind: str, who: Array) -> None:
+    def _move_words(
+        self,
+        target: str,
+        source: str,
+        kind: str,
+        who: Array,
+    ) -> None:
         """Two halves as one, or one as two."""
         half = int(kind[1:]) // 2
         if target.startswith("{"):
@@ -294,7 +344,10 @@ class _Grid:
         self._set(target, whole.astype(TYPES[kind]), who)
 
     def _exchange(
-        self, modes: list[str], operands: tuple[str, ...], who: Array
+        self,
+        modes: list[str],
+        operands: tuple[str, ...],
+        who: Array,
     ) -> None:
         """`shfl.sync.bfly`: among threads of a warp that are here; all that the mask names are."""
         if modes[1] != "bfly":
@@ -321,11 +374,15 @@ class _Grid:
 
     def _check_warps(self, who: Array) -> None:
         """Raise RuntimeError where not all threads of a warp are here."""
-        warps = self.thread[who] // WARP
-        warps = warps + self.block[who] * self.per_block
-        _, counts = np.unique(warps, return_counts=True)
+        _, counts = np.unique(self._warps(who), return_counts=True)
         if (counts != WARP).any():
             raise RuntimeError(f"{self.kernel.name}: a part of a warp is here alone")
+
+    def _warps(self, who: Array) -> Array:
+        """A number for the warp of each thread."""
+        of_block = -(-self.per_block // WARP)
+        found: Array = self.block[who] * of_block + self.thread[who] // WARP
+        return found
 
     def _mma(self, modes: list[str], operands: tuple[str, ...], who: Array) -> None:
         """`mma.sync.aligned.SHAPE.row.col`, of whole warps, which are neighbors in `who`."""
@@ -345,7 +402,11 @@ class _Grid:
     # -- memory
 
     def _access(
-        self, base: str, modes: list[str], operands: tuple[str, ...], who: Array
+        self,
+        base: str,
+        modes: list[str],
+        operands: tuple[str, ...],
+        who: Array,
     ) -> None:
         kind = modes[-1]
         place, values = operands if base == "st" else reversed(operands)
@@ -359,6 +420,11 @@ class _Grid:
         at = self._get(found[1], "u64", who) + np.uint64(int(found[2] or 0) % (1 << 64))
         if (at % np.uint64(size * len(names))).any():
             raise IndexError(f"{self.kernel.name}: an access that is not aligned")
+        if self.traffic is not None and who.size:
+            space = int(at[0] // np.uint64(_SPACE))
+            first = at % np.uint64(_SPACE)
+            width = size * len(names)
+            self.traffic.note(space, base == "st", first, width, self._warps(who))
         for n, name in enumerate(names):
             bytes_, rows = self._bytes(at + np.uint64(n * size), size, who)
             if base == "ld":
@@ -371,13 +437,17 @@ class _Grid:
     def _param(self, place: str, who: Array) -> Array:
         """The argument of a parameter: by its name, or where a register says that it is."""
         if not place.startswith("%"):
-            return np.full(who.size, self.params[place], np.uint64)
+            filler = self.params[place]
+            return np.full(who.size, filler, np.uint64)
         found = {self.places[name]: value for name, value in self.params.items()}
         at = self._get(place, "u64", who).tolist()
         return np.array([found[address] for address in at], np.uint64)
 
     def _bytes(
-        self, at: Array, size: int, who: Array
+        self,
+        at: Array,
+        size: int,
+        who: Array,
     ) -> tuple[Array, tuple[Array, ...]]:
         """Where each thread's bytes are: an array, and indices into it."""
         spaces = at // np.uint64(_SPACE)
@@ -442,7 +512,11 @@ def _names(text: str) -> list[str]:
     return [part.strip() for part in text.strip("{}").split(",")]
 
 
-def _axes(name: str, number: Array, extents: Extents) -> dict[str, Array]:
+def _axes(
+    name: str,
+    number: Array,
+    extents: Extents,
+) -> dict[str, Array]:
     found = {}
     for axis, extent in zip("xyz", extents, strict=True):
         found[f"{name}.{axis}"] = number % extent

@@ -13,7 +13,7 @@ _FIRST: Final = 4096
 _APART: Final = 256
 
 
-class Memory:
+class CallerMemory:
     """The caller's arrays, by address; what is between them may not be touched."""
 
     def __init__(self, arrays: Sequence[Array]) -> None:

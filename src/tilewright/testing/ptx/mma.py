@@ -116,16 +116,23 @@ def mma(
     if to == "s32":
         wide = np.int64
         held = np.int32
-    left = _gathered(_elements(a, of), of_a, (16, depth))
-    right = _gathered(_elements(b, of), of_b, (depth, 8))
-    sums = _gathered([word.view(held) for word in c], _c, (16, 8))
+    parts = _elements(a, of)
+    left = _gathered(parts, of_a, (16, depth))
+    parts = _elements(b, of)
+    right = _gathered(parts, of_b, (depth, 8))
+    parts = [word.view(held) for word in c]
+    sums = _gathered(parts, _c, (16, 8))
     product = left.astype(wide) @ right.astype(wide)
     total = product + sums.astype(wide)
     made = total.astype(held)
     return [np.ascontiguousarray(made[:, *_c(i)]) for i in range(4)]
 
 
-def _gathered(parts: Sequence[Array], place: Place, shape: tuple[int, int]) -> Array:
+def _gathered(
+    parts: Sequence[Array],
+    place: Place,
+    shape: tuple[int, int],
+) -> Array:
     """The matrix of each warp from the elements of its threads."""
     whole = np.zeros((len(parts[0]), *shape), parts[0].dtype)
     for i, part in enumerate(parts):

@@ -16,7 +16,7 @@ _OPERAND: Final = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction:
+class PtxInstruction:
     """`@guard op operands`; negated: it runs where the guard is false."""
 
     op: str
@@ -34,7 +34,7 @@ class PtxKernel:
     shared: dict[str, int] = field(default_factory=dict)
     local: dict[str, int] = field(default_factory=dict)
     labels: dict[str, int] = field(default_factory=dict)
-    code: list[Instruction] = field(default_factory=list)
+    code: list[PtxInstruction] = field(default_factory=list)
 
 
 def kernels(text: str) -> dict[str, PtxKernel]:
@@ -73,7 +73,10 @@ def _lines(text: str) -> Iterator[str]:
 
 def _read(kernel: PtxKernel, line: str) -> None:
     if array := _ARRAY.search(line):
-        memory = kernel.shared if array[1] == "shared" else kernel.local
+        if array[1] == "shared":
+            memory = kernel.shared
+        else:
+            memory = kernel.local
         memory[array[2]] = int(array[3] or 0)
     elif line.startswith(".param"):
         found = _PARAM.search(line)
@@ -87,5 +90,5 @@ def _read(kernel: PtxKernel, line: str) -> None:
             raise NotImplementedError(f"PTX {line!r}")
         operands = tuple(_OPERAND.findall(found[4]))
         kernel.code.append(
-            Instruction(found[3], operands, found[2] or "", found[1] == "!")
+            PtxInstruction(found[3], operands, found[2] or "", found[1] == "!")
         )

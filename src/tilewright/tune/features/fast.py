@@ -51,7 +51,7 @@ from tilewright.tune.features.program import (
     Nest,
     program,
 )
-from tilewright.tune.features.regions import LINE, Access, Touch
+from tilewright.tune.features.regions import LINE, TensorAccess, TouchedTensor
 
 # Cycles of a vector of results: usual throughputs, for an order and no more.
 DIVISION_CYCLES = 8.0
@@ -306,7 +306,7 @@ def _loads(line: Line, at: _Shape, facts: Facts) -> _Loads:
     return found
 
 
-def _way(access: Access, lane: int) -> int:
+def _way(access: TensorAccess, lane: int) -> int:
     """How lanes of a vector differ: 0: not at all, 1: by neighbors, 2: otherwise."""
     if lane in access.erratic:
         return 2
@@ -392,7 +392,7 @@ def _traffic(line: Line, facts: Facts) -> _Traffic:
     return _Traffic(l1, l2, l3, held, touched)
 
 
-def _moved(t: Touch, line: Line, level: int) -> float:
+def _moved(t: TouchedTensor, line: Line, level: int) -> float:
     """Bytes of a tensor that come into a cache, which holds all that is touched at a level."""
     if level and t.elements[level - 1] == t.elements[level]:
         level -= 1  # the loop around does not move it on: it is still there

@@ -22,8 +22,8 @@ from tilewright.tune.features.halide_columns import (
     SCHEDULE_COLUMNS,
 )
 from tilewright.tune.features.halide_pipeline import histogram
-from tilewright.tune.features.program import UNIT, KernelNests, Loop, program
-from tilewright.tune.features.regions import Access, Shape, Touch
+from tilewright.tune.features.program import UNIT, FeatureLoop, KernelNests, program
+from tilewright.tune.features.regions import TensorAccess, TensorShape, TouchedTensor
 from tilewright.tune.features.stages import FeatureStage, stages
 
 TOGETHER = ("vector", UNIT)
@@ -85,14 +85,14 @@ def _points(stage: FeatureStage) -> dict[str, float]:
     }
 
 
-def _telling(stage: FeatureStage) -> list[Loop]:
+def _telling(stage: FeatureStage) -> list[FeatureLoop]:
     """The loops that something in the statement depends on; others compute the same again."""
     main = stage.main
     return [f for f in main.loops if any(a.moves(f.depth) for a in main.accesses)]
 
 
 def _innermost(stage: FeatureStage) -> dict[str, float]:
-    inner: list[Loop] = []
+    inner: list[FeatureLoop] = []
     for f in reversed(stage.main.loops):
         if f.kind not in (*TOGETHER, "unroll"):
             if not any(g.kind == "unroll" for g in inner):
@@ -132,15 +132,15 @@ def _results(stage: FeatureStage) -> dict[str, float]:
     }
 
 
-def _last_axis(target: Access, f: Loop) -> bool:
+def _last_axis(target: TensorAccess, f: FeatureLoop) -> bool:
     return bool(target.index) and f.depth in target.index[-1].terms
 
 
-def _row(shape: Shape) -> float:
+def _row(shape: TensorShape) -> float:
     return shape.itemsize * (shape.extents[-1] if shape.extents else 1)
 
 
-def _innermost_bytes(t: Touch, level: int) -> float:
+def _innermost_bytes(t: TouchedTensor, level: int) -> float:
     box = t.box(level)
     return t.shape.itemsize * (box[-1] if box else 1.0)
 
@@ -169,7 +169,7 @@ def _vectors(stage: FeatureStage, facts: Facts) -> dict[str, float]:
 
 
 def _loads(
-    stage: FeatureStage, loads: list[Access], lane: Loop | None, width: int
+    stage: FeatureStage, loads: list[TensorAccess], lane: FeatureLoop | None, width: int
 ) -> dict[str, float]:
     """Of a vector of results; what is the same in unrolled copies is loaded once for all."""
     scalar = vector = 0.0
@@ -212,12 +212,12 @@ def _reads(stage: FeatureStage) -> dict[str, float]:
     return found
 
 
-def _made_inside(t: Touch, stage: FeatureStage) -> bool:
+def _made_inside(t: TouchedTensor, stage: FeatureStage) -> bool:
     """Whether a tensor lives in a task only: in registers, or on the stack."""
     return t.buffer.scope != "global" and bool(stage.task)
 
 
-def _pieces(t: Touch, level: int) -> float:
+def _pieces(t: TouchedTensor, level: int) -> float:
     """Runs of neighbors along the last axis."""
     return math.prod(t.box(level)[:-1])
 

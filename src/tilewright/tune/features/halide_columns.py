@@ -28,7 +28,7 @@ SCHEDULE = {
     "innermost_loop_extent": (COUNT, "trips of the innermost loops, vectors left out"),
     "innermost_pure_loop_extent": (
         COUNT,
-        "of these, trips of those that are no reduction",
+        "of these, trips of those that are not reductions",
     ),
     "unrolled_loop_extent": (COUNT, "trips of the unrolled loops"),
     "inner_parallelism": (COUNT, "trips of parallel loops in a production"),
@@ -39,7 +39,7 @@ SCHEDULE = {
     "innermost_bytes_at_realization": (BYTES, "of the buffer along its last axis"),
     "innermost_bytes_at_production": (BYTES, "the same of a production"),
     "innermost_bytes_at_root": (BYTES, "the same of all distinct results"),
-    "inlined_calls": (COUNT, "0: what is inlined is no stage of a Kernel"),
+    "inlined_calls": (COUNT, "0: what is inlined is not a stage of a Kernel"),
     "unique_bytes_read_per_realization": (BYTES, "distinct, read in a realization"),
     "unique_lines_read_per_realization": (LINES, "the same in pieces of neighbors"),
     "allocation_bytes_read_per_realization": (BYTES, "of the buffers that are read"),

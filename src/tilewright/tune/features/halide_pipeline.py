@@ -48,7 +48,7 @@ from tilewright.tune.features.halide_columns import (
 )
 from tilewright.tune.features.indices import Index
 from tilewright.tune.features.program import Line
-from tilewright.tune.features.regions import Access
+from tilewright.tune.features.regions import TensorAccess
 from tilewright.tune.features.stages import FeatureStage
 
 ROWS = len(OPERATIONS) + len(CLASSES) * len(ACCESSES)
@@ -109,7 +109,7 @@ _CALLS = {
 }
 
 
-def _ways(access: Access, line: Line, inputs: frozenset[object]) -> list[str]:
+def _ways(access: TensorAccess, line: Line, inputs: frozenset[object]) -> list[str]:
     found = ["store"] if access.writes else []
     if access.reads:
         if access.buffer is line.target.buffer:
@@ -149,7 +149,7 @@ def _own(at: Index, depth: int) -> _Dimension:
 
 
 def _derivative(at: Index, dim: _Dimension) -> float | None:
-    """By how much an index grows with a dimension; None where that is no constant."""
+    """By how much an index grows with a dimension; None where that is not a constant."""
     if at.erratic & set(dim.terms):
         return None
     if not any(at.terms.get(d) for d in dim.terms):
@@ -158,7 +158,9 @@ def _derivative(at: Index, dim: _Dimension) -> float | None:
     return ratios.pop() if len(ratios) == 1 else None
 
 
-def _classes(access: Access, dims: list[_Dimension]) -> tuple[bool, bool, bool, bool]:
+def _classes(
+    access: TensorAccess, dims: list[_Dimension]
+) -> tuple[bool, bool, bool, bool]:
     """Whether an access is pointwise, a transposition, a broadcast, a slice.
 
     As `Featurization.h` states them; axes of one element are none.

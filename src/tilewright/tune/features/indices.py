@@ -1,9 +1,9 @@
 """Index expressions as sums over the loops around them.
 
-A loop is known by its depth, the number of loops around it. What is no sum of multiples is taken
+A loop is known by its depth, the number of loops around it. What is not a sum of multiples is taken
 for the nearest one: `i // c` for a fraction of `i`, `i % c` for `i` that adds less than `c`, a
 minimum for the operand with more loops in it. What depends on loops in another way (an index that
-is loaded) is `erratic` in them. A size that only a call knows counts as STAND_IN.
+is loaded) is `erratic` in them. A size known only at run time counts as STAND_IN.
 """
 
 from __future__ import annotations

@@ -48,8 +48,14 @@ from tilewright.tune.features.per_store_columns import (
     POSITIONS,
     SAMPLES,
 )
-from tilewright.tune.features.program import UNIT, KernelNests, Line, Loop, program
-from tilewright.tune.features.regions import LINE, Touch
+from tilewright.tune.features.program import (
+    UNIT,
+    FeatureLoop,
+    KernelNests,
+    Line,
+    program,
+)
+from tilewright.tune.features.regions import LINE, TouchedTensor
 from tilewright.tune.features.reuse import Reuse, Touched, reuse
 
 
@@ -133,13 +139,13 @@ def _arithmetic(lines: list[Line]) -> list[float]:
 def _annotation(line: Line, kinds: tuple[str, ...]) -> list[float]:
     loops = [f for f in line.loops if f.kind in kinds]
     position = _position(line, loops[-1]) if loops else "none"
-    # As in TVM, a product of no loops is no product.
+    # As in TVM, a product of no loops is not a product.
     all_trips = math.prod(f.trips for f in loops) if loops else 0
     sizes = (len(loops), all_trips, loops[-1].trips if loops else 0)
     return [*map(log2p, sizes), *(float(position == p) for p in POSITIONS)]
 
 
-def _position(line: Line, loop: Loop) -> str:
+def _position(line: Line, loop: FeatureLoop) -> str:
     target = line.target
     axes = [n for n, at in enumerate(target.index) if loop.depth in at.terms]
     if len(axes) > 1:
@@ -173,7 +179,7 @@ def _buffers(line: Line, touched: Touched) -> list[float]:
     return row + [0.0] * (18 * BUFFERS - len(row))
 
 
-def _buffer(line: Line, t: Touch, touched: Touched) -> list[float]:
+def _buffer(line: Line, t: TouchedTensor, touched: Touched) -> list[float]:
     size, executions = t.shape.itemsize, line.executions
     unique = t.elements[0] * size
     lines = stride = 1.0
@@ -202,7 +208,7 @@ def _reuse(found: Reuse) -> list[float]:
     return [*flags, *map(log2p, (found.iterations, found.bytes, found.count))]
 
 
-def _lines(line: Line, t: Touch) -> tuple[float, float]:
+def _lines(line: Line, t: TouchedTensor) -> tuple[float, float]:
     """Cache lines of all executions, and the stride of the innermost loop in elements."""
     still = 1
     for f in reversed(line.loops):

@@ -1,8 +1,8 @@
 """A Kernel as all sets of features see it: loops, statements, what they touch and compute.
 
-Read off once. Loops of a single trip are left out, for they are no part of what runs, and so is
+Read off once. Loops of a single trip are left out, for they are not part of what runs, and so is
 what runs in loops without trips. Both arms of a condition count, and the body of a While counts
-once. Extents that are no numbers count as their largest value, sizes that only a call knows as
+once. Extents that are not numbers count as their largest value, sizes known only at run time as
 `indices.STAND_IN`. The loops of a Unit that is an instruction of the machine have the kind `unit`.
 
 Statements of kernels are immutable, and a schedule keeps those that it does not change: each nest
@@ -39,20 +39,26 @@ from tilewright.tune.features.operations import (
     count,
     of_reducer,
 )
-from tilewright.tune.features.regions import Access, Shape, Touch, access, touch
+from tilewright.tune.features.regions import (
+    TensorAccess,
+    TensorShape,
+    TouchedTensor,
+    access,
+    touch,
+)
 
 UNIT = "unit"
 
 
 @dataclass(slots=True, eq=False)
-class Loop:
+class FeatureLoop:
     """A loop of two trips or more. kind: that of the For, or UNIT; outer: the loop around it."""
 
     var: Var
     trips: int
     kind: str
     depth: int
-    outer: Loop | None
+    outer: FeatureLoop | None
 
 
 @dataclass(slots=True, eq=False)
@@ -64,15 +70,15 @@ class Line:
     conditions around it.
     """
 
-    loops: tuple[Loop, ...]
-    accesses: list[Access]
+    loops: tuple[FeatureLoop, ...]
+    accesses: list[TensorAccess]
     operations: Operations
     reduces: bool
     branches: int
-    _touches: list[Touch] | None = None
+    _touches: list[TouchedTensor] | None = None
 
     @property
-    def target(self) -> Access:
+    def target(self) -> TensorAccess:
         """The first element that is written."""
         return self.accesses[0]
 
@@ -82,10 +88,10 @@ class Line:
         return math.prod([f.trips for f in self.loops])
 
     @property
-    def touches(self) -> list[Touch]:
+    def touches(self) -> list[TouchedTensor]:
         """What it does with each tensor, the one that it writes first."""
         if self._touches is None:
-            by_buffer: dict[Buffer, list[Access]] = {}
+            by_buffer: dict[Buffer, list[TensorAccess]] = {}
             for a in self.accesses:
                 if a.buffer in by_buffer:
                     by_buffer[a.buffer].append(a)
@@ -101,8 +107,8 @@ class Allocation:
     """A buffer that exists inside of `loops`."""
 
     buffer: Buffer
-    shape: Shape
-    loops: tuple[Loop, ...]
+    shape: TensorShape
+    loops: tuple[FeatureLoop, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -112,7 +118,7 @@ class Nest:
     loops: all of them in program order. kept: what a set of features found out, by its name.
     """
 
-    loops: list[Loop] = field(default_factory=list)
+    loops: list[FeatureLoop] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
     allocations: list[Allocation] = field(default_factory=list)
     kept: dict[Any, Any] = field(default_factory=dict)
@@ -127,7 +133,7 @@ class KernelNests:
     allocations: list[Allocation]
 
     @property
-    def parameters(self) -> list[Shape]:
+    def parameters(self) -> list[TensorShape]:
         """The shapes of the kernel's parameters."""
         return [shape_of(b) for b in self.kernel.params]
 
@@ -137,7 +143,7 @@ class KernelNests:
         return [line for nest in self.nests for line in nest.lines]
 
     @property
-    def loops(self) -> list[Loop]:
+    def loops(self) -> list[FeatureLoop]:
         """Every loop in program order."""
         return [f for nest in self.nests for f in nest.loops]
 
@@ -185,7 +191,7 @@ def _nest(s: Stmt) -> Nest:
 
 
 @lru_cache(maxsize=1024)
-def shape_of(buffer: Buffer) -> Shape:
+def shape_of(buffer: Buffer) -> TensorShape:
     """The shape of a buffer."""
     extents = tuple(_extent(n) for n in buffer.extents)
     strides: list[int] = []
@@ -193,7 +199,7 @@ def shape_of(buffer: Buffer) -> Shape:
     for n in reversed(extents):
         strides.append(step)
         step *= n
-    return Shape(extents, tuple(reversed(strides)), buffer.dtype.itemsize)
+    return TensorShape(extents, tuple(reversed(strides)), buffer.dtype.itemsize)
 
 
 def _extent(n: Extent) -> int:
@@ -207,13 +213,13 @@ class _Walk:
 
     def __init__(self) -> None:
         self.nest = Nest()
-        self.stack: list[Loop] = []
+        self.stack: list[FeatureLoop] = []
         self.trips: list[int] = []
         self.unit = 0
         self.branches = 0
         self.indices = Indices({}, {}, {})
-        self.shapes: dict[Buffer, Shape] = {}
-        self.reads: dict[Load, Access] = {}
+        self.shapes: dict[Buffer, TensorShape] = {}
+        self.reads: dict[Load, TensorAccess] = {}
 
     def stmt(self, s: Stmt) -> None:
         _STATEMENTS[type(s)](self, s)
@@ -245,7 +251,7 @@ class _Walk:
         depth = len(self.stack)
         outer = self.stack[-1] if depth else None
         kind = UNIT if self.unit else s.kind
-        found = Loop(s.var, trips, kind, depth, outer)
+        found = FeatureLoop(s.var, trips, kind, depth, outer)
         self.nest.loops.append(found)
         self.indices.depths[s.var] = depth
         self.stack.append(found)
@@ -307,7 +313,7 @@ class _Walk:
         made = Line(loops, accesses, operations, reduces, self.branches)
         self.nest.lines.append(made)
 
-    def read(self, load: Load) -> Access:
+    def read(self, load: Load) -> TensorAccess:
         found = self.reads.get(load)
         if found is None:
             found = self.access(load.buffer, load.index, True, False)
@@ -316,12 +322,12 @@ class _Walk:
 
     def access(
         self, buffer: Buffer, index: tuple[Expr, ...], reads: bool, writes: bool
-    ) -> Access:
+    ) -> TensorAccess:
         met = self.indices.read
         at = tuple([met.get(i) or self.indices(i) for i in index])
         return access(buffer, self.shape(buffer), at, self.trips, reads, writes)
 
-    def shape(self, buffer: Buffer) -> Shape:
+    def shape(self, buffer: Buffer) -> TensorShape:
         found = self.shapes.get(buffer)
         if found is None:
             found = self.shapes[buffer] = shape_of(buffer)

@@ -22,7 +22,7 @@ Span = tuple[int, int, float]
 
 
 @dataclass(slots=True, eq=False)
-class Shape:
+class TensorShape:
     """Of a tensor: extents and row-major strides in elements, bytes of an element."""
 
     extents: tuple[int, ...]
@@ -39,7 +39,7 @@ class Shape:
 
 
 @dataclass(slots=True, eq=False)
-class Access:
+class TensorAccess:
     """A read or a write of one element; an update is both.
 
     strides: of its address in elements, by the depth of the loop; a loop that is in no index has
@@ -48,7 +48,7 @@ class Access:
     """
 
     buffer: Buffer
-    shape: Shape
+    shape: TensorShape
     index: tuple[Index, ...]
     reads: bool
     writes: bool
@@ -63,12 +63,12 @@ class Access:
 
 def access(
     buffer: Buffer,
-    shape: Shape,
+    shape: TensorShape,
     index: tuple[Index, ...],
     trips: Sequence[int],
     reads: bool,
     writes: bool,
-) -> Access:
+) -> TensorAccess:
     """An access in loops of so many trips, outermost first."""
     strides: dict[int, float] = {}
     erratic = NOWHERE
@@ -87,19 +87,19 @@ def access(
             for depth in at.erratic:
                 spans.append((depth, axis, float(trips[depth] - 1)))
     spans.sort(reverse=True)
-    return Access(buffer, shape, index, reads, writes, strides, erratic, spans)
+    return TensorAccess(buffer, shape, index, reads, writes, strides, erratic, spans)
 
 
 @dataclass(slots=True, eq=False)
-class Touch:
+class TouchedTensor:
     """All that a statement does with one tensor.
 
     elements: distinct ones under the loops from each level on.
     """
 
     buffer: Buffer
-    shape: Shape
-    accesses: list[Access]
+    shape: TensorShape
+    accesses: list[TensorAccess]
     reads: bool
     writes: bool
     elements: list[float]
@@ -135,7 +135,7 @@ class Touch:
         return pieces * max(1.0, run / LINE)
 
 
-def touch(accesses: list[Access], levels: int) -> Touch:
+def touch(accesses: list[TensorAccess], levels: int) -> TouchedTensor:
     """What accesses of one tensor touch at the levels 0 to `levels`."""
     first = accesses[0]
     if len(accesses) == 1:
@@ -150,16 +150,16 @@ def touch(accesses: list[Access], levels: int) -> Touch:
             boxes = [_union(accesses, level) for level in range(levels + 1)]
             extents = first.shape.extents
             elements = [math.prod(map(min, size, extents)) for size in boxes]
-    return Touch(first.buffer, first.shape, accesses, reads, writes, elements)
+    return TouchedTensor(first.buffer, first.shape, accesses, reads, writes, elements)
 
 
-def _alike(accesses: list[Access]) -> bool:
+def _alike(accesses: list[TensorAccess]) -> bool:
     """Whether all move together, as the points of a stencil do."""
     spans = accesses[0].spans
     return len(accesses) == 1 or all(a.spans == spans for a in accesses)
 
 
-def _apart(accesses: list[Access]) -> list[float]:
+def _apart(accesses: list[TensorAccess]) -> list[float]:
     """The box around accesses that move together, while all loops stand still."""
     if len(accesses) == 1:
         return [1.0] * len(accesses[0].index)
@@ -170,7 +170,7 @@ def _apart(accesses: list[Access]) -> list[float]:
     return size
 
 
-def _elements(first: Access, size: list[float], levels: int) -> list[float]:
+def _elements(first: TensorAccess, size: list[float], levels: int) -> list[float]:
     """Elements of a box of this size that grows as the access moves, at each level."""
     extents = first.shape.extents
     count = 1.0
@@ -191,7 +191,7 @@ def _elements(first: Access, size: list[float], levels: int) -> list[float]:
     return found
 
 
-def _union(accesses: list[Access], level: int) -> list[float]:
+def _union(accesses: list[TensorAccess], level: int) -> list[float]:
     """The box around accesses that move in different ways, at a level."""
     lows = [[at.const for at in a.index] for a in accesses]
     highs = [low.copy() for low in lows]

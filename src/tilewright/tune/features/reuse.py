@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.expr.nodes import Buffer
-from tilewright.tune.features.program import Line, Loop
-from tilewright.tune.features.regions import Touch
+from tilewright.tune.features.program import FeatureLoop, Line
+from tilewright.tune.features.regions import TouchedTensor
 
 LOOP, SERIAL, NONE = range(3)
 
@@ -36,22 +36,22 @@ class Touched:
                     loop = self._found.setdefault(id(f), {})
                     loop.setdefault(t.buffer, []).append(t.elements[f.depth])
 
-    def elements(self, loop: Loop, buffer: Buffer) -> list[float]:
+    def elements(self, loop: FeatureLoop, buffer: Buffer) -> list[float]:
         """Elements of a tensor in all trips, for each statement."""
         return self._found[id(loop)][buffer]
 
-    def bytes(self, loop: Loop) -> float:
+    def bytes(self, loop: FeatureLoop) -> float:
         """Bytes in all trips, of all tensors and statements."""
         found = self._found[id(loop)].items()
         return sum(self._sizes[b] * sum(counts) for b, counts in found)
 
-    def step(self, loop: Loop) -> float:
+    def step(self, loop: FeatureLoop) -> float:
         """Bytes of one element of each tensor in each statement."""
         found = self._found[id(loop)].items()
         return sum(self._sizes[b] * len(counts) for b, counts in found)
 
 
-def reuse(line: Line, t: Touch, touched: Touched) -> Reuse:
+def reuse(line: Line, t: TouchedTensor, touched: Touched) -> Reuse:
     """When a statement uses an element of a tensor again: in the innermost loop where it does."""
     iterations = 1.0
     bytes_: float | None = None

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.expr.nodes import Buffer
-from tilewright.tune.features.program import Allocation, KernelNests, Line, Loop
+from tilewright.tune.features.program import Allocation, FeatureLoop, KernelNests, Line
 
 
 @dataclass(slots=True, eq=False)
@@ -38,7 +38,7 @@ class FeatureStage:
         return math.prod(f.trips for f in self.main.loops[:depth])
 
     @property
-    def sums(self) -> list[Loop]:
+    def sums(self) -> list[FeatureLoop]:
         """The loops of its reduction: in a production, and not in the index of its result."""
         target = self.main.target
         own = self.main.loops[self.produced :]

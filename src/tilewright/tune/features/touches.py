@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.expr.nodes import Add, Div, Expr, FloorDiv, Mod, Mul, Rem, Sub
-from tilewright.tune.features.program import KernelNests, Line, Loop
-from tilewright.tune.features.regions import Access
+from tilewright.tune.features.program import FeatureLoop, KernelNests, Line
+from tilewright.tune.features.regions import TensorAccess
 
 _LEVELS = {"parallel": 1, **{f"threadIdx.{axis}": 1 for axis in "xyz"}}
 _LEVELS |= {f"blockIdx.{axis}": 2 for axis in "xyz"}
@@ -49,7 +49,7 @@ class Around:
     inwards, where most are. patterns: one per access of each statement below, in a fixed order.
     """
 
-    loop: Loop
+    loop: FeatureLoop
     level: int
     outside: float
     inside: float
@@ -82,7 +82,7 @@ def around(found: KernelNests) -> list[Around]:
     return list(loops.values())
 
 
-def touches(line: Line) -> list[Access]:
+def touches(line: Line) -> list[TensorAccess]:
     """The accesses of a statement: what is written first; an update writes and reads."""
     again = [a for a in line.accesses if a.writes and a.reads]
     return [*(a for a in line.accesses if a.writes), *again] + [
@@ -90,7 +90,7 @@ def touches(line: Line) -> list[Access]:
     ]
 
 
-def _add(access: Access, loops: list[Around]) -> None:
+def _add(access: TensorAccess, loops: list[Around]) -> None:
     count = reuse = 1.0
     level, base = 0, (1.0, 1.0)
     for at in reversed(loops):
@@ -112,7 +112,7 @@ def _add(access: Access, loops: list[Around]) -> None:
         at.patterns.append(pattern)
 
 
-def _wraps(access: Access, depth: int) -> float:
+def _wraps(access: TensorAccess, depth: int) -> float:
     limits = [at.limits[depth] for at in access.index if depth in at.limits]
     return min(limits) + 1 if limits else -1.0
 

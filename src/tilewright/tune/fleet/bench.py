@@ -48,7 +48,7 @@ class _Place:
 
 
 @dataclass
-class Bench:
+class LocalPlaces:
     """The places of this machine. count: places. threads: physical cores of each.
 
     Raises InputError where there are not as many cores.
@@ -82,10 +82,10 @@ class Bench:
             self.places.get().close()
 
 
-_BENCH: Final[list[Bench]] = []  # of this process: one, or none
+_BENCH: Final[list[LocalPlaces]] = []  # of this process: one, or none
 
 
-def set_up(bench: Bench) -> None:
+def set_up(bench: LocalPlaces) -> None:
     """Make it the bench of this process."""
     _BENCH[:] = [bench]
 
@@ -101,7 +101,7 @@ def measure(
 ) -> tuple[Any, ...]:
     """What the engine calls on a worker: the fields of the Measurement.
 
-    Raises ExecutionError in a process that is no worker of a fleet.
+    Raises ExecutionError in a process that is not a worker of a fleet.
     """
     if not _BENCH:
         raise ExecutionError("this process measures nothing", where="fleet")
@@ -127,6 +127,6 @@ def received(fields: Any, build_seconds: float) -> Measurement:
             raise ValueError(f"{len(rounds)} rounds of a program that is {status}")
     except (ValueError, TypeError) as error:
         raise InputError(
-            f"a worker sent what is no measurement: {error}", where="fleet"
+            f"a worker sent what is not a measurement: {error}", where="fleet"
         ) from None
     return Measurement(status, tuple(rounds), reason, noise, build_seconds, run_seconds)

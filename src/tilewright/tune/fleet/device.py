@@ -33,7 +33,7 @@ class FleetDevice:
         """A device of this machine. Raises InputError for a name with other signs."""
         if not _NAME.fullmatch(name):
             raise InputError(
-                f"{name!r} is no name of a device",
+                f"{name!r} is not a name of a device",
                 where="fleet",
                 hint="take 1 to 40 letters, digits and _.-",
             )

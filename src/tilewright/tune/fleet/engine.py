@@ -76,7 +76,7 @@ def expect_safe(host: str, folder: Path | None) -> None:
 def checked(address: str, folder: Path | None) -> str:
     """A scheduler's address, its protocol by whether there are keys.
 
-    Raises InputError for what is no address, for another protocol, and as `expect_safe`.
+    Raises InputError for what is not an address, for another protocol, and as `expect_safe`.
     """
     wanted = PLAIN if folder is None else ENCRYPTED
     parts = urlsplit(address if "://" in address else f"{wanted}://{address}")
@@ -86,7 +86,7 @@ def checked(address: str, folder: Path | None) -> str:
         host = port = None
     if not host or not port or parts.path not in ("", "/"):
         raise InputError(
-            f"{address!r} is no address of a scheduler",
+            f"{address!r} is not an address of a scheduler",
             where="fleet",
             hint="give one such as tcp://127.0.0.1:8786, as the scheduler prints it",
         )

@@ -175,7 +175,7 @@ class FleetRunner:
         key = f"measure-{self._run}-{self._count}"
         expected = self._reference(job.expected)
         with warnings.catch_warnings():
-            # Programs carry their weights: that a job has megabytes is no mistake.
+            # Programs carry their weights: that a job has megabytes is not a mistake.
             warnings.filterwarnings("ignore", "Sending large graph")
             future = self.fleet.client.submit(
                 bench.measure,

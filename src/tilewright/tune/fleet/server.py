@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tilewright.base.errors import ExecutionError, InputError
 from tilewright.tune.fleet import engine
-from tilewright.tune.fleet.bench import Bench, set_up
+from tilewright.tune.fleet.bench import LocalPlaces, set_up
 from tilewright.tune.fleet.device import FleetDevice
 
 Ready = Callable[[str], object]  # is told the address
@@ -70,7 +70,7 @@ def run_worker(
     address = engine.checked(address, keys)
     device = FleetDevice.here(places.name, places.threads)
     with _configured():
-        bench = Bench(places.count, places.threads)
+        bench = LocalPlaces(places.count, places.threads)
         set_up(bench)
         try:
             made = _worker(address, {device.resource: places.count}, keys)

@@ -65,14 +65,14 @@ def _off(got: Array, right: Array, bound: float | Array) -> Array:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Case:
+class ReferenceCase:
     """One set of inputs, each as elements that are repeated, and the results."""
 
     inputs: tuple[Array, ...]
     results: tuple[ReferenceResult, ...]
 
 
-def pack(cases: Sequence[Case]) -> bytes:
+def pack(cases: Sequence[ReferenceCase]) -> bytes:
     """The cases as bytes."""
     parts: list[bytes] = []
     at = 0
@@ -109,7 +109,7 @@ _FORM: Final = [
 ]
 
 
-def unpack(data: bytes | memoryview) -> list[Case]:
+def unpack(data: bytes | memoryview) -> list[ReferenceCase]:
     """The inverse of `pack`; arrays are views of the data. Raises InputError for other data."""
     whole = memoryview(data)
     line = bytes(whole[: 1 << 20]).partition(b"\n")[0]
@@ -118,10 +118,10 @@ def unpack(data: bytes | memoryview) -> list[Case]:
         schema.check(head, _FORM)
         return list(_cases(head, whole[len(line) + 1 :]))
     except (ValueError, RecursionError) as error:
-        raise InputError(f"these are no results to compare with: {error}") from error
+        raise InputError(f"these are not results to compare with: {error}") from error
 
 
-def _cases(head: Any, data: memoryview) -> Iterator[Case]:
+def _cases(head: Any, data: memoryview) -> Iterator[ReferenceCase]:
     def array(told: dict[str, Any]) -> Array:
         dtype = dtype_of(told["dtype"]).numpy
         found: Array = np.frombuffer(data, dtype, told["count"], told["at"])
@@ -132,12 +132,12 @@ def _cases(head: Any, data: memoryview) -> Iterator[Case]:
             ReferenceResult(bound=r["bound"], **{f: array(r[f]) for f in _FIELDS})
             for r in case["results"]
         )
-        yield Case(tuple(map(array, case["inputs"])), tuple(results))
+        yield ReferenceCase(tuple(map(array, case["inputs"])), tuple(results))
 
 
-def filler(tensors: Sequence[Tensor]) -> Case:
+def filler(tensors: Sequence[Tensor]) -> ReferenceCase:
     """Inputs for a program that nobody gave a reference of: small numbers; there are no results."""
-    return Case(tuple(map(_some, tensors)), ())
+    return ReferenceCase(tuple(map(_some, tensors)), ())
 
 
 def _some(t: Tensor) -> Array:

@@ -22,7 +22,7 @@ from tilewright.tune.measure.anchor import best_of
 from tilewright.tune.measure.clock import Now, clock_of
 from tilewright.tune.measure.options import Timing
 from tilewright.tune.measure.racing import Clock, race
-from tilewright.tune.measure.reference import Case, filler
+from tilewright.tune.measure.reference import ReferenceCase, filler
 
 Array = np.ndarray[Any, Any]
 _WARM: Final = 2  # calls at least, before any is timed
@@ -41,7 +41,7 @@ class Trial:
     """
 
     path: str
-    cases: Sequence[Case]
+    cases: Sequence[ReferenceCase]
     threads: int
     timing: Timing
     best: float
@@ -109,7 +109,7 @@ def _ends(program: Executable) -> tuple[Tensor, ...]:
     return (*program.inputs, *program.outputs)
 
 
-def _fits(program: Executable, case: Case) -> bool:
+def _fits(program: Executable, case: ReferenceCase) -> bool:
     """Whether the case is for such a program: of its numbers and dtypes, and its outputs' sizes."""
     taken = [dtype_of(a.dtype).name for a in case.inputs]
     given = [(dtype_of(r.whole.dtype).name, r.whole.nbytes) for r in case.results]
@@ -122,14 +122,14 @@ def _view(memory: Array, t: Tensor) -> Array:
     return memory.view(dtype_of(t.dtype).numpy).reshape(t.extents)
 
 
-def _fill(program: Executable, case: Case, arrays: Sequence[Array]) -> None:
+def _fill(program: Executable, case: ReferenceCase, arrays: Sequence[Array]) -> None:
     before = [*case.inputs, *(r.before for r in case.results)]
     for array, block in zip(arrays, before):
         array.reshape(-1)[...] = np.resize(block, array.size)
 
 
 def _compared(
-    program: Executable, case: Case, outputs: Sequence[Array]
+    program: Executable, case: ReferenceCase, outputs: Sequence[Array]
 ) -> dict[str, Any] | None:
     for t, result, array in zip(program.outputs, case.results, outputs):
         got = array.reshape(-1)

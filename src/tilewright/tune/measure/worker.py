@@ -26,7 +26,7 @@ import numpy as np
 from tilewright.base.guarded import Guarded, report_faults
 from tilewright.tune.measure.anchor import anchor, best_of
 from tilewright.tune.measure.options import Limits, Timing
-from tilewright.tune.measure.reference import Case, unpack
+from tilewright.tune.measure.reference import ReferenceCase, unpack
 from tilewright.tune.measure.trial import Trial, outcome
 
 MESSAGE: Final = 1 << 16  # bytes of a request, and of what a trial gives
@@ -45,7 +45,7 @@ class Worker:
         self.floor = best_of(self.anchor)
         self.cpus = cpus
         self.flood = np.ones(0, np.int64)
-        self.cases: list[Case] = []
+        self.cases: list[ReferenceCase] = []
 
     def serve(self) -> None:
         """Answer requests until the other side is gone."""
@@ -203,7 +203,7 @@ def _ending(status: int) -> dict[str, Any]:
     return {"status": "crash", "reason": f"the process ended with {name}"}
 
 
-def _cases(file: int) -> list[Case]:
+def _cases(file: int) -> list[ReferenceCase]:
     """The cases of a reference, which stay in the file's memory."""
     size = os.fstat(file).st_size
     return unpack(memoryview(mmap.mmap(file, size, access=mmap.ACCESS_READ)))

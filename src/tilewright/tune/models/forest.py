@@ -23,7 +23,7 @@ _ARRAYS = ("leaves", "feature", "threshold", "left", "right", "value")
 
 
 @dataclass(frozen=True, eq=False)
-class Forest:
+class TreeEnsemble:
     """Trees, whose values add up to `start`.
 
     leaves: int16 [trees], how many each has, and one split less. Of all trees one after another,
@@ -41,7 +41,7 @@ class Forest:
     value: Array
 
     @staticmethod
-    def of(state: State) -> Forest:
+    def of(state: State) -> TreeEnsemble:
         """The trees of what `models.trees.Trees.state` gave.
 
         Raises InputError for trees with other than plain splits of numbers.
@@ -54,7 +54,7 @@ class Forest:
             return np.concatenate(parts or [np.zeros(0)]).astype(dtype)
 
         leaves = [len(t["leaf_value"]) for t in trees]
-        return Forest(
+        return TreeEnsemble(
             float(state["start"]),
             np.array(leaves, np.int16),
             joined("split_feature", np.int16, splits),
@@ -89,10 +89,10 @@ class Forest:
         return {"start": self.start, **arrays}
 
     @staticmethod
-    def restore(state: State) -> Forest:
+    def restore(state: State) -> TreeEnsemble:
         """What `state` gave."""
         arrays = [state[name] for name in _ARRAYS]
-        return Forest(float(state["start"]), *arrays)
+        return TreeEnsemble(float(state["start"]), *arrays)
 
 
 def _rounded_down(thresholds: Array) -> Array:
@@ -111,7 +111,7 @@ def _trees(text: str) -> Iterator[Mapping[str, Array]]:
         kinds = found.get("decision_type", np.zeros(0))
         if found["num_cat"][0] or (kinds != PLAIN).any():
             raise InputError(
-                "a tree has splits that are no plain comparisons of numbers",
+                "a tree has splits that are not plain comparisons of numbers",
                 where="trees of a cost model",
                 hint="fit them to features that are finite numbers",
             )

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from tilewright.loops.nodes import Kernel
-from tilewright.tune.features.program import UNIT, Line, Loop, Nest, program
+from tilewright.tune.features.program import UNIT, FeatureLoop, Line, Nest, program
 from tilewright.tune.models.programs import Rows
 
 KINDS: Final = ("serial", "parallel", "vector", "unroll", UNIT)
@@ -83,7 +83,7 @@ def _add(
             tops.append(first + n)
 
 
-def _row(loop: Loop | None, is_loop: bool, lines: Sequence[Line]) -> list[float]:
+def _row(loop: FeatureLoop | None, is_loop: bool, lines: Sequence[Line]) -> list[float]:
     """What stands in a row behind its first column."""
     trips, outside = 1, lines[0].loops if lines else ()
     kinds = [0.0] * len(KINDS)
@@ -117,7 +117,7 @@ def _touched(lines: Sequence[Line], depth: int) -> float:
     return sum(found.values())
 
 
-def _steps(lines: Sequence[Line], loop: Loop | None) -> list[int]:
+def _steps(lines: Sequence[Line], loop: FeatureLoop | None) -> list[int]:
     """How many accesses are invariant, contiguous, strided, scattered along a loop."""
     found = [0] * 4
     for line in lines:

@@ -95,7 +95,7 @@ class PairwiseRank:
 
     As in LambdaMART a pair weighs what it matters: by how far apart the throughputs are, at least
     `least` for a pair that is not equal. pairs: how many are drawn for each program; all of them
-    are taken where there are no more. Two that failed are no pair.
+    are taken where there are no more. Two that failed are not a pair.
     """
 
     pairs: int = 32

@@ -28,7 +28,7 @@ GATES = ("z", "r", "n")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Forest:
+class ProgramTrees:
     """Programs' trees. x: [nodes, columns], standardized. parent: of each node; -1: none.
 
     levels: numbers of the nodes by height, leaves first. roots: of each program.
@@ -40,7 +40,7 @@ class Forest:
     roots: Numbers
 
     @staticmethod
-    def of(programs: ProgramRows, mean: Array, scale: Array) -> Forest:
+    def of(programs: ProgramRows, mean: Array, scale: Array) -> ProgramTrees:
         """The trees of rows whose first column is how many rows on the parent is."""
         rows: Array = programs.rows.astype(np.float64)
         up = rows[:, 0].astype(np.int64)
@@ -55,7 +55,7 @@ class Forest:
         top = int(height.max(initial=-1))
         levels = tuple(np.flatnonzero(height == h) for h in range(top + 1))
         x = (rows[:, 1:] - mean) / scale
-        return Forest(x, parent, levels, programs.ends - 1)
+        return ProgramTrees(x, parent, levels, programs.ends - 1)
 
 
 def initial(columns: int, size: int, random: np.random.Generator) -> Arrays:
@@ -81,7 +81,9 @@ class ForwardPass:
     n: Array
 
 
-def forward(values: Mapping[str, Array], forest: Forest) -> tuple[Vector, ForwardPass]:
+def forward(
+    values: Mapping[str, Array], forest: ProgramTrees
+) -> tuple[Vector, ForwardPass]:
     """Costs of the programs, [programs], and what they came from."""
     shape = (len(forest.x), len(values["v"]))
     p = ForwardPass(*(np.zeros(shape) for _ in range(5)))
@@ -99,7 +101,7 @@ def forward(values: Mapping[str, Array], forest: Forest) -> tuple[Vector, Forwar
 
 
 def backward(
-    values: Mapping[str, Array], forest: Forest, p: ForwardPass, by_cost: Vector
+    values: Mapping[str, Array], forest: ProgramTrees, p: ForwardPass, by_cost: Vector
 ) -> Arrays:
     """The gradient by the weights, of a loss whose gradient by the costs is `by_cost`."""
     by_h = np.zeros_like(p.h)
@@ -194,8 +196,8 @@ class Recursive:
         self._mean, self._scale = state["mean"], state["scale"]
         self._values = dict(state["values"])
 
-    def _forest(self, programs: ProgramRows) -> Forest:
-        return Forest.of(programs, self._mean, self._scale)
+    def _forest(self, programs: ProgramRows) -> ProgramTrees:
+        return ProgramTrees.of(programs, self._mean, self._scale)
 
 
 def _sigmoid(x: Array) -> Array:

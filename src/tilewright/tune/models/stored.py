@@ -48,9 +48,11 @@ def read(path: Path, model: str) -> State:
     except OSError as error:
         raise _refused(path, f"it cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise _refused(path, "it is no file of a cost model, or damaged") from error
+        raise _refused(
+            path, "it is not a file of a cost model, or is damaged"
+        ) from error
     if not isinstance(whole, dict) or whole.get("format") != FORMAT:
-        raise _refused(path, "it is no file of a cost model")
+        raise _refused(path, "it is not a file of a cost model")
     if whole.get("version") != VERSION:
         found = whole.get("version")
         raise _refused(path, f"its version is {found!r}, and {VERSION} is read")

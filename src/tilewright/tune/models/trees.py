@@ -1,7 +1,7 @@
 """Gradient-boosted trees over rows of features, by LightGBM.
 
 What a program costs is the sum of the trees' values of its rows, as in Ansor: a store that runs
-longer adds more. But where costs are no throughputs, values are logarithms, of which the powers
+longer adds more. But where costs are not throughputs, values are logarithms, of which the powers
 are added. The gradient by a program's cost is passed on to its rows; the second derivative is a
 bound for steps that all rows make at once.
 """
@@ -100,7 +100,7 @@ class Trees:
         return {"start": self._start, "trees": trees}
 
     def restore(self, state: State) -> None:
-        """Take what `state` gave. Raises InputError for text that is no model of LightGBM."""
+        """Take what `state` gave. Raises InputError for text that is not a model of LightGBM."""
         package = _lightgbm()
         self._start = float(state["start"])
         self._booster = None

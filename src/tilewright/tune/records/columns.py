@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from tilewright.base.errors import InputError
 from tilewright.tune.base import Candidate, Measurement, Status, Trial
 from tilewright.tune.records.key import Key, digest
-from tilewright.tune.records.rows import Choice, Features, Record, Run
+from tilewright.tune.records.rows import Choice, Features, Record, TunerRun
 
 T = TypeVar("T")
 RowOf = Callable[[Sequence[Any]], T | None]  # None for a damaged row
@@ -96,16 +96,16 @@ class Filter:
         return " and ".join(tests), values
 
 
-def of_run(run: Run) -> tuple[Any, ...]:
+def of_run(run: TunerRun) -> tuple[Any, ...]:
     """The first columns of a run."""
     return (run.id, run.model, run.started, run.compiler, run.settings)
 
 
-def run(row: Sequence[Any]) -> Run:
+def run(row: Sequence[Any]) -> TunerRun:
     """The run of its columns; what is lost of it is empty."""
     number, model, started, compiler, settings = row
     since = started if isinstance(started, float) else 0.0
-    return Run(number, model or "", since, compiler or "", settings or "")
+    return TunerRun(number, model or "", since, compiler or "", settings or "")
 
 
 def of_task(key: Key, name: str) -> tuple[Any, ...]:
@@ -190,7 +190,7 @@ def _key(text: str) -> tuple[str, Key] | None:
         return None
 
 
-def _run_of(about: Sequence[Any], run_id: str) -> Run:
+def _run_of(about: Sequence[Any], run_id: str) -> TunerRun:
     return run((run_id, *about[3:7]))
 
 

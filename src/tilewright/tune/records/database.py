@@ -30,7 +30,7 @@ from tilewright.tune.records.best import best, chosen
 from tilewright.tune.records.columns import Filter
 from tilewright.tune.records.key import Key
 from tilewright.tune.records.owner import alive, myself
-from tilewright.tune.records.rows import Choice, Features, Record, Run
+from tilewright.tune.records.rows import Choice, Features, Record, TunerRun
 
 Row = Record | Choice
 _EVERYTHING: Final = Filter()
@@ -70,14 +70,14 @@ class Records:
 
     # ----------------------------------------------------------------------------------- runs
 
-    def begin(self, model: str, settings: str = "", compiler: str = "") -> Run:
+    def begin(self, model: str, settings: str = "", compiler: str = "") -> TunerRun:
         """A new run of a tuner on a model, by this process."""
-        run = Run(secrets.token_hex(16), model, time.time(), compiler, settings)
+        run = TunerRun(secrets.token_hex(16), model, time.time(), compiler, settings)
         with self._transaction():
             self._db.execute(columns.ADD_RUN, (*columns.of_run(run), myself(), None))
         return run
 
-    def resume(self, model: str, settings: str = "") -> Run | None:
+    def resume(self, model: str, settings: str = "") -> TunerRun | None:
         """The latest run of this model and these settings that was killed; it is this process's
         from now on. None where there is none, or where another process is at it."""
         with self._transaction():
@@ -89,7 +89,7 @@ class Records:
                     return run
         return None
 
-    def end(self, run: Run) -> None:
+    def end(self, run: TunerRun) -> None:
         """The run is through: `resume` does not find it any more."""
         with self._transaction():
             self._db.execute(columns.END_RUN, (time.time(), run.id))
@@ -98,7 +98,7 @@ class Records:
 
     def add(
         self,
-        run: Run,
+        run: TunerRun,
         key: Key | str,
         task: str,
         trial: Trial,
@@ -106,14 +106,14 @@ class Records:
     ) -> None:
         """Record a trial of a task; it is on the disk on return, but see the class.
 
-        key: as `Task.key`. Raises InputError for what is no key.
+        key: as `Task.key`. Raises InputError for what is not a key.
         """
         key = Key.parse(key) if isinstance(key, str) else key
         self._append(Record(key, task, run, time.time(), trial, features))
 
     def choose(
         self,
-        run: Run,
+        run: TunerRun,
         key: Key | str,
         task: str,
         candidate: Candidate,
@@ -131,7 +131,7 @@ class Records:
         same = self.choices(Filter(digest=key.digest))
         return best(same).get(key.digest) == made
 
-    def withdraw(self, run: Run, key: Key | str, task: str) -> None:
+    def withdraw(self, run: TunerRun, key: Key | str, task: str) -> None:
         """Have `compile` use the default schedule again, until something else is chosen."""
         key = Key.parse(key) if isinstance(key, str) else key
         self._append(Choice(key, task, run, time.time(), None))

@@ -15,7 +15,7 @@ _LONGEST: Final = 1 << 24  # bytes of a line: features are the largest part
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that is no record, by its number from 1 on, and why."""
+    """A line that is not a record, by its number from 1 on, and why."""
 
     number: int
     why: str

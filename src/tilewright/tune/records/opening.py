@@ -180,7 +180,7 @@ def _damage(path: Path) -> str:
         is_database = file.read(len(_MAGIC)) == _MAGIC
     if not is_database and not published.place(path).exists():
         raise InputError(
-            "it is no database of tuning records", hint="give another file"
+            "it is not a database of tuning records", hint="give another file"
         )
     if not is_database:
         return "it does not begin as a database does"

@@ -19,12 +19,12 @@ from tilewright.tune.records.key import Key
 
 FORMAT: Final = 1  # of the plain form
 # A choice is used where it took less than the default's time by this factor, in one and the same
-# run: less than what measurements differ by is no gain.
+# run: less than what measurements differ by is not a gain.
 MARGIN: Final = 1.02
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TunerRun:
     """A run of a tuner. id: unique among all machines. started: seconds of the epoch.
 
     compiler: the version that measured and a digest of its code; a note, by which nothing is found.
@@ -53,7 +53,7 @@ class Record:
 
     key: Key
     task: str
-    run: Run
+    run: TunerRun
     time: float
     trial: Trial
     features: Features | None = None
@@ -68,7 +68,7 @@ class Choice:
 
     key: Key
     task: str
-    run: Run
+    run: TunerRun
     time: float
     candidate: Candidate | None
     seconds: float = 0.0
@@ -126,7 +126,7 @@ def plain(row: Record | Choice) -> dict[str, Any]:
 def row_of(given: Any) -> Record | Choice:
     """The row of a plain table. Raises InputError that says which part is missing or wrong."""
     if not isinstance(given, dict) or given.get("record") not in ("trial", "choice"):
-        raise InputError("it is no record of a trial or a choice")
+        raise InputError("it is not a record of a trial or a choice")
     if given.get("format") != FORMAT:
         raise InputError(
             f"its format is {given.get('format')!r}, and {FORMAT} is known"
@@ -145,7 +145,7 @@ def row_of(given: Any) -> Record | Choice:
 
 _RUN: Final = ("id", "model", "started", "compiler", "settings")
 _KEY: Final = tuple(Key.__dataclass_fields__)
-_About = tuple[Key, str, Run, float]
+_About = tuple[Key, str, TunerRun, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +177,8 @@ class _Reader:
             raise _wrong("candidate", text, "the key of a candidate") from None
 
 
-def _run(read: _Reader) -> Run:
-    return Run(
+def _run(read: _Reader) -> TunerRun:
+    return TunerRun(
         read.text("id"),
         read.text("model"),
         read.number("started"),

@@ -77,6 +77,6 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 def _hopeless(error: sqlite3.DatabaseError) -> bool:
-    """The table is not there, or the file is no database at all."""
+    """The table is not there, or the file is not a database at all."""
     text = str(error)
     return any(words in text for words in ("no such", "not a database", "schema"))

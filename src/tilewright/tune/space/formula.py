@@ -40,7 +40,7 @@ Formula = int | float | str | Callable[..., Any] | Bound
 def bind(formula: Formula) -> Bound:
     """The formula with the names that it reads: those of a function's arguments.
 
-    An argument with a default is no parameter. Raises InputError for a function whose arguments
+    An argument with a default is not a parameter. Raises InputError for a function whose arguments
     cannot be given by name.
     """
     if isinstance(formula, Bound):

@@ -72,7 +72,7 @@ def _others() -> dict[str, list[Computation]]:
                 "outer", Y, (G,), "add", lambda m, n, g: SUMS[m, g, N - 1 - n] * 2.0
             ),
         ],
-        "the other one is no sum": [
+        "the other one is not a sum": [
             INNER,
             reduce_("outer", Y, (G,), "max", lambda m, n, g: SUMS[m, g, n]),
         ],

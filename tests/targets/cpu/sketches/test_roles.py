@@ -91,7 +91,7 @@ class Large(Small):
 
 
 def test_columns_from_behind_the_cache_are_read_by_fewer_tiles():
-    computations, w = convolution(48, (6, 8), 16)
+    computations, w = convolution(96, (6, 8), 16)
     kernel = plain(computations)
     for small, chosen in ((Small(), "m"), (Large(), "v")):
         sketch = sketches(kernel, computations, Context(small, {w}))[0]

@@ -73,13 +73,17 @@ class Builder:
 
     def cast(self, x: Value, dtype: DType) -> Value:
         """`x` in another type, itself where it has it."""
-        return x if x.dtype is dtype else self.op("Cast", x, to=number_of(dtype.name))
+        if x.dtype is dtype:
+            return x
+        return self.op("Cast", x, to=number_of(dtype.name))
 
     def sizes(self, numbers: Sequence[Any]) -> Value:
         """Integers and Values without axes, as one vector."""
         if all(isinstance(n, int) for n in numbers):
-            return self.constant(np.asarray(list(numbers), np.int64))
-        one = self.constant(np.asarray([1], np.int64))
+            array = np.asarray(list(numbers), np.int64)
+            return self.constant(array)
+        array = np.asarray([1], np.int64)
+        one = self.constant(array)
         parts = [
             self.constant(np.asarray([n], np.int64))
             if isinstance(n, int)
@@ -92,7 +96,9 @@ class Builder:
         """A size of the program as a number where it is known."""
         if isinstance(value, Value) and not hasattr(node.meta.get("val"), "shape"):
             found = self.typer.known.get(value)
-            return value if found is None or found.size != 1 else found.item()
+            if found is None or found.size != 1:
+                return value
+            return found.item()
         return value
 
 
@@ -100,11 +106,15 @@ def module_of(node: Any) -> str:
     """The path of the module that a node came from, `layers.0.attention`; empty for the whole."""
     stack: Mapping[str, Any] = node.meta.get("nn_module_stack") or {}
     paths = [str(entry[0]) for entry in stack.values()]
-    found = _CAPTURED.sub("", paths[-1]) if paths else ""
+    if paths:
+        found = _CAPTURED.sub("", paths[-1])
+    else:
+        found = ""
     return "" if found.startswith("_empty_nn_module") else found
 
 
 def source_of(node: Any) -> str:
     """The user's line that made a node, `model.py:12`; empty where PyTorch does not know it."""
-    found = user_line(node.meta.get("stack_trace"))
+    trace = node.meta.get("stack_trace")
+    found = user_line(trace)
     return "" if found is None else f"{found[0]}:{found[1]}"

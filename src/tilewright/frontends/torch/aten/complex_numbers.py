@@ -60,7 +60,10 @@ def is_complex(call: Call) -> bool:
     if any(isinstance(a, Complex) for a in call.arguments.values()):
         return True
     held = call.node.meta.get("val")
-    first = held[0] if isinstance(held, list | tuple) and held else held
+    if isinstance(held, list | tuple) and held:
+        first = held[0]
+    else:
+        first = held
     return bool(getattr(getattr(first, "dtype", None), "is_complex", False))
 
 
@@ -74,7 +77,8 @@ def apply_complex(call: Call) -> ComplexResult:
 
 def _by_parts(c: Call) -> Complex:
     """The rule for real tensors on each part."""
-    apply, whole = rule_of(c.target), c["self"]
+    apply = rule_of(c.target)
+    whole = c["self"]
     assert apply is not None
 
     def part(x: Value) -> Value:
@@ -91,9 +95,11 @@ def _by_parts(c: Call) -> Complex:
         assert isinstance(found, Value)
         return found
 
+    real = part(whole.real)
+    imag = part(whole.imag)
     return Complex(
-        part(whole.real),
-        part(whole.imag),
+        real,
+        imag,
     )
 
 

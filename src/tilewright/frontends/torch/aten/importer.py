@@ -31,7 +31,7 @@ from tilewright.frontends.torch.aten.rules import (
     name_of,
     rule_of,
 )
-from tilewright.graph.infer import Fallback, Typer, check_size
+from tilewright.graph.infer import FallbackProvider, Typer, check_size
 from tilewright.graph.nodes import Graph, Value
 from tilewright.graph.renaming import name_outputs
 
@@ -39,7 +39,7 @@ _INLINED: Final = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
 HINT: Final = "write the model without it, or export it to ONNX by another way"
 
 
-class Refused(Exception):
+class RuleRefused(Exception):
     """A rule does not take a use of an operator. target: which; error: why, and where."""
 
     def __init__(self, target: Any, error: UnsupportedError) -> None:
@@ -52,7 +52,7 @@ class Source:
     """A graph of torch.fx with what is known of it.
 
     held: the tensors that placeholders stand for, with the names of the constants that they become.
-    numbers: what other placeholders are that are no tensors. outputs: names, where there are some.
+    numbers: what other placeholders are that are not tensors. outputs: names, where there are some.
     """
 
     module: Any
@@ -62,18 +62,18 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Settings:
+class ImportSettings:
     """limit: bytes of memory. fallback: runs operators without a definition. standard: operators
     stay ONNX's, for `to_onnx`. symbols: names for the dimensions that PyTorch calls s0, s1, ...
     """
 
     limit: int
-    fallback: Fallback | None = None
+    fallback: FallbackProvider | None = None
     standard: bool = False
     symbols: Mapping[str, str] = field(default_factory=dict)
 
 
-def import_graph(source: Source, settings: Settings) -> Graph:
+def import_graph(source: Source, settings: ImportSettings) -> Graph:
     """The Graph of a source whose operators all have rules.
 
     Raises Refused for a use that a rule does not take, MemoryLimitError for constants or tensors
@@ -136,7 +136,7 @@ def _inlined(target: Any) -> bool:
 class _Import:
     """One program on its way. env: what each node became."""
 
-    def __init__(self, source: Source, settings: Settings) -> None:
+    def __init__(self, source: Source, settings: ImportSettings) -> None:
         self.source = source
         self.settings = settings
         decompose = not settings.standard
@@ -191,7 +191,8 @@ class _Import:
             )
         shape = tuple(map(self._extent, held.shape))
         name = fresh(self.build.names, node.name)
-        value = Value(name, dtype_of_torch(held.dtype), shape)
+        dtype = dtype_of_torch(held.dtype)
+        value = Value(name, dtype, shape)
         check_size(value, self.settings.limit, f"input {name!r}")
         return value
 
@@ -262,7 +263,9 @@ class _Import:
     def _outputs(self, given: Sequence[Any]) -> tuple[list[Value], list[str]]:
         """What is given: no two under one name, and nothing for None."""
         self.build.prefix = "output"
-        values, names, taken = [], [], set(self.build.names)
+        values = []
+        names = []
+        taken = set(self.build.names)
         wanted = self.source.outputs or [""] * len(given)
         for n, (name, node) in enumerate(zip(wanted, given, strict=True)):
             value = self._value(node)
@@ -291,12 +294,13 @@ class _Import:
                 self._attribute(module, n)
             elif n.op == "call_function":
                 limits.check()
+                target = forms.get(
+                    n,
+                    n.target,
+                )
                 self.env[n] = self._call(
                     n,
-                    forms.get(
-                        n,
-                        n.target,
-                    ),
+                    target,
                 )
                 self.env |= dict.fromkeys(changed(n, forms), self.env[n])
             elif n.op == "output":
@@ -308,7 +312,8 @@ class _Import:
         for part in str(node.target).split("."):
             held = getattr(held, part)
         if hasattr(held, "dtype"):
-            held = self._held(held, str(node.target))
+            name = str(node.target)
+            held = self._held(held, name)
         self.env[node] = held
 
     def _call(self, node: Any, target: Any) -> Any:
@@ -320,17 +325,16 @@ class _Import:
         given = _arguments(node, target)
         arguments = {name: self._value(a) for name, a in given.items()}
         try:
-            return self._applied(
-                Call(
-                    self.build,
-                    node,
-                    target,
-                    arguments,
-                    given,
-                )
+            call = Call(
+                self.build,
+                node,
+                target,
+                arguments,
+                given,
             )
+            return self._applied(call)
         except UnsupportedError as error:
-            raise Refused(node.target, error) from error
+            raise RuleRefused(node.target, error) from error
         except TilewrightError as error:
             raise error.at(self.build.place(node)) from error.__cause__
 
@@ -349,7 +353,7 @@ class _Import:
         if found is None and node.meta.get("val") is not None and node.users:
             where = self.build.place(node)
             what = f"{name_of(maker.target)}: its result {index} is not computed"
-            raise Refused(maker.target, UnsupportedError(what, where=where))
+            raise RuleRefused(maker.target, UnsupportedError(what, where=where))
         return found
 
     def _inline(self, node: Any) -> Any:
@@ -405,6 +409,9 @@ def numpy_of(tensor: Any) -> np.ndarray[Any, Any]:
 
     dtype = dtype_of_torch(tensor.dtype).numpy
     flat = tensor.detach().cpu().contiguous().reshape(-1)
-    raw = flat.view(torch.uint8) if flat.numel() else torch.empty(0, dtype=torch.uint8)
+    if flat.numel():
+        raw = flat.view(torch.uint8)
+    else:
+        raw = torch.empty(0, dtype=torch.uint8)
     found: np.ndarray[Any, Any] = raw.numpy().view(dtype)
     return found.reshape(tuple(tensor.shape))

@@ -42,7 +42,9 @@ def functional_forms(module: Any) -> Mapping[Any, Any]:
 
 def changed(node: Any, forms: Mapping[Any, Any]) -> list[Any]:
     """The nodes that stand for the tensor which `node` changes; none if it changes nothing."""
-    return _names(node, forms) if node in forms else []
+    if node in forms:
+        return _names(node, forms)
+    return []
 
 
 def _names(node: Any, forms: Mapping[Any, Any]) -> list[Any]:
@@ -75,7 +77,9 @@ def _form(node: Any) -> Any:
     if not str(node.target).startswith("aten.") or not packet.endswith("_"):
         return None
     form = getattr(getattr(torch.ops.aten, packet[:-1], None), overload, None)
-    return form if form is not None and rule_of(form) is not None else None
+    if form is not None and rule_of(form) is not None:
+        return form
+    return None
 
 
 def _unseen(node: Any, order: Mapping[Any, int], found: Mapping[Any, Any]) -> bool:

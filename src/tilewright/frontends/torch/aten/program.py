@@ -15,8 +15,8 @@ from tilewright.base.errors import ModelError, UnsupportedError
 from tilewright.frontends.torch.aten.decompositions import decompositions
 from tilewright.frontends.torch.aten.importer import (
     HINT,
-    Refused,
-    Settings,
+    ImportSettings,
+    RuleRefused,
     Source,
     has_rule,
     import_graph,
@@ -31,7 +31,7 @@ from tilewright.graph.nodes import Graph
 STATE: Final = "TW-STATE"
 
 
-def import_program(program: Any, settings: Settings) -> Graph:
+def import_program(program: Any, settings: ImportSettings) -> Graph:
     """The Graph of a `torch.export.ExportedProgram`.
 
     Raises UnsupportedError with every operator that has no rule and that PyTorch does not
@@ -43,8 +43,9 @@ def import_program(program: Any, settings: Settings) -> Graph:
         ready = _ready(program, refused)
         try:
             made = import_graph(_source(ready), settings)
-            return replace(made, ranges=_ranges(program, settings.symbols))
-        except Refused as use:
+            ranges = _ranges(program, settings.symbols)
+            return replace(made, ranges=ranges)
+        except RuleRefused as use:
             if use.target in refused:
                 raise use.error from None
             refused[use.target] = use.error
@@ -54,7 +55,7 @@ def _ranges(program: Any, names: Mapping[str, str]) -> dict[str, tuple[int, int]
     """Of each symbol that PyTorch gives two finite bounds these, by the name it has here."""
     found = {}
     for symbol, bounds in program.range_constraints.items():
-        # Its infinite bound is no Integer of sympy, whatever it says of itself.
+        # Its infinite bound is not an Integer of sympy, whatever it says of itself.
         if getattr(bounds.upper, "is_Integer", False) and bounds.lower >= 0:
             name = names.get(str(symbol), str(symbol))
             found[name] = (int(bounds.lower), int(bounds.upper))
@@ -78,7 +79,8 @@ def _ready(program: Any, refused: Mapping[Any, UnsupportedError]) -> Any:
 def _decomposed(program: Any, refused: Mapping[Any, UnsupportedError]) -> Any:
     import torch
 
-    table = decompositions(torch.export.default_decompositions(), refused)
+    core = torch.export.default_decompositions()
+    table = decompositions(core, refused)
     try:
         with quiet("torch"):
             return program.run_decompositions(table)
@@ -102,7 +104,7 @@ def _source(program: Any) -> Source:
         if tensor is None:
             tensor = program.constants.get(spec.target)
         if not hasattr(tensor, "dtype"):
-            raise UnsupportedError(f"{spec.target!r} is no tensor", hint=HINT)
+            raise UnsupportedError(f"{spec.target!r} is not a tensor", hint=HINT)
         held[spec.arg.name] = tensor, str(spec.target)
     return Source(program.graph_module, held, numbers, _names(program))
 

@@ -49,7 +49,8 @@ def pulled_back(
     y = _applied(c, forward, arguments, given, flow)
     steps = typer.operations[start:]
     del typer.operations[start:]
-    f = Fragment(fresh(c.build.names, f"{c.build.prefix}/gradient"), typer.known)
+    prefix = fresh(c.build.names, f"{c.build.prefix}/gradient")
+    f = Fragment(prefix, typer.known)
     found = backward(f, steps, {y: c.tensor(flow)}, list(unknown.values()))
     results = [found[u] if u in found else filled(f, u, 0) for u in unknown.values()]
     real = {u: x for x, u in unknown.items()}
@@ -98,7 +99,12 @@ def _applied(
     defaults = {a.name: a.default_value for a in forward._schema.arguments}
     assert set(arguments) <= set(names), (forward, arguments)
     meta = {**c.node.meta, "val": c.of(flow)}
-    node = SimpleNamespace(meta=meta, users={}, name=c.node.name, target=forward)
+    node = SimpleNamespace(
+        meta=meta,
+        users={},
+        name=c.node.name,
+        target=forward,
+    )
     call = Call(
         c.build,
         node,
@@ -107,6 +113,8 @@ def _applied(
         given,
     )
     found = apply(call)
-    first = found if isinstance(found, Value) else found[0] if found else None
+    if isinstance(found, Value):
+        return found
+    first = found[0] if found else None
     assert first is not None, forward
     return first

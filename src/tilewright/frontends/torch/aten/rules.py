@@ -71,7 +71,9 @@ class Call:
     def result(self) -> Any:
         """PyTorch's description of the result, the first one of several."""
         found = self.node.meta["val"]
-        return found[0] if isinstance(found, tuple | list) else found
+        if isinstance(found, tuple | list):
+            return found[0]
+        return found
 
     @property
     def dtype(self) -> DType:
@@ -81,12 +83,16 @@ class Call:
     def fixed(self) -> list[int] | None:
         """The extents of the result; None where one is known at a call only."""
         shape = list(self.result.shape)
-        return shape if all(type(n) is int for n in shape) else None
+        if all(type(n) is int for n in shape):
+            return shape
+        return None
 
     def of(self, name: str) -> Any:
         """PyTorch's description of an argument: a tensor without data, or a number."""
         given = self.given[name]
-        return given.meta["val"] if hasattr(given, "meta") else given
+        if hasattr(given, "meta"):
+            return given.meta["val"]
+        return given
 
     def rank(self, name: str = "self") -> int:
         """The number of axes of an argument."""
@@ -101,7 +107,8 @@ class Call:
         """The type in which PyTorch compares two arguments."""
         import torch
 
-        return dtype_of_torch(torch.result_type(self.of(a), self.of(b)))
+        dtype = torch.result_type(self.of(a), self.of(b))
+        return dtype_of_torch(dtype)
 
     # -- operands
 
@@ -112,7 +119,9 @@ class Call:
     def value(self, x: Any, dtype: DType | None = None) -> Value:
         """A tensor or a number as a tensor of the given type."""
         if isinstance(x, Value):
-            return x if dtype is None else self.cast(x, dtype)
+            if dtype is None:
+                return x
+            return self.cast(x, dtype)
         return self.number(x, dtype or int64)
 
     def number(self, x: Any, dtype: DType | None = None) -> Value:
@@ -133,7 +142,10 @@ class Call:
         rank = self.rank(of)
         if given is None or given == []:
             return list(range(rank))
-        numbers = given if isinstance(given, list | tuple) else [given]
+        if isinstance(given, list | tuple):
+            numbers = given
+        else:
+            numbers = [given]
         return [positive(int(n), rank) for n in numbers]
 
     def sizes(self, numbers: Sequence[Any]) -> Value:
@@ -147,20 +159,26 @@ class Call:
     def reshape(self, x: Value, sizes: Sequence[Any]) -> Value:
         """`x` in another shape: numbers, one of them -1, or Values."""
         numbers = [n for n in sizes if isinstance(n, int)]
-        zeros = {"allowzero": 1} if -1 not in numbers else {}
-        return self.op("Reshape", x, self.sizes(sizes), **zeros)
+        if -1 not in numbers:
+            zeros = {"allowzero": 1}
+        else:
+            zeros = {}
+        shape = self.sizes(sizes)
+        return self.op("Reshape", x, shape, **zeros)
 
     def spread(self, name: str, count: int) -> list[int]:
         """An argument of one number for each of `count` axes; one alone is for all of them."""
         given = self[name]
-        numbers = list(given) if isinstance(given, list | tuple) else [given]
+        if isinstance(given, list | tuple):
+            numbers = list(given)
+        else:
+            numbers = [given]
         return [int(n) for n in (numbers * count if len(numbers) == 1 else numbers)]
 
     def refuse(self, what: str) -> UnsupportedError:
         """The error for a use that no operator of the graph does."""
-        return UnsupportedError(
-            f"{self.name}: {what}", where=self.build.place(self.node)
-        )
+        where = self.build.place(self.node)
+        return UnsupportedError(f"{self.name}: {what}", where=where)
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
@@ -190,7 +208,9 @@ def name_of(target: Any) -> str:
 
 def positive(axis: int, rank: int) -> int:
     """An axis counted from the front."""
-    return axis + max(rank, 1) if axis < 0 else axis
+    if axis < 0:
+        return axis + max(rank, 1)
+    return axis
 
 
 def dtype_of_torch(dtype: Any) -> DType:

@@ -55,7 +55,7 @@ def parsed(line: str) -> Rule:
     unknown = [word for word in labels if word not in LABELS]
     if not colon or not arrow or unknown:
         raise InputError(
-            f"{line!r} is no rule",
+            f"{line!r} is not a rule",
             code="TW-RULE",
             hint=f"Write: name: left => right  # labels, of {', '.join(LABELS)}",
         )

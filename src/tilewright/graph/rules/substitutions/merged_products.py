@@ -104,7 +104,7 @@ def _of_one_right(draw: Drawing) -> list[Value]:
 
 
 def _shared_matrix(m: Match) -> bool:
-    """x is no vector"""
+    """x is not a vector"""
     x = m.root.inputs[1]
     return x is not None and x.static and len(x.extents) >= 2
 

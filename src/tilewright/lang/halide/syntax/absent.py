@@ -23,7 +23,6 @@ _KEEP: Final = "memoize() without a key, or keep the realized Buffer"
 _GRADIENT: Final = "tilewright.te.gradient, or write the Funcs of the gradient"
 _HOST: Final = "ask get_host_target() in Python"
 _PARAM: Final = "the ImageParam or Param itself has the methods"
-_EXTERN: Final = "write it as a Func, or call it on the realized Buffers"
 _NAMES: Final = "name Vars and RVars themselves"
 _TEXT: Final = "f.compile_jit(sizes).source('kernel'), 'llvm' or 'asm' is the text"
 
@@ -48,10 +47,6 @@ _VERBS: Final = {
         "hexagon copy_to_device copy_to_host",
         _DEVICE,
     ),
-    **_each(
-        "never_partition never_partition_all",
-        "drop the line: loops are parted only where it removes work",
-    ),
 }
 
 
@@ -63,7 +58,7 @@ ABSENT: Final[dict[str, dict[str, str]]] = {
         ),
         **_each("Derivative propagate_adjoints", _GRADIENT),
         **_each("EvictionKey memoize_tag", _KEEP),
-        **_each("ExternFuncArgument NameMangling", _EXTERN),
+        "NameMangling": "the function is called by its C name",
         **_each(
             "LinkageType Module OutputFileType compile_standalone_runtime link_modules "
             "serialize_pipeline deserialize_pipeline serialize_parameters "
@@ -78,9 +73,7 @@ ABSENT: Final[dict[str, dict[str, str]]] = {
         "Handle": "a value is a number; pass arrays as ImageParams",
         "Parameter": _PARAM,
         "VarOrRVar": _NAMES,
-        "gather": "one update for each place; what all of them read goes into a Func before",
         "halide_": "the names of the module itself",
-        "scatter": "one update for each place; what all of them read goes into a Func before",
         "user_context_value": "a Param",
     },
     "Func": {
@@ -88,8 +81,6 @@ ABSENT: Final[dict[str, dict[str, str]]] = {
         **_VERBS,
         **_each("add_trace_tag trace_realizations", _TRACE),
         "debug_to_file": _WATCH,
-        **_each("define_extern extern_function_name", _EXTERN),
-        "ring_buffer": "fold_storage(var, extent) keeps a ring of rows",
     },
     "Stage": {
         **_VERBS,

@@ -11,6 +11,9 @@ from tilewright.ir.node import Node, postorder, transform
 from tilewright.lang.halide.syntax.domain import RDom
 from tilewright.lang.halide.syntax.expr import Expr
 from tilewright.lang.halide.syntax.image import Symbol
+from tilewright.lang.halide.syntax.scatter import one_by_one
+
+Exprs = tuple[nodes.Expr, ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -26,10 +29,18 @@ class Definition:
     reducer: Reducer | None = None
 
     @property
-    def roots(self) -> tuple[nodes.Expr, ...]:
+    def stores(self) -> list[tuple[Exprs, Exprs]]:
+        """What is stored at once: the args and the values of each; several of a scatter."""
+        rank = len(self.args)
+        every = one_by_one((*self.args, *self.values))
+        return [(both[:rank], both[rank:]) for both in every]
+
+    @property
+    def roots(self) -> Exprs:
         """Every expression of the definition."""
         conditions = () if self.domain is None else self.domain.conditions
-        return (*self.args, *self.values, *(c.node for c in conditions))
+        stored = (e for args, values in self.stores for e in (*args, *values))
+        return (*dict.fromkeys(stored), *(c.node for c in conditions))
 
     def symbols(self) -> Iterator[Symbol]:
         """The symbols it reads, each as often as it is read."""

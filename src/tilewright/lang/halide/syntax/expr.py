@@ -325,7 +325,7 @@ _BACK: Final[dict[type[nodes.Shift], type[nodes.Shift]]] = {
 def shifted(kind: type[nodes.Shift], a: Any, b: Any) -> Expr:
     """`a` shifted by `b`, in the kind of `a` and the wider of both widths.
 
-    A negative amount shifts the other way. Raises InputError for operands that are no integers.
+    A negative amount shifts the other way. Raises InputError for operands that are not integers.
     """
     value = as_expr(a)
     by = as_expr(b)

@@ -26,6 +26,7 @@ from tilewright.lang.halide.syntax.expr import (
 from tilewright.lang.halide.syntax.image import Symbol, last_coordinate
 from tilewright.lang.halide.syntax.printer import show, text
 from tilewright.lang.halide.syntax.random import drawn
+from tilewright.lang.halide.syntax.scatter import is_gathered
 from tilewright.lang.halide.syntax.told import Told
 from tilewright.lang.halide.syntax.types import Type
 from tilewright.lang.halide.syntax.values import Tuple, Undef
@@ -228,23 +229,32 @@ class Func(Told):
                 where=f"Func {self._name}",
                 hint="a pure definition takes different Vars; update it afterwards",
             )
+        if is_gathered([a.node for a in (*args, *values)]):
+            raise InputError(
+                "a scatter or gather in its pure definition",
+                where=f"Func {self._name}",
+                hint="define it first, and then update it by them",
+            )
         self._check_declared(args, values)
         self.args = tuple(a for a in args if isinstance(a, Var))
-        if len(values) == 1:
-            names = [self._name]
-        else:
-            names = [f"{self._name}.{n}" for n in range(len(values))]
-        rank = len(args)
-        self.symbols = tuple(
-            Symbol(name, rank, v.dtype, self)
-            for name, v in zip(names, values, strict=True)
-        )
+        self.symbols = self._named([v.dtype for v in values])
         found = Definition(
             tuple(a.node for a in reversed(args)),
             tuple(drawn(as_value(v), 0, [a.node for a in args]) for v in values),
         )
         self._check_bound(found, named)
         self.keep(found)
+
+    def _named(self, dtypes: Sequence[DType]) -> tuple[Symbol, ...]:
+        """What its values are in expressions."""
+        names = [self._name]
+        if len(dtypes) > 1:
+            names = [f"{self._name}.{n}" for n in range(len(dtypes))]
+        rank = len(self.args)
+        return tuple(
+            Symbol(name, rank, dtype, self)
+            for name, dtype in zip(names, dtypes, strict=True)
+        )
 
     def _check_declared(self, args: Sequence[Any], values: Sequence[Expr]) -> None:
         types, dimensions = self._declared
@@ -337,7 +347,11 @@ class Func(Told):
             for v, s in zip(values, self.symbols, strict=True)
         )
         combine = None if op is None else reducer(op, self.dtype)
-        if op is None and len(parts) == 1:
+        if is_gathered((*place, *parts)):
+            if combine is not None:
+                own = tuple(nodes.Load(s, place) for s in self.symbols)
+                parts, combine = combine.combine(own, parts), None
+        elif op is None and len(parts) == 1:
             combine, parts = _recognized(self.symbols[0], place, parts[0])
         self.add_update(place, parts, combine)
 

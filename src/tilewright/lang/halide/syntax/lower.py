@@ -60,6 +60,9 @@ class Lowered:
     buffers: dict[Any, tuple[Buffer, ...]]
 
 
+_Stored = tuple[Buffer, tuple[Expr, ...], Expr]  # a value, where it is stored
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class _Coordinate:
     """A loop of a definition: the user's variable is `var + min`."""
@@ -193,22 +196,28 @@ def _stage(
         prefix = f"{name}.update{number}"
     coordinates = _coordinates(f, definition, scope.pipeline, prefix)
     env: dict[Node, Expr] = {c.user: _shifted(c) for c in coordinates}
-    place = scope.place(f, [scope.rewritten(a, env) for a in definition.args])
-    values = tuple(scope.rewritten(v, env) for v in definition.values)
     buffers = scope.buffers[f]
     if only is not None:
-        values = (values[only],)
         buffers = (buffers[only],)
+    stores: list[_Stored] = []
+    for args, parts in definition.stores:
+        point = [scope.rewritten(a, env) for a in args]
+        values = tuple(scope.rewritten(v, env) for v in parts)
+        if only is not None:
+            values = (values[only],)
+        place = scope.place(f, point)
+        if "Store" in f.traced and f not in scope.inlined:
+            stored = (buffers, place, values)
+            values = _traced(f, definition, stored, point[::-1])
+        stores += ((b, place, v) for b, v in zip(buffers, values, strict=True))
     body: Stmt
-    if "Store" in f.traced and f not in scope.inlined:
-        point = [scope.rewritten(a, env) for a in reversed(definition.args)]
-        values = _traced(f, definition, (buffers, place, values), point)
-        body = _stored(buffers, place, values, prefix)
-    elif definition.reducer is not None:
-        body = Update(buffers, (place,) * len(buffers), values, definition.reducer)
+    if definition.reducer is not None and "Store" not in f.traced:
+        places = tuple(place for _, place, _ in stores)
+        parts = tuple(value for _, _, value in stores)
+        body = Update(buffers, places, parts, definition.reducer)
     else:
-        _check_place(f, n, place, buffers)
-        body = _stored(buffers, place, values, prefix)
+        _check_places(f, n, stores)
+        body = _stored(stores, prefix)
     if definition.domain is not None:
         for condition in reversed(definition.domain.conditions):
             body = If(scope.rewritten(condition.node, env), body, None)
@@ -245,11 +254,10 @@ def _shifted(c: _Coordinate) -> Expr:
     return nodes.Add(c.var, as_expr(c.min, INDEX))
 
 
-def _check_place(
-    f: Func, n: int, place: Sequence[Expr], buffers: Sequence[Buffer]
-) -> None:
+def _check_places(f: Func, n: int, stores: Sequence[_Stored]) -> None:
     """Values are stored one by one, all at the place that it was before the first."""
-    if len(buffers) > 1 and _read(place) & set(buffers):
+    places = [e for _, place, _ in stores for e in place]
+    if len(stores) > 1 and _read(places) & {b for b, _, _ in stores}:
         raise UnsupportedError(
             "an update of several values whose place they decide",
             where=f"update {n - 1} of Func {f.name()}",
@@ -261,26 +269,19 @@ def _read(roots: Sequence[Expr]) -> set[Buffer]:
     return {x.buffer for e in roots for x in postorder(e) if isinstance(x, Load)}
 
 
-def _stored(
-    buffers: Sequence[Buffer],
-    place: tuple[Expr, ...],
-    values: Sequence[Expr],
-    prefix: str,
-) -> Stmt:
+def _stored(stores: Sequence[_Stored], prefix: str) -> Stmt:
     """All values are computed before the first is stored, where one reads what another one is."""
-    if not any(_read([v]) & set(buffers[:n]) for n, v in enumerate(values)):
-        return block(
-            *(Store(b, place, v) for b, v in zip(buffers, values, strict=True))
-        )
+    before = (({b for b, _, _ in stores[:n]}, v) for n, (_, _, v) in enumerate(stores))
+    if not any(_read([v]) & written for written, v in before):
+        return block(*(Store(b, place, v) for b, place, v in stores))
     at = (const(0),)
     parts = [
         Buffer(f"{prefix}.{n}", (1,), b.dtype, "register")
-        for n, b in enumerate(buffers)
+        for n, (b, _, _) in enumerate(stores)
     ]
-    first = [Store(part, at, v) for part, v in zip(parts, values, strict=True)]
-    then = [
-        Store(b, place, Load(part, at)) for b, part in zip(buffers, parts, strict=True)
-    ]
+    pairs = list(zip(parts, stores, strict=True))
+    first = [Store(part, at, v) for part, (_, _, v) in pairs]
+    then = [Store(b, place, Load(part, at)) for part, (b, place, _) in pairs]
     body = block(*first, *then)
     for part in reversed(parts):
         body = Alloc(part, body)

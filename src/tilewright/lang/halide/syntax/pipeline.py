@@ -254,7 +254,8 @@ def _touched(
         for read in reads((root,), env):
             yield read.load, read.ranges
     if definition is not f.definitions[0]:
-        yield nodes.Load(f.symbols[0], definition.args), env
+        for args, _ in definition.stores:
+            yield nodes.Load(f.symbols[0], args), env
 
 
 def _extend(

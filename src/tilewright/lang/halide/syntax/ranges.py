@@ -43,7 +43,7 @@ def _range(symbol: Symbol, known: Known) -> Interval | None:
     if not definitions or any(d.reducer is not None for d in definitions):
         return None
     n = symbol.owner.symbols.index(symbol)
-    values = [d.values[n] for d in definitions]
+    values = [each[n] for d in definitions for _, each in d.stores]
     found = [bounds(v, with_values(v, {}, known)) for v in values]
     lows = [low for low, _ in found if low is not None]
     highs = [high for _, high in found if high is not None]

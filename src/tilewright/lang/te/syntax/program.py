@@ -75,7 +75,7 @@ def sizes_of_ops(ops: Iterable[Op]) -> list[Var]:
 
 
 @dataclass(slots=True)
-class Scope:
+class ProgramNames:
     """Tensors and sizes as one program has them: unique names, numbers for the sizes given."""
 
     sizes: Sizes = field(default_factory=dict)
@@ -132,10 +132,10 @@ class Scope:
 
 
 def computation(
-    op: Compute, scope: Scope | None = None, name: str | None = None
+    op: Compute, scope: ProgramNames | None = None, name: str | None = None
 ) -> Computation:
     """The Computation of one operation. Raises InputError where an access leaves its tensor."""
-    scope = scope or Scope()
+    scope = scope or ProgramNames()
     dims, env = _dims(op, scope)
     return _checked(op, dims, env, scope, name or op.name, ())
 
@@ -154,7 +154,7 @@ def check_sizes(op: Compute, bounds: bool = True) -> None:
             raise
 
 
-def _dims(op: Compute, scope: Scope) -> tuple[list[Dim], dict[Node, Expr]]:
+def _dims(op: Compute, scope: ProgramNames) -> tuple[list[Dim], dict[Node, Expr]]:
     taken: set[str] = set()
     dims: list[Dim] = []
     env: dict[Node, Expr] = {}
@@ -165,7 +165,7 @@ def _dims(op: Compute, scope: Scope) -> tuple[list[Dim], dict[Node, Expr]]:
     return dims, env
 
 
-def _shifted(v: Var, low: Any, scope: Scope) -> Expr:
+def _shifted(v: Var, low: Any, scope: ProgramNames) -> Expr:
     start = scope.extent(low)
     if start == 0:
         return v
@@ -176,7 +176,7 @@ def _checked(
     op: Compute,
     dims: Sequence[Dim],
     env: Mapping[Node, Expr],
-    scope: Scope,
+    scope: ProgramNames,
     name: str,
     free: Sequence[Dim],
 ) -> Computation:
@@ -222,7 +222,7 @@ def lower(
     the sizes made by `var`; the kernel is for all values of the others. Raises InputError for
     accesses that may leave a tensor.
     """
-    scope = Scope(sizes or {})
+    scope = ProgramNames(sizes or {})
     for t in params:
         scope.buffer(t)
     writer = _Writer(scope, set(params))
@@ -239,7 +239,7 @@ def lower(
 class _Writer:
     """The nests in order, each with the tensors it makes."""
 
-    def __init__(self, scope: Scope, known: set[Tensor]) -> None:
+    def __init__(self, scope: ProgramNames, known: set[Tensor]) -> None:
         self.scope = scope
         self.known = known
         self.computations: list[Computation] = []

@@ -2,7 +2,7 @@
 
     k = reduce_axis((indptr[i], indptr[i + 1]))          made inside of the function of a compute
 
-They are no homomorphism over a box, and so become statements of the loop IR.
+They are not homomorphisms over a box, and so become statements of the loop IR.
 """
 
 from __future__ import annotations

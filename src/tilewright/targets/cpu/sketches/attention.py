@@ -31,7 +31,7 @@ BLOCKS = (8, 16, 32, 64, 128, 256)  # rows of a block that may be tried
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class AttentionProduct:
     """One of the two products: name, plan, accumulators, the loops that use them by dimension."""
 
     name: str
@@ -148,11 +148,13 @@ def product(
     pattern: KernelPattern,
     at: Context,
     choose: Choices,
-) -> Product:
+) -> AttentionProduct:
     """A product with the nest of its results apart from that of its accumulators."""
     assert pattern.reduction is not None
     target, loops = results(s, pattern)
-    return Product(pattern.reduction.name, plan(pattern, at, choose), target, loops)
+    return AttentionProduct(
+        pattern.reduction.name, plan(pattern, at, choose), target, loops
+    )
 
 
 def into(
@@ -168,7 +170,7 @@ def into(
 
 def contract(
     s: Schedule,
-    p: Product,
+    p: AttentionProduct,
     nest: Sequence[str],
     tile: Tile,
     outer: Sequence[str],

@@ -16,12 +16,15 @@ from tilewright.targets.cpu.machine import CpuMachine
 @dataclass(frozen=True, slots=True)
 class Context:
     """machine: whose numbers to use. constants: buffers known at compile time. exact: keep every
-    reduction in its order. around: loops over blocks that a nest is inside of, outermost first."""
+    reduction in its order. around: loops over blocks that a nest is inside of, outermost first.
+    reshaped: tensors have other shapes meanwhile than those of the kernel; tiles that overlap are
+    refused when they get their own back."""
 
     machine: CpuMachine
     constants: Collection[Buffer] = ()
     exact: bool = False
     around: tuple[str, ...] = ()
+    reshaped: bool = False
 
     @property
     def costs(self) -> CostModel:

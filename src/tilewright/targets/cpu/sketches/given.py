@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tilewright.base import events
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import ScheduleError
-from tilewright.expr.nodes import Expr
+from tilewright.expr.nodes import MAX_SIZE, Expr
 from tilewright.expr.reads import variables
 from tilewright.loops.analysis.terms import loads
 from tilewright.loops.nodes import (
@@ -41,6 +41,11 @@ from tilewright.schedule.space.nest import (
     written_out,
 )
 from tilewright.targets.cpu.sketches.context import Context
+from tilewright.targets.cpu.sketches.scatters import (
+    scatter_of,
+    share_scatter,
+    worth_parts,
+)
 from tilewright.targets.cpu.sketches.streaming import streamed
 
 ROWS = (1, 2, 4, 8)  # of a tile that may be tried
@@ -85,7 +90,8 @@ def given(kernel: Kernel, at: Context, choose: Choices) -> Schedule:
 
 def _loops(s: Schedule, at: Context, choose: Choices) -> Schedule:
     """What the notes say nothing of: innermost loops that only store, in vectors, others written
-    out in part; outermost ones on threads. A primitive refuses what is not legal.
+    out in part; outermost ones on threads, scatters into results of each thread's own. A primitive
+    refuses what is not legal.
 
     parameters: `<loop>.vectors`, in flight at a time, 0 for none, or `<loop>.unroll`;
     `<loop>.parallel`.
@@ -109,9 +115,27 @@ def _loops(s: Schedule, at: Context, choose: Choices) -> Schedule:
         name = f.var.name
         if name in s.kernel.notes:
             continue
-        if at.threads(choose, name, False):
+        scatter = scatter_of(f, at)
+        worth = scatter is not None and worth_parts(f, scatter, at)
+        if not at.threads(choose, name, worth):
+            continue
+        if scatter is None:
             s.parallel(name)
+        else:
+            s = _scattered(s, f, scatter, at)
     return s
+
+
+def _scattered(s: Schedule, f: For, update: Update, at: Context) -> Schedule:
+    """A scatter on all threads; as it is where a primitive refuses."""
+    trial = s.fork()
+    try:
+        share_scatter(trial, f, update, at)
+    except ScheduleError as error:
+        name = f.var.name
+        events.emit("kept-serial", kernel=s.kernel.name, loop=name, reason=str(error))
+        return s
+    return trial
 
 
 def _stores_only(body: Stmt) -> bool:
@@ -171,7 +195,7 @@ def _tiles(
     """
     now = extents(s.kernel)
     width = now[p.column]
-    height = now[p.rows[0]] if p.rows else 1
+    height = now.get(p.rows[0], MAX_SIZE) if p.rows else 1
     possible = [n for n in LANES if width % n == 0] or [width]
     best = max((n for n in possible if n <= at.costs.given_lanes), default=possible[0])
     lanes = choose(f"{name}.lanes", possible, best)
@@ -210,7 +234,11 @@ def _blocks(
         yield around, None, ""
         return
     (row,) = p.rows
-    height = extents(s.kernel)[row]
+    height = extents(s.kernel).get(row)
+    if height is None:
+        whole, inner = s.split(row, size, "guard")
+        yield whole, inner, ""
+        return
     whole, inner, *rest = s.split(row, size, "exact" if height % size == 0 else "cut")
     yield whole, inner, ""
     for left in rest:
@@ -232,7 +260,7 @@ def _tile(
     starts = start_apart(s, acc, (*rows, column))
     if len(order := [*depth, *rows, column]) > 1:
         s.reorder(*order)
-    stores = existing(s, [f"{acc}.w{n}" for n in range(len(target.shape))])
+    stores = existing(s, [f"{acc}.w{n}" for n in range(len(target.extents))])
     for nest in ([starts[n] for n in (*rows, column)], [*rows, column], stores):
         for name in nest[:-1]:
             s.unroll(name)

@@ -13,7 +13,7 @@ from tilewright.schedule.space.patterns import (
     free_dims,
     uses,
 )
-from tilewright.targets.cpu.sketches.attention import Product
+from tilewright.targets.cpu.sketches.attention import AttentionProduct
 
 TOGETHER = (1, 2, 4, 8)  # keys that may be interleaved
 
@@ -21,7 +21,7 @@ TOGETHER = (1, 2, 4, 8)  # keys that may be interleaved
 def key_dots(
     s: Schedule,
     pattern: KernelPattern,
-    p: Product,
+    p: AttentionProduct,
     choose: Choices,
 ) -> None:
     """The scores of a block, key by key, each for all of its queries: several sums at a time.

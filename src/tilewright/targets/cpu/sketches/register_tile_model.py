@@ -8,7 +8,7 @@ what sticks out over the edges (tiles are moved back at an edge and recompute).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tilewright.base.dtypes import float32
@@ -33,6 +33,11 @@ class Tile:
     def value(self) -> tuple[int, ...]:
         """The tile as the value of a parameter."""
         return (*self.rows, self.vectors)
+
+    def divides(self, rows: Sequence[int], columns: int) -> bool:
+        """Whether no tile overlaps another one, with these extents."""
+        factors = zip((*rows, columns), (*self.rows, self.width), strict=True)
+        return all(extent % factor == 0 for extent, factor in factors)
 
 
 def _useful(extent: int, factor: int) -> float:
@@ -115,7 +120,7 @@ class RowData:
     results that leave the tile transposed. window: what streamed rows share, in registers. dots:
     whether a dot product takes the place of each multiply-add. column: bytes of one column of the
     column operand, and itemsize of one element; panel: bytes of a panel of columns that the second
-    cache keeps from one tile of rows to the next.
+    cache keeps from one tile of rows to the next. whole: tiles must divide the extents if any do.
     """
 
     streams: bool = False
@@ -126,6 +131,7 @@ class RowData:
     column: int = 0
     itemsize: int = float32.itemsize
     panel: float = math.inf
+    whole: bool = False
 
     def far(self, rows: Sequence[int], tile: Tile) -> bool:
         """Whether each tile of rows fetches its columns anew from behind the second cache."""
@@ -187,8 +193,28 @@ def gain(
 def _best(
     rows: Sequence[int], columns: int, lanes: int, costs: CostModel, data: RowData
 ) -> tuple[float, Tile]:
+    return _best_of(candidates(rows, columns, lanes, costs), rows, columns, costs, data)
+
+
+def best_of(
+    tiles: Iterable[Tile], rows: Sequence[int], columns: int, costs: CostModel
+) -> Tile:
+    """The best of some tiles by the model."""
+    return _best_of(tiles, rows, columns, costs, RowData())[1]
+
+
+def _best_of(
+    tiles: Iterable[Tile],
+    rows: Sequence[int],
+    columns: int,
+    costs: CostModel,
+    data: RowData,
+) -> tuple[float, Tile]:
+    possible = list(tiles)
+    if data.whole:
+        possible = [t for t in possible if t.divides(rows, columns)] or possible
     found: tuple[float, Tile] | None = None
-    for tile in candidates(rows, columns, lanes, costs):
+    for tile in possible:
         score = _score(rows, columns, tile, costs, data)
         if found is None or score > found[0] + 1e-9:
             found = (score, tile)
@@ -208,30 +234,39 @@ def _score(
     for extent, factor in zip(rows, tile.rows, strict=True):
         useful *= _useful(extent, factor)
     work = m * v
-    # Two multiply-adds and two loads issue per cycle. A multiply-add takes four, so fewer than
-    # eight accumulators wait for one another. A column vector comes from L2 where its panel stays
-    # there, a broadcast from L1 where its row does; loads share the cycles with the arithmetic, but
-    # not perfectly; the loop costs about a cycle. One dot product issues per cycle, and most else
-    # hides behind it: it takes several steps of the reduction at once, so that less is read in all.
-    column = costs.column_vector
-    if data.far(rows, tile):
-        column += costs.far_byte * tile.lanes * data.itemsize
-    loads = _row_cycles(m, costs, data) * data.loads(tile.rows, v) + column * v
-    issued = (data.loads(tile.rows, v) + v) / costs.loads
-    dots = (costs.dot_products, costs.exposed)
-    per_cycle, exposed = dots if data.dots else (costs.multiply_adds, 1.0)
+    per_cycle, most = _issued(tile, costs, data)
+    # Fewer accumulators than are in flight at the full rate wait for one another; products that
+    # stream their rows never issue at it.
+    latency = costs.latency * (1.0 if data.streams else most / per_cycle)
+    loads = data.loads(tile.rows, v)
+    taken = max(work / per_cycle, (loads + v) / costs.loads, latency)
+    # A column vector comes from the second cache where its panel stays there, a broadcast from the
+    # first where its row does; they and the loop's own cycle hide behind the arithmetic but for a
+    # part. What comes from further away does not.
+    near = _row_cycles(costs, data) * loads + costs.column_vector * v
     loop = 1 / data.steps(tile.rows)
-    cycles = max(work / per_cycle, issued, costs.latency) + exposed * (loads + loop)
-    return useful * (work / per_cycle) / (cycles + data.crossing * work)
+    late = data.crossing * work
+    if data.far(rows, tile):
+        late += costs.far_byte * tile.lanes * data.itemsize * v
+    if m > data.resident and not data.streams:
+        late += costs.far_broadcast * loads
+    exposed = 1.0 if data.streams else costs.exposed
+    cycles = taken + exposed * (near + loop) + late
+    return useful * (work / per_cycle) / cycles
 
 
-def _row_cycles(rows: int, costs: CostModel, data: RowData) -> float:
-    """Of one load of a row."""
-    if data.streams:
-        return costs.beside
-    if rows <= data.resident:
-        return costs.broadcast
-    return costs.far_broadcast
+def _issued(tile: Tile, costs: CostModel, data: RowData) -> tuple[float, float]:
+    """Vectors of products per cycle, and at most. A dot product takes several steps of the
+    reduction at once, so that less is read in all."""
+    if data.dots:
+        return costs.dot_products, costs.dot_products
+    itemsize = max(data.itemsize, float32.itemsize)
+    return costs.multiply_rate(tile.lanes, itemsize), costs.multiply_adds
+
+
+def _row_cycles(costs: CostModel, data: RowData) -> float:
+    """Of one load of a row, beside the arithmetic."""
+    return costs.beside if data.streams else costs.broadcast
 
 
 def choose_tile(

@@ -90,7 +90,7 @@ def plan(
         if not dots:
             lanes = _narrowed(lanes, v.extent, r.name, choose)
         shape = [d.extent for d in roles.rows], v.extent, lanes, at.costs
-        data = replace(_data(r, roles, at), dots=dots)
+        data = replace(_data(r, roles, at), dots=dots, whole=at.reshaped)
         tile = choose_tile(choose, f"{r.name}.tile", *shape, data)
     else:
         tile = Tile((*[1] * (len(roles.rows) - 1), fixed[0]), fixed[1] // lanes, lanes)

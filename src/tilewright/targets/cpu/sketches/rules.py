@@ -40,6 +40,7 @@ from tilewright.targets.cpu.sketches.given import given
 from tilewright.targets.cpu.sketches.joint_reductions import joint, joint_rows
 from tilewright.targets.cpu.sketches.maps import maps
 from tilewright.targets.cpu.sketches.plain import plain
+from tilewright.targets.cpu.sketches.pooled import pooled
 from tilewright.targets.cpu.sketches.rows import rows, streams
 from tilewright.targets.cpu.sketches.scans import scans
 from tilewright.targets.cpu.sketches.sized import sized
@@ -88,6 +89,16 @@ def _seen_points(pattern: KernelPattern, at: Context) -> float:
 
 def _combined(pattern: KernelPattern, at: Context) -> float:
     return _issued(combined(pattern), pattern, at)
+
+
+def _pooled(pattern: KernelPattern, at: Context) -> float | None:
+    """Of a convolution and its pooling in blocks; None for other groups."""
+    found = pooled(pattern.computations, at)
+    if found is None:
+        return None
+    first, last = map(classify, (found.producer, found.pooling))
+    made = RULES[first.name].cycles(first, at) * found.again - found.saved
+    return made + RULES[last.name].cycles(last, at)
 
 
 def _issued(operations: float, pattern: KernelPattern, at: Context) -> float:
@@ -155,7 +166,11 @@ RULES: Mapping[str, SketchRule] = {
     ),
     "plain": SketchRule(
         plain,
-        is_profitable=lambda pattern, at: all(c.is_map for c in pattern.computations),
+        is_profitable=lambda pattern, at: (
+            all(c.is_map for c in pattern.computations)
+            or pooled(pattern.computations, at) is not None
+        ),
+        cycles=lambda pattern, at: _pooled(pattern, at) or _points(pattern, at),
     ),
 }
 
@@ -187,7 +202,7 @@ def sketches(
     """The sketches of a kernel that is the plain nest of `computations`, best first.
 
     Without Computations the kernel is one that an operator gives: it has the sketch `kernel`. One
-    with sizes that only a call knows has the sketch `sized`.
+    with sizes known only at run time has the sketch `sized`.
     A sketch may still meet a ScheduleError when it runs: then the next one is taken.
     """
     if not computations:
@@ -195,6 +210,7 @@ def sketches(
     if kernel.sizes:
         return [Sketch("sized", partial(sized, kernel, computations, at))]
     seen = merged(kernel, computations)
+    at = replace(at, reshaped=bool(seen.views))
     pattern = classify(seen.computations)
     found = [] if pattern.name == "plain" else [[pattern]]
     if pattern.name == "tiled" and streams(pattern, at):

@@ -11,14 +11,20 @@ from collections.abc import Callable, Sequence
 from tilewright.base import events
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import CC, Computation, Dim
+from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import MAX_SIZE
+from tilewright.loops.analysis.access import environment
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.walk import loops_of
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import IMPOSSIBLE, Choices
-from tilewright.schedule.space.nest import VECTORS, existing, register_vectors
+from tilewright.schedule.space.nest import VECTORS, existing, extents, register_vectors
 from tilewright.targets.cpu.sketches.context import Context
-from tilewright.targets.cpu.sketches.register_tile_model import best, candidates
+from tilewright.targets.cpu.sketches.register_tile_model import (
+    Tile,
+    best_of,
+    candidates,
+)
 
 Way = Callable[[Schedule, Computation, Context, Choices], None]
 
@@ -30,11 +36,11 @@ def sized(
 
     parameters: `<map>.vectors` in flight at a time; `<reduction>.tile`, its rows and vectors;
     `<reduction>.panels`, whether all rows take a panel of columns, which stays in the cache, first;
-    `<computation>.parallel`.
+    `<reduction>.vectors` where it goes along rows; `<computation>.parallel`.
     """
     s = Schedule(kernel)
     for c in computations:
-        for way in (_map, _threads) if c.is_map else (_tiles, _threads):
+        for way in (_map, _threads) if c.is_map else (_tiles, _rows, _threads):
             trial = s.fork()
             try:
                 way(trial, c, at, choose)
@@ -79,6 +85,24 @@ def _map(s: Schedule, c: Computation, at: Context, choose: Choices) -> None:
         s.parallel(first)
 
 
+def _rows(s: Schedule, c: Computation, at: Context, choose: Choices) -> None:
+    """A reduction along rows in vectors, each of which has a partial result, on all threads."""
+    inside = [d for d in c.combined_dims if f"{c.name}.{d.var.name}" in s.loops]
+    along = (a.index[-1] is d.var for a in c.accesses for d in inside if a.index)
+    columns = c.outputs[0].index[-1:]
+    across = any(a.index[-1:] == columns for a in c.accesses)
+    if at.exact or len(inside) != 1 or len(c.outputs) > 1 or across or not any(along):
+        raise ScheduleError("it has no rows", where=f"computation {c.name}")
+    lanes = at.machine.lanes(c.outputs[0].tensor.dtype)
+    vectors = choose(f"{c.name}.vectors", VECTORS, 1)
+    _, vector = _split(s, f"{c.name}.{inside[0].var.name}", lanes * vectors)
+    before = set(s.loops)
+    s.rfactor(vector)
+    for name in (vector, *(name for name in s.loops if name not in before)):
+        register_vectors(s, name, lanes)
+    _threads(s, c, at, choose)
+
+
 def _split(s: Schedule, name: str, size: int) -> tuple[str, str]:
     """Tiles of a loop and the loop in one; the loop itself where it is not longer than a tile."""
     extent = next(f.trips for f in loops_of(s.kernel.body) if f.var.name == name)
@@ -86,6 +110,42 @@ def _split(s: Schedule, name: str, size: int) -> tuple[str, str]:
         return name, name
     tiles, tile = s.split(name, size, "guard")
     return tiles, tile
+
+
+def _tile(
+    s: Schedule,
+    c: Computation,
+    stores: Sequence[str],
+    lanes: int,
+    at: Context,
+    choose: Choices,
+) -> Tile:
+    """The parameter `<reduction>.tile`: one that is shorter than extents may be, and whose rows
+    divide those that are known; of others the tiles at the end do not count."""
+    known, most = extents(s.kernel), _most(s)
+    rows = [known.get(name, MAX_SIZE) for name in stores[-2:-1]]
+    # Fewer columns are more rows, of which tiles that are cut off leave out too many.
+    width = MAX_SIZE if MAX_SIZE in rows else known.get(stores[-1], MAX_SIZE)
+
+    def fits(t: Tile) -> bool:
+        sides = zip(stores[-2:], (*t.rows, t.width), strict=True)
+        shorter = all(n < most[name] for name, n in sides if name not in known)
+        whole = zip(rows, t.rows, strict=True)
+        return shorter and all(n == MAX_SIZE or n % m == 0 for n, m in whole)
+
+    found = candidates(rows, width, lanes, at.costs)
+    tiles = {t.value: t for t in found if fits(t)}
+    if not tiles:
+        raise ScheduleError("no tile is as small", where=f"computation {c.name}")
+    good = best_of(tiles.values(), rows, width, at.costs)
+    return tiles[choose(f"{c.name}.tile", list(tiles), good.value)]
+
+
+def _most(s: Schedule) -> dict[str, int]:
+    """The greatest extent that each loop may have, for sizes within their bounds."""
+    env = environment(s.kernel.body)
+    found = ((f, bounds(f.extent, env)[1]) for f in loops_of(s.kernel.body))
+    return {f.var.name: MAX_SIZE if n is None else n for f, n in found}
 
 
 def _tiles(s: Schedule, c: Computation, at: Context, choose: Choices) -> None:
@@ -105,24 +165,23 @@ def _tiles(s: Schedule, c: Computation, at: Context, choose: Choices) -> None:
     if not inside or not columns or stores[-1:] != [f"{kept}.w{len(out.index) - 1}"]:
         raise ScheduleError("it has no tile of results", where=f"computation {c.name}")
     lanes = at.machine.lanes(out.tensor.dtype)
-    # Of an extent that is not known the tiles at the end do not count.
-    rows = [MAX_SIZE] if len(stores) > 1 else []
-    tiles = {t.value: t for t in candidates(rows, MAX_SIZE, lanes, at.costs)}
-    good = best(rows, MAX_SIZE, lanes, at.costs)
-    tile = tiles[choose(f"{c.name}.tile", list(tiles), good.value)]
+    tile = _tile(s, c, stores, lanes, at, choose)
     outer, vector = _split(s, stores[-1], tile.width)
     around = [*stores[:-2], outer]
     nest = [vector]
-    if rows:
+    if tile.rows:
         above, row = _split(s, stores[-2], tile.rows[-1])
         panels = choose(f"{c.name}.panels", (True, False), True)
         tiled = (outer, above) if panels else (above, outer)
         nest = [row, vector]
-        around = [name for name in (*stores[:-2], *tiled) if name not in nest]
+        around = [*stores[:-2], *tiled]
+    around = [name for name in around if name not in nest]
+    if tile.rows:
         s.reorder(*around, *nest)
-    if not around:
-        raise ScheduleError("one tile is all of it", where=f"computation {c.name}")
-    s.compute_at(kept, around[-1], scope="register")
+    if around:
+        s.compute_at(kept, around[-1], scope="register")
+    else:
+        s.set_scope(kept, "register")
     own = existing(s, [name for _, name in _free(s, c)])
     if not own:
         raise ScheduleError("one tile is all of it", where=f"computation {c.name}")
@@ -132,5 +191,5 @@ def _tiles(s: Schedule, c: Computation, at: Context, choose: Choices) -> None:
         for name in loops[:-1]:
             s.unroll(name)
         register_vectors(s, loops[-1], lanes)
-    if at.threads(choose, c.name, True):
+    if around and at.threads(choose, c.name, True):
         s.parallel(around[0])

@@ -23,7 +23,7 @@ def streamed(s: Schedule, at: Context, choose: Choices) -> Schedule:
     machine = at.machine
     if machine.arch != "x86_64" or not machine.has("avx"):
         return s
-    results = s.kernel.outputs
+    results = [b for b in s.kernel.outputs if b.static]
     sizes = {b: b.size * b.dtype.itemsize for b in results}
     least = at.machine.l1
     large = [b for b, n in sizes.items() if n > least or at.costs.streams(n)]

@@ -32,7 +32,7 @@ from tilewright.schedule.space.patterns import (
 from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.sketches.attention import (
     BLOCKS,
-    Product,
+    AttentionProduct,
     contract,
     few_queries,
     into,
@@ -72,7 +72,7 @@ def streaming_attention(
     shared = at.threads(choose, name, worth)
     part, key_block = _online(s, pattern, outer, shared, at, choose)
     into(s, second.computations[0].outputs[0].tensor.name, key_block, at.costs.stack)
-    output = Product(name, tiles, *results(s, second))
+    output = AttentionProduct(name, tiles, *results(s, second))
     _rows(s, pattern, key_block, at, choose)
     inside = [*outer, *part, key_block]
     if few_queries(first, at.costs):
@@ -116,7 +116,7 @@ def _around(
 
 def _tiles(
     s: Schedule,
-    p: Product,
+    p: AttentionProduct,
     rows: int,
     inside: Sequence[str],
     at: Context,
@@ -280,7 +280,7 @@ def _in_parts(
 
 
 def _vectors(s: Schedule, loop: str, lanes: int) -> None:
-    """A loop over columns in vectors, the last of them in part where they are no multiple."""
+    """A loop over columns in vectors, the last of them in part where they are not a multiple."""
     extent = extents(s.kernel).get(loop, 1)
     if extent > lanes and extent % lanes:
         vectorize_inner(s, loop, lanes, tail="guard")

@@ -356,7 +356,8 @@ def pack_rows(
 
 def _is_scattered(a: Load, r: Computation, p: TilePlan, at: Context) -> bool:
     """Whether what a tile reads lies apart along its rows and along the reduction, is read by
-    enough tiles of columns to pay for a copy, and is no constant or element of memory's choice."""
+    enough tiles of columns to pay for a copy, and is not a constant or element of memory's
+    choice."""
     inner = [d for d, f in zip(p.rows, p.tile.rows, strict=True) if f > 1]
     steps = [stride(address(a), d.var) for d in (*inner, *p.reduction)]
     tiles = math.prod(

@@ -26,7 +26,7 @@ from tilewright.targets.cpu.sketches.roles import default_tile
 
 
 def products(pattern: KernelPattern, at: Context) -> float | None:
-    """Cycles of a contraction, two vectors of multiply-adds issued in each, of all cores together;
+    """Cycles of a contraction at the rate of multiply-adds, of all cores together;
     None for what is not one."""
     r = pattern.reduction
     if r is None or not is_contraction(r):
@@ -47,7 +47,7 @@ def products(pattern: KernelPattern, at: Context) -> float | None:
     made = math.prod(d.extent for d in free_dims(r)) * out.dtype.itemsize
     written = 2 * made * costs.far_byte  # and read again by what follows
     return (
-        work / (costs.multiply_adds * tile.lanes)
+        work / (costs.multiply_rate(tile.lanes, out.dtype.itemsize) * tile.lanes)
         + tiles * pieces * costs.far_piece
         + written
     )

@@ -24,12 +24,14 @@ def _hardsigmoid(c: Call) -> Value:
 
 @rule("aten.leaky_relu")
 def _leaky_relu(c: Call) -> Value:
-    return c.op("LeakyRelu", c.tensor(), alpha=float(c["negative_slope"]))
+    alpha = float(c["negative_slope"])
+    return c.op("LeakyRelu", c.tensor(), alpha=alpha)
 
 
 @rule("aten.celu")
 def _celu(c: Call) -> Value:
-    return c.op("Celu", c.tensor(), alpha=float(c["alpha"]))
+    alpha = float(c["alpha"])
+    return c.op("Celu", c.tensor(), alpha=alpha)
 
 
 @rule("aten.elu")
@@ -38,24 +40,32 @@ def _elu(c: Call) -> Value:
     scale = float(c["scale"])
     inner = float(c["input_scale"])
     if scale == inner == 1:
-        return c.op("Elu", x, alpha=float(c["alpha"]))
-    low = c.op("Sub", c.op("Exp", c.op("Mul", x, c.number(inner))), c.number(1))
+        alpha = float(c["alpha"])
+        return c.op("Elu", x, alpha=alpha)
+    low = c.op("Mul", x, c.number(inner))
+    low = c.op("Exp", low)
+    low = c.op("Sub", low, c.number(1))
     low = c.op("Mul", low, c.number(float(c["alpha"]) * scale))
     high = c.op("Mul", x, c.number(scale))
-    return c.op("Where", c.op("Greater", x, c.number(0)), high, low)
+    condition = c.op("Greater", x, c.number(0))
+    return c.op("Where", condition, high, low)
 
 
 @rule("aten.softplus")
 def _softplus(c: Call) -> Value:
     x = c.tensor()
     scaled = c.op("Mul", x, c.number(c["beta"]))
-    found = c.op("Div", c.op("Softplus", scaled), c.number(c["beta"]))
-    return c.op("Where", c.op("Greater", scaled, c.number(c["threshold"])), x, found)
+    found = c.op("Softplus", scaled)
+    found = c.op("Div", found, c.number(c["beta"]))
+    condition = c.op("Greater", scaled, c.number(c["threshold"]))
+    return c.op("Where", condition, x, found)
 
 
 @rule("aten.log_sigmoid")
 def _log_sigmoid(c: Call) -> Value:
-    return c.op("Neg", c.op("Softplus", c.op("Neg", c.tensor())))
+    negative = c.op("Neg", c.tensor())
+    found = c.op("Softplus", negative)
+    return c.op("Neg", found)
 
 
 @rule("aten.prelu", "aten._prelu_kernel")
@@ -69,10 +79,10 @@ def _prelu(c: Call) -> Value:
 
 @rule("aten.glu")
 def _glu(c: Call) -> Value:
-    value, gate = c.build.ops(
-        "Split", c.tensor(), count=2, axis=c.axis(), num_outputs=2
-    )
-    return c.op("Mul", value, c.op("Sigmoid", gate))
+    axis = c.axis()
+    value, gate = c.build.ops("Split", c.tensor(), count=2, axis=axis, num_outputs=2)
+    share = c.op("Sigmoid", gate)
+    return c.op("Mul", value, share)
 
 
 @rule("aten.lerp")

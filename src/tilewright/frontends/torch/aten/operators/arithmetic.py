@@ -74,8 +74,10 @@ def _rounded(op_type: str) -> Callable[[Call], Value]:
 
 def _binary(op_type: str) -> Callable[[Call], Value]:
     def apply(c: Call) -> Value:
-        a, b = _names(c)
-        return c.op(op_type, c.tensor(a, c.dtype), c.tensor(b, c.dtype))
+        first, second = _names(c)
+        a = c.tensor(first, c.dtype)
+        b = c.tensor(second, c.dtype)
+        return c.op(op_type, a, b)
 
     return apply
 
@@ -85,7 +87,9 @@ def _comparison(op_type: str) -> Callable[[Call], Value]:
         dtype = c.promoted("self", "other")
         if dtype is bool_ and op_type != "Equal":
             dtype = int64
-        return c.op(op_type, c.tensor("self", dtype), c.tensor("other", dtype))
+        a = c.tensor("self", dtype)
+        b = c.tensor("other", dtype)
+        return c.op(op_type, a, b)
 
     return apply
 
@@ -94,7 +98,9 @@ def _logic(name: str, bits: bool) -> Callable[[Call], Value]:
     def apply(c: Call) -> Value:
         dtype = bool_ if not bits else c.dtype
         table = _LOGIC if dtype is bool_ else _BITS
-        return c.op(table[name], c.tensor("self", dtype), c.tensor("other", dtype))
+        a = c.tensor("self", dtype)
+        b = c.tensor("other", dtype)
+        return c.op(table[name], a, b)
 
     return apply
 
@@ -112,7 +118,9 @@ for _name in _LOGIC:
 
 def _names(c: Call) -> tuple[str, str]:
     """The two operands: `pow` has an exponent."""
-    return "self", "exponent" if "exponent" in c.arguments else "other"
+    if "exponent" in c.arguments:
+        return "self", "exponent"
+    return "self", "other"
 
 
 @rule("aten.add", "aten.sub", "aten.rsub")
@@ -139,7 +147,9 @@ def _quotient(c: Call) -> Value:
     if mode == "floor":
         return floor_divided(c, a, b, c.dtype)
     found = c.op("Div", a, b)
-    return truncated(c, found) if mode == "trunc" and c.dtype.is_float else found
+    if mode == "trunc" and c.dtype.is_float:
+        return truncated(c, found)
+    return found
 
 
 @rule("aten.floor_divide")
@@ -151,7 +161,9 @@ def _floor_divide(c: Call) -> Value:
 
 @rule("aten.trunc", "aten.fix")
 def _truncate(c: Call) -> Value:
-    return truncated(c, c.tensor()) if c.dtype.is_float else c.tensor()
+    if c.dtype.is_float:
+        return truncated(c, c.tensor())
+    return c.tensor()
 
 
 @rule("aten.remainder")
@@ -177,7 +189,8 @@ def remainder(c: Call, a: Value, b: Value, dtype: DType) -> Value:
     if not dtype.is_float:
         return c.op("Mod", a, b)
     rest = c.op("Mod", a, b, fmod=1)
-    return c.op("Where", _against(c, rest, b), c.op("Add", rest, b), rest)
+    condition = _against(c, rest, b)
+    return c.op("Where", condition, c.op("Add", rest, b), rest)
 
 
 def floor_divided(c: Call, a: Value, b: Value, dtype: DType) -> Value:
@@ -246,7 +259,8 @@ def _log1p(c: Call) -> Value:
     away = c.op("Div", c.op("Mul", c.op("Log", u), x), c.op("Sub", u, one))
     infinite = c.op("IsInf", u)
     away = c.op("Where", infinite, c.op("Log", u), away)
-    return c.op("Where", c.op("Equal", u, one), x, away)
+    condition = c.op("Equal", u, one)
+    return c.op("Where", condition, x, away)
 
 
 @rule("aten.expm1")
@@ -299,8 +313,10 @@ def _atan2(c: Call) -> Value:
     none = c.op("And", same, c.op("Equal", high, c.number(0)))
     angle = c.op("Atan", c.op("Where", none, c.number(0), slope))
     left = c.op("Sub", c.number(math.pi), angle)
-    angle = c.op("Where", _negative(c, x), left, angle)
-    return c.op("Where", _negative(c, y), c.op("Neg", angle), angle)
+    condition = _negative(c, x)
+    angle = c.op("Where", condition, left, angle)
+    condition = _negative(c, y)
+    return c.op("Where", condition, c.op("Neg", angle), angle)
 
 
 def _negative(c: Call, x: Value) -> Value:
@@ -322,22 +338,32 @@ def _negative(c: Call, x: Value) -> Value:
 def _where(c: Call) -> Value:
     then = c.tensor("self", c.dtype)
     otherwise = c.tensor("other", c.dtype)
-    return c.op("Where", c.tensor("condition", bool_), then, otherwise)
+    condition = c.tensor("condition", bool_)
+    return c.op("Where", condition, then, otherwise)
 
 
 @rule("aten.masked_fill")
 def _masked_fill(c: Call) -> Value:
-    return c.op("Where", c.tensor("mask"), c.tensor("value", c.dtype), c.tensor())
+    condition = c.tensor("mask")
+    return c.op("Where", condition, c.tensor("value", c.dtype), c.tensor())
 
 
 @rule("aten.clamp", "aten.clamp_min", "aten.clamp_max", "aten.clip", "aten.hardtanh")
 def _clamp(c: Call) -> Value:
-    low = c["min_val"] if c.has("min_val") else c["min"]
-    high = c["max_val"] if c.has("max_val") else c["max"]
+    if c.has("min_val"):
+        low = c["min_val"]
+    else:
+        low = c["min"]
+    if c.has("max_val"):
+        high = c["max_val"]
+    else:
+        high = c["max"]
     x = c.tensor("self", c.dtype)
     if low is not None:
         x = c.op("Max", x, c.value(low, c.dtype))
-    return x if high is None else c.op("Min", x, c.value(high, c.dtype))
+    if high is None:
+        return x
+    return c.op("Min", x, c.value(high, c.dtype))
 
 
 @rule("aten.relu6")

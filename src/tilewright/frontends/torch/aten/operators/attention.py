@@ -17,7 +17,8 @@ def _attention(c: Call) -> Value:
     _check(c)
     q, k, v = (c.tensor(n) for n in ("query", "key", "value"))
     if c["enable_gqa"]:
-        k, v = (_repeated(c, x, n) for x, n in ((k, "key"), (v, "value")))
+        k = _repeated(c, k, "key")
+        v = _repeated(c, v, "value")
     return _attended(c, q, k, v)
 
 
@@ -32,7 +33,8 @@ def _attention_of_cpu(c: Call) -> tuple[Value, Value | None]:
     total = None
     if c.uses(1):
         scores, _ = _scores(c, q, k)
-        total = c.op("ReduceLogSumExp", scores, c.ints(-1), keepdims=0)
+        axes = c.ints(-1)
+        total = c.op("ReduceLogSumExp", scores, axes, keepdims=0)
     return _attended(c, q, k, v), total
 
 
@@ -51,9 +53,12 @@ def _repeated(c: Call, x: Value, name: str) -> Value:
         raise c.refuse(
             f"its grouped heads are in a tensor of {c.rank(name)} axes, not 4"
         )
-    wide = c.op("Unsqueeze", x, c.ints(2))
-    wide = c.op("Expand", wide, c.ints(1, 1, int(heads) // int(mine), 1, 1))
-    return c.op("Reshape", wide, c.ints(0, int(heads), -1, int(c.of(name).shape[-1])))
+    axes = c.ints(2)
+    wide = c.op("Unsqueeze", x, axes)
+    shape = c.ints(1, 1, int(heads) // int(mine), 1, 1)
+    wide = c.op("Expand", wide, shape)
+    shape = c.ints(0, int(heads), -1, int(c.of(name).shape[-1]))
+    return c.op("Reshape", wide, shape)
 
 
 def _attended(c: Call, q: Value, k: Value, v: Value) -> Value:
@@ -68,8 +73,13 @@ def _attended(c: Call, q: Value, k: Value, v: Value) -> Value:
 def _scores(c: Call, q: Value, k: Value) -> tuple[Value, Value | None]:
     """Scaled and masked scores, and which of them a mask leaves, where there is one."""
     size = c.of("query").shape[-1]
-    scale = float(c["scale"]) if c.has("scale") else 1 / math.sqrt(max(int(size), 1))
-    scores = c.op("MatMul", q, _transposed(c, k, c.rank("key")))
+    if c.has("scale"):
+        scale = float(c["scale"])
+    else:
+        scale = 1 / math.sqrt(max(int(size), 1))
+    rank = c.rank("key")
+    turned = _transposed(c, k, rank)
+    scores = c.op("MatMul", q, turned)
     scores = c.op("Mul", scores, c.number(scale))
     low = c.number(-math.inf)
     mask = c["attn_mask"]
@@ -90,7 +100,8 @@ def _causal(c: Call) -> Value:
     if type(rows) is int and type(keys) is int:
         return c.build.constant(np.tri(rows, keys, dtype=bool))
     row, key = (_numbers(c, n) for n in ("query", "key"))
-    return c.op("GreaterOrEqual", c.op("Unsqueeze", row, c.ints(1)), key)
+    column = c.op("Unsqueeze", row, c.ints(1))
+    return c.op("GreaterOrEqual", column, key)
 
 
 def _numbers(c: Call, name: str) -> Value:
@@ -98,7 +109,8 @@ def _numbers(c: Call, name: str) -> Value:
     end = c.op("Shape", c.tensor(name), start=-2, end=-1)
     zero = c.value(0, int64)
     one = c.value(1, int64)
-    return c.op("Range", zero, c.op("Squeeze", end, c.ints(0)), one)
+    limit = c.op("Squeeze", end, c.ints(0))
+    return c.op("Range", zero, limit, one)
 
 
 def _transposed(c: Call, x: Value, rank: int) -> Value:
@@ -123,7 +135,10 @@ def _encoder_layer(c: Call) -> Value:
         return c.op("LayerNormalization", x, scale, bias, axis=-1, epsilon=eps)
 
     for n, part in ((1, _self_attention), (2, _feed_forward)):
-        before = normalized(x, n) if c["norm_first"] else x
+        if c["norm_first"]:
+            before = normalized(x, n)
+        else:
+            before = x
         x = c.op("Add", x, part(c, before))
         if not c["norm_first"]:
             x = normalized(x, n)
@@ -136,25 +151,33 @@ def _self_attention(c: Call, x: Value) -> Value:
     parts = c.build.ops("Split", both, count=3, axis=-1, num_outputs=3)
     q, k, v = (_heads(c, p) for p in parts)
     size = int(c["embed_dim"]) // int(c["num_heads"])
-    scores = c.op("MatMul", q, _transposed(c, k, 4))
+    turned = _transposed(c, k, 4)
+    scores = c.op("MatMul", q, turned)
     scores = c.op("Mul", scores, c.number(1 / math.sqrt(size)))
-    found = c.op("MatMul", c.op("Softmax", scores, axis=-1), v)
+    shares = c.op("Softmax", scores, axis=-1)
+    found = c.op("MatMul", shares, v)
     joined = c.op("Transpose", found, perm=[0, 2, 1, 3])
-    joined = c.op("Reshape", joined, c.ints(0, 0, int(c["embed_dim"])))
+    shape = c.ints(0, 0, int(c["embed_dim"]))
+    joined = c.op("Reshape", joined, shape)
     return _product(c, joined, "proj_weight", "proj_bias")
 
 
 def _heads(c: Call, x: Value) -> Value:
-    x = c.op("Reshape", x, c.ints(0, 0, int(c["num_heads"]), -1))
+    shape = c.ints(0, 0, int(c["num_heads"]), -1)
+    x = c.op("Reshape", x, shape)
     return c.op("Transpose", x, perm=[0, 2, 1, 3])
 
 
 def _feed_forward(c: Call, x: Value) -> Value:
     inner = _product(c, x, "ffn_weight_1", "ffn_bias_1")
-    active = c.op("Gelu", inner) if c["use_gelu"] else c.op("Relu", inner)
+    if c["use_gelu"]:
+        active = c.op("Gelu", inner)
+    else:
+        active = c.op("Relu", inner)
     return _product(c, active, "ffn_weight_2", "ffn_bias_2")
 
 
 def _product(c: Call, x: Value, weight: str, bias: str) -> Value:
     w = c.op("Transpose", c.tensor(weight), perm=[1, 0])
-    return c.op("Add", c.op("MatMul", x, w), c.tensor(bias))
+    product = c.op("MatMul", x, w)
+    return c.op("Add", product, c.tensor(bias))

@@ -28,7 +28,8 @@ def _as_complex(c: Call, x: Any, part: DType) -> Complex:
         return Complex(c.cast(x.real, part), c.cast(x.imag, part))
     if isinstance(x, Value):
         real = c.cast(x, part)
-        return Complex(real, _zeros(c, real))
+        imag = _zeros(c, real)
+        return Complex(real, imag)
     number = complex(x)
     return Complex(c.number(number.real, part), c.number(number.imag, part))
 
@@ -52,14 +53,18 @@ def _part_of(c: Call) -> DType:
 @complex_rule("aten._to_copy", "aten.to", "prims.convert_element_type")
 def _converted(c: Call) -> Complex | Value:
     """To complex with nothing beside the real part; to a real type the real part alone."""
-    x = c["self"] if c.has("self") else c["a"]
+    if c.has("self"):
+        x = c["self"]
+    else:
+        x = c["a"]
     if not c.result.dtype.is_complex:
         return c.cast(x.real, c.dtype)
     dtype = _part_of(c)
     if isinstance(x, Complex):
         return Complex(c.cast(x.real, dtype), c.cast(x.imag, dtype))
     real = c.cast(x, dtype)
-    return Complex(real, _zeros(c, real))
+    imag = _zeros(c, real)
+    return Complex(real, imag)
 
 
 @complex_rule("aten.complex")
@@ -84,7 +89,8 @@ def _polar(c: Call) -> Complex:
 
 @complex_rule("aten.view_as_complex")
 def _paired(c: Call) -> Complex:
-    return in_parts(c, c.tensor())
+    pairs = c.tensor()
+    return in_parts(c, pairs)
 
 
 @complex_rule("aten.view_as_real")
@@ -98,7 +104,9 @@ def _sum(c: Call) -> Complex:
     if c["alpha"] not in (None, 1):
         raise c.refuse("one of its complex operands is scaled")
     op_type = "Add" if ".add." in f"{c.name}." else "Sub"
-    return Complex(c.op(op_type, a.real, b.real), c.op(op_type, a.imag, b.imag))
+    real = c.op(op_type, a.real, b.real)
+    imag = c.op(op_type, a.imag, b.imag)
+    return Complex(real, imag)
 
 
 @complex_rule("aten.mul")
@@ -109,18 +117,22 @@ def _product(c: Call) -> Complex:
         return c.op("Mul", x, y)
 
     real = c.op("Sub", mul(a.real, b.real), mul(a.imag, b.imag))
-    return Complex(real, c.op("Add", mul(a.real, b.imag), mul(a.imag, b.real)))
+    imag = c.op("Add", mul(a.real, b.imag), mul(a.imag, b.real))
+    return Complex(real, imag)
 
 
 @complex_rule("aten.neg")
 def _negated(c: Call) -> Complex:
     x = c["self"]
-    return Complex(c.op("Neg", x.real), c.op("Neg", x.imag))
+    real = c.op("Neg", x.real)
+    imag = c.op("Neg", x.imag)
+    return Complex(real, imag)
 
 
 @complex_rule("aten._conj", "aten._conj_physical", "aten.conj_physical")
 def _conjugated(c: Call) -> Complex:
-    return Complex(c["self"].real, c.op("Neg", c["self"].imag))
+    imag = c.op("Neg", c["self"].imag)
+    return Complex(c["self"].real, imag)
 
 
 @complex_rule("aten.resolve_conj", "aten.resolve_neg")
@@ -146,10 +158,12 @@ def _size(c: Call) -> Value:
     """By the larger part, so that no square of it overflows."""
     pairs = in_pairs(c, c["self"])
     sizes = c.op("Abs", pairs)
-    most = c.op("ReduceMax", sizes, c.ints(-1), keepdims=1)
+    axes = c.ints(-1)
+    most = c.op("ReduceMax", sizes, axes, keepdims=1)
     zero = c.number(0, pairs.dtype)
     one = c.number(1, pairs.dtype)
-    divisor = c.op("Where", c.op("Equal", most, zero), one, most)
+    condition = c.op("Equal", most, zero)
+    divisor = c.op("Where", condition, one, most)
     shares = c.op("ReduceL2", c.op("Div", pairs, divisor), c.ints(-1), keepdims=0)
     found = c.op("Mul", shares, c.op("Squeeze", divisor, c.ints(-1)))
     # Of each part: with an infinite one the size is infinite, whatever the other one is.

@@ -17,11 +17,10 @@ def _filled(c: Call, value: Any) -> Value:
     if fixed is None:
         like = next((n for n in ("self", "input") if c.has(n)), None)
         size = c["size"]
-        sizes = (
-            c.sizes(size)
-            if size is not None
-            else c.op("Shape", c.tensor(like or "self"))
-        )
+        if size is not None:
+            sizes = c.sizes(size)
+        else:
+            sizes = c.op("Shape", c.tensor(like or "self"))
     else:
         sizes = c.ints(*fixed)
     return c.op("Expand", one, sizes)
@@ -66,8 +65,14 @@ def _scalar(c: Call) -> Value:
 @rule("aten.arange")
 def _arange(c: Call) -> Value:
     """As many as PyTorch counts by the numbers given, before they have the result's type."""
-    start = c["start"] if c.has("start") else 0
-    step = c["step"] if c.has("step") else 1
+    if c.has("start"):
+        start = c["start"]
+    else:
+        start = 0
+    if c.has("step"):
+        step = c["step"]
+    else:
+        step = 1
     bounds = (start, c["end"], step)
     fixed = c.fixed()
     if fixed is None or not all(isinstance(n, int | float) for n in bounds):
@@ -100,7 +105,8 @@ def _linspace(c: Call) -> Value:
 def _size(c: Call) -> Value:
     axis = c.axis()
     found = c.op("Shape", c.tensor(), start=axis, end=axis + 1)
-    return c.op("Squeeze", found, c.ints(0))
+    axes = c.ints(0)
+    return c.op("Squeeze", found, axes)
 
 
 @rule("aten.sym_numel", "aten.numel")
@@ -110,7 +116,9 @@ def _numel(c: Call) -> Value:
 
 @rule("aten._local_scalar_dense", "aten.item")
 def _item(c: Call) -> Value:
-    return c.reshape(c.tensor(), []) if c.rank() else c.tensor()
+    if c.rank():
+        return c.reshape(c.tensor(), [])
+    return c.tensor()
 
 
 @rule(

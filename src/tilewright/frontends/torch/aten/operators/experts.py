@@ -18,18 +18,20 @@ def _histogram(c: Call) -> Value:
     if low == high:
         raise c.refuse("its ranges are those of the elements")
     x = c.reshape(c.tensor("self", c.dtype), [-1])
-    place = c.op("Mul", c.op("Sub", x, c.number(low)), c.number(bins))
-    place = c.op("Floor", c.op("Div", place, c.number(high - low)))
+    place = c.op("Sub", x, c.number(low))
+    place = c.op("Mul", place, c.number(bins))
+    place = c.op("Div", place, c.number(high - low))
+    place = c.op("Floor", place)
     place = c.op("Min", place, c.number(bins - 1))
-    inside = c.op(
-        "And",
-        c.op("GreaterOrEqual", x, c.number(low)),
-        c.op("LessOrEqual", x, c.number(high)),
-    )
+    above = c.op("GreaterOrEqual", x, c.number(low))
+    below = c.op("LessOrEqual", x, c.number(high))
+    inside = c.op("And", above, below)
     place = c.op("Where", inside, place, c.number(-1))
     numbers = c.build.constant(np.arange(bins).astype(c.dtype.numpy))
-    same = c.op("Equal", c.op("Unsqueeze", place, c.ints(1)), numbers)
-    counts = c.op("ReduceSum", c.cast(same, int64), c.ints(0), keepdims=0)
+    column = c.op("Unsqueeze", place, c.ints(1))
+    same = c.op("Equal", column, numbers)
+    ones = c.cast(same, int64)
+    counts = c.op("ReduceSum", ones, c.ints(0), keepdims=0)
     return c.cast(counts, c.dtype)
 
 
@@ -40,7 +42,10 @@ def _grouped_product(c: Call) -> Value:
     Few rows read the matrices of their groups. More rows are multiplied by all matrices, of which
     each is read once, and keep the product with their own. Rows of no group are zeros.
     """
-    names = ("input", "weight") if c.has("weight") else ("self", "mat2")
+    if c.has("weight"):
+        names = ("input", "weight")
+    else:
+        names = ("self", "mat2")
     if c.has("bias") or not c.has("offs") or [c.rank(n) for n in names] != [2, 3]:
         raise c.refuse("its groups are not rows of a matrix")
     x, w = (c.tensor(n) for n in names)
@@ -51,17 +56,23 @@ def _grouped_product(c: Call) -> Value:
     ends = c.op("Unsqueeze", c.tensor("offs", int64), c.ints(0))
     numbers = c.build.constant(np.arange(rows)[:, None])
     past = c.cast(c.op("GreaterOrEqual", numbers, ends), int64)
-    group = c.op("ReduceSum", past, c.ints(1), keepdims=0)
+    axes = c.ints(1)
+    group = c.op("ReduceSum", past, axes, keepdims=0)
     there = c.op("Less", group, c.number(groups, int64))
     group = c.op("Min", group, c.number(groups - 1, int64))
     if rows <= groups:
         own = c.op("Gather", w, group, axis=0)
-        found = c.op("MatMul", c.op("Unsqueeze", x, c.ints(1)), own)
-        found = c.op("Squeeze", found, c.ints(1))
+        row = c.op("Unsqueeze", x, c.ints(1))
+        found = c.op("MatMul", row, own)
+        axes = c.ints(1)
+        found = c.op("Squeeze", found, axes)
     else:
-        every = c.op("MatMul", c.op("Unsqueeze", x, c.ints(0)), w)
+        batch = c.op("Unsqueeze", x, c.ints(0))
+        every = c.op("MatMul", batch, w)
         row = c.build.constant(np.arange(rows))
         places = [c.op("Unsqueeze", n, c.ints(1)) for n in (group, row)]
-        found = c.op("GatherND", every, c.op("Concat", *places, axis=1))
-    keep = c.op("Unsqueeze", there, c.ints(1))
+        indices = c.op("Concat", *places, axis=1)
+        found = c.op("GatherND", every, indices)
+    axes = c.ints(1)
+    keep = c.op("Unsqueeze", there, axes)
     return c.op("Where", keep, found, c.number(0))

@@ -64,12 +64,17 @@ def _by_row(row: Pullback) -> Rule:
         forward = operator_of(row.forward)
         names = [a.name for a in forward._schema.arguments]
         arguments = {n: c[n] for n in names if n in c.arguments}
-        asked = c[row.mask] if row.mask else [True] * len(row.wanted)
+        if row.mask:
+            asked = c[row.mask]
+        else:
+            asked = [True] * len(row.wanted)
         there = [n for n, wanted in zip(row.wanted, asked, strict=True) if wanted]
         tensors = [c.tensor(n) for n in there]
         found = dict(zip(there, pulled_back(c, forward, arguments, row.flow, tensors)))
         results = [found.get(n) for n in row.wanted]
-        return results if len(results) > 1 else found[row.wanted[0]]
+        if len(results) > 1:
+            return results
+        return found[row.wanted[0]]
 
     return apply
 
@@ -88,11 +93,17 @@ def _convolution(c: Call) -> list[Value | None]:
     there = [n for n, asked in zip(names, (by_input, by_weight), strict=True) if asked]
     tensors = [c.tensor(n) for n in there]
     forward = operator_of("convolution.default")
-    flows = pulled_back(c, forward, arguments, "grad_output", tensors) if there else []
+    if there:
+        flows = pulled_back(c, forward, arguments, "grad_output", tensors)
+    else:
+        flows = []
     found = dict(zip(there, flows, strict=True))
     flow = c.tensor("grad_output")
     axes = [0, *range(2, c.rank("grad_output"))]
-    bias = c.op("ReduceSum", flow, c.ints(*axes), keepdims=0) if by_bias else None
+    if by_bias:
+        bias = c.op("ReduceSum", flow, c.ints(*axes), keepdims=0)
+    else:
+        bias = None
     return [found.get("input"), found.get("weight"), bias]
 
 
@@ -132,7 +143,10 @@ def _any(c: Call) -> Value:
     if shape is None or 0 in list(c.of("grad_output").shape):
         raise c.refuse("a call only knows its extents, or it has no elements")
     flat = c.reshape(c.tensor("grad_output"), [-1])
-    one = c.op("Slice", flat, c.ints(0), c.ints(1), c.ints(0))
+    starts = c.ints(0)
+    ends = c.ints(1)
+    axes = c.ints(0)
+    one = c.op("Slice", flat, starts, ends, axes)
     return c.op("Expand", one, c.ints(*shape))
 
 

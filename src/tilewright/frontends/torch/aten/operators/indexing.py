@@ -28,7 +28,8 @@ def _embedding(c: Call) -> Value:
 def _index_select(c: Call) -> Value:
     index = c.tensor("index")
     if not c.rank("index"):
-        index = c.op("Unsqueeze", index, c.ints(0))
+        axes = c.ints(0)
+        index = c.op("Unsqueeze", index, axes)
     if not c.rank():
         return c.tensor()
     return c.op("Gather", c.tensor(), index, axis=c.axis())
@@ -54,7 +55,10 @@ def _scatter(c: Call) -> Value:
     if reduction not in _REDUCTIONS or c["include_self"] is False:
         raise c.refuse(f"it combines by {reduction!r}, or leaves out what was there")
     index = c.tensor("index")
-    values = c["src"] if c.has("src") else c["value"]
+    if c.has("src"):
+        values = c["src"]
+    else:
+        values = c["value"]
     if not isinstance(values, Value):
         values = c.op("Expand", c.number(values), c.op("Shape", index))
     elif any(
@@ -79,11 +83,10 @@ def _index(c: Call) -> Value:
     chosen = max(ranks)
     rest = [n for n in range(rank) if n not in places]
     front = [*places, *rest]
-    x = (
-        c.tensor()
-        if front == list(range(rank))
-        else c.op("Transpose", c.tensor(), perm=front)
-    )
+    if front == list(range(rank)):
+        x = c.tensor()
+    else:
+        x = c.op("Transpose", c.tensor(), perm=front)
     found = c.op("GatherND", x, _joined(c, indices))
     together = places == list(range(places[0], places[-1] + 1))
     if not together or places[0] == 0:
@@ -102,7 +105,8 @@ def _index_put(c: Call) -> Value:
     values = c.cast(c["values"], c.dtype)
     places = [n for n, v in enumerate(given) if v is not None]
     if len(places) == 1 and given[places[0]].dtype is bool_ and not c["accumulate"]:
-        return _masked_put(c, x, given[places[0]], places[0], values)
+        mask = given[places[0]]
+        return _masked_put(c, x, mask, places[0], values)
     _no_masks(c, given)
     indices = _joined(c, [c.cast(given[n], int64) for n in places])
     values = _spread_values(c, indices, places, values)
@@ -113,7 +117,8 @@ def _index_put(c: Call) -> Value:
         return c.op("ScatterND", x, indices, values, reduction=reduction)
     turned = c.op("Transpose", x, perm=front)
     found = c.op("ScatterND", turned, indices, values, reduction=reduction)
-    return c.op("Transpose", found, perm=[front.index(n) for n in range(c.rank())])
+    perm = [front.index(n) for n in range(c.rank())]
+    return c.op("Transpose", found, perm=perm)
 
 
 def _spread_values(c: Call, indices: Value, places: list[int], values: Value) -> Value:
@@ -138,7 +143,10 @@ def _spread_values(c: Call, indices: Value, places: list[int], values: Value) ->
         c.op("Gather", extents, c.ints(*tail), axis=0) if tail else None,
     ]
     shape = [p for p in parts if p is not None]
-    sizes = shape[0] if len(shape) == 1 else c.op("Concat", *shape, axis=0)
+    if len(shape) == 1:
+        sizes = shape[0]
+    else:
+        sizes = c.op("Concat", *shape, axis=0)
     wide = c.op("Expand", values, sizes)
     if not lead:
         return wide
@@ -148,16 +156,22 @@ def _spread_values(c: Call, indices: Value, places: list[int], values: Value) ->
     return c.op("Transpose", wide, perm=[*order, *range(len(order), axes)])
 
 
-def _masked_put(c: Call, x: Value, mask: Value, place: int, values: Value) -> Value:
+def _masked_put(
+    c: Call,
+    x: Value,
+    mask: Value,
+    place: int,
+    values: Value,
+) -> Value:
     """One value for all places of a mask is a choice."""
     if any(n != 1 for n in c.of("values").shape):
         raise c.refuse("it writes a value to each place of a mask")
     behind = c.rank() - place - len(mask.shape or ())
-    wide = (
-        c.op("Unsqueeze", mask, c.ints(*(-1 - n for n in range(behind))))
-        if behind
-        else mask
-    )
+    if behind:
+        axes = c.ints(*(-1 - n for n in range(behind)))
+        wide = c.op("Unsqueeze", mask, axes)
+    else:
+        wide = mask
     if c.rank("values"):
         values = c.reshape(values, [])
     return c.op("Where", wide, values, x)
@@ -182,7 +196,9 @@ def _joined(c: Call, indices: Sequence[Value]) -> Value:
         shape = c.op("Shape", total)
         indices = [c.op("Expand", i, shape) for i in indices]
     last = [c.op("Unsqueeze", i, c.ints(-1)) for i in indices]
-    return last[0] if len(last) == 1 else c.op("Concat", *last, axis=-1)
+    if len(last) == 1:
+        return last[0]
+    return c.op("Concat", *last, axis=-1)
 
 
 @rule("aten.one_hot")

@@ -21,7 +21,10 @@ def _parameter(c: Call, name: str, fill: float, extents: list[int]) -> Value:
 def _layer_norm(c: Call) -> Value | list[Value]:
     extents = [int(n) for n in c["normalized_shape"]]
     scale = _parameter(c, "weight", 1, extents)
-    bias = c.tensor("bias") if c.has("bias") else None
+    if c.has("bias"):
+        bias = c.tensor("bias")
+    else:
+        bias = None
     if ".native" in c.name:
         how: dict[str, Any] = {"axis": -len(extents), "epsilon": float(c["eps"])}
         x = c.tensor("input")
@@ -42,7 +45,10 @@ def _rms_norm(c: Call) -> Value:
     extents = [int(n) for n in c["normalized_shape"]]
     scale = _parameter(c, "weight", 1, extents)
     computed = torch.promote_types(c.of("input").dtype, torch.float32)
-    eps = c["eps"] if c.has("eps") else torch.finfo(computed).eps
+    if c.has("eps"):
+        eps = c["eps"]
+    else:
+        eps = torch.finfo(computed).eps
     axis = -len(extents)
     return c.op(
         "RMSNormalization", c.tensor("input"), scale, axis=axis, epsilon=float(eps)
@@ -76,22 +82,26 @@ def _batch_norm(c: Call) -> Value | tuple[Value | None, ...]:
 def _group_norm(c: Call) -> Value:
     """Each group of channels in a row is normalized, then each channel scaled."""
     groups = int(c["num_groups"])
-    return _by_rows(c, groups, int(c.of("input").shape[1]))
+    channels = int(c.of("input").shape[1])
+    return _by_rows(c, groups, channels)
 
 
 @rule("aten.native_group_norm")
 def _native_group_norm(c: Call) -> list[Value | None]:
     """Its other results train: the mean of each group and the reciprocal of its deviation."""
     groups = int(c["group"])
-    found = _by_rows(c, groups, int(c["C"]))
+    channels = int(c["C"])
+    found = _by_rows(c, groups, channels)
     if not (c.uses(1) or c.uses(2)):
         return [found, None, None]
     rows = c.op("Reshape", c.tensor("input"), c.ints(0, groups, -1))
-    mean = c.op("ReduceMean", rows, c.ints(2), keepdims=1)
+    axes = c.ints(2)
+    mean = c.op("ReduceMean", rows, axes, keepdims=1)
     away = c.op("Sub", rows, mean)
     var = c.op("ReduceMean", c.op("Mul", away, away), c.ints(2), keepdims=0)
     deviation = c.op("Sqrt", c.op("Add", var, c.number(float(c["eps"]))))
-    flat = c.op("Squeeze", mean, c.ints(2))
+    axes = c.ints(2)
+    flat = c.op("Squeeze", mean, axes)
     return [found, flat, c.op("Reciprocal", deviation)]
 
 
@@ -107,10 +117,13 @@ def _by_rows(c: Call, groups: int, channels: int) -> Value:
     x = c.tensor("input")
     rank = c.rank("input")
     # 0 keeps the extent of the batch.
-    rows = c.op("Reshape", x, c.ints(0, groups, -1))
+    shape = c.ints(0, groups, -1)
+    rows = c.op("Reshape", x, shape)
     ones, zeros = (_parameter(c, "", fill, [groups]) for fill in (1, 0))
-    rows = c.op("InstanceNormalization", rows, ones, zeros, epsilon=float(c["eps"]))
-    found = c.op("Reshape", rows, c.op("Shape", x))
+    epsilon = float(c["eps"])
+    rows = c.op("InstanceNormalization", rows, ones, zeros, epsilon=epsilon)
+    shape = c.op("Shape", x)
+    found = c.op("Reshape", rows, shape)
     wide = [channels, *[1] * (rank - 2)]
     if c.has("weight"):
         found = c.op("Mul", found, c.reshape(c.tensor("weight"), wide))

@@ -23,7 +23,8 @@ def _concatenated(c: Call) -> Value:
     ]
     if len(parts) == 1:
         return parts[0]
-    return c.op("Concat", *parts, axis=positive(int(c["dim"]), len(c.result.shape)))
+    axis = positive(int(c["dim"]), len(c.result.shape))
+    return c.op("Concat", *parts, axis=axis)
 
 
 @rule("aten.stack")
@@ -70,14 +71,24 @@ def _selected(c: Call) -> Value:
 @rule("aten.slice", "aten.narrow")
 def _sliced(c: Call) -> Value:
     axis = c.axis()
-    start = c["start"] if c.has("start") else 0
+    if c.has("start"):
+        start = c["start"]
+    else:
+        start = 0
     if c.has("length"):
         size = c.extent(axis)
-        start = start + size if isinstance(start, int) and start < 0 and size else start
+        if isinstance(start, int) and start < 0 and size:
+            start = start + size
         end = _plus(c, start, c["length"])
     else:
-        end = c["end"] if c.has("end") else _END
-    step = c["step"] if c.has("step") else 1
+        if c.has("end"):
+            end = c["end"]
+        else:
+            end = _END
+    if c.has("step"):
+        step = c["step"]
+    else:
+        step = 1
     if (start, step) == (0, 1) and isinstance(end, int):
         extent = c.extent(axis)
         if end == _END or (extent is not None and end >= extent):
@@ -116,11 +127,18 @@ def _rolled(c: Call) -> Value:
         flat = _turned(c, c.reshape(x, [-1]), 0, shifts[0], math.prod(shape))
         return c.reshape(flat, shape)
     for axis, shift in zip(c.axes("dims"), shifts, strict=True):
-        x = _turned(c, x, axis, shift, c.extent(axis))
+        extent = c.extent(axis)
+        x = _turned(c, x, axis, shift, extent)
     return x
 
 
-def _turned(c: Call, x: Value, axis: int, shift: int, extent: int | None) -> Value:
+def _turned(
+    c: Call,
+    x: Value,
+    axis: int,
+    shift: int,
+    extent: int | None,
+) -> Value:
     """Once around is nothing: a shift may be more than the extent."""
     if extent is not None:
         shift = shift % extent if extent else 0
@@ -142,25 +160,42 @@ def _placed(c: Call) -> Value:
     extent = c.extent(c.axis())
     src = c.cast(c["src"], c.dtype)
     if c.has("index"):
-        start, end, step = c["index"], None, 1
-        src = c.op("Unsqueeze", src, c.ints(axis))
+        start = c["index"]
+        end = None
+        step = 1
+        axes = c.ints(axis)
+        src = c.op("Unsqueeze", src, axes)
     else:
-        start, end, step = c["start"] or 0, c["end"], c["step"]
+        start = c["start"] or 0
+        end = c["end"]
+        step = c["step"]
     if extent is None or not isinstance(start, int) or step != 1:
         raise c.refuse("a call only knows which part it replaces, or it has steps")
     start = min(max(start + extent if start < 0 else start, 0), extent)
-    end = start + 1 if c.has("index") else extent if end is None else end
+    if c.has("index"):
+        end = start + 1
+    elif end is None:
+        end = extent
     end = min(max(end + extent if end < 0 else end, start), extent)
     front = c.op("Slice", c.tensor(), c.ints(0), c.ints(start), c.ints(axis))
     back = c.op("Slice", c.tensor(), c.ints(end), c.ints(_END), c.ints(axis))
-    parts = [(front, start > 0), (src, end > start), (back, end < extent)]
+    parts = [
+        (front, start > 0),
+        (src, end > start),
+        (back, end < extent),
+    ]
     kept = [v for v, there in parts if there]
-    return kept[0] if len(kept) == 1 else c.op("Concat", *kept, axis=axis)
+    if len(kept) == 1:
+        return kept[0]
+    return c.op("Concat", *kept, axis=axis)
 
 
 @rule("aten.copy")
 def _copied(c: Call) -> Value:
     src = c.cast(c["src"], c.dtype)
     shape = c.fixed()
-    sizes = c.op("Shape", c.tensor()) if shape is None else c.ints(*shape)
+    if shape is None:
+        sizes = c.op("Shape", c.tensor())
+    else:
+        sizes = c.ints(*shape)
     return c.op("Expand", src, sizes)

@@ -24,7 +24,9 @@ def _max_pool(c: Call) -> Value | Sequence[Value | None]:
     x, alone = _batched(c, axes)
     if not c.uses(1):
         found = _unbatched(c, c.op("MaxPool", x, **how), alone)
-        return [found, None] if "with_indices" in c.name else found
+        if "with_indices" in c.name:
+            return [found, None]
+        return found
     return [_unbatched(c, v, alone) for v in _max_and_place(c, x, axes, how)]
 
 
@@ -41,7 +43,8 @@ def _max_and_place(c: Call, x: Value, axes: int, how: dict[str, Any]) -> list[Va
     first = c.op("ArgMax", windows, axis=3, keepdims=0)
     rows = c.build.constant(np.arange(len(table)) * table.shape[1])
     flat = c.build.constant(table.reshape(-1))
-    place = c.op("Gather", flat, c.op("Add", first, rows), axis=0)
+    indices = c.op("Add", first, rows)
+    place = c.op("Gather", flat, indices, axis=0)
     largest = c.op("ReduceMax", windows, c.ints(3), keepdims=0)
     return [c.op("Reshape", v, c.ints(0, 0, *counts)) for v in (largest, place)]
 
@@ -52,8 +55,10 @@ def _places(
     """Windows by their elements: places in the image, and for padding again one of the window."""
     found = np.zeros((1, 1), np.int64)
     for n, extent in enumerate(extents):
-        step, dilation = how["strides"][n], how["dilations"][n]
-        size, begin = how["kernel_shape"][n], how["pads"][n]
+        step = how["strides"][n]
+        dilation = how["dilations"][n]
+        size = how["kernel_shape"][n]
+        begin = how["pads"][n]
         starts = np.arange(counts[n])[:, None] * step - begin
         line = starts + np.arange(size) * dilation
         inside = (line >= 0) & (line < extent)
@@ -95,7 +100,10 @@ def _adaptive_max(c: Call) -> tuple[Value, None]:
 def _adaptive(c: Call, op_type: str, whole: str) -> Value:
     """Windows of one size where the extents divide; a mean of different ones by matrices."""
     axes = _axes(c)
-    sizes = c.spread("output_size", axes) if c.has("output_size") else []
+    if c.has("output_size"):
+        sizes = c.spread("output_size", axes)
+    else:
+        sizes = []
     extents = [c.extent(c.rank() - axes + n) for n in range(axes)]
     x, alone = _batched(c, axes)
     if all(n == 1 for n in sizes):
@@ -114,7 +122,14 @@ def _adaptive(c: Call, op_type: str, whole: str) -> Value:
     return _unbatched(c, x, alone)
 
 
-def _averaged(c: Call, x: Value, axis: int, rank: int, extent: int, size: int) -> Value:
+def _averaged(
+    c: Call,
+    x: Value,
+    axis: int,
+    rank: int,
+    extent: int,
+    size: int,
+) -> Value:
     """Means of windows along one axis, as a product with the matrix of their shares."""
     shares = np.zeros((extent, size), c.dtype.numpy)
     for n in range(size):
@@ -123,9 +138,14 @@ def _averaged(c: Call, x: Value, axis: int, rank: int, extent: int, size: int) -
         shares[start:end, n] = 1 / (end - start)
     order = list(range(rank))
     order[axis], order[-1] = order[-1], order[axis]
-    last = x if axis == rank - 1 else c.op("Transpose", x, perm=order)
+    if axis == rank - 1:
+        last = x
+    else:
+        last = c.op("Transpose", x, perm=order)
     found = c.op("MatMul", last, c.build.constant(shares))
-    return found if axis == rank - 1 else c.op("Transpose", found, perm=order)
+    if axis == rank - 1:
+        return found
+    return c.op("Transpose", found, perm=order)
 
 
 def _axes(c: Call) -> int:
@@ -150,4 +170,7 @@ def _batched(c: Call, axes: int) -> tuple[Value, bool]:
 
 
 def _unbatched(c: Call, x: Value, alone: bool) -> Value:
-    return c.op("Squeeze", x, c.ints(0)) if alone else x
+    if alone:
+        axes = c.ints(0)
+        return c.op("Squeeze", x, axes)
+    return x

@@ -21,7 +21,9 @@ def _linear(c: Call) -> Value:
     if c.rank("weight") == 2:
         weight = c.op("Transpose", weight, perm=[1, 0])
     found = c.op("MatMul", c.tensor("input"), weight)
-    return c.op("Add", found, c.tensor("bias")) if c.has("bias") else found
+    if c.has("bias"):
+        return c.op("Add", found, c.tensor("bias"))
+    return found
 
 
 @rule("aten.addmm", "aten.baddbmm", "aten.addmv", "aten.addbmm")
@@ -109,6 +111,11 @@ def _batched(c: Call, op_type: str, axes: int, how: dict[str, Any]) -> Value:
     alone = c.rank("input") == axes + 1
     if alone:
         x = c.op("Unsqueeze", x, c.ints(0))
-    bias = c.tensor("bias") if c.has("bias") else None
+    if c.has("bias"):
+        bias = c.tensor("bias")
+    else:
+        bias = None
     found = c.op(op_type, x, c.tensor("weight"), bias, **how)
-    return c.op("Squeeze", found, c.ints(0)) if alone else found
+    if alone:
+        return c.op("Squeeze", found, c.ints(0))
+    return found

@@ -36,7 +36,10 @@ def _recurrent(c: Call) -> list[Value]:
     x = c.tensor("input")
     if c["batch_first"]:
         x = c.op("Transpose", x, perm=[1, 0, 2])
-    states = c["hx"] if isinstance(c["hx"], list | tuple) else [c["hx"]]
+    if isinstance(c["hx"], list | tuple):
+        states = c["hx"]
+    else:
+        states = [c["hx"]]
     params = list(c["params"])
     per = 4 if c["has_biases"] else 2
     if len(params) != int(c["num_layers"]) * ways * per:
@@ -52,7 +55,7 @@ def _recurrent(c: Call) -> list[Value]:
             found.append(end)
     if c["batch_first"]:
         x = c.op("Transpose", x, perm=[1, 0, 2])
-    return [x, *(v[0] if len(v) == 1 else c.op("Concat", *v, axis=0) for v in last)]
+    return [x, *(_joined(c, v) for v in last)]
 
 
 def _layer(
@@ -64,13 +67,15 @@ def _layer(
 ) -> tuple[Value, list[Value]]:
     """One layer in its directions: the sequence with directions side by side, and last states."""
     hidden = int(parts[0][1].extents[1])
-    weights = [
-        _stacked(c, [_gates(c, cell, p[k], hidden) for p in parts]) for k in (0, 1)
-    ]
+    weights = []
+    for k in (0, 1):
+        gates = [_gates(c, cell, p[k], hidden) for p in parts]
+        weights.append(_stacked(c, gates))
     bias = None
     if len(parts[0]) == 4:
         both = [[_gates(c, cell, p[k], hidden) for k in (2, 3)] for p in parts]
-        bias = _stacked(c, [c.op("Concat", *b, axis=0) for b in both])
+        biases = [c.op("Concat", *b, axis=0) for b in both]
+        bias = _stacked(c, biases)
     how: dict[str, Any] = {"hidden_size": hidden}
     if len(parts) == 2:
         how["direction"] = "bidirectional"
@@ -78,9 +83,8 @@ def _layer(
         how["activations"] = [cell.activation] * len(parts)
     if cell.kind == "GRU":
         how["linear_before_reset"] = 1
-    found = c.build.ops(
-        cell.kind, x, *weights, bias, None, *begin, count=1 + len(begin), **how
-    )
+    count = 1 + len(begin)
+    found = c.build.ops(cell.kind, x, *weights, bias, None, *begin, count=count, **how)
     y = c.op("Transpose", found[0], perm=[0, 2, 1, 3])
     return c.op("Reshape", y, c.ints(0, 0, -1)), found[1:]
 
@@ -89,12 +93,18 @@ def _gates(c: Call, cell: _Cell, x: Value, hidden: int) -> Value:
     """The rows of the gates in ONNX's order."""
     if len(cell.order) == 1:
         return x
-    gates = c.build.ops(
-        "Split", x, c.ints(*[hidden] * len(cell.order)), count=len(cell.order), axis=0
-    )
+    sizes = c.ints(*[hidden] * len(cell.order))
+    count = len(cell.order)
+    gates = c.build.ops("Split", x, sizes, count=count, axis=0)
     return c.op("Concat", *(gates[n] for n in cell.order), axis=0)
 
 
 def _stacked(c: Call, parts: Sequence[Value]) -> Value:
     wide = [c.op("Unsqueeze", p, c.ints(0)) for p in parts]
-    return wide[0] if len(wide) == 1 else c.op("Concat", *wide, axis=0)
+    return _joined(c, wide)
+
+
+def _joined(c: Call, parts: Sequence[Value]) -> Value:
+    if len(parts) == 1:
+        return parts[0]
+    return c.op("Concat", *parts, axis=0)

@@ -20,7 +20,13 @@ _REDUCTIONS: Final = {
 }
 
 
-def reduced(c: Call, op_type: str, x: Value, axes: list[int], keep: bool) -> Value:
+def reduced(
+    c: Call,
+    op_type: str,
+    x: Value,
+    axes: list[int],
+    keep: bool,
+) -> Value:
     """A reduction over axes; of a tensor without axes it is the tensor."""
     rank = len(x.shape or ())
     if not rank:
@@ -32,7 +38,9 @@ def reduced(c: Call, op_type: str, x: Value, axes: list[int], keep: bool) -> Val
 def _reduction(op_type: str) -> Callable[[Call], Value]:
     def apply(c: Call) -> Value:
         x = c.tensor("self", c.dtype)
-        return reduced(c, op_type, x, c.axes(), bool(c["keepdim"]))
+        axes = c.axes()
+        keep = bool(c["keepdim"])
+        return reduced(c, op_type, x, axes, keep)
 
     return apply
 
@@ -75,7 +83,9 @@ def _place(c: Call) -> Value:
         keep = int(c["keepdim"])
         return c.op(op_type, c.tensor(), axis=c.axis(), keepdims=keep)
     found = c.op(op_type, c.reshape(c.tensor(), [-1]), axis=0, keepdims=0)
-    return c.reshape(found, [1] * c.rank()) if c["keepdim"] else found
+    if c["keepdim"]:
+        return c.reshape(found, [1] * c.rank())
+    return found
 
 
 @rule("aten.any", "aten.all")
@@ -85,9 +95,12 @@ def _logical(c: Call) -> Value:
     every = ".all" in c.name
     if c["dim"] != []:
         bits = c.cast(c.op("Not", x) if every else x, int64)
-        count = reduced(c, "ReduceSum", bits, c.axes(), bool(c["keepdim"]))
+        axes = c.axes()
+        keep = bool(c["keepdim"])
+        count = reduced(c, "ReduceSum", bits, axes, keep)
         x = c.cast(count, bool_)
-        x = c.op("Not", x) if every else x
+        if every:
+            x = c.op("Not", x)
     return c.cast(x, c.dtype)
 
 
@@ -99,13 +112,19 @@ def _variance(c: Call) -> Value | tuple[Value, Value]:
     """Over `count - correction`, 1 where nothing else is said."""
     name = c.name.split(".")[1]
     axes = c.axes()
-    extents = [c.extent(a) for a in axes] if c.rank() else [1]
+    if c.rank():
+        extents = [c.extent(a) for a in axes]
+    else:
+        extents = [1]
     known = [n for n in extents if n is not None]
     if len(known) < len(extents):
         raise c.refuse("a call only knows how many elements it has")
     correction = c["correction"]
     if correction is None:
-        correction = 1 if c["unbiased"] in (None, True) else 0
+        if c["unbiased"] in (None, True):
+            correction = 1
+        else:
+            correction = 0
     count = math.prod(known)
     x = c.tensor()
     keep = bool(c["keepdim"])
@@ -122,7 +141,12 @@ def _variance(c: Call) -> Value | tuple[Value, Value]:
 
 @rule("aten.linalg_vector_norm", "aten.norm", "aten.frobenius_norm")
 def _norm(c: Call) -> Value:
-    order = c["ord"] if c.has("ord") else c["p"] if c.has("p") else 2
+    if c.has("ord"):
+        order = c["ord"]
+    elif c.has("p"):
+        order = c["p"]
+    else:
+        order = 2
     return _normed(c, c.tensor("self", c.dtype), order, c.axes(), bool(c["keepdim"]))
 
 
@@ -135,7 +159,13 @@ def _distances(c: Call) -> Value:
     return _normed(c, c.op("Sub", a, b), c["p"], [last], keep=False)
 
 
-def _normed(c: Call, x: Value, order: float, axes: list[int], keep: bool) -> Value:
+def _normed(
+    c: Call,
+    x: Value,
+    order: float,
+    axes: list[int],
+    keep: bool,
+) -> Value:
     size = c.op("Abs", x)
     if order == math.inf:
         return reduced(c, "ReduceMax", size, axes, keep)
@@ -148,7 +178,8 @@ def _normed(c: Call, x: Value, order: float, axes: list[int], keep: bool) -> Val
         there = c.cast(c.op("Not", c.op("Equal", x, c.number(0))), c.dtype)
         return reduced(c, "ReduceSum", there, axes, keep)
     powers = reduced(c, "ReduceSum", c.op("Pow", size, c.number(order)), axes, keep)
-    return c.op("Pow", powers, c.number(1 / order))
+    exponent = c.number(1 / order)
+    return c.op("Pow", powers, exponent)
 
 
 @rule("aten.softmax.int", "aten._softmax", "aten.log_softmax.int", "aten._log_softmax")
@@ -161,8 +192,11 @@ def _shares(c: Call) -> Value:
     x = c.tensor("self", c.dtype)
     if not c.rank():
         zero = c.op("Sub", x, x)  # NaN where it is not finite
-        return zero if op_type == "LogSoftmax" else c.op("Exp", zero)
-    return c.op(op_type, x, axis=c.axis())
+        if op_type == "LogSoftmax":
+            return zero
+        return c.op("Exp", zero)
+    axis = c.axis()
+    return c.op(op_type, x, axis=axis)
 
 
 @rule("aten._safe_softmax")
@@ -171,9 +205,8 @@ def _safe_softmax(c: Call) -> Value:
     x = c.tensor("self", c.dtype)
     found = _shares(c)
     highest = reduced(c, "ReduceMax", x, [c.axis()], keep=True)
-    return c.op(
-        "Where", c.op("Equal", highest, c.number(-math.inf)), c.number(0), found
-    )
+    condition = c.op("Equal", highest, c.number(-math.inf))
+    return c.op("Where", condition, c.number(0), found)
 
 
 # -- scans and orders

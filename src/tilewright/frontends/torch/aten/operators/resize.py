@@ -69,7 +69,10 @@ def _scales(c: Call, axes: int) -> Value | None:
             for n in ("scales_d", "scales_h", "scales_w", "scales")
             if n in c.arguments
         ]
-        given = parts if parts and all(p is not None for p in parts) else None
+        if parts and all(p is not None for p in parts):
+            given = parts
+        else:
+            given = None
     if given is None or not all(isinstance(n, int | float) for n in given):
         return None
     return c.build.constant(np.asarray([1, 1, *given], np.float32))

@@ -92,9 +92,14 @@ def _unsqueezed(c: Call) -> Value:
 @rule("aten.squeeze")
 def _squeezed(c: Call) -> Value:
     """Only axes of one element go; of no axes, none."""
-    named = [] if c["dim"] == [] else c.axes()
+    if c["dim"] == []:
+        named = []
+    else:
+        named = c.axes()
     axes = [a for a in named if c.rank() and c.extent(a) == 1]
-    return c.op("Squeeze", c.tensor(), c.ints(*axes)) if axes else c.tensor()
+    if axes:
+        return c.op("Squeeze", c.tensor(), c.ints(*axes))
+    return c.tensor()
 
 
 @rule("aten.permute")
@@ -107,7 +112,10 @@ def _permuted(c: Call) -> Value:
 def _swapped(c: Call) -> Value:
     order = list(range(c.rank()))
     if c.has("dim0") or c.has("axis0"):
-        names = ("dim0", "dim1") if c.has("dim0") else ("axis0", "axis1")
+        if c.has("dim0"):
+            names = ("dim0", "dim1")
+        else:
+            names = ("axis0", "axis1")
         a, b = (c.axis(n) for n in names)
     elif c.rank() < 2:
         return c.tensor()
@@ -157,9 +165,13 @@ def _repeated(c: Call) -> Value:
     x = c.tensor()
     rank = c.rank()
     if len(counts) > rank:
-        x = c.op("Unsqueeze", x, c.ints(*range(len(counts) - rank)))
+        axes = c.ints(*range(len(counts) - rank))
+        x = c.op("Unsqueeze", x, axes)
     counts = [1] * (rank - len(counts)) + counts
-    return c.op("Tile", x, c.sizes(counts)) if counts else x
+    if counts:
+        repeats = c.sizes(counts)
+        return c.op("Tile", x, repeats)
+    return x
 
 
 @rule("aten.repeat_interleave.self_int")
@@ -176,7 +188,8 @@ def _interleaved(c: Call) -> Value:
         rank = c.rank()
     else:
         x = c.reshape(x, [-1])
-    wide = c.op("Unsqueeze", x, c.ints(axis + 1))
+    axes = c.ints(axis + 1)
+    wide = c.op("Unsqueeze", x, axes)
     sizes: list[Any] = [1] * (rank + 1)
     sizes[axis + 1] = c["repeats"]
     wide = c.op("Expand", wide, c.sizes(sizes))
@@ -204,7 +217,7 @@ def _pixel_shuffled(c: Call) -> Value:
 def _pixel_unshuffled(c: Call) -> Value:
     shape = list(c.of("self").shape)
     if len(shape) != 4 or not all(type(n) is int for n in shape):
-        raise c.refuse("its input is no image of known extents")
+        raise c.refuse("its input is not an image of known extents")
     (n, k, h, w), r = shape, int(c["downscale_factor"])
     x = c.reshape(c.tensor(), [n, k, h // r, r, w // r, r])
     x = c.op("Transpose", x, perm=[0, 1, 3, 5, 2, 4])
@@ -231,7 +244,10 @@ def _padded(c: Call) -> Value:
             cut = c.ints(max(-begin, 0)), c.ints(min(end, 0) or _END)
             x = c.op("Slice", x, *cut, c.ints(axis))
     pads = [max(n, 0) if isinstance(n, int) else n for n in pads]
-    value = c.value(c["value"] or 0, c.dtype) if mode == "constant" else None
+    if mode == "constant":
+        value = c.value(c["value"] or 0, c.dtype)
+    else:
+        value = None
     sizes = c.sizes([*pads[::2], *pads[1::2]])
     return c.op("Pad", x, sizes, value, c.ints(*axes), mode=mode)
 
@@ -261,11 +277,9 @@ def _diagonal(c: Call) -> Value:
 @rule("aten.unfold")
 def _windows(c: Call) -> Value:
     """Windows of an axis, their elements as the last axis."""
-    axis, size, step = (
-        positive(int(c["dimension"]), c.rank()),
-        int(c["size"]),
-        int(c["step"]),
-    )
+    axis = positive(int(c["dimension"]), c.rank())
+    size = int(c["size"])
+    step = int(c["step"])
     if not c.rank():
         raise c.refuse("its input has no axes")
     extent = c.extent(axis)
@@ -305,7 +319,8 @@ def _strided(c: Call) -> Value:
         places = places[..., None] + np.arange(extent) * step
     if places.size and places.max() >= held.numel():
         raise c.refuse("it reads behind its input")
-    return c.op("Gather", flat, c.build.constant(places), axis=0)
+    indices = c.build.constant(places)
+    return c.op("Gather", flat, indices, axis=0)
 
 
 def _is_dense(shape: Sequence[int], steps: Sequence[int], order: Sequence[int]) -> bool:

@@ -37,7 +37,8 @@ def _fft_of_real(c: Call) -> Complex:
     x = _transformed(c, x, axes[-1], onesided=int(half))
     for axis in axes[:-1]:
         x = _transformed(c, x, axis)
-    return in_parts(c, _scaled(c, x, count))
+    pairs = _scaled(c, x, count)
+    return in_parts(c, pairs)
 
 
 @complex_rule("aten._fft_c2r")
@@ -60,7 +61,8 @@ def _fft_to_real(c: Call) -> Value:
         signs = c.build.constant(_signs(half))
         half = c.op("Concat", half, c.op("Mul", other, signs), axis=last)
     found = _transformed(c, half, last, inverse=True)
-    return in_parts(c, _scaled(c, found, count, inverse=True)).real
+    pairs = _scaled(c, found, count, inverse=True)
+    return in_parts(c, pairs).real
 
 
 def _signs(like: Value) -> Any:
@@ -71,7 +73,11 @@ def _signs(like: Value) -> Any:
 
 
 def _transformed(
-    c: Call, x: Value, axis: int, inverse: bool = False, onesided: int = 0
+    c: Call,
+    x: Value,
+    axis: int,
+    inverse: bool = False,
+    onesided: int = 0,
 ) -> Value:
     """The transform along one axis; pairs are the last axis."""
     where = c.value(axis, int64)
@@ -91,6 +97,12 @@ def _scaled(c: Call, x: Value, count: int, inverse: bool = False) -> Value:
 
     The inverse transform of the graph divides by the count already.
     """
-    powers = {0: 0.0, 1: -0.5, 2: -1.0}
+    powers = {
+        0: 0.0,
+        1: -0.5,
+        2: -1.0,
+    }
     factor = float(max(count, 1)) ** (powers[int(c["normalization"])] + int(inverse))
-    return x if factor == 1 else c.op("Mul", x, c.number(factor, x.dtype))
+    if factor == 1:
+        return x
+    return c.op("Mul", x, c.number(factor, x.dtype))

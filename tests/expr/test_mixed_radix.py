@@ -1,4 +1,5 @@
-"""Digits by sizes that are no numbers: what is proven is so at all sizes; each condition counts."""
+"""Digits by sizes that are not numbers: what is proven is so at all sizes; each condition
+counts."""
 
 from __future__ import annotations
 
@@ -8,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from tilewright.expr.bounds import less_than
-from tilewright.expr.digits import inside, products
+from tilewright.expr.bounds import less_than, refine
 from tilewright.expr.interp import evaluate
+from tilewright.expr.mixed_radix import inside, products
 from tilewright.expr.nodes import INDEX, Const, Expr, Var
 
 N, B, C, H, J, K, L = (Var(name, INDEX) for name in "nbchjkl")
+THREE = Const(3, INDEX)
 SIZES = {N: (0, None), B: (0, None), C: (0, None)}
 
 
@@ -44,6 +46,8 @@ PROVEN: dict[str, tuple[Expr, Expr, tuple[tuple[Var, Expr], ...]]] = {
     "the highest": (K // (B * N), Const(2, INDEX), ((K, 2 * B * N),)),
     "in the middle": (K // N % B, B, ((K, 2 * B * N),)),
     "high of three": (K // N, B * C, ((K, B * C * N),)),
+    "high of a tile": ((J * 3 + K) // N, B, ((J, B * N // 3), (K, THREE))),
+    "low of a tile": ((J * 3 + K) % N, N, ((J, B * N // 3), (K, THREE))),
 }
 
 
@@ -85,6 +89,26 @@ OPEN: dict[str, tuple[Expr, Expr, dict[Any, Any]]] = {
     "a middle of another": (K // C % B, B, env((K, 2 * B * N))),
     "a remainder by 0": (K % N, N, env() | {K: (0, None)}),
     "a remainder by another": (K % N, C, env((K, B * N))),
+    "a tile that overlaps": (
+        (J * 3 + K) // N,
+        B,
+        env((J, B * N // 3), (K, Const(4, INDEX))),
+    ),
+    "a tile too many": (
+        (J * 3 + K) // N,
+        B,
+        env((J, (B * N + 2) // 3), (K, THREE)),
+    ),
+    "tiles of another length": (
+        (J * 4 + K) // N,
+        B,
+        env((J, B * N // 3), (K, THREE)),
+    ),
+    "tiles before 0": (
+        (J * 3 + K) // N,
+        B,
+        env((J, B * N // 3), (K, THREE)) | {J: (None, None)},
+    ),
     "a remainder by less than 0": (K % N, N, env((K, B * N)) | {N: (None, None)}),
 }
 
@@ -93,6 +117,16 @@ OPEN: dict[str, tuple[Expr, Expr, dict[Any, Any]]] = {
 def test_each_condition_counts(name: str) -> None:
     index, extent, known = OPEN[name]
     assert not inside(index, extent, known)
+
+
+def test_a_guard_on_a_tile_tells_its_digits() -> None:
+    k = J * 3 + K
+    known = {**SIZES, J: (0, None), K: (0, 2)}
+    guarded = refine(known, k < B * N)
+    assert inside(k // N, B, guarded)
+    assert inside(k % N, N, guarded)
+    assert not inside(k // N, B, refine(known, k < B * N + 1))
+    assert not inside(k // N, B, refine(known, J * 3 < B * N))
 
 
 def test_a_remainder_by_at_least_one_is_a_digit_of_anything() -> None:

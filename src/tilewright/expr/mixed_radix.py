@@ -1,7 +1,8 @@
-"""Bounds of indices that are put together of digits, or taken apart, by sizes that are no numbers.
+"""Bounds of mixed-radix indices whose radices are symbolic sizes.
 
-`i * n + j` is below `b * n` where i is below b and j below n, and of a k below `b * n` the digits
-`k // n` and `k % n` are below b and n: products of sizes, which no linear bound follows.
+`i * n + j` is below `b * n` if i is below b and j below n. Conversely, if k is below `b * n`, then
+`k // n` is below b and `k % n` is below n. These bounds are products of sizes, so linear analysis
+does not find them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Products = Mapping[tuple[Expr, ...], int]
 
 
 def inside(index: Expr, extent: Extent, env: Env) -> bool:
-    """Whether bounds, of digits too, prove `0 <= index < extent`."""
+    """Whether bounds, those of mixed-radix indices included, prove `0 <= index < extent`."""
     if within(index, extent, env):
         return True
     size = as_expr(extent, INDEX)
@@ -122,7 +123,39 @@ def _limits(e: Expr, env: Env) -> Iterator[Products]:
             yield by
         return
     lowest = bounds(e, env)[0]
-    for key, (_, most) in env.items() if lowest is not None and lowest >= 0 else ():
-        if isinstance(key, frozenset) and most is not None and (e, 1) in key:
-            others = Affine(tuple((a, -c) for a, c in key if a is not e), most + 1)
-            yield products(to_expr(others))
+    if lowest is not None and lowest >= 0:
+        yield from _known_limits(affine(e), env)
+        yield from _limits_of_tiles(affine(e), env)
+
+
+def _known_limits(form: Affine, env: Env) -> Iterator[Products]:
+    """Those that a known bound of a sum says: of this sum with others."""
+    terms = set(form.terms)
+    for key, (_, most) in env.items() if terms else ():
+        if isinstance(key, frozenset) and most is not None and terms <= key:
+            others = tuple((a, -c) for a, c in key - terms)
+            yield products(to_expr(Affine(others, most + 1 + form.const)))
+
+
+def _limits_of_tiles(form: Affine, env: Env) -> Iterator[Products]:
+    """Those of `t * f + r`, element r of tile t of f: below `p * f` where t is below p."""
+    for tile, size in form.terms:
+        rest = to_expr(form - Affine(((tile, size),), 0))
+        if size > 1 and within(rest, size, env):
+            for limit in _known_limits(affine(tile), env):
+                yield _without_floors({p: c * size for p, c in limit.items()})
+
+
+def _without_floors(e: Products) -> Products:
+    """The sum, or a greater one: `x // f * f` is at most x."""
+    form = Affine((), 0)
+    for product, times in e.items():
+        match product:
+            case (FloorDiv(lhs=whole, rhs=Const(value=by)),) if (
+                times > 0 and times % int(by.real) == 0
+            ):
+                part = affine(whole).scaled(times // int(by.real))
+            case _:
+                part = affine(_sum({product: times}))
+        form = form + part
+    return products(to_expr(form))

@@ -1,0 +1,55 @@
+"""The passes over a graph, among them the substitutions that `optimize=` takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from tilewright.driver.compilation import onnx_fallback, optimize
+from tilewright.driver.graph_cost import TIME, GraphCost
+from tilewright.driver.options import Options
+from tilewright.graph.nodes import Graph
+from tilewright.graph.rules.substitutions import SUBSTITUTIONS
+from tilewright.graph.substitute.greedy import LowerArithmetic
+from tilewright.graph.substitute.pricing import Pricing
+from tilewright.graph.substitute.steps import Substitution
+from tilewright.ir.passes import Pass
+from tilewright.targets.base import Target
+
+# Edges around a step that are priced with it: what it is fused with.
+RADIUS: Final = 1
+
+
+def passed(
+    graph: Graph, options: Options, host: Target
+) -> tuple[Graph, tuple[Substitution, ...]]:
+    """The graph after its passes, and the substitutions that were taken among them.
+
+    Raises InputError if a search is requested for a graph with symbolic extents.
+    """
+    taken: list[Substitution] = []
+    less: Pass[Graph] | None = None
+    if options.optimize == "fast":
+        if options.target == host.name:
+            rules = [r for r in SUBSTITUTIONS if r.allowed(options.math)]
+            pricing = Pricing(GraphCost(options, TIME), RADIUS)
+            less = LowerArithmetic(rules, pricing, onnx_fallback(), taken)
+    elif options.optimize != "off":
+        less = Search(options, taken)
+    return optimize(graph, options, host, less), tuple(taken)
+
+
+@dataclass(frozen=True)
+class Search(Pass[Graph]):
+    """The cheapest graph that a search finds by the time of kernels. taken: its steps go there."""
+
+    options: Options = field(repr=False)
+    taken: list[Substitution] = field(repr=False)
+
+    def run(self, program: Graph) -> Graph:
+        # With what only a search needs.
+        from tilewright.driver.substitution import searched
+
+        found = searched(program, self.options)
+        self.taken.extend(found.derivation.steps)
+        return found.graph

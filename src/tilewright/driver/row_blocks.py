@@ -1,0 +1,72 @@
+"""Kernels of an open plan some rows at a time, where a tensor between them has two sizes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from tilewright.base import events
+from tilewright.base.errors import VerifyError
+from tilewright.base.names import fresh
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import INDEX, Expr, Var, const
+from tilewright.ir.node import Node, transform
+from tilewright.loops.lower import lower
+from tilewright.loops.nodes import For, If, Kernel, Stmt, block, loop
+from tilewright.loops.sizes import statement
+from tilewright.loops.verify import verify
+from tilewright.plan.nodes import FusionGroup
+from tilewright.plan.rows import rows
+from tilewright.targets.base import Target
+
+# Rows at a time, most first: each number of them divides the one before.
+COUNTS: Final = (16, 4, 1)
+
+
+def by_rows(kernel: Kernel, group: FusionGroup, target: Target) -> Kernel | None:
+    """The scheduled kernel of a group as loops over blocks of rows, which threads share.
+
+    kernel: before any schedule. None where the group has no rows, or needs its sizes to be more
+    than 0.
+    """
+    found = rows(group.computations, kernel.params)
+    if found is None or isinstance(statement(kernel), If):
+        return None
+    taken = {b.name for b in kernel.params} | {v.name for v in kernel.sizes}
+    nests: list[Stmt] = []
+    parts: list[Computation] = []
+    done: Expr = const(0, INDEX)
+    left = found.size
+    for count in COUNTS:
+        size = const(count, INDEX)
+        unit = Var(fresh(taken, f"rows.{count}"), INDEX)
+        some = found.some(count, done + unit * size, taken)
+        nest = lower(kernel.name, some, kernel.params, kernel.outputs)
+        nests.append(loop(unit, left // size, statement(nest)))
+        parts += some
+        done, left = found.size // size * size, found.size % size
+    whole = _with_body(kernel, block(*nests))
+    try:
+        verify(whole)
+    except VerifyError as error:
+        events.emit("kept-whole", kernel=kernel.name, reason=str(error))
+        return None
+    made = target.default_schedule(whole, parts, ()).kernel
+    events.emit("rows", kernel=kernel.name, at_a_time=list(COUNTS))
+    units = {n.var.name for n in nests if isinstance(n, For)}
+
+    def shared(node: Node) -> Node:
+        if not isinstance(node, For) or node.kind not in ("serial", "parallel"):
+            return node
+        kind = "parallel" if node.var.name in units else "serial"
+        return node.replace(kind=kind)
+
+    return replace(made, body=transform(made.body, shared))
+
+
+def _with_body(kernel: Kernel, body: Stmt) -> Kernel:
+    """The kernel with another body, for the same sizes."""
+    old = statement(kernel)
+    return replace(
+        kernel, body=transform(kernel.body, lambda n: body if n is old else n)
+    )

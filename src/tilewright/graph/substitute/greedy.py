@@ -1,0 +1,310 @@
+"""Steps that lower the arithmetic of the operators, one after another: no search.
+
+A match is priced by what it changes: what the operators that come count, less what those that go
+do; what comes of constants alone is computed when compiling. No graph is made before a step is
+taken, and matches of one structure, as in the layers of a network, are priced once. The step that
+saves most is taken first, if the kernels around it are expected to take less time for it; behind
+it, only what is near is looked at again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tilewright.base import events
+from tilewright.graph.infer import FallbackProvider
+from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.ops.registry import has_trait
+from tilewright.graph.ops.traits import IMPURE
+from tilewright.graph.rules.change import Change, apply, change_at, fixed_values, places
+from tilewright.graph.rules.match import Match
+from tilewright.graph.rules.patterns import Apply, Either, RuleResult
+from tilewright.graph.rules.rule import Rule
+from tilewright.graph.substitute.identity import Digests
+from tilewright.graph.substitute.parts import neighborhood
+from tilewright.graph.substitute.pricing import Pricing, arithmetic
+from tilewright.graph.substitute.steps import Substitution, folded
+from tilewright.ir.passes import Pass
+
+# Edges from a change behind which matches stay as they are: patterns are not deeper.
+REACH: Final = 6
+# Of the arithmetic of the graph: a step that saves less is not looked at.
+LEAST: Final = 1e-3
+
+Structure = tuple[object, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Candidate:
+    """A match that lowers the arithmetic by so much; those of one structure are alike."""
+
+    rule: Rule
+    match: Match
+    structure: Structure
+    saved: float
+
+
+@dataclass(frozen=True)
+class LowerArithmetic(Pass[Graph]):
+    """Fewer operations where kernels are expected to be faster for it; see `lower_arithmetic`.
+
+    taken: the steps are put there. A graph with extents that a call decides stays as it is.
+    """
+
+    rules: Sequence[Rule] = field(repr=False)
+    pricing: Pricing = field(repr=False)
+    fallback: FallbackProvider | None = field(repr=False)
+    taken: list[Substitution] = field(repr=False)
+
+    def run(self, program: Graph) -> Graph:
+        if not all(v.static for v in program.values):
+            return program
+        rest = self.rules, self.pricing, self.fallback
+        found, steps = lower_arithmetic(program, *rest)
+        self.taken.extend(steps)
+        return found
+
+
+def lower_arithmetic(
+    graph: Graph,
+    rules: Sequence[Rule],
+    pricing: Pricing,
+    fallback: FallbackProvider | None = None,
+) -> tuple[Graph, tuple[Substitution, ...]]:
+    """The graph after the steps that pay, and these; the same each time.
+
+    pricing: what a step costs, asked of those that lower the arithmetic by LEAST of it.
+    """
+    return _Greedy(rules, pricing, fallback).lowered(graph)
+
+
+class _Greedy:
+    """Greedy steps of some rules on one graph."""
+
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        pricing: Pricing,
+        fallback: FallbackProvider | None,
+    ) -> None:
+        self._rules = [(r, r.names) for r in rules]
+        self._pricing = pricing
+        self._fallback = fallback
+        self._digests = Digests(contents=False)
+        self._counted: dict[Operation, float] = {}
+        self._saved: dict[Structure, float] = {}
+        self._pays: dict[Structure, bool] = {}
+
+    def lowered(self, graph: Graph) -> tuple[Graph, tuple[Substitution, ...]]:
+        steps: list[Substitution] = []
+        waiting = self._candidates(graph, graph.operations)
+        while waiting:
+            best = max(waiting, key=lambda c: c.saved)
+            waiting.remove(best)
+            found = self._taken(graph, best)
+            if found is None:
+                continue
+            step, after = found
+            steps.append(step)
+            near = _changed(graph, after)
+            left = set(after.operations).difference(near)
+            graph = after
+            waiting = [c for c in waiting if c.match.operations <= left]
+            waiting += self._candidates(graph, near)
+        return graph, tuple(steps)
+
+    def _taken(
+        self,
+        graph: Graph,
+        best: _Candidate,
+    ) -> tuple[Substitution, Graph] | None:
+        """The step and the graph after it; None where that is not expected to be faster."""
+        if not self._pays.get(best.structure, True):
+            return None
+        wanted = best.match
+        for n, m in enumerate(places(graph, best.rule)):
+            if m.root is not wanted.root or m.operations != wanted.operations:
+                continue
+            after = apply(graph, best.rule, m)
+            if after is None:
+                return None
+            after = folded(after, self._fallback)
+            if best.structure not in self._pays:
+                less = self._pricing.change(graph, after) < 0
+                self._pays[best.structure] = less
+            if not self._pays[best.structure]:
+                return None
+            before = self._arithmetic(graph)
+            name = best.rule.name
+            events.emit("substitution", name=name)
+            left = before - best.saved
+            return Substitution(name, m.root.label, n, before, left), after
+        return None
+
+    def _candidates(
+        self,
+        graph: Graph,
+        roots: Iterable[Operation],
+    ) -> list[_Candidate]:
+        """Every match at one of the roots that lowers the arithmetic by enough."""
+        least = LEAST * self._arithmetic(graph)
+        at = self._by_root(graph)
+        fixed = fixed_values(graph)
+        found: list[_Candidate] = []
+        for op in roots:
+            rules = at.get(op.qualified, ())
+            matches = ((rule, m) for rule in rules for m in rule.matches(graph, op))
+            for rule, m in matches:
+                gone = self._counts(graph, _gone(graph, m))
+                if sum(gone) <= least:
+                    continue
+                alike = self._structure(graph, rule, m, gone)
+                if alike not in self._saved:
+                    self._saved[alike] = self._priced(graph, rule, m, fixed)
+                saved = self._saved[alike]
+                if saved > least:
+                    candidate = _Candidate(rule, m, alike, saved)
+                    found.append(candidate)
+        return found
+
+    def _by_root(self, graph: Graph) -> Mapping[str, Sequence[Rule]]:
+        """By the operator that they start at, the rules whose operators the graph has."""
+        there = {op.qualified for op in graph.operations}
+        found: defaultdict[str, list[Rule]] = defaultdict(list)
+        for rule, names in self._rules:
+            roots = names & there
+            if roots and _needs(rule.pattern, there):
+                for name in roots:
+                    found[name].append(rule)
+        return found
+
+    def _structure(
+        self,
+        graph: Graph,
+        rule: Rule,
+        m: Match,
+        gone: Sequence[float],
+    ) -> Structure:
+        """What decides what a match saves: its operators, how they are connected, and what they
+        and the others that may go count."""
+        place = {op: n for n, op in enumerate(_in_order(m))}
+        parts: list[object] = [rule.name, *sorted(gone)]
+        for op in place:
+            parts.append(self._digests.operator(op))
+            parts += (self._operand(graph, v, place) for v in op.inputs)
+        return tuple(parts)
+
+    def _operand(
+        self,
+        graph: Graph,
+        v: Value | None,
+        place: Mapping[Operation, int],
+    ) -> object:
+        """An operand by the operation of the match that makes it, else by what is known of it."""
+        if v is None:
+            return None
+        made = graph.producer(v)
+        if made is not None and made in place:
+            return place[made]
+        array = graph.constants.get(v)
+        if array is None:
+            return v.type_text
+        return self._digests.array(v, array)
+
+    def _priced(
+        self,
+        graph: Graph,
+        rule: Rule,
+        m: Match,
+        fixed: set[Value],
+    ) -> float:
+        """What a match saves: negative where it costs more, 0 where it cannot be applied."""
+        change = change_at(graph, rule, m, fixed, 0)
+        if change is None:
+            return 0.0
+        read = {v for op in change.operations for v in op.reads}
+        less = sum(self._counts(graph, _gone(graph, m, read)))
+        return less - self._more(graph, change)
+
+    def _more(self, graph: Graph, change: Change) -> float:
+        """What the operations of a change count, but for those of constants."""
+        known: dict[Value, Any] = {**graph.constants, **change.fragment.constants}
+        computed: set[Value] = set()
+        total = 0.0
+        for op in change.operations:
+            constant = all(v in known or v in computed for v in op.reads)
+            if constant and not has_trait(op, IMPURE):
+                computed.update(op.writes)
+            else:
+                total += arithmetic(op, known)
+        return total
+
+    def _counts(self, graph: Graph, operations: Iterable[Operation]) -> list[float]:
+        for op in operations:
+            if op not in self._counted:
+                self._counted[op] = arithmetic(op, graph.constants)
+        return [self._counted[op] for op in operations]
+
+    def _arithmetic(self, graph: Graph) -> float:
+        return sum(self._counts(graph, graph.operations))
+
+
+def _changed(before: Graph, after: Graph) -> list[Operation]:
+    """The operations near those that came, in order."""
+    known = set(before.operations)
+    came = [op for op in after.operations if op not in known]
+    near = neighborhood(after, came, REACH)
+    return [op for op in after.operations if op in near]
+
+
+def _needs(part: Any, there: set[str]) -> bool:
+    """Whether operators of these names may be all that a part of a pattern needs."""
+    match part:
+        case Apply():
+            named = not part.operator.names.isdisjoint(there)
+            return named and all(_needs(x, there) for x in part.operands)
+        case RuleResult():
+            return _needs(part.of, there)
+        case Either():
+            return any(_needs(x, there) for x in part.forms)
+        case _:
+            return True
+
+
+def _in_order(m: Match) -> dict[Operation, None]:
+    """The operations of a match: what is replaced, then the others as the pattern met them."""
+    bound = [x for x in m.bound.values() if isinstance(x, Operation)]
+    return dict.fromkeys((m.root, *m.also, *bound))
+
+
+def _gone(
+    graph: Graph,
+    m: Match,
+    read: Iterable[Value] = (),
+) -> set[Operation]:
+    """What a replacement of the match, which reads these, leaves nobody to read."""
+    needed = {*graph.outputs, *read}
+    gone = {m.root, *m.also}
+    waiting = [v for op in gone for v in op.reads]
+    while waiting:
+        made = graph.producer(waiting.pop())
+        if made is None or made in gone:
+            continue
+        if any(_stays(graph, v, needed, gone) for v in made.writes):
+            continue
+        gone.add(made)
+        waiting += made.reads
+    return gone
+
+
+def _stays(
+    graph: Graph,
+    v: Value,
+    needed: set[Value],
+    gone: set[Operation],
+) -> bool:
+    """Whether somebody reads a value when those operations are gone."""
+    return v in needed or not gone.issuperset(graph.users(v))

@@ -1,0 +1,188 @@
+"""Funcs that a C function computes: `define_extern`.
+
+The function has the interface of Halide: for each argument a `halide_buffer_t *` or a number, then
+a `halide_buffer_t *` for each value. It is called twice: first with the regions of its results that
+are needed and without memory, where it says which regions of its inputs it reads and may enlarge
+those of its results; then with memory. A result other than 0 is an error.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import ExecutionError, InputError
+from tilewright.lang.halide.syntax.expr import Expr, as_expr
+from tilewright.lang.halide.syntax.func import Func
+from tilewright.lang.halide.syntax.image import Image
+
+Box = Sequence[tuple[int, int]]  # (min, extent) of each dimension, x first
+Array = np.ndarray[Any, Any]
+
+
+class _Dimension(ctypes.Structure):
+    _fields_ = (
+        ("min", ctypes.c_int32),
+        ("extent", ctypes.c_int32),
+        ("stride", ctypes.c_int32),
+        ("flags", ctypes.c_uint32),
+    )
+
+
+class _Buffer(ctypes.Structure):
+    _fields_ = (
+        ("device", ctypes.c_uint64),
+        ("device_interface", ctypes.c_void_p),
+        ("host", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("dimensions", ctypes.c_int32),
+        ("dim", ctypes.POINTER(_Dimension)),
+        ("padding", ctypes.c_void_p),
+    )
+
+
+_CODES: Final = {"int": 0, "uint": 1, "bool": 1, "float": 2}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ExternFuncArgument:
+    """A Func, an image, or a number that an extern function is given."""
+
+    value: Any
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Extern:
+    """A C function, by its name in this process or as one of ctypes, and its arguments."""
+
+    name: str
+    function: Callable[..., int]
+    arguments: tuple[Any, ...]
+
+    def compute(
+        self,
+        dtypes: Sequence[DType],
+        box: Box,
+        read: Callable[[Any, Box], list[Array]],
+        number: Callable[[Expr], Any],
+    ) -> tuple[Array, ...]:
+        """Its results over a region; read: the values of a Func over another; number: of an Expr.
+
+        Raises ExecutionError where the function returns an error.
+        """
+        asked = [_buffer(d, box) for d in dtypes]
+        queries = [_query(a, number) for a in self.arguments]
+        self._call([q for several in queries for q in several], asked)
+        given: list[Any] = []
+        for argument, several in zip(self.arguments, queries, strict=True):
+            if not isinstance(argument, Func):
+                given += several
+                continue
+            region = _region(several[0])
+            arrays = map(np.ascontiguousarray, read(argument, region))
+            pairs = zip(argument.symbols, arrays, strict=True)
+            given += [_buffer(s.dtype, region, a) for s, a in pairs]
+        wide = [_region(b) for b in asked]
+        made = [
+            np.zeros([n for _, n in reversed(r)], d.numpy)
+            for r, d in zip(wide, dtypes, strict=True)
+        ]
+        results = [_buffer(d, r, a) for d, r, a in zip(dtypes, wide, made, strict=True)]
+        self._call(given, results)
+        return tuple(_part(a, r, box) for a, r in zip(made, wide, strict=True))
+
+    def _call(self, given: Sequence[Any], results: Sequence[_Buffer]) -> None:
+        arguments = (
+            ctypes.byref(a) if isinstance(a, _Buffer) else a for a in (*given, *results)
+        )
+        code = self.function(*arguments)
+        if code:
+            raise ExecutionError(
+                f"the function returned {code}",
+                where=f"extern {self.name}",
+                hint="it returns 0 where all is well",
+            )
+
+
+def extern(function: Any, arguments: Sequence[Any]) -> Extern:
+    """The function of a name, or of ctypes. Raises InputError for others and for no such name."""
+    name = function if isinstance(function, str) else repr(function)
+    found: Any
+    if isinstance(function, str):
+        try:
+            found = ctypes.CDLL(None)[function]
+        except AttributeError:
+            raise InputError(
+                f"this process has no function {function!r}",
+                where="define_extern",
+                hint="ctypes.CDLL(path, ctypes.RTLD_GLOBAL) loads a library with it",
+            ) from None
+    elif hasattr(function, "argtypes"):
+        found = function
+    else:
+        raise InputError(
+            f"{function!r} is no C function",
+            where="define_extern",
+            hint="give the name of one, or one of ctypes",
+        )
+    found.restype = ctypes.c_int
+    values = [a.value if isinstance(a, ExternFuncArgument) else a for a in arguments]
+    return Extern(name, found, tuple(values))
+
+
+def _query(argument: Any, number: Callable[[Expr], Any]) -> list[Any]:
+    """What the first call is given: of an image and of a number what the second one is, too."""
+    if isinstance(argument, Func):
+        nothing = [(0, 0)] * argument.dimensions()
+        return [_buffer(s.dtype, nothing) for s in argument.symbols]
+    if isinstance(argument, Image):
+        if argument.data is None:
+            raise InputError(
+                "it has no data",
+                where=f"image {argument.name()}",
+                hint="set(buffer) first",
+            )
+        array = np.ascontiguousarray(argument.data)
+        mins = [b[0] if b is not None else 0 for b in argument.bounds]
+        region = list(zip(mins, reversed(array.shape), strict=True))
+        return [_buffer(argument.dtype, region, array)]
+    value = as_expr(argument)
+    kind = np.ctypeslib.as_ctypes_type(value.dtype.numpy)
+    return [kind(number(value))]
+
+
+def _buffer(dtype: DType, region: Box, array: Array | None = None) -> _Buffer:
+    """A halide_buffer_t of a region; it is in the array, or (None) has no memory."""
+    dims = (_Dimension * max(1, len(region)))()
+    stride = 1
+    for n, (low, extent) in enumerate(region):
+        dims[n] = _Dimension(low, extent, stride, 0)
+        stride *= extent
+    made = _Buffer()
+    made.host = None if array is None else array.ctypes.data
+    made.code, made.lanes = _CODES[dtype.kind], 1
+    made.bits = 1 if dtype.is_bool else dtype.bits
+    made.dimensions = len(region)
+    made.dim = ctypes.cast(dims, ctypes.POINTER(_Dimension))
+    made._kept = dims, array
+    return made
+
+
+def _region(b: _Buffer) -> list[tuple[int, int]]:
+    return [(b.dim[n].min, b.dim[n].extent) for n in range(b.dimensions)]
+
+
+def _part(array: Array, has: Box, wanted: Box) -> Array:
+    """What is wanted of an array that has more."""
+    place = []
+    for (low, _), (first, extent) in zip(reversed(has), reversed(wanted), strict=True):
+        place.append(slice(first - low, first - low + extent))
+    return array[tuple(place)]

@@ -1,0 +1,91 @@
+"""Pooling in the kernel of the convolution before it: block by block, where that is faster.
+
+A convolution's results that no cache keeps are written to memory and read again by the pooling
+behind it. As one kernel, the convolution computes a block of rows, and these are pooled at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from tilewright.base import events
+from tilewright.compute.contraction import is_contraction
+from tilewright.expr.nodes import Buffer
+from tilewright.plan.nodes import DefUse, FusionGroup, Step, merge
+from tilewright.plan.questions import Cost, dearer
+
+
+def pool_in_blocks(
+    steps: Sequence[Step],
+    keep: Collection[Buffer],
+    data: Collection[Buffer],
+    cost: Cost,
+) -> list[Step]:
+    """The steps, convolutions and what pools their results as one where that pays.
+
+    keep: buffers that must exist. data: the constants. cost: nanoseconds that the target expects of
+    Computations as one kernel, None where it is not good at them.
+
+    requires of the pooling
+        it is Computations, of which the first is a reduction that reads nothing but the
+        convolution's results; the others do not read these
+    of the convolution
+        it is a product and at most one map behind it
+        no other step reads or writes what it writes, and none of that is in `keep`
+    of both
+        the target is good at them as one kernel, and expects no more time of it than of both
+    """
+    flow = DefUse(steps)
+    out: list[Step] = []
+    for step in steps:
+        before = _before(step, flow, keep)
+        if before is None or not isinstance(step, FusionGroup):
+            out.append(step)
+            continue
+        both = (*before.computations, *step.computations)
+        parts = [cost(g.computations, data) for g in (before, step)]
+        reason = dearer(cost(both, data), parts)
+        said: dict[str, Any] = {"rule": "pooling"}
+        said |= {"producer": before.name, "into": step.name}
+        sources = (*before.sources, *step.sources)
+        if reason:
+            events.emit("not-fused", **said, sources=sources, reason=reason)
+            out.append(step)
+            continue
+        out.remove(before)
+        merged = merge(before, step, both)
+        events.emit("fuse", **said, sources=merged.sources)
+        out.append(merged)
+    return out
+
+
+def _before(
+    step: Step,
+    flow: DefUse,
+    keep: Collection[Buffer],
+) -> FusionGroup | None:
+    """The convolution whose results the step pools."""
+    if not isinstance(step, FusionGroup) or step.kernel is not None:
+        return None
+    first, *rest = step.computations
+    if first.is_map or len(first.inputs) != 1:
+        return None
+    (tensor,) = first.inputs
+    if any(tensor in c.inputs for c in rest):
+        return None
+    writers = flow.writers.get(tensor, ())
+    if len(writers) != 1 or flow.sole_reader(tensor) is not step:
+        return None
+    (found,) = writers
+    if found.kernel is not None or len(found.computations) > 2:
+        return None
+    product, *maps = found.computations
+    if not is_contraction(product) or not all(c.is_map for c in maps):
+        return None
+    if any(b in keep for b in found.writes):
+        return None
+    others = [b for b in found.writes if b is not tensor]
+    if any(flow.readers.get(b) or len(flow.writers[b]) > 1 for b in others):
+        return None
+    return found

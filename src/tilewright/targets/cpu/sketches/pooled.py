@@ -1,0 +1,79 @@
+"""A convolution and the pooling of its results in blocks of rows, which the second cache keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.compute.contraction import is_contraction
+from tilewright.compute.nodes import Computation
+from tilewright.expr.affine import affine
+from tilewright.expr.nodes import Load
+from tilewright.schedule.space.patterns import free_dims, reduction_dims
+from tilewright.targets.cpu.sketches.context import Context
+
+
+@dataclass(frozen=True, slots=True)
+class Pooled:
+    """What makes the results, and what pools them. again: the work of the first in blocks, of that
+    at once. saved: cycles of writing and reading what no longer leaves the cache."""
+
+    producer: Sequence[Computation]
+    pooling: Sequence[Computation]
+    again: float
+    saved: float
+
+
+def pooled(computations: Sequence[Computation], at: Context) -> Pooled | None:
+    """The parts of a group that is expected to be good in blocks of rows; None for any other.
+
+    Its results leave the second cache, of which the results of a block fill a quarter at most; a
+    row of the pooling needs rows of its own, or few of the next one's too, none of padding; there
+    are blocks for all cores.
+    """
+    *producer, pool = computations
+    if not 1 <= len(producer) <= 2 or not is_contraction(producer[0]):
+        return None
+    if not all(c.is_map for c in producer[1:]) or pool.is_map or is_contraction(pool):
+        return None
+    made = producer[-1].outputs[0].tensor
+    (out,) = pool.outputs if len(pool.outputs) == 1 else (None,)
+    if out is None or not isinstance(out.value, Load) or out.value.buffer is not made:
+        return None
+    found = _rows(pool, out.value)
+    size = made.size * made.dtype.itemsize
+    costs, machine = at.costs, at.machine
+    if found is None or size <= machine.l2:
+        return None
+    rows, step, reach, pitch = found
+    most = machine.l2 // costs.quarter // (pitch * made.dtype.itemsize)
+    block = min(rows // (costs.blocks * machine.cores), (most - reach) // step + 1)
+    if block < 1:
+        return None
+    again = ((block - 1) * step + reach) / (block * step)
+    if again > costs.recomputed:
+        return None
+    saved = 2 * size * costs.far_byte
+    return Pooled(producer, (pool,), max(1.0, again), saved)
+
+
+def _rows(pool: Computation, read: Load) -> tuple[int, int, int, int] | None:
+    """Rows of the outermost dimension, and of what is read along it: the step from a row to the
+    next, how many a row needs, and the elements from one to the next."""
+    free = free_dims(pool)
+    if not free:
+        return None
+    row, *others = free
+    along = [n for n, i in enumerate(read.index) if affine(i).coefficient(row.var)]
+    if len(along) != 1:
+        return None
+    (axis,) = along
+    if any(n != 1 for n in read.buffer.shape[:axis]):
+        return None
+    form = affine(read.index[axis])
+    if any(form.coefficient(d.var) for d in others):
+        return None
+    windows = reduction_dims(pool)
+    reach = 1 + sum(abs(form.coefficient(d.var)) * (d.extent - 1) for d in windows)
+    step = form.coefficient(row.var)
+    return (row.extent, step, reach, read.buffer.strides[axis]) if step > 0 else None

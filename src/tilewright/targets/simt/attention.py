@@ -1,0 +1,370 @@
+"""Attention over blocks of keys as one launch: neither scores nor parts of results leave a block.
+
+    blockIdx: what is around a row; a tile of rows of queries
+              registers of each thread: the greatest score, the sum and the mean of its rows
+              for each block of keys:  fetch keys and values into shared memory, together
+                                       scores, in registers; the softmax of each row, by its threads
+                                       the shares, in shared memory; times the values, in registers
+                                       take them into the mean of the blocks before
+              store
+
+The group is that of `compute/online_softmax.py`. Threads on y have rows, those on x the keys of a
+block, then the columns of the result. A block of keys that a mask hides from all rows is not read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.contraction import is_contraction
+from tilewright.compute.nodes import Computation, Dim
+from tilewright.compute.online_softmax import weighted_mean
+from tilewright.expr.nodes import Buffer, Expr, Load, Var
+from tilewright.schedule import Schedule
+from tilewright.schedule.space.choices import Choices
+from tilewright.schedule.space.inlining import inlined
+from tilewright.schedule.space.nest import existing, extents
+from tilewright.schedule.space.patterns import free_dims, reduction_dims, uses
+from tilewright.schedule.tree import find_buffer
+from tilewright.targets.simt.attention_cost import (
+    ROOM,
+    AttentionShape,
+    AttentionTile,
+    attention_tiles,
+)
+from tilewright.targets.simt.binding import bind_blocks, fetch_together
+from tilewright.targets.simt.machine import SimtMachine
+
+# Of the last Computations, the product with the values first, whether they are maps.
+_KINDS: Final = (False, True, False, True)
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """The parts of a group; see the module's docstring.
+
+    scores: the product of queries and keys. inner: what is computed of a block of keys, in order,
+    but for the scores. kept: the greatest score and the sum of each row of a block. mean: the
+    product with the values. online: the mean over the blocks. last: the map of it. row, column: the
+    dimensions of `last` along a tile of rows and along the result's columns.
+    """
+
+    scores: Computation
+    inner: tuple[Computation, ...]
+    kept: Computation
+    mean: Computation
+    online: Computation
+    last: Computation
+    row: Dim
+    column: Dim
+
+    @property
+    def keys(self) -> int:
+        """Of a block."""
+        return self.scores.outputs[0].tensor.shape[-1]
+
+    @property
+    def operands(self) -> tuple[Load, Load, Load]:
+        """The reads of queries, of keys, and of values."""
+        made = self.inner[-1].outputs[0].tensor
+        key = _variable(self.scores.outputs[0].index[-1])
+        queries, keys = sorted(
+            self.scores.accesses, key=lambda a: any(uses(i, key) for i in a.index)
+        )
+        (values,) = (a for a in self.mean.accesses if a.buffer is not made)
+        return queries, keys, values
+
+    @property
+    def depth(self) -> int:
+        """Products of each score."""
+        (d,) = reduction_dims(self.scores)
+        return d.extent
+
+    @property
+    def blocks(self) -> int:
+        """Of keys."""
+        (d,) = reduction_dims(self.online)
+        return d.extent
+
+    @property
+    def around(self) -> list[Dim]:
+        """The dimensions of the result around its rows."""
+        return [d for d in free_dims(self.last) if d not in (self.row, self.column)]
+
+    @property
+    def key_loop(self) -> str:
+        """The loop over the blocks of keys."""
+        return _loop(self.online, reduction_dims(self.online)[0].var)
+
+
+def attention_of(
+    computations: Sequence[Computation], machine: SimtMachine
+) -> Attention | None:
+    """The parts of attention over blocks of keys; None where a group is none that tiles fit.
+
+    It has rows: a single query is left to others. All indices of what is made inside are
+    dimensions.
+    """
+    if len(computations) < len(_KINDS) + 1 or not _is_online(computations):
+        return None
+    first, *inner, mean, kept, online, last = computations
+    found = _dims(kept, online, last)
+    if found is None or not _are_plain(first, inner, mean):
+        return None
+    parts = Attention(first, tuple(inner), kept, mean, online, last, *found)
+    return parts if attention_tiles(shape(parts), machine) else None
+
+
+def _is_online(computations: Sequence[Computation]) -> bool:
+    """Whether a group is one that `online_softmax` made."""
+    *_, mean, kept, online, last = computations
+    kinds = tuple(c.is_map for c in (mean, kept, online, last))
+    if kinds != _KINDS or online.reducer is None or not is_contraction(computations[0]):
+        return False
+    made = {o.tensor for c in computations for o in c.outputs}
+    outputs = {o.tensor for o in (*kept.outputs, *mean.outputs)}
+    same = online.reducer.does_as(weighted_mean(online.reducer.dtypes[0]))
+    return same and made.intersection(online.inputs) == outputs
+
+
+def _are_plain(
+    first: Computation, inner: Sequence[Computation], mean: Computation
+) -> bool:
+    """Whether what is computed of a block has known sizes, and one sum each; whether its rows and
+    columns are dimensions; whether queries, keys and values are tensors of their own, each read at
+    one place."""
+    axis = len(first.outputs[0].index) - 2
+    shares = _read(mean, inner[-1].outputs[0].tensor).index if inner else ()
+    sums = all(len(reduction_dims(c)) <= 1 for c in (first, *inner, mean))
+    places = [c.outputs[0].index[axis] for c in (first, *inner)]
+    variables = [*places, *shares[-2:], *mean.outputs[0].index]
+    static = all(d.static and d.extent for c in (first, *inner, mean) for d in c.dims)
+    made = inner[-1].outputs[0].tensor if inner else None
+    reads = [a.buffer for a in (*first.accesses, *mean.accesses)]
+    own = len(reads) == len(set(reads)) == 4 and made in reads
+    plain = all(isinstance(v, Var) for v in variables)
+    return axis >= 0 and sums and static and own and plain
+
+
+def shape(a: Attention) -> AttentionShape:
+    """What the cost model asks of attention."""
+    return AttentionShape(
+        around=math.prod(d.extent for d in a.around),
+        rows=a.row.extent,
+        keys=a.keys,
+        blocks=a.blocks,
+        depth=a.depth,
+        columns=a.column.extent,
+        itemsize=a.scores.outputs[0].tensor.dtype.itemsize,
+        keys_last=uses(
+            a.operands[1].index[-1], _variable(a.scores.outputs[0].index[-1])
+        ),
+    )
+
+
+def _dims(
+    kept: Computation, online: Computation, last: Computation
+) -> tuple[Dim, Dim] | None:
+    """The dimensions of the last map along rows and along columns; None where there is none, or
+    where indices are more than dimensions."""
+    rows = _read(online, kept.outputs[0].tensor).index
+    columns = [d.var for d in free_dims(online) if d.var not in rows]
+    whole = online.outputs[-1]
+    behind = dict(zip(whole.index, _read(last, whole.tensor).index, strict=True))
+    if len(columns) != 1 or not rows:
+        return None
+    found: dict[Expr, Dim] = {d.var: d for d in free_dims(last)}
+    row, column = (found.get(behind.get(v, v)) for v in (rows[-1], columns[0]))
+    return None if row is None or column is None else (row, column)
+
+
+def _read(c: Computation, tensor: Buffer) -> Load:
+    return next(a for a in c.accesses if a.buffer is tensor)
+
+
+def _variable(e: Expr) -> Var:
+    assert isinstance(e, Var)
+    return e
+
+
+def _loop(c: Computation, v: Expr) -> str:
+    return f"{c.name}.{_variable(v).name}"
+
+
+def by_key_blocks(
+    s: Schedule,
+    computations: Sequence[Computation],
+    machine: SimtMachine,
+    choose: Choices,
+) -> Schedule:
+    """See the module's docstring. `attention_of` has to say that it applies.
+
+    parameters: those of `inlined`; `attention.tile`, the rows of a block and its threads;
+    `attention.staged`, whether keys and values go through shared memory. Raises ScheduleError where
+    a primitive refuses.
+    """
+    s, rest = inlined(s, computations, choose)
+    a = attention_of(rest, machine)
+    if a is None:
+        raise ScheduleError("what is left after inlining is no attention over blocks")
+    s = s.fork()
+    possible = attention_tiles(shape(a), machine)
+    tile = AttentionTile(*choose("attention.tile", possible, possible[0]))
+    staged = choose("attention.staged", (True, False), machine.shared_pays)
+    work = _Work(s, a, tile)
+    work.blocks()
+    work.inside()
+    if staged:
+        work.fetch()
+    with suppress(ScheduleError):  # without a mask by position, all blocks count
+        s.skip(a.key_loop)
+    work.bind()
+    return s
+
+
+@dataclass(eq=False)
+class _Work:
+    """A schedule on its way."""
+
+    s: Schedule
+    a: Attention
+    tile: AttentionTile
+    grid: Sequence[str] = ()
+    start: Sequence[str] = ()
+
+    def blocks(self) -> None:
+        """Loops over blocks around the result, each with the means of its rows in registers."""
+        s, a = self.s, self.a
+        kept = _loop(a.kept, a.kept.outputs[0].index[-1])
+        for row in (kept, *(row for row, _ in self.phases().values())):
+            if row in extents(s.kernel):
+                s.pad(row, self.tile.rows)
+        outer, inner = s.split(_loop(a.last, a.row.var), self.tile.rows, "guard")
+        around = existing(s, [_loop(a.last, d.var) for d in a.around])
+        s.reorder(*around, outer, inner, _loop(a.last, a.column.var))
+        self.grid = [*around, outer]
+        s.compute_at(a.online.outputs[-1].tensor.name, outer, scope="register")
+        for o in a.online.outputs:
+            s.set_scope(o.tensor.name, "register")
+        row, column = self.phases()[a.online]
+        self.start = s.decompose_reduction(a.online.outputs[-1].tensor.name, row)
+        s.reorder(a.key_loop, row, column)
+
+    def inside(self) -> None:
+        """All that is computed of a block of keys, in its iteration: what only a thread needs of it
+        in registers, the shares in shared memory."""
+        s, a = self.s, self.a
+        shares = _read(a.mean, a.inner[-1].outputs[0].tensor).buffer
+        for c in (a.mean, a.kept, *reversed(a.inner), a.scores):
+            for o in c.outputs[:1]:
+                s.compute_at(o.tensor.name, a.key_loop)
+            for o in c.outputs:
+                scope = "shared" if o.tensor is shares else "register"
+                s.set_scope(o.tensor.name, scope)
+        self.apart(shares.name, ROOM)
+
+    def phases(self) -> dict[Computation, tuple[str, str]]:
+        """The loops along rows and columns of each Computation that has both."""
+        a = self.a
+        made = a.scores.outputs[0].index
+        axis = len(made) - 2
+        found = {}
+        for c in (a.scores, *a.inner):
+            along = reduction_dims(c)
+            index = c.outputs[0].index
+            column = along[0].var if c is not a.scores and along else index[-1]
+            found[c] = (_loop(c, index[axis]), _loop(c, column))
+        online = _read(a.online, a.kept.outputs[0].tensor).index
+        read = _read(a.online, a.mean.outputs[0].tensor).index
+        (column,) = [d.var for d in free_dims(a.online) if d.var not in online]
+        place = read.index(column)
+        shares = _read(a.mean, a.inner[-1].outputs[0].tensor)
+        of_mean = a.mean.outputs[0].index[place]
+        found[a.mean] = (_loop(a.mean, shares.index[-2]), _loop(a.mean, of_mean))
+        found[a.online] = (_loop(a.online, online[-1]), _loop(a.online, column))
+        return found
+
+    @property
+    def threads(self) -> dict[str, int]:
+        """Of a block, by axis."""
+        t = self.tile
+        return {"threadIdx.x": t.column_threads, "threadIdx.y": t.row_threads}
+
+    def fetch(self) -> None:
+        """The queries of a block's rows, and the keys and values of each block of keys."""
+        s, a = self.s, self.a
+        queries, keys, values = a.operands
+        key_room = 0 if shape(a).keys_last else ROOM
+        for read, loop, room in (
+            (queries, self.grid[-1], ROOM),
+            (keys, a.key_loop, key_room),
+            (values, a.key_loop, 0),
+        ):
+            name = s.cache_read(read.buffer.name, loop, "shared", pad=True)
+            rank = self.apart(name, room)
+            loops = existing(s, [f"{name}.r{n}" for n in range(rank)])
+            fetch_together(s, loops, self.threads)
+
+    def apart(self, name: str, room: int) -> int:
+        """Put room between the rows of a tile; the tile's dimensions."""
+        held, _ = find_buffer(self.s.kernel, name, "storage_align")
+        rank = len(held.shape)
+        if room and rank > 1:
+            pitch = held.shape[-1] + room
+            self.s.storage_align(name, rank - 2, pitch, 0)
+        return rank
+
+    def bind(self) -> None:
+        """Every phase to the threads, and the grid."""
+        s, a = self.s, self.a
+        phases = self.phases()
+        for c in (a.scores, a.mean):
+            row, column = phases[c]
+            zero = s.decompose_reduction(c.outputs[0].tensor.name, row)
+            self.share(*zero[-2:])
+            along = _loop(c, reduction_dims(c)[0].var)
+            self.share(row, column, (along,))
+        for c in a.inner:
+            row, column = phases[c]
+            if c.is_map:
+                self.share(row, column)
+            else:
+                self.rows(row)
+                self.columns(column)
+        self.rows(_loop(a.kept, a.kept.outputs[0].index[-1]))
+        self.share(*self.start[-2:])
+        self.share(*phases[a.online])
+        last = _loop(a.last, a.row.var)
+        self.share(f"{last}.i", _loop(a.last, a.column.var))
+        bind_blocks(s, self.grid)
+
+    def rows(self, loop: str) -> str:
+        """Rows dealt out to threads, the loop over those of one."""
+        s = self.s
+        mine, own = s.split(loop, self.tile.row_threads)
+        s.reorder(own, mine)
+        s.bind(own, "threadIdx.y")
+        s.unroll(mine)
+        return mine
+
+    def columns(self, loop: str) -> None:
+        """What is added up along columns, by neighbors."""
+        s = self.s
+        _, own = s.split(loop, self.tile.column_threads, "guard")
+        s.bind(own, "threadIdx.x")
+
+    def share(self, row: str, column: str, between: Sequence[str] = ()) -> None:
+        """Rows and columns dealt out to threads; between: loops around those of one thread."""
+        s, t = self.s, self.tile
+        rows, own_row = s.split(row, t.row_threads)
+        columns, own_column = s.split(column, t.column_threads, "guard")
+        s.reorder(own_row, own_column, *between, rows, columns)
+        for part in (rows, columns):
+            s.unroll(part)
+        s.bind(own_row, "threadIdx.y")
+        s.bind(own_column, "threadIdx.x")

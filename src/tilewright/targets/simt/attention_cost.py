@@ -1,0 +1,174 @@
+"""What attention over blocks of keys costs on a SIMT machine, and the tiles of rows that fit.
+
+As for products (`predict`): a step, that is a block of keys, takes as long as the slowest of its
+arithmetic, the turns of shared memory and the bytes from the device's memory. Constants are those
+of `cost`, and have not been measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from tilewright.targets.simt.cost import (
+    LATENCY,
+    OWN_REGISTERS,
+    SYNC,
+    WORD,
+    Request,
+    bank_turns,
+    in_step,
+)
+from tilewright.targets.simt.machine import SimtMachine
+
+ROWS: Final = (128, 64, 32, 16, 8, 4)  # of a block, as may be tried
+COLUMN_THREADS: Final = (16, 32, 8, 4)  # that share a row, as may be tried
+THREADS: Final = (16, 32, 64, 128, 256)  # of a block, as may be tried
+EXPONENTIAL: Final = 20  # instructions of one: a polynomial and what is around it
+ROOM: Final = (
+    1  # elements between rows of a tile that neighbors read: other banks for each
+)
+BARRIERS: Final = 4  # of a step
+KEY_BLOCK: Final = 64  # keys at a time, at most
+
+
+class AttentionShape(NamedTuple):
+    """around: rows of queries have so many others around them. keys: of a block, of which there are
+    `blocks`. depth: products of each score. columns: of the result. itemsize: bytes of a number.
+    keys_last: whether neighbors in memory are of neighboring keys, and not along their depth."""
+
+    around: int
+    rows: int
+    keys: int
+    blocks: int
+    depth: int
+    columns: int
+    itemsize: int
+    keys_last: bool
+
+
+class AttentionTile(NamedTuple):
+    """rows: of a block. row_threads, column_threads: that share it."""
+
+    rows: int
+    row_threads: int
+    column_threads: int
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return self.row_threads * self.column_threads
+
+    @property
+    def each(self) -> int:
+        """Rows of a thread."""
+        return self.rows // self.row_threads
+
+    def columns(self, count: int) -> int:
+        """Of so many columns those of a thread."""
+        return -(-count // self.column_threads)
+
+
+@lru_cache(maxsize=256)
+def attention_tiles(
+    a: AttentionShape, machine: SimtMachine
+) -> tuple[AttentionTile, ...]:
+    """The tiles that fit the machine, those first that are expected to be fastest."""
+    times = {}
+    for tile in _possible(a, machine):
+        if _fits(a, tile, machine):
+            times[tile] = time_by_blocks(a, tile, machine)
+    return tuple(sorted(times, key=lambda t: (times[t], t)))
+
+
+def _possible(a: AttentionShape, machine: SimtMachine) -> Iterator[AttentionTile]:
+    narrow = min(a.keys, a.columns)
+    for rows in ROWS:
+        if rows > 1 << (a.rows - 1).bit_length():
+            continue
+        for lanes in COLUMN_THREADS:
+            for threads in THREADS:
+                down = threads // lanes
+                if lanes <= narrow and 0 < down <= rows:
+                    yield AttentionTile(rows, down, lanes)
+
+
+def _fits(a: AttentionShape, tile: AttentionTile, machine: SimtMachine) -> bool:
+    return (
+        tile.threads <= machine.block_threads
+        and registers(a, tile) <= machine.thread_registers
+        and shared_bytes(a, tile, machine) <= machine.shared
+    )
+
+
+def registers(a: AttentionShape, tile: AttentionTile) -> int:
+    """Of a thread: scores and their exponentials, four numbers of each result, four of a row."""
+    columns = 2 * tile.columns(a.keys) + 4 * tile.columns(a.columns) + 4
+    return tile.each * columns * (a.itemsize // WORD) + OWN_REGISTERS
+
+
+def shared_bytes(a: AttentionShape, tile: AttentionTile, machine: SimtMachine) -> int:
+    """Of a block: queries, keys, values and shares; parts of sums where no warp has them."""
+    held = tile.rows * (a.depth + ROOM + a.keys + ROOM) + a.keys * a.columns
+    held += a.depth * a.keys if a.keys_last else a.keys * (a.depth + ROOM)
+    trees = 2 * tile.threads if tile.column_threads > machine.warp else 0
+    return (held + trees) * a.itemsize
+
+
+def together(a: AttentionShape, tile: AttentionTile, machine: SimtMachine) -> int:
+    """The blocks that a unit runs at once."""
+    room = (
+        machine.unit_threads // tile.threads,
+        machine.unit_blocks,
+        machine.registers // (registers(a, tile) * tile.threads),
+        machine.shared // shared_bytes(a, tile, machine),
+    )
+    return max(1, min(room))
+
+
+def reads(
+    a: AttentionShape, tile: AttentionTile, machine: SimtMachine
+) -> Iterator[Request]:
+    """What the products of a step read of shared memory: rows, and columns side by side."""
+    warps = -(-tile.threads // in_step(machine))
+    key = 1 if a.keys_last else a.depth + ROOM
+    for steps, columns, pitch, beside_each in (
+        (a.depth, a.keys, a.depth + ROOM, key),
+        (a.keys, a.columns, a.keys + ROOM, 1),
+    ):
+        lanes = range(min(in_step(machine), tile.threads))
+        rows = [a.itemsize * pitch * (n // tile.column_threads) for n in lanes]
+        beside = [a.itemsize * beside_each * (n % tile.column_threads) for n in lanes]
+        times = steps * warps
+        yield Request("shared", times * tile.each, bank_turns(rows, machine.banks))
+        yield Request(
+            "shared", times * tile.columns(columns), bank_turns(beside, machine.banks)
+        )
+
+
+def time_by_blocks(
+    a: AttentionShape, tile: AttentionTile, machine: SimtMachine
+) -> float:
+    """Nanoseconds of all of it in blocks of these rows."""
+    at_once = together(a, tile, machine)
+    blocks = a.around * math.ceil(a.rows / tile.rows)
+    waves = math.ceil(blocks / machine.units)
+    threads = math.ceil(tile.threads / in_step(machine)) * in_step(machine)
+    issued = 0.0
+    for steps, columns in ((a.depth, a.keys), (a.keys, a.columns)):
+        mine = tile.each * tile.columns(columns)
+        loads = tile.each + tile.columns(columns)
+        issued += steps * threads * (mine + loads)
+    issued += EXPONENTIAL * tile.rows * (a.keys + 2 * a.columns)
+    turns = sum(r.requests * r.turns for r in reads(a, tile, machine))
+    width = min(in_step(machine), machine.banks) * WORD
+    moved = a.keys * (a.depth + a.columns) * a.itemsize
+    step = max(
+        issued / machine.rate,
+        turns * width / machine.shared_rate,
+        moved * machine.units / machine.cache_bandwidth,
+    )
+    waits = (LATENCY + BARRIERS * SYNC) / min(at_once, waves)
+    return waves * a.blocks * (step + waits) + machine.launch_ns

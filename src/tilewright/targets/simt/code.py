@@ -1,0 +1,134 @@
+"""A program as a device with blocks of threads takes it: how it is launched, and its kernels.
+
+A line of JSON, then the kernels as text, then code for one architecture. It needs no part of the
+compiler, since a deployed model has none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from tilewright.base.errors import ArtifactError
+from tilewright.runtime import schema
+
+VERSION: Final = 2
+# The languages of programs, as messages call them.
+PTX: Final = "PTX"
+OPENCL_C: Final = "OpenCL C"
+_EXTENTS: Final = (schema.Count, schema.Count, schema.Count)
+_SHAPE: Final = {
+    "version": schema.Count,
+    "language": schema.Text,
+    "arch": schema.Text,
+    "params": schema.Count,
+    "workspace": [schema.Count],
+    "checks": [schema.Text],
+    "launches": [
+        {
+            "name": schema.Text,
+            "grid": _EXTENTS,
+            "threads": _EXTENTS,
+            "shared": schema.Count,
+            "dynamic": schema.Count,
+            "arguments": [schema.Count],
+            "checked": schema.Count,
+        }
+    ],
+    "text": schema.Count,
+    "binary": schema.Count,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLaunch:
+    """One launch of a kernel.
+
+    grid, threads: on the axes x, y, z. shared: bytes of a block, of which the launch asks for
+    `dynamic`. arguments: numbers of buffers: parameters first, then the workspace. checked: 1 if it
+    tells wrong indices by a number of `DeviceProgram.checks`, else 0.
+    """
+
+    name: str
+    grid: tuple[int, int, int]
+    threads: tuple[int, int, int]
+    shared: int
+    arguments: tuple[int, ...]
+    dynamic: int = 0
+    checked: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProgram:
+    """Launches in order, and their kernels.
+
+    language: of the text, as messages call it. params: how many operands there are. workspace:
+    bytes of each further buffer. arch: what the text is made for; empty for any device. checks:
+    what the number means, from 1 on, that a kernel tells. binary: code that needs no compiling by
+    the driver; empty for none.
+    """
+
+    language: str
+    params: int
+    workspace: tuple[int, ...]
+    launches: tuple[KernelLaunch, ...]
+    text: str
+    arch: str = ""
+    checks: tuple[str, ...] = ()
+    binary: bytes = b""
+
+    def to_bytes(self) -> bytes:
+        """The inverse of `from_bytes`."""
+        text = self.text.encode()
+        head = {"version": VERSION, **asdict(self)}
+        head |= {"text": len(text), "binary": len(self.binary)}
+        return b"".join([json.dumps(head).encode(), b"\n", text, self.binary])
+
+    @staticmethod
+    def from_bytes(code: bytes, language: str) -> DeviceProgram:
+        """A program from its bytes. Raises ArtifactError for others, and for another language."""
+        line, _, rest = code.partition(b"\n")
+        try:
+            head = json.loads(line)
+            schema.check(head, _SHAPE)
+            made = _made(head, rest)
+            made._check(head["version"], language)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ArtifactError(f"the program is not in {language}: {error}") from error
+        return made
+
+    def _check(self, version: int, language: str) -> None:
+        """Raise ValueError for what no compiler makes."""
+        if version != VERSION:
+            raise ValueError(f"version {version}, expected {VERSION}")
+        if self.language != language:
+            raise ValueError(f"it is in {self.language}")
+        count = self.params + len(self.workspace)
+        for c in self.launches:
+            if any(n >= count for n in c.arguments):
+                raise ValueError(f"launch {c.name} has more than {count} buffers")
+            if 0 in (*c.grid, *c.threads):
+                raise ValueError(f"launch {c.name} has a grid without threads")
+
+
+def _made(head: Mapping[str, Any], rest: bytes) -> DeviceProgram:
+    size = head["text"]
+    if size + head["binary"] != len(rest):
+        raise ValueError(f"{len(rest)} bytes follow, expected another number")
+    return DeviceProgram(
+        language=head["language"],
+        params=head["params"],
+        workspace=tuple(head["workspace"]),
+        launches=tuple(_call(c) for c in head["launches"]),
+        text=rest[:size].decode(),
+        arch=head["arch"],
+        checks=tuple(head["checks"]),
+        binary=rest[size:],
+    )
+
+
+def _call(found: Mapping[str, Any]) -> KernelLaunch:
+    tuples = {k: tuple(found[k]) for k in ("grid", "threads", "arguments")}
+    return KernelLaunch(**{**found, **tuples})

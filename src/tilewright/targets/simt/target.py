@@ -1,0 +1,115 @@
+"""What all targets with blocks of threads decide alike: schedules, and the form of attention."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import ClassVar, Final
+
+from tilewright.base.errors import CompileError
+from tilewright.compute.nodes import Computation
+from tilewright.compute.online_softmax import may_be_attention
+from tilewright.expr.nodes import Buffer
+from tilewright.loops.launch import Launch
+from tilewright.loops.nodes import Kernel
+from tilewright.plan.questions import NO_REWRITE_PAYS, PlanCosts
+from tilewright.schedule.space import Sketch
+from tilewright.schedule.space.patterns import classify
+from tilewright.targets.base import Target
+from tilewright.targets.simt.attention import attention_of, shape
+from tilewright.targets.simt.attention_cost import (
+    KEY_BLOCK,
+    attention_tiles,
+    time_by_blocks,
+)
+from tilewright.targets.simt.machine import SimtMachine
+from tilewright.targets.simt.predict import tiles, time_in_tiles
+from tilewright.targets.simt.products import product_of
+from tilewright.targets.simt.schedules import sketches
+from tilewright.targets.simt.tiling import tiling
+
+DEEP: Final = 256  # products of a part of a sum, at least
+_COSTS: Final = replace(NO_REWRITE_PAYS, key_block=KEY_BLOCK, deep_sum=DEEP)
+
+
+class SimtTarget(Target):
+    """A target whose kernels are launches. exact: the order of arithmetic is the program's."""
+
+    __slots__ = ()
+    fuses: ClassVar[bool] = True
+    exact: bool
+
+    @property
+    def simt(self) -> SimtMachine:
+        """The machine as schedules see it."""
+        raise NotImplementedError
+
+    def sketches(
+        self,
+        kernel: Kernel,
+        computations: Sequence[Computation],
+        constants: Collection[Buffer],
+    ) -> Sequence[Sketch]:
+        """Those that all GPUs have."""
+        return sketches(kernel, computations, self.simt, self.exact)
+
+    def is_profitable(self, computations: Sequence[Computation]) -> bool:
+        """Whether a group has no other form: attention is better over blocks of keys."""
+        return not may_be_attention(computations)
+
+    def estimated_cost(
+        self, computations: Sequence[Computation], constants: Collection[Buffer] = ()
+    ) -> float | None:
+        """Expected nanoseconds of attention over blocks of keys, and of a product; None for all
+        else.
+
+        Without threads in step the sums of rows take barriers: there scores go through memory.
+        """
+        if len(computations) == 1:
+            return _of_product(computations[0], self.simt)
+        found = attention_of(computations, self.simt)
+        if found is None or self.simt.warp == 1:
+            return None
+        asked = shape(found)
+        best = attention_tiles(asked, self.simt)[0]
+        return time_by_blocks(asked, best, self.simt)
+
+    @property
+    def plan_costs(self) -> PlanCosts:
+        """Keys go by in blocks of what registers hold the scores of; sums may be in parts."""
+        return replace(_COSTS, launch=self.simt.launch_ns)
+
+
+def _of_product(c: Computation, of: SimtMachine) -> float | None:
+    """In the tile that is expected to be the fastest, its results written and read once."""
+    if not all(d.static and d.extent for d in c.dims):
+        return None
+    product = product_of(classify((c,)))
+    best = tiles(product, of, of.shared_pays)[:1] if product is not None else ()
+    if product is None or not best:
+        return None
+    time = time_in_tiles(tiling(product, best[0]), of, of.shared_pays)
+    results = product.points // math.prod(d.extent for d in product.sums)
+    moved = 2 * results * product.itemsize / of.bandwidth
+    return None if time is None else time + moved
+
+
+def shared_of(launch: Launch) -> int:
+    """Bytes that a block shares."""
+    return sum(b.size * b.dtype.itemsize for b in launch.shared)
+
+
+def check_block(launch: Launch, of: SimtMachine) -> None:
+    """Raise CompileError (TW-LAUNCH) for a block that takes more than a machine has."""
+    for count, most, what in (
+        (math.prod(launch.threads), of.block_threads, "threads"),
+        (shared_of(launch), of.shared, "bytes of shared memory"),
+    ):
+        if count > most:
+            raise CompileError(
+                f"a block takes {count:,} {what}, and one of {of.name} has {most:,} at most",
+                code="TW-LAUNCH",
+                where=f"launch {launch.name}",
+                hint="tile the loops that are bound to threadIdx, or what is cached",
+            )

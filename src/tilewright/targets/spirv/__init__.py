@@ -1,0 +1,1 @@
+"""SPIR-V, the code of OpenCL's and oneAPI's drivers."""

@@ -1,0 +1,72 @@
+"""A Program as SPIR-V for the model of OpenCL: LLVM's text of a kernel per launch, a listing."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tilewright.base.errors import CompileError
+from tilewright.loops.launch import LaunchProgram
+from tilewright.targets.llvm import backend
+from tilewright.targets.llvm.emit_launch import Dialect, launches_text
+from tilewright.targets.llvm.emit_stmt import Statements
+from tilewright.targets.llvm.emit_text import LlvmValue
+from tilewright.targets.llvm.spaces import in_spaces
+from tilewright.targets.spirv.machine import SpirvMachine
+
+TRIPLE: Final = "spirv64-unknown-unknown"
+_LEVEL: Final = 2
+_PASSES: Final = (*backend.CHEAP, "loop_unroll", *backend.CHEAP)
+_NUMBERS: Final = {
+    "blockIdx": "spv.group.id.i32",
+    "threadIdx": "spv.thread.id.in.group.i32",
+}
+_BARRIER: Final = "spir_func void @_Z7barrierj(i32{})"  # OpenCL C's barrier(flags)
+_BOTH: Final = " 3"  # a block's memory, and the device's
+
+
+def _neighbor(w: Statements, v: LlvmValue, step: int, mask: LlvmValue) -> LlvmValue:
+    raise CompileError(
+        "threads in step are none of the core of SPIR-V", code="TW-LAUNCH"
+    )
+
+
+DIALECT: Final = Dialect(
+    convention="spir_kernel",
+    axes={
+        f"{level}.{axis}": f"{name}(i32 {n})"
+        for level, name in _NUMBERS.items()
+        for n, axis in enumerate("xyz")
+    },
+    barrier=(f"call {_BARRIER.format(_BOTH)}",),
+    shuffle=_neighbor,
+    warp=1,
+    attributes=lambda threads: 'nounwind "no-builtins"',
+)
+
+
+def llvm_ir(
+    program: LaunchProgram, machine: SpirvMachine, contract: bool = True
+) -> str:
+    """The program as LLVM assembly, before LLVM's passes; a kernel has its launch's name.
+
+    Raises UnsupportedError for what has no native code, CompileError for memory that a GPU lacks.
+    """
+    shared = machine.simt.shared
+    text = in_spaces(launches_text(program, DIALECT, machine, contract, shared))
+    sizes = []
+    for n, launch in enumerate(program.launches, 1):
+        text = text.replace(f" #{n} {{\n", f" #{n} !reqd_work_group_size !{n} {{\n", 1)
+        sizes.append(f"!{n} = !{{{', '.join(f'i32 {e}' for e in launch.threads)}}}")
+    return "\n".join([text, f"declare {_BARRIER.format('')}", *sizes, ""])
+
+
+def assembly(
+    program: LaunchProgram, machine: SpirvMachine, contract: bool = True
+) -> str:
+    """The program's listing. Raises as `llvm_ir`, and CompileError if LLVM refuses it."""
+    text = llvm_ir(program, machine, contract)
+    target: Any = backend.target_machine(TRIPLE, "", "", _LEVEL)
+    module = backend.optimized(text, target, program.name, _PASSES)
+    # The back end keeps what it knows of one module, and dies of it with the next one.
+    alone: Any = backend.new_machine(TRIPLE, "", "", _LEVEL)
+    return str(alone.emit_assembly(module))

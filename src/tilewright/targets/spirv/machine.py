@@ -1,0 +1,29 @@
+"""A machine that runs SPIR-V, as the emitter asks for it; schedules see a `SimtMachine`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.targets.simt.machine import SimtMachine
+
+
+@dataclass(frozen=True, slots=True)
+class SpirvMachine:
+    """simt: what it has."""
+
+    simt: SimtMachine
+    arch: str = "spirv64"
+
+    @property
+    def vector_bits(self) -> int:
+        """Of a load."""
+        return 8 * self.simt.vector_bytes
+
+    @property
+    def registers(self) -> int:
+        """Of a thread."""
+        return self.simt.thread_registers
+
+    def has(self, feature: str) -> bool:
+        """Whether code may use an LLVM feature."""
+        return feature == "fma"

@@ -1,0 +1,69 @@
+"""What the warps of a kernel ask of memory, counted while it is interpreted.
+
+A request is one instruction of one warp. Of the device's memory it takes a turn for each sector of
+32 bytes that its threads touch; of a block's memory as many as the bank of which the threads want
+most words: a word is read once for all who want it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from tilewright.testing.ptx.arithmetic import Array
+
+SECTOR: Final = 32  # bytes
+WORD: Final = 4  # bytes of a bank
+BANKS: Final = 32
+_MEMORIES: Final = ("global", "shared", "local")
+
+
+class AccessKind(NamedTuple):
+    """memory: "global", "shared", or "local" for a thread's own. writes: whether it is a store."""
+
+    memory: str
+    writes: bool
+
+
+@dataclass(slots=True)
+class WarpTraffic:
+    """By the kind of access: requests of warps, turns of memory, and bytes that threads touch."""
+
+    requests: Counter[AccessKind] = field(default_factory=Counter)
+    turns: Counter[AccessKind] = field(default_factory=Counter)
+    nbytes: Counter[AccessKind] = field(default_factory=Counter)
+
+    def note(
+        self, space: int, writes: bool, at: Array, size: int, warps: Array
+    ) -> None:
+        """An instruction of some threads. at: the first of `size` bytes of each; warps: theirs."""
+        kind = AccessKind(_MEMORIES[space], writes)
+        self.nbytes[kind] += size * at.size
+        for warp in np.unique(warps).tolist():
+            own = at[warps == warp].astype(np.int64)
+            words = np.arange(0, size, min(size, WORD))
+            touched = own[:, None] + words
+            turns_of = _TURNS[kind.memory]
+            self.requests[kind] += 1
+            self.turns[kind] += turns_of(touched.reshape(-1))
+
+
+def _sectors(places: Array) -> int:
+    sectors = np.unique(places // SECTOR)
+    return int(sectors.size)
+
+
+def _bank_turns(places: Array) -> int:
+    words = np.unique(places // WORD)
+    of_banks = np.bincount(words % BANKS)
+    return int(of_banks.max())
+
+
+_TURNS: Final = {
+    "global": _sectors,
+    "shared": _bank_turns,
+    "local": _sectors,
+}

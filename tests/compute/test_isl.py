@@ -1,0 +1,45 @@
+"""Answers of isl are kept, each under all that it follows from."""
+
+import pytest
+
+from tilewright.compute import isl
+from tilewright.compute.isl import Domain, TooHard, greatest, sample
+
+
+def square(n: int = 9) -> Domain:
+    domain = Domain()
+    x, y = domain.variable(), domain.variable()
+    domain.require(f"0 <= {x} < {n}")
+    domain.require(f"0 <= {y} < {n}")
+    return domain
+
+
+def kept() -> int:
+    return isl._answered.cache_info().hits
+
+
+def test_the_same_question_is_asked_once() -> None:
+    isl._answered.cache_clear()
+    found = sample(square(), ["x0 + x1 = 16"])
+    assert found == [8, 8] and kept() == 0
+    found.append(3)  # the caller's own
+    assert sample(square(), ["x0 + x1 = 16"]) == [8, 8] and kept() == 1
+
+
+def test_another_text_question_or_limit_is_asked_anew(monkeypatch) -> None:
+    isl._answered.cache_clear()
+    assert sample(square(), ["x0 = 8"]) is not None
+    assert sample(square(), ["x0 = 9"]) is None
+    assert sample(square(8), ["x0 = 8"]) is None
+    text = square().text("x0 = 8")
+    assert isl._ask(text, str, None) != isl._ask(text, isl._point, None)
+    assert greatest(square(), "x0") == 8
+    with pytest.raises(TooHard):
+        sample(square(), ["x0 = 8"], 1)
+    monkeypatch.setattr(isl, "MAX_OPERATIONS", 1)
+    with pytest.raises(TooHard):
+        sample(square(), ["x0 = 8"])
+
+
+def test_so_many_are_kept() -> None:
+    assert isl._answered.cache_info().maxsize == isl._ANSWERS

@@ -1,0 +1,117 @@
+"""Kernels by blocks of rows: the results of the plain nest at every size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.plan.test_rows import K, M, N, Q, V, Y, attention, made
+from tilewright.base.dtypes import float32
+from tilewright.compute.interp import evaluate
+from tilewright.compute.nodes import Computation, Dim
+from tilewright.driver.row_blocks import by_rows
+from tilewright.expr.nodes import INDEX, Buffer, Load, Var, const
+from tilewright.loops.interp import run
+from tilewright.loops.lower import lower
+from tilewright.loops.nodes import If, Kernel, loop
+from tilewright.loops.sizes import statement
+from tilewright.loops.verify import verify
+from tilewright.loops.walk import loops_of
+from tilewright.plan.nodes import FusionGroup
+from tilewright.plan.open_extents import Resized
+from tilewright.schedule.full_tiles import full_tiles
+from tilewright.targets.registry import target
+
+R, J = Var("i", INDEX), Var("j", INDEX)
+
+
+def softmax() -> tuple[list[Computation], list[Buffer], list[Buffer]]:
+    """Rows of one size, columns of another."""
+    x, y, e = (Buffer(name, (N, M), float32) for name in "xye")
+    z = Buffer("z", (N,), float32)
+    whole = (Dim(R, N), Dim(J, M))
+    summed = (Dim(R, N), Dim(J, M, "pw"))
+    group = [
+        made(e, whole, (R, J), Load(x, (R, J)) * 2.0),
+        made(z, summed, (R,), Load(e, (R, J)), "add"),
+        made(y, whole, (R, J), Load(e, (R, J)) + Load(z, (R,))),
+    ]
+    return group, [x], [y]
+
+
+GROUPS = {
+    "attention": lambda: (attention(), [Q, K, V], [Y]),
+    "two sizes": softmax,
+}
+
+
+def plain(group: Sequence[Computation], ins: Any, outs: Any) -> Kernel:
+    return lower("k", group, [*ins, *outs], outs)
+
+
+@pytest.mark.parametrize("mcpu", ["x86-64-v2", "x86-64-v4"])
+@pytest.mark.parametrize("name", GROUPS)
+def test_blocks_of_rows_are_the_whole(name: str, mcpu: str) -> None:
+    group, ins, outs = GROUPS[name]()
+    kernel = plain(group, ins, outs)
+    some = by_rows(kernel, FusionGroup("g", tuple(group)), target("cpu", mcpu))
+    assert some is not None
+    kinds = {f.var.name: f.kind for f in loops_of(some.body)}
+    assert [n for n, kind in kinds.items() if kind == "parallel"] == [
+        "rows.16",
+        "rows.4",
+        "rows.1",
+    ]
+    parted = full_tiles(some)
+    verify(parted)
+    for n in (0, 1, 5, 16, 23):
+        sized = Resized({N: n, M: 19}, {})
+        rng = np.random.default_rng(n)
+        memory: dict[Any, Any] = {
+            b: rng.integers(-3, 4, sized.buffer(b).shape).astype(np.float32)
+            for b in ins
+        }
+        want = evaluate(
+            list(map(sized.computation, group)),
+            {sized.buffer(b): a for b, a in memory.items()},
+        )
+        for b in outs:
+            memory[b] = np.full(sized.buffer(b).shape, -1, np.float32)
+        run(parted, {b: memory[b] for b in parted.params})
+        for b in outs:
+            np.testing.assert_allclose(
+                memory[b], want[sized.buffer(b)], rtol=1e-5, atol=1e-5
+            )
+
+
+def scheduled(most: int, exact: bool = False) -> Kernel:
+    """Attention over sizes below `most`."""
+    group, ins, outs = GROUPS["attention"]()
+    body = loop(N, most, statement(plain(group, ins, outs)), "size")
+    kernel = Kernel("k", (*ins, *outs), tuple(outs), body)
+    machine = target("cpu", "x86-64-v4", exact)
+    some = by_rows(kernel, FusionGroup("g", tuple(group)), machine)
+    assert some is not None
+    return some
+
+
+def test_sums_along_rows_have_partial_results_where_order_is_free() -> None:
+    assert "z_16.rf" in str(scheduled(999))
+    assert ".rf" not in str(scheduled(999, exact=True))
+
+
+@pytest.mark.parametrize("most", [20, 33, 999])
+def test_tiles_are_no_longer_than_the_greatest_size(most: int) -> None:
+    vectors = [f.var.name for f in loops_of(scheduled(most).body) if f.kind == "vector"]
+    assert any(name.startswith("s_16") and ".c" not in name for name in vectors)
+
+
+def test_sizes_that_must_be_more_than_0_have_no_blocks() -> None:
+    group, ins, outs = GROUPS["attention"]()
+    kernel = plain(group, ins, outs)
+    guarded = If(N >= const(1, INDEX), statement(kernel), None)
+    tested = Kernel("k", kernel.params, kernel.outputs, loop(N, 40, guarded, "size"))
+    assert by_rows(tested, FusionGroup("g", tuple(group)), target("cpu")) is None

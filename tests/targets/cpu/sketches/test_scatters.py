@@ -1,0 +1,81 @@
+"""Scatters on all threads by default, where that is worth it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.base.dtypes import DType, float16, float32, int32
+from tilewright.compute.reducer import reducer
+from tilewright.expr.nodes import INDEX, Buffer, Cast, Var, const
+from tilewright.loops.interp import run
+from tilewright.loops.nodes import Kernel, Store, Update, block, loop
+from tilewright.testing.machines import MACHINES
+
+ROW, COL, AT = Var("i", INDEX), Var("j", INDEX), Var("x", INDEX)
+
+
+def scatter(
+    rows: int, columns: int, places: int, dtype: DType = int32, op: str | None = "add"
+) -> Kernel:
+    """Of each element of an image one is added to the count of its value."""
+    image = Buffer("image", (rows, columns), int32)
+    counts = Buffer("counts", (places,), dtype)
+    place = (Cast(image[ROW, COL], INDEX),)
+    one = const(1, dtype)
+    step: Any = Store(counts, place, one)
+    if op is not None:
+        step = Update((counts,), (place,), (one,), reducer(op, dtype))
+    clear = loop(AT, places, Store(counts, (AT,), const(0, dtype)))
+    nest = loop(ROW, rows, loop(COL, columns, step))
+    return Kernel("k", (image, counts), (counts,), block(clear, nest))
+
+
+def scheduled(kernel: Kernel, machine: str, exact: bool = False) -> Kernel:
+    target = MACHINES[machine].target(exact=exact)
+    found: Kernel = target.default_schedule(kernel, (), ()).kernel
+    return found
+
+
+@pytest.mark.parametrize(("machine", "parts"), [("nehalem", 4), ("cascadelake", 2)])
+def test_each_thread_has_results_of_its_own(machine: str, parts: int) -> None:
+    made = scheduled(scatter(2000, 1000, 256), machine)
+    assert f"alloc counts.rf: int32[{parts}, 256]" in str(made)
+    assert "parallel" in str(made)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "machine", "exact"),
+    [
+        (scatter(2000, 1000, 256), "embedded", False),  # one core
+        (scatter(20, 10, 4), "nehalem", False),  # little work
+        (scatter(2000, 1000, 4_000_000), "nehalem", False),  # large results
+        (scatter(2000, 1000, 256, op=None), "nehalem", False),  # the last one counts
+        (scatter(2000, 1000, 256, float32), "nehalem", True),  # the order counts
+        (scatter(2000, 1000, 256, float16), "nehalem", False),  # and shows
+    ],
+)
+def test_where_it_is_not_worth_it_or_not_right_it_stays(
+    kernel: Kernel, machine: str, exact: bool
+) -> None:
+    assert str(scheduled(kernel, machine, exact)) == str(kernel)
+
+
+def test_floats_are_added_in_parts_by_default() -> None:
+    assert "counts.rf" in str(scheduled(scatter(2000, 1000, 256, float32), "nehalem"))
+
+
+def test_rows_that_threads_do_not_divide_are_guarded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worth = "tilewright.targets.cpu.sketches.given.worth_parts"
+    monkeypatch.setattr(worth, lambda *_: True)
+    kernel = scatter(7, 5, 3)
+    made = scheduled(kernel, "nehalem")
+    assert "if" in str(made)
+    image = np.random.default_rng(0).integers(0, 3, (7, 5)).astype(np.int32)
+    counts = np.full(3, 99, np.int32)
+    run(made, dict(zip(made.params, (image, counts), strict=True)))
+    np.testing.assert_array_equal(counts, np.bincount(image.ravel(), minlength=3))

@@ -1,0 +1,71 @@
+"""SPIR-V: a listing of every family, in one process; the sizes of blocks and of their memory."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.loops.gpu_kernels import REVERSE, kernel
+from tests.targets.simt.groups import argmax, softmax, transpose
+from tests.targets.simt.products import product
+from tilewright.base.errors import CompileError
+from tilewright.driver.compile import text
+from tilewright.loops.passes.to_launches import to_launches
+from tilewright.targets import registry
+from tilewright.targets.simt.machine import GENERIC
+from tilewright.targets.simt.schedules import sketches
+from tilewright.targets.spirv.emit import assembly
+from tilewright.targets.spirv.machine import SpirvMachine
+from tilewright.testing.networks import NETWORKS
+from tilewright.testing.random_kernels import plain
+
+
+def tiles():
+    made = product(64, 64, 64)
+    return plain(made), made
+
+
+GROUPS = {
+    "tiles": tiles,
+    "rows": lambda: softmax(40, 200),
+    "argmax": lambda: argmax(40, 200),
+    "transpose": lambda: transpose(40, 50),
+}
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_every_family_has_a_listing(name):
+    group = GROUPS[name]()
+    scheduled = sketches(*group, GENERIC)[0].default().schedule.kernel
+    program = to_launches(scheduled)
+    shown = assembly(program, SpirvMachine(GENERIC))
+    sizes = re.findall(r"OpExecutionMode %\d+ LocalSize (\d+) (\d+) (\d+)", shown)
+    assert sizes == [tuple(map(str, x.threads)) for x in program.launches]
+    assert len(re.findall("OpEntryPoint Kernel", shown)) == len(program.launches)
+
+
+def test_a_barrier_is_one():
+    program = to_launches(kernel(REVERSE))
+    assert assembly(program, SpirvMachine(GENERIC)).count("OpControlBarrier") == 1
+
+
+def test_threads_in_step_have_no_code():
+    group = softmax(4, 64)
+    of = registry.target("cuda").simt
+    program = to_launches(sketches(*group, of)[0].default().schedule.kernel, 32)
+    with pytest.raises(CompileError, match="combines"):
+        assembly(program, SpirvMachine(GENERIC))
+
+
+def test_networks_follow_one_another():
+    """LLVM's back end dies of what it kept of an earlier module, on the same machine."""
+    shown = text(NETWORKS["lenet"]().graph, "asm", target="spirv")
+    assert shown.count(" blocks of ") == shown.count("# ") - 2
+    assert shown.count("OpMemoryModel Physical64 OpenCL") == shown.count(" on spirv:")
+
+
+def test_a_block_of_too_many_threads_is_refused():
+    few = registry.target("spirv", description={"block_threads": 8})
+    with pytest.raises(CompileError, match="16 threads, and one of generic has 8"):
+        few.text(kernel(REVERSE), "reverse", "asm")
