@@ -13,9 +13,8 @@ from tilewright.base.text import plural
 
 Report = Mapping[str, Any]
 
-_BUSY: Final = (
-    0.5  # of the processors that other programs may take before times mean little
-)
+# Of the processors that other programs may take before times mean little.
+_BUSY: Final = 0.5
 _SMALL: Final = 4 << 30  # bytes of memory
 
 

@@ -16,9 +16,8 @@ from tilewright.expr.printer import short
 from tilewright.expr.printer import show as show_expr
 from tilewright.ir.node import Node, postorder, substitute
 
-PLAIN: Final = (
-    60  # nodes of a value that is written out, what it shares as often as it is used
-)
+# Nodes of a value that is written out, what it shares as often as it is used.
+PLAIN: Final = 60
 _INDEX: Final = 20_000  # nodes of an index that are written out
 
 

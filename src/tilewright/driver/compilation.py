@@ -109,9 +109,8 @@ def target_of(options: Options) -> Target:
             options.description,
             options.named_machine,
         )
-    except (
-        InputError
-    ) as error:  # of the description: the file that it is from is known here
+    except InputError as error:
+        # Of the description: the file that it is from is known here.
         raise error.at(str(options.machine)) from None
 
 

@@ -14,9 +14,8 @@ from typing import Final
 
 _SWEEPS: Final = 12
 _BEND: Final = 6.0  # width of an edge where it passes a layer
-_STRAIGHT: Final = (
-    8.0  # how much more a bend counts than a box, to keep long edges straight
-)
+# How much more a bend counts than a box, to keep long edges straight.
+_STRAIGHT: Final = 8.0
 
 Point = tuple[float, float]
 Ends = Sequence[tuple[int, int]]

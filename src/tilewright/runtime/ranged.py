@@ -17,9 +17,8 @@ from tilewright.runtime.open_model import OpenModel
 from tilewright.runtime.overrides import Overrides
 from tilewright.runtime.ranged_model import RangedModel
 
-KEPT: Final = (
-    64  # sets of sizes of shared code that are laid out, least recently used out
-)
+# Sets of sizes of shared code that are laid out, least recently used out.
+KEPT: Final = 64
 
 
 class RangedExecutable(ShapeDispatch):

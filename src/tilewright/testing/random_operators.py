@@ -37,9 +37,8 @@ MEANT: Final = (
     "does not fit the extent",  # a window that is nowhere inside of its input
     "are not 0 and 1",  # the standard's only axes of ReverseSequence
 )
-SLACK: Final = (
-    32.0  # roundings, times the root of the number of elements that may be added
-)
+# Roundings, times the root of the number of elements that may be added.
+SLACK: Final = 32.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,10 @@ from tilewright.tune.accounts import Clock
 from tilewright.tune.base import Budget
 from tilewright.tune.tuner import BATCH, Outcome, Tuning
 
-BACKWARD: Final = (
-    0.2  # the weight of what the last rounds gained; the rest is for the guess
-)
-SIMILAR: Final = (
-    2.0  # times what similar tasks need per operation, that a task may come down to
-)
+# The weight of what the last rounds gained; the rest is for the guess.
+BACKWARD: Final = 0.2
+# Times what similar tasks need per operation, that a task may come down to.
+SIMILAR: Final = 2.0
 WINDOW: Final = 3  # rounds
 
 

@@ -46,17 +46,15 @@ REFUSALS: Final = 256  # in a row, after which a task is through
 SHARE: Final = 0.05  # of the time of building and measuring, for search
 LEARNING: Final = 0.02  # of that time, for fitting the model
 MOST_EFFORT: Final = 64  # schedules per trial
-FIRST_EFFORT: Final = (
-    2  # before it is known what they cost, and where no model is to be asked
-)
+# Before it is known what they cost, and where no model is to be asked.
+FIRST_EFFORT: Final = 2
 # Of the final comparison: the fewest with which the better of two finalists can be 95% sure where
 # one of them goes the other way (`gain.confidence`).
 PASSES: Final = 8
 HOPELESS: Final = 3  # passes after which the default may be ahead of all finalists
 KNOWN: Final = 3  # of other runs, that are measured again
-FINAL: Final = (
-    "final"  # the strategy of trials that compare the best with the default again
-)
+# The strategy of trials that compare the best with the default again.
+FINAL: Final = "final"
 
 
 def _keep_nothing(task: Task, trial: Trial) -> None:

@@ -35,9 +35,8 @@ from tilewright.plan.normalize import KernelSignature
 from tilewright.runtime.abi import STATUS_INDEX
 
 Array = np.ndarray[Any, Any]
-EFFORT: Final = (
-    10_000_000  # expression nodes evaluated for the expected results: about a second
-)
+# Expression nodes evaluated for the expected results: about a second.
+EFFORT: Final = 10_000_000
 _MOST: Final = 8  # faults told of one kernel
 _REFUSED: Final = (
     "values were not compared: the random data have an index that is out of range"

@@ -19,9 +19,8 @@ from tilewright.loops import interp
 from tilewright.loops.nodes import Block, For, If, Kernel, Stmt, While
 
 Array = np.ndarray[Any, Any]
-STEPS: Final = (
-    2_000_000  # statements that the loop interpreter runs in about two seconds
-)
+# Statements that the loop interpreter runs in about two seconds.
+STEPS: Final = 2_000_000
 _TRIAL: Final = 16  # results that are always judged; they say what one costs
 _FIRST: Final = 256  # as many are, if that takes no more than _FAR times the effort
 _FAR: Final = 20

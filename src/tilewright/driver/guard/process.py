@@ -16,9 +16,8 @@ from tilewright.base.guarded import Guarded, report_faults
 T = TypeVar("T")
 # Of processor time, after which code counts as such that does not end: others may be at work.
 _SECONDS: Final = 120
-_DEPTH: Final = (
-    50_000  # expressions are walked by recursion; a long chain of operations is deep
-)
+# Expressions are walked by recursion; a long chain of operations is deep.
+_DEPTH: Final = 50_000
 
 
 def apart(

@@ -78,22 +78,11 @@ def by_hand_or_record(
     def nests() -> Plain:
         try:
             return plain()
-        except (
-            UnsupportedError
-        ):  # no list of Computations: the kernel itself is scheduled
+        except UnsupportedError:
+            # It is not a list of Computations: the kernel itself is scheduled.
             return made.kernel, ()
 
-    def usual(origin: Origin | None) -> Function:
-        return Function(
-            made.kernel,
-            target,
-            threads,
-            account=account,
-            exact=exact,
-            records=False,
-            origin=origin,
-        )
-
+    usual = partial(_as_scheduled, made.kernel, target, threads, account, exact, False)
     options = options_of(target, threads, exact)
     return chosen(Schedulable(nests, usual=made, options=options), usual, records)
 
@@ -114,21 +103,33 @@ def by_lines(
     if space is None or not is_native(target):
         return scheduled(made, target, threads, description, exact, records)
 
-    def usual(origin: Origin | None) -> Function:
-        account = partial(by_hand, made.kernel.name, made.trace)
-        return Function(
-            made.kernel,
-            target,
-            threads,
-            account=account,
-            exact=exact,
-            records=records,
-            origin=origin,
-        )
-
+    account = partial(by_hand, made.kernel.name, made.trace)
+    usual = partial(
+        _as_scheduled, made.kernel, target, threads, account, exact, records
+    )
     options = options_of(target, threads, exact)
     program = Schedulable(lambda: (made.original, ()), space, options=options)
     return chosen(program, usual, False if records is None else records)
+
+
+def _as_scheduled(
+    kernel: Kernel,
+    target: str,
+    threads: int | None,
+    account: Callable[[], ScheduleRecord],
+    exact: bool,
+    records: Any,
+    origin: Origin | None,
+) -> Function:
+    return Function(
+        kernel,
+        target,
+        threads,
+        account=account,
+        exact=exact,
+        records=records,
+        origin=origin,
+    )
 
 
 def by_parameters(

@@ -27,9 +27,8 @@ from tilewright.tune.space import Divisors, Parameter, Set
 from tilewright.tune.space.formula import Bound
 
 UNROLLED: Final = 32  # iterations that are written out, of all dimensions together
-ORDERED: Final = (
-    5  # dimensions of which every order is tried; of more: each one as the innermost
-)
+# Dimensions of which every order is tried; of more: each one as the innermost.
+ORDERED: Final = 5
 OUTER: Final = ("COR", "L2", "L1", "REG", "SIMD")
 INNER: Final = ("L2", "COR", "L1", "REG", "SIMD")
 NESTS: Final = {"outer": OUTER, "inner": INNER}

@@ -33,9 +33,8 @@ NOTATIONS: Final[Mapping[str, Callable[[Computation], str]]] = {
 }
 _MOST_CODE: Final = 1500  # lines of assembler text that are shown of a kernel
 _MOST_STEPS: Final = 120  # steps of a trace
-_SLOWEST: Final = (
-    12  # kernels whose alternatives are tried: the ones that take most of the time
-)
+# Kernels whose alternatives are tried: the ones that take most of the time.
+_SLOWEST: Final = 12
 
 Facts = dict[str, Any]
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tilewright.base.errors import UnsupportedError
-from tilewright.targets.simt.machine import GENERIC, SimtMachine
+from tilewright.targets.simt.machine import GENERIC, SimtMachine, architecture
 
 BLOCK_THREADS: Final = 1024
 _K: Final = 1 << 10
@@ -114,11 +113,4 @@ MACHINES: Final = {name: _machine(name, row) for name, row in _ROWS.items()}
 
 def machine(name: str = DEFAULT) -> AmdMachine:
     """The architecture of a name; "native" is the usual one. Raises UnsupportedError for others."""
-    found = MACHINES.get(DEFAULT if name == "native" else name)
-    if found is None:
-        raise UnsupportedError(
-            f"unknown GPU architecture {name!r}",
-            code="TW-MCPU",
-            hint=f"known: {', '.join(MACHINES)}",
-        )
-    return found
+    return architecture(MACHINES, name, DEFAULT)

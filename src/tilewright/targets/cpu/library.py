@@ -23,12 +23,10 @@ from tilewright.targets.llvm import backend, object_file
 
 # Functions that every compiler for a processor brings: arithmetic that it has no instruction for.
 _BUILT_IN: Final = {"thumbv7em": "__aeabi_"}
-_RESERVED: Final = (
-    64  # bytes that LLVM makes of constants, which are put in their place later
-)
-MAX_CONSTANTS: Final = (
-    2_000_000_000  # bytes, in reach of a 32-bit displacement beside the code
-)
+# Bytes that LLVM makes of constants, which are put in their place later.
+_RESERVED: Final = 64
+# Bytes, in reach of a 32-bit displacement beside the code.
+MAX_CONSTANTS: Final = 2_000_000_000
 
 
 def checked(m: CpuMachine) -> CpuMachine:

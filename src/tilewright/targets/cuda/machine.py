@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tilewright.base.errors import UnsupportedError
-from tilewright.targets.simt.machine import GENERIC, SimtMachine
+from tilewright.targets.simt.machine import GENERIC, SimtMachine, architecture
 
 WARP: Final = 32
 STATIC: Final = 48 << 10  # bytes that a block shares without asking for more
@@ -20,9 +19,8 @@ _K: Final = 1 << 10
 _UNITS: Final = 108
 _BANDWIDTH: Final = 1555.0  # bytes per nanosecond
 _CACHE: Final = 4000.0  # bytes per nanosecond of the cache that all share
-_CLOCK: Final = (
-    1.41  # per nanosecond; of each: 64 multiply-adds, 128 bytes of shared memory
-)
+# Per nanosecond; of each: 64 multiply-adds, 128 bytes of shared memory.
+_CLOCK: Final = 1.41
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +117,4 @@ MACHINES: Final = {
 
 def machine(name: str = DEFAULT) -> CudaMachine:
     """The architecture of a name; "native" is the usual one. Raises UnsupportedError for others."""
-    found = MACHINES.get(DEFAULT if name == "native" else name)
-    if found is None:
-        raise UnsupportedError(
-            f"unknown GPU architecture {name!r}",
-            code="TW-MCPU",
-            hint=f"known: {', '.join(MACHINES)}",
-        )
-    return found
+    return architecture(MACHINES, name, DEFAULT)

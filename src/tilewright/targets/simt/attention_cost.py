@@ -27,9 +27,8 @@ ROWS: Final = (128, 64, 32, 16, 8, 4)  # of a block, as may be tried
 COLUMN_THREADS: Final = (16, 32, 8, 4)  # that share a row, as may be tried
 THREADS: Final = (16, 32, 64, 128, 256)  # of a block, as may be tried
 EXPONENTIAL: Final = 20  # instructions of one: a polynomial and what is around it
-ROOM: Final = (
-    1  # elements between rows of a tile that neighbors read: other banks for each
-)
+# Elements between rows of a tile that neighbors read: other banks for each.
+ROOM: Final = 1
 BARRIERS: Final = 4  # of a step
 KEY_BLOCK: Final = 64  # keys at a time, at most
 

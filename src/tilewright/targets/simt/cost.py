@@ -24,9 +24,8 @@ WORD: Final = 4  # bytes of a bank of shared memory, and of a register
 SECTOR: Final = 32  # bytes that come from the device's memory together
 OWN_REGISTERS: Final = 24  # of a thread, for addresses and loops
 LATENCY: Final = 500.0  # nanoseconds until a load from the device's memory arrives
-SYNC: Final = (
-    20.0  # nanoseconds of a barrier, with all that threads wait for each other
-)
+# Nanoseconds of a barrier, with all that threads wait for each other.
+SYNC: Final = 20.0
 IN_FLIGHT: Final = 16  # multiply-adds of warps that keep a unit busy
 USUAL_WARP: Final = 32  # threads
 ALONE: Final = 3  # instructions of a multiply-add whose operands are both loaded for it

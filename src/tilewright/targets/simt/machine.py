@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.text import did_you_mean, listing
@@ -155,3 +155,23 @@ _EXPECTED: Final = {
     bool: "true or false",
     str: "a text",
 }
+
+
+_Architecture = TypeVar("_Architecture")
+
+
+def architecture(
+    known: Mapping[str, _Architecture], name: str, usual: str
+) -> _Architecture:
+    """The architecture of a name, of one vendor's; "native" is the usual one.
+
+    Raises UnsupportedError (TW-MCPU) for one that is not known.
+    """
+    found = known.get(usual if name == "native" else name)
+    if found is None:
+        raise UnsupportedError(
+            f"unknown GPU architecture {name!r}",
+            code="TW-MCPU",
+            hint=f"known: {', '.join(known)}",
+        )
+    return found

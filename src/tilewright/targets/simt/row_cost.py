@@ -13,16 +13,13 @@ from typing import Final
 
 from tilewright.targets.simt.machine import SimtMachine
 
-STEP_NS: Final = (
-    8.0  # of one element after another in a thread: a load that others overlap
-)
-BARRIER_NS: Final = (
-    25.0  # of a level of a tree through shared memory, all threads meeting
-)
+# Of one element after another in a thread: a load that others overlap.
+STEP_NS: Final = 8.0
+# Of a level of a tree through shared memory, all threads meeting.
+BARRIER_NS: Final = 25.0
 SHUFFLE_NS: Final = 8.0  # of a level within a warp
-SWITCH_NS: Final = (
-    4.0  # of a barrier by each thread, where threads are iterations of a loop
-)
+# Of a barrier by each thread, where threads are iterations of a loop.
+SWITCH_NS: Final = 4.0
 SECTOR: Final = 32  # bytes that memory hands out at least
 LANES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  # that may share a row
 PART: Final = 8  # rounds of a block: fewer are not worth a launch

@@ -22,9 +22,8 @@ from tilewright.targets.vta.packing import filled, pack, unpack
 from tilewright.targets.vta.timing import TimingSimulator
 
 NAME: Final = "vta"
-CLOCK: Final = (
-    100e6  # Hz: of the PYNQ board's bitstream, as its published configuration has it
-)
+# Hz: of the PYNQ board's bitstream, as its published configuration has it.
+CLOCK: Final = 100e6
 _SPAN: Final = (schema.Count, schema.Count)
 # The line of JSON that begins a program. params: address, numbers, bits of each, whether it is
 # written. data: address and bytes of what DRAM holds besides.

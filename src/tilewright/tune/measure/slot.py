@@ -21,9 +21,8 @@ from tilewright.tune.measure.options import Limits, Timing
 
 _MODULE: Final = "tilewright.tune.measure.worker"
 _MESSAGE: Final = 1 << 16
-_GRACE: Final = (
-    5.0  # seconds after a trial's own limit, until its worker counts as lost
-)
+# Seconds after a trial's own limit, until its worker counts as lost.
+_GRACE: Final = 5.0
 _START: Final = 60.0  # seconds that a worker may take to start
 # Libraries that start threads of their own would take these to other processors.
 _ALONE: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

@@ -17,9 +17,8 @@ from tilewright.tune.features.program import UNIT, FeatureLoop, Line, Nest, prog
 from tilewright.tune.models.programs import Rows
 
 KINDS: Final = ("serial", "parallel", "vector", "unroll", UNIT)
-CLOSE: Final = (
-    64  # bytes from one iteration to the next, up to which accesses are strided
-)
+# Bytes from one iteration to the next, up to which accesses are strided.
+CLOSE: Final = 64
 
 # Quantities are log2(1 + x), of all iterations; counts are of statements inside, log2(1 + x) too.
 COLUMNS: Final = {

@@ -12,9 +12,8 @@ from typing import Final
 
 from tilewright.base.errors import InputError
 
-APPLICATION: Final = (
-    0x54574C52  # in the file's header: it holds records, and nothing else
-)
+# In the file's header: it holds records, and nothing else.
+APPLICATION: Final = 0x54574C52
 
 # A trial carries its key and a sum over what it says, so that it is worth something without the
 # other tables, and damage inside of it is found.

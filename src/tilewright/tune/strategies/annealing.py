@@ -17,13 +17,11 @@ from tilewright.tune.base import Candidate
 from tilewright.tune.strategies.proposer import Guided, Setup
 
 STEPS: Final = 16  # of each walk at least: with little effort there are fewer walks
-HEAT: Final = (
-    0.3  # the first temperature, in standard deviations of the costs of the starts
-)
+# The first temperature, in standard deviations of the costs of the starts.
+HEAT: Final = 0.3
 LEEWAY: Final = 2  # times a batch: of so many of the best it is chosen
-DIVERSITY: Final = (
-    0.5  # what a batch of nothing but new values is worth, in spans of the costs
-)
+# What a batch of nothing but new values is worth, in spans of the costs.
+DIVERSITY: Final = 0.5
 
 
 class Annealing(Guided):

@@ -13,9 +13,8 @@ from tilewright.base.errors import InputError
 from tilewright.tune.base import Candidate, Space, Trial
 from tilewright.tune.strategies.foresight import Foresight
 
-DRAWS: Final = (
-    16  # by chance per candidate that is wanted, before all are looked at in order
-)
+# By chance per candidate that is wanted, before all are looked at in order.
+DRAWS: Final = 16
 BY_CHANCE: Final = 0.05  # of a batch, so that a model also sees what it does not expect
 REFUSALS: Final = 512  # in a row, after which a strategy is through
 EFFORT: Final = 8  # schedules that a search may make per candidate that it proposes

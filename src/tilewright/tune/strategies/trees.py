@@ -14,9 +14,8 @@ from tilewright.tune.strategies.proposer import Guided, Setup
 
 WIDTH: Final = 32  # at most, as in Halide; with little effort the beam is narrower
 PASSES: Final = 5
-ITERATIONS: Final = (
-    1024  # of a tree that is grown anew, for the most part from what is known
-)
+# Of a tree that is grown anew, for the most part from what is known.
+ITERATIONS: Final = 1024
 DEEPEST: Final = 700.0  # exponent: what is dearer costs as much
 
 
