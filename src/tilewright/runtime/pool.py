@@ -32,7 +32,7 @@ from tilewright.runtime.threads import MAX_THREADS, affinity
 _SPIN_SECONDS: Final = 50e-6
 _CALIBRATION_NS: Final = 200_000
 _STACK_BYTES: Final = 4 << 20
-# Sizeof(pthread_attr_t) is 56 on x86-64 and 64 on AArch64 glibc.
+# `sizeof(pthread_attr_t)` is 56 on x86-64 and 64 on AArch64 glibc.
 _ATTRIBUTES_BYTES: Final = 256
 _BLOCK_BYTES: Final = abi.POOL_FIRST_WORKER + MAX_THREADS * abi.POOL_WORKER_SIZE
 
