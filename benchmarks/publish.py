@@ -137,8 +137,8 @@ def _provenance(rows: Rows) -> str:
     rounds = statistics.median(len(r.times[r.engines[0]]) for r in rows.values())
     return (
         f"{said('cpus')} processors of {said('processor')}, {said('day')}, commit "
-        f"{said('commit')}; {said('packages')}; medians of {rounds:g} interleaved rounds. The "
-        f"largest difference of ours from float64 is {error:.0e} of an output's peak."
+                f"{said('commit')}; {said('packages')}; medians of {rounds:g} interleaved rounds. Our "
+        f"largest error against float64 is {error:.0e} of an output's peak."
     )
 
 
