@@ -136,7 +136,7 @@ MODELS: Final[Mapping[str, str]] = {
 
 
 def convolutions(size: int = 64, channels: int = 32) -> list[Computation]:
-    """Two 3x3 convolutions without padding, one behind the other, channels last."""
+    """Two 3x3 convolutions without padding, one after the other, channels last."""
     from tilewright.base.dtypes import float32
     from tilewright.operators import Buffer, reduce_
 

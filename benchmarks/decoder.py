@@ -1,4 +1,4 @@
-"""Tokens per second of a decoder with a key-value cache, beside ONNX Runtime on the same model.
+"""Tokens per second of a decoder with a key-value cache, next to ONNX Runtime on the same model.
 
     python -m benchmarks.decoder [--size small|medium|half] [--tokens N] [--threads N]
     python -m benchmarks.decoder --size half --weights int4 [--group 32] [--level 4]
@@ -7,10 +7,10 @@
 
 One token after another, each engine in turns on its own caches, with the tokens of a fixed random
 sequence; the logits are compared at every step. ONNX Runtime has past and present in one buffer by
-its IO binding, Tilewright by `aliases`; beside it stands the same model without them, which copies
+its IO binding, Tilewright by `aliases`; next to it stands the same model without them, which copies
 the caches. On one thread, the time is the thread's, in which other processes do not count. Bytes
-per token are those that have to be read: weights, and the keys and values of the cache once; beside
-them the rate of a copy (bytes read and written) in the same process.
+per token are those that have to be read: weights, and the keys and values of the cache once; next
+to them the rate of a copy (bytes read and written) in the same process.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ python -m benchmarks.feature_rate --networks unet,bert
 
 The kernels are those of networks as they are scheduled by default, and random schedules of a
 product. Seconds are of this process's own time on one core, the best of several rounds; a loop of
-plain Python is timed beside them, which says how fast the core is at the moment.
+plain Python is timed next to them, which says how fast the core is at the moment.
 """
 
 from __future__ import annotations

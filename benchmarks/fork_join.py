@@ -150,7 +150,7 @@ def _calls(run: Callable[[], object], until: float) -> int:
 
 
 def _product(n: int, threads: int) -> Callable[[], Any]:
-    """A product of n x n matrices as a model of its own, to be called."""
+    """A product of n x n matrices as its own model, to be called."""
     import tilewright as tw
     from tilewright.frontends.onnx.author import Author
 
@@ -186,7 +186,7 @@ def after_a_pause(threads: int, rounds: int) -> float:
 def together(threads: int, seconds: float, rounds: int) -> float:
     """Calls per second of two models at once, all together, over those of one alone: the median.
 
-    Each model is a product on `threads` threads; the two are called by threads of their own.
+    Each model is a product on `threads` threads; the two are called by their own threads.
     """
     runs = [_product(256, threads) for _ in range(2)]
     ratios = []

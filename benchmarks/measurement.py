@@ -1,13 +1,13 @@
-"""How well programs are measured: the same ones twice, beside builds, and as in a network.
+"""How well programs are measured: the same ones twice, next to builds, and as in a network.
 
-    python -m benchmarks.measurement [twice] [beside] [network] [--programs N] [--threads N]
+    python -m benchmarks.measurement [twice] [next to] [network] [--programs N] [--threads N]
     python -m benchmarks.measurement network --network mobilenet_v2
 
 twice: programs of several operators in two passes, in another order each: how far the times of one
 program are apart, whether the order of all is the same (Kendall's tau), and trials a second.
-beside: one program by turns alone and while others are built on another core, or on the same.
-network: each kernel of a network with hot caches and with the network's, beside its time within the
-network.
+next to: one program by turns alone and while others are built on another core, or on the same.
+network: each kernel of a network with hot caches and with the network's, next to its time within
+the network.
 """
 
 from __future__ import annotations

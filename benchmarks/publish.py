@@ -1,8 +1,8 @@
 """Writes the figures of README.md and docs/benchmarks.md (python -m benchmarks.publish).
 
 Only rows that count are published: every engine's outputs agreed with the float64 reference in the
-run that timed them. The rows stand in `published.json` beside this file, so that the tests can tell
-whether a page says anything else.
+run that timed them. The rows stand in `published.json` next to this file, so that the tests can
+tell whether a page says anything else.
 """
 
 from __future__ import annotations

@@ -237,7 +237,7 @@ class Store:
                 if not self._prepare(path.parent):
                     return False
                 write(path)
-                # The system's clock for files is behind the one that uses are noted by.
+                # The system's clock for files is after the one that uses are noted by.
                 with suppress(OSError):
                     _use(path)
                 self._account(size)
@@ -419,7 +419,7 @@ def _lstat(path: Path) -> os.stat_result | None:
 
 
 def _remove_abandoned(root: Path) -> None:
-    """Delete what writers that were killed left behind."""
+    """Delete what writers that were killed left after."""
     now = time.time()
     for folder in _folders(root):
         for item in folder:

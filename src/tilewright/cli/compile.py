@@ -177,7 +177,7 @@ def _say_made(made: CompiledModel, place: Path, facts: dict[str, Any]) -> None:
 
 
 def _refuse_meaningless(emit: str | None, certify: bool) -> None:
-    """Refuse options that would have no effect beside the others."""
+    """Refuse options that would have no effect next to the others."""
     if not certify:
         refuse(["seed"], "it seeds the inputs of --certify", "Add --certify")
     if emit is None:

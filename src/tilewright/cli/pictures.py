@@ -228,7 +228,7 @@ def _kept(
 
 
 def _chosen(name: str) -> tuple[float, ...] | None:
-    """What the running command was given; None outside of commands too."""
+    """What the running command was given; None outside commands too."""
     context = click.get_current_context(silent=True)
     found: tuple[float, ...] | None = None
     if context is not None:

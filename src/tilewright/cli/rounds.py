@@ -24,7 +24,7 @@ from tilewright.base.text import plural
 from tilewright.runtime.threads import choose_cpus
 
 Array = np.ndarray[Any, Any]
-PERCENTILES: Final = ("p95", "p99")  # of the calls of a round, beside the median
+PERCENTILES: Final = ("p95", "p99")  # of the calls of a round, next to the median
 
 
 class EngineFailed(RuntimeError):

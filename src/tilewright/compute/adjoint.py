@@ -268,7 +268,7 @@ class _Slopes:
         return self._made[name]
 
     def _exact(self) -> Buffer:
-        """The extreme element as it is: one that was rounded may equal none."""
+        """The extreme element unchanged: one that was rounded may equal none."""
         [o] = self.step.outputs
         if o.tensor.dtype is o.value.dtype:
             return o.tensor

@@ -178,7 +178,7 @@ def asks(
 ) -> tuple[Buffer, tuple[Computation, ...]] | None:
     """int64[1]: 0 where what is hidden counts nothing, FAR where it might; and what computes it.
 
-    The Computations are to be kernels of their own. None where the operands of the product are not
+    The Computations are to be their own kernels. None where the operands of the product are not
     two tensors, or one of elements that are not floats.
     """
     peaks = {values: _peak(name, values)}

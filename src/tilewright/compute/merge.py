@@ -114,7 +114,7 @@ def _split_axes(
 ) -> tuple[tuple[Computation, ...], Views]:
     """An axis always indexed by the same mixed-radix split (`a * 64 + b`) as one axis per term.
 
-    Memory stays as it is: the element (a, b) of the axes (A, B) is a * B + b from the first, and
+    Memory stays unchanged: the element (a, b) of the axes (A, B) is a * B + b from the first, and
 
         all accesses of the tensor, reads and writes, have the same radices on that axis
         their product is the extent of the axis
@@ -250,7 +250,7 @@ def _elsewhere(
     a: Dim,
     b: Dim,
 ) -> bool:
-    """Whether a value uses one of them outside of an index, or a Computation has only one."""
+    """Whether a value uses one of them outside an index, or a Computation has only one."""
     for c in group:
         order = [d.var for d in c.dims]
         if (a.var in order) != (b.var in order):

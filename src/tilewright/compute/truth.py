@@ -447,7 +447,7 @@ def _before(
     terms: Array,
     values: tuple[Near, ...],
 ) -> tuple[Near, ...]:
-    """For scans: what comes behind a result counts as the identity."""
+    """For scans: what comes after a result counts as the identity."""
     scans = [d for d in part.bound if d.combine == PS]
     if not scans:
         return values

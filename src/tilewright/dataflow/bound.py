@@ -42,7 +42,7 @@ class _Times:
 class _Form:
     """An operator by one expansion, alone.
 
-    outside: the tensor behind each source of the graph. ordered: the (tensor, task) that could be a
+    outside: the tensor after each source of the graph. ordered: the (tensor, task) that could be a
     stream. flows: the results that could be one. entries: the tasks that read nothing of the
     operator's own. writers: the tasks of each result.
     """
@@ -129,7 +129,7 @@ class Bounds:
         return max(1, of_area, *ends)
 
     def _floor(self, n: int, ends: Sequence[int], pes: int) -> int:
-        """The start of an operator by what lies between it and one that has ended before."""
+        """The start of an operator by what is between it and one that has ended before."""
         best = 0
         ended = self._ended[n]
         for d in ended:

@@ -199,7 +199,7 @@ def _gang(
 def _list(
     parts: Division, pes: int, blocks: Sequence[Sequence[int]], clock: Clock
 ) -> list[int]:
-    """Each task of a block on an element of its own, the components on the first that are free."""
+    """Each task of a block on its own element, the components on the first that are free."""
     graph = parts.graph
     element = [-1] * len(graph.nodes)
     component = clock.steady.component

@@ -217,7 +217,7 @@ class _Run:
         return streams
 
     def _step(self, n: int, left: set[int], streams: dict[int, _Stream]) -> bool:
-        """Start a node whose memory is there, or let it go on; whether anything happened."""
+        """Start a node whose memory is there, or let it continue; whether anything happened."""
         if n in self.tasks:
             return self.tasks[n].advance()
         memory = [

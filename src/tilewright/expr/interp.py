@@ -55,7 +55,7 @@ def evaluate(
 
 
 class _Evaluation:
-    """One set of points; the arms of a Select are evaluated as sets of their own.
+    """One set of points; the arms of a Select are evaluated as their own sets.
 
     lookup: what is known already, the value of a variable or of what was evaluated at more points.
     """

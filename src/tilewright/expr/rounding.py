@@ -114,7 +114,7 @@ def near(
 
 
 class _Evaluation:
-    """One set of points; the arms of a Select that read memory are sets of their own.
+    """One set of points; the arms of a Select that read memory are their own sets.
 
     lookup: what is known already, the value of a variable or of what was evaluated at more points.
     """
@@ -282,7 +282,7 @@ def rounded(
 
     exact: where the operation is correctly rounded whatever the order: it adds nothing to small
     numbers of few binary places, which the dtype holds, and carries none over the greatest number
-    that lies less than half a unit beyond it.
+    that is less than half a unit beyond it.
     """
     f = format_of(dtype)
     size = np.abs(value)

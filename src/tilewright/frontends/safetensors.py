@@ -3,7 +3,7 @@
 A reader of our own, because NumPy's side of the `safetensors` package has no bfloat16, and what is
 to be checked fits here. Source of the format: its page, github.com/huggingface/safetensors:
 8 bytes, the length n of the header; n bytes of JSON; the bytes of the tensors, little-endian, one
-behind the other.
+after the other.
 """
 
 from __future__ import annotations

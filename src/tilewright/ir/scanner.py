@@ -22,7 +22,7 @@ _TOKEN: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A piece of text; behind `#` there is none.
+    """A piece of text; after `#` there is none.
 
     kind: number, text, word, mark, or end. start: its place in the line.
     """

@@ -19,7 +19,7 @@ from tilewright.lift.views import Array, View, of_buffers, scalar, shifted
 from tilewright.loops.nodes import Stmt, Store, Update, loop
 
 _LETTERS = "ijklmn"
-# Values for these spaces are written where they are going, not to memory of their own first.
+# Values for these spaces are written where they are going, not to their own memory first.
 _OUTER = (None, "global", "dram", "output")
 
 

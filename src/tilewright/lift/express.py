@@ -155,7 +155,7 @@ class _Expression:
         self.env = {d.var: (0, d.extent - 1) for d in c.dims}
         accesses = [_accesses(o.value) for o in c.outputs]
         self.accesses = tuple(dict.fromkeys(chain.from_iterable(accesses)))
-        # Dimensions that are values themselves, outside of every index.
+        # Dimensions that are values themselves, outside every index.
         self.counted: set[Var] = set()
         for output in c.outputs:
             self.counted |= _without(output.value, set(self.accesses))

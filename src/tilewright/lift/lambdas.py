@@ -137,7 +137,7 @@ def is_cheap(term: Term) -> bool:
 
 
 def is_identity(fun: Fun) -> bool:
-    """Whether a function gives back its argument as it is."""
+    """Whether a function gives back its argument unchanged."""
     match fun:
         case Builtin(name):
             return name == "id"
@@ -160,7 +160,7 @@ def _uses(part: Part, param: Param) -> int:
 
 
 def _outside(part: Part, param: Param) -> bool:
-    """Whether `param` is used outside of functions, which may run many times."""
+    """Whether `param` is used outside functions, which may run many times."""
     waiting: list[Any] = [part]
     seen: set[Any] = set()
     while waiting:

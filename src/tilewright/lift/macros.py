@@ -45,7 +45,7 @@ def register_block() -> Strategy:
 
 
 def reuse(size: int) -> Strategy:
-    """`xs | Map(lambda x: ys | Map(f x))` with pieces of ys outside of xs (introduce reuse).
+    """`xs | Map(lambda x: ys | Map(f x))` with pieces of ys outside xs (introduce reuse).
 
         ys | Split(size) | Map(lambda Y: xs | Map(lambda x: Y | Map(f x))) | Transpose
         | Map(Join)

@@ -348,7 +348,7 @@ _BREAKING: Mapping[
 def _nested(
     rule: Rule, made: Instance, sizes: Mapping[Var, int], against: SideCondition | None
 ) -> Instance:
-    """The instance inside of the map that its conditions ask for, or that breaks one."""
+    """The instance inside the map that its conditions ask for, or that breaks one."""
     around = [c for c in rule.when if c.kind == "inside" and c is not against]
     if against is not None and against.kind == "outside":
         around.append(against)

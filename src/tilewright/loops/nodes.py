@@ -61,7 +61,7 @@ PREFETCH = "prefetch"
 WHOLE = "whole"
 # Noted at a loop: which results, by name and separated by commas, are stored past the caches in it.
 STREAM = "stream"
-# Noted at a loop that may run on several threads, by who gives a kernel as it is: the steps of all
+# Noted at a loop that may run on several threads, by who gives a kernel unchanged: the steps of all
 # its iterations together, or the multiply-adds of a product that is too deep in loops to be tiled.
 STEPS, PRODUCTS = "steps", "products"
 

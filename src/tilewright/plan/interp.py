@@ -223,7 +223,7 @@ def _count(
     extent: OpenExtent,
     array: Array,
 ) -> int:
-    """The value of a count. Raises ExecutionError for one outside of its bounds."""
+    """The value of a count. Raises ExecutionError for one outside its bounds."""
     found = int(array.reshape(-1)[0])
     if not extent.least <= found <= extent.most:
         raise ExecutionError(

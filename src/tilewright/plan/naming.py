@@ -1,6 +1,6 @@
 """Giving every buffer and dimension of a plan a unique name, as its text needs.
 
-Buffers and operators have names of their own in the whole plan, variables in their group: there,
+Buffers and operators have their own names in the whole plan, variables in their group: there,
 one that several Computations share stays one, which is what the merging of loops goes by.
 """
 
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 def named(plan: Plan) -> Plan:
-    """The same plan with words as names, each given once; what is one already stays as it is.
+    """The same plan with words as names, each given once; what is one already stays unchanged.
 
     Values that became part of a group have no buffers in it any more.
     """

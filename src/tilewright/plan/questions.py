@@ -1,6 +1,6 @@
 """What the passes over a plan ask of a target, handed in as functions and numbers.
 
-The functions are asked about Computations as they are; the answers are about the kernel that they
+The functions are asked about Computations unchanged; the answers are about the kernel that they
 become.
 """
 

@@ -30,7 +30,7 @@ TABLE_FIRST_VALUE = 2
 
 STATUS_INDEX = 1  # an index read from data is out of range
 STATUS_TILES = 2  # the system does not permit AMX tiles
-STATUS_BOUNDS = 3  # sanitized code was about to access memory outside of a buffer
+STATUS_BOUNDS = 3  # sanitized code was about to access memory outside a buffer
 NO_MEMORY = (
     -1
 )  # what a C function returns whose scratch memory is refused, or not given
@@ -53,7 +53,7 @@ LOG_FIRST = 2
 LOG_SHARE = 3
 
 # The pool: one block of memory, 64-byte aligned and zero at first. Byte offsets; each field that
-# one thread writes while others read has a cache line of its own.
+# one thread writes while others read has its own cache line.
 POOL_BUSY = 0  # i32: a region is running; whoever finds 1 here runs its shares itself
 POOL_RIVALS = (
     4  # i32: those who do so now; the one with the workers leaves them a processor each

@@ -166,7 +166,7 @@ def _gap(
     size: int,
     fit: Fit,
 ) -> int:
-    """Where `size` bytes go between what is taken, which is sorted; else behind all of it."""
+    """Where `size` bytes go between what is taken, which is sorted; else after all of it."""
     free: list[tuple[int, float]] = []
     end = 0
     for start, stop in taken:

@@ -110,7 +110,7 @@ _UNUSED: Final = _taken([np.empty(1, np.uint8)])[1]
 
 
 def address(array: NDArray[Any]) -> int:
-    """Where the array's first element lies."""
+    """Where the array's first element is."""
     try:
         return addressof(from_buffer(array))
     except (TypeError, ValueError):  # read-only, or without elements

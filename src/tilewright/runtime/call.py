@@ -436,7 +436,7 @@ def _conforming(value: Any, tensor: Tensor) -> NDArray[Any]:
 
 
 def _owned(value: Any) -> Any:
-    """The value with memory of its own, so that the caller may keep and change it."""
+    """The value with its own memory, so that the caller may keep and change it."""
     if isinstance(value, (list, tuple)):
         return type(value)(map(_owned, value))
     if isinstance(value, np.ndarray) and not (

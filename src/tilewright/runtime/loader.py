@@ -92,7 +92,7 @@ def link(
 
 
 def _mapped(linker: Linker) -> Image:
-    """The image in memory of its own, which is never writable and executable at once."""
+    """The image in its own memory, which is never writable and executable at once."""
     size = linker.size
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))

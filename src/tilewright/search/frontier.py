@@ -126,7 +126,7 @@ def best_first(
 class _Waiting(Generic[S, C]):
     """The states that `best_first` is to expand. skipped: some that it met are not among them.
 
-    states: each behind its cost or guess, a number of its own, and whether it was evaluated.
+    states: each after its cost or guess, its own number, and whether it was evaluated.
     """
 
     def __init__(

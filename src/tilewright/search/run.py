@@ -31,7 +31,7 @@ def each(cost: Callable[[S], C]) -> Callable[[Sequence[S]], Sequence[C]]:
 
 
 class Stopped(Exception):
-    """The search is to end. Raised inside of a `with run:` block, which it leaves."""
+    """The search is to end. Raised inside a `with run:` block, which it leaves."""
 
     def __init__(self, stop: Stop) -> None:
         super().__init__(stop)
@@ -41,7 +41,7 @@ class Stopped(Exception):
 class Run(Generic[S, C]):
     """The bookkeeping that all methods share; used as a context manager.
 
-    A method evaluates and expands states inside of the `with` block; reaching a limit leaves the
+    A method evaluates and expands states inside the `with` block; reaching a limit leaves the
     block. costs: of several states at once. lower: a cost that no state undercuts, if the caller
     knows one; meeting it ends the search. Emits an event `search-improved` for each better state,
     and a span `search`.

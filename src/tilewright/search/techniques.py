@@ -16,7 +16,7 @@ from tilewright.search.result import S
 T = TypeVar("T")
 HOT: Final = 30.0
 COOLING: Final = 100  # steps from HOT to 0, after which it is hot again
-# What a cost that is once more the best counts, in units of temperature.
+# What a cost that is again the best counts, in units of temperature.
 STEEP: Final = 50.0
 POPULATION: Final = 30
 

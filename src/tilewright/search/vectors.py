@@ -49,7 +49,7 @@ class _Asking(Generic[S]):
 
 
 class Pattern(_Asking[S]):
-    """A step up or down along each axis in turn; halved when none helps, and drawn anew at last.
+    """A step up or down along each axis in turn; halved when none helps, and drawn again at last.
 
     (Hooke and Jeeves, JACM 1961, without their pattern moves.)
     """

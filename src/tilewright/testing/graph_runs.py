@@ -1,4 +1,4 @@
-"""Whole random graphs, each for a machine, a kind of math and a number of threads of its own."""
+"""Whole random graphs, each for a machine, a kind of math and a number of its own threads."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def _move(r: random.Random, s: Schedule) -> None:
 
 
 def _shares(at: Place) -> bool:
-    """Whether what a block shares is allocated inside of a loop."""
+    """Whether what a block shares is allocated inside a loop."""
     found = (p.stmt for p in walk(at.stmt))
     return any(isinstance(x, Alloc) and x.buffer.scope == "shared" for x in found)
 

@@ -247,7 +247,7 @@ def _user(
     return r.choice(users or loops).var.name
 
 
-# How often the second primitive of a pair was accepted behind the first.
+# How often the second primitive of a pair was accepted after the first.
 Coverage = Counter[tuple[str, str]]
 # Of so many requests the one is made whose pairs are the rarest.
 CANDIDATES = 3
@@ -281,7 +281,7 @@ def random_schedule(
 ) -> Schedule:
     """`kernel` after those of `tries` random requests that are legal.
 
-    after: called behind every step. met: the pairs of primitives that met so far, which steer what
+    after: called after every step. met: the pairs of primitives that met so far, which steer what
     is asked for, and to which this schedule's are added. Raises Crash if a primitive ends
     in anything but a ScheduleError that names it and a place and gives a hint.
     """

@@ -57,7 +57,7 @@ class Steering:
     taken: list[str] = field(default_factory=list)
 
     def weight(self, piece: str, usual: float) -> float:
-        """The weight of a piece beside those of `taken`."""
+        """The weight of a piece next to those of `taken`."""
         others = [_pair(piece, p) for p in set(self.taken) if p != piece]
         rarities = [1 / (1 + self._together[pair]) for pair in others]
         if rarities:

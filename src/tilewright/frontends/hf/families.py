@@ -34,7 +34,7 @@ LLAMA_PARTS: Final[Names] = MappingProxyType(
 HEAD_NORMS: Final[Names] = MappingProxyType(
     {"query_norm": "self_attn.q_norm", "key_norm": "self_attn.k_norm"}
 )
-# Norms behind attention and network too, before what they are added to.
+# Norms after attention and network too, before what they are added to.
 GEMMA_NORMS: Final[Names] = MappingProxyType(
     {
         "attention_post_norm": "post_attention_layernorm",

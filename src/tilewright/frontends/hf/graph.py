@@ -1,7 +1,7 @@
 """A decoder as a Graph over its key-value cache: so many tokens in, caches and logits out.
 
 Constants have the checkpoint's names. Each sequence has a row of the caches, and a position of its
-own: keys and values lie in arrays of `positions` places, of which those behind the last token hold
+own: keys and values are in arrays of `positions` places, of which those after the last token hold
 nothing that is read.
 """
 
@@ -46,7 +46,7 @@ def build(
     head: bool = True,
     sequences: int = 1,
 ) -> Graph:
-    """ids: int64[sequences * length], one sequence behind the other; position: int32[sequences],
+    """ids: int64[sequences * length], one sequence after the other; position: int32[sequences],
     where the first id of each goes; the caches, with a row for each.
 
     Gives the caches with the new keys and values, and before them, with a head, the logits of all

@@ -105,7 +105,7 @@ def reshaped(
 ) -> Value | None:
     """The elements in order in another shape.
 
-    The memory is the same where each open extent stays one with as much before and behind it.
+    The memory is the same where each open extent stays one with as much before and after it.
     """
     b, dims = ctx.builder, ctx.builder.dims(x)
     if _segments(dims) == _segments(target):

@@ -1,7 +1,7 @@
 """MatMulNBits of com.microsoft: a product with a constant matrix of 2, 4 or 8 bits.
 
 As written every element is a sum over the whole depth. Where its order may change, the weights are
-packed anew, for the sums that `graph/ops/block_scaled.py` makes (`graph/rules/block_weights.py`).
+packed again, for the sums that `graph/ops/block_scaled.py` makes (`graph/rules/block_weights.py`).
 Source of the meaning: ContribOperators.md of ONNX Runtime.
 """
 

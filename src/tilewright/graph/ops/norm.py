@@ -109,7 +109,7 @@ def gives_statistics(norm: Operation) -> bool:
 
 
 def _check_channels(op: OpCall, *names: str) -> None:
-    """Raise ModelError unless the operands behind the first have a number for each channel."""
+    """Raise ModelError unless the operands after the first have a number for each channel."""
     x = op.shape(0)
     each = x[1:] if op.attr("spatial", 1) == 0 else x[1:2] or (1,)
     for n, name in enumerate(names, start=1):

@@ -118,7 +118,7 @@ class OpCall:
         return (self.value(i).shape or ())[:2]
 
     def spatial(self, i: int) -> tuple[int, ...]:
-        """The extents of input `i` behind batch and channels.
+        """The extents of input `i` after batch and channels.
 
         Raises DataDependent where they are not known; batch and channels need not be.
         """

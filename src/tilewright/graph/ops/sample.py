@@ -1,7 +1,7 @@
 """Reading images at real positions: GridSample, RoiAlign, DeformConv.
 
 A position is a real number per spatial axis, in elements; the elements around it are mixed with
-weights per axis. What lies outside the input is zero, the border's value or a reflection.
+weights per axis. What is outside the input is zero, the border's value or a reflection.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def read(
     places: Sequence[Expr],
     outside: Outside,
 ) -> Expr:
-    """The element at integer positions that may lie outside, in float32 at least."""
+    """The element at integer positions that may be outside, in float32 at least."""
     inside: list[Expr] = []
     guards: list[Expr] = []
     for place, extent in zip(places, x.shape[len(lead) :], strict=True):

@@ -165,7 +165,7 @@ def along(
 
 
 def extended(graph: Graph, f: Fragment, outputs: Sequence[Value]) -> Graph:
-    """The graph with the operations of a fragment behind it, and other outputs."""
+    """The graph with the operations of a fragment after it, and other outputs."""
     constants: Mapping[Value, Array] = {**graph.constants, **f.constants}
     operations = (*graph.operations, *f.operations)
     return graph.with_operations(needed_for(operations, outputs), constants, outputs)

@@ -32,7 +32,7 @@ def fold_constants(graph: Graph, fallback: FallbackProvider | None = None) -> Gr
 
     op(constants) = arrays, and it is the same in every run (no impure operator; what subgraphs
     draw is not looked at, so operators with subgraphs stay); the arrays have the types that the
-    results were given, which everything behind is typed by.
+    results were given, which everything after is typed by.
     """
     constants = dict(graph.constants)
     operations: list[Operation] = []

@@ -192,7 +192,7 @@ def _powered(
     seen: Array,
     power: float,
 ) -> Array:
-    """seen ** power, scaled so that the factors lie evenly about 1."""
+    """seen ** power, scaled so that the factors are evenly about 1."""
     positive = seen > 0
     factor = np.where(positive, seen, 1.0) ** power
     if not positive.any():

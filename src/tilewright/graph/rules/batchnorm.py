@@ -38,7 +38,7 @@ def _at_inference(m: Match) -> bool:
 
 @dataclass(frozen=True)
 class _Parameters:
-    """Of a convolution and the normalization behind it, in float64 but for the weight."""
+    """Of a convolution and the normalization after it, in float64 but for the weight."""
 
     weight: Array
     old: Array | float

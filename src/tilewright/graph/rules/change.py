@@ -207,7 +207,7 @@ def _placed(
 def _in_order(
     operations: Sequence[Operation],
 ) -> list[Operation] | None:
-    """Operations behind what they read, else as they stood; None for a cycle."""
+    """Operations after what they read, else as they stood; None for a cycle."""
     made = {v: n for n, op in enumerate(operations) for v in op.writes}
     waits = [{made[v] for v in op.reads if v in made} for op in operations]
     readers: dict[int, list[int]] = {}

@@ -25,7 +25,7 @@ from tilewright.graph.rules.block_weights import added
 _MICROSOFT = (
     "Attention MultiHeadAttention GroupQueryAttention FusedMatMul MatMulNBits".split()
 )
-# What multiplies inside of itself, in a way that has no form with other operands.
+# What multiplies inside itself, in a way that has no form with other operands.
 _WHOLE = frozenset(
     [
         *("Einsum", "DeformConv", "Attention", "If", "Loop", "Scan"),

@@ -26,7 +26,7 @@ x, b = tensors("x b")
 (w,) = constants("w")
 conv = onnx.Conv(x, w, maybe(b)).with_attributes()
 
-Outer = tuple[int, int]  # window positions in front and behind, along an axis
+Outer = tuple[int, int]  # window positions in front and after, along an axis
 
 
 def _of_known_shapes(m: Match) -> bool:
@@ -61,7 +61,7 @@ def _outer_along(s: Windows, axis: int) -> Outer:
 
 
 def _meets_data(s: Windows, axis: int, tap: int) -> bool:
-    """Whether a position of the window is inside of the data for some result."""
+    """Whether a position of the window is inside the data for some result."""
     first = tap * s.dilations[axis] - s.begin[axis]
     stride = s.strides[axis]
     here = first if first >= 0 else first % stride  # the first one not before the data

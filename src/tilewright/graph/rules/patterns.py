@@ -222,7 +222,7 @@ class AnyOf:
 
 @dataclass(frozen=True, eq=False)
 class Apply(Pattern):
-    """An operator applied. `...` behind its operands: more may follow; as `more` among the
+    """An operator applied. `...` after its operands: more may follow; as `more` among the
     attributes: others are allowed. Without, an operation with further ones does not match.
 
     once: only the pattern around reads it, and it does not leave the model.

@@ -3,7 +3,7 @@
 A match is priced by what it changes: what the operators that come count, less what those that go
 do; what comes of constants alone is computed when compiling. No graph is made before a step is
 taken, and matches of one structure, as in the layers of a network, are priced once. The step that
-saves most is taken first, if the kernels around it are expected to take less time for it; behind
+saves most is taken first, if the kernels around it are expected to take less time for it; after
 it, only what is near is looked at again.
 """
 
@@ -29,7 +29,7 @@ from tilewright.graph.substitute.pricing import Pricing, arithmetic
 from tilewright.graph.substitute.steps import Substitution, folded
 from tilewright.ir.passes import Pass
 
-# Edges from a change behind which matches stay as they are: patterns are not deeper.
+# Edges from a change after which matches stay unchanged: patterns are not deeper.
 REACH: Final = 6
 # Of the arithmetic of the graph: a step that saves less is not looked at.
 LEAST: Final = 1e-3
@@ -51,7 +51,7 @@ class _Candidate:
 class LowerArithmetic(Pass[Graph]):
     """Fewer operations where kernels are expected to be faster for it; see `lower_arithmetic`.
 
-    taken: the steps are put there. A graph with extents that a call decides stays as it is.
+    taken: the steps are put there. A graph with extents that a call decides stays unchanged.
     """
 
     rules: Sequence[Rule] = field(repr=False)

@@ -25,7 +25,7 @@ class Digests:
     """Digests of graphs that share most of their operations, which are remembered.
 
     contents: whether elements of constants and names of inputs take part; else large constants of
-    one type are the same, and inputs are told apart by their places.
+    one type are the same, and inputs are distinguished by their places.
     """
 
     def __init__(self, contents: bool = True) -> None:

@@ -1,4 +1,5 @@
-"""Funcs that are computed by themselves: `memoize` remembers them, `async_` has them beside others.
+"""Funcs that are computed by themselves: `memoize` remembers them, `async_` has them next to
+others.
 
 A Func that a C function computes is another. The rest of the pipeline reads their values like those
 of an image. They are computed at root.
@@ -31,7 +32,7 @@ Compute = Callable[[Scheduled], Arrays]
 def separated(whole: Pipeline) -> Pipeline:
     """The pipeline in which the Funcs that are computed by themselves are inputs.
 
-    Raises ScheduleError for one that is to be computed inside of a loop, and InputError for an
+    Raises ScheduleError for one that is to be computed inside a loop, and InputError for an
     output that a C function computes.
     """
     for f in whole.outputs:
@@ -81,7 +82,7 @@ def _is_apart(f: Any) -> bool:
 def values(inputs: Sequence[Any], compute: Compute) -> Iterator[list[Any]]:
     """The arrays of a pipeline's inputs, in order: data of images, values of Funcs.
 
-    All asynchronous Funcs are computed on threads of their own, at the same time.
+    All asynchronous Funcs are computed on their own threads, at the same time.
     """
     later = [f for f in inputs if not isinstance(f, Image) and f.is_async]
     with ThreadPoolExecutor(max(1, len(later))) as threads:

@@ -76,9 +76,9 @@ class Runs(Texts):
         return "_".join(f.name() for f in self._outputs)
 
     def regions(self, sizes: Any) -> Stages:
-        """The Funcs behind the outputs and their regions, to compute `sizes` (None: whatever).
+        """The Funcs after the outputs and their regions, to compute `sizes` (None: whatever).
 
-        Those that are computed by themselves, and all behind them, are not among these.
+        Those that are computed by themselves, and all after them, are not among these.
         """
         return separated(self._whole(sizes))
 
@@ -141,7 +141,7 @@ class Runs(Texts):
         """A function on arrays: the images in order of first use, then the outputs.
 
         sizes: None for a function of outputs of all sizes, whose coordinates begin at 0; an image
-        without bounds of its own has to be as large as what is read of it. records: as for
+        without its own bounds has to be as large as what is read of it. records: as for
         `tilewright.compile`; their best schedule is taken where no directive says another, also by
         `realize` from then on.
         """

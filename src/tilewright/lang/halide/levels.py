@@ -67,7 +67,7 @@ class LoopLevel:
 
     @staticmethod
     def root() -> LoopLevel:
-        """Outside of all loops."""
+        """Outside all loops."""
         return _level(Level(None, None, line()))
 
     @staticmethod
@@ -128,7 +128,7 @@ class Scheduled(Verbs, Storage, notation.Func):
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is computed outside of all loops."""
+        """Whether it is computed outside all loops."""
         level = self.compute
         return level is None or level.func is None
 
@@ -228,7 +228,7 @@ class Scheduled(Verbs, Storage, notation.Func):
         return self
 
     def async_(self) -> Self:
-        """Compute it on a thread of its own, at root, while other such Funcs are computed."""
+        """Compute it on its own thread, at root, while other such Funcs are computed."""
         self.is_async = True
         return self
 
@@ -243,7 +243,7 @@ class Scheduled(Verbs, Storage, notation.Func):
         return self
 
     def hoist_storage(self, func: Scheduled | LoopLevel, var: Any = None) -> Self:
-        """Take its memory outside of a loop: all memory is taken once, before the first loop."""
+        """Take its memory outside a loop: all memory is taken once, before the first loop."""
         self._level("hoist_storage", func, var)
         return self
 

@@ -21,7 +21,7 @@ class TailStrategy(Enum):
     """What a split does where its factor does not divide the loop.
 
     Auto: ShiftInwards of pure definitions where it is possible, else GuardWithIf. RoundUp: the
-    factor must divide the loop, since nothing outside of a region is computed. The predicated and
+    factor must divide the loop, since nothing outside a region is computed. The predicated and
     blending ones say how vectors keep to the region; here each is a guard, which becomes a mask.
     """
 
@@ -107,7 +107,7 @@ class Ahead:
 
 
 class PrefetchBoundStrategy(Enum):
-    """What Halide does about places outside of a buffer; here they are fetched, and do no harm."""
+    """What Halide does about places outside a buffer; here they are fetched, and do no harm."""
 
     Clamp = 0
     GuardWithIf = 1
@@ -237,7 +237,7 @@ def plan_of(func: Func, stage: int) -> PipelinePlan:
 
 
 def line() -> str:
-    """The place in the user's program: the innermost frame outside of this package."""
+    """The place in the user's program: the innermost frame outside this package."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back

@@ -78,7 +78,7 @@ class Verbs(GpuVerbs):
         return self
 
     def fuse(self, inner: Any, outer: Any, fused: Any) -> Self:
-        """The loop `inner` inside of `outer` as one over all their iterations, where `inner` is."""
+        """The loop `inner` inside `outer` as one over all their iterations, where `inner` is."""
         plan = self._plan()
         names = var_name(inner), var_name(outer), var_name(fused)
         plan.at(names[0], "fuse")

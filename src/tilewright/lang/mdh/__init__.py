@@ -64,7 +64,7 @@ def lower(*expressions: Computation, name: str | None = None) -> Kernel:
 
 
 def schedule(*expressions: Computation, target: str | None = None) -> Schedule:
-    """A schedule to go on with: nothing done yet, or (target given) that target's default."""
+    """A schedule to continue with: nothing done yet, or (target given) that target's default."""
     plain = lower(*expressions)
     if target is None:
         return Schedule(plain)
@@ -181,7 +181,7 @@ def _interface(
 
 
 def _named(expressions: tuple[Computation, ...]) -> list[Computation]:
-    """The expressions under names of their own, which their loops are called by."""
+    """The expressions under their own names, which their loops are called by."""
     counts: dict[str, int] = {}
     found: list[Computation] = []
     for c in expressions:

@@ -1,4 +1,4 @@
-"""call_pure_extern: functions of C's mathematical library by their C names, inside of a compute."""
+"""call_pure_extern: functions of C's mathematical library by their C names, inside a compute."""
 
 from __future__ import annotations
 

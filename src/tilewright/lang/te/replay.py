@@ -6,7 +6,7 @@ The stages' plain nests stand one after the other (`staging.py`: with a step for
 2. from the last stage to the first, so that each consumer's loops exist when a producer moves
    into them: the stage is placed (compute_at); its splits and fusions follow as written, each
    putting the loops that it needs next to one another; then its loops are put in their final order,
-   the start of a reduction becoming a nest of its own where reduction loops go outside of others;
+   the start of a reduction becoming its own nest where reduction loops go outside others;
 3. memories: set_scope, storage_align, double_buffer; 4. vthread; 5. loop kinds and notes:
    parallel, unroll, vectorize, bind, annotate; 6. tensorize; each from the first stage to the last,
    as written; 7. prefetch, a note at the vector loops that there are in the end.

@@ -46,7 +46,7 @@ class Group:
     members: tuple[Stage, ...]
 
     def compute_at(self, stage: Stage, loop: Handle) -> None:
-        """Compute its stages, but those with a place of their own, in a loop of another stage."""
+        """Compute its stages, but those with their own place, in a loop of another stage."""
         if stage in self.members:
             raise ScheduleError(
                 f"{stage.name} belongs to the group",
@@ -58,7 +58,7 @@ class Group:
                 member.compute_at(stage, loop)
 
     def compute_root(self) -> None:
-        """Compute its stages, but those with a place of their own, before all that use them."""
+        """Compute its stages, but those with their own place, before all that use them."""
 
 
 class Schedule:

@@ -189,7 +189,7 @@ def argument(position: int, dtype: DType) -> Var:
 
 
 def as_term(value: Any) -> Term:
-    """A term as it is; a tuple of terms as Tuple; a number as Literal.
+    """A term unchanged; a tuple of terms as Tuple; a number as Literal.
 
     A Python float is float32, an int int64; a NumPy scalar keeps its dtype.
     Raises InputError for anything else.
@@ -220,7 +220,7 @@ def literal(value: int | float | bool, dtype: DType) -> Literal:
 
 
 def as_fun(f: Any) -> Fun:
-    """A function as it is; a Python callable by calling it on one Param per argument.
+    """A function unchanged; a Python callable by calling it on one Param per argument.
 
     `lambda a, x: g(a, x)` becomes `g` itself. Raises InputError for anything else.
     """

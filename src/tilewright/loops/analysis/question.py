@@ -119,7 +119,7 @@ def conflicting(kernel: Kernel, loop: For, updates: bool = True) -> Iterator[Pai
     """Pairs of guarded accesses inside `loop` to one buffer, of which one writes.
 
     Each with itself too; not those that commute, unless `updates` is false. Left out is what is
-    allocated inside of the loop.
+    allocated inside the loop.
     """
     found: dict[Buffer, list[Access]] = {}
     for a in guarded_accesses(kernel.body, loop):

@@ -12,7 +12,7 @@ serve a dependence are those on the way from a to b, back over the end of the lo
 those of a loop on the way only if it has an iteration for sure. If a and b are two iterations
 apart or more, all of the body is on the way.
 
-The choice. Dependences with no gap outside of a loop are served first, in the innermost loops; each
+The choice. Dependences with no gap outside a loop are served first, in the innermost loops; each
 by the gap of the fewest loops around it that serves most. A barrier without which all dependences
 are served is dropped: none is missing, none is needless. What isl cannot prove apart is a
 dependence. A barrier is "global" only if a dependence on memory of the caller needs it there.
@@ -172,7 +172,7 @@ def _carried(
         elif threads_conflict(a, b, outside, by, "= 1") is not None:
             yield gaps
         elif threads_conflict(a, b, outside, by, ">= 2") is not None:
-            yield gaps | whole  # an iteration lies between
+            yield gaps | whole  # an iteration is between
 
 
 def _refuse(

@@ -36,7 +36,7 @@ def gathered(s: Stmt) -> Stmt:
 
 
 def _lifted(s: For | Alloc) -> Stmt:
-    """A loop or an allocation inside of the guards that all of its body has."""
+    """A loop or an allocation inside the guards that all of its body has."""
     guards = []
     body = s.body
     while (

@@ -1,7 +1,7 @@
 """Moving work on constants from run time to compile time.
 
 A schedule packs weights by a nest at the root of its Kernel that reads a parameter and fills a
-local buffer. Where that parameter is a constant of the model, the nest becomes a Kernel of its own,
+local buffer. Where that parameter is a constant of the model, the nest becomes its own Kernel,
 run once by the compiler, and the packed buffer becomes a parameter.
 """
 

@@ -279,7 +279,7 @@ class _Block:
     ) -> None:
         """A buffer that threads of a block share: in its own memory, or in a part of the device's.
 
-        Where it is allocated inside of thread loops, each of their iterations has one.
+        Where it is allocated inside thread loops, each of their iterations has one.
         """
         around = [axis for axis in THREAD_AXES if axis in bound]
         extents = (*(self.threads[axis] for axis in around), *b.extents)

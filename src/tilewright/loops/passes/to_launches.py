@@ -69,7 +69,7 @@ class _Kernel:
     moves: dict[Buffer, Move] = field(default_factory=dict)
 
     def root(self, s: Stmt) -> None:
-        """The launches of the statements outside of all loops."""
+        """The launches of the statements outside all loops."""
         if isinstance(s, Block) and any(map(_is_bound, s.stmts)):
             for bound, together in groupby(s.stmts, _is_bound):
                 for inner in together if bound else [block(*together)]:

@@ -78,7 +78,7 @@ def _is_together(s: Stmt) -> bool:
 def with_units(body: Stmt) -> Stmt:
     """The program of a thread, in which all threads of a warp come to its units.
 
-    The operands are as they lie now. Raises ScheduleError (TW-LAUNCH) for one that is no longer
+    The operands are as they are now. Raises ScheduleError (TW-LAUNCH) for one that is no longer
     what the intrinsic takes.
     """
     made: Stmt = transform(body, _rewritten)

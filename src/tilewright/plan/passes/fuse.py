@@ -101,7 +101,7 @@ def _is_masked(index_map: Computation) -> bool:
 
 
 def _is_view(c: Computation) -> bool:
-    """Whether a map copies a whole tensor in the order in which it lies in memory."""
+    """Whether a map copies a whole tensor in the its order in memory."""
     (out,) = c.outputs
     value = out.value
     if not isinstance(value, Load) or value.buffer.size != out.tensor.size:
@@ -240,7 +240,7 @@ def _pays(
     """Whether a map should vanish into its consumers.
 
     Moving costs them nothing. A masked move gives each element a second read, and none of them a
-    border to lie in: it goes to one consumer. So does arithmetic, if the consumer is a map.
+    border to be in: it goes to one consumer. So does arithmetic, if the consumer is a map.
     """
     moves = _is_index_map(producer)
     if moves and not _is_masked(producer):
@@ -271,7 +271,7 @@ def _may_wait(
     out: Sequence[Step],
     outputs: frozenset[Buffer],
 ) -> bool:
-    """Whether a producer may run where the consumer of `tensor` does, behind all of `out`.
+    """Whether a producer may run where the consumer of `tensor` does, after all of `out`.
 
     No step between the two uses anything that the producer writes. Host fallbacks, which are in no
     Flow, touch buffers in `outputs` only.

@@ -144,7 +144,7 @@ def _one_reduction(
     costs: PlanCosts,
 ) -> list[Computation] | None:
     """Two reductions over equal points as one to several results; not totals, whose parts have
-    threads of their own."""
+    their own threads."""
     if len(first) != 1 or len(second) != 1:
         return None
     (a,), (b,) = first, second

@@ -54,7 +54,7 @@ def _in_parts(
 ) -> list[Step] | None:
     """A group for the parts and one for their sum and what follows; None where that costs more.
 
-    requires: what is behind the sum does not read what the parts write but by their sum, which is
+    requires: what is after the sum does not read what the parts write but by their sum, which is
     so because that tensor is new.
     """
     first, *rest = group.computations or (None,)

@@ -1,9 +1,9 @@
 """Winograd convolutions where they are profitable: the target decides per layer.
 
 A group that starts with a convolution by constant weights becomes the law's Computations
-(`compute/winograd.py`); the map behind the convolution moves behind the transform of the results.
+(`compute/winograd.py`); the map after the convolution moves after the transform of the results.
 Both transforms want channels side by side in memory. Where the model's own inputs and outputs are
-stored otherwise, a group in front and one behind move the data, if the layer is worth that.
+stored otherwise, a group in front and one after move the data, if the layer is worth that.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class _Around:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """A convolution by tiles of `tile` x `tile` results; copies before and behind it."""
+    """A convolution by tiles of `tile` x `tile` results; copies before and after it."""
 
     tile: int
     group: Group
@@ -132,7 +132,7 @@ def _best(group: FusionGroup, forms: Forms, around: _Around) -> _Form | None:
 
 
 def _may_transform(group: FusionGroup) -> bool:
-    """Whether it may be a convolution that `winograd` takes, with a map behind it or none."""
+    """Whether it may be a convolution that `winograd` takes, with a map after it or none."""
     if not 1 <= len(group.computations) <= 2:
         return False
     window = [d for d in group.computations[0].combined_dims if d.extent == WINDOW]
@@ -140,9 +140,9 @@ def _may_transform(group: FusionGroup) -> bool:
 
 
 def _transformed(group: FusionGroup, around: _Around, tile: int) -> Group | None:
-    """A convolution, alone or with a map behind it, by the law; None for any other group.
+    """A convolution, alone or with a map after it, by the law; None for any other group.
 
-    The result of a convolution with a map behind it is not written any more: nobody else reads it.
+    The result of a convolution with a map after it is not written any more: nobody else reads it.
     """
     first, *rest = group.computations
     parts = winograd(first, tile)
@@ -164,7 +164,7 @@ def _transformed(group: FusionGroup, around: _Around, tile: int) -> Group | None
 
 
 def _channels_last(tile: int, group: Group, moved: dict[Buffer, Buffer]) -> _Form:
-    """The group on tensors whose channels are their last axis, with copies before and behind it.
+    """The group on tensors whose channels are their last axis, with copies before and after it.
 
     moved: tensors of which such a copy exists.
     """

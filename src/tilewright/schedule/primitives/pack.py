@@ -118,7 +118,7 @@ def _inmost(places: list[tuple[For, Place]]) -> For:
 def _iterations(f: For) -> int:
     """How often a loop runs: at least once, or else its read is that of no iteration.
 
-    The same read may stand outside of the loop, where the new buffer's index would have no value.
+    The same read may stand outside the loop, where the new buffer's index would have no value.
     """
     count = tree.trips(f, "pack")
     if not count:

@@ -48,7 +48,7 @@ def pad(kernel: Kernel, loop: str, multiple: int) -> tuple[Kernel, None]:
 
     args: the loop; the number to be a multiple of.
     requires: a constant extent, of the loops inside too; no while loop or Unit inside; no access
-        that is inside of its buffer only because of a guard on the loop, at an index without it.
+        that is inside its buffer only because of a guard on the loop, at an index without it.
     Formally, an added iteration leaves everything that outlives it as it was: each write is under a
     guard, or a step with a neutral value, or to an element that did not exist; and all that it
     reads exists, also where what the loop itself computed says where that is.
@@ -281,7 +281,7 @@ class _Padded:
         return Select(And(new.condition, self.inside), inner.then, new.otherwise)
 
     def _neutral(self, s: Update) -> tuple[Expr, ...]:
-        """The values of a step, which in the added iterations leave the result as it is."""
+        """The values of a step, which in the added iterations leave the result unchanged."""
         identity = s.reducer.identity
 
         def is_neutral(values: Sequence[Expr | None]) -> bool:
@@ -297,7 +297,7 @@ class _Padded:
         return tuple(Select(self.inside, v, i) for v, i in choices)
 
     def _clipped(self, e: Expr, added: bool = False) -> Expr:
-        """`e` with what lies outside of a buffer where a read leaves it.
+        """`e` with what is outside a buffer where a read leaves it.
 
         added: in an added iteration, where some reads are outside for sure.
         """

@@ -1,6 +1,6 @@
 """What the parameters of sketches mean: one table, by the form of their names.
 
-A form has words of its own and, in angle brackets, names of the kernel: of a loop, a buffer or a
+A form has its own words and, in angle brackets, names of the kernel: of a loop, a buffer or a
 Computation. A name is of the first form that it fits.
 """
 

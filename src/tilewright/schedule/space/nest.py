@@ -70,7 +70,7 @@ def vectorize_inner(
 def last_tile(s: Schedule, outer: str, inner: str) -> str:
     """The last of the tiles that a split with guards made, by itself: no other has one then.
 
-    The loop in it. The place is named, because padding in the body has places of its own.
+    The loop in it. The place is named, because padding in the body has its own places.
     """
     s.partition_loop(outer, extents(s.kernel)[outer] - 1)
     return f"{inner}.p1"
@@ -101,7 +101,7 @@ def register_vectors(s: Schedule, name: str, lanes: int) -> tuple[str, ...]:
 
 
 def written_out(s: Schedule, loops: Sequence[str], choose: Choices, name: str) -> None:
-    """Several steps of the innermost of the loops, one behind another.
+    """Several steps of the innermost of the loops, one after another.
 
     parameter: `<name>.unroll`, how many; 1 by default, and divisors of all.
     """
@@ -165,7 +165,7 @@ def spread(s: Schedule, names: Sequence[str]) -> None:
 def start_apart(
     s: Schedule, target: str, tile: Sequence[str], batch: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Start the accumulators of a tile in a nest of its own; its loops, by those of the tile.
+    """Start the accumulators of a tile in its own nest; its loops, by those of the tile.
 
     tile: loops over the accumulators in the order wanted. batch: loops that may stand between.
     """

@@ -4,7 +4,7 @@
     int NAME_parallel(run, threads, p0, ..., pn-1)       parallel loops are shared out by `run`
 
 `run` is what `runtime/abi.py` calls `parallel`. Both return 0, the code of a failure there, or
-NO_MEMORY. What a kernel keeps in memory beside the stack is allocated for the call.
+NO_MEMORY. What a kernel keeps in memory next to the stack is allocated for the call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Constants that nobody reads are not stored: what comes behind writes over them first.
+"""Constants that nobody reads are not stored: what comes after writes over them first.
 
 A Func that Halide's `undef` defines starts as zeros, since no buffer is read before it has
 contents. Where updates write whatever is read, these zeros go:
@@ -116,7 +116,7 @@ def _reads_written(stmts: Sequence[Stmt], buffer: Buffer) -> bool:
 
 
 def _most(a: Access) -> Places:
-    """What an access reaches: on each axis all that the index can be inside of the buffer, since it
+    """What an access reaches: on each axis all that the index can be inside the buffer, since it
     is guarded where it could be outside."""
     extents: dict[Expr, int | None] = {f.var: f.trips for f in a.loops}
     axes = []

@@ -1,6 +1,6 @@
 """Tensor intrinsics of processors: a row per hardware call, which emits it.
 
-Operands lie where `loops/match.py` found them; what a description fixes (compact strides, dtypes)
+Operands are where `loops/match.py` found them; what a description fixes (compact strides, dtypes)
 is relied on here. Vectors that do not change are kept in registers like any other value.
 """
 

@@ -167,7 +167,7 @@ def entry_ir(symbol: str, actions: Sequence[Action], machine: CpuMachine) -> str
 
 
 def calls_of(actions: Iterable[Action]) -> Iterator[KernelCall]:
-    """Every kernel call, those inside of loops and branches included, in order."""
+    """Every kernel call, those inside loops and branches included, in order."""
     for action in actions:
         match action:
             case KernelCall():
@@ -185,7 +185,7 @@ def calls_of(actions: Iterable[Action]) -> Iterator[KernelCall]:
 @dataclass(eq=False)
 class _Lines:
     """Writes actions down as instructions and blocks. inside: of a loop or branch, whose kernels
-    have no times of their own."""
+    have no their own times."""
 
     lines: list[str]
     count: int = 0
@@ -326,7 +326,7 @@ class _Lines:
         )
 
     def either(self, branch: Either) -> None:
-        """Both lists of actions in blocks of their own."""
+        """Both lists of actions in their own blocks."""
         condition, k = self.truth(branch.condition), self.number()
         self.add(f"br i1 {condition}, label %then{k}, label %else{k}")
         self.inside += 1

@@ -1,6 +1,6 @@
 """Tensor intrinsics of processors: dot products of AVX-512 (VNNI, BF16), AMX tiles, transposes.
 
-The products of narrow numbers that a 32-bit lane holds are summed in one instruction. `b` lies so
+The products of narrow numbers that a 32-bit lane holds are summed in one instruction. `b` is so
 that the numbers of a lane are neighbors: `pack` the right-hand side of a product in the order
 (block of k, column, k inside), by `interleave`. Meanings and rounding are those of Intel's SDM.
 """

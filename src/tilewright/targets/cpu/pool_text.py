@@ -11,7 +11,7 @@ own and would only wait: both claim the ticket, and who comes first runs the sha
 machine a region takes as long as on one thread, not as long as the scheduler's time slice.
 
 A worker that sleeps is told, before it is woken, to keep off the processor of its caller: systems
-tend to wake a thread beside who wakes it, where it would wait for the caller to wait. The other
+tend to wake a thread next to who wakes it, where it would wait for the caller to wait. The other
 processors that the caller may use are the worker's. One that loses its share is told again, because
 the caller may have come to it.
 

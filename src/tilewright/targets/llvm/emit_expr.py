@@ -304,7 +304,7 @@ class Expressions(MemoryEmitter):
         )
 
     def _expanded(self, e: Call, rewrite: Expansion) -> LlvmValue:
-        """The expansion on parameters, in a scope of its own where they are the arguments' values.
+        """The expansion on parameters, in its own scope where they are the arguments' values.
 
         So no `Select` of the expansion guards the loads of an argument, and the text is built once
         per function and constant argument. Contraction would break the exact sums and products of

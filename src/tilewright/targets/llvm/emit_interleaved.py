@@ -82,7 +82,7 @@ def _stores(x: Expressions, stmts: Sequence[Node]) -> list[Store]:
 
 
 def _is_plain(x: Expressions, s: Store, first: Store) -> bool:
-    """Whether a store to the buffer of the first reads nothing of it, and lies inside of it, at
+    """Whether a store to the buffer of the first reads nothing of it, and is inside it, at
     places that are known for all lanes."""
     buffer = first.buffer
     read = {e.buffer for root in expressions(s) for e in loads(root)}

@@ -5,7 +5,7 @@ numbers of a thread, barriers, values of neighbors, and memory of a block; `Dial
 in LLVM. Indices are computed in 32 bits where their bounds prove that these hold them.
 
 A kernel's parameters are the launch's buffers, and last of all an integer of 64 bits that stays 0
-unless a thread reads at an index outside of its buffer that only data decide.
+unless a thread reads at an index outside its buffer that only data decide.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Shared:
 
     @staticmethod
     def of(launch: Launch, symbol: str, static: int) -> Shared:
-        """One buffer behind another; static: bytes that code may have without asking."""
+        """One buffer after another; static: bytes that code may have without asking."""
         offsets, at = {}, 0
         for buffer in launch.shared:
             offsets[buffer] = at
@@ -387,7 +387,7 @@ def launches_text(
     parts: list[str] = []
     remainders: set[str] = set()
     for number, launch in enumerate(program.launches):
-        # What is defined outside of a module has no dot in its name.
+        # What is defined outside a module has no dot in its name.
         shared = Shared.of(launch, f"{launch.name}_shared", static)
         try:
             thread = Thread(launch, dialect, machine, contract, shared)

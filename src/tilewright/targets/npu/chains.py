@@ -121,7 +121,7 @@ def _effect(
 
 
 def _check(i: Instruction, machine: NpuMachine) -> None:
-    """Raises _Fault for an operand that does not lie in its memory."""
+    """Raises _Fault for an operand that is not in its memory."""
     if not i.memory:
         return
     if i.memory not in FORMS[i.op].memories:

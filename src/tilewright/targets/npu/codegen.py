@@ -281,7 +281,7 @@ class _Generator:
         self.bases[value.number] = address
 
     def _side(self, link: Link) -> Address | None:
-        """The operand beside the chain's value, in registers where its operator reads it."""
+        """The operand next to the chain's value, in registers where its operator reads it."""
         task = link.task
         if len(task.operands) == 1:
             return None
@@ -371,7 +371,7 @@ class _Generator:
         ]
 
     def _straightened(self, row: Addresses) -> Addresses:
-        """A row that lies in several places, copied to one: a value of its own in DRAM."""
+        """A row that is in several places, copied to one: its own value in DRAM."""
         value = self.made.new("row", (row.size,), "dram")
         self._in_dram(value)
         self._move(row, Address("dram", self.base[value.number]), "row of a matrix")

@@ -91,7 +91,7 @@ def possible(
 ) -> Iterator[SizedRule | None]:
     """What can be done with an operator where this was chosen for others.
 
-    What others were padded to is used as it is; nothing leads from an operator back to it.
+    What others were padded to is used unchanged; nothing leads from an operator back to it.
     """
     for choice in options(key, machine):
         if choice is not None and choice.pads:

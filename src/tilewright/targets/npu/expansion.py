@@ -170,7 +170,7 @@ class Form:
         )
 
     def tasks(self, choices: Choices) -> Evaluated:
-        """Its tasks after these choices; operators without one stay as they are."""
+        """Its tasks after these choices; operators without one stay unchanged."""
         known = self._known
         made = Evaluated(
             values=list(known.values),

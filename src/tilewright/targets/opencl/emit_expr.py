@@ -98,7 +98,7 @@ class Expressions(Text):
         return made
 
     def named(self, value: EmittedValue) -> EmittedValue:
-        """A value as a constant of its own."""
+        """A value as its own constant."""
         name = self.fresh("t")
         self.line(f"const {value.type} {name} = {bare(value.text)};")
         return EmittedValue(name, value.type)

@@ -136,7 +136,7 @@ def _are_plain(
     first: Computation, inner: Sequence[Computation], mean: Computation
 ) -> bool:
     """Whether what is computed of a block has known sizes, and one sum each; whether its rows and
-    columns are dimensions; whether queries, keys and values are tensors of their own, each read at
+    columns are dimensions; whether queries, keys and values are their own tensors, each read at
     one place."""
     axis = len(first.outputs[0].index) - 2
     shares = _read(mean, inner[-1].outputs[0].tensor).index if inner else ()

@@ -54,7 +54,7 @@ def by_columns(
     """See the module's docstring. `are_columns` has to say that it applies.
 
     parameters: those of `inlined`; `columns` and `parts`, threads of a block side by side and for
-    each column. Raises ScheduleError where a map behind it is not computed in its threads.
+    each column. Raises ScheduleError where a map after it is not computed in its threads.
     """
     rest = list(computations)
     if len(rest) > 1:

@@ -86,7 +86,7 @@ class Convolution:
     """A convolution or the windows of pooling; channels are whole tiles (pad with zeros).
 
     size: height and width of the image. kernel, stride, dilation, pads: the same, for both. ends:
-    padding behind the image if it is not `pads`; negative for rows that no window reaches.
+    padding after the image if it is not `pads`; negative for rows that no window reaches.
     """
 
     inputs: int

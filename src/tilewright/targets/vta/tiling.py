@@ -269,7 +269,7 @@ def _again(
     after: float,
     store: float,
 ) -> float:
-    """Cycles of a round behind another one: its first loads and the last stores overlap."""
+    """Cycles of a round after another one: its first loads and the last stores overlap."""
     if steps == 1:
         return threads * max(load, lane + gemm + after) + max(0, store - after)
     # Accumulators become zero when the last of them are stored.

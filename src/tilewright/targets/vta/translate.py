@@ -2,7 +2,7 @@
 
 A nest around one statement is one piece as far as it goes: a product by the matrix unit, lane
 operations, or a copy between DRAM and the chip. A loop that is bound to `vthread` is walked for all
-its turns at once: each of these virtual threads has instructions and buffers of its own. Tokens
+its turns at once: each of these virtual threads has instructions and its own buffers. Tokens
 follow of what the instructions touch (`tokens.py`).
 """
 

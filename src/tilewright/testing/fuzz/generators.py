@@ -237,7 +237,7 @@ def _operator(seed: int, tell: Tell) -> Found | None:
 
 # ------------------------------------------------------------------------------- damaged files
 
-_mutants: Final = mutate_models.MutantProcess()  # its process has limits of its own
+_mutants: Final = mutate_models.MutantProcess()  # its process has its own limits
 
 
 def _model(seed: int, tell: Tell) -> Found | None:

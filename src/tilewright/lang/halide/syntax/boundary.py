@@ -111,7 +111,7 @@ def mirror_interior(source: Any, bounds: Any = None, func: type[Any] = Func) -> 
 def constant_exterior(
     source: Any, value: Any, bounds: Any = None, func: type[Any] = Func
 ) -> Any:
-    """`value` outside of the edges."""
+    """`value` outside the edges."""
     edges = _bounds(source, bounds)
     if isinstance(source, Func):
         args = source.args

@@ -1,4 +1,4 @@
-"""How the dimensions of an image or output lie in memory, by the strides that are promised.
+"""How the dimensions of an image or output are in memory, by the strides that are promised.
 
 Without promises dimension 0 is innermost and the others follow. `dim(0).set_stride(3)` and
 `dim(2).set_stride(1)` say that three channels are neighbors; arrays have their axes in the order of

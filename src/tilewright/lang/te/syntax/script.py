@@ -422,7 +422,7 @@ class _Reader:
         return _OPERATORS[type(op)](*self.met(node, a, b))
 
     def met(self, node: ast.AST, a: Any, b: Any) -> tuple[Any, Any]:
-        """Two operands; beside a coordinate, another integer becomes one."""
+        """Two operands; next to a coordinate, another integer becomes one."""
         if not (isinstance(a, Expr) and isinstance(b, Expr)) or a.dtype is b.dtype:
             return a, b
         if INDEX in (a.dtype, b.dtype) and a.dtype.is_int and b.dtype.is_int:

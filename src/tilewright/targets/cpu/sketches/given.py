@@ -1,7 +1,7 @@
-"""Kernels that operators give as they are: threads and register tiles where their notes allow it.
+"""Kernels that operators give unchanged: threads and register tiles where their notes allow it.
 
 A recurrence's product is too deep in loops to be a Computation: per step, the state times the
-weights, which lie in panels of columns. A tile of some sequences by one panel stays in registers.
+weights, which are in panels of columns. A tile of some sequences by one panel stays in registers.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _stores_only(body: Stmt) -> bool:
 
 
 def _outermost(body: Stmt) -> Iterator[For]:
-    """Loops inside of no other one, that run one by one."""
+    """Loops inside no other one, that run one by one."""
     if isinstance(body, Block):
         for part in body.stmts:
             yield from _outermost(part)
@@ -249,7 +249,7 @@ def _blocks(
 def _tile(
     s: Schedule, p: _Product, around: str, row: str | None, end: str, lanes: int
 ) -> None:
-    """One tile: its accumulators in registers, cleared and stored by nests of their own."""
+    """One tile: its accumulators in registers, cleared and stored by their own nests."""
     (target,) = p.update.buffers
     acc = s.cache_write(target.name, around, "register")
     rows = existing(s, [] if row is None else [row])

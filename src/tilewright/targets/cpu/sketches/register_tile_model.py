@@ -114,7 +114,7 @@ class Window:
 class RowData:
     """How the rows of a tile are read.
 
-    streams: they load vectors of their own (a depthwise convolution) instead of broadcasts.
+    streams: they load their own vectors (a depthwise convolution) instead of broadcasts.
     resident: how many rows the first cache holds at a time; rows a multiple of its way apart
     displace one another. crossing: cycles per step of the reduction and vector of results, for
     results that leave the tile transposed. window: what streamed rows share, in registers. dots:
@@ -134,7 +134,7 @@ class RowData:
     whole: bool = False
 
     def far(self, rows: Sequence[int], tile: Tile) -> bool:
-        """Whether each tile of rows fetches its columns anew from behind the second cache."""
+        """Whether each tile of rows fetches its columns again from after the second cache."""
         again = any(
             extent > factor for extent, factor in zip(rows, tile.rows, strict=True)
         )
@@ -241,7 +241,7 @@ def _score(
     loads = data.loads(tile.rows, v)
     taken = max(work / per_cycle, (loads + v) / costs.loads, latency)
     # A column vector comes from the second cache where its panel stays there, a broadcast from the
-    # first where its row does; they and the loop's own cycle hide behind the arithmetic but for a
+    # first where its row does; they and the loop's own cycle hide after the arithmetic but for a
     # part. What comes from further away does not.
     near = _row_cycles(costs, data) * loads + costs.column_vector * v
     loop = 1 / data.steps(tile.rows)
@@ -265,7 +265,7 @@ def _issued(tile: Tile, costs: CostModel, data: RowData) -> tuple[float, float]:
 
 
 def _row_cycles(costs: CostModel, data: RowData) -> float:
-    """Of one load of a row, beside the arithmetic."""
+    """Of one load of a row, next to the arithmetic."""
     return costs.beside if data.streams else costs.broadcast
 
 

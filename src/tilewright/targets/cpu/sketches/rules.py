@@ -184,7 +184,7 @@ def is_profitable(computations: Sequence[Computation], at: Context) -> bool:
 def estimated_cost(computations: Sequence[Computation], at: Context) -> float | None:
     """Expected nanoseconds of these as one kernel, of all cores together.
 
-    None where its rule is not good at them. Each rule has a model of its own that leaves out what
+    None where its rule is not good at them. Each rule has its own model that leaves out what
     is the same in the forms it chooses from: compare forms of one thing.
     """
     pattern = classify(computations)

@@ -67,7 +67,7 @@ def tiled(
     parameters: those of `vector`, `plan`, `interleaved`, `split_tiles` and `dot`; `pad.<buffer>`,
     copy an input with its padding first; `pack.<buffer>`, copy an operand in the order it is read,
     `pack.<buffer>.tiles`, in tiles with the parameters of `transpose`; `<reduction>.apart`, whether
-    each of the batch has a copy of its own; `<reduction>.unroll`, steps that are written out;
+    each of the batch has its own copy; `<reduction>.unroll`, steps that are written out;
     `<reduction>.prefetch` of the columns; `<reduction>.parallel`, `<reduction>.shared`.
     """
     r = pattern.reduction
@@ -190,7 +190,7 @@ def _staged_apart(
 
 def _guarded(r: Computation, p: TilePlan) -> list[Load]:
     """The guarded reads that are worth a copy with the values outside: those of a contraction, and
-    those whose lanes lie apart, which would be tested and read one by one."""
+    those whose lanes are apart, which would be tested and read one by one."""
     values = (n for o in r.outputs for n in postorder(o.value))
     reads = [
         n.then for n in values if isinstance(n, Select) and isinstance(n.then, Load)
@@ -277,7 +277,7 @@ def reduce_in_registers(
 def _worth_copying(a: Load, p: TilePlan, at: Context) -> bool:
     """Whether panels of a contiguous operand are used so often that they are copied.
 
-    Those of a large one, whose rows are many pages; and those whose rows lie so far apart, by a
+    Those of a large one, whose rows are many pages; and those whose rows are so far apart, by a
     power of two, that they displace one another in the cache that should keep the panel.
     """
     steps = math.prod(
@@ -355,7 +355,7 @@ def pack_rows(
 
 
 def _is_scattered(a: Load, r: Computation, p: TilePlan, at: Context) -> bool:
-    """Whether what a tile reads lies apart along its rows and along the reduction, is read by
+    """Whether what a tile reads is apart along its rows and along the reduction, is read by
     enough tiles of columns to pay for a copy, and is not a constant or element of memory's
     choice."""
     inner = [d for d, f in zip(p.rows, p.tile.rows, strict=True) if f > 1]

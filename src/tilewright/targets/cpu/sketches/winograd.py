@@ -1,7 +1,7 @@
 """Winograd's convolution as one kernel: blocks of tiles stay in the cache from inputs to results.
 
 For each block of rows of tiles: its inputs are transformed, and for each panel of channels the
-products of all points (in register tiles) and the transform of their results, with the map behind
+products of all points (in register tiles) and the transform of their results, with the map after
 it. One block alone is shared by the threads panel by panel. The filters are transformed where they
 are constants: by the compiler. The tile, 2 x 2 or 4 x 4 results, is read off the Computations.
 """
@@ -98,7 +98,7 @@ def winograd(
     parameters: `<product>.panel`, vectors of a panel of channels; `<product>.rows`, rows of tiles
     of a block; `<product>.tile`, rows of the register tile and its vectors; `<product>.unroll`;
     `<product>.apart`, whether tiles at the edges are; `<inputs>.at`, where they are transformed;
-    `<inputs>.points`, whether a tile's points lie together; `<result>.parallel`, `.shared`.
+    `<inputs>.points`, whether a tile's points are together; `<result>.parallel`, `.shared`.
     """
     assert pattern.reduction is not None and pattern.epilogue is not None
     inputs, product, result = (
@@ -156,7 +156,7 @@ def winograd_is_profitable(pattern: KernelPattern, costs: CostModel) -> bool:
     """Whether this is expected to be faster than the direct convolution, by a model of both.
 
     It counts vector multiply-adds (one per cycle), the transforms' instructions, and the traffic
-    behind the L2 cache. Never where channels do not lie side by side in memory.
+    after the L2 cache. Never where channels are not side by side in memory.
     """
     assert pattern.reduction is not None and pattern.epilogue is not None
     inputs = pattern.computations[1]
@@ -245,7 +245,7 @@ def _cycles(
     """Cycles of all threads together, with blocks of so many rows of tiles.
 
     Weights that every block reads again stream in while it multiplies. What a block holds is cold
-    at the start of the kernel, and warm for the blocks behind the first.
+    at the start of the kernel, and warm for the blocks after the first.
     """
     machine = costs.machine
     blocks = shape.batch * shape.rows // block
@@ -319,7 +319,7 @@ def _computed_within(
 ) -> Sequence[str]:
     """Move the products into the panels, and the transformed inputs into the blocks or nowhere.
 
-    The loops that the inputs are now inside of.
+    The loops that the inputs are now inside.
     """
     around = nest.blocks
     if around:
