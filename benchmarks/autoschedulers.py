@@ -1,4 +1,4 @@
-"""Halide's apps as its own autoschedulers schedule them, next to this package's, in the same run.
+"""Halide's apps as its own autoschedulers schedule them, against this package's, in the same run.
 
 python -m benchmarks.autoschedulers [NAME ...] [--with Adams2019] [--rounds N]
 

@@ -47,7 +47,7 @@ def near(
     """Those of the engines that one round finds at most FAR_BEHIND times after `yardstick`.
 
     The round is kept in `store`: an engine is probed once per network and versions. Why an engine
-    takes no part is said on standard error.
+    is left out is reported on standard error.
     """
     left_out = {e: reason for e in wanted if (reason := peers.missing(e)) is not None}
     usable = [engine for engine in wanted if engine not in left_out]
@@ -183,7 +183,7 @@ def main(
     directory: Path | None, out: Path | None, reference: bool, fresh: bool, check: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Time networks and operators next to the peers: same cores, same threads, rounds interleaved.
+    """Time networks and operators against the peers: same cores, same threads, rounds interleaved.
 
     Everything is measured unless --networks or --operators names what; a run that was broken off
     continues where it was.

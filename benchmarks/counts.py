@@ -93,7 +93,7 @@ def _tile(stage: Any, constants: Collection[Any], machine: Any) -> tuple[float, 
     from tilewright.targets.cpu.sketches import Context
     from tilewright.targets.cpu.sketches.roles import vector
 
-    if not stage.computations:  # its own loop program
+    if not stage.computations:  # a loop program
         return Counts.epilogue, Counts.lanes
     outputs = {o.tensor for o in stage.computations[-1].outputs}
     signature = kernel_signature(stage, outputs)

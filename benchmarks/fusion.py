@@ -1,4 +1,4 @@
-"""What fusion brings: networks as they are compiled next to one operator at a time.
+"""What fusion brings: networks compiled as a whole against one operator at a time.
 
     python -m benchmarks.fusion --networks 'minilm,inception_v2'
 

@@ -1,4 +1,4 @@
-"""Tuning next to TVM's MetaSchedule: the same definitions, trials and thread, in the same run.
+"""Tuning against TVM's MetaSchedule: the same definitions, trials and thread, in the same run.
 
 python -m benchmarks.metaschedule [NAME ...] [--trials N] [--rounds N]
 

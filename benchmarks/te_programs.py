@@ -1,4 +1,4 @@
-"""TVM's matrix products and a Winograd convolution in te, next to the same loops in TVM's TensorIR.
+"""TVM's matrix products and a Winograd convolution in te, against the same loops in TVM's TensorIR.
 
 python -m benchmarks.te_programs [NAME ...] [--threads 1,2] [--rounds N]
 
@@ -146,7 +146,7 @@ def measured(name: str, threads: int, rounds: int) -> dict[str, Any]:
 @click.option("--rounds", default=7, help="rounds of each package")
 @click.option("--serve", is_flag=True, hidden=True)
 def main(names: tuple[str, ...], threads: str, rounds: int, serve: bool) -> None:
-    """Times te programs next to TVM's."""
+    """Times te programs against TVM's."""
     counts = [int(n) for n in threads.split(",")]
     if serve:
         print(json.dumps(measure(names[0], counts[0], rounds)))

@@ -1,4 +1,4 @@
-"""Training steps next to PyTorch: one step of SGD on one thread, rounds interleaved.
+"""Training steps against PyTorch: one step of SGD on one thread, rounds interleaved.
 
 python -m benchmarks.training [--rounds 7] [--compile] [--only lenet]
 

@@ -1,9 +1,9 @@
-"""About a hundred networks unchanged: right results, then times next to Inductor and the peers.
+"""About a hundred unmodified networks: correct results, then times against Inductor and the peers.
 
     python -m benchmarks.zoo                                # every network through the importer
     python -m benchmarks.zoo --check dynamo --only 'timm/*' # torch.compile(backend="tilewright")
     python -m benchmarks.zoo --check train                  # gradients through torch.compile
-    python -m benchmarks.zoo --check speed                  # next to PyTorch and ONNX Runtime
+    python -m benchmarks.zoo --check speed                  # against PyTorch and ONNX Runtime
 
 Each network has its own process, with a limit of time and of memory; a line of JSON is written
 when it ends, and those that are there are not run again. A result is right where its distance from

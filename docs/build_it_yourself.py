@@ -183,7 +183,7 @@ def computations(inputs: dict[str, np.ndarray]) -> Iterator[Computation]:
 
 # Fusion is substitution: if a tensor is defined point by point and only one other Computation reads
 # it, its definition can replace that read. The tensor is then never stored.
-# In Tilewright: compute/transforms.py (inline, follow), plan/passes/fuse.py (when it is profitable).
+# In Tilewright: compute/transforms.py (inline, follow), plan/passes/fuse.py (when it pays off).
 
 
 def fuse(found: list[Computation]) -> list[Computation]:

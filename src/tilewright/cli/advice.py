@@ -88,7 +88,7 @@ def governor(report: Report) -> str | None:
 
 
 def small_pages(report: Report) -> str | None:
-    """No huge pages for who asks."""
+    """Huge pages are disabled even on request."""
     if report["huge_pages"] != "never":
         return None
     return (

@@ -143,7 +143,7 @@ def _made(
     certified: int | None,
     place: Path,
 ) -> tuple[CompiledModel, dict[str, Any]]:
-    """The model that is stored at `place`, and what is said of it.
+    """The model that is stored at `place`, and its description.
 
     certified: the seed of the inputs on which it is first compared with float64, or None.
     """
@@ -177,7 +177,7 @@ def _say_made(made: CompiledModel, place: Path, facts: dict[str, Any]) -> None:
 
 
 def _refuse_meaningless(emit: str | None, certify: bool) -> None:
-    """Refuse options that would have no effect next to the others."""
+    """Refuse options that would have no effect with the others."""
     if not certify:
         refuse(["seed"], "it seeds the inputs of --certify", "Add --certify")
     if emit is None:
@@ -202,7 +202,7 @@ def _facts(
     options: CommandOptions,
     said: Any,
 ) -> dict[str, Any]:
-    """What is said of an artifact; said: its certificate, if one was asked for."""
+    """The description of an artifact; said: its certificate, if requested."""
     return {
         "artifact": str(place),
         "bytes": place.stat().st_size,

@@ -140,7 +140,7 @@ def inductor(module: Callable[..., Any]) -> Callable[..., Any]:
     import torch._inductor.config as settings
 
     settings.freezing = True
-    settings.compile_threads = 1  # no pool of compilers next to the timed process
+    settings.compile_threads = 1  # no pool of compilers during the timing
     compiled: Callable[..., Any] = torch.compile(module)
     return compiled
 

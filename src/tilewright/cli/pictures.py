@@ -1,6 +1,6 @@
 """Pictures as inputs: read by Pillow, fitted to the input's size, normalized as asked.
 
-What was done is said, since a model answers nonsense to pixels of another range than it learned.
+The preprocessing is reported, since pixels outside the trained range give meaningless results.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def is_picture(path: Path) -> bool:
 
 
 def pixel_options() -> tuple[Callable[..., Any], ...]:
-    """`--mean` and `--std`, which `read` finds by itself."""
+    """`--mean` and `--std`, which `read` looks up itself."""
     return tuple(
         click.option(
             f"--{name}", type=_numbers, expose_value=False, callback=_kept, help=said

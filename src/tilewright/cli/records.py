@@ -365,7 +365,7 @@ def _of_choice(c: Choice) -> dict[str, Any]:
 def _read(
     file: Path | None, model: str, operator: str, machine: str
 ) -> tuple[list[Record], list[Choice]]:
-    """The rows that are asked for."""
+    """The requested rows."""
     place = _existing(file)
     if place is None:
         return [], []

@@ -62,7 +62,7 @@ def build(seed: int = 0) -> bytes:
 
 
 class _Net:
-    """Layers with weights; each tensor has its own generator name."""
+    """Layers with weights; each tensor has a generator seeded by its name."""
 
     def __init__(self, seed: int) -> None:
         from tilewright.frontends.onnx.author import Author

@@ -277,7 +277,7 @@ def measure(
 
 
 def _round(task: TimingJob, seconds: float) -> dict[str, Any]:
-    """What a worker is asked to do in a round: call again and again, alone or several at a time."""
+    """A worker's task in a round: repeated calls, alone or several at a time."""
     if task.callers == 1:
         return {"do": "round", "seconds": seconds}
     return {"do": "together", "seconds": seconds, "callers": task.callers}

@@ -119,7 +119,7 @@ def command(
 
 
 def _refuse_meaningless(model: Path, profiled: bool) -> None:
-    """Refuse options that would have no effect next to the others, or for this file."""
+    """Refuse options that would have no effect with the others, or for this file."""
     if not profiled:
         refuse(["roofline"], "it adds a column to --profile", "Add --profile")
         refuse(["why"], "it explains what --profile shows", "Add --profile")
@@ -133,7 +133,7 @@ def _refuse_meaningless(model: Path, profiled: bool) -> None:
 
 
 def _explain(steps: Any, reasons: list[ScheduleRecord]) -> None:
-    """Say how the graph was rewritten, if it was, and why kernels are scheduled unchanged."""
+    """Say how the graph was rewritten, if it was, and why kernels have their schedules."""
     if steps:
         say(f"\n{derivation.steps_table(steps)}")
     for record in reasons:

@@ -49,7 +49,7 @@ class Progress:
 
     @property
     def line(self) -> str:
-        """Where the run stands."""
+        """The progress of the run."""
         if not self.network:
             return "measuring the default schedules"
         f = self.network

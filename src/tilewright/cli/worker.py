@@ -25,7 +25,8 @@ MOST: Final = 4000
 
 
 def private_output() -> IO[str]:
-    """The real standard output; file descriptor 1 then goes to stderr, prints do no harm."""
+    """The real standard output; file descriptor 1 then goes to stderr, so that prints are
+    harmless."""
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return channel

@@ -10,7 +10,7 @@ A hidden key has the weight exp(low - max). That is 0, and its value counts noth
   n elements is at most n * max|q| * max|k|;
 * some key is seen by each query, unless low is -inf: else all keys of a query count alike.
 
-The first two depend on data: they are asked in each call, of all elements of the operands.
+The first two depend on data: each call tests them on all elements of the operands.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@
 
 with the greatest score m[b], the sum w[b] of exp(t - m[b]) and the attention y[b] over block b of
 the keys alone. The operator is associative and commutative, so that blocks may go by one after
-another, or each by itself (split keys). Nothing overflows for whatever scores: every exponential is
-of a number that is not positive, and a mean of means needs no greater numbers than those it is of.
-Source: Milakov and Gimelshein 2018, "Online normalizer calculation for softmax".
+another, or each separately (split keys). Nothing overflows for whatever scores: every exponential
+is of a number that is not positive, and a mean of means needs no greater numbers than those it is
+of. Source: Milakov and Gimelshein 2018, "Online normalizer calculation for softmax".
 """
 
 from __future__ import annotations

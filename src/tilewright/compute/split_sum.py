@@ -26,7 +26,7 @@ def split_sum(
 ) -> tuple[Computation, Computation] | None:
     """The sums of `parts` equal parts along `d`, and their sum, which writes what `c` wrote.
 
-    requires, else None: one output, the reducer a sum over `d` of its own numbers dtype; `parts`
+    requires, else None: one output, the reducer a sum over `d` of numbers of its own dtype; `parts`
     divides the extent; no output that the program wrote before is read in the value (then each
     part would see a sum half done): the tensor is not among the inputs. Nothing is asked of the
     output's index: only the second Computation has it, unchanged, and it writes the same elements.

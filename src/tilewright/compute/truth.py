@@ -1,6 +1,6 @@
 """The values of Computations in float64 at chosen points, with rounding bounds.
 
-`Truth` evaluates a group of Computations backwards from the points that are asked for, so that a
+`Truth` evaluates a group of Computations backwards from the requested points, so that a
 kernel of any size is judged at its real extents: a few thousand results of a large convolution cost
 milliseconds. Where a tensor is written twice, or read before it is written, all is evaluated in
 order instead.

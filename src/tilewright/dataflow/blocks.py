@@ -2,8 +2,8 @@
 
 A greedy walk over the ready nodes, in the order of the graph. A block grows from its sources; a
 node that descends from one joins if its work is at most the source's. HPDC 2023 (see `graph`).
-The tasks of a node of several go one after the other; where they fill whole blocks by themselves
-these are taken at once.
+The tasks of a node of several go one after the other; where they fill entire blocks alone, these
+are formed at once.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class _Walk:
             heapq.heappush(self.heavy, (heavier, n))
 
     def _open(self) -> None:
-        """A new block: nobody descends from its sources yet."""
+        """A new block: nothing descends from its sources yet."""
         self.current += 1
         self.tasks = 0
         self.sources = []

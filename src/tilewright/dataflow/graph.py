@@ -174,7 +174,7 @@ class TaskGraph:
 
     @cached_property
     def work(self) -> list[int]:
-        """Cycles that each node needs by itself: the larger of its volumes; memory needs none."""
+        """Cycles that each node needs alone: the larger of its volumes; memory needs none."""
         return [
             max(self.consumed[n], self.produced[n]) if node.role is Role.COMPUTE else 0
             for n, node in enumerate(self.nodes)

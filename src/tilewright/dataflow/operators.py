@@ -96,7 +96,7 @@ def _name(group: FusionGroup, c: Computation) -> str:
 
 
 def one_task(name: str, work: Kernel | Opaque) -> TaskGroup:
-    """An operator that is its own loop program, or not divided, as one task.
+    """An operator that is a loop program, or not divided, as one task.
 
     What is known of its work are its tensors, and of a loop program the statements that it runs.
     """

@@ -92,7 +92,7 @@ class _Question(dict[Any, Interval]):
 
 
 class Remembering(dict[Any, Interval]):
-    """An environment that stays unchanged while many questions are asked: answers are kept.
+    """An environment that does not change during many queries, so that answers are cached.
 
     Those of a question whose cases ran out are not, except its own: they may be wider than those
     of another one, and what is answered shall not depend on what was asked before.
@@ -215,8 +215,8 @@ def _reads(key: Any) -> bool:
 def less_than(v: Var, extent: Expr) -> dict[Any, Interval]:
     """That a variable is below an extent without loads, as an entry about their difference.
 
-    It says nothing of the extent by itself, unlike `refine`, so that it may stay where the variable
-    is no more.
+    Unlike `refine`, it states nothing about the extent alone, so that it remains valid where the
+    variable is gone.
     """
     form = affine(v) - affine(extent)
     return {frozenset(form.terms): (None, -1 - form.const)}

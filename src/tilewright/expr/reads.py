@@ -103,7 +103,7 @@ class Anywhere:
     """Which terms may be computed anywhere inside the loops that give `ranges`.
 
     precondition of a term: each of its loads is inside its buffer by `ranges`, or by them and
-    the condition of one select of the term, in whose arm it stands.
+    the condition of one select of the term, in whose arm it is.
     """
 
     def __init__(self, ranges: Env) -> None:

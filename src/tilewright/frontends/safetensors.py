@@ -74,7 +74,7 @@ def read(path: Path, limit: int) -> dict[str, Array]:
 
 
 def _header(path: Path, text: bytes) -> dict[str, Mapping[str, Any]]:
-    """The entries by name, each of which is checked by itself."""
+    """The entries by name, each checked separately."""
     try:
         found = json.loads(text.decode(), object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:

@@ -166,6 +166,6 @@ class KernelWriter:
         return view
 
     def _default(self, t: Type) -> str:
-        """Where a value is whose place nobody says: arrays outside all loops are global."""
+        """The default space of a value: arrays outside all loops are global."""
         small = all(prod(leaf.shape) == 1 for leaf in leaves(t))
         return "private" if small or self.kinds else "global"

@@ -129,7 +129,7 @@ class _Source:
         return apply(f, self.term)
 
     def without(self, axis: int, term: n.Term) -> _Source:
-        """`term`, which has that axis no more."""
+        """`term`, which no longer has that axis."""
         axes = [*self.axes]
         lengths = [*self.lengths]
         del axes[axis], lengths[axis]

@@ -1,6 +1,6 @@
 """Functions as terms: application to fresh variables, beta, equality up to names.
 
-Rules are matched on *applied* terms: a composition stands there as the function that applies its
+Rules are matched on *applied* terms: a composition becomes the function that applies its
 parts to its arguments.
 """
 

@@ -256,7 +256,7 @@ class _Step:
     accumulators: frozenset[Buffer]
 
     def of(self, result: View, acc: Load) -> tuple[Reducer, View] | None:
-        """The operator and the operand of one leaf, where the step works on it by itself."""
+        """The operator and the operand of one leaf, if the step treats it separately."""
         return step_of(result, acc, self.accumulators)
 
 

@@ -39,7 +39,7 @@ class Site:
 
     above: the parts around it, outermost first. scope: the types in sight. args: the types that a
     function is applied to; None for a term. params: set where the node is the body of a function
-    that stands at the path, see `opened`.
+    at the path, see `opened`.
     """
 
     root: Fun

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tilewright.driver.keywords import ModelOptions
 
 CHUNKS: Final = (64, 16)
-CONTEXT: Final = 2048  # positions at most, unless more are asked for
+CONTEXT: Final = 2048  # positions by default
 GROUP: Final = 32  # integers to a scale
 BITS: Final = {"int8": 8, "int4": 4}
 FLOATS: Final = ("float32", "bfloat16", "float16")
@@ -62,7 +62,7 @@ def load(
     precision: of the weights, "float32", "bfloat16", "float16", "int8" or "int4"; integers have a
     scale for each `group` of them. context: the most tokens of prompt and answer together, by
     default what the model was trained with, at most 2048. chunks: lengths in which prompts are read
-    besides 1; each is code and its own weights. options: those of `tw.compile`.
+    besides 1; each has its own code and weights. options: those of `tw.compile`.
 
     Nothing is compiled yet: that happens at first use, or by `prepare`.
     Raises ModelError, UnsupportedError and InputError for what is missing, unknown or does not fit.

@@ -53,7 +53,7 @@ KINDS = ("serial", "parallel", "vector", "unroll", *AXES, SIZE)
 # The kinds whose iterations do not run together.
 IN_ORDER = ("serial", "unroll", SIZE)
 
-# By the name of a loop: what was said about it (key to number or text).
+# By the name of a loop: its annotations (key to number or text).
 Notes = Mapping[str, Mapping[str, object]]
 # Noted at a vector loop: how many bytes ahead of its loads memory is prefetched into the cache.
 PREFETCH = "prefetch"

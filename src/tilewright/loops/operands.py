@@ -35,7 +35,7 @@ def operand(
     names: Mapping[Expr, Expr | None],
     inner: set[Var],
 ) -> Operand:
-    """The tensor in its buffer. Raises Mismatch where its elements are not as they have to.
+    """The tensor in its buffer. Raises Mismatch where its elements are not laid out as required.
 
     pairs: its accesses in the description, each with the one in the nest that corresponds. names:
     the loop of each dimension (None: it runs once). inner: all loops of the nest.

@@ -78,7 +78,7 @@ def operators(plan: Plan) -> Iterator[Reducer]:
 
 
 def is_standard(op: Reducer) -> bool:
-    """Whether the operator is what its name says by itself."""
+    """Whether the operator's name alone identifies it."""
     if op.name not in STANDARD or len(op.dtypes) != 1:
         return False
     usual = reducer(op.name, op.dtypes[0])

@@ -158,7 +158,7 @@ class Loop:
     """A plan that runs while it is going, and its number is below `trips`.
 
     body: takes its number, the states and `taken`; gives whether it continues, the states and the
-    items, in buffers that its steps write, of its own each; only what stays unchanged may be what
+    items, each in its own buffer that its steps write; only what stays unchanged may be what
     was taken, a constant, or the state itself. initial, states: before and after, one each.
     stacked: item n is row n; the rows after `count`, the number of iterations, are 0.
     """

@@ -206,7 +206,7 @@ class _Reader:
         self._declare(s, buffer_type(s, name, self.sizes))
 
     def _declare(self, s: Scanner, buffer: Buffer) -> None:
-        """What is said of a buffer after its type."""
+        """The attributes of a buffer after its type."""
         self.names[buffer.name] = buffer
         if s.accept("on"):
             self.devices[buffer] = _name(s)

@@ -17,7 +17,7 @@
         plan other: ...
 
 An open plan begins with its sizes: `size n in 1 to 64 from x[0]`, or `from count`, a buffer.
-`plan/parser.py` reads it back. What is not said is what is usual: on the host, and in a buffer of
+`plan/parser.py` reads it back. What is omitted has its default: on the host, and in a buffer of
 the value's own name. Contents of constants and attributes of host fallbacks are the graph's.
 """
 

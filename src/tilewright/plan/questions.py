@@ -1,6 +1,6 @@
 """What the passes over a plan ask of a target, handed in as functions and numbers.
 
-The functions are asked about Computations unchanged; the answers are about the kernel that they
+The functions are called with unscheduled Computations; the answers are about the kernel that they
 become.
 """
 
@@ -39,7 +39,7 @@ class PlanCosts:
     halo: times its size that a tensor may take with its border. key_block: keys of a block of
     attention, at most. results: of one map or reduction, at most. row_results: over one row, at
     most, of all Computations of a kernel. long_row: elements of a row that one core takes, at most.
-    launch: nanoseconds that one more kernel takes by itself.
+    launch: nanoseconds of overhead of one more kernel.
     """
 
     repeated: int

@@ -36,7 +36,7 @@ Step = tuple[int, int]
 class Units:
     """A group that is the same for all units of each of its sizes.
 
-    sizes: outermost first; a product of several where they stand together only. steps: by tensor
+    sizes: outermost first; a product of several if they only occur together. steps: by tensor
     and size the axis and the rows by which it moves on from unit to unit; others all units share.
     """
 
@@ -95,11 +95,11 @@ def units(
         every other one has one dimension d of m*n points, whose results are concatenated (cc)
         with d + m for d, each index and value is what it was, but that each tensor of k*n rows
         is read and written k rows further on, in rows that no memory names
-        n stands nowhere else
+        n occurs nowhere else
 
-    For several sizes this holds for each. A product of them is one size where none of them stands
-    elsewhere. What one unit reads is then inside its rows if it is so for n = 1, which is for
-    the verifier of kernels to show. params: the tensors that others see.
+    For several sizes this holds for each. A product of them is one size if none of them occurs
+    elsewhere. What one unit reads is then inside its rows if it is so for n = 1, which is for the
+    verifier of kernels to show. params: the tensors that others see.
     """
     made = [o.tensor for c in computations for o in c.outputs]
     tensors = dict.fromkeys([*made, *(b for c in computations for b in c.inputs)])

@@ -1,8 +1,8 @@
 """The invariants of a plan: who may write and read which elements, when, and on which device.
 
-    TW-PLAN-DEVICE     a step uses its own buffers device alone
+    TW-PLAN-DEVICE     a step uses only buffers of its device
     TW-PLAN-COPY       a copy goes from the host to a device or back, between equal tensors
-    TW-PLAN-GIVEN      nobody writes an input or a constant of the model
+    TW-PLAN-GIVEN      no step writes an input or a constant of the model
     TW-PLAN-TWICE      no element is written twice, by one Computation or by two
     TW-PLAN-UNWRITTEN  an element that is read has been written before, or is given
     TW-PLAN-RESULT     every element of a result has been written in the end

@@ -308,7 +308,7 @@ class CallPlan:
         self.constants: Final = _aligned(model.constants)
         self.sizes: Final = np.array(model.sizes, np.int64)
         if not lazy:
-            self.devices  # noqa: B018 - what is missing is said here
+            self.devices  # noqa: B018 - raises if something is missing
         self.steps: Final[list[PreparedStep]] = []
         natives = 0
         for step in model.steps:

@@ -116,7 +116,7 @@ def _protect(address: int, size: int, protection: int) -> None:
 def _write_perf_map(functions: Sequence[tuple[int, int, str]]) -> None:
     """Tell `perf` the functions' names (its /tmp/perf-<pid>.map convention)."""
     lines = [f"{address:x} {size:x} {name}\n" for address, size, name in functions]
-    # Anybody may write to /tmp: never follow a link that somebody put there.
+    # Anyone may write to /tmp: never follow a link there.
     options = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         with open(os.open(f"/tmp/perf-{os.getpid()}.map", options, 0o600), "w") as file:

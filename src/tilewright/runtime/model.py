@@ -85,7 +85,7 @@ class KernelRecord:
     """What is known of one kernel call; `number` is its index among the model's kernels.
 
     nodes: the operators it computes. flops, bytes: per call, as the compiler counts them. symbol:
-    its function in one of the model's objects; empty where nobody says.
+    its function in one of the model's objects; empty if unspecified.
     """
 
     number: int

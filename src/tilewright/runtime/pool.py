@@ -42,7 +42,7 @@ class Pool:
 
     def __init__(self, image: Image) -> None:
         self.parallel: Final = image.address(abi.POOL_PARALLEL_SYMBOL)
-        # Code of earlier versions has no such function: then nothing is said of threads.
+        # Code of earlier versions lacks this function: then threads are not reported.
         self.traced: Final = image.symbols.get(abi.POOL_TRACED_SYMBOL)
         self._worker = image.address(abi.POOL_WORKER_SYMBOL)
         self._ticks = image.address(abi.POOL_TICKS_SYMBOL)

@@ -154,7 +154,7 @@ def indexing_loop(a: Access, d: int) -> For | None:
     """The loop whose iterations are the index of `a` in dimension `d`, up to what is around.
 
     Formally: the index is v + c, where v is the loop's variable, and no loop around `a` binds a
-    variable of c. None where there is no such loop. The loop may stand in other dimensions too.
+    variable of c. None where there is no such loop. The loop may occur in other dimensions too.
     """
     form = affine(a.index[d])
     own: dict[Expr, For] = {f.var: f for f in a.loops}

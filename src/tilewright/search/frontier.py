@@ -124,7 +124,7 @@ def best_first(
 
 
 class _Waiting(Generic[S, C]):
-    """The states that `best_first` is to expand. skipped: some that it met are not among them.
+    """The states that `best_first` is to expand. skipped: some visited states are not among them.
 
     states: each after its cost or guess, its own number, and whether it was evaluated.
     """
@@ -149,7 +149,7 @@ class _Waiting(Generic[S, C]):
         return inf if self._slack is None else self._slack * self._run.incumbent
 
     def add(self, states: Iterable[S]) -> None:
-        """Those that are met for the first time and may be the best."""
+        """Those visited for the first time that may be the best."""
         for state in states:
             if (at := self._key(state)) in self._seen:
                 continue

@@ -187,7 +187,7 @@ class Run(Generic[S, C]):
     def result(
         self, bound: float = -inf, checkpoint: SearchCheckpoint[S, C] | None = None
     ) -> Result[S, C]:
-        """What was found. bound: what the method proved; the caller's own stands as well.
+        """What was found. bound: what the method proved; the caller's bound applies as well.
 
         Raises InputError if no state was evaluated.
         """
@@ -203,7 +203,7 @@ class Run(Generic[S, C]):
     def resumable(
         self, steps: int, states: Sequence[tuple[S, C]], known: Mapping[Hashable, C]
     ) -> Result[S, C]:
-        """What was found, with where the search stands."""
+        """What was found, with the state of the search."""
         if self.best is None:
             return self.result()
         return self.result(

@@ -148,7 +148,8 @@ class Differential(_Asking[S]):
 class Torczon(_Asking[S]):
     """Multidirectional search: a simplex is reflected at its best corner, and grows or shrinks.
 
-    (Torczon, SIAM J. on Optimization 1991.) All corners of a step are asked for, then answered.
+    (Torczon, SIAM J. on Optimization 1991.) All corners of a step are proposed before any is
+    evaluated.
     """
 
     name: ClassVar[str] = "torczon"

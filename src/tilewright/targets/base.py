@@ -1,7 +1,7 @@
 """What a target supplies: one class, `Target`, and nothing about any one of them.
 
 A target is the host (`device` is HOST), whose code the processor runs that Python runs on, or an
-accelerator next to it. What a target has is asked in the order in which a model is compiled:
+accelerator next to it. The methods follow the order in which a model is compiled:
 
     adapt                    a pass over the Graph: quantization, say
     refuses, operator        which steps of the Plan its device takes, or why not
@@ -361,7 +361,7 @@ class Target:
     def predicted_work(
         self, computations: Sequence[Computation], constants: Collection[Buffer] = ()
     ) -> float:
-        """As `predicted_time`, of their arithmetic alone: on one core, its data at hand."""
+        """As `predicted_time`, for the arithmetic alone: on one core, with data in cache."""
         self._lacks("model of its time")
 
     def predicted_given(self, elements: int) -> float:

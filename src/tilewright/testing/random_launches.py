@@ -57,7 +57,7 @@ def _bind(r: random.Random, s: Schedule) -> None:
 
 
 def _bind_all(r: random.Random, s: Schedule) -> None:
-    """Several loops, from the outside in, which a random choice seldom meets."""
+    """Several loops, from the outside in, which random choices seldom produce."""
     for at in _loops(s):
         assert isinstance(at.stmt, For)
         taken = [f.kind for f in at.loops]

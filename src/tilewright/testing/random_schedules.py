@@ -1,7 +1,7 @@
 """Random schedules: requests for primitives that name something in a kernel, sensible or not.
 
-Coverage is counted in pairs of primitives that met: one was accepted on what another one had made
-before. A generator that is given the counts asks for pairs that never met.
+Coverage is counted in pairs of primitives: one was accepted on what another one had made
+before. A generator that is given the counts steers to pairs not seen yet.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _map(r: random.Random, at: Spot) -> str:
     return r.choice(_MAPS)
 
 
-# The likelier a primitive keeps a program interesting, the more often it is asked for.
+# The likelier a primitive keeps a program interesting, the more often it is requested.
 REQUESTS: tuple[Request, ...] = (
     _split,
     _split,

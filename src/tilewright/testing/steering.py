@@ -48,7 +48,7 @@ def facts(events: Iterable[Event]) -> frozenset[str]:
 
 @dataclass
 class Steering:
-    """Counts over many graphs. met: of pairs of facts, of one graph each."""
+    """Counts over many graphs. met: how often a pair of facts occurred in one graph."""
 
     met: Counter[tuple[str, str]] = field(default_factory=Counter)
     _together: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -75,7 +75,7 @@ class Steering:
         return usual * min(MOST, max(LEAST, factor))
 
     def add(self, found: Collection[str]) -> int:
-        """Count a graph made of `taken` that had these facts; how many pairs met first."""
+        """Count a graph made of `taken` that had these facts; how many pairs were new."""
         pairs = list(combinations(sorted(found), 2))
         first = sum(not self.met[pair] for pair in pairs)
         self.met.update(pairs)

@@ -84,7 +84,7 @@ def no_layer(config: Config, layer: int) -> bool:
 
 
 def upper_layers(config: Config, layer: int) -> bool:
-    """Qwen's: from a layer on, and only where it is asked for."""
+    """Qwen's: from a layer on, and only if enabled."""
     first = int(config.get("max_window_layers", 28))
     return bool(config.get("use_sliding_window")) and layer >= first
 

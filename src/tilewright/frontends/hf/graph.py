@@ -100,7 +100,7 @@ class _Builder:
         return whole.with_operations(self.f.operations, self.f.constants)
 
     def renamed(self) -> list[Value]:
-        """The caches that are given back, under the names that they have outside."""
+        """The returned caches, under their external names."""
         made = [
             replace(value, name=f"{name}_out")
             for name, value in zip(self.d.caches, self.present, strict=True)
@@ -281,7 +281,7 @@ class _Builder:
         return [self.part(x, part, n, width, columns) for part, columns in parts]
 
     def head_norm(self, x: Value, part: str, n: int) -> Value:
-        """x [ids, heads * size], each head of it normalized by itself, if the family does so."""
+        """x [ids, heads * size], with each head normalized separately, if the family does so."""
         if not self.has(part):
             return x
         size = self.d.size

@@ -265,7 +265,7 @@ def _over_several_axes(op: Operation) -> bool:
 
 
 def _ceils_with_padding(op: Operation) -> bool:
-    """What is beyond the padding counts as padding no more."""
+    """What is beyond the padding no longer counts as padding."""
     return bool(
         op.attributes.get("ceil_mode") and op.attributes.get("count_include_pad")
     )

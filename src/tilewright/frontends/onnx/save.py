@@ -69,7 +69,7 @@ class _Outside:
     size: int = 0
 
     def store(self, array: Array, name: str) -> Any:
-        """A TensorProto that says where the array will are; small ones and strings unchanged."""
+        """A TensorProto that says where the array will be; small ones and strings unchanged."""
         if array.nbytes < SMALLEST or array.dtype == object:
             return tensor_to_onnx(array, name)
         start = -(-self.size // ALIGNMENT) * ALIGNMENT

@@ -129,7 +129,7 @@ def _check(value: Any, field: str) -> None:
 
 
 def _modules(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """Of what is said about a node the paths of its modules, which name kernels and errors.
+    """From a node's metadata, the paths of its modules, which name kernels and errors.
 
     PyTorch keeps `key,path,class` for each, the outermost first; classes are dropped.
     """
@@ -145,7 +145,7 @@ def _modules(metadata: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _line(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """Of what is said about a node the user's line, which errors name, as a trace of one frame.
+    """From a node's metadata, the user's line, which errors name, as a trace of one frame.
 
     Without it PyTorch notes its own lines where it rewrites the node.
     """

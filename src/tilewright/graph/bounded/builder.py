@@ -137,7 +137,7 @@ class BoundedBuilder:
         a: Dim,
         b: Dim,
     ) -> Dim:
-        """`a op b`; the same number wherever it is asked for again."""
+        """`a op b`; the same number for equal requests."""
         found = simplified(op, a, b)
         if found is not None:
             return found
@@ -311,7 +311,7 @@ class BoundedBuilder:
         key: Any,
         make: Callable[[], Value],
     ) -> Value:
-        """What `make` adds, the same wherever it is asked for by an equal key."""
+        """What `make` adds, once per key."""
         if key not in self._made:
             self._made[key] = make()
         found: Value = self._made[key]

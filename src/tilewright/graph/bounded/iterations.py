@@ -80,7 +80,7 @@ def _spec(dims: Dims) -> Spec:
 
 
 def _kinds(specs: Sequence[Spec], said: Sequence[Sequence[object]]) -> list[Spec]:
-    """The extents by kinds: those of one kind so far of which the same is said."""
+    """The extents by kind, where kinds are split by what is known about each extent."""
     known: dict[object, int] = {}
     found = []
     for spec, what in zip(specs, said, strict=True):

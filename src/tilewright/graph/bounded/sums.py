@@ -160,7 +160,7 @@ def _summed(
     left: int,
     right: int,
 ) -> tuple[Value, Value] | None:
-    """Both operands, 0 after the count along the axes that meet."""
+    """Both operands, 0 after the count along the contracted axes."""
     b, values = ctx.builder, [ctx.call(op).value(n) for n in (0, 1)]
     ends: list[Dim] = [b.dims(values[0])[left], b.dims(values[1])[right]]
     if ends[0] is not ends[1] and ends[0] != ends[1]:
@@ -192,7 +192,7 @@ def maps(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """Of as many feature maps as there are: images do not meet."""
+    """For any number of feature maps: images are independent."""
     dims = ctx.dims(op)
     others = [ctx.dims(op, n) for n in range(1, len(op.inputs)) if op.inputs[n]]
     if is_open(dims[1:]) or any(map(is_open, others)) or len(op.outputs) > 1:

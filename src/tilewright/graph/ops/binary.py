@@ -108,7 +108,7 @@ def nary(
 
 
 def _start(op: OpCall) -> int | None:
-    """Before version 7: the first axis of operand 0 that operand 1 is along, where one is set."""
+    """Before version 7: the first axis of operand 0 that operand 1 is aligned with, if set."""
     if op.version >= 7:
         return None
     if op.operation.qualified == "PRelu":

@@ -40,7 +40,7 @@ def _sizes(call: OpCall) -> tuple[int, int, int]:
 
 
 def _kept(call: OpCall) -> int:
-    """Elements along the cache that this call gives back."""
+    """Elements along the cache that this call returns."""
     past = call.shape(PAST)[2] if call.has(PAST) else 0
     return max(past, call.int_scalar(TOTAL))
 

@@ -3,8 +3,9 @@
 For each access of each statement: for all points at which it is made (loops and guards), each index
 is within 0 .. extent - 1. An index that is read from memory is checked by the code that uses it.
 
-Of a user's operator more is asked, which tests show of our own: what it reads are operands and what
-an earlier step wrote, and its results are written whole: as many elements as they have, none twice.
+A user's operator must satisfy more, which tests verify for built-in ones: what it reads are
+operands and what an earlier step wrote, and its results are written whole: as many elements as they
+have, none twice.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ def _flat(x: Buffer, point: Sequence[Expr], extents: Sequence[int]) -> Expr:
 def _compute(
     call: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer]
 ) -> list[Computation] | None:
-    """Each element as it is said: the numbers are cut out of bytes where they are read."""
+    """The dequantized elements: the numbers are unpacked from bytes where they are read."""
     n, k, block, bits = _sizes(call)
     if call.has(GROUPS) and nbits_weights(call) is None:
         return None

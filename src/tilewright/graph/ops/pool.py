@@ -196,7 +196,7 @@ def _divisor(
 ) -> Expr | int:
     """Elements per window: a number where it is the same for all, else an expression of `dtype`.
 
-    Each axis is converted by itself, so that a row's count is not a vector of them.
+    Each axis is converted separately, so that a row's count is not a vector of them.
     """
     fixed = 1
     varying: Expr | None = None

@@ -81,7 +81,7 @@ class OpCall:
         return i < self.arity and self.operation.inputs[i] is not None
 
     def wants(self, i: int) -> bool:
-        """Whether output `i` is asked for."""
+        """Whether output `i` is used."""
         return i < len(self.operation.outputs) and self.operation.outputs[i] is not None
 
     def value(self, i: int) -> Value:

@@ -139,7 +139,7 @@ def with_shape(
     x: Array,
     values: dict[Any, Array],
 ) -> OpCall:
-    """The call with input 0 typed by the array at hand, and the other inputs known."""
+    """The call with input 0 typed by its array, and the other inputs known."""
     from dataclasses import replace
 
     first = call.value(0)

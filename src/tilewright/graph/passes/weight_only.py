@@ -196,7 +196,7 @@ def _share(part: Array, whole: Array) -> float:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Builder:
-    """The operations that stand in place of a product `op` of `x`, in the dtype of `x`."""
+    """The operations that replace a product `op` of `x`, in the dtype of `x`."""
 
     op: Operation
     x: Value

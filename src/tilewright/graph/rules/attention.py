@@ -1,6 +1,6 @@
 """Recognizing spelled-out attention: `softmax(pointwise(q @ k^T)) @ v`.
 
-What stands before the first product (transposes, reshapes) stays outside; scales, masks, caps and
+What precedes the first product (transposes, reshapes) stays outside; scales, masks, caps and
 guards against NaN between the products go inside, in their order. What is inside is the body of the
 operation, so it means what was written. Only scales of q and k move: after the product, where they
 cost nothing, as one factor (not in float16, where they keep the scores from overflowing).
@@ -37,7 +37,7 @@ def _region(graph: Graph, softmax: Operation) -> list[Operation] | None:
     scores -> pointwise* -> softmax over the last axis -> pointwise* -> product with v, where scores
     are a product. What is inside is read inside alone and is not a result of the model; all of it
     has the shape of the scores; neither operand of the first product nor v is made inside; the
-    second product comes last (an unused step may stand after it).
+    second product comes last (an unused step may follow it).
     """
     if not onnx.Softmax.covers(softmax) or not _along_rows(softmax):
         return None

@@ -23,7 +23,7 @@ from tilewright.graph.rules.terms import built
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """A rule applied. fragment: what stands in place of the root; results: of the match's."""
+    """A rule applied. fragment: what replaces the root; results: those of the match."""
 
     rule: Rule
     match: Match
@@ -32,7 +32,7 @@ class Change:
 
     @property
     def operations(self) -> Sequence[Operation]:
-        """What stands in place of the root."""
+        """What replaces the root."""
         return self.fragment.operations
 
 

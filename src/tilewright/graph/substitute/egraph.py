@@ -45,7 +45,7 @@ class ENode:
 class EGraph:
     """Classes and nodes, at first those of a graph.
 
-    outputs: the classes of its outputs. equal: the rules that said of two classes that they are
+    outputs: the classes of its outputs. equal: the rules that declared two classes
     one.
     """
 

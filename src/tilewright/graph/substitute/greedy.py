@@ -76,7 +76,7 @@ def lower_arithmetic(
 ) -> tuple[Graph, tuple[Substitution, ...]]:
     """The graph after the steps that pay, and these; the same each time.
 
-    pricing: what a step costs, asked of those that lower the arithmetic by LEAST of it.
+    pricing: what a step costs, evaluated for steps that lower the arithmetic by LEAST of it.
     """
     return _Greedy(rules, pricing, fallback).lowered(graph)
 
@@ -275,7 +275,7 @@ def _needs(part: Any, there: set[str]) -> bool:
 
 
 def _in_order(m: Match) -> dict[Operation, None]:
-    """The operations of a match: what is replaced, then the others as the pattern met them."""
+    """The operations of a match: those replaced, then the others in the pattern's order."""
     bound = [x for x in m.bound.values() if isinstance(x, Operation)]
     return dict.fromkeys((m.root, *m.also, *bound))
 
@@ -285,7 +285,7 @@ def _gone(
     m: Match,
     read: Iterable[Value] = (),
 ) -> set[Operation]:
-    """What a replacement of the match, which reads these, leaves nobody to read."""
+    """What has no readers left once a replacement of the match reads these."""
     needed = {*graph.outputs, *read}
     gone = {m.root, *m.also}
     waiting = [v for op in gone for v in op.reads]
@@ -306,5 +306,5 @@ def _stays(
     needed: set[Value],
     gone: set[Operation],
 ) -> bool:
-    """Whether somebody reads a value when those operations are gone."""
+    """Whether a value still has readers without those operations."""
     return v in needed or not gone.issuperset(graph.users(v))

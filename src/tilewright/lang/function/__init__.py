@@ -53,7 +53,7 @@ class Function(Program):
     threads: as for `tilewright.compile`. description: what is otherwise than usual about a
     simulated machine, in its own fields. account: how the kernel was scheduled, for `why`; asked
     once. exact: as `math="exact"` of `tilewright.compile`. records: as for it. origin: what other
-    schedules are found of; None: the kernel is scheduled as it is to be.
+    schedules are found of; None: the kernel is already scheduled.
 
     Raises VerifyError for a kernel that breaks an invariant (an access outside its buffer,
     parallel iterations that depend on one another), and UnsupportedError for an unknown target or

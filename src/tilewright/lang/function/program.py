@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Program(ABC):
-    """A program as a function on arrays. `functions` are its kernels, each a function by itself.
+    """A program as a function on arrays. `functions` are its kernels, each a separate function.
 
     What needs one kernel (`executable`, `tune`, `save`, `export_c`) raises InputError where there
     are several, or where none has been compiled yet, since it is compiled for the sizes of a call.
@@ -98,7 +98,7 @@ class Program(ABC):
         return "\n\n".join(str(f.record) for f in self.functions)
 
     def explain(self, *arrays: Any, repeat: int = 20, **peaks: float) -> str:
-        """The kernels, why they are unchanged, and with arrays their `profile`, as one text."""
+        """The kernels, the reasons for their schedules, and with arrays a `profile`, as text."""
         parts = {}
         if arrays:
             found = self.profile(*arrays, repeat=repeat, **peaks)

@@ -1,4 +1,4 @@
-"""Funcs that are computed by themselves: `memoize` remembers them, `async_` has them next to
+"""Funcs that are computed separately: `memoize` remembers them, `async_` has them next to
 others.
 
 A Func that a C function computes is another. The rest of the pipeline reads their values like those
@@ -30,7 +30,7 @@ Compute = Callable[[Scheduled], Arrays]
 
 
 def separated(whole: Pipeline) -> Pipeline:
-    """The pipeline in which the Funcs that are computed by themselves are inputs.
+    """The pipeline in which the separately computed Funcs are inputs.
 
     Raises ScheduleError for one that is to be computed inside a loop, and InputError for an
     output that a C function computes.

@@ -78,7 +78,7 @@ class Runs(Texts):
     def regions(self, sizes: Any) -> Stages:
         """The Funcs after the outputs and their regions, to compute `sizes` (None: whatever).
 
-        Those that are computed by themselves, and all after them, are not among these.
+        Excludes Funcs that are computed separately, and all their producers.
         """
         return separated(self._whole(sizes))
 
@@ -156,7 +156,7 @@ class Runs(Texts):
     ) -> AutoSchedulerResults:
         """Have a schedule chosen instead of written, for all sizes that are computed from now on.
 
-        What runs is said by the results, whose schedule is that for the estimates. Raises
+        The results say what runs; their schedule is the one for the estimates. Raises
         InputError where there are none and for other names than those of `autoschedule.RUNS`,
         ScheduleError where a Func has directives, UnsupportedError for what is not a list of maps
         and reductions.
@@ -457,13 +457,13 @@ class Func(Scheduled, Runs):
     def in_(self, *readers: Any) -> Func:
         """A Func of the same values that `readers` (none named: all there are) read instead.
 
-        It is scheduled by itself: `f.in_(g).compute_at(g, x)` stages what g reads of f. Raises
+        It is scheduled separately: `f.in_(g).compute_at(g, x)` stages what g reads of f. Raises
         InputError for a Func that does not read this one.
         """
         return _once(self._wrappers, wrapped, self, _readers(readers))
 
     def clone_in(self, *readers: Any) -> Func:
-        """A Func with the same definitions that `readers` read instead, scheduled by itself.
+        """A separately scheduled Func with the same definitions, which `readers` read instead.
 
         Raises InputError for a Func that does not read this one.
         """

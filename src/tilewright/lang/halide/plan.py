@@ -37,7 +37,7 @@ class TailStrategy(Enum):
 
 
 class LoopAlignStrategy(Enum):
-    """How `compute_with` puts the iterations of two loops together: the first ones meet here."""
+    """How `compute_with` aligns the iterations of two loops: here, at their first iterations."""
 
     AlignStart = 0
     AlignEnd = 1
@@ -107,7 +107,7 @@ class Ahead:
 
 
 class PrefetchBoundStrategy(Enum):
-    """What Halide does about places outside a buffer; here they are fetched, and do no harm."""
+    """How Halide treats prefetches outside a buffer; here they are issued, which is harmless."""
 
     Clamp = 0
     GuardWithIf = 1
@@ -146,7 +146,7 @@ class PipelinePlan:
         return name if self.stage == 0 else f"{name}.update({self.stage - 1})"
 
     def at(self, name: str, verb: str) -> int:
-        """Where a loop stands. Raises ScheduleError with the loops there are."""
+        """The position of a loop. Raises ScheduleError that lists the existing loops."""
         if name not in self.vars:
             raise ScheduleError(
                 f"{verb}: there is no loop {name}",

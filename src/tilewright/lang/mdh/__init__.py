@@ -123,7 +123,7 @@ def build(
     """A function on arrays: inputs first, outputs last, written in place.
 
     expressions: one or several that run in order, scheduled by the target's default; one
-    `parameter_space`, with its defaults; or one Schedule or Kernel, as it is. records: as for
+    `parameter_space`, with its defaults; or one Schedule or Kernel, used unchanged. records: as for
     `tilewright.compile`, for those that leave the schedule open. target: a target's name; "interp"
     for the interpreter, or a simulated machine, which have no default and run the plain nests.
     """

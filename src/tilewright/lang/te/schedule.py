@@ -64,7 +64,7 @@ class Group:
 class Schedule:
     """The record of how to compute some tensors; made by `create_schedule`.
 
-    `s[C]` is the stage of a tensor. Nothing is applied before the program is asked for: `print(s)`,
+    `s[C]` is the stage of a tensor. Nothing is applied until the program is needed: `print(s)`,
     `s.schedule`, `lower` and `build` each replay all that is recorded (`replay.py` says in which
     order) and raise ScheduleError, naming the line that cannot be applied. `template`: the space of
     the template that has made it with its defaults.

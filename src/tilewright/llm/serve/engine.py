@@ -29,7 +29,7 @@ Tell = Callable[[Piece | Exception], object]
 
 @dataclass(eq=False)
 class Request:
-    """An answer that somebody waits for. tell: is called by the engine's thread, and short."""
+    """A pending answer. tell: is called by the engine's thread, and short."""
 
     answer: Answer
     tell: Tell

@@ -72,7 +72,7 @@ def environment(root: Stmt) -> Env:
 
 @lru_cache(maxsize=64)
 def _environment(root: Stmt) -> Mapping[Any, Interval]:
-    """As `environment`, which is asked again and again about one program."""
+    """As `environment`, cached, since it is queried repeatedly for one program."""
     found: dict[Any, Interval] = {}
     for f in loops_of(root):
         if f.trips is not None:

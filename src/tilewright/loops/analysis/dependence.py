@@ -6,7 +6,7 @@ iterations p and q of a band of loops, alike in all loops around it; the verdict
 two conflicting accesses, one performed in p and one in q, touch one element:
 
     can_parallelize   p != q
-    can_reorder       p before q in the order unchanged, and after it in the new one
+    can_reorder       p before q in the present order, and after it in the new one
     can_fission       p < q, in p a late statement, in q an early one
     can_separate      p != q in some loop of a nest, an early statement and a late one
     can_delay         least <= q - p <= most, in p one statement and in q another one
@@ -158,7 +158,7 @@ def can_fission(kernel: Kernel, loop: For | str, at: int) -> Verdict:
         _around(place),
         lambda p, q: f"{p[0]} < {q[0]}",
         ideal=again,
-        # A statement that stands in both parts is one node; what it does is then done by both.
+        # A statement that occurs in both parts is one node, whose effects belong to both.
         wanted=_between(body.stmts[at:], body.stmts[:at]),
     )
     return question.decide(kernel)
@@ -243,7 +243,7 @@ def stored_once(a: Access) -> bool:
     return agreeing(a, a, loops) == loops
 
 
-# -- the loops that are asked about, and relations of their iterations
+# -- the loops in question, and relations of their iterations
 
 
 def _find(kernel: Kernel, loop: For | str | Place) -> Place:

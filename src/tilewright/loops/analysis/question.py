@@ -37,7 +37,7 @@ class Question:
     settled: whether the relation is ruled out where the given variables agree (default: where all
     of the band do). ideal: pairs whose overlapping tiles may be read as if they did not overlap.
     equal: pairs that do not conflict, since whatever is stored again is equal.
-    wanted: the pairs of an access in p and one in q that are asked about (default: all).
+    wanted: the pairs of an access in p and one in q to consider (default: all).
     symmetric: whether the relation, of all pairs, does not tell p from q. updates: whether steps of
     one commutative reduction may touch one element.
     """

@@ -1,4 +1,4 @@
-"""Where a barrier can stand in the program of a thread, and which ways lead past it.
+"""Where a barrier can be placed in the program of a thread, and which paths pass it.
 
 A sequence is a list of statements that all threads of a block come to together: the body itself,
 and that of an allocation, of a loop and of a branch in a sequence if its extent or condition is
@@ -73,7 +73,7 @@ Gaps = frozenset[Gap]
 
 @dataclass(eq=False)
 class Sequences:
-    """The sequences of a body, in which no statement stands twice."""
+    """The sequences of a body, in which no statement occurs twice."""
 
     body: Stmt
     home: dict[Stmt, StatementSlot] = field(default_factory=dict)

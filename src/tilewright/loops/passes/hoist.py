@@ -31,7 +31,7 @@ def hoist(kernel: Kernel, constants: Collection[Buffer]) -> Hoisted:
     write b, at once and in front of all others, do what they did where
 
         each writes b alone, and reads only b, constants, and what is split off already
-        no other statement that stands before the last of them reads b
+        no other statement before the last of them reads b
     """
     allocs, stmts = _peel(kernel.body)
     known = set(constants)

@@ -60,7 +60,7 @@ def without_self_copy(kernel: Kernel, source: Buffer) -> Kernel | None:
 
     requires, else None: the program begins with a nest that does nothing but
     `output[i] = source[i]`, each element at its own place and type, and nothing after it reads
-    `source`. Then the copy changes nothing: nobody has written the output before it.
+    `source`. Then the copy changes nothing, since nothing wrote the output before it.
     """
     if len(kernel.outputs) != 1 or not isinstance(kernel.body, Block):
         return None

@@ -6,9 +6,9 @@ and what stood in it is guarded where the block has more threads than the loop h
     for i in 16 threadIdx.x: t[i] = x[i]             if threadIdx.x < 16: t[threadIdx.x] = ...
     y[0] = t[15]                              ->     if threadIdx.x < 1: y[0] = t[15]
 
-What stands in no loop of an axis is done by the first thread on it, except where it only fills
-registers: then by all, each its own. Guards stand at single statements, so that a barrier can come
-between them; `gathered` puts them together again, once the barriers stand.
+A statement outside all loops of an axis is executed by the first thread along it; if it only fills
+registers, by all threads, each its own. Guards surround single statements, so that a barrier can be
+placed between them; `gathered` combines them again once the barriers are placed.
 
 A buffer in "register" with phases in its scope is an array of each thread (`thread_registers`).
 """
@@ -181,7 +181,7 @@ class _Block:
     ) -> Stmt:
         """`s` in the program of a thread; bound: the axes of the thread loops around it."""
         if isinstance(s, Combine):
-            return s  # by all threads, also those whose registers nobody asks for
+            return s  # by all threads, also those whose registers are never read
         if isinstance(s, Alloc):
             return self.alloc(s, bound, guards)
         if not _has_phases(s):

@@ -47,7 +47,7 @@ def to_launches(kernel: Kernel, warp: int = 1) -> LaunchProgram:
     """The launches of a kernel in which loops are bound to the axes of a GPU.
 
     warp: how many threads of a block run in step, and can combine values without shared memory.
-    Raises ScheduleError (TW-LAUNCH) naming the loop or the buffer that stands in the way.
+    Raises ScheduleError (TW-LAUNCH) naming the loop or buffer that prevents it.
     """
     work = _Kernel(kernel, warp)
     work.root(statement(kernel))

@@ -101,7 +101,7 @@ def _is_masked(index_map: Computation) -> bool:
 
 
 def _is_view(c: Computation) -> bool:
-    """Whether a map copies a whole tensor in the its order in memory."""
+    """Whether a map copies a whole tensor in its order in memory."""
     (out,) = c.outputs
     value = out.value
     if not isinstance(value, Load) or value.buffer.size != out.tensor.size:

@@ -201,7 +201,7 @@ def _again(
     """The chain runs again before step `late`; from there on, its `b` is the one that is read.
 
     requires: every group of the chain makes one live tensor whole, from what lives until there or
-    what the chain makes; so the copies make the same, bit by bit. What nobody read in between runs
+    what the chain makes; so the copies make the same, bit by bit. What was not read in between runs
     then only.
     """
     names = {t.name for step in plan.steps for t in (*step.reads, *step.writes)}

@@ -29,7 +29,7 @@ def stream_attention(
     """The steps, attention by the law of `compute/online_softmax.py` where that makes one kernel.
 
     kept: what is used outside the steps. data: constants.
-    Attention that is good as it stands stays, but where blocks that a mask by position hides make
+    Attention that is already good stays, except where blocks that a mask by position hides make
     the other cheaper. Such masks go into the kernel, so that it reads no block that they hide.
     """
     flow = DefUse(steps)

@@ -142,7 +142,7 @@ def _may_transform(group: FusionGroup) -> bool:
 def _transformed(group: FusionGroup, around: _Around, tile: int) -> Group | None:
     """A convolution, alone or with a map after it, by the law; None for any other group.
 
-    The result of a convolution with a map after it is not written any more: nobody else reads it.
+    The result of a convolution with a map after it is no longer written: nothing else reads it.
     """
     first, *rest = group.computations
     parts = winograd(first, tile)

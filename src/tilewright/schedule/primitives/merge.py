@@ -85,7 +85,7 @@ def _instead(
     g: For,
     merged: For,
 ) -> list[Stmt]:
-    """The statements after `f` with `merged` for `g`; `f` has to pass what stands before it."""
+    """The statements after `f` with `merged` for `g`; `f` has to move past what precedes it."""
     found: list[Stmt] = []
     for n, s in enumerate(following):
         if s is g:

@@ -97,7 +97,7 @@ def _allocated_around(place: Place) -> set[Buffer]:
 
 
 def _alloc_of(kernel: Kernel, buffer: Buffer) -> Place:
-    """Where it is allocated: by itself, for another one may have its name."""
+    """Where it is allocated, found by identity, since another buffer may have its name."""
     for p in walk(kernel.body):
         if isinstance(p.stmt, Alloc) and p.stmt.buffer is buffer:
             return p
@@ -242,7 +242,7 @@ class _Padded:
         value: Const | None = None,
         neutral: bool = False,
     ) -> Any:
-        """An expression that reads no more in the added iterations than there is.
+        """An expression that stays within its buffers in the added iterations.
 
         What it reads there is `value` (None: zero); neutral: even where it could read more.
         """

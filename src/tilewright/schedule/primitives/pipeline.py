@@ -58,7 +58,7 @@ def pipeline(kernel: Kernel, loop: str, *stages: int) -> tuple[Kernel, None]:
     requires: a serial loop of constant extent, more than the largest lag; one lag per statement,
         the least of them 0; where two statements conflict, outside the buffers allocated in
         the body, they do so in the same order as before (lemma, else isl); within an iteration, a
-        statement does not lag after one that uses what it writes; each of those buffers is
+        statement does not lag behind one that uses what it writes; each of those buffers is
         allocated in one place of the body.
     The loop keeps its name and runs the steady state; what it lacks at both ends is written out
     before and after it (suffix `.pro<k>` and `.epi<k>`). A buffer of the body that is used at
@@ -135,7 +135,7 @@ def _check_order(
 ) -> None:
     """Statement a of iteration i and b of j keep their order where they conflict, for i <= j.
 
-    a runs at i + stages[a], b at j + stages[b]; where a lags after b by d, that is at fault for
+    a runs at i + stages[a], b at j + stages[b]; where a lags behind b by d, that is at fault for
     i - j of 0 (if a comes first in the text) up to d (d itself if b comes first).
     """
     for a, first in enumerate(body.stmts):

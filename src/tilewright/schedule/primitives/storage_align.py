@@ -14,7 +14,7 @@ from tilewright.schedule.staging import rebuffered
 def storage_align(
     kernel: Kernel, buffer: str, dim: int, factor: int, offset: int = 0
 ) -> tuple[Kernel, None]:
-    """Leave room in an allocated buffer so that the stride of a dimension is as wished.
+    """Leave room in an allocated buffer so that the stride of a dimension is as requested.
 
     args: the buffer; a dimension but the last; the stride in elements is to be `offset` modulo
         `factor` (TVM's storage_align: against bank conflicts and lines of one cache set).

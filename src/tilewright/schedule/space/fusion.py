@@ -230,7 +230,7 @@ def _is_profitable(
 ) -> bool:
     """Whether results that left the cache now stay in it, for little computed more than once.
 
-    Not where a guard is left, at a border that blocks overlap: it is in the way of tiles.
+    Not where a guard remains, at a border that blocks overlap: it prevents tiles.
     """
     fits = _held(after, moved) <= limits.block
     more = _points(after.kernel) <= limits.recomputed * _points(before.kernel)

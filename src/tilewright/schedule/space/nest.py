@@ -68,7 +68,8 @@ def vectorize_inner(
 
 
 def last_tile(s: Schedule, outer: str, inner: str) -> str:
-    """The last of the tiles that a split with guards made, by itself: no other has one then.
+    """The last of the tiles that a split with guards made, peeled off, so that no other has a
+    guard.
 
     The loop in it. The place is named, because padding in the body has its own places.
     """
@@ -167,12 +168,10 @@ def start_apart(
 ) -> dict[str, str]:
     """Start the accumulators of a tile in its own nest; its loops, by those of the tile.
 
-    tile: loops over the accumulators in the order wanted. batch: loops that may stand between.
+    tile: loops over the accumulators in the requested order. batch: loops that may be between.
     """
     nest = [name for name in s.loops if name in {*tile, *batch}]
-    nest = nest[
-        min(map(nest.index, tile)) :
-    ]  # loops of one iteration may stand between
+    nest = nest[min(map(nest.index, tile)) :]  # loops of one iteration may be between
     inside = s.loops[s.loops.index(nest[0]) :]
     starts = dict(zip(inside, s.decompose_reduction(target, nest[0]), strict=False))
     if [name for name in nest if name in tile] != [*tile]:

@@ -133,7 +133,7 @@ def classify(computations: Sequence[Computation]) -> KernelPattern:
 
 
 def parts(computations: Sequence[Computation]) -> Iterator[KernelPattern]:
-    """The sequence cut into their own runs pattern, the longest first ones first."""
+    """The sequence cut into runs of one pattern each, the longest first ones first."""
     start = 0
     while start < len(computations):
         ends = range(len(computations), start, -1)

@@ -1,4 +1,4 @@
-"""Constants that nobody reads are not stored: what comes after writes over them first.
+"""Dead stores of constants are dropped: later stores overwrite them before any read.
 
 A Func that Halide's `undef` defines starts as zeros, since no buffer is read before it has
 contents. Where updates write whatever is read, these zeros go:
@@ -29,7 +29,7 @@ Places = tuple[Values, ...]
 
 
 def dead_fills(kernel: Kernel) -> Kernel:
-    """The kernel without the nests that fill a buffer with constants which nobody reads.
+    """The kernel without nests that fill a buffer with constants that are never read.
 
     Formally: all that a nest of loops does is to store constants; and for each of its buffers,
     either the next statement of the same sequence stores every element and reads none, or the

@@ -185,7 +185,7 @@ def calls_of(actions: Iterable[Action]) -> Iterator[KernelCall]:
 @dataclass(eq=False)
 class _Lines:
     """Writes actions down as instructions and blocks. inside: of a loop or branch, whose kernels
-    have no their own times."""
+    have no times of their own."""
 
     lines: list[str]
     count: int = 0

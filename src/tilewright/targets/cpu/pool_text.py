@@ -1,7 +1,7 @@
 """The thread pool's native half: `parallel` and the workers' loop, as LLVM IR.
 
 The caller of `parallel` is participant 0. Each worker owns a ticket that the caller raises when the
-worker takes part, so a worker that is not needed never wakes and can never meet a region twice.
+worker takes part, so a worker that is not needed never wakes and can never enter a region twice.
 Both sides spin for a short time and then sleep on a futex. A caller that finds the pool busy
 (another Python thread, or a region inside a region) runs all shares itself; who has the pool lets
 as many workers sleep, because they would take turns with these others.

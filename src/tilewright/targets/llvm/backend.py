@@ -20,7 +20,7 @@ def target_machine(triple: str, cpu: str, features: str, level: int) -> Any:
 
 
 def new_machine(triple: str, cpu: str, features: str, level: int) -> Any:
-    """A target machine of LLVM's that nobody else has.
+    """An unshared LLVM target machine.
 
     Raises CompileError if this LLVM lacks the target.
     """
@@ -33,7 +33,7 @@ def new_machine(triple: str, cpu: str, features: str, level: int) -> Any:
         target = llvm.Target.from_triple(triple)
     except RuntimeError as e:
         raise CompileError(f"LLVM has no target {triple}: {e}", code="TW-LLVM") from e
-    # Where nothing loads code at its own address choice, none has to be found out.
+    # Where nothing loads code at an address of its own choice, none has to be found out.
     fixed = triple.startswith("wasm") or "-none-" in triple
     return target.create_target_machine(
         cpu=cpu,

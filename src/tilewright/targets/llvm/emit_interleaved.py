@@ -6,7 +6,7 @@
       O[3*x + 2] = b
 
 leaves no element out: shuffles put the lanes of three vectors in the order of memory, and three
-stores write them. Each by itself would touch every third element only.
+stores write them. Each alone would access only every third element.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Dialect:
     """How LLVM calls what GPUs of one kind have.
 
     convention: of a kernel. axes: the call of an intrinsic that gives the number on an axis.
-    barrier: lines at which the threads of a block meet. shuffle: the value of 32 bits that the
+    barrier: lines that synchronize the threads of a block. shuffle: the value of 32 bits that the
     thread has whose number differs in one bit, of a mask of threads. local: the address space of a
     thread's memory. attributes: of a kernel of so many threads. intrinsics: how hardware calls are
     emitted, by name.

@@ -180,7 +180,7 @@ class MemoryEmitter(AddressEmitter):
         mask: LlvmValue | None,
         outside: LlvmValue | None,
     ) -> LlvmValue | None:
-        """Lanes that are near one another, out of whole vectors; None where they do not."""
+        """Lanes that are near one another, out of whole vectors; None where they are not."""
         type = memory_type(buffer.dtype)
         size = buffer.dtype.itemsize
         lanes = place.lanes
@@ -343,7 +343,7 @@ class MemoryEmitter(AddressEmitter):
     def storing(
         self, buffer: Buffer, form: Affine, lane: Var | None, lanes: int
     ) -> str:
-        """How a store of so many lanes at a linear form is aligned, and what else is to be said of
+        """How a store of so many lanes at a linear form is aligned, and the other attributes of
         it."""
         return f"align {buffer.dtype.itemsize}"
 

@@ -21,7 +21,7 @@ Terms = tuple[tuple[Expr, int], ...]  # of a linear form
 # Not frozen, as so many are made: setting the fields of a frozen one takes three times as long.
 @dataclass(slots=True, eq=False)
 class LaneLayout:
-    """How the elements of an access are to one another: `form` + steps[lane] + varying.
+    """The relative positions of the elements of an access: `form` + steps[lane] + varying.
 
     form: what all lanes have in common. varying: terms with another value in each lane. steps: one
     for all lanes where every lane means the same element.
@@ -100,7 +100,7 @@ class AddressEmitter(Scopes):
         return form
 
     def layout(self, buffer: Buffer, index: tuple[Expr, ...]) -> LaneLayout:
-        """How the lanes of `buffer[index]` are; remembered in the innermost scope."""
+        """The layout of the lanes of `buffer[index]`; remembered in the innermost scope."""
         known = self.scopes[-1].layouts
         key = (buffer, index, self.vector, self.number)
         found = known.get(key)

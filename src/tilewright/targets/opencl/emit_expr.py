@@ -59,7 +59,7 @@ class Expressions(Text):
 
     @contextmanager
     def statement(self, *roots: Expr) -> Iterator[None]:
-        """While the values of a statement with these expressions are asked for."""
+        """While the values of a statement with these expressions are emitted."""
         self._uses = Counter()
         for node in dict.fromkeys(n for e in roots for n in postorder(e)):
             self._uses.update(node.children())

@@ -1,4 +1,4 @@
-"""Lines of OpenCL C with names that are nobody else's."""
+"""Lines of OpenCL C with unique names."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def _reads(e: Expr) -> list[Load]:
 
 
 def _is_plain(r: Computation, sides: Sequence[Load]) -> bool:
-    """Whether the operands are read at linear places, each by itself, and results at dimensions."""
+    """Whether each operand is read at a linear index, and results are indexed by dimensions."""
     variables = {d.var for d in r.dims}
     linear = all(
         isinstance(atom, Var) and atom in variables

@@ -148,7 +148,7 @@ class _Walk:
 
     def flush(self) -> None:
         """Record what is collected: a thread does all that it has to do at one stage, then the
-        next one does. So no thread stands between the operands of another."""
+        next one does. So no thread is between the operands of another."""
         for _, thread, piece in sorted(self.collected, key=lambda c: c[1].number or 0):
             self.values, self.chip.places = thread.values, thread.places
             with self.commands.thread(thread.number):

@@ -266,7 +266,7 @@ def _tried(
 
 
 def harmless() -> dict[str, str]:
-    """Faults that do no harm, by name, each with the reason."""
+    """Equivalent mutants, by name, each with the reason."""
     found: dict[str, str] = json.loads(HARMLESS.read_text(encoding="utf-8"))
     return found
 

@@ -311,7 +311,7 @@ class Tensor:
         stride: int = 1,
         **options: Any,
     ) -> Tensor:
-        """As `conv`, each channel by itself."""
+        """As `conv`, depthwise."""
         channels = self.shape[1]
         return self.conv(channels, size, stride, groups=channels, **options)
 

@@ -1,4 +1,4 @@
-"""Operators that change a tensor, as those that make another one, where nobody can tell.
+"""Operators that change a tensor, as those that make another one, if that is unobservable.
 
 `y = conv(x); y.relu_()` becomes `y = relu(conv(x))`. PyTorch rewrites any program so, but it traces
 it again, which takes longer than all else of an import; most convolutional networks change nothing

@@ -183,7 +183,7 @@ def bitwise_not(x: Expr) -> Expr:
 
 
 def likely(condition: Expr) -> Expr:
-    """The condition itself: what is likely is found out from the bounds."""
+    """The condition itself: bounds show what is likely."""
     check_condition(condition, "likely")
     return condition
 

@@ -170,7 +170,7 @@ def comm_reducer(
     commutative: bool | None = None,
     samples: Samples | None = None,
 ) -> ReduceOp:
-    """An operator of one's own: associative; whether it commutes is found out, if not said.
+    """A custom operator, which must be associative; if `commutative` is omitted, it is tested.
 
     combine(x, y): the combined value; on tuples it gets and returns tuples. identity(dtype, ...):
     the neutral element for the dtype of each component. One that does not commute, such as the

@@ -263,7 +263,7 @@ def accumulate(
     """The accumulators' nests: initialized apart, steps of the reduction outside the tile.
 
     rows, column: the loops of the tile. reduction: those over the reduction in order. batch:
-    what may stand between. lanes: of a vector. Returns the loops from the outermost step on, as
+    what may be between. lanes: of a vector. Returns the loops from the outermost step on, as
     they are nested, and the one around what the intrinsic does.
     """
     starts = start_apart(s, target, (*rows, column), batch)

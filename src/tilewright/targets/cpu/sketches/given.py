@@ -127,7 +127,7 @@ def _loops(s: Schedule, at: Context, choose: Choices) -> Schedule:
 
 
 def _scattered(s: Schedule, f: For, update: Update, at: Context) -> Schedule:
-    """A scatter on all threads; as it is where a primitive refuses."""
+    """A scatter on all threads; unchanged if a primitive refuses."""
     trial = s.fork()
     try:
         share_scatter(trial, f, update, at)
@@ -188,7 +188,7 @@ def _uses(index: Sequence[Expr], f: For) -> bool:
 def _tiles(
     s: Schedule, name: str, p: _Product, at: Context, choose: Choices
 ) -> Schedule:
-    """A product in register tiles; as it is where a primitive refuses.
+    """A product in register tiles; unchanged if a primitive refuses.
 
     parameters: `<name>.rows` of a tile, `<name>.lanes` of its vectors, `<name>.unroll`, steps of
     its sums that are written out.

@@ -1,7 +1,8 @@
 """Which dimension of a map goes along vectors: by what its loads and stores take apart.
 
-A vector whose lanes are side by side is one access. One whose lanes are apart takes each by itself,
-the more, the fewer of them share a line, and most where they displace one another in the cache.
+A vector whose lanes are side by side is one access. One whose lanes are apart takes each
+separately, the more, the fewer of them share a line, and most where they displace one another in
+the cache.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def joint(
     s.reorder(*(_loop(c, d) for d in reduction_dims(c)), inner)
     register_vectors(s, inner, lanes)
     axis = next(n for n, i in enumerate(c.outputs[0].index) if uses(i, v.var))
-    # A result that nobody reads, as the maximum of an ArgMax, is not written back.
+    # An unread result, such as the maximum of an ArgMax, is not written back.
     for stored in existing(s, [f"{acc}.w{axis}" for acc in held]):
         register_vectors(s, stored, lanes)
     return _threads(s, c, outer, at, choose)

@@ -241,7 +241,7 @@ def _score(
     loads = data.loads(tile.rows, v)
     taken = max(work / per_cycle, (loads + v) / costs.loads, latency)
     # A column vector comes from the second cache where its panel stays there, a broadcast from the
-    # first where its row does; they and the loop's own cycle hide after the arithmetic but for a
+    # first where its row does; they and the loop's own cycle hide behind the arithmetic but for a
     # part. What comes from further away does not.
     near = _row_cycles(costs, data) * loads + costs.column_vector * v
     loop = 1 / data.steps(tile.rows)
