@@ -109,7 +109,7 @@ def no_cache(report: Report) -> str | None:
     """Nothing is kept."""
     if report["cache"] is not None:
         return None
-    return "the cache is off: every start compiles anew"
+    return "the cache is off: every start recompiles"
 
 
 RULES: Final[tuple[Callable[[Report], str | None], ...]] = (

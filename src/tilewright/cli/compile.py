@@ -50,7 +50,7 @@ ONNX: Final = "onnx"  # what --emit writes besides the stages of text
     type=OUT,
     help="The artifact, or a library for C: .so .a .o .wasm; default: MODEL.tw.",
 )
-@click.option("--header", type=OUT, help="The library's header; default: beside it.")
+@click.option("--header", type=OUT, help="The library's header; default: next to it.")
 @click.option(
     "--target-triple",
     metavar="TRIPLE",
@@ -169,7 +169,7 @@ def _say_made(made: CompiledModel, place: Path, facts: dict[str, Any]) -> None:
     say(
         f"{place}: {human_bytes(place.stat().st_size)}, {holds}, compiled "
         f"in {human_time(facts['compile_seconds'])}; a run needs {human_bytes(facts['memory'])} "
-        "beside its inputs and outputs"
+        "besides its inputs and outputs"
     )
     for line in (records.used_line(made.meta), derivation.used_line(made.meta)):
         if line:

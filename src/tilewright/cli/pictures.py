@@ -153,7 +153,7 @@ def _fitted(image: Any, width: int, height: int) -> str:
         else [f"scaled to {across}x{down} (bilinear)"]
     )
     done += [] if (across, down) == (width, height) else [f"middle {width}x{height}"]
-    return ", ".join(done) or "as it is"
+    return ", ".join(done) or "unchanged"
 
 
 def _cut(image: Any, width: int, height: int) -> Any:

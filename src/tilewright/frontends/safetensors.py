@@ -136,7 +136,7 @@ def _check_cover(path: Path, header: Mapping[str, Any], size: int) -> None:
             raise _broken(path, f"tensor {name!r} {what}: at {begin:,}, not {place:,}")
         place = end
     if place != size:
-        raise _broken(path, f"{size - place:,} bytes behind the last tensor")
+        raise _broken(path, f"{size - place:,} bytes after the last tensor")
 
 
 def _tensor(data: mmap.mmap, begin: int, entry: Mapping[str, Any]) -> Array:

@@ -210,7 +210,7 @@ class LanguageModel:
             raise InputError("there are no ids", hint="give at least one")
         if have + len(ids) > most:
             raise InputError(
-                f"{len(ids)} tokens behind {have} are more than the context of {most}",
+                f"{len(ids)} tokens after {have} exceed the context of {most}",
                 where=str(self.folder),
                 hint=f"shorten the prompt, or load with context= up to {self.decoder.trained}",
             )

@@ -57,7 +57,7 @@ def _plan(op: Operation, body: Graph, nested: Nested) -> Plan:
     made = nested(body)
     if made.host_fallbacks:
         raise CompileError(
-            f"{made.host_fallbacks[0].name} has no native code inside of a loop or branch",
+            f"{made.host_fallbacks[0].name} has no native code inside a loop or branch",
             where=f"node {op.label!r}",
             hint="Please report it, with the model",
         )

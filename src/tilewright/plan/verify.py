@@ -116,7 +116,7 @@ def verify_steps(
         if memory.missing(b) is not None:
             _broken(
                 "TW-PLAN-RESULT",
-                f"nobody writes {_at(b, memory.missing(b))}",
+                f"nothing writes {_at(b, memory.missing(b))}",
                 "the end",
             )
 

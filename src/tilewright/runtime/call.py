@@ -40,7 +40,7 @@ NativeFunction = Callable[[int, int], None]
 
 _STATUS: Final = {
     abi.STATUS_INDEX: "an index in the data is out of range",
-    abi.STATUS_BOUNDS: "an access outside of a buffer",
+    abi.STATUS_BOUNDS: "an access outside a buffer",
     abi.STATUS_TILES: "the system does not permit the tiles (AMX) that the model was compiled for",
 }
 

@@ -295,7 +295,7 @@ def _device_limits(model: CompiledModel, step: Step) -> dict[str, int]:
                 f"{step.name!r} is program {step.program}, of {len(model.programs)}"
             )
         if any(s.kind not in ("device", "constant") for s in step.arguments):
-            raise ArtifactError(f"{step.name!r} uses memory outside of {step.device!r}")
+            raise ArtifactError(f"{step.name!r} uses memory outside {step.device!r}")
     return {"device": model.devices[step.device]}
 
 

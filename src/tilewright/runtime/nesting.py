@@ -241,7 +241,7 @@ class RecordFields(OrderedDict[str, Any]):
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(f"there is no field {name!r}") from None
+            raise AttributeError(f"no field {name!r}") from None
 
 
 def _built(tree: Tree, outputs: Mapping[str, Any]) -> Any:

@@ -100,7 +100,7 @@ def donate(model: CompiledModel, values: Sequence[Any], wanted: list[Any]) -> No
             raise InputError(
                 "it shares memory with another array of the call",
                 where=where,
-                hint="give it an array of its own",
+                hint="give it a separate array",
             )
         arrays.append(array)
 

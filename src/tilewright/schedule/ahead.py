@@ -28,7 +28,7 @@ def prefetch_ahead(s: Schedule, buffer: str, loop: str, iterations: int) -> None
                     _note(at, load, loop, iterations, found)
     if not found:
         raise ScheduleError(
-            f"prefetch: no vector of {buffer} is loaded inside of {loop}",
+            f"prefetch: no vector of {buffer} is loaded inside {loop}",
             where=f"loop {loop}",
             hint="vectorize the loop along its rows, and name a loop around that moves in it",
         )

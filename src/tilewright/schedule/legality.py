@@ -169,7 +169,7 @@ def check_one_place(f: For, buffer: Buffer, primitive: str) -> None:
         raise ScheduleError(
             f"{primitive}: it is allocated in {len(found)} places of loop {f.var.name}",
             where=f"buffer {buffer.name}",
-            hint="give each place a buffer of its own",
+            hint="give each place a separate buffer",
         )
 
 

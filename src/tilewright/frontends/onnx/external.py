@@ -90,7 +90,7 @@ class ExternalData:
             real.is_relative_to(t) for t in self.trusted
         ):
             raise ModelError(
-                f"external data file {location!r} has several hard links, so it may lie elsewhere",
+                f"external data file {location!r} has several hard links, so it may be elsewhere",
                 where=where,
                 hint=f"Copy it, or if you trust the model, name its folder: {_NAMED}",
             )

@@ -68,7 +68,7 @@ def _check_results(schema: Any, outputs: int, where: str) -> None:
             raise ModelError(
                 f"output {n} ({formal.name}) is missing",
                 where=where,
-                hint="List it, with an empty name if nobody reads it",
+                hint="List it, with an empty name if nothing reads it",
             )
 
 

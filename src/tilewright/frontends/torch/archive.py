@@ -87,7 +87,7 @@ class Archive:
             )
         if not _MEMBER.fullmatch(payload.path_name):
             raise malformed(
-                f"tensor {name!r} lies in a member {payload.path_name[:80]!r}"
+                f"tensor {name!r} is in a member {payload.path_name[:80]!r}"
             )
         dtype = DTYPES[meta.dtype]
         place = payload.path_name, dtype

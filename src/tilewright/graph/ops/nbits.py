@@ -132,7 +132,7 @@ def _regrouped(call: OpCall) -> np.ndarray[Any, Any] | None:
     blocks = ceil_div(k, block)
     of = groups.reshape(-1)[:k].astype(np.int64)
     if of.min(initial=0) < 0 or of.max(initial=0) >= blocks:
-        raise call.error(f"g_idx names groups outside of 0 to {blocks - 1}")
+        raise call.error(f"g_idx names groups outside 0 to {blocks - 1}")
     q = unpacked(bytes_.reshape(n, -1), bits)[:, :k].astype(np.float32)
     zero = _zero(zeros, n, blocks, bits)
     shift = zero if isinstance(zero, float) else zero[of].T.astype(np.float32)

@@ -329,7 +329,7 @@ def part_of(x: Any) -> Any:
         return x
     raise InputError(
         f"{x!r} is not an operand of a pattern",
-        hint="Give a tensor, a number, another pattern, maybe(...), or ... behind the last",
+        hint="Give a tensor, a number, another pattern, maybe(...), or ... after the last",
     )
 
 

@@ -68,7 +68,7 @@ def _check_at_root(f: Scheduled) -> None:
         raise ScheduleError(
             f"{verb}: it is computed where it is used",
             where=f"Func {f.name()}",
-            hint="compute_root() too: it is computed by itself, before what uses it",
+            hint="compute_root() too: it is computed separately, before its consumers",
         )
 
 

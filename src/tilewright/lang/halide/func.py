@@ -107,7 +107,7 @@ class Runs(Texts):
             box = [(d.min(), d.extent()) for d in map(b.dim, range(b.dimensions()))]
             if found.setdefault(f, box) != box:
                 raise InputError(
-                    f"value {n} is asked for over {box}, value 0 over {found[f]}",
+                    f"value {n} is needed over {box}, value 0 over {found[f]}",
                     where=f"Func {f.name()}",
                     hint="buffers of one Func have the same mins and extents",
                 )

@@ -201,7 +201,7 @@ class Verbs(GpuVerbs):
             raise ScheduleError(
                 f"compute_with: {align}",
                 where=f"{plan.title}, {line()}",
-                hint="the first iterations meet: AlignStart",
+                hint="the first iterations are aligned: AlignStart",
             )
         name = var_name(var)
         if not isinstance(other, Verbs) or other._plan() is plan:

@@ -133,7 +133,7 @@ def build(
             raise InputError(
                 "one schedule makes one function",
                 where="build",
-                hint="build each by itself",
+                hint="build each separately",
             )
         if isinstance(first, Schedule):
             return by_lines(first, target, threads, records=records)

@@ -270,7 +270,7 @@ class Specializing(Program):
         for v in self._sizes:
             if v not in found:
                 raise InputError(
-                    f"no argument has {v.name} as an extent by itself, so it cannot be known",
+                    f"no argument has {v.name} alone as an extent, so it cannot be inferred",
                     where="args",
                     hint="give some placeholder this extent, or lower with sizes={n: 64}",
                 )

@@ -29,10 +29,10 @@ def call_pure_extern(dtype: Any, name: str, *args: Any) -> Expr:
     plain = name.removesuffix(suffix)
     if plain not in _MATH or plain + suffix != name:
         raise UnsupportedError(
-            f"a call of C's {name} on {kind} inside of a compute",
+            f"a call of C's {name} on {kind} inside a compute",
             where="call_pure_extern",
             hint="extern with call_packed calls a C function between kernels; "
-            "hardware_intrinsic(..., llvm=text) is code of your own inside of one",
+            "hardware_intrinsic(..., llvm=text) is custom code inside one",
         )
     function = FUNCTIONS[ALIASES.get(plain, plain)]
     found = [a if isinstance(a, Expr) else const(a, kind) for a in args]

@@ -368,7 +368,7 @@ def _rewritable(stage: Stage, line: Line) -> Compute:
         if stage.within is not None or isinstance(stage.op, Recurrence):
             what = "belongs to a recurrence, whose operations"
         raise ScheduleError(
-            f"{stage.name} {what} stay as they are",
+            f"{stage.name} {what} must not change",
             where=str(line),
             hint="compute its operands before, in a separate stage",
         )

@@ -87,8 +87,8 @@ class Engine:
             free = self._batch.rows - len(self._active)
             if len(self._waiting) >= self._most + free:
                 raise LimitError(
-                    f"{len(self._active)} requests are answered and "
-                    f"{len(self._waiting)} wait: the server takes no more",
+                    f"{len(self._active)} requests are being answered and "
+                    f"{len(self._waiting)} requests are waiting: the queue is full",
                     hint="try again later",
                 )
             request = Request(answer, tell)

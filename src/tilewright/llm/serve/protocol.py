@@ -102,7 +102,7 @@ class _Request(BaseModel):
             if value is None or name in _IGNORED:
                 continue
             if name not in _ONLY:
-                raise RequestRefused(400, f"{name}: there is no such field", name)
+                raise RequestRefused(400, f"{name}: unknown field", name)
             allowed = _ONLY[name]
             if not any(value == a and type(value) is type(a) for a in allowed):
                 can = " or ".join(map(repr, allowed)) or "nothing"

@@ -191,7 +191,7 @@ def _refuse(
         f"{what}: {found.reason}",
         code="TW-RACE",
         where=f"buffer {a.buffer.name}",
-        hint="give each an element of its own, or rfactor the reduction that they share",
+        hint="give each a separate element, or rfactor the reduction that they share",
     )
 
 

@@ -130,7 +130,7 @@ def _check(f: For) -> None:
     where = f"loop {f.var.name}"
     if f.kind not in THREAD_AXES:
         hint = "bind the loops of the grid around all else, one directly in the other"
-        raise refusal(f"it is {f.kind}, but inside of a block", where, hint)
+        raise refusal(f"it is {f.kind}, but inside a block", where, hint)
     if f.trips is None:
         what = f"a block has a constant number of threads, not {f.extent!r}"
         raise refusal(
@@ -138,7 +138,7 @@ def _check(f: For) -> None:
         )
     inside = next((g for g in loops_of(f.body) if g.kind == f.kind), None)
     if inside is not None:
-        what = f"loop {inside.var.name} inside of it is {f.kind} too"
+        what = f"loop {inside.var.name} inside it is {f.kind} too"
         raise refusal(what, where, "bind one of them to another axis")
 
 
@@ -336,7 +336,9 @@ class _Block:
         """Raise ScheduleError where one thread would change what others have a copy of."""
         shared = self.copies.get(b, _NONE) & bound
         for axis in sorted(a for a in shared if self.threads[a] > 1):
-            what = f"the threads of {axis} write one element, but have registers of their own"
+            what = (
+                f"the threads of {axis} write one element, but have separate registers"
+            )
             hint = f"give it a dimension for {axis}, or put it in shared memory"
             raise refusal(what, f"buffer {b.name}", hint)
 

@@ -82,8 +82,8 @@ class _Kernel:
 
     def of_device(self, b: Buffer) -> None:
         if b.scope in ("shared", "warp"):
-            hint = "allocate it inside of the loops over blocks"
-            raise refusal("it is outside of all blocks", f"buffer {b.name}", hint)
+            hint = "allocate it inside the loops over blocks"
+            raise refusal("it is outside all blocks", f"buffer {b.name}", hint)
         mine = Buffer(b.name, b.extents, b.dtype)
         self.workspace.append(mine)
         self.moves[b] = lambda index: (mine, index)
@@ -156,5 +156,5 @@ def _inside_grid(
         return If(s.condition, _inside_grid(s.then, grid, names), None)
     f = next(f for f in loops_of(s) if f.kind in BLOCK_AXES)
     what = f"it is {f.kind}, but not all around it are loops over blocks"
-    hint = "reorder the loops over blocks to the outside; part what is beside them, or merge it"
+    hint = "reorder the loops over blocks to the outside; split off or merge what is next to them"
     raise refusal(what, f"loop {f.var.name}", hint)

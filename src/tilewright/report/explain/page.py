@@ -228,7 +228,7 @@ def _rewrites(facts: Facts) -> Markup:
 def _memory(facts: Facts) -> Markup:
     arena = facts["memory"]
     said = (
-        f"What is kept between kernels lies in one arena of {human_bytes(arena['bytes'])}; "
+        f"Tensors between kernels share one arena of {human_bytes(arena['bytes'])}; "
         "buffers that are not needed at the same time share a place."
     )
     rows = [

@@ -102,8 +102,8 @@ def _instead(
             raise refuse(
                 _VERB,
                 f.var.name,
-                f"what stands between it and loop {g.var.name} uses {shared} too",
-                "merge neighbors, or what stands in between first",
+                f"a statement between it and loop {g.var.name} uses {shared} too",
+                "merge neighbors, or what is in between first",
             )
         found.append(s)
     raise _not_next(f.var.name, g.var.name)

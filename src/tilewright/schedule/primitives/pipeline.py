@@ -156,7 +156,7 @@ def _check_order(
             raise refuse(
                 verb,
                 f.var.name,
-                f"statement {a} would run {lag} iterations behind statement {b}, which it must "
+                f"statement {a} would run {lag} iterations after statement {b}, which it must "
                 f"precede: {reason}",
                 f"let statement {b} lag by {stages[a]} at least",
             )

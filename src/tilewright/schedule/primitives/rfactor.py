@@ -183,7 +183,7 @@ def _check_one_place(f: For, update: Update) -> bool:
         raise refuse(
             "rfactor",
             f.var.name,
-            f"the values of {update.reducer.name} lie at different places: {', '.join(places)}",
+            f"the values of {update.reducer.name} are at different places: {', '.join(places)}",
             "rfactor before the layout of one of them changes",
         )
     index = update.indices[0]

@@ -158,5 +158,5 @@ def _check_reads(
                 "specialize",
                 shown,
                 f"{x!r} is not known to exist where the condition is tested",
-                "name a loop in the scope of the buffer, and an index inside of it",
+                "name a loop in the scope of the buffer, and an index inside it",
             )

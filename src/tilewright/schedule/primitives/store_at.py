@@ -76,7 +76,7 @@ def store_at(
     inner = For(f.var, f.extent, f.kind, block(*steps, f.body))
     result = with_parts(kernel, home, place, (), inner)
     around = [x.var.name for x in (*place.loops, f)]
-    hint = "compute_at gives each iteration memory of its own"
+    hint = "compute_at gives each iteration separate memory"
     check_kinds(result, around, "store_at", hint)
     return result, None
 

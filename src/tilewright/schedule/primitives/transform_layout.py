@@ -127,10 +127,10 @@ def _check_one_to_one(
     if found is None:
         return
     values = dict(zip(domain.names, found, strict=False))
-    what = "two elements may lie"
+    what = "two elements may be"
     if domain.exact and values:
         one, two = ([values[p.names[v]] for v in vars_] for p in points)
-        what = f"{buffer.name}{one} and {buffer.name}{two} would lie"
+        what = f"{buffer.name}{one} and {buffer.name}{two} would be"
     raise refuse_buffer(
         "transform_layout",
         buffer.name,

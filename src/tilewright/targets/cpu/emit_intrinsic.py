@@ -55,7 +55,7 @@ def emit_intrinsic(x: Expressions, s: Unit) -> None:
             "compile without exact",
         )
     elif x.vector is not None:
-        reason, hint = "it is inside of a vector loop", "unroll the loop instead"
+        reason, hint = "it is inside a vector loop", "unroll the loop instead"
     elif any(reads_memory(i) for o in s.operands for i in o.index):
         reason, hint = "its address depends on data", "schedule without it"
     else:

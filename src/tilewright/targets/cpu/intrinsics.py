@@ -27,7 +27,7 @@ LANES = 16
 
 # One step's error, of a sum of magnitudes: two roundings to float32 at most.
 _BF16 = 2.0**-23
-_ROUNDING = "denormals count as 0; rounds to nearest even, in an order of its own"
+_ROUNDING = "denormals count as 0; rounds to nearest even, in its own order"
 
 Call = tuple[HardwareCall | None, HardwareCall | None, HardwareCall | None]
 

@@ -31,7 +31,7 @@ _MEMORY: Final = ("global", "shared")
 # PTX says neither the order of a sum nor how it is rounded. If each of 17 addends is cut off at
 # 24 bits of the largest, each loses at most 2^-23 of the sum of magnitudes.
 _SUM: Final = 17 * 2.0**-23
-_SUM_WORDS: Final = "adds in an order of its own, and may cut off the addends"
+_SUM_WORDS: Final = "adds in its own order, and may truncate the addends"
 # A factor of tf32 has 10 bits after the point: half a unit of each, in both factors.
 _TF32: Final = 2.0**-10 + _SUM
 _TF32_WORDS: Final = f"rounds the factors to 10 bits; {_SUM_WORDS}"

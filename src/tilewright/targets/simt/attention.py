@@ -211,7 +211,7 @@ def by_key_blocks(
     s, rest = inlined(s, computations, choose)
     a = attention_of(rest, machine)
     if a is None:
-        raise ScheduleError("what is left after inlining is no attention over blocks")
+        raise ScheduleError("after inlining, it is not attention over blocks")
     s = s.fork()
     possible = attention_tiles(shape(a), machine)
     tile = AttentionTile(*choose("attention.tile", possible, possible[0]))

@@ -137,9 +137,7 @@ class DeviceCode:
         if any(p.bits not in (2, 4, 8, 16, 32, 64) for p in self.params):
             raise ArtifactError("the program has numbers of an unknown width")
         if any(at + size > self.dram for at, size in spans):
-            raise ArtifactError(
-                "the program has parameters or data outside of its DRAM"
-            )
+            raise ArtifactError("the program has parameters or data outside its DRAM")
 
 
 def load(code: bytes) -> _Program:

@@ -187,7 +187,7 @@ class _Walk:
                 "have there",
                 code="TW-SCOPE",
                 where=self.where,
-                hint=f"use {', '.join(MEMORIES)}, or global (DRAM) outside of virtual threads",
+                hint=f"use {', '.join(MEMORIES)}, or global (DRAM) outside virtual threads",
             )
         size = s.buffer.size * s.buffer.dtype.itemsize
         self.dram[s.buffer] = self.commands.dram.allocate(size)

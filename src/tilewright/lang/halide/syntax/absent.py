@@ -88,7 +88,7 @@ ABSENT: Final[dict[str, dict[str, str]]] = {
     },
     "Pipeline": {
         **_RUNS,
-        "invalidate_cache": "a new directive compiles anew by itself",
+        "invalidate_cache": "a new directive recompiles automatically",
     },
     "Buffer": _each(
         "copy_to_device device_deallocate device_detach_native device_free device_malloc "

@@ -35,7 +35,7 @@ def _bounds(source: Any, bounds: Any) -> list[tuple[Any, Any] | None]:
     if bounds is None:
         if not isinstance(source, Image):
             raise InputError(
-                "a Func has no edges of its own",
+                "a Func has no edges",
                 hint="give the bounds: [(min, extent), ...]",
             )
         return [

@@ -52,8 +52,8 @@ def check(strides: Mapping[int, int], extents: Sequence[Extent], where: str) -> 
             raise UnsupportedError(
                 f"a stride of {strides[dim]} along dimension {dim}, where {dense!r} is dense",
                 where=where,
-                hint="promise the strides of all dimensions that are inside of it, with no room "
-                "between; copy an array that has such room",
+                hint="declare the strides of all dimensions inside it, without "
+                "gaps; copy an array that has gaps",
             )
         dense = dense * extents[axis]
 

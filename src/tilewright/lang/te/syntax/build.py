@@ -94,7 +94,7 @@ class tag_scope:
     def __enter__(self) -> tag_scope:
         if self._now:
             raise InputError(
-                f"a tag_scope {self.tag!r} inside of another, {self._now[-1]!r}",
+                f"a tag_scope {self.tag!r} inside another, {self._now[-1]!r}",
                 where="tag_scope",
                 hint="end the outer one before",
             )
@@ -117,7 +117,7 @@ class tag_scope:
         """The tag of an operation that is given this one."""
         if tag and cls._now:
             raise InputError(
-                f"a tag {tag!r} inside of a tag_scope {cls._now[-1]!r}",
+                f"a tag {tag!r} inside a tag_scope {cls._now[-1]!r}",
                 where="tag_scope",
                 hint="give one of them",
             )

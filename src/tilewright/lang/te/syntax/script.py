@@ -427,7 +427,11 @@ class _Reader:
             return a, b
         if INDEX in (a.dtype, b.dtype) and a.dtype.is_int and b.dtype.is_int:
             return _index(a), _index(b)
-        self.fail(node, f"{a.dtype} meets {b.dtype}", f"convert one: {a.dtype}(value)")
+        self.fail(
+            node,
+            f"{a.dtype} is combined with {b.dtype}",
+            f"convert one: {a.dtype}(value)",
+        )
 
     def alike(self, *parts: ast.expr) -> tuple[Expr, ...]:
         a, b = self.met(parts[0], *(self.value(p) for p in parts))
