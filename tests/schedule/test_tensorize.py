@@ -415,9 +415,7 @@ def test_nothing_reaches_into_a_unit() -> None:
         lambda: s.tensorize("mm.j.i", ROWS),
         lambda: s.blockize("mm.j.i"),
     ):
-        with pytest.raises(
-            ScheduleError, match="it is inside gemm_rows, which is one"
-        ):
+        with pytest.raises(ScheduleError, match="it is inside gemm_rows, which is one"):
             step()
 
 

@@ -162,7 +162,7 @@ class Store:
         path = self._path(key)
         if not self._writable or size > self.max_bytes // 2:
             return None
-        # Another process may evict it at the very moment that it is there.
+        # Another process may evict it as soon as it exists.
         return path if self._keep(path, size, write) and path.exists() else None
 
     def discard(self, key: str) -> None:

@@ -305,7 +305,7 @@ def prune(
 
 
 def used_line(meta: Mapping[str, Any]) -> str:
-    """What a compiled model says of the records that it was made by; empty where there are none."""
+    """A compiled model's description of the records it was made with; empty if there are none."""
     used = meta.get("tuned", ())
     if not used:
         return ""

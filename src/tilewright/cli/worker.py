@@ -74,7 +74,7 @@ class Server:
     def together(self, seconds: float, callers: int) -> dict[str, Any]:
         """As `round`, by several callers at once; `rate` is the calls per second of all of them.
 
-        Calls count that begin after a tenth of the time, when all callers are there.
+        Only calls that begin after a tenth of the time, when all callers run, are counted.
         """
         run, feeds, clock = self.run, self.feeds, time.perf_counter
         run(feeds)

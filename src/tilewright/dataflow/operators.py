@@ -119,6 +119,6 @@ def _statements(kernel: Kernel) -> int:
 
 
 def unique(tasks: Sequence[TaskGroup]) -> list[TaskGroup]:
-    """The tasks with names of which none is there twice."""
+    """The tasks with unique names."""
     taken: set[str] = set()
     return [replace(t, name=fresh(taken, t.name, ":")) for t in tasks]

@@ -189,7 +189,7 @@ class _Evaluation:
                 part = self._at(mask).near(arm)
                 value[mask] = part.value
                 error[mask] = part.error
-        # What the other arm reads may not be there: nothing is known.
+        # The other arm may read out of bounds: nothing is known.
         unsure = np.broadcast_to(_unsure(condition), self.shape)
         error[unsure] = np.inf
         return Near(value, _or_zero(error))

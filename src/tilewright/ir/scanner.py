@@ -79,7 +79,7 @@ class Scanner:
             raise self.wrong("the end of the line")
 
     def wrong(self, expected: str) -> InputError:
-        """The error for what comes now."""
+        """The error at the current position."""
         found = self.next
         shown = "the end" if found.kind == "end" else repr(found.text)
         return self.refusal(

@@ -153,7 +153,7 @@ class KernelWriter:
         return of_buffers(t, buffers, (const(0),) if flat else ())
 
     def materialize(self, value: Produced) -> View:
-        """Memory in the block where the value was made, written before what comes next there."""
+        """Memory in the block where the value was made, written before its next statement."""
         inner = self.frames
         self.frames = inner[: inner.index(value.frame) + 1]
         try:

@@ -110,7 +110,7 @@ class Translator:
         return Produced(t, write, self.code.frames[-1], self.code)
 
     def named(self, value: Typed) -> View:
-        """In memory, unless it only moves what is there already."""
+        """In memory, unless it only moves data that is in memory already."""
         view, t = value
         if isinstance(view, Produced):
             return view.place()

@@ -6,10 +6,10 @@
             | Combine(buffers, indices, reducer, width)  one value of each thread, combined
 
 In a Kernel a loop over `threadIdx` is a phase: it may have others next to it in its block, each
-over its own threads, and what a later one reads of an earlier one is there, since the interpreter
-runs one after the other. A Launch has the same phases in one program of a thread, with barriers
-where a thread reads or overwrites what another one wrote, and nowhere else: they follow from the
-dependences of the Kernel (`loops/passes/to_launches.py`), and are never written by hand.
+over its own threads, and what a later one reads from an earlier one is complete, since the
+interpreter runs one after the other. A Launch has the same phases in one program of a thread, with
+barriers where a thread reads or overwrites what another one wrote, and nowhere else: they follow
+from the dependences of the Kernel (`loops/passes/to_launches.py`), and are never written by hand.
 
 Meaning: the blocks of a grid run in any order, the threads of a block at any relative speed. `body`
 has the variables of `AXIS`, its own registers (`Alloc` in "register"), the block's `shared`

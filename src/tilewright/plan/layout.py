@@ -3,7 +3,7 @@
 A layout is an order of the logical axes in memory. Operators are written on logical axes and never
 see it; only the index maps change (`compute.transforms.relayout`), so no transposition is inserted
 anywhere: a graph input in channel-first order is simply read with other strides. Lowering asks, and
-no pass does: it goes by traits of operators, which Computations do not have. Images of bytes,
+no pass does: it depends on traits of operators, which Computations do not have. Images of bytes,
 whose channels do not fill a word, stay unchanged: neighbors along a row do.
 """
 

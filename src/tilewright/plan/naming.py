@@ -1,7 +1,7 @@
 """Giving every buffer and dimension of a plan a unique name, as its text needs.
 
 Buffers and operators have their own names in the whole plan, variables in their group: there,
-one that several Computations share stays one, which is what the merging of loops goes by.
+one that several Computations share stays one, which the merging of loops relies on.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ class MergeSiblings(Pass[Plan]):
 
 @dataclass(frozen=True)
 class Winograd(Pass[Plan]):
-    """Convolutions by Winograd's method, with tiles of so many results per axis, where it pays."""
+    """Convolutions by Winograd's method, with tiles of so many results per axis, if profitable."""
 
     cost: Cost = field(repr=False)
     moved_products: int

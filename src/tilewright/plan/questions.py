@@ -56,7 +56,8 @@ class PlanCosts:
 
 def dearer(one: float | None, several: Sequence[float | None]) -> str:
     """Why one kernel in place of several does not pay, by their expected nanoseconds; empty if it
-    does. Where the target is not good at one of the several, any that it is good at pays."""
+    does. If the target handles one of the several badly, any kernel that it handles well is a
+    gain."""
     if one is None:
         return "the target is not good at one kernel of them"
     known = [t for t in several if t is not None]

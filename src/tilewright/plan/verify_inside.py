@@ -1,4 +1,4 @@
-"""The invariants of loops and branches: what goes into the plans inside, and what comes out.
+"""The invariants of loops and branches: the inputs and outputs of the plans inside.
 
     number, condition, trips, count are of one element; a state has one type before an iteration
     and after it; item n is row n of what is stacked; all branches give the same types.

@@ -124,7 +124,7 @@ class _Arena:
             raise VerifyError(message, code="TW-MEMORY-LOST", where=where)
 
     def take(self, b: Buffer, where: str) -> None:
-        """All bytes belong to `b` from now on; more of what is there already changes nothing."""
+        """All bytes belong to `b` from now on."""
         if b not in self.places:
             return
         if b in self.numbers:

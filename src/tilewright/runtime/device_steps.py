@@ -113,7 +113,7 @@ class Transfers:
         _wait(self.reading)
 
     def arrived(self) -> None:
-        """Wait until everything that devices write into host memory is there."""
+        """Wait until everything that devices write into host memory has arrived."""
         _wait(self.writing)
 
 

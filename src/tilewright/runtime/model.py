@@ -219,7 +219,7 @@ class CompiledModel:
 
 
 def constants_on(device: str, steps: Iterable[Step]) -> int:
-    """Bytes of the constants that launches on a device read, each of which is there once."""
+    """Bytes of the constants that launches on a device read, each stored once."""
     launches = (s for s in steps if isinstance(s, LaunchStep) and s.device == device)
     slots = (a for s in launches for a in s.arguments)
     fixed = {(a.at, a.tensor.nbytes) for a in slots if a.kind == "constant"}

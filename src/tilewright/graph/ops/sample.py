@@ -35,7 +35,7 @@ from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 Buffers = Sequence[Buffer]
 CUBIC = -0.75  # Keys' parameter, as GridSample fixes it
 
-# An element's position along an axis -> where to read it, and whether it is there (None: always).
+# An element's position along an axis -> where to read it, and whether it exists (None: always).
 Outside = Callable[[Expr, int], tuple[Expr, Expr | None]]
 
 
@@ -183,7 +183,7 @@ class _GridSample:
         return Max(not_above, const(low, self.work))
 
     def outside(self, place: Expr, extent: int) -> tuple[Expr, Expr | None]:
-        """Where to read an element that the filter reaches, and whether it is there."""
+        """Where to read an element that the filter reaches, and whether it exists."""
         if self.padding == "zeros":
             return or_zero(place, extent)
         if self.padding == "border":

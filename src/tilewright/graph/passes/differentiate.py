@@ -175,7 +175,7 @@ def as_ready(
     operations: Sequence[Operation],
     others: Sequence[Operation],
 ) -> list[Operation]:
-    """Both sequences in one: each of `others` as soon as what it reads of them is there.
+    """Both sequences merged: each of `others` as soon as its operands exist.
 
     What an operator of `others` reads last need not live longer than that.
     """

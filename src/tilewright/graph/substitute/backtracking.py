@@ -68,7 +68,7 @@ class _Space:
         if anchor is None or base < self.costs[anchor.digest]:
             anchor = state
         else:
-            # A step that did not pay pays only by what it makes possible, which is near it.
+            # A step without gain pays off only through the steps it enables, which are near it.
             known = set(anchor.graph.operations)
             came = [op for op in state.graph.operations if op not in known]
             near = neighborhood(state.graph, came, RADIUS)

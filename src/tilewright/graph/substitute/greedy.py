@@ -1,7 +1,7 @@
 """Steps that lower the arithmetic of the operators, one after another: no search.
 
 A match is priced by what it changes: what the operators that come count, less what those that go
-do; what comes of constants alone is computed when compiling. No graph is made before a step is
+do; constant subexpressions are folded. No graph is made before a step is
 taken, and matches of one structure, as in the layers of a network, are priced once. The step that
 saves most is taken first, if the kernels around it are expected to take less time for it; after
 it, only what is near is looked at again.

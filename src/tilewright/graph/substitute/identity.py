@@ -2,7 +2,7 @@
 
 A value's digest is of the operator that makes it and of its operands' digests, those of commutative
 operators in any order. A graph's is of its outputs and of all its operations, each as often as it
-is there: what is computed twice differs from what is computed once.
+exists: what is computed twice differs from what is computed once.
 """
 
 from __future__ import annotations

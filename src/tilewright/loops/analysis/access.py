@@ -86,7 +86,7 @@ def _environment(root: Stmt) -> Mapping[Any, Interval]:
 
 
 def without(env: Env, variables: Collection[Var]) -> Env:
-    """`env` without what it says of variables that are to have other values."""
+    """`env` without facts on variables that are about to change their values."""
     gone = set(variables)
 
     def kept(key: Any) -> bool:

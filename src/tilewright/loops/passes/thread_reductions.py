@@ -74,7 +74,7 @@ from tilewright.loops.walk import Place, loops_of, walk
 class _Reduction(NamedTuple):
     """An Update, the loops of the threads that share it, and the statement that they do it in.
 
-    guards: without which its place may not be there.
+    guards: without which its location may not exist.
     """
 
     update: Update
@@ -165,7 +165,7 @@ def _guards(
     root: Stmt,
     ranges: Env,
 ) -> Sequence[Expr] | None:
-    """Conditions under which the place of an update in a statement is there; None: unknown.
+    """Conditions under which the location of an update in a statement exists; None: unknown.
 
     Those around the update that are the same for all of its values, where there is a value if they
     hold; none where bounds show that the place is inside its buffer.

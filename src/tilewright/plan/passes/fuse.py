@@ -1,6 +1,6 @@
 """Fusion of groups: maps vanish into their consumers, epilogues join their producers.
 
-Three rules, each a law of `compute/transforms.py` plus the condition under which it pays:
+Three rules, each a law of `compute/transforms.py` plus the condition under which it is profitable:
 
 * inline: a map's value takes the place of its result in its consumers. Always for pure index maps
   (reshape, transpose, slice, expand) while the consumers' accesses stay affine; where the map also
@@ -13,7 +13,7 @@ Three rules, each a law of `compute/transforms.py` plus the condition under whic
 
 Values that leave the model, or that several groups write, stay in memory.
 
-What comes out is bounded by what goes in: as many Computations at most, each value of no more than
+The output is bounded by the input: at most as many Computations, each value of no more than
 MAX_NODES nodes and MAX_WRITTEN with shared parts written out (or as large as it was), each group
 with the names of SOURCES operators at most.
 """

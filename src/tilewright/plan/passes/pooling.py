@@ -22,7 +22,7 @@ def pool_in_blocks(
     data: Collection[Buffer],
     cost: Cost,
 ) -> list[Step]:
-    """The steps, convolutions and what pools their results as one where that pays.
+    """The steps, with convolutions and the poolings of their results merged where profitable.
 
     keep: buffers that must exist. data: the constants. cost: nanoseconds that the target expects of
     Computations as one kernel, None where it is not good at them.

@@ -70,7 +70,7 @@ def merge_products(
     data: Data,
     cost: Cost,
 ) -> tuple[list[Step], dict[Buffer, Array]]:
-    """The steps with products merged where that pays, and the constants that this makes.
+    """The steps with products merged where profitable, and the constants that this makes.
 
     keep: buffers that stay unchanged. data: the constants. cost: nanoseconds that the target
     expects of Computations as one kernel, None where it is not good at them.

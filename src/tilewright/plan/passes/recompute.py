@@ -57,7 +57,7 @@ def peak_bytes(plan: Plan) -> int:
 
 
 def given_bytes(plan: Plan) -> int:
-    """The bytes of constants, inputs and results, which are there for a whole call."""
+    """The bytes of constants, inputs and results, which live for an entire call."""
     constants = sum(a.nbytes for a in plan.data.values())
     ends = {*plan.given, *plan.results}.difference(plan.data)
     return constants + sum(b.size * b.dtype.itemsize for b in ends)

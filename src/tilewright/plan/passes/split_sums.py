@@ -27,7 +27,7 @@ def split_deep_sums(
     least: int,
     launch: float = 0.0,
 ) -> list[Step]:
-    """The steps, contractions in parts by the law of `compute/split_sum.py` where that pays.
+    """The steps, with contractions split by the law of `compute/split_sum.py` where profitable.
 
     cost: nanoseconds that the target expects of Computations with constants as one kernel, None
     where another form is better. least: products of a part, which pay for writing it down and

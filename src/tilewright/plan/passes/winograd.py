@@ -45,7 +45,8 @@ def transform_convolutions(
     constants: Collection[Buffer],
     keep: Collection[Buffer] = (),
 ) -> list[Step]:
-    """The steps, convolutions in Winograd's form where that pays. keep: what leaves the model."""
+    """The steps, with convolutions in Winograd's form where profitable. keep: what leaves the
+    model."""
     around = _Around(set(constants), set(keep), DefUse(steps))
     found: list[Step] = []
     for step in steps:
@@ -107,9 +108,9 @@ class _Form:
 
 
 def _best(group: FusionGroup, forms: Forms, around: _Around) -> _Form | None:
-    """The form of least cost; None where none pays.
+    """The form of least cost; None if none is profitable.
 
-    requires: all of the data is there, as copies of it and tiles beyond the windows read it.
+    requires: all of the data is initialized, since copies and tiles beyond the windows read it.
     """
     if not _may_transform(group):
         return None

@@ -35,7 +35,7 @@ ROOT = "root"
 
 @dataclass(frozen=True, slots=True)
 class FusionLimits:
-    """When fusion pays on a target, and what a block may take.
+    """When fusion is profitable on a target, and what a block may take.
 
     cache: bytes of results, from which on they leave the cache between kernels. block: bytes of the
     results that a block reads, at most. cores: that share the blocks. blocks: of them at least.

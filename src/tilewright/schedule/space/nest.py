@@ -40,7 +40,7 @@ def divisors(n: int) -> list[int]:
 
 
 def existing(s: Schedule, names: Sequence[str]) -> list[str]:
-    """Those of the loops that are there and run more than once."""
+    """Those of the loops that exist and run more than once."""
     found = extents(s.kernel)
     return [n for n in names if found.get(n, 1) > 1]
 

@@ -274,7 +274,7 @@ class _Generator:
         return np.asarray(self.bases[addresses >> SHIFT] + (addresses & OFFSET))
 
     def _put(self, value: NpuValue, address: int) -> None:
-        """A value is there from now on."""
+        """Mark a value as available."""
         self.base[value.number] = address
         if value.number >= self.bases.size:
             self.bases = np.pad(self.bases, (0, value.number + 1))

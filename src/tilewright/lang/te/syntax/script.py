@@ -157,7 +157,7 @@ class _Reader:
     # -- statements
 
     def block(self, stmts: Sequence[ast.stmt]) -> Stmt:
-        """Statements in order; what one of them makes is there for the rest of them."""
+        """Statements in order; later ones see what earlier ones define."""
         before = dict(self.names)
         done: list[Stmt] = []
         for n, s in enumerate(stmts):
