@@ -383,7 +383,7 @@ def test_padding_is_in_the_field_that_other_tools_keep(tmp_path):
 @pytest.mark.parametrize("size", [0, 5, digest.CHUNK, 2 * digest.CHUNK + 3])
 def test_the_digest_while_writing_is_that_of_the_whole(size):
     data = np.arange(size, dtype=np.uint32).view(np.uint8)[:size].tobytes()
-    held = digest.Growing()
+    held = digest.GrowingDigest()
     for at in range(0, size, digest.CHUNK):
         held.add(memoryview(data)[at : at + digest.CHUNK])
     assert held.text == digest.of_bytes(data)

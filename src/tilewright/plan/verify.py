@@ -98,7 +98,7 @@ def verify_steps(
     Computations known to be well formed; those found so are added.
     """
     known = set() if checked is None else checked
-    memory = _Memory(frozenset(given))
+    memory = _WrittenElements(frozenset(given))
     for step in steps:
         if isinstance(step, FusionGroup) and step.kernel is None:
             for c in step.computations:
@@ -129,7 +129,7 @@ def _check(c: Computation, where: str) -> None:
 
 
 @dataclass(slots=True)
-class _Memory:
+class _WrittenElements:
     """What has been written so far: None for all of a buffer."""
 
     given: frozenset[Buffer]

@@ -167,7 +167,7 @@ def _add(
             struct.pack("<HHH", _ALIGNMENT_FIELD, 2 + len(padding), alignment) + padding
         )
     offset = start + len(info.FileHeader(large))
-    held = digest.Growing()
+    held = digest.GrowingDigest()
     with archive.open(info, "w", force_zip64=large) as out:
         for at in range(0, data.nbytes, digest.CHUNK):
             chunk = data[at : at + digest.CHUNK]

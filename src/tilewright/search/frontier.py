@@ -94,7 +94,7 @@ def best_first(
             f"a slack of {slack!r}", where="best_first", hint="give 1 or more"
         )
     run: Run[S, C] = Run("best_first", each(cost), limits, lower)
-    waiting = _Waiting(run, key or itself, bound or _no_bound, guess, slack)
+    waiting = _Frontier(run, key or itself, bound or _no_bound, guess, slack)
     with run:
         waiting.add(starts)
         vain = done = 0
@@ -123,7 +123,7 @@ def best_first(
     return run.result(run.incumbent if complete else -inf)
 
 
-class _Waiting(Generic[S, C]):
+class _Frontier(Generic[S, C]):
     """The states that `best_first` is to expand. skipped: some visited states are not among them.
 
     states: each after its cost or guess, its own number, and whether it was evaluated.

@@ -191,7 +191,7 @@ class Forest:
 
 
 @dataclass(frozen=True)
-class _Walk:
+class _ForestWalk:
     """The parts of the kernel: `rows` x `trees` walks go side by side."""
 
     call: OpCall
@@ -353,7 +353,7 @@ def _walked(
     nests, out = Nests(), outputs[0]
     if not out.size:
         return [kernel(call.name, inputs, outputs, block())]
-    walk = _Walk(call, inputs, out)
+    walk = _ForestWalk(call, inputs, out)
     chunks = -(-out.shape[0] // walk.chunk)
     steps = walk.chunk * inputs[3].shape[0] * STEPS_PER_WALK
     body = nests.rows(

@@ -30,7 +30,7 @@ from tilewright.targets.npu.tasks import (
     Evaluated,
     NpuTask,
     NpuValue,
-    Operand,
+    TaskOperand,
     values_in,
 )
 from tilewright.targets.npu.timing import NpuTiming, time
@@ -293,7 +293,7 @@ class _Generator:
             return Address("vrf", run.start - _VRF, run.step)
         return self._staged(operand, task.title)
 
-    def _staged(self, operand: Operand, where: str) -> Address:
+    def _staged(self, operand: TaskOperand, where: str) -> Address:
         """A vector in the registers, brought there if it is not."""
         size = operand.addresses.size
         place, known = self.vectors.copy(operand.key, size, where)
@@ -302,7 +302,7 @@ class _Generator:
             self._move(operand.addresses, to, f"operand of {where}")
         return Address("vrf", place)
 
-    def _matrix(self, operand: Operand, task: NpuTask) -> Address:
+    def _matrix(self, operand: TaskOperand, task: NpuTask) -> Address:
         """A tile in the matrix registers."""
         size = operand.addresses.size
         place, known = self.matrices.copy(operand.key, size, task.title)
@@ -314,7 +314,7 @@ class _Generator:
             self.code += [*loads, write, Instruction("end_chain")]
         return Address("mrf", place)
 
-    def _loads(self, operand: Operand) -> Sequence[Instruction]:
+    def _loads(self, operand: TaskOperand) -> Sequence[Instruction]:
         """The reads of a tile. Zeros to the right and below are not read.
 
         Inputs are at the same places in all programs of a form, so their reads are kept.
@@ -338,7 +338,7 @@ class _Generator:
             return operand[: r[-1] + 1, : c[-1] + 1]
         return operand
 
-    def _read_vector(self, operand: Operand) -> list[Instruction]:
+    def _read_vector(self, operand: TaskOperand) -> list[Instruction]:
         """The reads of the value that a chain begins with; copied if it is read again."""
         found = list(runs(self._physical(operand.addresses)))
         again = self.read.operands[operand.key] > 1

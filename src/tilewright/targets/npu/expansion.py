@@ -35,7 +35,7 @@ from tilewright.targets.npu.tasks import (
     Addresses,
     Evaluated,
     NpuValue,
-    Operand,
+    TaskOperand,
     values_in,
 )
 
@@ -58,7 +58,7 @@ class Source:
         about = repr((self.pieces, self.places.shape)).encode()
         return blake2b(about + self.places.tobytes(), digest_size=16).digest()
 
-    def taken(self, pieces: Sequence[Operand]) -> Addresses:
+    def taken(self, pieces: Sequence[TaskOperand]) -> Addresses:
         """The elements."""
         found = [pieces[n].flat for n in self.pieces]
         if len(found) == 1:
@@ -71,14 +71,14 @@ class Source:
         start = int(self.places.flat[0])
         return as_strided(flat[start:], self.places.shape, steps, writeable=False)
 
-    def operand(self, pieces: Sequence[Operand]) -> Operand:
+    def operand(self, pieces: Sequence[TaskOperand]) -> TaskOperand:
         """The same as an operand; one that holds inputs and constants only is made once."""
         first, *others = [pieces[n] for n in self.pieces]
         if not first.fixed or any(not piece.fixed for piece in others):
-            return Operand(self.taken(pieces), fixed=False)
+            return TaskOperand(self.taken(pieces), fixed=False)
         key = self.key, *others
         if key not in first.parts:
-            first.parts[key] = Operand(self.taken(pieces), fixed=True)
+            first.parts[key] = TaskOperand(self.taken(pieces), fixed=True)
         return first.parts[key]
 
 
@@ -201,18 +201,20 @@ class Form:
             if choices.get(key) is not None
         )
 
-    def _pieces(self, given: Sequence[Operand], steps: Recipe) -> list[Operand]:
+    def _pieces(self, given: Sequence[TaskOperand], steps: Recipe) -> list[TaskOperand]:
         """What the tasks of a recipe may read before the first of them."""
         return [*given, *(self._constants[repr(x)] for x in steps.constants)]
 
 
-def _applied(made: Evaluated, key: Key, operands: tuple[Operand, ...]) -> Operand:
+def _applied(
+    made: Evaluated, key: Key, operands: tuple[TaskOperand, ...]
+) -> TaskOperand:
     """The result of one more task."""
-    return Operand(made.apply(*key, operands, "dram").addresses, fixed=False)
+    return TaskOperand(made.apply(*key, operands, "dram").addresses, fixed=False)
 
 
-def _fixed(value: NpuValue) -> Operand:
-    return Operand(value.addresses, fixed=True)
+def _fixed(value: NpuValue) -> TaskOperand:
+    return TaskOperand(value.addresses, fixed=True)
 
 
 @lru_cache(maxsize=1)
