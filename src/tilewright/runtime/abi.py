@@ -43,6 +43,10 @@ REPORT_SIZE = 256
 REPORT_NUMBERS = REPORT_SIZE // 8 - 2
 REPORT_MARK = "\x01"
 
+# Begins the names of functions that call addresses of this process. An object that has one is
+# never written to a file.
+OF_PROCESS = "of_this_process."
+
 ALIGNMENT = 64  # bytes; of the arena, constants, workspaces and every slot in them
 
 # A log: how many shares ran, how many have room, and of each the system's number of the thread, and

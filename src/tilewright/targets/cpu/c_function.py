@@ -21,7 +21,13 @@ from tilewright.runtime.abi import (
     CTX_THREADS,
     NO_MEMORY,
 )
-from tilewright.targets.cpu.compile import LEVEL, compile_text, finished, written
+from tilewright.targets.cpu.compile import (
+    LEVEL,
+    check_for_files,
+    compile_text,
+    finished,
+    written,
+)
 from tilewright.targets.cpu.frame_layout import plan_memory
 from tilewright.targets.cpu.machine import CpuMachine
 
@@ -43,6 +49,7 @@ def compile_c_function(
     inner = f"{name}.kernel"
     kernel = finished(kernel, machine)
     text = written(kernel, machine, inner, contract)
+    check_for_files(text, name)
     functions = _functions(kernel, name, inner)
     whole = f"{functions}\n{text}"
     return compile_text(whole, machine, name, allowed=_LIBRARY, level=level)

@@ -22,7 +22,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.affine import Affine, to_expr
 from tilewright.expr.bounds import bounds
 from tilewright.expr.intervals import Interval
-from tilewright.expr.nodes import Buffer, Expr, Load
+from tilewright.expr.nodes import Buffer, Call, Expr, Load
 from tilewright.ir.node import Node, postorder
 from tilewright.loops.launch import AXIS, Barrier, Combine, Launch, LaunchProgram
 from tilewright.loops.nodes import For, Unit
@@ -243,6 +243,15 @@ class Thread(Statements):
             code="TW-INTRINSIC",
             where=f"launch {self.launch.name}",
             hint=hint,
+        )
+
+    def own_function(self, e: Call, text: str) -> LlvmValue:
+        """Raises CompileError: it is code of the host."""
+        raise CompileError(
+            f"{e.function} is a function of this process",
+            code="TW-FUNCTION",
+            where=f"launch {self.launch.name}",
+            hint='build it with target="cpu"',
         )
 
     # -- memory
