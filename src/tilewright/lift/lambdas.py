@@ -219,11 +219,16 @@ def _applied(part: Any, count: int, done: dict[Any, Any]) -> Any:
 
 
 def pointfree(part: Any) -> Any:
-    """`part` with every function that only pipes its arguments as a composition: for the eye."""
+    """`part` with every function that only pipes its arguments as a composition: for the eye.
+
+    One whose parameters have types keeps them.
+    """
     done: dict[Any, Any] = {}
     for node in postorder(part):
         new = node.map(done.__getitem__)
-        done[node] = lambda_(new.params, new.body) if isinstance(new, Lambda) else new
+        if isinstance(new, Lambda) and all(p.type is None for p in new.params):
+            new = lambda_(new.params, new.body)
+        done[node] = new
     return done[part]
 
 

@@ -9,7 +9,7 @@ from tilewright.base.dtypes import DType, bool_, dtype_of, float32, int64
 from tilewright.base.errors import InputError
 from tilewright.base.numbers import whole
 from tilewright.expr.nodes import Expr, Var, const
-from tilewright.ir.node import Node
+from tilewright.ir.node import Node, substitute
 from tilewright.lift.types import Length, Type
 
 # Under these names nodes are data of a field, not children of the node.
@@ -165,6 +165,22 @@ class UserFun(ScalarFun):
     name: str
     dtypes: tuple[DType, ...]
     body: ScalarBody
+
+    def __call__(self, *args: Any) -> Any:
+        """Applied to terms; to expressions, as in another user function: its value there."""
+        if args and all(isinstance(a, Expr) for a in args):
+            return self.at(*args)
+        return super().__call__(*args)
+
+    def at(self, *args: Expr) -> Expr:
+        """The value at expressions. Raises TypeError for other dtypes or another number."""
+        found = tuple(a.dtype for a in args)
+        if found != self.dtypes:
+            takes, given = (", ".join(map(str, d)) for d in (self.dtypes, found))
+            raise TypeError(f"{self.name} takes ({takes}), not ({given})")
+        params = map(argument, range(len(args)), self.dtypes)
+        value: Expr = substitute(self.body, dict(zip(params, args, strict=True)))
+        return value
 
 
 class Builtin(ScalarFun):
