@@ -1,4 +1,5 @@
-"""Funcs that are computed by themselves: `memoize` remembers them, `async_` has them beside others.
+"""Funcs that are computed by themselves: `memoize` remembers them, `async_` has them beside others,
+`debug_to_file` writes them.
 
 A Func that a C function computes is another. The rest of the pipeline reads their values like those
 of an image. They are computed at root.
@@ -63,7 +64,8 @@ def _check_at_root(f: Scheduled) -> None:
                 hint="without memoize and compute_at",
             )
     elif level is None or inside:
-        verb = "memoize" if f.remembers else "async_"
+        verbs = {"memoize": f.remembers, "debug_to_file": f.file, "async_": True}
+        verb = next(name for name, said in verbs.items() if said)
         raise ScheduleError(
             f"{verb}: it is computed where it is used",
             where=f"Func {f.name()}",
@@ -74,7 +76,16 @@ def _check_at_root(f: Scheduled) -> None:
 def _is_apart(f: Any) -> bool:
     if not isinstance(f, Scheduled):
         return False
-    return f.remembers or f.is_async or f.extern is not None
+    beside = f.is_async and (f.compute is None or f.compute.func is None)
+    return f.remembers or beside or f.file is not None or f.extern is not None
+
+
+def write_files(outputs: Sequence[Any], results: Sequence[Any]) -> None:
+    """The files of `debug_to_file`, of the values of Funcs that have been computed."""
+    owners = [f for f in outputs for _ in f.symbols]
+    for f, result in zip(owners, results, strict=True):
+        if isinstance(f, Scheduled) and f.file is not None:
+            np.save(f.file, np.asarray(result))
 
 
 @contextmanager

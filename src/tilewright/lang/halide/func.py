@@ -20,7 +20,13 @@ from tilewright.driver.schedulable import Plain
 from tilewright.expr.nodes import fixed
 from tilewright.lang.function import Function, scheduled
 from tilewright.lang.function.choosing import by_hand_or_record, by_lines, is_native
-from tilewright.lang.halide.apart import contents, remembered, separated, values
+from tilewright.lang.halide.apart import (
+    contents,
+    remembered,
+    separated,
+    values,
+    write_files,
+)
 from tilewright.lang.halide.autoschedule import (
     AutoschedulerParams,
     AutoSchedulerResults,
@@ -231,6 +237,7 @@ class Runs(Texts):
             if given is not None:
                 pairs = zip(given, strides, strict=True)
                 function(*inputs, *(in_memory(np.asarray(b), s) for b, s in pairs))
+                write_files(stages.outputs, given)
                 return None
             results_of = function.kernel.outputs
             outputs = [np.zeros(b.shape, b.dtype.numpy) for b in results_of]
@@ -242,9 +249,8 @@ class Runs(Texts):
             buffer.set_min(
                 [fixed(low, f"Func {self.name()}") for low, _ in reversed(box)]
             )
-        if len(results) == 1:
-            return results[0]
-        return results
+        write_files(stages.outputs, results)
+        return results[0] if len(results) == 1 else results
 
     def _expected(self, var: str) -> tuple[int, int]:
         f = self._outputs[0]
