@@ -237,7 +237,7 @@ class Scheduled(Verbs, Storage, notation.Func):
         return self
 
     def debug_to_file(self, filename: str) -> None:
-        """Write its values to a file whenever they are computed, at root: `numpy.load` reads it.
+        """Write its values to a file when `realize` computes them, at root: `numpy.load` reads it.
 
         Raises UnsupportedError for other names than of a .npy file, and for a Func of a Tuple.
         """
