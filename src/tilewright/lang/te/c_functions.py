@@ -223,7 +223,7 @@ def c_function(function: Any, where: str) -> CFunction:
     """A function of ctypes. Raises InputError for anything else."""
     if not is_c_function(function):
         raise InputError(
-            f"{getattr(function, '__name__', function)!r} is not a C function",
+            f"{getattr(function, '__name__', function)} is not a C function",
             where=where,
             hint="compile_c(text).name, ctypes.CDLL(path).name, or a CFUNCTYPE at an address",
         )
