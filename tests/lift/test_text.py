@@ -211,9 +211,7 @@ def test_user_functions_that_call_user_functions_read_back() -> None:
 def test_a_function_that_pipes_its_arguments_is_a_composition() -> None:
     a, b = (Param(name, None) for name in "ab")
     pairs = Lambda((a, b), (Zip(a, b) | Map(WORDS["f32"].fun)))
-    whole = Lambda(
-        (p := Param("v", f32["n", 4]),), p | Reduce(pairs, Fill(0.0, 4))
-    )
+    whole = Lambda((p := Param("v", f32["n", 4]),), p | Reduce(pairs, Fill(0.0, 4)))
     assert "Reduce(Zip >> Map(f32), Fill(0.0, 4))" in show_lines(whole)
     assert key(applied(parse(show_lines(whole)))) is key(applied(whole))
 
