@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.runtime import native
+from tests.waiting import until
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import InputError
 from tilewright.driver import compile
@@ -140,8 +141,15 @@ def test_a_trace_is_one_real_run_with_a_lane_for_each_thread():
     exe = compile(author.model(), threads=2)
     given = rng.standard_normal((256, 256), dtype=np.float32)
     before = exe(given)
-    lines = [exe.profile(given, repeat=1).timeline for _ in range(5)]
-    line = next(line for line in lines if line.threads == (0, 1))
+    lines = []
+
+    def both() -> bool:
+        """On a busy machine, the second thread may come when all shares are taken."""
+        lines.append(exe.profile(given, repeat=1).timeline)
+        return lines[-1].threads == (0, 1)
+
+    until(both)
+    line = lines[-1]
     kernels = {s.row: s for s in line.spans if s.thread is None}
     assert sorted(kernels) == [0, 1] and line.lost == 0
     assert 0 <= kernels[0].start < kernels[0].end <= kernels[1].start
