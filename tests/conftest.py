@@ -19,10 +19,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import shared_objects
 from tests.conformance import lists, node_cases
 from tests.selection import draw_fewer, mark_covering, mark_sampled
 from tilewright.base import collector, flags
 from tilewright.runtime.threads import available
+from tilewright.targets.cpu import compile as cpu
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -117,6 +119,9 @@ def settings_of_the_tests(
                 patch.delenv(flag.name, raising=False)
         patch.setenv("TILEWRIGHT_CACHE_DIR", str(shared / "cache"))
         patch.setenv("TILEWRIGHT_RECORDS", "off")
+        (shared / "objects").mkdir(exist_ok=True)
+        object_code = shared_objects.shared(cpu.object_code, shared / "objects")
+        patch.setattr(cpu, "object_code", object_code)
         if pytestconfig.option.markexpr == "not slow":
             # PoCL takes twice as long to optimize kernels as small as these.
             patch.setenv("POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable")
@@ -163,6 +168,12 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line(
             "wrote tests/conformance/*.txt and the row of docs/status.md"
         )
+
+
+@pytest.fixture
+def own_garbage() -> None:
+    """A garbage collection looks at what the test makes, and not at all that there is."""
+    gc.freeze()
 
 
 @pytest.fixture

@@ -298,6 +298,12 @@ def has_trait(operation: Operation, trait: Trait) -> bool:
     return bool(definition.traits & trait)
 
 
+def definitions(op_type: str, domain: str = "") -> Sequence[OpDef]:
+    """Every definition of an operator."""
+    _load_families()
+    return _definitions.get((domain, op_type), ())
+
+
 def registered() -> list[OpDef]:
     """Every definition, by domain and name."""
     _load_families()

@@ -22,7 +22,13 @@ from typing import Any
 from tilewright.base.errors import InputError
 from tilewright.base.text import did_you_mean
 from tilewright.graph.nodes import Operation
-from tilewright.graph.ops.registry import OpDef, Trait, has_trait, registered
+from tilewright.graph.ops.registry import (
+    OpDef,
+    Trait,
+    definitions,
+    has_trait,
+    registered,
+)
 
 LATEST = 21  # the version of ONNX's operators that replacements are written in
 
@@ -154,7 +160,7 @@ class Operator:
     @property
     def definitions(self) -> Sequence[OpDef]:
         """Its definitions, the newest first."""
-        found = (d for d in registered() if d.qualified == self.qualified)
+        found = definitions(self.op_type, self.domain)
         return sorted(found, key=lambda d: -d.since)
 
     @property

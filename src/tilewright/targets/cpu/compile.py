@@ -172,8 +172,7 @@ def compile_text(
 
     Raises CompileError naming `where`.
     """
-    target = target_machine(machine, level)
-    code = bytes(target.emit_object(optimized(text, machine, where)))
+    code = object_code(optimized(text, machine, where), machine, level)
     missing = [name for name in undefined_symbols(code) if name not in allowed]
     if missing:
         raise CompileError(
@@ -183,6 +182,11 @@ def compile_text(
             hint="the code generator must expand these operations itself",
         )
     return code
+
+
+def object_code(module: Any, machine: CpuMachine, level: int) -> bytes:
+    """The object file that LLVM makes of a module after the passes."""
+    return bytes(target_machine(machine, level).emit_object(module))
 
 
 def target_machine(machine: CpuMachine, level: int = LEVEL) -> Any:
