@@ -107,6 +107,8 @@ MODELS: Final[Mapping[str, str]] = {
           y = MatMul(p, v) }""",
     "convolution": """(float[1,64,28,28] x, float[64,64,3,3] w) => (float[1,64,28,28] y)
         { y = Conv<pads=[1,1,1,1]>(x, w) }""",
+    "convolution_weights": """(float[1,512,14,14] x, float[512,512,3,3] w)
+        => (float[1,512,14,14] y) { y = Conv<pads=[1,1,1,1]>(x, w) }""",
     "convolution_small": """(float[1,16,14,14] x, float[16,16,3,3] w, float[16,16,1,1] wb)
         => (float[1,16,14,14] y)
         { a = Conv(x, wb) b = Conv<pads=[1,1,1,1]>(a, w) y = Conv(b, wb) }""",
@@ -247,6 +249,7 @@ CASES: Final[Mapping[str, Case]] = {
     "panel_vectors": Case("convolution"),
     "exposed_traffic": Case("convolution_small"),
     "cleared": Case("convolution_small"),
+    "kept_weights": Case("convolution_weights"),
     "winograd_gain": Case("convolution_small"),
     "repeated": Case("repeated"),
     "side_by_side": Case("concat"),

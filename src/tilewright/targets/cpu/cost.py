@@ -275,6 +275,11 @@ class CostModel:
     cleared: float = _constant(
         3, "cycles", "a vector of products: cleared, stored, and the loop"
     )
+    kept_weights: int = _constant(
+        8 << 20,
+        "bytes",
+        "of weights, at most, that the last cache keeps for all blocks",
+    )
     winograd_gain: float = _constant(
         0.85, "of the cycles", "of the direct convolution: at most so many must be left"
     )
