@@ -204,6 +204,17 @@ class CostModel:
     tile_registers: int = _constant(1, "register", "beside those of a tile's rows")
     taps: int = _constant(8, "steps", "of a window that is written out, at most")
 
+    # Padding: a window's elements are read under guards, or from a copy that needs none.
+    guarded_taps: int = _constant(
+        9, "elements", "of a window, at most, that are read under guards"
+    )
+    guarded_reads: float = _constant(
+        4.0, "vectors", "that are read under guards in the time of one of a copy"
+    )
+    masked_reads: float = _constant(
+        9.0, "vectors", "that are, where masks have registers of their own"
+    )
+
     # Copies, transpositions, sums, rows.
     in_flight: int = _constant(
         4, "vectors", "in loops without reuse: enough to hide a load's latency"
@@ -345,6 +356,15 @@ class CostModel:
         """The constants that passes over a plan decide by."""
         asked = [f.name for f in fields(PlanCosts) if f.default is MISSING]
         return PlanCosts(**{name: getattr(self, name) for name in asked})
+
+    @property
+    def guarded(self) -> float:
+        """Vectors that are read under guards in the time of one that is copied with its padding;
+        0 where lanes are read one by one."""
+        m = self.machine
+        if m.has("avx512f"):
+            return self.masked_reads
+        return self.guarded_reads if m.has("avx2") else 0.0
 
     def worth_sharing(self, nanoseconds: float) -> bool:
         """Whether work that takes one core so long is worth waking the other threads."""

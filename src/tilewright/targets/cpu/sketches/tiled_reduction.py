@@ -14,7 +14,8 @@ from itertools import takewhile
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.contraction import is_contraction
 from tilewright.compute.nodes import Computation, Dim
-from tilewright.expr.nodes import Buffer, Load, Select
+from tilewright.expr.affine import affine
+from tilewright.expr.nodes import Buffer, Expr, Load, Select
 from tilewright.ir.node import postorder
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
@@ -215,7 +216,8 @@ def _stage_padding(
     """
     guarded = {a.buffer: a for a in _guarded(r, p)}
     for buffer in sorted(guarded, key=lambda b: b.name):
-        if not choose(f"pad.{buffer.name}", (True, False), True):
+        good = _pays_to_pad(guarded[buffer], r, p, at)
+        if not choose(f"pad.{buffer.name}", (True, False), good):
             continue
         trial = s.fork()
         try:
@@ -235,6 +237,28 @@ def _stage_padding(
             elif at.costs.worth_sharing(at.costs.moving([buffer], ())):
                 spread(s, loops[:-1])
     return s
+
+
+def _pays_to_pad(a: Load, r: Computation, p: TilePlan, at: Context) -> bool:
+    """Whether an input is copied with its padding, and not read under guards: small windows whose
+    elements few results share are read where they are, in vectors that processors can mask."""
+    free = free_dims(r)
+    taps = math.prod(d.extent for d in p.reduction)
+    dense = stride(address(a), p.vector.var) in (1, 2) and a.dtype.itemsize >= 4
+    if not dense or not is_contraction(r) or taps > at.costs.guarded_taps:
+        return True
+    lanes = at.machine.lanes(a.dtype)
+    *around, row = (_span(i, r) for i in a.index)
+    copied = math.prod(around) * math.ceil(row / lanes)
+    results = math.prod(d.extent for d in free) // p.vector.extent
+    read = taps * results * math.ceil(p.vector.extent / lanes)
+    return read > at.costs.guarded * copied
+
+
+def _span(index: Expr, r: Computation) -> int:
+    """How many positions an index has, from the first to the last."""
+    steps = ((stride(affine(index), d.var), d.extent) for d in r.dims)
+    return 1 + sum(abs(step or 0) * (extent - 1) for step, extent in steps)
 
 
 def results(s: Schedule, pattern: KernelPattern) -> tuple[str, dict[Dim, str]]:
