@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
 
+from tilewright.base.dtypes import float32
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.contraction import is_contraction
 from tilewright.compute.nodes import Computation, Dim
@@ -244,7 +245,10 @@ def _pays_to_pad(a: Load, r: Computation, p: TilePlan, at: Context) -> bool:
     elements few results share are read where they are, in vectors that processors can mask."""
     free = free_dims(r)
     taps = math.prod(d.extent for d in p.reduction)
-    dense = stride(address(a), p.vector.var) in (1, 2) and a.dtype.itemsize >= 4
+    dense = (
+        stride(address(a), p.vector.var) in (1, 2)
+        and a.dtype.itemsize >= float32.itemsize
+    )
     if not dense or not is_contraction(r) or taps > at.costs.guarded_taps:
         return True
     lanes = at.machine.lanes(a.dtype)
