@@ -36,7 +36,7 @@ def expose(path: Path, tensors: list[str], target: Path) -> None:
 def measure(name: str, directory: Path, engine: str, threads: int) -> dict[str, float]:
     """Per tensor, the largest difference from float64 relative to the tensor's peak.
 
-    The outputs come from the model as it is; the inner tensors from a second one that exposes
+    The outputs come from the model unchanged; the inner tensors from a second one that exposes
     them, because a tensor that leaves the graph cannot be fused away.
     """
     path = models.build(name, directory)

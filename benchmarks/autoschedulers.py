@@ -1,10 +1,10 @@
-"""Halide's apps as its own autoschedulers schedule them, beside this package's, in the same run.
+"""Halide's apps as its own autoschedulers schedule them, against this package's, in the same run.
 
 python -m benchmarks.autoschedulers [NAME ...] [--with Adams2019] [--rounds N]
 
 The apps of `examples/halide_apps` without their schedules: each package gets the same definitions,
 the same estimates and the name of an autoscheduler, and schedules for one thread. Each app is a
-process of its own. The outputs are compared, and both are timed in alternating rounds by the
+its own process. The outputs are compared, and both are timed in alternating rounds by the
 processor's time of the thread. `found` is what the autoscheduler took, ours and theirs; a ratio is
 their time over ours: above 1, this package is faster. The other is the package `halide`.
 """
@@ -143,7 +143,7 @@ def measure(name: str, scheduler: str, rounds: int) -> dict[str, Any]:
 
 
 def measured(name: str, scheduler: str, rounds: int) -> dict[str, Any]:
-    """One app in a process of its own; `error` is what went wrong there."""
+    """One app in its own process; `error` is what went wrong there."""
     extra = {"HL_NUM_THREADS": "1", "TILEWRIGHT_NUM_THREADS": "1"}
     arguments = [name, "--with", scheduler, "--rounds", str(rounds)]
     return served("benchmarks.autoschedulers", arguments, 1, extra)

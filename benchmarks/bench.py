@@ -44,10 +44,10 @@ def prepare(
 def near(
     task: TimingJob, wanted: Sequence[str], yardstick: str, store: harness.Rows
 ) -> list[str]:
-    """Those of the engines that one round finds at most FAR_BEHIND times behind `yardstick`.
+    """Those of the engines that one round finds at most FAR_BEHIND times after `yardstick`.
 
     The round is kept in `store`: an engine is probed once per network and versions. Why an engine
-    takes no part is said on standard error.
+    is left out is reported on standard error.
     """
     left_out = {e: reason for e in wanted if (reason := peers.missing(e)) is not None}
     usable = [engine for engine in wanted if engine not in left_out]
@@ -183,10 +183,10 @@ def main(
     directory: Path | None, out: Path | None, reference: bool, fresh: bool, check: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Time networks and operators beside the peers: same cores, same threads, rounds interleaved.
+    """Time networks and operators against the peers: same cores, same threads, rounds interleaved.
 
     Everything is measured unless --networks or --operators names what; a run that was broken off
-    goes on where it was.
+    continues where it was.
     """
     names = [*(networks or ()), *(operators or ())] or [*models.RECIPES, *OPERATORS]
     directory = directory or models.default_directory()

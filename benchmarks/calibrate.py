@@ -29,7 +29,7 @@ from tilewright.base.dtypes import float32
 from tilewright.runtime.machine import processor_name
 
 HIDDEN = 3  # of three cycles of columns that come late, arithmetic hides two
-FAR = 3  # second caches: data of so many comes from behind one
+FAR = 3  # second caches: data of so many comes from after one
 SIZES = tuple(range(16, 260, 8))  # sides of the products by which threads are judged
 GAIN = 1.05  # of the speed of one thread: threads are worth it
 

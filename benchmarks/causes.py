@@ -1,7 +1,7 @@
 """Why a kernel falls short of the machine, from what is measured and counted of it.
 
 Counted (`benchmarks.counts`): multiply-adds, bytes of weights and of everything else, operations
-beside the products, lanes in use. Read from the machine code: the instructions of the inner loop.
+next to the products, lanes in use. Read from the machine code: the instructions of the inner loop.
 Measured: the time, and this core's peaks. `CAUSES` is the table of what follows from these.
 """
 

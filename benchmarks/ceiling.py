@@ -2,7 +2,7 @@
 
     python -m benchmarks.ceiling --networks resnet18,minilm --mcpu x86-64-v3 --mcpu native
 
-The heaviest kernels of each network are searched by themselves, on one thread. A third of the
+The heaviest kernels of each network are searched separately, on one thread. A third of the
 trials are drawn by chance and a third are the rules' choice with a few parameters changed, so that
 nothing that a model expects bounds them; the others are bred as `tune` does it. The best is
 compared with the rules' choice again, in turns, and every program's results with the reference. A

@@ -1,4 +1,4 @@
-"""The speed of these sources beside those of another checkout: rounds interleaved, same cores.
+"""The speed of these sources against those of another checkout: rounds interleaved, same cores.
 
 A change that moves code must not make it slower:
 

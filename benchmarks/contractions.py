@@ -1,4 +1,4 @@
-"""The contractions and stencils of MDH's papers, by the default schedule, beside other engines.
+"""The contractions and stencils of MDH's papers, by the default schedule, against other engines.
 
     python -m benchmarks.contractions [NAME ...] [--threads 1,2] [--rounds 7]
 

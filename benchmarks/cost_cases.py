@@ -107,6 +107,10 @@ MODELS: Final[Mapping[str, str]] = {
           y = MatMul(p, v) }""",
     "convolution": """(float[1,64,28,28] x, float[64,64,3,3] w) => (float[1,64,28,28] y)
         { y = Conv<pads=[1,1,1,1]>(x, w) }""",
+    "depthwise": """(float[1,144,14,14] x, float[144,1,3,3] w)
+        => (float[1,144,14,14] y) { y = Conv<group=144, pads=[1,1,1,1]>(x, w) }""",
+    "convolution_weights": """(float[1,512,14,14] x, float[512,512,3,3] w)
+        => (float[1,512,14,14] y) { y = Conv<pads=[1,1,1,1]>(x, w) }""",
     "convolution_small": """(float[1,16,14,14] x, float[16,16,3,3] w, float[16,16,1,1] wb)
         => (float[1,16,14,14] y)
         { a = Conv(x, wb) b = Conv<pads=[1,1,1,1]>(a, w) y = Conv(b, wb) }""",
@@ -136,7 +140,7 @@ MODELS: Final[Mapping[str, str]] = {
 
 
 def convolutions(size: int = 64, channels: int = 32) -> list[Computation]:
-    """Two 3x3 convolutions without padding, one behind the other, channels last."""
+    """Two 3x3 convolutions without padding, one after the other, channels last."""
     from tilewright.base.dtypes import float32
     from tilewright.operators import Buffer, reduce_
 
@@ -221,6 +225,9 @@ CASES: Final[Mapping[str, Case]] = {
     "tile_vectors": Case("product_row"),
     "tile_registers": Case("product"),
     "taps": Case("depthwise_channels"),
+    "guarded_taps": Case("depthwise"),
+    "guarded_reads": Case("depthwise", "x86-64-v3"),
+    "masked_reads": Case("depthwise"),
     "in_flight": Case("relu"),
     "cheap_calls": Case("functions"),
     "panel_uses": Case("product_pitched"),
@@ -247,6 +254,7 @@ CASES: Final[Mapping[str, Case]] = {
     "panel_vectors": Case("convolution"),
     "exposed_traffic": Case("convolution_small"),
     "cleared": Case("convolution_small"),
+    "kept_weights": Case("convolution_weights"),
     "winograd_gain": Case("convolution_small"),
     "repeated": Case("repeated"),
     "side_by_side": Case("concat"),

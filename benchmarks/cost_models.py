@@ -4,7 +4,7 @@
     python -m benchmarks.cost_models programs.json --models trees,ansor --json
 
 Programs are random schedules of the operators of `cost_programs.OPERATORS`, each measured once and
-kept in the file. For each fold the models learn from the operators outside of it and order the
+kept in the file. For each fold the models learn from the operators outside it and order the
 programs of those inside. `--within` instead learns from some programs of the operator itself.
 """
 

@@ -1,4 +1,4 @@
-"""What is counted of the kernels of a model: bytes, and the operations beside the products."""
+"""What is counted of the kernels of a model: bytes, and the operations next to the products."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Counts:
 
     constants, weights: bytes of constants as the model has them and as the kernel reads them.
     transforms, epilogue: the share of its vector operations that are a Winograd form's transforms,
-    and that come behind its sums. lanes: the share of its vectors' lanes that results fill.
+    and that come after its sums. lanes: the share of its vectors' lanes that results fill.
     """
 
     constants: int = 0
@@ -93,7 +93,7 @@ def _tile(stage: Any, constants: Collection[Any], machine: Any) -> tuple[float, 
     from tilewright.targets.cpu.sketches import Context
     from tilewright.targets.cpu.sketches.roles import vector
 
-    if not stage.computations:  # a loop program of its own
+    if not stage.computations:  # a loop program
         return Counts.epilogue, Counts.lanes
     outputs = {o.tensor for o in stage.computations[-1].outputs}
     signature = kernel_signature(stage, outputs)

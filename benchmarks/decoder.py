@@ -1,4 +1,4 @@
-"""Tokens per second of a decoder with a key-value cache, beside ONNX Runtime on the same model.
+"""Tokens per second of a decoder with a key-value cache, against ONNX Runtime on the same model.
 
     python -m benchmarks.decoder [--size small|medium|half] [--tokens N] [--threads N]
     python -m benchmarks.decoder --size half --weights int4 [--group 32] [--level 4]
@@ -7,10 +7,10 @@
 
 One token after another, each engine in turns on its own caches, with the tokens of a fixed random
 sequence; the logits are compared at every step. ONNX Runtime has past and present in one buffer by
-its IO binding, Tilewright by `aliases`; beside it stands the same model without them, which copies
-the caches. On one thread, the time is the thread's, in which other processes do not count. Bytes
-per token are those that have to be read: weights, and the keys and values of the cache once; beside
-them the rate of a copy (bytes read and written) in the same process.
+its IO binding, Tilewright by `aliases`. The same model without them, which copies the caches, is
+timed too. On one thread, the time is the thread's, in which other processes do not count. Bytes
+per token are those that have to be read: weights, and the keys and values of the cache once; next
+to them the rate of a copy (bytes read and written) in the same process.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Step = Callable[[Any, Any], Any]  # ids and the place of the token: the logits
 def ours(
     model: onnx.ModelProto, d: Decoder, threads: int, in_place: bool = True
 ) -> Step:
-    """The compiled model; what it gives back as caches goes in at the next step.
+    """The compiled model; the caches it returns are inputs of the next step.
 
     in_place: the caches stay where they are, and only new keys and values are written.
     """

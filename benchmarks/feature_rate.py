@@ -4,7 +4,7 @@ python -m benchmarks.feature_rate --networks unet,bert
 
 The kernels are those of networks as they are scheduled by default, and random schedules of a
 product. Seconds are of this process's own time on one core, the best of several rounds; a loop of
-plain Python is timed beside them, which says how fast the core is at the moment.
+plain Python is timed in between, which says how fast the core is at the moment.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def of_product(machine: str, count: int) -> Iterator[Kernel]:
 @dataclass(frozen=True)
 class Rate:
     """Microseconds per kernel: of the walk, of what is touched, of the rest of `fast`; all of it
-    where every nest was met before. plain: nanoseconds of an addition of plain Python."""
+    where every nest is cached. plain: nanoseconds of an addition of plain Python."""
 
     what: str
     kernels: int
@@ -85,7 +85,7 @@ class Rate:
 
     @property
     def per_second(self) -> float:
-        """Kernels that were never met."""
+        """Kernels that are not in the cache."""
         return 1e6 / (self.walk + self.touched + self.rest)
 
 

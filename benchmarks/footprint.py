@@ -1,4 +1,4 @@
-"""Load time and peak memory of a fresh process, artifact beside two runtimes' models."""
+"""Load time and peak memory of a fresh process, an artifact against two runtimes' models."""
 
 from __future__ import annotations
 

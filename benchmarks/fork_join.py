@@ -24,12 +24,14 @@ REGIONS = 2000
 PAUSE = 2e-3  # longer than workers spin
 IDLE = 0.05  # a pause of a program that waits for its next input
 
-# A region of `n` steps of work per share, called `count` times; and one in which share 0 waits,
-# for a bounded time, until another share has begun.
+# A region of `n` steps of work per iteration, called `count` times; and one in which iteration 0
+# waits, for a bounded time, until another has begun.
 REGION = """
-define internal void @work(ptr %closure, i64 %share, i64 %shares) {
+define internal void @work(ptr %closure, i64 %thread, i64 %begin, i64 %end) {
 entry:
-  %n = load i64, ptr %closure
+  %each = load i64, ptr %closure
+  %count = sub i64 %end, %begin
+  %n = mul i64 %each, %count
   br label %loop
 loop:
   %i = phi i64 [ 0, %entry ], [ %next, %body ]
@@ -42,22 +44,22 @@ body:
 done:
   ret void
 }
-define void @regions(ptr %ctx, ptr %closure, i64 %count) {
+define void @regions(ptr %ctx, ptr %closure, i64 %count, i64 %extent) {
 entry:
   %parallel = load ptr, ptr %ctx
   br label %loop
 loop:
   %i = phi i64 [ 0, %entry ], [ %next, %loop ]
-  call void %parallel(ptr %ctx, ptr @work, ptr %closure)
+  call void %parallel(ptr %ctx, ptr @work, ptr %closure, i64 %extent)
   %next = add i64 %i, 1
   %more = icmp slt i64 %next, %count
   br i1 %more, label %loop, label %done
 done:
   ret void
 }
-define internal void @meeting(ptr %closure, i64 %share, i64 %shares) {
+define internal void @meeting(ptr %closure, i64 %thread, i64 %begin, i64 %end) {
 entry:
-  %first = icmp eq i64 %share, 0
+  %first = icmp eq i64 %begin, 0
   br i1 %first, label %wait, label %come
 come:
   store atomic i64 1, ptr %closure release, align 8
@@ -75,14 +77,14 @@ done:
 }
 define void @meet(ptr %ctx, ptr %closure) {
   %parallel = load ptr, ptr %ctx
-  call void %parallel(ptr %ctx, ptr @meeting, ptr %closure)
+  call void %parallel(ptr %ctx, ptr @meeting, ptr %closure, i64 2)
   ret void
 }
 """
 
 
 class Regions:
-    """The regions above on the process-wide pool with so many shares."""
+    """The regions above on the process-wide pool with so many threads."""
 
     def __init__(self, threads: int) -> None:
         from tilewright.runtime import abi, pool
@@ -100,17 +102,20 @@ class Regions:
         self._context[abi.CTX_THREADS] = threads
         self._closure = (ctypes.c_int64 * 1)()
         pointers = ctypes.c_void_p, ctypes.c_void_p
-        self._many = ctypes.CFUNCTYPE(None, *pointers, ctypes.c_int64)(
+        self._many = ctypes.CFUNCTYPE(None, *pointers, *[ctypes.c_int64] * 2)(
             self._image.address("regions")
         )
         self._meet = ctypes.CFUNCTYPE(None, *pointers)(self._image.address("meet"))
 
-    def seconds(self, steps: int) -> float:
-        """Of one of many regions in a row, with `steps` of work for each share."""
+    def seconds(self, steps: int, extent: int) -> float:
+        """Of one of many regions in a row, with `steps` of work for each iteration."""
         self._closure[0] = steps
         start = time.perf_counter()
         self._many(
-            ctypes.addressof(self._context), ctypes.addressof(self._closure), REGIONS
+            ctypes.addressof(self._context),
+            ctypes.addressof(self._closure),
+            REGIONS,
+            extent,
         )
         return (time.perf_counter() - start) / REGIONS
 
@@ -128,8 +133,8 @@ def costs(threads: int, repeats: int) -> dict[str, float]:
     alone, team = Regions(1), Regions(threads)
     empty, added, wakes = [], [], []
     for _ in range(repeats):
-        empty.append(team.seconds(0))
-        added.append(team.seconds(400) - alone.seconds(400))
+        empty.append(team.seconds(0, threads))
+        added.append(team.seconds(400, threads) - alone.seconds(400, 1))
         wakes.append(team.wake())
     return {
         "empty_seconds": statistics.median(empty),
@@ -150,7 +155,7 @@ def _calls(run: Callable[[], object], until: float) -> int:
 
 
 def _product(n: int, threads: int) -> Callable[[], Any]:
-    """A product of n x n matrices as a model of its own, to be called."""
+    """A product of n x n matrices as its own model, to be called."""
     import tilewright as tw
     from tilewright.frontends.onnx.author import Author
 
@@ -186,7 +191,7 @@ def after_a_pause(threads: int, rounds: int) -> float:
 def together(threads: int, seconds: float, rounds: int) -> float:
     """Calls per second of two models at once, all together, over those of one alone: the median.
 
-    Each model is a product on `threads` threads; the two are called by threads of their own.
+    Each model is a product on `threads` threads; the two are called by their own threads.
     """
     runs = [_product(256, threads) for _ in range(2)]
     ratios = []

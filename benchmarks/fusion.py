@@ -1,8 +1,8 @@
-"""What fusion brings: networks as they are compiled beside one operator at a time.
+"""What fusion brings: networks compiled as a whole against one operator at a time.
 
     python -m benchmarks.fusion --networks 'minilm,inception_v2'
 
-Without fusion (`fusion=False`) each operator has a kernel of its own, scheduled as well as any
+Without fusion (`fusion=False`) each operator has its own kernel, scheduled as well as any
 other and after the same rewrites of the graph; a Reshape moves nothing. Calls alternate in one
 process, and outputs are compared. One thread is timed by its processor time, which other work on
 the machine hardly changes; several by the clock.

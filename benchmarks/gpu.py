@@ -1,4 +1,4 @@
-"""What a GPU is measured by: operators and models on it, beside the peers that are installed.
+"""What a GPU is measured by: operators and models on it, against the peers that are installed.
 
     python -m benchmarks.gpu --target cuda -o gpu.json      on a machine with an NVIDIA GPU
     python -m benchmarks.gpu                                 without one: small sizes on OpenCL
@@ -248,7 +248,7 @@ def _as(array: Array, dtype: str) -> Array:
 
 
 def run_model(name: str, target: str, rounds: int) -> dict[str, Any]:
-    """The row of a network, beside this machine's processor: of an ONNX file, on random inputs, or
+    """The row of a network and this machine's processor: of an ONNX file, on random inputs, or
     one of the tests' own."""
     source, inputs = name, None
     if name in NETWORKS:

@@ -2,7 +2,7 @@
 
 python -m benchmarks.halide_apps [NAME ...] [--threads 1,2] [--rounds N]
 
-Each app and number of threads is a process of its own. Both modules compile the app, fill the same
+Each app and number of threads is its own process. Both modules compile the app, fill the same
 output, which must be equal (floats: within the app's tolerance), and are timed in alternating
 rounds: one thread by its processor time, in which other work on the machine does not show, several
 by the clock. A ratio is their time over ours: above 1, this package is faster.
@@ -82,7 +82,7 @@ def measure(name: str, threads: int, rounds: int) -> dict[str, Any]:
 
 
 def measured(name: str, threads: int, rounds: int) -> dict[str, Any]:
-    """One app in a process of its own; `error` is what went wrong there."""
+    """One app in its own process; `error` is what went wrong there."""
     count = str(threads)
     extra = {"HL_NUM_THREADS": count, "TILEWRIGHT_NUM_THREADS": count}
     arguments = [name, "--threads", count, "--rounds", str(rounds)]

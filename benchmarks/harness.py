@@ -41,7 +41,7 @@ def compile_byte_code() -> None:
 
 
 class Rows:
-    """Finished rows in a file of JSON lines: a run that was broken off goes on where it was."""
+    """Finished rows in a file of JSON lines: a run that was broken off continues where it was."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -94,7 +94,7 @@ def provenance(version: str) -> dict[str, str]:
 
 
 def _commit() -> str:
-    """The short name of the commit that the sources are of; "unknown" outside of a clone."""
+    """The short name of the commit that the sources are of; "unknown" outside a clone."""
     git = ["git", "-C", str(ROOT)]
     try:
         name = subprocess.run(
@@ -117,7 +117,7 @@ def _commit() -> str:
 def served(
     module: str, arguments: Sequence[str], threads: int, extra: Mapping[str, str]
 ) -> dict[str, Any]:
-    """What `python -m module arguments --serve` prints in a process of its own, on as many
+    """What `python -m module arguments --serve` prints in its own process, on as many
     processors as threads and with an empty cache; `error` is what went wrong there.
 
     extra: variables of its environment.

@@ -114,7 +114,7 @@ def onnxruntime(path: Path, names: Sequence[str]) -> Run:
 
 
 def openvino(model: Any, names: Sequence[str]) -> Run | None:
-    """OpenVINO with one thread, of a file or of its own model; None where it is not installed.
+    """OpenVINO with one thread, of its own file or model; None where it is not installed.
 
     Floats stay float32: on some processors it would round them to bfloat16 unasked.
     """

@@ -180,7 +180,7 @@ def _seconds(kernel: Kernel) -> float:
 
 @dataclass(frozen=True)
 class Kept:
-    """Shares of columns that stay as they are."""
+    """Shares of columns that stay unchanged."""
 
     names: float
     order: float
@@ -310,7 +310,7 @@ def rows(every: Sequence[Timed], facts: Facts) -> list[Row]:
     by_size = [t.size != HELD_OUT for t in every]
     some = r.sample(list(every), min(len(every), 24))
     found = []
-    for features in feature_sets(facts):  # each walks anew
+    for features in feature_sets(facts):  # each walks again
         row = pooled(features)
         program.forget()
         start = time.process_time()

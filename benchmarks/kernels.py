@@ -89,7 +89,7 @@ def main(
     check: bool,
     as_json: bool,
 ) -> None:
-    """Show the kernels over 3% of the time beside this core's measured peaks (one thread).
+    """Show the kernels over 3% of the time against this core's measured peaks (one thread).
 
     NAMES are networks and operators or patterns of them; all networks where there is none.
     """

@@ -1,4 +1,4 @@
-"""How well programs are measured: the same ones twice, beside builds, and as in a network.
+"""How well programs are measured: the same ones twice, during builds, and as in a network.
 
     python -m benchmarks.measurement [twice] [beside] [network] [--programs N] [--threads N]
     python -m benchmarks.measurement network --network mobilenet_v2
@@ -6,8 +6,8 @@
 twice: programs of several operators in two passes, in another order each: how far the times of one
 program are apart, whether the order of all is the same (Kendall's tau), and trials a second.
 beside: one program by turns alone and while others are built on another core, or on the same.
-network: each kernel of a network with hot caches and with the network's, beside its time within the
-network.
+network: each kernel of a network with hot caches and with the network's, against its time within
+the network.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def _endless(task: Task, point: Any) -> Iterator[tuple[int, Any]]:
 
 
 def network(name: str, threads: int) -> str:
-    """The kernels of a network, by themselves and within it."""
+    """The kernels of a network, alone and within it."""
     path, _ = harness.prepare(name, models.default_directory())
     found = tasks(str(path), threads=threads)
     exe: Any = tw.compile(str(path), threads=threads, records=False)

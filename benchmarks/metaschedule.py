@@ -1,8 +1,8 @@
-"""Tuning beside TVM's MetaSchedule: the same definitions, trials and thread, in the same run.
+"""Tuning against TVM's MetaSchedule: the same definitions, trials and thread, in the same run.
 
 python -m benchmarks.metaschedule [NAME ...] [--trials N] [--rounds N]
 
-Operators in te, whose definitions are the same lines in both packages. Each is a process of its own
+Operators in te, whose definitions are the same lines in both packages. Each is its own process
 on one processor: this package tunes it, then MetaSchedule does, with as many trials and its default
 cost model. The results of both are compared with NumPy's, and both are timed in alternating rounds
 by the processor's time. `compile` is the seconds that tuning took by the clock; a ratio is their
@@ -205,7 +205,7 @@ def measure(name: str, trials: int, rounds: int) -> dict[str, Any]:
 
 
 def measured(name: str, trials: int, rounds: int) -> dict[str, Any]:
-    """One operator in a process of its own; `error` is what went wrong there."""
+    """One operator in its own process; `error` is what went wrong there."""
     arguments = [name, "--trials", str(trials), "--rounds", str(rounds)]
     return served("benchmarks.metaschedule", arguments, 1, {"TVM_NUM_THREADS": "1"})
 

@@ -212,7 +212,7 @@ def _write(name: str, path: Path) -> None:
 
 
 def write_outputs(name: str, path: Path, seed: int = 0) -> Path:
-    """Writes `<name>.npz` beside the model: `in.<input>` and ONNX Runtime's `out.<output>`."""
+    """Writes `<name>.npz` next to the model: `in.<input>` and ONNX Runtime's `out.<output>`."""
     import onnxruntime as ort
 
     feeds = inputs(name, seed)

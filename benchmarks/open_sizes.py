@@ -1,4 +1,4 @@
-"""One function for all sizes beside one that is compiled for each: te, Halide and MDH.
+"""One function for all sizes against one that is compiled for each: te, Halide and MDH.
 
     python -m benchmarks.open_sizes [--threads N] [--rounds N]
 

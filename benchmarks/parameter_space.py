@@ -1,4 +1,4 @@
-"""Spaces of interdependent parameters: how long they take to generate, beside pyATF.
+"""Spaces of interdependent parameters: how long they take to generate, compared with pyATF.
 
     python -m benchmarks.parameter_space [--size N ...] [--rounds N] [--json]
 

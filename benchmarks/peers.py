@@ -18,7 +18,7 @@ REQUIRED: Final[dict[str, tuple[str, ...]]] = {
     "bfloat16": ("openvino_bf16", "torch_eager", "torch_compile"),
     "int8": ("onnxruntime", "openvino"),
 }
-# A probed engine takes part in a row where it is at most this many times behind.
+# A probed engine takes part in a row where it is at most this many times after.
 FAR_BEHIND: Final = 10.0
 
 
@@ -35,7 +35,7 @@ def _module(path: Path) -> Any:
 def torch_eager(
     path: Path, threads: int, dims: Mapping[str, int] | None = None
 ) -> Runner:
-    """PyTorch as it is, operator by operator."""
+    """PyTorch unchanged, operator by operator."""
     import torch
 
     torch.set_num_threads(threads)

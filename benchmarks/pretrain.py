@@ -4,7 +4,7 @@
     python -m benchmarks.pretrain train v3.jsonl v4.jsonl -o pretrained.json
 
 `data` measures random layers of networks and random pipelines of images, each kernel by random
-schedules, and adds every program to the file at once: a run that is killed goes on where it was.
+schedules, and adds every program to the file at once: a run that is killed continues where it was.
 `train` fits trees to the programs, prints how good they are on models that they have not seen, and
 writes the model with its card.
 """

@@ -1,7 +1,11 @@
 """Measuring what a model is pretrained on: random models, each kernel by random schedules.
 
-Some layers of networks and a pipeline of images take turns, by ascending seeds. Half of a kernel's
-schedules are near the default, where the model will be asked, and half are anywhere.
+Some layers of networks and a pipeline of images take turns, by ascending seeds. Two thirds of a
+kernel's schedules are near the default, where the model will be asked, and the others are anywhere.
+
+All programs of a kernel are built first. Then all are measured in turn, in one order and in the
+opposite one, those near the best TURNS times, and the fastest time of each counts: what disturbs
+the machine for a while makes neither the default nor the others look slow.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from tilewright.base.errors import InputError, ScheduleError, TilewrightError
 from tilewright.driver.tasks import tasks
 from tilewright.schedule.space import Point
 from tilewright.targets.registry import target
-from tilewright.testing.random_layers import layer
+from tilewright.testing.random_layers import KINDS, layer
 from tilewright.testing.random_pipelines import Drawn, drawn_pipeline
 from tilewright.tune.base import Candidate, Job, Measurement, Runner, Status, Task
 from tilewright.tune.building import Build, BuildAhead
@@ -33,15 +37,29 @@ from tilewright.tune.measure.local import LocalRunner
 from tilewright.tune.measure.options import Timing
 from tilewright.tune.pretrained import near
 
+# How often each kind is drawn: what networks spend their time on more often.
+OFTEN: Final[Mapping[str, int]] = {
+    "product": 3,
+    "batched-product": 2,
+    "convolution-1x1": 4,
+    "convolution-3x3": 5,
+    "convolution-strided": 2,
+    "depthwise": 3,
+    "layer-norm": 2,
+}
+DRAWN: Final = tuple(kind for kind in KINDS for _ in range(OFTEN.get(kind, 1)))
 SOURCES: Final[Mapping[str, Callable[[int], Drawn]]] = {
-    "layer": layer,
+    "layer": lambda seed: layer(seed, DRAWN),
     "pipeline": drawn_pipeline,
 }
 # Of a small network, whose weights the last cache holds from run to run, but no nearer one.
 BETWEEN: Final = 8 << 20
 # Many programs count for more than a sharp number of each.
 TIMING: Final = Timing("network", BETWEEN, fewest=3, most=12, seconds=0.04, tight=0.02)
-LAYERS: Final = 4  # for each pipeline, which has several kernels
+LAYERS: Final = 40  # for each pipeline, which has several kernels
+SHORTEST: Final = 1e-5  # seconds of a default; of less, no other program is measured
+TURNS: Final = 3  # how often each program of a kernel is measured
+CLOSE: Final = 1.5  # times the seconds of the best; others are measured once
 TRIES: Final = 4  # draws for each candidate that is wanted
 
 
@@ -104,49 +122,59 @@ class Collector:
         self, source: str, kind: str, task: Task, known: Collection[tuple[str, ...]]
     ) -> None:
         digest = hashlib.sha256(task.key.encode()).hexdigest()[:16]
-        chosen: list[tuple[Candidate, bool, Point]] = []
-        for n, (candidate, point) in enumerate(candidates(task, self.count)):
-            if (self.level, source, digest, candidate.key) not in known:
-                chosen.append((candidate, n == 0, point))
+        default = task.space.default()
+        if (self.level, source, digest, default.key) in known:
+            return  # with all others, which are written together
         try:
-            for number, found in self._measured(task, [p for _, _, p in chosen]):
-                candidate, default, point = chosen[number]
-                columns = self.features.extract(task.program(point))[0]
-                ok = found.status is Status.OK
-                row = Row(
-                    source,
-                    kind,
-                    digest,
-                    self.level,
-                    self.machine,
-                    candidate.key,
-                    default,
-                    str(found.status),
-                    found.seconds if ok else None,
-                    found.noise,
-                    packed(columns),
-                )
-                self.writer.add(row)
-                self.said[row.status] += 1
+            found = self._measured(task, [task.schedule(default)])
+            if found[0].seconds < SHORTEST:
+                self.said["short"] += 1
+                return
+            chosen = candidates(task, self.count)
+            found = self._measured(task, [point for _, point in chosen])
         except TilewrightError as error:  # of its reference
             self.said[f"kernel refused: {type(error).__name__}"] += 1
+            return
+        # The default last: it says that all others are there.
+        rows = list(zip(chosen, found, strict=True))
+        for (candidate, point), of in reversed(rows):
+            row = Row(
+                source,
+                kind,
+                digest,
+                self.level,
+                self.machine,
+                candidate.key,
+                candidate == default,
+                str(of.status),
+                of.seconds if of.status is Status.OK else None,
+                of.noise,
+                packed(self.features.extract(task.program(point))[0]),
+            )
+            self.writer.add(row)
+            self.said[row.status] += 1
 
-    def _measured(
-        self, task: Task, points: list[Point]
-    ) -> Iterator[tuple[int, Measurement]]:
-        """The numbers of points with their measurements, those without code last."""
-        failed: list[tuple[int, Measurement]] = []
+    def _measured(self, task: Task, points: list[Point]) -> list[Measurement]:
+        """The better of the measurements of each point."""
+        jobs: list[Job] = []
+        found: dict[int, Measurement] = {}
+        for number, made in self.build(task, enumerate(points)):
+            if isinstance(made, Measurement):
+                found[number] = made
+            else:
+                jobs.append(made)
+        for _ in range(TURNS):
+            for number, of in self.runner.measure(jobs):
+                found[number] = better(of, found.get(number, of))
+            best = min((of.seconds for of in found.values()), default=0.0)
+            again = (j for j in jobs if found[j.number].seconds <= CLOSE * best)
+            jobs = [*again][::-1]
+        return [found[n] for n in range(len(points))]
 
-        def jobs() -> Iterator[Job]:
-            numbered = ((n, p) for n, p in enumerate(points) if not self.late)
-            for number, made in self.build(task, numbered):
-                if isinstance(made, Measurement):
-                    failed.append((number, made))
-                else:
-                    yield made
 
-        yield from self.runner.measure(jobs())
-        yield from failed
+def better(a: Measurement, b: Measurement) -> Measurement:
+    """The faster one; the one that failed, if any: what failed once is not right."""
+    return min(a, b, key=lambda of: (of.status is Status.OK, of.seconds))
 
 
 def candidates(task: Task, count: int) -> list[tuple[Candidate, Point]]:
@@ -159,7 +187,7 @@ def candidates(task: Task, count: int) -> list[tuple[Candidate, Point]]:
         if len(found) >= count:
             break
         try:
-            if n % 2:
+            if n % 3 == 0:
                 candidate = task.space.sample(r)
             else:
                 candidate = near(task, default, r)

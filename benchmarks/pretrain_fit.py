@@ -290,7 +290,7 @@ def card(fitted: Fitted, command: str) -> dict[str, Any]:
 
 
 def write(path: Path, fitted: Fitted, command: str) -> None:
-    """The model with its card in one file, and the card as a page beside it.
+    """The model with its card in one file, and the card as a page next to it.
 
     Raises InputError for a model beyond LIMIT, of which nothing is left.
     """

@@ -95,7 +95,7 @@ def read(paths: Sequence[Path]) -> Measured:
 def _lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     *whole, _ = path.read_bytes().split(
         b"\n"
-    )  # behind the last end there is nothing whole
+    )  # after the last end there is nothing whole
     for number, text in enumerate(whole, 1):
         try:
             line = json.loads(text)

@@ -126,7 +126,7 @@ class ProbeFailed(RuntimeError):
 def fresh(
     verb: str, *arguments: object, env: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Runs a verb in a process of its own and returns what it printed. Raises ProbeFailed."""
+    """Runs a verb in its own process and returns what it printed. Raises ProbeFailed."""
     from benchmarks.harness import ROOT, child_environment
 
     command = [sys.executable, "-m", "benchmarks.probe", verb, *map(str, arguments)]

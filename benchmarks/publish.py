@@ -1,8 +1,8 @@
 """Writes the figures of README.md and docs/benchmarks.md (python -m benchmarks.publish).
 
 Only rows that count are published: every engine's outputs agreed with the float64 reference in the
-run that timed them. The rows stand in `published.json` beside this file, so that the tests can tell
-whether a page says anything else.
+run that timed them. The rows are in `published.json` next to this file, so that the tests can
+compare the pages with them.
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ def _provenance(rows: Rows) -> str:
     rounds = statistics.median(len(r.times[r.engines[0]]) for r in rows.values())
     return (
         f"{said('cpus')} processors of {said('processor')}, {said('day')}, commit "
-        f"{said('commit')}; {said('packages')}; medians of {rounds:g} interleaved rounds. The "
-        f"largest difference of ours from float64 is {error:.0e} of an output's peak."
+        f"{said('commit')}; {said('packages')}; medians of {rounds:g} interleaved rounds. Our "
+        f"largest error against float64 is {error:.0e} of an output's peak."
     )
 
 

@@ -1,6 +1,6 @@
 """The code of every benchmark network, to be compared with that of another commit.
 
-A change that moves code and decides nothing anew leaves all of it as it was:
+A change that moves code and decides nothing again leaves all of it as it was:
 
     python -m benchmarks.replay before      # on the old commit
     python -m benchmarks.replay after --against before

@@ -1,4 +1,4 @@
-"""Searched graphs beside plain ones: `python -m benchmarks.substituted [--strategy S] [NET ...]`.
+"""Searched graphs against plain ones: `python -m benchmarks.substituted [--strategy S] [NET ...]`.
 
 For each network of `graphs.py`: the seconds of the search on one core, the predicted gain, the
 measured one (both compiled alike, one thread, rounds interleaved, medians of the thread's own

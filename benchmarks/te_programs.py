@@ -1,11 +1,11 @@
-"""TVM's matrix products and a Winograd convolution in te, beside the same loops in TVM's TensorIR.
+"""TVM's matrix products and a Winograd convolution in te, against the same loops in TVM's TensorIR.
 
 python -m benchmarks.te_programs [NAME ...] [--threads 1,2] [--rounds N]
 
 The steps of TVM's tutorial on matrix products, from three loops to parallel tiles of packed data,
 and a 3x3 convolution by Winograd's F(4,3). The definitions are the same lines in both packages; the
 schedules are te's here and TensorIR's there, and make the same loops. Each program and number of
-threads is a process of its own; both compile it, compute the same values in the same memory (where
+threads is its own process; both compile it, compute the same values in the same memory (where
 columns are read, the pages that it consists of are worth a fifth), and are timed in alternating
 rounds: one thread by its processor time, in which other work on the machine does not show, several
 by the clock. A ratio is TVM's time over ours: above 1, this package is faster.
@@ -134,7 +134,7 @@ def _timed(call: Callable[[], object], times: int, clock: Callable[[], float]) -
 
 
 def measured(name: str, threads: int, rounds: int) -> dict[str, Any]:
-    """One program in a process of its own; `error` is what went wrong there."""
+    """One program in its own process; `error` is what went wrong there."""
     arguments = [name, "--threads", str(threads), "--rounds", str(rounds)]
     extra = {"TVM_NUM_THREADS": str(threads)}
     return served("benchmarks.te_programs", arguments, threads, extra)
@@ -146,7 +146,7 @@ def measured(name: str, threads: int, rounds: int) -> dict[str, Any]:
 @click.option("--rounds", default=7, help="rounds of each package")
 @click.option("--serve", is_flag=True, hidden=True)
 def main(names: tuple[str, ...], threads: str, rounds: int, serve: bool) -> None:
-    """Times te programs beside TVM's."""
+    """Times te programs against TVM's."""
     counts = [int(n) for n in threads.split(",")]
     if serve:
         print(json.dumps(measure(names[0], counts[0], rounds)))

@@ -1,8 +1,8 @@
-"""Training steps beside PyTorch: one step of SGD on one thread, rounds interleaved.
+"""Training steps against PyTorch: one step of SGD on one thread, rounds interleaved.
 
 python -m benchmarks.training [--rounds 7] [--compile] [--only lenet]
 
-Each network is one torch.nn.Module: PyTorch trains it as it is, and with --compile by
+Each network is one torch.nn.Module: PyTorch trains it unchanged, and with --compile by
 torch.compile; Tilewright what torch.export makes of it. The first losses are compared. Times are of
 the calling thread (`time.thread_time`), so that other work on the machine counts little.
 """
@@ -44,7 +44,7 @@ def lenet() -> tuple[nn.Module, Any, Any]:
 
 
 class Residual(nn.Module):
-    """Two convolutions beside a shortcut; no normalization, which PyTorch trains by batch."""
+    """Two convolutions next to a shortcut; no normalization, which PyTorch trains by batch."""
 
     def __init__(self, before: int, after: int, stride: int) -> None:
         super().__init__()

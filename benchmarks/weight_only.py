@@ -1,4 +1,4 @@
-"""Products of one row with weights of 4 bits, beside moving as much memory and other engines.
+"""Products of one row with 4-bit weights, against moving as much memory and other engines.
 
     python -m benchmarks.weight_only [--threads N] [--group 32] [--rounds 12] [--rows 1]
 
@@ -6,7 +6,7 @@ Rounds are interleaved: in each, every engine runs once, a model of as many prod
 fill an array that is larger than the last cache, so that weights come from memory, and a call's own
 time is a small part. `read` is the largest element of as many bytes, by a kernel of ours; `copy`
 moves as many, half of them read and half written. On one thread, the time is the thread's, in which
-other processes do not count. Engines beside it compute with float32 activations (`float`) or with
+other processes do not count. Other engines compute with float32 activations (`float`) or with
 bytes (`bytes`, accuracy_level 4); float32 weights show what they save. Outputs are compared in the
 same run with the exact result of the same integers.
 """
@@ -172,7 +172,7 @@ def engines(
         found["tilewright", kind] = ours(source, x, threads), count
         for name, make in (("onnxruntime", onnxruntime), ("openvino", openvino)):
             if name == "openvino" and level:
-                continue  # it chooses by itself
+                continue  # it makes its own choice
             try:
                 found[name, kind] = make(source, x, threads), count
             except Exception as error:  # not installed, or it has no such operator

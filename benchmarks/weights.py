@@ -1,4 +1,4 @@
-"""Seeded weights: every tensor of every network is drawn from a generator of its own name."""
+"""Seeded weights: every tensor of every network is drawn from its own generator name."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""About a hundred networks as they are: right results, then times beside Inductor and the peers.
+"""About a hundred unmodified networks: correct results, then times against Inductor and the peers.
 
     python -m benchmarks.zoo                                # every network through the importer
     python -m benchmarks.zoo --check dynamo --only 'timm/*' # torch.compile(backend="tilewright")
     python -m benchmarks.zoo --check train                  # gradients through torch.compile
-    python -m benchmarks.zoo --check speed                  # beside PyTorch and ONNX Runtime
+    python -m benchmarks.zoo --check speed                  # against PyTorch and ONNX Runtime
 
-Each network has a process of its own, with a limit of time and of memory; a line of JSON is written
+Each network has its own process, with a limit of time and of memory; a line of JSON is written
 when it ends, and those that are there are not run again. A result is right where its distance from
 PyTorch in float64, relative to the largest element, is below the tolerance or a few times that of
 PyTorch itself in float32. What is not installed is skipped, and said.
@@ -50,7 +50,7 @@ def finished(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
 def run(
     name: str, check: str, options: Sequence[str], seconds: float
 ) -> dict[str, Any]:
-    """One network in a process of its own: its row, whatever comes of it."""
+    """One network in its own process: its row, whatever comes of it."""
     command = [sys.executable, "-m", "benchmarks.zoo", "--serve", name]
     command += ["--check", check, *options]
     start = time.perf_counter()

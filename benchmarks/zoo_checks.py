@@ -1,4 +1,4 @@
-"""What is asked of a network of the zoo: each check gives a row."""
+"""The checks of a network of the zoo; each gives a row."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Times of a network of the zoo on this machine: ours beside PyTorch, Inductor and ONNX Runtime.
+"""Times of a network of the zoo on this machine: ours against PyTorch, Inductor and ONNX Runtime.
 
-All engines are in one process and run by turns, so that a disturbance meets each alike. On one
+All engines are in one process and run in turns, so that a disturbance affects all alike. On one
 thread the time is that of the processor, which other work on the machine does not lengthen.
 """
 

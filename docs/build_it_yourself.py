@@ -18,10 +18,9 @@ import llvmlite.binding as llvm
 import numpy as np
 
 # --------------------------------------------------------------------- 1. scalar expressions
-# At the bottom lies arithmetic on single numbers: constants, loop variables, elements of arrays,
-# and three operators. Nodes are frozen: a rewrite makes new ones and shares what did not change.
-# One kind of node serves for values and for indices.
-# In Tilewright: expr/nodes.py, where nodes are typed, and equal ones are one object.
+# The lowest level is scalar arithmetic: constants, loop variables, elements of arrays, and three
+# operators. Nodes are immutable: a rewrite creates new nodes and shares the unchanged ones.
+# In Tilewright: expr/nodes.py, where nodes are typed, and equal nodes are one object.
 
 
 @dataclass(frozen=True)
@@ -96,8 +95,8 @@ def loads(e: Expr) -> Iterator[Load]:
             yield from loads(rhs)
 
 
-# Indices are linear in the loop variables, which is what makes them easy to reason about: an index
-# is a coefficient for each variable and a constant, and so is the address of an element.
+# Indices are linear in the loop variables, which makes them easy to analyze: an index, and so the
+# address of an element, is a coefficient for each variable plus a constant.
 
 
 def linear(e: Expr) -> dict[str, int]:
@@ -127,7 +126,7 @@ def address(at: Load) -> dict[str, int]:
 
 # ---------------------------------------------------------- 2. Computations: what to compute
 # One form for all arithmetic: a value for every point of some dimensions, some of which are summed
-# over: t[i < 64, j < 512] = sum(k < 256) x[i, k] * w[k, j]. Not a word about the order.
+# over: t[i < 64, j < 512] = sum(k < 256) x[i, k] * w[k, j]. It specifies no order of execution.
 # In Tilewright: compute/nodes.py, with any associative operator, scans, several results, guards.
 
 
@@ -157,8 +156,8 @@ def pointwise(name: str, a: Buffer, value: Callable[[Expr, Var], Expr]) -> Compu
 
 
 # ------------------------------------------------------------------------------ 3. the graph
-# A model is a list of operators over named tensors. An operator is defined once, by the function
-# that gives its Computation, with the shape of the result.
+# A model is a list of operators over named tensors. An operator is defined once, by a function that
+# returns its Computation and the shape of its result.
 # In Tilewright: graph/nodes.py, graph/ops/ (one file per family of operators), frontends/onnx.
 
 OPERATORS: dict[str, Callable[..., Computation]] = {
@@ -168,7 +167,7 @@ OPERATORS: dict[str, Callable[..., Computation]] = {
 }
 
 
-# Weights are operands like any other here.
+# Here, weights are ordinary operands.
 PERCEPTRON = "t1 = MatMul x w1; t2 = Add t1 b1; h = Relu t2; t3 = MatMul h w2; y = Add t3 b2"
 
 
@@ -182,9 +181,9 @@ def computations(inputs: dict[str, np.ndarray]) -> Iterator[Computation]:
         yield c
 
 
-# Fusion is a law about Computations: where a tensor is defined point by point and read by one other
-# Computation, its definition can stand in the place of that read. The tensor is then never stored.
-# In Tilewright: compute/transforms.py (inline, follow), plan/passes/fuse.py (where it pays).
+# Fusion is substitution: if a tensor is defined point by point and only one other Computation reads
+# it, its definition can replace that read. The tensor is then never stored.
+# In Tilewright: compute/transforms.py (inline, follow), plan/passes/fuse.py (when it pays off).
 
 
 def fuse(found: list[Computation]) -> list[Computation]:
@@ -201,8 +200,8 @@ def fuse(found: list[Computation]) -> list[Computation]:
 
 
 # ------------------------------------------------------------ 4. the loop nest: how to do it
-# A kernel is a program of loops. `kind` says how the iterations of a loop may run: one after the
-# other, written out, or together as lanes of a vector; it never changes the result.
+# A kernel is a program of loops. `kind` says how the iterations of a loop run: one after the other,
+# unrolled, or as the lanes of a vector; it never changes the result.
 # In Tilewright: loops/nodes.py, loops/lower.py.
 
 
@@ -264,8 +263,8 @@ def lower(c: Computation) -> Kernel:
     return Kernel(c.out.name, params, tuple(body))
 
 
-# The interpreter is slow and obvious on purpose: it defines what a kernel means, and all that
-# follows is compared with it.
+# The interpreter is slow and simple on purpose: it defines the meaning of a kernel, and all later
+# stages are compared with it.
 # In Tilewright: loops/interp.py, and one each for expressions, Computations and graphs.
 
 
@@ -293,8 +292,8 @@ def interpret(body: Body, memory: dict[str, np.ndarray], env: dict[str, int]) ->
 
 
 # --------------------------------------------------------- 5. schedules: rewrites that check
-# A schedule primitive takes a kernel and gives a kernel. It first makes sure that the result is the
-# same, and refuses otherwise. The list of primitives applied *is* the schedule.
+# A schedule primitive maps a kernel to a kernel. It raises an error unless it can prove that the
+# result stays the same. The list of applied primitives *is* the schedule.
 # In Tilewright: schedule/primitives/, where dependences are decided exactly, with integer sets.
 
 
@@ -389,9 +388,10 @@ def unroll(kernel: Kernel, name: str) -> Kernel:
     return replace(kernel, body=on_loop(kernel.body, (name,), lambda s: replace(s, kind="unroll")))
 
 
-# Good for a matrix product on a CPU: a tile of the result, a few rows by two vectors, stays in
-# registers while the sum runs; each vector read is used by all rows, each number by both vectors.
-# In Tilewright: targets/cpu/sketches/, with numbers from the machine, for any extents.
+# A good schedule for a matrix product on a CPU: a tile of the result, a few rows by two vectors,
+# stays in registers during the sum. Each loaded vector is used by all rows, each loaded scalar by
+# both vectors.
+# In Tilewright: targets/cpu/sketches/, for any extents, with sizes derived from the machine.
 
 LANES, ROWS = 16, 4
 
@@ -408,9 +408,10 @@ def schedule(kernel: Kernel) -> Kernel:
 
 
 # --------------------------------------------------------------------- 6. LLVM: machine code
-# The generator does what the kernel says and no more: a serial loop becomes a loop, an unrolled one
-# is written out, a vector loop becomes operations on <n x float>. LLVM picks the instructions and
-# the registers. In Tilewright: targets/llvm/emit*.py, with threads, all dtypes, and mathematics.
+# The generator translates the kernel literally: a serial loop becomes a loop, an unrolled loop
+# becomes copies of its body, a vector loop becomes operations on <n x float>. LLVM selects
+# instructions and registers.
+# In Tilewright: targets/llvm/emit*.py, with threads, all dtypes, and math functions.
 
 
 class Emitter:
@@ -499,9 +500,9 @@ class Emitter:
 
 
 # -------------------------------------------------------------------- 7. a program that runs
-# One function calls all kernels in order: a model runs by one call from Python.
-# In Tilewright: driver/, plan/passes/memory.py, targets/cpu/entry.py, and runtime/, which maps the
-# object code itself, so that a saved model needs no LLVM.
+# One function calls all kernels in order, so that running a model takes one call from Python.
+# In Tilewright: driver/, plan/passes/memory.py, targets/cpu/entry.py, and runtime/, which loads
+# object code without LLVM, so that a saved model does not need it.
 
 
 def pointers(names: Iterable[str]) -> str:
@@ -525,7 +526,7 @@ class Program:
         machine = llvm.Target.from_default_triple().create_target_machine(
             cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3
         )
-        # Registers for the tiles, the usual cleaning; no vectorizer: the kernels say it already.
+        # Promotion to registers and cleanup; no vectorizer, since the kernels are vectorized.
         options = llvm.create_pipeline_tuning_options(speed_level=3)
         options.loop_vectorization = options.slp_vectorization = False
         builder = llvm.create_pass_builder(machine, options)
@@ -549,7 +550,7 @@ def compile_model(inputs: dict, how: Callable[[Kernel], Kernel] = schedule) -> P
     return Program([how(lower(c)) for c in fuse(list(computations(inputs)))])
 
 
-# ----------------------------------------------------------------------------- 8. let us see
+# ------------------------------------------------------------------------- 8. trying it out
 
 
 def setting(rng: np.random.Generator, *sizes: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -564,7 +565,7 @@ def setting(rng: np.random.Generator, *sizes: int) -> tuple[dict[str, np.ndarray
 def main() -> None:
     rng = np.random.default_rng(0)
 
-    # A small one through all the stages, and through the interpreter before and after.
+    # A small model through all stages, interpreted before and after scheduling.
     inputs, want = setting(rng, 8, 12, 32, 32)
     found = list(computations(inputs))
     fused = fuse(found)
@@ -581,7 +582,7 @@ def main() -> None:
     except Refused as refusal:
         print("\nRefused:", refusal)
 
-    # A larger one in machine code.
+    # A larger model, as machine code.
     inputs, want = setting(rng, 64, 256, 512, 64)
     flops = 2 * 64 * (256 * 512 + 512 * 64)
     for title, how in (("plain", lambda kernel: kernel), ("scheduled", schedule)):

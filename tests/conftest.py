@@ -10,6 +10,7 @@ import copy
 import gc
 import os
 import signal
+import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import shared_objects
 from tests.conformance import lists, node_cases
 from tests.selection import draw_fewer, mark_covering, mark_sampled
-from tilewright.base import flags
+from tilewright.base import collector, flags
 from tilewright.runtime.threads import available
+from tilewright.targets.cpu import compile as cpu
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -56,6 +59,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
     machine._caches = lambda: (32 << 10, 1 << 20, 32 << 20)
     machine._physical_cores = lambda: 2
+    # After each compilation, all that was collected would be counted.
+    collector._MANY = sys.maxsize
     if config.pluginmanager.hasplugin("cacheprovider"):
         node_cases.folder = config.cache.mkdir("onnx")
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -95,7 +100,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 10, 10)
+    gc.set_threshold(200_000, 50, 100)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -114,6 +119,9 @@ def settings_of_the_tests(
                 patch.delenv(flag.name, raising=False)
         patch.setenv("TILEWRIGHT_CACHE_DIR", str(shared / "cache"))
         patch.setenv("TILEWRIGHT_RECORDS", "off")
+        (shared / "objects").mkdir(exist_ok=True)
+        object_code = shared_objects.shared(cpu.object_code, shared / "objects")
+        patch.setattr(cpu, "object_code", object_code)
         if pytestconfig.option.markexpr == "not slow":
             # PoCL takes twice as long to optimize kernels as small as these.
             patch.setenv("POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable")
@@ -160,6 +168,12 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line(
             "wrote tests/conformance/*.txt and the row of docs/status.md"
         )
+
+
+@pytest.fixture
+def own_garbage() -> None:
+    """A garbage collection looks at what the test makes, and not at all that there is."""
+    gc.freeze()
 
 
 @pytest.fixture

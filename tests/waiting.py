@@ -12,6 +12,8 @@ PATIENCE = 600.0
 def until(condition: Callable[[], object]) -> None:
     """Return as soon as the condition holds; AssertionError where it never does."""
     end = time.monotonic() + PATIENCE
+    pause = 0.001
     while not condition():
         assert time.monotonic() < end, "it never came"
-        time.sleep(0.001)
+        time.sleep(pause)
+        pause = min(1.2 * pause, 0.02)

@@ -25,7 +25,7 @@ from tilewright.runtime.executable import Executable
 from tilewright.runtime.ranged import RangedExecutable
 
 # What a caller may pass on to the compiler, which refuses `strict` and names its replacement;
-# test runners add words of their own.
+# test runners add their own words.
 _OPTIONS = (
     "threads", "fallback", "strict", "math", "mcpu", "cache", "memory_limit", "dims",
 )  # fmt: skip

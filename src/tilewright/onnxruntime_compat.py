@@ -85,7 +85,7 @@ class SessionOptions:
         if name in self._FIXED and value not in self._FIXED[name]:
             raise InputError(
                 f"SessionOptions.{name} = {value!r} has no counterpart",
-                hint="leave it out; Executable.profile and tw.compile have settings of their own",
+                hint="leave it out; Executable.profile and tw.compile have their own settings",
             )
         self.__dict__[name] = value
 

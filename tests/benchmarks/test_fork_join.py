@@ -10,7 +10,7 @@ from benchmarks.fork_join import Regions, after_a_pause, missed, together
 
 def test_regions_with_work_take_longer_than_empty_ones() -> None:
     alone = Regions(1)
-    empty, busy = (min(alone.seconds(n) for _ in range(5)) for n in (0, 2000))
+    empty, busy = (min(alone.seconds(n, 1) for _ in range(5)) for n in (0, 2000))
     assert 0 < empty < busy
 
 

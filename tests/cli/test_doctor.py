@@ -89,7 +89,7 @@ FAST = {
         ("threads.governor", "powersave", "the frequency governor is powersave"),
         ("huge_pages", "never", "transparent huge pages are off"),
         ("memory_bytes", 2 << 30, "less than 4 GiB"),
-        ("cache", None, "every start compiles anew"),
+        ("cache", None, "every start recompiles"),
     ],
 )
 def test_doctor_says_what_is_slow(part, value, text):

@@ -73,7 +73,7 @@ def test_generate_fills_in_the_chat_template(command, folder):
 
 def test_generate_names_what_is_wrong(command, folder, tmp_path):
     for more, said in (
-        (["--prompt", "x" * 16], "17 tokens behind 0 are more than the context of 16"),
+        (["--prompt", "x" * 16], "17 tokens after 0 exceed the context of 16"),
         (["--prompt", "a", "--top-p", "2"], "top_p=2.0"),
         (["--prompt", "a", "--context", "65"], "a context of 65 positions"),
     ):

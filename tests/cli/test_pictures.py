@@ -40,7 +40,7 @@ def test_channels_last_and_bytes(picture, capsys):
     wanted = InputType("x", dtypes.uint8, (1, 4, 8, 3))
     x = gather([wanted], [("x", picture)])["x"]
     np.testing.assert_array_equal(x[0], np.asarray(Image.open(picture)))
-    assert "flag.png, 8x4, as it is, RGB, 0 to 255" in capsys.readouterr().err
+    assert "flag.png, 8x4, unchanged, RGB, 0 to 255" in capsys.readouterr().err
 
 
 def test_symbolic_sizes_are_the_pictures_own_unless_given(picture):

@@ -87,7 +87,7 @@ def test_callers_have_processors_as_far_as_there_are_some(small):
     here = len(os.sched_getaffinity(0))
     assert len(replace(small, callers=10000).cpus) == here
     assert len(small.cpus) == 1
-    with pytest.raises(InputError, match="10,000 threads asked for"):
+    with pytest.raises(InputError, match="10,000 threads requested"):
         _ = replace(small, threads=10000, callers=2).cpus
 
 
@@ -110,7 +110,7 @@ def test_labels_number_an_engine_given_twice():
 
 
 def test_more_threads_than_processors_is_refused():
-    with pytest.raises(InputError, match="10,000 threads asked for"):
+    with pytest.raises(InputError, match="10,000 threads requested"):
         rounds.choose_cpus(10000)
 
 

@@ -43,6 +43,15 @@ def test_an_interrupt_at_any_moment_lets_go() -> None:
     assert moment > 3
 
 
+MANY = 50_000
+
+
+@pytest.fixture
+def counting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As outside of the tests; see tests/conftest.py."""
+    monkeypatch.setattr(collector, "_MANY", MANY)
+
+
 @pytest.fixture
 def thawed() -> Iterator[None]:
     """Without the objects that tests/conftest.py froze."""
@@ -51,22 +60,24 @@ def thawed() -> Iterator[None]:
     gc.freeze()
 
 
-@pytest.mark.usefixtures("thawed")
+@pytest.mark.usefixtures("counting", "thawed")
 def test_what_a_compilation_made_is_not_looked_through_at_once() -> None:
     with compile_lock.exclusive():
-        made = [[] for _ in range(2 * collector._MANY)]
+        made = [[] for _ in range(2 * MANY)]
     assert gc.get_count()[0] < 1000 and gc.get_freeze_count() == 0
     assert any(o is made for o in gc.get_objects(generation=2))
 
 
+@pytest.mark.usefixtures("counting")
 def test_what_the_program_froze_stays_frozen() -> None:
     gc.freeze()
     frozen = gc.get_freeze_count()
     with compile_lock.exclusive():
-        made = [[] for _ in range(2 * collector._MANY)]
+        made = [[] for _ in range(2 * MANY)]
     assert made and gc.get_freeze_count() == frozen > 0
 
 
+@pytest.mark.usefixtures("counting")
 def test_frozen_objects_are_not_counted_for_a_small_compilation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -77,5 +88,5 @@ def test_frozen_objects_are_not_counted_for_a_small_compilation(
         pass
     assert not counted
     with compile_lock.exclusive():
-        made = [[] for _ in range(2 * collector._MANY)]
+        made = [[] for _ in range(2 * MANY)]
     assert made and counted

@@ -140,8 +140,8 @@ def test_codes_of_failures(
 _MAIN = """\
 #include <stdio.h>
 #include "small.h"
-static void in_turn(tilewright_context *ctx, tilewright_share *share, void *closure) {
-    for (int64_t n = 0; n < ctx->threads; n++) share(closure, n, ctx->threads);
+static void in_turn(tilewright_context *ctx, tilewright_task *task, void *closure, int64_t count) {
+    for (int64_t n = 0; n < count; n++) task(closure, n % ctx->threads, n, n + 1);
 }
 static float x[SMALL_X_COUNT], y[SMALL_Y_COUNT], low[SMALL_LOW_COUNT], same[SMALL_SAME_COUNT];
 static int64_t which[SMALL_WHICH_COUNT];

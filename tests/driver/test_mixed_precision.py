@@ -95,7 +95,7 @@ REFUSED = {
     ),
     "a recurrence": (
         model(LSTM, w=drawn(1, 8, 4), r=drawn(1, 8, 2)), {}, UnsupportedError,
-        "LSTMSteps multiplies inside",
+        "LSTMSteps multiplies internally",
     ),
     "a convolution of moved taps": (
         model(
@@ -103,7 +103,7 @@ REFUSED = {
             "{ y = DeformConv<kernel_shape = [3, 3]>(x, w, o) }",
             w=drawn(3, 2, 3, 3),
         ),
-        {}, UnsupportedError, "DeformConv multiplies inside",
+        {}, UnsupportedError, "DeformConv multiplies internally",
     ),
     "doubles": (
         model("(double[3, 4] x) => (double[3, 2] y) { y = MatMul(x, w) }",

@@ -10,7 +10,7 @@ import onnx.parser
 import pytest
 
 import tilewright as tw
-from tilewright.base import events
+from tilewright.base import events, modes
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.driver import graph_passes, schedules, text
 from tilewright.driver.compilation import target_of
@@ -153,8 +153,8 @@ def test_graph_passes_is_the_default_and_is_said() -> None:
     assert "substitutions" not in plain.model.meta and len(plain.model.kernels) == 2
 
 
-@pytest.mark.parametrize("how", ["fast", "search", "saturate"])
-def test_products_of_bytes_are_found_before_weights_are_folded(how: str) -> None:
+def of_bytes() -> Any:
+    """A product whose operands are both dequantized."""
     model = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["" : 21]>\n'
         "m (uint8[8, 32] q, float s) => (float[8, 16] y) "
@@ -164,5 +164,18 @@ def test_products_of_bytes_are_found_before_weights_are_folded(how: str) -> None
     for name, array in (("w", weight), ("t", np.float32(0.5))):
         tensor = onnx.numpy_helper.from_array(np.asarray(array), name)
         model.graph.initializer.append(tensor)
-    shown = text(model, "graph", optimize=how, math="fast", mcpu="cascadelake")
-    assert "MatMulInteger" in shown
+    return model
+
+
+@pytest.mark.parametrize("how", ["fast", "search", "saturate"])
+def test_products_of_bytes_are_found_before_weights_are_folded(how: str) -> None:
+    options = {"optimize": how, "math": "fast", "mcpu": "cascadelake"}
+    assert "MatMulInteger" in text(of_bytes(), "graph", **options)
+
+
+@pytest.mark.parametrize("strategy", modes.STRATEGIES)
+def test_weights_in_bytes_stay_in_bytes_for_other_runtimes(strategy: str) -> None:
+    graph = tw.optimize(of_bytes(), strategy=strategy).graph
+    names = [op.op_type for op in graph.operations]
+    assert names.count("DequantizeLinear") == 2
+    assert "int8" in [str(v.dtype) for v in graph.constants]

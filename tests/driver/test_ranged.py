@@ -487,8 +487,8 @@ def test_a_box_without_odd_ones_keeps_the_pattern() -> None:
     assert _without_odd(box, [(3, 2)], (3, 2)) == {"h": range(1, 6), "w": (1, 2, 4)}
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("most", [64, 300])
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("most", [24, 64, 300])
 def test_a_decoder_of_any_length_and_batch_is_few_codes(most: int) -> None:
     torch = pytest.importorskip("torch")
 

@@ -111,7 +111,7 @@ def test_an_artifact_keeps_it_and_imports_nothing(made, tmp_path, monkeypatch):
     assert list(found["answer"]) == ["logits", "states"]
     assert torch.allclose(found["answer"].logits, expected["answer"].logits)
     assert found["pair"]._fields == ("low", "high")
-    with pytest.raises(AttributeError, match="there is no field 'hidden'"):
+    with pytest.raises(AttributeError, match="no field 'hidden'"):
         _ = found["answer"].hidden
 
 

@@ -64,7 +64,7 @@ FAULTS = {
     "three offsets": (changed("a", data_offsets=[0, 24, 30]), "data_offsets"),
     "an overlap": (changed("b", data_offsets=[22, 28]), "'b' overlaps"),
     "a gap": (lambda e: {"b": e["b"], "one": e["one"]}, "'b' leaves a gap"),
-    "bytes left over": (lambda e: {"a": e["a"]}, "14 bytes behind"),
+    "bytes left over": (lambda e: {"a": e["a"]}, "14 bytes after"),
     "more than there is": (
         changed("one", shape=[2], data_offsets=[30, 46]),
         "ends at 46",

@@ -464,7 +464,7 @@ def test_weights_stay_in_their_bytes_and_in_the_limit(members, tmp_path):
     def elsewhere(data):
         data["config"]["linear.weight"]["path_name"] = "..-etc"
 
-    refused(written(path, edited(members, WEIGHTS, elsewhere)), "lies in a member")
+    refused(written(path, edited(members, WEIGHTS, elsewhere)), "is in a member")
     refused(
         written(path, {**members, "data/weights/weight_0": b"abc"}),
         "not an exported program",

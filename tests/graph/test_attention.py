@@ -140,6 +140,35 @@ def test_it_is_one_kernel(name: str) -> None:
     assert len(kernels_of(FOUND[name])) == 1
 
 
+# As ONNX writes out its own operator: rows that the mask hides altogether are zeros.
+ROWS_MASKED = (
+    f"({Q}, {K}, {V}, float[{ROWS},{KEYS}] m) => (float[2,3,{ROWS},{SIZE}] y) "
+    f"{{ {CONSTANTS} {TURN} nought = Constant<value_floats=[0.0]>() hidden = Log(nought) "
+    "t = MatMul(q, kt) s = Add(t, m) p = Softmax<axis=-1>(s) "
+    "last = Constant<value_ints=[-1]>() most = ReduceMax(m, last) low = CastLike(hidden, m) "
+    "none = Equal(most, low) zero = CastLike(nought, p) o = Where(none, zero, p) "
+    "y = MatMul(o, v) }"
+)
+
+
+def test_rows_that_a_mask_hides_are_zeros_in_the_operation() -> None:
+    def hide(arrays: dict[str, Any]) -> None:
+        arrays["m"][2] = -np.inf
+        arrays["m"][3, ::2] = -np.inf
+
+    assert agree(ROWS_MASKED, hide) == ["attention"]
+    assert len(kernels_of(ROWS_MASKED)) == 2  # the rows, and attention
+
+
+def test_a_cast_to_another_type_stays() -> None:
+    body = "(float[3] x, float16[1] h, float[1] f) => (float16[3] y, float[3] z) "
+    graph = load(
+        bytes_of(body + "{ y = CastLike(x, h) v = CastLike(x, f) z = Neg(v) }")
+    )
+    names = [op.op_type for op in graph_pipeline("exact", None).run(graph).operations]
+    assert names == ["CastLike", "Neg"]
+
+
 @pytest.mark.parametrize("name", NOT_FOUND)
 def test_what_only_looks_like_it_stays(name: str) -> None:
     assert agree(NOT_FOUND[name]) == []

@@ -99,7 +99,45 @@ def test_every_step_lowers_the_arithmetic_and_replays() -> None:
 def test_a_result_that_others_need_is_not_saved() -> None:
     """h0 leaves the model: the product from the right comes on top of it."""
     assert lowered(low_rank(1, inner=30))[1]
-    assert not lowered(low_rank(1, ", float[16, 30] h0", inner=30))[1]
+    _, steps, pricing = lowered(low_rank(1, ", float[16, 30] h0", inner=30))
+    assert not steps and not pricing.asked
+
+
+def test_a_result_that_others_read_is_not_saved() -> None:
+    body = LAYER.format(0, 1) + "y = Neg(h0)"
+    ends = "float[16, 48] x0) => (float[16, 48] x1, float[16, 30] y)"
+    graph = parsed(f"{ends} {{ {body} }}", a0=(48, 30), b0=(30, 48))
+    _, steps, pricing = lowered(graph)
+    assert not steps and not pricing.asked
+
+
+def test_a_layer_whose_result_others_need_is_priced_for_itself() -> None:
+    """Two layers of the same shapes: h0 leaves the model, so only the second one pays."""
+    body = "h0 = MatMul(x, a) y = MatMul(h0, b) z = Relu(y) h1 = MatMul(z, a) v = MatMul(h1, b)"
+    ends = "float[16, 48] x) => (float[16, 48] v, float[16, 30] h0)"
+    found, steps, _ = lowered(parsed(f"{ends} {{ {body} }}", a=(48, 30), b=(30, 48)))
+    assert len(steps) == 1 and steps[0].after == work(found)
+    assert [op.op_type for op in found.operations].count("MatMul") == 3
+
+
+def test_matches_of_other_shapes_are_priced_for_themselves() -> None:
+    """As many multiplications go in both layers, but others come."""
+    body = "h = MatMul(x, a) y = MatMul(h, b) g = MatMul(u, c) v = MatMul(g, d)"
+    ends = "float[16, 48] x, float[32, 24] u) => (float[16, 32] y, float[32, 16] v)"
+    shapes = {"a": (48, 64), "b": (64, 32), "c": (24, 64), "d": (64, 16)}
+    found, steps, _ = lowered(parsed(f"{ends} {{ {body} }}", **shapes))
+    assert len(steps) == 2 and steps[-1].after == work(found)
+
+
+def test_a_step_that_saves_too_little_is_not_priced() -> None:
+    """Much goes, and nearly as much comes."""
+    graph = parsed(
+        f"float[16, 4000] x0) => (float[16, 4000] x1) {{ {LAYER.format(0, 1)} }}",
+        a0=(4000, 2001),
+        b0=(2001, 4000),
+    )
+    _, steps, pricing = lowered(graph)
+    assert not steps and not pricing.asked
 
 
 def test_what_saves_too_little_is_not_looked_at() -> None:

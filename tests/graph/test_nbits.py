@@ -178,7 +178,7 @@ def test_as_onnx_runtime():
         ({3: np.zeros(9, np.uint8)}, "input 3"),
         ({4: np.zeros(5, np.int32)}, "input 4"),
         ({5: np.zeros(9, np.float32)}, "input 5"),
-        ({4: np.full(32, 2, np.int32)}, "groups outside of 0 to 1"),
+        ({4: np.full(32, 2, np.int32)}, "groups outside 0 to 1"),
         ({1: np.zeros((8, 2, 8), np.int8)}, "input 1 is int8: give one of uint8"),
         ({2: np.ones(16, np.float64)}, "input 2 is float64"),
         ({3: np.zeros(16, np.int32)}, "input 3 is int32"),

@@ -149,6 +149,7 @@ def test_pickle_and_copy_give_the_same_object():
     assert copy.deepcopy(e) is e
 
 
+@pytest.mark.usefixtures("own_garbage")
 def test_the_table_is_weak():
     def leaves():
         gc.collect()

@@ -188,6 +188,7 @@ def test_the_quick_way_sees_shared_memory() -> None:
     assert quick((whole, x[24:].reshape(4, 6), np.zeros((4, 6), np.float32)))
 
 
+@pytest.mark.usefixtures("own_garbage")
 def test_the_quick_way_sees_shared_memory_among_many_arrays() -> None:
     a, b, *outs = (Buffer(f"b{n}", (4,), float32) for n in range(22))
     sums = [

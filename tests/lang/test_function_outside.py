@@ -107,9 +107,9 @@ def test_a_c_program_shares_out_parallel_loops(
     loaded = ctypes.CDLL(str(library))
     expected = np.empty((N, N), np.float32)
     product(*ARRAYS, expected)
-    for threads, shares in ((3, 3), (1, 0), (-2, 0)):
+    for threads, parts in ((3, 3), (1, 0), (-2, 0)):
         found = np.zeros((N, N), np.float32)
-        assert _call(loaded.shared, [*ARRAYS, found], threads) == shares
+        assert _call(loaded.shared, [*ARRAYS, found], threads) == parts
         np.testing.assert_array_equal(found, expected)
     found = np.zeros((N, N), np.float32)
     assert _call(loaded.product, [*ARRAYS, found]) == 0
@@ -167,14 +167,15 @@ def test_names_and_types_that_c_does_not_have(tmp_path: Path) -> None:
 
 _MAIN = """
 #include "product.h"
-static int shares;
-static void in_turn(tilewright_context *c, tilewright_share *share, void *closure) {
-    for (int64_t n = 0; n < c->threads; n++, shares++) share(closure, n, c->threads);
+static int parts;
+static void in_turn(tilewright_context *c, tilewright_task *task, void *closure, int64_t count) {
+    for (int64_t n = 0; n < c->threads; n++, parts++)
+        task(closure, n, n * count / c->threads, (n + 1) * count / c->threads);
 }
 int shared(int threads, const float *a, const float *b, float *c) {
-    shares = 0;
+    parts = 0;
     int failed = product_parallel(in_turn, threads, a, b, c);
-    return failed ? failed : shares;
+    return failed ? failed : parts;
 }
 """
 

@@ -1,4 +1,4 @@
-"""Macro rules of the papers: reuse and finish-tiling, what they make and what they refuse."""
+"""Macro rules of the papers: what they make and what they refuse."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from tilewright.lang.lift import (
     At,
     Map,
     Reduce,
+    Slide,
+    Slide2D,
     Transpose,
     Zip,
     add,
@@ -25,10 +27,17 @@ from tilewright.lang.lift import (
 )
 from tilewright.lang.lift import max as maximum
 from tilewright.lift.derive import derive
-from tilewright.lift.macros import finish_tiling, reuse, tile_map_map
+from tilewright.lift.macros import (
+    finish_tiling,
+    partial_reduce,
+    reuse,
+    tile_map_map,
+    tile_stencil,
+    tile_stencil_2d,
+)
 from tilewright.lift.rule import RuleError
 from tilewright.lift.rules import RULES
-from tilewright.lift.strategies import run, top_down
+from tilewright.lift.strategies import once, run, top_down
 
 Fun = Callable[..., Any]
 
@@ -114,3 +123,34 @@ SQUARE = fun(lambda A: A | Map(lambda a: a | Map(lambda x: x * 2)), i64[4, 6])
 def test_a_condition_that_fails_is_a_refusal(program: Any, macro: Any) -> None:
     with pytest.raises(RuleError, match="applies nowhere"):
         run(top_down(macro), derive(program, RULES))
+
+
+def test_a_partial_reduction_of_elements_far_apart() -> None:
+    """The first steps of the dot product of Steuwer et al., CGO 2017."""
+    program = fun(lambda x: x | Reduce(add, 0), i64[24])
+    d = run(once(partial_reduce(6, 4)), derive(program, RULES))
+    text = "x | Gather('stride', 4) | PartRed(add, 0, 6) | Reduce(add, 0)"
+    assert text in lift.show(d.program)
+    _same(program, d.program, Random(1))
+    for wrong in (
+        fun(lambda x: x | Reduce(sub, 0), i64[24]),  # not associative
+        fun(lambda x: x | Reduce(add, 1), i64[24]),  # 1 is not neutral
+        fun(lambda x: x | Reduce(add, 0), i64[20]),  # 6 does not divide 20
+    ):
+        with pytest.raises(RuleError, match="applies nowhere"):
+            run(once(partial_reduce(6, 4)), derive(wrong, RULES))
+
+
+def test_stencils_in_tiles_that_overlap() -> None:
+    row = fun(
+        lambda x: x | Slide(3, 1) | Map(lambda w: w | Reduce(add, 0) | At(0)), i64[18]
+    )
+    d = run(once(tile_stencil(6, 4)), derive(row, RULES))
+    assert "Slide(6, 4)" in lift.show(d.program)
+    _same(row, d.program, Random(2))
+    image = fun(lambda x: x | Slide2D(3, 1), i64[10, 14])
+    d = run(once(tile_stencil_2d(6, 4)), derive(image, RULES))
+    assert lift.show(d.program).count("Slide(6, 4)") == 2
+    _same(image, d.program, Random(3))
+    with pytest.raises(RuleError, match="applies nowhere"):
+        run(once(tile_stencil(6, 3)), derive(row, RULES))  # tiles overlap too far

@@ -33,8 +33,9 @@ from tilewright.ir.node import postorder
 from tilewright.lift import express
 from tilewright.lift.express import tidied
 from tilewright.lift.infer import infer
-from tilewright.lift.nodes import UserFun
-from tilewright.lift.patterns import WORDS, Map, fun, parse
+from tilewright.lift.lambdas import applied, key
+from tilewright.lift.nodes import Lambda, Param, UserFun
+from tilewright.lift.patterns import WORDS, Fill, Map, Reduce, Zip, fun, parse
 from tilewright.lift.printer import show_lines, show_part
 from tilewright.lift.scalars import user_fun
 from tilewright.testing.computations import computations
@@ -150,9 +151,10 @@ def test_any_computation_reads_back_equal_or_is_refused(c: Computation) -> None:
 def test_programs_read_back_equal(seed: int) -> None:
     rng = Random(seed)
     program = random_program(rng, rng.randint(1, 4))
-    for p in (program, lowered(program, rng)):
+    for p in (program, lowered(program, rng), applied(program)):
         again = parse(show_lines(p, 60))
-        assert show_part(again) == show_part(p)
+        assert show_lines(again, 60) == show_lines(p, 60)
+        assert key(applied(again)) is key(applied(p))
         assert infer(again).result is infer(p).result
 
 
@@ -189,6 +191,29 @@ def test_user_functions_that_call_others_read_back(f: Callable[[Expr], Expr]) ->
     assert show_part(again) == show_part(whole)
     [found] = [p for p in postorder(again) if isinstance(p, UserFun)]
     assert found.body is own.body
+
+
+def test_user_functions_that_call_user_functions_read_back() -> None:
+    square = user_fun("square", lambda x: x * x, float32)
+    norm = user_fun("norm", lambda a, b: square(b) + square(a - b), float32, float32)
+    own = user_fun("own", lambda x: call("sqrt", norm(square(x), x)), float32)
+    whole = fun(lambda v: Zip(v, v) | Map(norm) | Map(own), f32["n"])
+    again = parse(show_lines(whole))
+    assert show_lines(again) == show_lines(whole)
+    assert key(applied(again)) is key(applied(whole))
+    for wrong in (lambda x: square(x, x), lambda x: square(Cast(x, int64))):
+        with pytest.raises(
+            InputError, match=r"user function f: square takes \(float32\)"
+        ):
+            user_fun("f", wrong, float32)
+
+
+def test_a_function_that_pipes_its_arguments_is_a_composition() -> None:
+    a, b = (Param(name, None) for name in "ab")
+    pairs = Lambda((a, b), (Zip(a, b) | Map(WORDS["f32"].fun)))
+    whole = Lambda((p := Param("v", f32["n", 4]),), p | Reduce(pairs, Fill(0.0, 4)))
+    assert "Reduce(Zip >> Map(f32), Fill(0.0, 4))" in show_lines(whole)
+    assert key(applied(parse(show_lines(whole)))) is key(applied(whole))
 
 
 def test_a_user_function_is_a_lambda() -> None:

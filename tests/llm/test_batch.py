@@ -178,7 +178,7 @@ def test_a_cancelled_request_frees_its_row_for_the_one_that_waits(model, engine)
     other, _ = ask(engine, texts[1], 12)
     assert long.held.wait(20)
     third, _ = ask(engine, texts[2], 6)
-    with pytest.raises(LimitError, match="takes no more"):
+    with pytest.raises(LimitError, match="the queue is full"):
         while True:  # the second one may still be waiting for its row
             ask(engine, texts[2], 20)
     engine.cancel(asked)

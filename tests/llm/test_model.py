@@ -164,7 +164,7 @@ def test_integers_of_few_bits_are_near(folder, model):
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda m: m.generate(IDS * 2), "28 tokens behind 0 are more than the context"),
+        (lambda m: m.generate(IDS * 2), "28 tokens after 0 exceed the context"),
         (lambda m: m.generate([]), "the prompt is empty"),
         (lambda m: m.generate([VOCABULARY]), f"no token {VOCABULARY}"),
         (lambda m: m.generate([-1]), "no token -1"),

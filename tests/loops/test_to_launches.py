@@ -174,7 +174,7 @@ def test_a_condition_that_changes_in_a_loop_stays_in_it():
 ERRORS = {
     "an axis in itself": (
         "for i in 8 threadIdx.x:\n  for j in 2 threadIdx.x:\n    y[b * 16 + i * 2 + j] = x[i]",
-        "loop i: loop j inside of it is threadIdx.x too",
+        "loop i: loop j inside it is threadIdx.x too",
     ),
     "threads that are not constant": (
         "for i in b + 1 threadIdx.x:\n  y[b * 16 + i] = x[i]",

@@ -196,7 +196,7 @@ def axis_twice() -> Kernel:
 BROKEN = [
     (output_no_param, "TW-OUTPUTS", "output x is not a parameter"),
     (same_param_name, "TW-PARAMS", "two parameters are named x"),
-    (noted_elsewhere, "TW-NOTES", "there is no loop j"),
+    (noted_elsewhere, "TW-NOTES", "loop j is annotated but does not exist"),
     (axis_twice, "TW-LOOP-AXIS", "loop j is bound to threadIdx.x, as i around it is"),
     (same_loop_name, "TW-LOOP-NAME", "two loops are named i"),
     (wrong_kind, "TW-LOOP-KIND", "loop i is 'fast'"),

@@ -118,6 +118,8 @@ PRODUCT = reduce_(
 MEAN = reduce_("mean", MADE, (3,), "add", lambda i, j, c, k: X[i, j, k])
 CALL = HostFallback(Operation("Own", (), (), {}, "", 1, "call"), (MADE,), (OTHER,))
 GIVEN = Kernel("given", (MADE, SMALL), (SMALL,), block())
+MAKES = Kernel("makes", (X, MADE), (MADE,), block())
+TWICE = reduce_("twice", MADE, (2,), "add", lambda i, j, c, k: SUM[i, j, c] * 1.0)
 
 APART: dict[str, tuple[list[Step], tuple[Buffer, ...]]] = {
     "others read the results": ([FIRST, READER, POOL], (SMALL, OTHER)),
@@ -140,6 +142,14 @@ APART: dict[str, tuple[list[Step], tuple[Buffer, ...]]] = {
         [group(CONV, RELU, map_("again", OTHER, lambda i, j, c: MADE[i, j, c] + 1.0)),
          group(pooling(OTHER))],
         (SMALL,),
+    ),
+    "a reduction behind the product": ([group(CONV, TWICE), POOL], (SMALL,)),
+    "nothing is pooled": (
+        [FIRST, group(map_("one", OTHER, lambda i, j, c: MADE[i, j, c] + 1.0))],
+        (OTHER,),
+    ),
+    "a kernel given as such before it": (
+        [replace(FIRST, computations=(), kernel=MAKES), POOL], (SMALL,),
     ),
     "a kernel given as such": (
         [FIRST, replace(POOL, computations=(), kernel=GIVEN)], (SMALL,),

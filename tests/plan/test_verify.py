@@ -129,9 +129,9 @@ def test_inputs_and_constants_are_not_written() -> None:
 
 def test_results_are_written_whole() -> None:
     part = stage(WIDE, lambda i, j: X[i, j], inside)
-    text = "the end: nobody writes wide[0, 0] of [6, 8]"
+    text = "the end: nothing writes wide[0, 0] of [6, 8]"
     broken("TW-PLAN-RESULT", text, part, results=(WIDE,))
-    broken("TW-PLAN-RESULT", "nobody writes y[0, 0]")
+    broken("TW-PLAN-RESULT", "nothing writes y[0, 0]")
 
 
 def test_an_index_that_data_decides_may_read_everything() -> None:

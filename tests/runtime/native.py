@@ -34,7 +34,7 @@ def assemble(text, reloc="pic", triple=TRIPLE):
 _KERNELS = """
 declare void @stamp(ptr, i64)
 
-define void @double_region(ptr %closure, i64 %share, i64 %shares) {{
+define void @double_region(ptr %closure, i64 %thread, i64 %begin, i64 %end) {{
 entry:
   %in.p = getelementptr ptr, ptr %closure, i64 0
   %in = load ptr, ptr %in.p
@@ -42,8 +42,8 @@ entry:
   %out = load ptr, ptr %out.p
   br label %loop
 loop:
-  %i = phi i64 [ %share, %entry ], [ %next, %body ]
-  %more = icmp slt i64 %i, {n}
+  %i = phi i64 [ %begin, %entry ], [ %next, %body ]
+  %more = icmp slt i64 %i, %end
   br i1 %more, label %body, label %done
 body:
   %a.p = getelementptr float, ptr %in, i64 %i
@@ -51,7 +51,7 @@ body:
   %b = fadd float %a, %a
   %b.p = getelementptr float, ptr %out, i64 %i
   store float %b, ptr %b.p
-  %next = add i64 %i, %shares
+  %next = add i64 %i, 1
   br label %loop
 done:
   ret void
@@ -68,10 +68,10 @@ define void @double(ptr %ctx, ptr %in, ptr %out, ptr %workspace) {{
   br i1 %many, label %parallel, label %serial
 parallel:
   %function = load ptr, ptr %ctx
-  call void %function(ptr %ctx, ptr @double_region, ptr %closure)
+  call void %function(ptr %ctx, ptr @double_region, ptr %closure, i64 {n})
   ret void
 serial:
-  call void @double_region(ptr %closure, i64 0, i64 1)
+  call void @double_region(ptr %closure, i64 0, i64 0, i64 {n})
   ret void
 }}
 

@@ -172,7 +172,7 @@ def set_(*path, to):
         ),
         (
             set_("abi", to=9),
-            "calling convention 9, this version has 1. Compile the model again",
+            "calling convention 9, this version has 2. Compile the model again",
         ),
         (set_("steps", 0, "kind", to="magic"), "unknown step 'magic'"),
         (set_("steps", 0, "values", 0, 0, to="moon"), "unknown place 'moon'"),
@@ -383,7 +383,7 @@ def test_padding_is_in_the_field_that_other_tools_keep(tmp_path):
 @pytest.mark.parametrize("size", [0, 5, digest.CHUNK, 2 * digest.CHUNK + 3])
 def test_the_digest_while_writing_is_that_of_the_whole(size):
     data = np.arange(size, dtype=np.uint32).view(np.uint8)[:size].tobytes()
-    held = digest.Growing()
+    held = digest.GrowingDigest()
     for at in range(0, size, digest.CHUNK):
         held.add(memoryview(data)[at : at + digest.CHUNK])
     assert held.text == digest.of_bytes(data)

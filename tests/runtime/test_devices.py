@@ -250,7 +250,7 @@ WRONG = {
     ),
     "is at device 112 to 132": DeviceCopyStep("adder", A, slot("device", 112)),
     "is program 1, of 1": LaunchStep("adder", 1, (D, D, D), "add"),
-    "uses memory outside of 'adder'": LaunchStep("adder", 0, (D, A, D), "add"),
+    "uses memory outside 'adder'": LaunchStep("adder", 0, (D, A, D), "add"),
     "unknown place 'device'": CopyStep(A, D),
 }
 

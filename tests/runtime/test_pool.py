@@ -1,4 +1,4 @@
-"""The thread pool: every share runs once, under contention, nesting, fork and any kind of exit."""
+"""The thread pool: every iteration runs once, under contention, nesting, fork and any exit."""
 
 import ctypes
 import os
@@ -20,35 +20,44 @@ from tilewright.runtime.loader import link
 from tilewright.runtime.threads import affinity
 from tilewright.targets.cpu.pool import ir, pool_object
 
-# closure: i64 hits[shares], then (for `nest`) the context.
+# closure: i64 hits[extent], then (for `nest`) the context. A region of i64 iterations.
 REGIONS = """
 define internal void @pause() noinline {
   fence seq_cst
   ret void
 }
-define void @hit(ptr %closure, i64 %share, i64 %shares) {
-  %p = getelementptr i64, ptr %closure, i64 %share
+define void @hit(ptr %closure, i64 %thread, i64 %begin, i64 %end) {
+entry:
+  %any = icmp slt i64 %begin, %end
+  br i1 %any, label %loop, label %done
+loop:
+  %i = phi i64 [ %begin, %entry ], [ %next, %loop ]
+  %p = getelementptr i64, ptr %closure, i64 %i
   %old = atomicrmw add ptr %p, i64 1 seq_cst
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %end
+  br i1 %more, label %loop, label %done
+done:
   ret void
 }
-define void @call(ptr %ctx, ptr %closure) {
+define void @call(ptr %ctx, ptr %closure, i64 %extent) {
   %parallel = load ptr, ptr %ctx
-  call void %parallel(ptr %ctx, ptr @hit, ptr %closure)
+  call void %parallel(ptr %ctx, ptr @hit, ptr %closure, i64 %extent)
   ret void
 }
-define internal void @inner(ptr %closure, i64 %share, i64 %shares) {
+define internal void @inner(ptr %closure, i64 %thread, i64 %begin, i64 %end) {
   %ctx = load ptr, ptr %closure
   %hits = getelementptr i64, ptr %closure, i64 1
-  call void @call(ptr %ctx, ptr %hits)
+  call void @call(ptr %ctx, ptr %hits, i64 2)
   ret void
 }
-define void @nest(ptr %ctx, ptr %closure) {
+define void @nest(ptr %ctx, ptr %closure, i64 %extent) {
   store ptr %ctx, ptr %closure
   %parallel = load ptr, ptr %ctx
-  call void %parallel(ptr %ctx, ptr @inner, ptr %closure)
+  call void %parallel(ptr %ctx, ptr @inner, ptr %closure, i64 %extent)
   ret void
 }
-define internal void @slow_region(ptr %closure, i64 %share, i64 %shares) {
+define internal void @slow_region(ptr %closure, i64 %thread, i64 %begin, i64 %end) {
 entry:
   br label %loop
 loop:
@@ -58,55 +67,120 @@ loop:
   %more = icmp slt i64 %next, 3000000
   br i1 %more, label %loop, label %done
 done:
-  call void @hit(ptr %closure, i64 %share, i64 %shares)
+  call void @hit(ptr %closure, i64 %thread, i64 %begin, i64 %end)
   ret void
 }
-define void @slow(ptr %ctx, ptr %closure) {
+define void @slow(ptr %ctx, ptr %closure, i64 %extent) {
   %parallel = load ptr, ptr %ctx
-  call void %parallel(ptr %ctx, ptr @slow_region, ptr %closure)
+  call void %parallel(ptr %ctx, ptr @slow_region, ptr %closure, i64 %extent)
   ret void
 }
 """
-IMAGE = link([native.assemble(REGIONS)])
+# closure: i64 iterations of thread 0, i64 those of others, which are slow.
+UNEVEN = """
+define internal void @uneven_region(ptr %closure, i64 %thread, i64 %begin, i64 %end) {
+entry:
+  %first = icmp eq i64 %thread, 0
+  %slot = select i1 %first, i64 0, i64 1
+  %p = getelementptr i64, ptr %closure, i64 %slot
+  %size = sub i64 %end, %begin
+  %old = atomicrmw add ptr %p, i64 %size seq_cst
+  %steps = mul i64 %size, 1000000
+  br i1 %first, label %done, label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %next = add i64 %i, 1
+  fence seq_cst
+  %more = icmp slt i64 %next, %steps
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+define void @uneven(ptr %ctx, ptr %closure, i64 %extent) {
+  %parallel = load ptr, ptr %ctx
+  call void %parallel(ptr %ctx, ptr @uneven_region, ptr %closure, i64 %extent)
+  ret void
+}
+"""
+# closure: i64 iterations, i64 threads whose number another has, i64 that run now per number.
+NUMBERS = """
+define internal void @number_region(ptr %closure, i64 %thread, i64 %begin, i64 %end) {
+  %size = sub i64 %end, %begin
+  %all = atomicrmw add ptr %closure, i64 %size seq_cst
+  %at = add i64 %thread, 2
+  %own = getelementptr i64, ptr %closure, i64 %at
+  %before = atomicrmw add ptr %own, i64 1 seq_cst
+  %twice = getelementptr i64, ptr %closure, i64 1
+  %wrong = atomicrmw add ptr %twice, i64 %before seq_cst
+  %after = atomicrmw sub ptr %own, i64 1 seq_cst
+  ret void
+}
+define void @numbers(ptr %ctx, ptr %closure, i64 %extent) {
+  %parallel = load ptr, ptr %ctx
+  call void %parallel(ptr %ctx, ptr @number_region, ptr %closure, i64 %extent)
+  ret void
+}
+"""
+IMAGE = link([native.assemble(REGIONS + UNEVEN + NUMBERS)])
 
 
-def context(shares):
+def context(threads):
     the_pool = pool.shared(pool_object())
     ctx = (ctypes.c_uint64 * abi.CTX_SLOTS)()
     ctx[abi.CTX_PARALLEL] = the_pool.parallel
     ctx[abi.CTX_POOL] = the_pool.state
-    ctx[abi.CTX_THREADS] = shares
+    ctx[abi.CTX_THREADS] = threads
     ctx.pool = the_pool  # lives as long as its addresses are in use
     return the_pool, ctx
 
 
-def caller(name, shares, extra=0):
-    """A function of no arguments that runs the region and returns the hits per share."""
-    _, ctx = context(shares)
-    hits = (ctypes.c_int64 * (shares + extra))()
-    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(
-        IMAGE.address(name)
-    )
+_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+
+
+def caller(name, threads, extent=None, extra=0):
+    """A function of no arguments that runs the region and returns the hits per iteration."""
+    _, ctx = context(threads)
+    extent = threads if extent is None else extent
+    hits = (ctypes.c_int64 * (extent + extra))()
+    function = _FUNCTION(IMAGE.address(name))
 
     def run():
         ctypes.memset(hits, 0, ctypes.sizeof(hits))
-        function(ctypes.addressof(ctx), ctypes.addressof(hits))
+        function(ctypes.addressof(ctx), ctypes.addressof(hits), extent)
         return list(hits)[extra:]
 
     return run
 
 
-@pytest.mark.parametrize("shares", [1, 2, 3, 8, 33])
-def test_every_share_runs_once(shares):
-    context(shares)[0].ensure(min(shares, 4))
-    run = caller("call", shares)
-    for _ in range(2000):
-        assert run() == [1] * shares
+@pytest.mark.parametrize("threads", [2, 3, 8])
+@pytest.mark.parametrize("extent", [0, 1, 2, 3, 8, 33, 1000])
+def test_every_iteration_runs_once(threads, extent):
+    context(threads)[0].ensure(min(threads, 4))
+    run = caller("call", threads, extent)
+    for _ in range(500):
+        assert run() == [1] * extent
 
 
-def test_more_shares_than_workers_run_one_after_another():
-    the_pool, _ = context(1)
-    assert caller("call", the_pool.workers + 50)() == [1] * (the_pool.workers + 50)
+def test_a_slow_thread_runs_less_than_its_part():
+    the_pool, ctx = context(2)
+    the_pool.ensure(2)
+    counts = (ctypes.c_int64 * 2)()
+    function = _FUNCTION(IMAGE.address("uneven"))
+    function(ctypes.addressof(ctx), ctypes.addressof(counts), 64)
+    assert sum(counts) == 64 and counts[0] >= 44
+
+
+@pytest.mark.parametrize("extent", [1, 7, 2**31 - 1, 2**31, 2**33 + 5, 2**62])
+def test_long_loops_and_numbers_of_threads(extent):
+    """Each runs whole; threads that run at the same time have different numbers."""
+    the_pool, ctx = context(3)
+    the_pool.ensure(3)
+    found = (ctypes.c_int64 * 5)()
+    function = _FUNCTION(IMAGE.address("numbers"))
+    for _ in range(20):
+        ctypes.memset(found, 0, ctypes.sizeof(found))
+        function(ctypes.addressof(ctx), ctypes.addressof(found), extent)
+        assert list(found) == [extent, 0, 0, 0, 0]
 
 
 def test_workers_sleep_and_wake():
@@ -152,32 +226,30 @@ def test_a_worker_wakes_off_the_processor_of_its_caller():
         os.sched_setaffinity(0, allowed)
 
 
-def pool_of_ours(shares):
+def pool_of_ours(threads):
     """A pool of its own without workers, and a function that calls regions and adds up the hits."""
     own = pool.Pool(link([pool_object()]))
     ctx = (ctypes.c_uint64 * abi.CTX_SLOTS)()
     ctx[abi.CTX_PARALLEL], ctx[abi.CTX_POOL], ctx[abi.CTX_THREADS] = (
         own.parallel,
         own.state,
-        shares,
+        threads,
     )
-    hits = (ctypes.c_int64 * shares)()
-    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(
-        IMAGE.address("call")
-    )
+    hits = (ctypes.c_int64 * threads)()
+    function = _FUNCTION(IMAGE.address("call"))
 
     def regions(count):
         ctypes.memset(hits, 0, ctypes.sizeof(hits))
         for _ in range(count):
-            function(ctypes.addressof(ctx), ctypes.addressof(hits))
+            function(ctypes.addressof(ctx), ctypes.addressof(hits), threads)
         return list(hits)
 
     return own, regions
 
 
 @pytest.mark.skipif(len(affinity()) < 2, reason="there is nowhere else to go")
-def test_a_worker_that_loses_its_share_is_sent_away():
-    """It is not asleep, so nobody wakes it. Here its thread is one that never takes a share."""
+def test_a_worker_that_comes_too_late_is_sent_away():
+    """It is not asleep, so nobody wakes it. Here its thread is one that never comes."""
     own, regions = pool_of_ours(2)
     stop = threading.Event()
     thread = threading.Thread(target=stop.wait)
@@ -203,7 +275,7 @@ def test_a_caller_sleeps_while_workers_are_late():
         assert run() == [1, 1, 1]
 
 
-def test_a_worker_that_is_not_let_run_loses_its_share():
+def test_a_worker_that_is_not_let_run_loses_its_iterations():
     """Two workers whose threads start only after many regions were called: nobody waits for them.
 
     They then find that the caller has run everything, and take part in what comes next.
@@ -231,7 +303,7 @@ def test_idle_workers_take_no_time():
 
 def test_a_region_inside_a_region_runs_in_its_caller():
     context(2)[0].ensure(2)
-    run = caller("nest", 2, extra=1)
+    run = caller("nest", 2, extent=2, extra=1)
     for _ in range(200):
         assert run() == [2, 2]
 
@@ -241,8 +313,8 @@ def test_two_threads_at_once():
     wrong = []
 
     def work(shares):
-        run = caller("call", shares)
-        wrong.extend(hits for _ in range(3000) if (hits := run()) != [1] * shares)
+        run = caller("call", shares, 9)
+        wrong.extend(hits for _ in range(3000) if (hits := run()) != [1] * 9)
 
     threads = [threading.Thread(target=work, args=(shares,)) for shares in (2, 3, 4)]
     for thread in threads:
@@ -315,7 +387,8 @@ def test_without_more_threads_it_warns_once_and_runs(monkeypatch):
 TRAPS = """
 define i64 @tilewright_ticks() { call void @llvm.trap() ret i64 0 }
 define ptr @tilewright_worker(ptr %w) { call void @llvm.trap() ret ptr null }
-define void @tilewright_parallel(ptr %c, ptr %r, ptr %d) { call void @llvm.trap() ret void }
+define void @tilewright_parallel(ptr %c, ptr %r, ptr %d, i64 %n) { call void @llvm.trap() ret void }
+define void @tilewright_traced(ptr %c, ptr %r, ptr %d, i64 %n) { call void @llvm.trap() ret void }
 declare void @llvm.trap()
 """
 

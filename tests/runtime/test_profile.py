@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.runtime import native
+from tests.waiting import until
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import InputError
 from tilewright.driver import compile
@@ -115,15 +116,28 @@ def test_a_log_that_is_full_counts_what_it_loses():
     assert log.taken() == ([], 0)
 
 
-def test_a_share_is_of_the_kernel_during_which_it_began():
+def test_a_part_is_of_the_kernel_during_which_it_began():
     spans = [KernelSpan(0, 0.0, 1.0), KernelSpan(1, 1.5, 1.0)]
-    shares = [(1, 1.6, 2.0), (0, 0.1, 0.9), (1, 0.2, 1.0)]
-    assert [(s.row, s.thread) for s in owners(spans, shares)] == [
+    parts = [(1, 1.6, 2.0), (0, 0.1, 0.9), (1, 0.2, 1.0)]
+    assert [(s.row, s.thread) for s in owners(spans, parts)] == [
         (0, 0),
         (0, 1),
         (1, 1),
     ]
     assert lanes([7, 9, 7], 9) == {9: 0, 7: 1}
+
+
+def test_parts_that_follow_at_once_are_one_span():
+    """Of one lane and one kernel only, and not after a pause."""
+    spans = [KernelSpan(0, 0.0, 1.0), KernelSpan(1, 1.0, 1.0)]
+    parts = [(0, 0.1, 0.5), (0, 0.5, 0.6), (1, 0.6, 0.7), (0, 0.9, 1.0), (0, 1.0, 1.5)]
+    found = [(s.row, s.start, s.end, s.thread) for s in owners(spans, parts)]
+    assert found == [
+        (0, 0.1, 0.6, 0),
+        (0, 0.6, 0.7, 1),
+        (0, 0.9, 1.0, 0),
+        (1, 1.0, 1.5, 0),
+    ]
 
 
 @pytest.mark.skipif(
@@ -140,8 +154,15 @@ def test_a_trace_is_one_real_run_with_a_lane_for_each_thread():
     exe = compile(author.model(), threads=2)
     given = rng.standard_normal((256, 256), dtype=np.float32)
     before = exe(given)
-    lines = [exe.profile(given, repeat=1).timeline for _ in range(5)]
-    line = next(line for line in lines if line.threads == (0, 1))
+    lines = []
+
+    def both() -> bool:
+        """On a busy machine, the second thread may come when all shares are taken."""
+        lines.append(exe.profile(given, repeat=1).timeline)
+        return lines[-1].threads == (0, 1)
+
+    until(both)
+    line = lines[-1]
     kernels = {s.row: s for s in line.spans if s.thread is None}
     assert sorted(kernels) == [0, 1] and line.lost == 0
     assert 0 <= kernels[0].start < kernels[0].end <= kernels[1].start
@@ -153,13 +174,3 @@ def test_a_trace_is_one_real_run_with_a_lane_for_each_thread():
     # What is not profiled is not logged.
     np.testing.assert_array_equal(exe(given), before)
     assert all(frame.context[abi.CTX_LOG] == 0 for frame in exe._frames)
-
-
-def test_code_of_earlier_versions_has_no_lanes(monkeypatch):
-    exe = Executable(native.model(), threads=1)
-    pool = exe._pool
-    if pool is not None:
-        monkeypatch.setattr(pool, "traced", None)
-    x = X[:100].copy()
-    line = exe.profile(x, repeat=1).timeline
-    assert {s.thread for s in line.spans} == {None, 0}

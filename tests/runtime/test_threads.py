@@ -26,7 +26,7 @@ def test_who_is_asked_first(monkeypatch):
 @pytest.mark.parametrize("count", [0, -1, 100_000])
 def test_absurd_counts_are_refused(count):
     with pytest.raises(
-        InputError, match=f"{count} threads asked for. Ask for 1 to 1024"
+        InputError, match=f"{count} threads requested. Ask for 1 to 1024"
     ):
         threads.thread_count(count)
 

@@ -332,7 +332,7 @@ def looped() -> Kernel:
 
 
 def piece() -> Kernel:
-    """Part of it is a unit, which is done as one piece."""
+    """Part of it is one indivisible unit."""
 
     def inner(i: Var) -> Stmt:
         return over("u", 2, lambda u: If(Eq(u, const(1)), Store(T, (i,), X[i]), None))

@@ -64,12 +64,12 @@ REFUSED = [
     (
         "transform_layout",
         ("C", "lambda i, j: (i // 2, j)"),
-        r"C\[0, 0\] and C\[1, 0\] would lie",
+        r"C\[0, 0\] and C\[1, 0\] would be",
     ),
     (
         "transform_layout",
         ("C", "lambda i, j: (i + j,)"),
-        "would lie at one index.*each part",
+        "would be at one index.*each part",
     ),
     ("transform_layout", ("C", "lambda i, j: (i - j, j)"), "is in -47..9"),
     (

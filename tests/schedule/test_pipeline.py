@@ -87,12 +87,12 @@ REFUSED = [
     (
         lambda: Schedule(steps(-2)),
         ("i", 3, 0),
-        "statement 0 would run 3 iterations behind",
+        "statement 0 would run 3 iterations after",
     ),
     (
         lambda: Schedule(steps(4)),
         ("i", 0, 5),
-        "statement 1 would run 5 iterations behind",
+        "statement 1 would run 5 iterations after",
     ),
     (
         lambda: Schedule(steps(0)),
@@ -104,7 +104,7 @@ REFUSED = [
     (
         staged,
         ("mm.k.o", 1, 0, 0),
-        "statement 0 would run 1 iterations behind statement 2",
+        "statement 0 would run 1 iterations after statement 2",
     ),
 ]
 

@@ -169,7 +169,7 @@ def test_rfactor_needs_one_place():
     s = Schedule(staged())
     s.transform_layout("V", "lambda i: (5 - i,)")
     with pytest.raises(
-        ScheduleError, match=r"lie at different places: V\[.*\], P\[i\]"
+        ScheduleError, match=r"are at different places: V\[.*\], P\[i\]"
     ) as caught:
         s.rfactor("k")
     assert "before the layout" in caught.value.hint

@@ -415,9 +415,7 @@ def test_nothing_reaches_into_a_unit() -> None:
         lambda: s.tensorize("mm.j.i", ROWS),
         lambda: s.blockize("mm.j.i"),
     ):
-        with pytest.raises(
-            ScheduleError, match="it is inside of gemm_rows, which is done as one"
-        ):
+        with pytest.raises(ScheduleError, match="it is inside gemm_rows, which is one"):
             step()
 
 
@@ -468,7 +466,7 @@ def test_a_block_is_kept_together(check_same) -> None:  # type: ignore[no-untype
     s.blockize("mm.j.i", "columns")
     assert "block columns:" in str(s)
     with pytest.raises(
-        ScheduleError, match="it is inside of columns, which is done as one piece"
+        ScheduleError, match="it is inside columns, which is one indivisible unit"
     ):
         s.unroll("mm.k")
     s.reorder("mm.j.o", "mm.i")

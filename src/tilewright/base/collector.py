@@ -34,7 +34,7 @@ def _count_as_old() -> None:
     """Move what was made meanwhile to the oldest generation, if it is much.
 
     In the youngest, all of it would be examined at the next allocation. If the program has frozen
-    objects of its own, they stay frozen, and the collector examines the rest. Python counts frozen
+    its own objects, they stay frozen, and the collector examines the rest. Python counts frozen
     objects one by one.
     """
     young, *_ = gc.get_count()

@@ -63,7 +63,7 @@ class TilewrightError(Exception):
     def at(self, where: str) -> TilewrightError:
         """Put ``where`` in front of the place and return self: for callers who know more of it.
 
-        A place that already begins with it stays as it is.
+        A place that already begins with it stays unchanged.
         """
         if not f"{self.where or ''}: ".startswith(f"{where}: "):
             self.where = f"{where}: {self.where}" if self.where else where

@@ -1,7 +1,7 @@
 """A small event recorder: what happened, when, and for how long.
 
 Every interesting moment (a pass ran, a rule fired, a candidate was measured) is emitted here. With
-nobody listening that costs one test. Reports are made from recorded events only.
+no listener, that costs one test. Reports are made from recorded events only.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ def silence() -> None:
 
 
 def listening() -> bool:
-    """Somebody listens: whether costly fields are worth computing."""
+    """Whether there is a listener, so that costly fields need computing."""
     return bool(_listeners)
 
 
 def emit(kind: str, /, **fields: Any) -> None:
-    """Report a moment. Costs next to nothing when nobody listens."""
+    """Report a moment. Costs almost nothing without a listener."""
     if _listeners:
         _send(Event(kind, time.perf_counter(), None, threading.get_ident(), fields))
 

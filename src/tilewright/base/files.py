@@ -9,7 +9,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, Final
 
-# What a writer that was killed leaves behind has a name that begins with it.
+# What a writer that was killed leaves after has a name that begins with it.
 UNFINISHED: Final = ".writing-"
 
 
@@ -34,7 +34,7 @@ def write_whole(
             write(whole)
             device.write(whole.getbuffer())
         return
-    # Named before it is there: an interrupt between making a file and learning its name would
+    # Named before it exists: an interrupt between making a file and learning its name would
     # leave it behind.
     temporary = path.with_name(f"{UNFINISHED}{secrets.token_hex(8)}")
     mode = 0o600 if private else 0o666

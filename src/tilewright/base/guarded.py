@@ -1,4 +1,4 @@
-"""Guarded memory: each tensor lies between inaccessible pages, so that wrong accesses fault.
+"""Guarded memory: each tensor is between inaccessible pages, so that wrong accesses fault.
 
 A tensor ends where such pages begin, or begins where they end; what is left of its own page holds a
 pattern that is looked at afterwards. A process that runs native code in it reports a fault by the
@@ -63,7 +63,7 @@ class Guarded:
         self._protect(self._first, self._pages, _READ)
 
     def spilled(self) -> str | None:
-        """What was written beside the tensor, within its page."""
+        """What was written next to the tensor, within its page."""
         before, behind = (np.flatnonzero(part != _SLACK) for part in self._slack)
         if len(before):
             return f"{len(self._slack[0]) - int(before[-1])} bytes before {self.name}"

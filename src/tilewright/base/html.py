@@ -54,7 +54,7 @@ def table(
     align: str = "",
     name: str = "",
 ) -> Markup:
-    """A table that scrolls by itself on a small screen; align has `<` or `>` per column.
+    """A table that scrolls independently on a small screen; align has `<` or `>` per column.
 
     name: its identifier; the page's script sorts what has one.
     """

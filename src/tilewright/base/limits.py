@@ -51,7 +51,7 @@ def file_bytes(limit: int | None = None) -> int:
 
 @dataclass
 class _Compilation:
-    """Where the clock, the memory and the folded bytes of a compilation stand."""
+    """The time, memory and folded bytes that a compilation has used."""
 
     started: float
     seconds: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 
 from tilewright.base import flags
@@ -18,8 +19,9 @@ def memory_limit(limit: int | None = None) -> int:
     return asked if asked is not None else machine_memory()
 
 
+@cache
 def machine_memory() -> int:
-    """Bytes of physical memory, or the container's limit where that is less."""
+    """Bytes of physical memory, or the container's limit where that is less; read once."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for path in _CGROUPS:
         try:

@@ -14,8 +14,8 @@ T = TypeVar("T")
 class Once(Generic[T]):
     """Values by key, least recently used first, and those that are being made.
 
-    The lock is held to look up and to keep, never while something is made: who asks for what is
-    there gets it at once, who asks for what another thread makes waits for that thread alone.
+    The lock is held for look-ups and insertions, never while a value is being made: a caller gets
+    an existing value immediately, and waits only for the thread that makes the value it needs.
     forget: how many of the oldest to leave out, told all values, oldest first.
     """
 

@@ -19,7 +19,7 @@ _OVERFLOW: Final = Path("/proc/sys/kernel/overflowuid")
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and those above it, closed to others. One that exists stays as it is."""
+    """Make a folder, and those above it, closed to others. One that exists stays unchanged."""
     if path.is_dir():
         return
     make_folder(path.parent)

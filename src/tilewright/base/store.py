@@ -6,7 +6,7 @@ number of processes may share a store. The time of last use is the file's time o
 of its last change stays what it was, so that it tells whether somebody wrote to the file.
 
 What is read here is run, so the folder has to be private (base/private.py), and an entry is a plain
-file of the user's own. Checksums show damage; they do not protect against somebody who writes.
+user's own file. Checksums detect damage; they do not protect against a writer.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class Store:
         path = self._path(key)
         if not self._writable or size > self.max_bytes // 2:
             return None
-        # Another process may evict it at the very moment that it is there.
+        # Another process may evict it as soon as it exists.
         return path if self._keep(path, size, write) and path.exists() else None
 
     def discard(self, key: str) -> None:
@@ -237,7 +237,7 @@ class Store:
                 if not self._prepare(path.parent):
                     return False
                 write(path)
-                # The system's clock for files is behind the one that uses are noted by.
+                # The system's clock for files lags the one that uses are noted by.
                 with suppress(OSError):
                     _use(path)
                 self._account(size)
@@ -419,7 +419,7 @@ def _lstat(path: Path) -> os.stat_result | None:
 
 
 def _remove_abandoned(root: Path) -> None:
-    """Delete what writers that were killed left behind."""
+    """Delete what killed writers left behind."""
     now = time.time()
     for folder in _folders(root):
         for item in folder:

@@ -88,7 +88,7 @@ def governor(report: Report) -> str | None:
 
 
 def small_pages(report: Report) -> str | None:
-    """No huge pages for who asks."""
+    """Huge pages are disabled even on request."""
     if report["huge_pages"] != "never":
         return None
     return (
@@ -109,7 +109,7 @@ def no_cache(report: Report) -> str | None:
     """Nothing is kept."""
     if report["cache"] is not None:
         return None
-    return "the cache is off: every start compiles anew"
+    return "the cache is off: every start recompiles"
 
 
 RULES: Final[tuple[Callable[[Report], str | None], ...]] = (

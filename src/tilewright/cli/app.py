@@ -83,7 +83,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings(), interrupt.sent_again():
             _show_our_warnings_as_lines()
-            # Outside standalone mode click gives back what the verb returned, or ctx.exit's code.
+            # Outside standalone mode click returns what the verb returned, or ctx.exit's code.
             result = cli.main(
                 args=arguments,
                 prog_name="tilewright",

@@ -36,7 +36,7 @@ def rows_of(
 def certify(
     model: CompiledModel, graph: Graph, seed: int, threads: int | None
 ) -> dict[str, Any]:
-    """Run a compiled model on random data beside its graph in float64; what to say of that.
+    """Run a compiled model on random data and its graph in float64; the comparison.
 
     Raises ExecutionError (TW-CERTIFY) if an output is wrong, and ArtifactError if the model cannot
     run here.

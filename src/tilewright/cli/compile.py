@@ -50,7 +50,7 @@ ONNX: Final = "onnx"  # what --emit writes besides the stages of text
     type=OUT,
     help="The artifact, or a library for C: .so .a .o .wasm; default: MODEL.tw.",
 )
-@click.option("--header", type=OUT, help="The library's header; default: beside it.")
+@click.option("--header", type=OUT, help="The library's header; default: next to it.")
 @click.option(
     "--target-triple",
     metavar="TRIPLE",
@@ -143,7 +143,7 @@ def _made(
     certified: int | None,
     place: Path,
 ) -> tuple[CompiledModel, dict[str, Any]]:
-    """The model that is stored at `place`, and what is said of it.
+    """The model that is stored at `place`, and its description.
 
     certified: the seed of the inputs on which it is first compared with float64, or None.
     """
@@ -169,7 +169,7 @@ def _say_made(made: CompiledModel, place: Path, facts: dict[str, Any]) -> None:
     say(
         f"{place}: {human_bytes(place.stat().st_size)}, {holds}, compiled "
         f"in {human_time(facts['compile_seconds'])}; a run needs {human_bytes(facts['memory'])} "
-        "beside its inputs and outputs"
+        "besides its inputs and outputs"
     )
     for line in (records.used_line(made.meta), derivation.used_line(made.meta)):
         if line:
@@ -177,7 +177,7 @@ def _say_made(made: CompiledModel, place: Path, facts: dict[str, Any]) -> None:
 
 
 def _refuse_meaningless(emit: str | None, certify: bool) -> None:
-    """Refuse options that would have no effect beside the others."""
+    """Refuse options that would have no effect with the others."""
     if not certify:
         refuse(["seed"], "it seeds the inputs of --certify", "Add --certify")
     if emit is None:
@@ -202,7 +202,7 @@ def _facts(
     options: CommandOptions,
     said: Any,
 ) -> dict[str, Any]:
-    """What is said of an artifact; said: its certificate, if one was asked for."""
+    """The description of an artifact; said: its certificate, if requested."""
     return {
         "artifact": str(place),
         "bytes": place.stat().st_size,

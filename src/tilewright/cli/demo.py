@@ -167,7 +167,7 @@ def _beside(
 
 
 def _alone(exe: Executable, path: Path, count: int, tell: Any) -> dict[str, Any]:
-    """Against the float64 reference, timed by itself."""
+    """Against the float64 reference, timed separately."""
     from tilewright.cli.diverge import reference
     from tilewright.frontends.onnx.load import load
 

@@ -20,7 +20,7 @@ def steps_table(steps: Sequence[Mapping[str, Any]]) -> str:
 
 
 def used_line(meta: Mapping[str, Any]) -> str:
-    """What a compiled model says of the substitutions in it; empty where there are none."""
+    """A compiled model's description of its substitutions; empty if there are none."""
     steps = meta.get("substitutions", ())
     if not steps:
         return ""

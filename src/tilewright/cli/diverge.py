@@ -82,7 +82,7 @@ def first(
 ) -> Divergence | None:
     """Where the native program leaves the reference; None if it cannot be reproduced.
 
-    Every intermediate value is compared at once; if all agree then, the fault lies in how operators
+    Every intermediate value is compared at once; if all agree then, the fault is in how operators
     are compiled together, and shorter and shorter programs find it.
     """
     steps = [

@@ -72,7 +72,7 @@ def openvino(
     """OpenVINO's CPU plug-in for latency, by default in float32 as the others compute.
 
     Inputs are bound, not copied; the results are views of OpenVINO's own outputs, which the next
-    call of the same caller overwrites. Each caller (a thread) has a request of its own.
+    call of the same caller overwrites. Each caller (a thread) has its own request.
     """
     import openvino as ov
 
@@ -100,7 +100,7 @@ def openvino(
 def torch_eager(
     path: Path, threads: int, dims: Mapping[str, int] | None = None, trust: bool = False
 ) -> Runner:
-    """PyTorch as it is, operator by operator, on a program that torch.export.save wrote."""
+    """PyTorch unchanged, operator by operator, on a program that torch.export.save wrote."""
     return torch_runner(_program(path, threads, trust))
 
 
@@ -140,7 +140,7 @@ def inductor(module: Callable[..., Any]) -> Callable[..., Any]:
     import torch._inductor.config as settings
 
     settings.freezing = True
-    settings.compile_threads = 1  # no pool of compilers beside the timed process
+    settings.compile_threads = 1  # no pool of compilers during the timing
     compiled: Callable[..., Any] = torch.compile(module)
     return compiled
 

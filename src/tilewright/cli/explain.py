@@ -141,7 +141,7 @@ def _profile(prepared: Prepared, repeat: int, peaks: Any) -> Any:
     exe, feeds = prepared.executable, prepared.feeds
     if peaks is None:
         return exe.profile(feeds, repeat=repeat)
-    # What lies in the caches is not bound by the memory's bandwidth.
+    # What is in the caches is not bound by the memory's bandwidth.
     in_memory = exe.peak_bytes > max(caches().values(), default=0)
     gbs = peaks.gbs if in_memory else None
     return exe.profile(feeds, repeat=repeat, peak_gflops=peaks.gflops, peak_gbs=gbs)

@@ -289,7 +289,7 @@ def _graph(model: str, dims: Mapping[str, int], how: Mapping[str, Any]) -> Graph
 
 
 def _say_written(files: Sequence[Path]) -> None:
-    """Where the files are, beside the tables: they are not part of the output."""
+    """The paths of the files; printed separately from the tables, which are the output."""
     for path in files:
         note(f"wrote {path}")
 

@@ -46,7 +46,7 @@ def keys(folder: Path) -> None:
     from tilewright.tune.fleet import keys as made
 
     made.make(folder)
-    say(f"{folder}: copy it to every machine of the fleet, and show it to nobody else")
+    say(f"{folder}: copy it to every machine of the fleet, and keep it secret")
     note(f"the keys expire in {made.YEARS} years")
 
 

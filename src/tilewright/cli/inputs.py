@@ -137,7 +137,7 @@ def gather(
 
 
 def _fitting(tensor: InputType, array: Array, known: dict[str, int]) -> Array:
-    """The array if it fits; what its shape says of symbolic extents goes into `known`."""
+    """The array if it fits; the extents of symbolic dimensions in its shape go into `known`."""
     if tensor.dtype is not None:
         expected = tensor.dtype.numpy
         if array.dtype.kind == "V" and array.dtype.itemsize == expected.itemsize:

@@ -16,7 +16,7 @@ _SHOW_CURSOR: Final = "\r\x1b[K\x1b[?25h"  # which a bar of progress hides
 
 
 def behind(error: BaseException | None) -> bool:
-    """Whether an interrupt is what led to the error: it met the making of a class, for example."""
+    """Whether an interrupt caused the error: during the creation of a class, for example."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         if isinstance(error, KeyboardInterrupt):
@@ -28,12 +28,12 @@ def behind(error: BaseException | None) -> bool:
 
 @contextmanager
 def sent_again() -> Iterator[None]:
-    """One that meets a finalizer, out of which nothing is raised, comes again a moment later."""
+    """An interrupt during a finalizer, which cannot raise, is repeated a moment later."""
     others, alarm = sys.unraisablehook, signal.getsignal(signal.SIGALRM)
 
     def hook(unraisable: sys.UnraisableHookArgs) -> None:
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
-            # Not at once: it would meet this hook.
+            # Not at once: it would interrupt this hook.
             signal.signal(signal.SIGALRM, signal.default_int_handler)
             signal.setitimer(signal.ITIMER_REAL, _MOMENT)
         else:
@@ -53,7 +53,7 @@ def sent_again() -> Iterator[None]:
 def native_code() -> Iterator[None]:
     """A block that Ctrl-C ends though it is in native code, which Python waits for to return.
 
-    Where the block does not end by itself within a second, the process does. So nothing may be half
+    If the block does not end within a second, the process exits. So nothing may be half
     written in it, and no process forked: a thread watches.
     """
     if threading.current_thread() is not threading.main_thread():

@@ -53,7 +53,7 @@ def smallest(
 
 
 def write(graph: Graph, feeds: Mapping[str, diverge.Array], path: Path) -> Path:
-    """Write the model to `path` and its inputs beside it, as .npz; the latter's path."""
+    """Write the model to `path` and its inputs next to it, as .npz; the latter's path."""
     data = to_model(graph).SerializeToString()
     write_whole(path, lambda file: file.write(data))
     beside = path.with_suffix(".npz")

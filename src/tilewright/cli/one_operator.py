@@ -15,7 +15,7 @@ _USUAL: Final = {"conv2d": "1x28x28,6x5x5", "matmul": "64x64x64"}
 
 
 def is_operator(text: str) -> bool:
-    """Whether it has the form of an operator: its name, and sizes behind a colon or none."""
+    """Whether it has the form of an operator: its name, and sizes after a colon or none."""
     return _OPERATOR.fullmatch(text) is not None
 
 

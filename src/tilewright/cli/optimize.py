@@ -42,7 +42,7 @@ SEARCH: Final = (
     "strategy",
     "derivation",
 )
-# What relaxed backtracking alone goes by.
+# Options of relaxed backtracking only.
 BACKTRACKING: Final = ("alpha", "budget", "patience")
 
 

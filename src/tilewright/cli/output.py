@@ -43,7 +43,7 @@ def table(
 ) -> str:
     """Rows under a heading as aligned text; ``align`` has ``<`` or ``>`` per column.
 
-    On a terminal the last column goes on in lines of its own where it is too long.
+    On a terminal the last column continues in its own lines where it is too long.
     """
     return columns(_wrapped([heading, *rows]), align)
 

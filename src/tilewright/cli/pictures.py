@@ -1,6 +1,6 @@
 """Pictures as inputs: read by Pillow, fitted to the input's size, normalized as asked.
 
-What was done is said, since a model answers nonsense to pixels of another range than it learned.
+The preprocessing is reported, since pixels outside the trained range give meaningless results.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def is_picture(path: Path) -> bool:
 
 
 def pixel_options() -> tuple[Callable[..., Any], ...]:
-    """`--mean` and `--std`, which `read` finds by itself."""
+    """`--mean` and `--std`, which `read` looks up itself."""
     return tuple(
         click.option(
             f"--{name}", type=_numbers, expose_value=False, callback=_kept, help=said
@@ -153,7 +153,7 @@ def _fitted(image: Any, width: int, height: int) -> str:
         else [f"scaled to {across}x{down} (bilinear)"]
     )
     done += [] if (across, down) == (width, height) else [f"middle {width}x{height}"]
-    return ", ".join(done) or "as it is"
+    return ", ".join(done) or "unchanged"
 
 
 def _cut(image: Any, width: int, height: int) -> Any:
@@ -228,7 +228,7 @@ def _kept(
 
 
 def _chosen(name: str) -> tuple[float, ...] | None:
-    """What the running command was given; None outside of commands too."""
+    """What the running command was given; None outside commands too."""
     context = click.get_current_context(silent=True)
     found: tuple[float, ...] | None = None
     if context is not None:

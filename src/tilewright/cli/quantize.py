@@ -95,7 +95,7 @@ def _samples(
     files: Sequence[Path],
     options: CommandOptions,
 ) -> list[Any]:
-    """The samples of all files, checked. Random ones where none is given, which is said."""
+    """The samples of all files, checked; without files, random ones, with a note."""
     from tilewright.graph.quantize.data import samples_of
 
     found: list[Any] = []

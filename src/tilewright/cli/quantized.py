@@ -31,7 +31,7 @@ def samples(
 ) -> dict[str, Any]:
     """The keyword arguments of `driver.compile` by which a model is quantized.
 
-    feeds: the only sample where no scales are given, which is said; what: what to call it.
+    feeds: the only sample if no scales are given, which is reported; what: what to call it.
     """
     if options.scales is not None:
         return {"scales": options.scales}

@@ -305,7 +305,7 @@ def prune(
 
 
 def used_line(meta: Mapping[str, Any]) -> str:
-    """What a compiled model says of the records that it was made by; empty where there are none."""
+    """A compiled model's description of the records it was made with; empty if there are none."""
     used = meta.get("tuned", ())
     if not used:
         return ""
@@ -365,7 +365,7 @@ def _of_choice(c: Choice) -> dict[str, Any]:
 def _read(
     file: Path | None, model: str, operator: str, machine: str
 ) -> tuple[list[Record], list[Choice]]:
-    """The rows that are asked for."""
+    """The requested rows."""
     place = _existing(file)
     if place is None:
         return [], []

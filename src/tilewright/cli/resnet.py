@@ -62,7 +62,7 @@ def build(seed: int = 0) -> bytes:
 
 
 class _Net:
-    """Layers with weights; each tensor has a generator of its own name."""
+    """Layers with weights; each tensor has a generator seeded by its name."""
 
     def __init__(self, seed: int) -> None:
         from tilewright.frontends.onnx.author import Author
@@ -73,7 +73,7 @@ class _Net:
     def bottleneck(
         self, x: str, name: str, channels: int, width: int, stride: int
     ) -> str:
-        """1x1, 3x3, 1x1 convolutions beside the stream, which is projected where it changes."""
+        """1x1, 3x3, 1x1 convolutions next to the stream, which is projected where it changes."""
         out = width * EXPANSION
         y = self.convolution(x, f"{name}.reduce", channels, width, 1, 1, relu=True)
         y = self.convolution(y, f"{name}.spatial", width, width, 3, stride, relu=True)

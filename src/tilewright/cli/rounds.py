@@ -24,7 +24,7 @@ from tilewright.base.text import plural
 from tilewright.runtime.threads import choose_cpus
 
 Array = np.ndarray[Any, Any]
-PERCENTILES: Final = ("p95", "p99")  # of the calls of a round, beside the median
+PERCENTILES: Final = ("p95", "p99")  # of the calls of a round, next to the median
 
 
 class EngineFailed(RuntimeError):
@@ -277,7 +277,7 @@ def measure(
 
 
 def _round(task: TimingJob, seconds: float) -> dict[str, Any]:
-    """What a worker is asked to do in a round: call again and again, alone or several at a time."""
+    """A worker's task in a round: repeated calls, alone or several at a time."""
     if task.callers == 1:
         return {"do": "round", "seconds": seconds}
     return {"do": "together", "seconds": seconds, "callers": task.callers}

@@ -119,7 +119,7 @@ def command(
 
 
 def _refuse_meaningless(model: Path, profiled: bool) -> None:
-    """Refuse options that would have no effect beside the others, or for this file."""
+    """Refuse options that would have no effect with the others, or for this file."""
     if not profiled:
         refuse(["roofline"], "it adds a column to --profile", "Add --profile")
         refuse(["why"], "it explains what --profile shows", "Add --profile")
@@ -133,7 +133,7 @@ def _refuse_meaningless(model: Path, profiled: bool) -> None:
 
 
 def _explain(steps: Any, reasons: list[ScheduleRecord]) -> None:
-    """Say how the graph was rewritten, if it was, and why kernels are scheduled as they are."""
+    """Say how the graph was rewritten, if it was, and why kernels have their schedules."""
     if steps:
         say(f"\n{derivation.steps_table(steps)}")
     for record in reasons:
@@ -179,7 +179,7 @@ def _profile(prepared: Prepared, repeat: int, roofline: bool) -> Profile:
 
         found = machine.measure(exe.threads)
         peaks["peak_gflops"] = found.gflops
-        # What lies in the caches is not bound by the memory's bandwidth.
+        # What is in the caches is not bound by the memory's bandwidth.
         if exe.peak_bytes > max(caches().values(), default=0):
             peaks["peak_gbs"] = found.gbs
     with interrupt.native_code():

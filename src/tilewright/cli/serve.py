@@ -104,7 +104,7 @@ def command(
 
 
 def _key(given: str | None) -> str | None:
-    """The key itself, or what the file behind an @ has."""
+    """The key itself, or what the file after an @ has."""
     if given is None or not given.startswith("@"):
         return given
     return Path(given[1:]).read_text().strip()

@@ -1,4 +1,4 @@
-"""What a tuning run shows while it goes on: a live table, plain lines, or JSON lines."""
+"""What a tuning run shows while it continues: a live table, plain lines, or JSON lines."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Progress:
 
     @property
     def line(self) -> str:
-        """Where the run stands."""
+        """The progress of the run."""
         if not self.network:
             return "measuring the default schedules"
         f = self.network
@@ -86,7 +86,7 @@ class _Json(Progress):
 
 
 class _Live(Progress):
-    """A table that is drawn anew."""
+    """A table that is drawn again."""
 
     live: Any = None
 
@@ -113,7 +113,7 @@ class _Live(Progress):
 
 @contextmanager
 def shown(as_json: bool, seconds: float | None) -> Iterator[Progress]:
-    """Show the run inside of the block. seconds: that it may take."""
+    """Show the run inside the block. seconds: that it may take."""
     made: Progress
     if as_json:
         made = _Json(seconds)

@@ -25,7 +25,8 @@ MOST: Final = 4000
 
 
 def private_output() -> IO[str]:
-    """The real standard output; file descriptor 1 then goes to stderr, prints do no harm."""
+    """The real standard output; file descriptor 1 then goes to stderr, so that prints are
+    harmless."""
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return channel
@@ -73,7 +74,7 @@ class Server:
     def together(self, seconds: float, callers: int) -> dict[str, Any]:
         """As `round`, by several callers at once; `rate` is the calls per second of all of them.
 
-        Calls count that begin after a tenth of the time, when all callers are there.
+        Only calls that begin after a tenth of the time, when all callers run, are counted.
         """
         run, feeds, clock = self.run, self.feeds, time.perf_counter
         run(feeds)

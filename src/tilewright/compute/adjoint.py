@@ -77,7 +77,7 @@ def adjoint(
     for s in steps:
         if not needed.isdisjoint(s.inputs):
             needed |= {o.tensor for o in s.outputs}
-    walk = _Walk(dict(flows))
+    walk = _BackwardWalk(dict(flows))
     for s in reversed(steps):
         walk.back(s, needed)
     for tensor, result in results.items():
@@ -106,7 +106,7 @@ def _written(s: Step) -> tuple[Buffer, ...]:
 
 
 @dataclass(slots=True)
-class _Walk:
+class _BackwardWalk:
     """From the results backwards. flows: what is known to flow; parts: what adds up to it."""
 
     flows: dict[Buffer, Buffer]
@@ -268,7 +268,7 @@ class _Slopes:
         return self._made[name]
 
     def _exact(self) -> Buffer:
-        """The extreme element as it is: one that was rounded may equal none."""
+        """The extreme element unchanged: one that was rounded may equal none."""
         [o] = self.step.outputs
         if o.tensor.dtype is o.value.dtype:
             return o.tensor

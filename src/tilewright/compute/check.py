@@ -154,7 +154,7 @@ class Leaving:
 
 
 def leaving(c: Computation) -> Iterator[Leaving]:
-    """Accesses of the points of `c` that may lie outside of their tensors.
+    """Accesses of the points of `c` that may be outside their tensors.
 
     An index that is read from memory is left out: code checks it where it is used.
     """

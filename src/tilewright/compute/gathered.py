@@ -112,7 +112,7 @@ def _alone_leaves(
 ) -> bool:
     """Whether all that needs the guards is the read of what flows: a guarded read, as padding is.
 
-    Every other index is a constant, or a variable that is inside of its tensor at every point.
+    Every other index is a constant, or a variable that is inside its tensor at every point.
     """
     if not isinstance(flow, Load) or not isinstance(total, Mul):
         return False

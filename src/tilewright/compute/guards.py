@@ -1,7 +1,7 @@
 """Guarded reads: `Select(inside, tensor[index], c)`, c where the index leaves the tensor.
 
-Who reads elsewhere, or from a tensor with a border, writes the guard anew. So the guard must say,
-for every point of the ranges, that the index is inside of that tensor, and no more and no less:
+Who reads elsewhere, or from a tensor with a border, writes the guard again. So the guard must say,
+for every point of the ranges, that the index is inside that tensor, and no more and no less:
 
     less   the read leaves the tensor, or what is next to it is taken for it
     more   a part of what is inside has the value c, as where the tensor is a part of a larger one
@@ -32,7 +32,7 @@ def inside(load: Load, ranges: Ranges) -> list[Expr]:
 
 
 def guarded(load: Load, ranges: Ranges) -> Expr:
-    """The read, and zero where its index is outside of the tensor."""
+    """The read, and zero where its index is outside the tensor."""
     conditions = inside(load, ranges)
     if not conditions:
         return load
@@ -58,7 +58,7 @@ def read_or_zero(e: Expr, ranges: Ranges) -> Load | None:
 
 
 def read_or_constant(e: Expr, ranges: Ranges) -> Const | None:
-    """What a read guarded by all that keeps it inside of its tensor, and no more, gives outside.
+    """What a read guarded by all that keeps it inside its tensor, and no more, gives outside.
 
     requires, else None: a constant where the condition is false; in its conjuncts, but for those
     that always hold, the very conditions of `inside`.

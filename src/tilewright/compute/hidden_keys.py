@@ -10,7 +10,7 @@ A hidden key has the weight exp(low - max). That is 0, and its value counts noth
   n elements is at most n * max|q| * max|k|;
 * some key is seen by each query, unless low is -inf: else all keys of a query count alike.
 
-The first two depend on data: they are asked in each call, of all elements of the operands.
+The first two depend on data: each call tests them on all elements of the operands.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def asks(
 ) -> tuple[Buffer, tuple[Computation, ...]] | None:
     """int64[1]: 0 where what is hidden counts nothing, FAR where it might; and what computes it.
 
-    The Computations are to be kernels of their own. None where the operands of the product are not
+    The Computations are to be their own kernels. None where the operands of the product are not
     two tensors, or one of elements that are not floats.
     """
     peaks = {values: _peak(name, values)}

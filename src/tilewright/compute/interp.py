@@ -58,7 +58,7 @@ def run(
 ) -> None:
     """Run the Computations in order on one writable array per tensor that they read or write.
 
-    As `evaluate`, but elements that none of them writes stay as they are.
+    As `evaluate`, but elements that none of them writes stay unchanged.
     """
     for c in computations:
         _one(c, memory, memory)
@@ -123,7 +123,7 @@ def _reduce(
     for point in product(*(range(d.extent) for d in scans)):
         if len(scans) > 1:
             acc = start
-        # One scan goes on from the point before; several begin anew at each point.
+        # One scan continues from the point before; several begin again at each point.
         firsts = point if len(scans) == 1 else (0,) * len(scans)
         ends = zip(firsts, point, strict=True)
         window = [range(first, last + 1) for first, last in ends]

@@ -43,7 +43,7 @@ def _candidate(group: Sequence[Computation]) -> tuple[Buffer, int] | None:
         n // B % A and n % B         which is n % (A * B) there
 
     for // and % that round down, n below 0 included. The element is the same, (n // B) * B + n % B
-    from the first, and is inside of the one view where it is inside of the other. Two indices that
+    from the first, and is inside the one view where it is inside the other. Two indices that
     both are terms of splits, of different numbers or for other lengths, are two axes.
     """
     found: dict[Buffer, list[Index]] = {}

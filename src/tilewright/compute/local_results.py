@@ -18,7 +18,7 @@ from tilewright.expr.nodes import Buffer, Load
 
 
 def local_results(group: Sequence[Computation]) -> tuple[Computation, ...]:
-    """The group, its reductions and scans into parts of tensors as ones of their own and copies.
+    """The group with reductions and scans into parts of tensors split off, plus copies.
 
     Each result of a reduction then has one axis per dimension that is kept, in some order, and is
     written whole, by the reduction alone. What follows in the group reads the copy.

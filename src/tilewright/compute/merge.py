@@ -18,6 +18,7 @@ from tilewright.expr.simplify import simplify
 from tilewright.ir.node import postorder, substitute
 
 Views = dict[Buffer, Buffer]
+Used = tuple[frozenset[Expr], ...]
 
 
 def merge_dims(
@@ -114,7 +115,7 @@ def _split_axes(
 ) -> tuple[tuple[Computation, ...], Views]:
     """An axis always indexed by the same mixed-radix split (`a * 64 + b`) as one axis per term.
 
-    Memory stays as it is: the element (a, b) of the axes (A, B) is a * B + b from the first, and
+    Memory stays unchanged: the element (a, b) of the axes (A, B) is a * B + b from the first, and
 
         all accesses of the tensor, reads and writes, have the same radices on that axis
         their product is the extent of the axis
@@ -193,9 +194,9 @@ def _candidate(group: Sequence[Computation]) -> tuple[Dim, Dim] | None:
         is as long as b; or all its accesses have neither
     no value has one of them but in such an index
     """
-    found: dict[Buffer, list[tuple[Expr, ...]]] = {}
+    found: dict[Buffer, dict[tuple[Expr, ...], Used]] = {}
     for t, index in _accesses(group):
-        found.setdefault(t, []).append(index)
+        found.setdefault(t, {})[index] = tuple(map(_variables, index))
     kinds: dict[Var, set[str]] = {}
     for c in group:
         for d in c.dims:
@@ -211,13 +212,22 @@ def _candidate(group: Sequence[Computation]) -> tuple[Dim, Dim] | None:
     return None
 
 
+def _variables(index: Expr) -> frozenset[Expr]:
+    """What an index of one axis depends on."""
+    if isinstance(index, Var):
+        return frozenset([index])
+    return frozenset(v for v in postorder(index) if isinstance(v, Var))
+
+
 def _fits(
     tensor: Buffer,
-    accesses: Sequence[tuple[Expr, ...]],
+    accesses: Mapping[tuple[Expr, ...], Used],
     a: Dim,
     b: Dim,
 ) -> bool:
-    places = [_side_by_side(tensor, index, a, b) for index in accesses]
+    places = []
+    for index, of in accesses.items():
+        places.append(_side_by_side(tensor, index, of, a, b))
     first = places[0]
     return first is not None and all(place == first for place in places)
 
@@ -225,13 +235,17 @@ def _fits(
 def _side_by_side(
     tensor: Buffer,
     index: tuple[Expr, ...],
+    of: Used,
     a: Dim,
     b: Dim,
 ) -> int | None:
-    """The axis that `a` indexes with `b` on the next one; -1: neither occurs; None: otherwise."""
+    """The axis that `a` indexes with `b` on the next one; -1: neither occurs; None: otherwise.
+
+    of: the variables of each axis's index.
+    """
     used = []
-    for n, i in enumerate(index):
-        if any(v is a.var or v is b.var for v in postorder(i)):
+    for n, known in enumerate(of):
+        if a.var in known or b.var in known:
             used.append(n)
     if not used:
         return -1
@@ -250,7 +264,7 @@ def _elsewhere(
     a: Dim,
     b: Dim,
 ) -> bool:
-    """Whether a value uses one of them outside of an index, or a Computation has only one."""
+    """Whether a value uses one of them outside an index, or a Computation has only one."""
     for c in group:
         order = [d.var for d in c.dims]
         if (a.var in order) != (b.var in order):

@@ -5,9 +5,9 @@
 
 with the greatest score m[b], the sum w[b] of exp(t - m[b]) and the attention y[b] over block b of
 the keys alone. The operator is associative and commutative, so that blocks may go by one after
-another, or each by itself (split keys). Nothing overflows for whatever scores: every exponential is
-of a number that is not positive, and a mean of means needs no greater numbers than those it is of.
-Source: Milakov and Gimelshein 2018, "Online normalizer calculation for softmax".
+another, or each separately (split keys). Nothing overflows for whatever scores: every exponential
+is of a number that is not positive, and a mean of means needs no greater numbers than those it is
+of. Source: Milakov and Gimelshein 2018, "Online normalizer calculation for softmax".
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def online_softmax(
 
 
 def hidden_blocks(group: Sequence[Computation]) -> tuple[Buffer, Group] | None:
-    """int64[1], for `online_softmax`, and what computes it, each a kernel of its own; None where no
+    """int64[1], for `online_softmax`, and what computes it, each its own kernel; None where no
     mask by position hides keys."""
     found = _recognized(tuple(group))
     if found is None or found.hidden is None or len(found.values) != 1:
@@ -185,7 +185,7 @@ def _joined(
     combined: Sequence[Computation],
     rest: Group,
 ) -> Group:
-    """The map behind the mean goes into the one map that follows, if there is one."""
+    """The map after the mean goes into the one map that follows, if there is one."""
     online, last = combined
     if len(rest) == 1:
         whole = inline(last, rest[0])
@@ -198,7 +198,7 @@ def _joined(
 
 
 def may_be_attention(group: Sequence[Computation]) -> bool:
-    """Whether there are a product and, behind it, a maximum that enough others follow."""
+    """Whether there are a product and, after it, a maximum that enough others follow."""
     return bool(_peak_at(group)) and is_contraction(group[0])
 
 
@@ -289,7 +289,7 @@ def _has_keys(
     keys: int,
     dtype: DType,
 ) -> bool:
-    """Whether its result is a tensor of its own whose last axis is the keys, in full precision."""
+    """Whether its result is its own tensor whose last axis is the keys, in full precision."""
     axes = identity_dims(c)
     if not axes or axes[-1] is None:
         return False

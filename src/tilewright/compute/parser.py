@@ -184,7 +184,7 @@ def _let(
     s: Scanner,
     names: Mapping[str, Expr],
 ) -> Mapping[str, Expr]:
-    """The names for what comes behind `let t0 = e, ... in`, if that comes now."""
+    """The names for what comes after `let t0 = e, ... in`, if that comes now."""
     known = dict(names)
     if s.accept("let"):
         while not s.accept("in"):

@@ -1,6 +1,6 @@
 """Computations as text, in the form that defines them: out_view o md_hom o inp_view.
 
-`compute/parser.py` reads it back, if every buffer, variable and operator has a name of its own.
+`compute/parser.py` reads it back, if every buffer, variable and operator has its own name.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 def written(c: Computation, tensor: Buffer) -> Counts:
     """How often `c` writes each element of a tensor, in the tensor's shape.
 
-    Raises IndexError for an index outside of it.
+    Raises IndexError for an index outside it.
     """
     counts = np.zeros(tensor.shape, np.int64)
     kept = c.kept_dims

@@ -62,7 +62,7 @@ def separate(c: Computation) -> tuple[Computation, Computation] | None:
             dilations above 0 and the strides multiples of them, above 0: the same element for
             all p and s with the same p * stride / dilation + s
         each dimension occurs in one index at most; what is reduced is the s_k alone
-        the read is plain, or guarded by exactly what keeps it inside of x: the guard at a place
+        the read is plain, or guarded by exactly what keeps it inside x: the guard at a place
             and a step then follows from the element that is read
         every kept dimension of several points, and every p_k, is the index of an axis of the
             result, shifted by any constant: what is kept of rows has an axis for it, too

@@ -109,7 +109,7 @@ def _as_written(
     """`c` over the parts of dimensions that its follower, a map of the same, writes separately.
 
     `y[j % 16, 2 * k + j // 16]` is such a write. `y[2 * k + j // 16, j % 16]` is not: results of a
-    vector along j are side by side there, more of them than dimensions of their own would leave.
+    vector along j are side by side there, more of them than separate dimensions would leave.
     """
     old = c.outputs[0].tensor
     if not any(_is_separate(o) for o in follower.outputs):

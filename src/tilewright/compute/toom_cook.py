@@ -147,7 +147,7 @@ class Filtering:
     def reach(self, results: int) -> int:
         """How many inputs of a tile its first `results` results are made of, from the first on.
 
-        A result needs `window` of them; those behind come in with factors that cancel.
+        A result needs `window` of them; those after come in with factors that cancel.
         """
         points = {p for row in self.results.rows[:results] for p in _used(row)}
         inputs = {n for p in points for n in _used(self.inputs.rows[p])}

@@ -175,7 +175,7 @@ def relayout(
 
 
 def order_dims(computation: Computation) -> Computation:
-    """cc dimensions in the storage order of the first output, all others behind, order kept."""
+    """cc dimensions in the storage order of the first output, all others after, order kept."""
     out = computation.outputs[0]
     strides = out.tensor.strides
     address: dict[Expr, int] = {}
@@ -194,7 +194,7 @@ def order_dims(computation: Computation) -> Computation:
 def widen(computation: Computation) -> tuple[Computation, ...]:
     """A reduction that rounds its result (a float16 sum kept in float32), as reduction and map.
 
-    Its accumulators are a tensor of their own then, which schedules can place.
+    Its accumulators are their own tensor then, which schedules can place.
     """
     reducer = computation.reducer
     if reducer is None or len(computation.outputs) != 1:

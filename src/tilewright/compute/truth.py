@@ -1,6 +1,6 @@
 """The values of Computations in float64 at chosen points, with rounding bounds.
 
-`Truth` evaluates a group of Computations backwards from the points that are asked for, so that a
+`Truth` evaluates a group of Computations backwards from the requested points, so that a
 kernel of any size is judged at its real extents: a few thousand results of a large convolution cost
 milliseconds. Where a tensor is written twice, or read before it is written, all is evaluated in
 order instead.
@@ -447,7 +447,7 @@ def _before(
     terms: Array,
     values: tuple[Near, ...],
 ) -> tuple[Near, ...]:
-    """For scans: what comes behind a result counts as the identity."""
+    """For scans: what comes after a result counts as the identity."""
     scans = [d for d in part.bound if d.combine == PS]
     if not scans:
         return values

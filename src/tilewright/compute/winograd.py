@@ -116,8 +116,8 @@ def winograd(
         so do f and t of any other axis, which comes in front; t of any extent
         channels are reduced and are in both; columns, in the weights only, and batch, in the data
             only, are kept; nothing else has several points, and nothing is empty
-        results are made of no element of the data that no window reads, as those of the last
-            tile of an axis may be, where the data goes on: it would not cancel if it is large or
+        no result uses an element of the data that no window reads, such as those of the last
+            tile of an axis may be, where the data continues: it would not cancel if it is large or
             no number. Such elements are read all the same, so that all data must have been written
     """
     r = _roles(c, filtering(tile, WINDOW))

@@ -105,7 +105,7 @@ def nonstreaming(graph: TaskGraph, pes: int) -> Unstreamed:
     now, idle = 0, pes
 
     def release(node: int) -> None:
-        """The node and all memory behind it are done: what waited for them only is ready."""
+        """The node and all memory after it are done: what waited for them only is ready."""
         done = [node]
         for n in done:
             for v in graph.successors(n):

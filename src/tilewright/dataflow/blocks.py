@@ -2,8 +2,8 @@
 
 A greedy walk over the ready nodes, in the order of the graph. A block grows from its sources; a
 node that descends from one joins if its work is at most the source's. HPDC 2023 (see `graph`).
-The tasks of a node of several go one after the other; where they fill whole blocks by themselves
-these are taken at once.
+The tasks of a node of several go one after the other; where they fill entire blocks alone, these
+are formed at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Heuristic(StrEnum):
 
 
 @dataclass(slots=True)
-class Share:
+class TaskShare:
     """Some of the tasks of a node: `count` in block `block`, and, where it has that block for
     itself, as many in each of the `turns` - 1 blocks that follow."""
 
@@ -36,18 +36,18 @@ class Share:
     turns: int = 1
 
 
-def spatial_blocks(graph: TaskGraph, pes: int, heuristic: Heuristic) -> list[Share]:
+def spatial_blocks(graph: TaskGraph, pes: int, heuristic: Heuristic) -> list[TaskShare]:
     """The blocks that tasks and buffers belong to, numbered in the order they run.
 
     A block has at most `pes` tasks; buffers ride along. Takes O((n + e + b) log n) for b blocks of
     tasks of several nodes.
     """
-    walk = _Walk(graph, pes, heuristic)
+    walk = _BlockWalk(graph, pes, heuristic)
     walk.run()
     return walk.shares
 
 
-class _Walk:
+class _BlockWalk:
     """The state of the walk: the current block, and the ready nodes by what they may do.
 
     free: descend from no source of the block, so each may become one (by position).
@@ -59,7 +59,7 @@ class _Walk:
         self.graph = graph
         self.pes = pes
         self.heuristic = heuristic
-        self.shares: list[Share] = []
+        self.shares: list[TaskShare] = []
         self.current = 0
         self.tasks = 0
         self.sources: list[int] = []
@@ -115,7 +115,7 @@ class _Walk:
         if turns < 2 or self.tasks or self.fits or self.heavy:
             return False
         self.shares.append(
-            Share(
+            TaskShare(
                 node=n,
                 block=self.current,
                 count=self.pes,
@@ -144,7 +144,7 @@ class _Walk:
     def _place(self, n: int, count: int) -> None:
         """`count` tasks of `n` join the block."""
         self.left[n] -= count
-        self.shares.append(Share(n, self.current, count))
+        self.shares.append(TaskShare(n, self.current, count))
         if self.graph.nodes[n].role is Role.COMPUTE:
             self.tasks += count
 
@@ -175,7 +175,7 @@ class _Walk:
             heapq.heappush(self.heavy, (heavier, n))
 
     def _open(self) -> None:
-        """A new block: nobody descends from its sources yet."""
+        """A new block: nothing descends from its sources yet."""
         self.current += 1
         self.tasks = 0
         self.sources = []

@@ -39,10 +39,10 @@ class _Times:
 
 
 @dataclass(frozen=True, eq=False)
-class _Form:
+class _SingleExpansion:
     """An operator by one expansion, alone.
 
-    outside: the tensor behind each source of the graph. ordered: the (tensor, task) that could be a
+    outside: the tensor after each source of the graph. ordered: the (tensor, task) that could be a
     stream. flows: the results that could be one. entries: the tasks that read nothing of the
     operator's own. writers: the tasks of each result.
     """
@@ -60,7 +60,7 @@ def _form(
     tasks: Sequence[TaskGroup],
     volume: Volume,
     same: Mapping[Buffer, Buffer],
-) -> _Form:
+) -> _SingleExpansion:
     made = {b for t in tasks for b in t.outputs}
     written = [b for b in group.writes if b in made]
     graph = connect(group.name, tasks, {b.name: b for b in written}, volume, same)
@@ -85,7 +85,7 @@ def _form(
         if len(own) == 1 and own[0].flows_out:
             flows.add(b)
     outside = {index[b.name]: b for b in read - made}
-    return _Form(graph, outside, ordered, flows, entries, writers)
+    return _SingleExpansion(graph, outside, ordered, flows, entries, writers)
 
 
 class Bounds:
@@ -129,7 +129,7 @@ class Bounds:
         return max(1, of_area, *ends)
 
     def _floor(self, n: int, ends: Sequence[int], pes: int) -> int:
-        """The start of an operator by what lies between it and one that has ended before."""
+        """The start of an operator by what is between it and one that has ended before."""
         best = 0
         ended = self._ended[n]
         for d in ended:
@@ -169,7 +169,7 @@ class Bounds:
         self,
         tensor: Buffer,
         task: int,
-        form: _Form,
+        form: _SingleExpansion,
         ended: Sequence[Set[int]],
         below: Sequence[Set[int]],
     ) -> Set[int]:
@@ -197,12 +197,12 @@ def _final(stage: FusionGroup) -> Buffer | None:
     return None
 
 
-def _sources(form: _Form, task: int) -> list[int]:
+def _sources(form: _SingleExpansion, task: int) -> list[int]:
     return [u for u in form.graph.predecessors(task) if u in form.outside]
 
 
 def _run(
-    form: _Form,
+    form: _SingleExpansion,
     times: Mapping[Buffer, Sequence[Sequence[_Times]]],
     floor: int,
     pes: int,
@@ -240,7 +240,7 @@ def _run(
 
 
 def _arrival(
-    form: _Form,
+    form: _SingleExpansion,
     times: Mapping[Buffer, Sequence[Sequence[_Times]]],
     tensor: Buffer,
     task: int,

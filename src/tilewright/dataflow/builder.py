@@ -33,7 +33,7 @@ class TaskGraphBuilder:
         return name
 
     def fresh(self, name: str) -> str:
-        """`name`, or with a number behind it where a node is called so already."""
+        """`name`, or with a number after it where a node is called so already."""
         return untaken(self._index, name, ":")
 
     def source(self, name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.dataflow.blocks import Share
+from tilewright.dataflow.blocks import TaskShare
 from tilewright.dataflow.graph import Edge, Node, Role, TaskGraph
 
 
@@ -47,14 +47,14 @@ class Division:
         return [found[b] for b in sorted(found)]
 
 
-def divided(graph: TaskGraph, shares: Sequence[Share]) -> Division:
+def divided(graph: TaskGraph, shares: Sequence[TaskShare]) -> Division:
     """`graph` with a node for each share of a node's tasks: `mv` becomes `mv[0:16]`, and so on."""
-    own: list[list[Share]] = [[] for _ in graph.nodes]
+    own: list[list[TaskShare]] = [[] for _ in graph.nodes]
     for share in sorted(shares, key=lambda s: (s.node, s.block)):
         mine = own[share.node]
         if mine and mine[-1].block == share.block:
             count = mine.pop().count + share.count
-            share = Share(share.node, share.block, count)
+            share = TaskShare(share.node, share.block, count)
         mine.append(share)
     placed = [share for mine in own for share in mine or (_OUTSIDE,)]
     block = [share.block for share in placed]
@@ -65,10 +65,10 @@ def divided(graph: TaskGraph, shares: Sequence[Share]) -> Division:
     return Division(_replaced(graph, nodes), block, turns)
 
 
-_OUTSIDE = Share(-1, -1, 1)
+_OUTSIDE = TaskShare(-1, -1, 1)
 
 
-def _parts(node: Node, shares: Sequence[Share]) -> list[Node]:
+def _parts(node: Node, shares: Sequence[TaskShare]) -> list[Node]:
     if len(shares) < 2:
         return [node]
     found = []

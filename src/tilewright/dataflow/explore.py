@@ -131,7 +131,7 @@ class Exploration:
     def label(self, choice: Choice) -> str:
         """What was chosen where there was a choice: `conv1=mv conv2=op`, a group by its first.
 
-        Of many groups only those with schemes of their own are named, the others counted.
+        Of many groups only those with their own schemes are named, the others counted.
         """
         groups = zip(self.groups, choice, strict=True)
         chosen = [(g, name) for g, name in groups if len(g.options) > 1]

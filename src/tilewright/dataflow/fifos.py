@@ -111,7 +111,7 @@ def _own_lag(graph: TaskGraph, n: int) -> Fraction:
 
 
 def _end(graph: TaskGraph, lags: _Lags, n: int) -> Fraction:
-    """When the last output of a task is there; a buffer has no time of its own."""
+    """When the last output of a task is available; a buffer adds no time."""
     first = lags[n].written
     if graph.nodes[n].role is not Role.COMPUTE:
         return first

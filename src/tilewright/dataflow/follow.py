@@ -43,7 +43,7 @@ def read_times(
 
 
 def write_times(reads: int, writes: int, read: Cycles) -> Cycles:
-    """When the outputs of a task are there that reads at `read`."""
+    """When the outputs of a task that reads at `read` are available."""
     last = _needed(reads, writes) - 1
     if writes <= reads:
         return read[last] + 1

@@ -174,7 +174,7 @@ class TaskGraph:
 
     @cached_property
     def work(self) -> list[int]:
-        """Cycles that each node needs by itself: the larger of its volumes; memory needs none."""
+        """Cycles that each node needs alone: the larger of its volumes; memory needs none."""
         return [
             max(self.consumed[n], self.produced[n]) if node.role is Role.COMPUTE else 0
             for n, node in enumerate(self.nodes)
@@ -243,7 +243,7 @@ class TaskGraph:
             if not number or (node.count > 1 and node.role is not Role.COMPUTE):
                 raise self._error(
                     f"{node.role} {node.name} has a count of {node.count!r}",
-                    "a compute node stands for one task or more, memory is there once",
+                    "a compute node is one task or more, memory exists once",
                 )
 
     def _check_edges(self) -> None:

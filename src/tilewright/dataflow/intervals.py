@@ -50,8 +50,8 @@ def components(graph: TaskGraph, streams: Sequence[bool]) -> list[int]:
 class Intervals:
     """The steady state: `pace[n]` is the volume of the fattest stream of n's component, in cycles,
     or 0 where none streams; `streams[e]` whether an edge does, `flows[e]` whether to a task.
-    Streams into a buffer have the pace of their writer, but a buffer ties its writers to nobody: it
-    never holds them back."""
+    Streams into a buffer have the pace of their writer, but a buffer does not constrain its
+    writers: it never holds them back."""
 
     graph: TaskGraph
     streams: Sequence[bool]

@@ -138,7 +138,7 @@ def _check_native(plan: Plan) -> None:
     raise UnsupportedError(
         f"{count} no expansion: {names}",
         where=plan.graph.name,
-        hint="take them as they are with --opaque, or cut the model before them"
+        hint="keep them as opaque tasks with --opaque, or cut the model before them"
         if sized
         else "cut the model before them: some of their tensors have no size that is known before"
         " they run, or hold no numbers",

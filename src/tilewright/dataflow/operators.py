@@ -96,7 +96,7 @@ def _name(group: FusionGroup, c: Computation) -> str:
 
 
 def one_task(name: str, work: Kernel | Opaque) -> TaskGroup:
-    """An operator that is a loop program of its own, or not divided, as one task.
+    """An operator that is a loop program, or not divided, as one task.
 
     What is known of its work are its tensors, and of a loop program the statements that it runs.
     """
@@ -119,6 +119,6 @@ def _statements(kernel: Kernel) -> int:
 
 
 def unique(tasks: Sequence[TaskGroup]) -> list[TaskGroup]:
-    """The tasks with names of which none is there twice."""
+    """The tasks with unique names."""
     taken: set[str] = set()
     return [replace(t, name=fresh(taken, t.name, ":")) for t in tasks]

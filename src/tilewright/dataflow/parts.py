@@ -20,7 +20,7 @@ _COUNTED: Final = 1 << 20
 
 
 def restrict(c: Computation, cuts: Cuts, name: str) -> Computation:
-    """The points of `c` whose variables lie in `cuts`, low end included, high end not.
+    """The points of `c` whose variables are in `cuts`, low end included, high end not.
 
     A reduced dimension that is cut gives a partial result.
     """
@@ -188,7 +188,7 @@ def reads_in_order(c: Computation, buffer: Buffer) -> bool:
 
 
 def _grid(dims: Sequence[Dim]) -> dict[Var, Any]:
-    """The values of each variable along an axis of its own."""
+    """The values of each variable along its own axis."""
     found = {}
     for axis, d in enumerate(dims):
         shape = [1] * len(dims)

@@ -48,7 +48,7 @@ class Piece:
 class Product:
     """A sum of products of two tensors, `rows` times `columns`, by the dimensions that each uses.
 
-    Of complex ones, whose parts are accesses of their own, it is one access that stands for both.
+    Of complex ones, whose parts are their own accesses, it is one access that stands for both.
     n: those of `rows` alone, m: of `columns` alone, k: reduced, b: of both (a batch, a group).
     """
 

@@ -123,7 +123,7 @@ class TaskGroup:
 
     @cached_property
     def flows_out(self) -> bool:
-        """Whether its result leaves element after element and nobody else writes it."""
+        """Whether its result leaves element by element and has no other writer."""
         alone = self.count == 1 and not self.stores
         return alone and self.part is not None and writes_in_order(self.part)
 

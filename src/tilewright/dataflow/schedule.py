@@ -23,7 +23,7 @@ class Discipline(StrEnum):
     """When a block may start.
 
     gang: when the block before it has ended. list: each set of tasks that stream to one another
-    when its inputs are there and enough processing elements are free.
+    when its inputs are complete and enough processing elements are free.
     """
 
     GANG = "gang"
@@ -199,7 +199,7 @@ def _gang(
 def _list(
     parts: Division, pes: int, blocks: Sequence[Sequence[int]], clock: Clock
 ) -> list[int]:
-    """Each task of a block on an element of its own, the components on the first that are free."""
+    """Each task of a block on its own element, the components on the first that are free."""
     graph = parts.graph
     element = [-1] * len(graph.nodes)
     component = clock.steady.component
@@ -230,7 +230,7 @@ _DISCIPLINES: Final[dict[Discipline, _Run]] = {
 
 
 def _memory(graph: TaskGraph, times: Times) -> None:
-    """Sinks are full when their last writer ends; sources are there from the beginning."""
+    """Sinks are full when their last writer ends; sources exist from the beginning."""
     for n, node in enumerate(graph.nodes):
         if node.role is Role.SINK:
             done = max(times.last[u] for u in graph.predecessors(n))

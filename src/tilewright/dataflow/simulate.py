@@ -1,15 +1,15 @@
 """Simulating a schedule element by element, with FIFOs of limited size.
 
 What a task does, with r(k) the cycle in which it reads its k-th elements, one of each in-edge, and
-w(j) the cycle at whose beginning its j-th output is there, on all out-edges at once (k, j from 1):
+w(j) the cycle at whose beginning its j-th output is available, on all out-edges (k, j from 1):
 
-* it reads when an element is there on every in-edge, at most one in a cycle, and not before all
+* it reads when an element is available on every in-edge, at most one in a cycle, and not before all
   outputs that its earlier inputs give have left: r(k) >= w(floor((k-1) O / I)), r(k) > r(k-1);
 * output j needs the first ceil(j I / O) inputs: w(j) > r(ceil(j I / O)), w(j) > w(j-1);
 * a FIFO of c elements takes the j-th when its reader takes the (j-c)-th, or later:
   w(j) >= r'(j - c);
-* what comes through memory is there when its writer, or the buffer before it, has ended, and what
-  goes to memory or into a buffer never waits;
+* what comes through memory is available when its writer, or the buffer before it, has ended, and
+  what goes to memory or into a buffer never waits;
 * no task starts before its block; in a gang schedule a block starts when the one before has ended.
 
 The tasks of a node of several do the same at the same time, so that one of them is simulated, and
@@ -217,7 +217,7 @@ class _Run:
         return streams
 
     def _step(self, n: int, left: set[int], streams: dict[int, _Stream]) -> bool:
-        """Start a node whose memory is there, or let it go on; whether anything happened."""
+        """Start a node whose memory is complete, or let it continue; whether anything happened."""
         if n in self.tasks:
             return self.tasks[n].advance()
         memory = [

@@ -61,7 +61,7 @@ def sweep(
         return None
     ends = [end << BITS for end in last]
     compute = [n for n in nodes if graph.nodes[n].role is Role.COMPUTE]
-    tasks = {n: _Task(graph, n, rooms) for n in compute}
+    tasks = {n: _SweptTask(graph, n, rooms) for n in compute}
     for _ in range(SWEEPS):
         changed = False
         for n in nodes:
@@ -78,7 +78,7 @@ def sweep(
     return None
 
 
-def _span(task: _Task | None, end: int) -> NodeCycles:
+def _span(task: _SweptTask | None, end: int) -> NodeCycles:
     """The cycles of a node that ends at the pair `end`; memory, not a task, has one time."""
     if task is None:
         first = end
@@ -87,7 +87,7 @@ def _span(task: _Task | None, end: int) -> NodeCycles:
     return NodeCycles(first >> BITS, end >> BITS)
 
 
-class _Task:
+class _SweptTask:
     """A task of the block: when it reads and writes, as far as is known."""
 
     __slots__ = ("into", "needed", "out", "read", "steps", "written", "before", "wide")
@@ -107,7 +107,7 @@ class _Task:
         self.read = np.zeros(reads, np.int64)
         self.written = np.zeros(writes, np.int64)
 
-    def advance(self, tasks: Mapping[int, _Task], ready: int) -> bool:
+    def advance(self, tasks: Mapping[int, _SweptTask], ready: int) -> bool:
         """The least times by those of the other tasks; whether any is new."""
         read = np.full(len(self.read), ready)
         for u in self.into:

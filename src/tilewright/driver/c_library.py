@@ -55,7 +55,7 @@ KEYWORDS: Final = frozenset(
     "public reinterpret_cast requires static_assert static_cast template this thread_local throw "
     "true try typeid typename typeof typeof_unqual using virtual wchar_t xor xor_eq NULL linux "
     "unix size_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t "
-    "tilewright_parallel tilewright_share".split()
+    "tilewright_parallel tilewright_task".split()
 )
 _RESERVED: Final = re.compile(r"_[A-Z_]")  # begins what compilers and systems define
 
@@ -151,21 +151,23 @@ def _type(kernel: Kernel, b: Buffer) -> str:
     return C_TYPES[b.dtype]
 
 
-# How a parallel loop is shared out, once in a program, whatever headers it includes.
+# How a parallel loop is distributed, once in a program, whatever headers it includes.
 PARALLEL: Final = """\
 #ifndef TILEWRIGHT_PARALLEL
 #define TILEWRIGHT_PARALLEL
-/* The first fields of what a parallel loop is called with; `threads` is how many shares it has. */
+/* The first fields of what a parallel loop is called with; it may use so many threads. */
 typedef struct {
     void *run;
     int64_t threads;
     int64_t rest[REST];
 } tilewright_context;
-/* One share of a parallel loop, 0 <= number < shares. */
-typedef void tilewright_share(void *closure, int64_t number, int64_t shares);
-/* Runs every share once, at the same time or in turn, and returns when all have ended. */
+/* Runs the iterations from `begin` to before `end`. `thread` is at least 0 and less than `threads`,
+ * and differs between calls that run at the same time. */
+typedef void tilewright_task(void *closure, int64_t thread, int64_t begin, int64_t end);
+/* Runs each of the iterations 0 to count - 1 once, in any order and in parts of any size, and
+ * returns when all have ended. */
 typedef void tilewright_parallel(
-    tilewright_context *context, tilewright_share *share, void *closure);
+    tilewright_context *context, tilewright_task *task, void *closure, int64_t count);
 #endif""".replace("REST", str(abi.CTX_SLOTS - abi.CTX_THREADS - 1))
 _HEADER: Final = """\
 /* Made by Tilewright {version}. */
@@ -189,7 +191,7 @@ extern "C" {{
 int {name}(
     {arguments});
 
-/* As {name}; `run` shares parallel loops out to `threads` threads. */
+/* As {name}; `run` distributes parallel loops over `threads` threads. */
 int {name}_parallel(
     tilewright_parallel *run,
     int threads,

@@ -65,11 +65,12 @@ from tilewright.ir.node import has_nodes, postorder
 # Keys: a Var, another atom, or the frozenset of a linear form's terms.
 Env = Mapping[Any, tuple[int | None, int | None]]
 
-# Cases that one question tells apart: the arms of a select, the operands of a min or max in a sum.
-# Each looks anew at what is below it, which doubles the work at each level of a deep term.
+# Cases that one question distinguishes: the arms of a select, the operands of a min or max in a
+# sum. Each looks again at what is below it, which doubles the work at each level of a deep term.
 MAX_CASES = 32
-# Terms of this many nodes are answered from below, and their cases are not told apart: a question
-# follows no more calls in one another than so many nodes ask for, and looks anew at no more.
+# Terms of this many nodes are answered from below, and their cases are not distinguished: a
+# question follows no more calls in one another than so many nodes ask for, and looks again at no
+# more.
 MANY_NODES = 128
 
 
@@ -91,7 +92,7 @@ class _Question(dict[Any, Interval]):
 
 
 class Remembering(dict[Any, Interval]):
-    """An environment that stays as it is while many questions are asked: answers are kept.
+    """An environment that does not change during many queries, so that answers are cached.
 
     Those of a question whose cases ran out are not, except its own: they may be wider than those
     of another one, and what is answered shall not depend on what was asked before.
@@ -125,7 +126,7 @@ def bounds(e: Expr, env: Env) -> Interval:
     Index arithmetic is taken not to overflow int64; other integers wrap, which the result
     respects. Floats give (None, None); what is cast from one has the bounds of `real_bounds`.
     Takes time linear in the distinct nodes of `e`: beyond MAX_CASES and in terms of MANY_NODES,
-    cases are not told apart, and the interval may be wider than it could be. Any depth will do.
+    cases are not distinguished, and the interval may be wider than it could be. Any depth will do.
     """
     if not isinstance(e, _LEAVES):
         if isinstance(env, Remembering):
@@ -159,7 +160,7 @@ def _answer_below(e: Expr, question: _Question) -> None:
 
 
 def _tells_apart(env: Env) -> bool:
-    """Whether one more case may be told apart in this question, which counts as one."""
+    """Whether one more case may be distinguished in this question, which counts as one."""
     return not isinstance(env, _Question) or next(env.cases, None) is not None
 
 
@@ -214,8 +215,8 @@ def _reads(key: Any) -> bool:
 def less_than(v: Var, extent: Expr) -> dict[Any, Interval]:
     """That a variable is below an extent without loads, as an entry about their difference.
 
-    It says nothing of the extent by itself, unlike `refine`, so that it may stay where the variable
-    is no more.
+    Unlike `refine`, it states nothing about the extent alone, so that it remains valid where the
+    variable is gone.
     """
     form = affine(v) - affine(extent)
     return {frozenset(form.terms): (None, -1 - form.const)}

@@ -125,7 +125,7 @@ def fold(e: Expr) -> Const | None:
 
 
 def compute(kind: type[Expr], *args: Any) -> Const | None:
-    """`kind(*args)` as a constant, for a node class without fields of its own, on constants."""
+    """`kind(*args)` as a constant, for a node class without its own fields, on constants."""
     dtype: DType = args[0].type
     value = args[0].value
     if len(args) == 2 and (dtype.is_int or dtype.is_bool):

@@ -17,12 +17,16 @@ from tilewright.base.dtypes import DType
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """Name, number of arguments, result dtype (None: that of the first argument), reference."""
+    """Name, number of arguments, result dtype (None: that of the first argument), reference.
+
+    llvm: for a user's own function, the text of LLVM's function of this name.
+    """
 
     name: str
     arity: int
     result: DType | None
     reference: Callable[..., Any]
+    llvm: str = ""
 
 
 def _numpy(name: str) -> Callable[..., Any]:

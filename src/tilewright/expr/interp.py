@@ -55,7 +55,7 @@ def evaluate(
 
 
 class _Evaluation:
-    """One set of points; the arms of a Select are evaluated as sets of their own.
+    """One set of points; the arms of a Select are evaluated as their own sets.
 
     lookup: what is known already, the value of a variable or of what was evaluated at more points.
     """
@@ -306,6 +306,10 @@ def operation(e: Expr) -> Operation:
         return _conversion(_cast, e.value.dtype, e.dtype)
     if isinstance(e, Bitcast):
         return _conversion(_bitcast, e.value.dtype, e.dtype)
+    if isinstance(e, Call) and FUNCTIONS[e.function].llvm:
+        return FUNCTIONS[
+            e.function
+        ].reference  # whose arguments have dtypes of their own
     if isinstance(e, Call):
         source = e.args[0].dtype
         return _computed(_call(e.function, source), source, e.dtype)

@@ -221,7 +221,7 @@ class Min(Binary): ...
 class Overlap(Min):
     """The start `min(lhs, rhs)` of an overlapping tile; made by `split(..., tail="overlap")` alone.
 
-    What it promises of the kernel that it stands in is stated in `loops/analysis/overlap.py`.
+    What it promises about its kernel is stated in `loops/analysis/overlap.py`.
     """
 
 

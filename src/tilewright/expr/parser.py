@@ -59,7 +59,7 @@ def parse(
 
 
 def expression(s: Scanner, names: Names) -> Expr:
-    """The expression that comes now; the scanner stands behind it."""
+    """Parse the expression here; leaves the scanner after it."""
     return _infix(s, names, 0)
 
 

@@ -284,7 +284,7 @@ def _type_of(template: Expr, places: Mapping[Node, str]) -> str:
 
 
 def _is_constant(template: Node) -> bool:
-    """Whether only constant holes and literals stand in a template."""
+    """Whether a template consists only of constant holes and literals."""
     if isinstance(template, Hole):
         return template.kind == "const"
     if isinstance(template, Const):

@@ -74,7 +74,7 @@ Piece = str | tuple[Node, int]
 
 
 def short(dtype: DType) -> str:
-    """A dtype's short name: `f32`, `i64`, `u8`, `bf16`, `bool`; longer names stay as they are."""
+    """A dtype's short name: `f32`, `i64`, `u8`, `bf16`, `bool`; longer names stay unchanged."""
     if dtype is dtypes.bfloat16:
         return "bf16"
     if re.fullmatch(r"[a-z]+\d+", dtype.name):

@@ -195,7 +195,7 @@ FUNCTION_NAMES: Mapping[str, Callable[..., Any]] = {
 def scope() -> dict[str, Any]:
     """Every name that `show` may write, except buffers and variables."""
     types = {dtype_name(t): t for t in dtypes.ALL}
-    # A notation adds functions of its own when it is imported.
+    # A notation adds its own functions when it is imported.
     added = {name: _call(name) for name in FUNCTIONS if name not in FUNCTION_NAMES}
     return {
         **types,

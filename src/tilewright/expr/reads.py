@@ -14,8 +14,8 @@ from tilewright.ir.node import Node, postorder
 
 Guard = tuple[Expr, bool]
 
-# Sets of conditions told apart for each select of an expression. A chain of selects needs one for
-# each; a deep expression with shared parts has more paths than anybody can walk.
+# Sets of conditions distinguished for each select of an expression. A chain of selects needs one
+# for each; a deep expression with shared parts has more paths than anybody can walk.
 CASES_PER_SELECT = 4
 
 
@@ -58,7 +58,7 @@ class _Walk:
     """One walk from roots down to loads, each node once per set of conditions.
 
     outside: the conditions around the roots, and their bounds. reading: the nodes with a load at
-    or below them. cases: how many more selects are told apart by all conditions around them.
+    or below them. cases: how many more selects are distinguished by all conditions around them.
     """
 
     def __init__(
@@ -100,10 +100,10 @@ class _Walk:
 
 
 class Anywhere:
-    """Which terms may be computed anywhere inside of the loops that give `ranges`.
+    """Which terms may be computed anywhere inside the loops that give `ranges`.
 
-    precondition of a term: each of its loads is inside of its buffer by `ranges`, or by them and
-    the condition of one select of the term, in whose arm it stands.
+    precondition of a term: each of its loads is inside its buffer by `ranges`, or by them and
+    the condition of one select of the term, in whose arm it is.
     """
 
     def __init__(self, ranges: Env) -> None:
@@ -119,7 +119,7 @@ class Anywhere:
     def shared(self, e: Select) -> Iterator[Expr]:
         """The largest terms of both arms of `e` that may be computed before its condition.
 
-        Computed so, they are computed once; in a deep term, each arm would compute them anew.
+        Computed so, they are computed once; in a deep term, each arm would compute them again.
         """
         then = set(postorder(e.then))
         waiting: list[Any] = [e.otherwise]
@@ -145,13 +145,13 @@ class Anywhere:
         return all(self.known[c] for c in node.children())
 
     def _inside(self, arm: Expr, condition: Expr, holds: bool) -> bool:
-        """Whether the loads of an arm are inside of their buffers where it is chosen."""
+        """Whether the loads of an arm are inside their buffers where it is chosen."""
         ranges = refine(self.ranges, condition, holds)
         return all(is_inside(load, ranges) for load in loads(arm))
 
 
 def is_inside(load: Load, ranges: Env) -> bool:
-    """Whether every index of a load is proven inside of its buffer."""
+    """Whether every index of a load is proven inside its buffer."""
     places = zip(load.index, load.buffer.extents, strict=True)
     return all(within(index, extent, ranges) for index, extent in places)
 

@@ -114,7 +114,7 @@ def near(
 
 
 class _Evaluation:
-    """One set of points; the arms of a Select that read memory are sets of their own.
+    """One set of points; the arms of a Select that read memory are their own sets.
 
     lookup: what is known already, the value of a variable or of what was evaluated at more points.
     """
@@ -189,7 +189,7 @@ class _Evaluation:
                 part = self._at(mask).near(arm)
                 value[mask] = part.value
                 error[mask] = part.error
-        # What the other arm reads may not be there: nothing is known.
+        # The other arm may read out of bounds: nothing is known.
         unsure = np.broadcast_to(_unsure(condition), self.shape)
         error[unsure] = np.inf
         return Near(value, _or_zero(error))
@@ -282,7 +282,7 @@ def rounded(
 
     exact: where the operation is correctly rounded whatever the order: it adds nothing to small
     numbers of few binary places, which the dtype holds, and carries none over the greatest number
-    that lies less than half a unit beyond it.
+    that is less than half a unit beyond it.
     """
     f = format_of(dtype)
     size = np.abs(value)

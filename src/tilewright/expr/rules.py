@@ -1,6 +1,6 @@
 """The algebra of expressions: one row per rule, in the order in which they are tried.
 
-Normal form: constants stand on the right; a sum leans left and ends in its constant; `x - c` is
+Normal form: constants are on the right; a sum leans left and ends in its constant; `x - c` is
 `x + (-c)`; index products are distributed over sums with constant factors; a comparison of indices
 with a constant is `x < c` or `c <= x`. Sorts (see `expr.patterns`) say on which dtypes a row holds.
 

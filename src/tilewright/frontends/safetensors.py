@@ -3,7 +3,7 @@
 A reader of our own, because NumPy's side of the `safetensors` package has no bfloat16, and what is
 to be checked fits here. Source of the format: its page, github.com/huggingface/safetensors:
 8 bytes, the length n of the header; n bytes of JSON; the bytes of the tensors, little-endian, one
-behind the other.
+after the other.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def read(path: Path, limit: int) -> dict[str, Array]:
 
 
 def _header(path: Path, text: bytes) -> dict[str, Mapping[str, Any]]:
-    """The entries by name, each of which is checked by itself."""
+    """The entries by name, each checked separately."""
     try:
         found = json.loads(text.decode(), object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
@@ -136,7 +136,7 @@ def _check_cover(path: Path, header: Mapping[str, Any], size: int) -> None:
             raise _broken(path, f"tensor {name!r} {what}: at {begin:,}, not {place:,}")
         place = end
     if place != size:
-        raise _broken(path, f"{size - place:,} bytes behind the last tensor")
+        raise _broken(path, f"{size - place:,} bytes after the last tensor")
 
 
 def _tensor(data: mmap.mmap, begin: int, entry: Mapping[str, Any]) -> Array:

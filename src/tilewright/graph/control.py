@@ -219,7 +219,7 @@ def _bounded_loop(
     values: Mapping[Value, Any],
     bodies: Bodies,
 ) -> list[Any]:
-    """`graph/ops/bounded_control.py`'s Loop: rows behind the count are 0."""
+    """`graph/ops/bounded_control.py`'s Loop: rows after the count are 0."""
     body: Graph = op.attributes["body"]
     count, bound = int(op.attributes["states"]), int(op.attributes["bound"])
     trips, going = int(_scalar(inputs[0])), bool(_scalar(inputs[1]))

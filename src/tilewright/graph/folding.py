@@ -47,7 +47,7 @@ def may_fold(op: Operation, known: Mapping[Value, Array]) -> bool:
 def as_typed(op: Operation, results: Sequence[Any]) -> list[Array | None] | None:
     """The results as the constants that the outputs of `op` become; None unless they may.
 
-    Everything behind is typed by the outputs: each present one has an array, or a NumPy scalar, of
+    Everything after is typed by the outputs: each present one has an array, or a NumPy scalar, of
     its dtype and of its shape, as far as that is known.
     """
     found: list[Array | None] = []

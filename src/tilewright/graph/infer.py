@@ -3,7 +3,7 @@
 `Typer` takes operations in order and gives their results dtypes and shapes: by the operator's
 definition, or by the fallback that a frontend hands in. Results that are known already (shape
 arithmetic on constants, the shape of a tensor) become constants, an `If` whose condition is known
-becomes its branch. `specialize` does this anew for a graph whose symbolic extents got values.
+becomes its branch. `specialize` does this again for a graph whose symbolic extents got values.
 """
 
 from __future__ import annotations
@@ -350,7 +350,7 @@ def specialize(
     memory_limit: int | None = None,
     decompose: bool = True,
 ) -> Graph:
-    """`graph` with symbolic extents, input shapes or input values given, and types anew.
+    """`graph` with symbolic extents, input shapes or input values given, and types again.
 
     extents: symbolic extent -> number. shapes: input -> its whole shape. values: input -> array;
     such an input stays an input of the graph, but everything that depends on it is specialized.
@@ -517,7 +517,7 @@ def output_types(
 def typed_subgraphs(
     op: Operation, typer: Typer, env: Mapping[Value, Value]
 ) -> Operation:
-    """`op` with its subgraphs typed anew; env: what the values that they capture became."""
+    """`op` with its subgraphs typed again; env: what the values that they capture became."""
     if not op.subgraphs:
         return op
     attributes = {

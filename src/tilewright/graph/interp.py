@@ -199,7 +199,7 @@ def _dtype(value: Value) -> dtypes.DType:
 
 
 def as_float64(graph: Graph, fallback: FallbackProvider | None = None) -> Graph:
-    """`graph` with float64 in place of float32, types inferred anew."""
+    """`graph` with float64 in place of float32, types inferred again."""
     env: dict[Value, Value] = {}
 
     def wide(value: Value) -> Value:

@@ -43,8 +43,8 @@ def unroll(
     inline: runs a graph's operations as part of the one around it, its inputs being in `env`.
 
     ONNX's own Loop(n, c, state) = body(n - 1, ... body(0, state)), if the number of iterations is
-    known: see `loop` and `scan`. Only tensors flow: copies are typed anew, which says of others
-    nothing. What is given up leaves no operation behind.
+    known: see `loop` and `scan`. Only tensors flow: copies are typed again, which does not affect
+    others. What is given up leaves no operation after.
     """
     unroller = {"Loop": _Unroller.loop, "Scan": _Unroller.scan}.get(op.qualified)
     if unroller is None:

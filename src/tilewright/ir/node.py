@@ -20,7 +20,7 @@ The rules, each tested in tests/ir:
 * `intern=False` (symbols, statements) gives each construction a new identity.
 * A class may define `_derive(self) -> object`; it runs once per new node, checks the fields and
   returns the value of the slot `derived`.
-* The slot `fact` is free for one thing that is asked of a kind of nodes again and again, such as
+* The slot `fact` is free for one thing that is often asked about one kind of node, such as
   the linear form of an index. It is set once, follows from the fields alone, and does not hold the
   node itself: it dies with the node.
 * The table is weak and not locked: compile in one thread at a time, or in processes.
@@ -49,7 +49,7 @@ class _Entry(weakref.ref["Node"]):
 
 
 # Entries of dead nodes, until the next new node removes them. A callback in Python would do it at
-# once, but a Ctrl-C that meets the interpreter in such a callback is printed and lost.
+# once, but a Ctrl-C during such a callback is printed and lost.
 _dead: list[_Entry] = []
 
 
@@ -295,7 +295,7 @@ def has_nodes(root: Node, count: int) -> bool:
 
 @lru_cache(maxsize=256)
 def _has_distinct(root: Node, count: int) -> bool:
-    """As `has_nodes`; kept, since the same large terms are asked about again and again."""
+    """As `has_nodes`, but cached, since the same large terms are queried repeatedly."""
     return sum(1 for _ in islice(postorder(root), count)) == count
 
 

@@ -344,7 +344,7 @@ class _Match:
         self.steps += [("if", test, "") for test in tests]
 
     def _match(self, left: Node) -> None:
-        # Breadth first, last operand first: constants stand on the right, and tell rules apart.
+        # Breadth first, last operand first: constants are on the right and distinguish rules.
         queue = [(left, "e")]
         for pattern, at in queue:
             self.order.append((pattern, at))

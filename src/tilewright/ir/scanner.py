@@ -22,7 +22,7 @@ _TOKEN: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A piece of text; behind `#` there is none.
+    """A piece of text; after `#` there is none.
 
     kind: number, text, word, mark, or end. start: its place in the line.
     """
@@ -79,7 +79,7 @@ class Scanner:
             raise self.wrong("the end of the line")
 
     def wrong(self, expected: str) -> InputError:
-        """The error for what comes now."""
+        """The error at the current position."""
         found = self.next
         shown = "the end" if found.kind == "end" else repr(found.text)
         return self.refusal(

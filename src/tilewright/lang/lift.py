@@ -124,7 +124,7 @@ def lower(
 def schedule(
     program: n.Lambda, sizes: Sizes | None = None, *, target: str | None = None
 ) -> Schedule:
-    """A schedule to go on with: nothing done yet, or (target given) that target's default."""
+    """A schedule to continue with: nothing done yet, or (target given) that target's default."""
     expect_program(program)
     if target is None or is_low_level(program):
         return Schedule(lower(program, sizes))

@@ -19,7 +19,7 @@ from tilewright.lift.views import Array, View, of_buffers, scalar, shifted
 from tilewright.loops.nodes import Stmt, Store, Update, loop
 
 _LETTERS = "ijklmn"
-# Values for these spaces are written where they are going, not to memory of their own first.
+# Values for these spaces are written where they are going, not to their own memory first.
 _OUTER = (None, "global", "dram", "output")
 
 
@@ -153,7 +153,7 @@ class KernelWriter:
         return of_buffers(t, buffers, (const(0),) if flat else ())
 
     def materialize(self, value: Produced) -> View:
-        """Memory in the block where the value was made, written before what comes next there."""
+        """Memory in the block where the value was made, written before its next statement."""
         inner = self.frames
         self.frames = inner[: inner.index(value.frame) + 1]
         try:
@@ -166,6 +166,6 @@ class KernelWriter:
         return view
 
     def _default(self, t: Type) -> str:
-        """Where a value is whose place nobody says: arrays outside all loops are global."""
+        """The default space of a value: arrays outside all loops are global."""
         small = all(prod(leaf.shape) == 1 for leaf in leaves(t))
         return "private" if small or self.kinds else "global"

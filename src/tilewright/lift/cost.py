@@ -58,7 +58,7 @@ class Cycles:
 
     has: whether an operator is an instruction of the machine. host, split: cycles per scalar
     operation on the host, and in an operator of another size. issue: cycles per instruction.
-    lanes: scalar operations per cycle inside of one. memory: cycles per byte.
+    lanes: scalar operations per cycle inside one. memory: cycles per byte.
     """
 
     has: Callable[[DeviceOp], bool]

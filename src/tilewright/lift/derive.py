@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from tilewright.base.errors import InputError
 from tilewright.base.numbers import whole
 from tilewright.base.text import indent
-from tilewright.lift.lambdas import applied, pointfree
+from tilewright.lift.lambdas import applied
 from tilewright.lift.nodes import Fun, Lambda, expect_program
 from tilewright.lift.patterns import parse
 from tilewright.lift.printer import show_lines
@@ -138,7 +138,7 @@ class Derivation:
 
 
 def _shown(program: Lambda) -> str:
-    return indent(show_lines(Lambda(program.params, pointfree(program.body)), WIDTH))
+    return indent(show_lines(program, WIDTH))
 
 
 def derive(program: Lambda, rules: Rules, given: Given = ()) -> Derivation:

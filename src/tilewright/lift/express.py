@@ -129,7 +129,7 @@ class _Source:
         return apply(f, self.term)
 
     def without(self, axis: int, term: n.Term) -> _Source:
-        """`term`, which has that axis no more."""
+        """`term`, which no longer has that axis."""
         axes = [*self.axes]
         lengths = [*self.lengths]
         del axes[axis], lengths[axis]
@@ -155,7 +155,7 @@ class _Expression:
         self.env = {d.var: (0, d.extent - 1) for d in c.dims}
         accesses = [_accesses(o.value) for o in c.outputs]
         self.accesses = tuple(dict.fromkeys(chain.from_iterable(accesses)))
-        # Dimensions that are values themselves, outside of every index.
+        # Dimensions that are values themselves, outside every index.
         self.counted: set[Var] = set()
         for output in c.outputs:
             self.counted |= _without(output.value, set(self.accesses))

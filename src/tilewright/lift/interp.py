@@ -253,7 +253,7 @@ def _filter(f: n.Filter, s: _Scope, x: Value, ids: Value) -> Value:
     for i in ids:
         if not 0 <= i < len(x):
             raise InputError(
-                f"the index {i} is not inside of an array of {len(x)} elements",
+                f"the index {i} is not inside an array of {len(x)} elements",
                 where="Filter",
                 hint="indices count from 0",
             )

@@ -1,6 +1,6 @@
 """Functions as terms: application to fresh variables, beta, equality up to names.
 
-Rules are matched on *applied* terms: a composition stands there as the function that applies its
+Rules are matched on *applied* terms: a composition becomes the function that applies its
 parts to its arguments.
 """
 
@@ -137,7 +137,7 @@ def is_cheap(term: Term) -> bool:
 
 
 def is_identity(fun: Fun) -> bool:
-    """Whether a function gives back its argument as it is."""
+    """Whether a function gives back its argument unchanged."""
     match fun:
         case Builtin(name):
             return name == "id"
@@ -160,7 +160,7 @@ def _uses(part: Part, param: Param) -> int:
 
 
 def _outside(part: Part, param: Param) -> bool:
-    """Whether `param` is used outside of functions, which may run many times."""
+    """Whether `param` is used outside functions, which may run many times."""
     waiting: list[Any] = [part]
     seen: set[Any] = set()
     while waiting:
@@ -219,11 +219,16 @@ def _applied(part: Any, count: int, done: dict[Any, Any]) -> Any:
 
 
 def pointfree(part: Any) -> Any:
-    """`part` with every function that only pipes its arguments as a composition: for the eye."""
+    """`part` with every function that only pipes its arguments as a composition: for the eye.
+
+    One whose parameters have types keeps them.
+    """
     done: dict[Any, Any] = {}
     for node in postorder(part):
         new = node.map(done.__getitem__)
-        done[node] = lambda_(new.params, new.body) if isinstance(new, Lambda) else new
+        if isinstance(new, Lambda) and all(p.type is None for p in new.params):
+            new = lambda_(new.params, new.body)
+        done[node] = new
     return done[part]
 
 

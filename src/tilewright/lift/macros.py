@@ -45,7 +45,7 @@ def register_block() -> Strategy:
 
 
 def reuse(size: int) -> Strategy:
-    """`xs | Map(lambda x: ys | Map(f x))` with pieces of ys outside of xs (introduce reuse).
+    """`xs | Map(lambda x: ys | Map(f x))` with pieces of ys outside xs (introduce reuse).
 
         ys | Split(size) | Map(lambda Y: xs | Map(lambda x: Y | Map(f x))) | Transpose
         | Map(Join)
@@ -55,6 +55,33 @@ def reuse(size: int) -> Strategy:
     """
     pieces = at((0, 0, 1), rule("split-join", m=size))
     return then(pieces, rule("map-fission"), at((1,), rule("interchange")))
+
+
+def partial_reduce(parts: int, stride: int) -> Strategy:
+    """`xs | Reduce(f, z)` as partial results, each of elements `stride` apart.
+
+        xs | Gather('stride', stride) | PartRed(f, z, parts) | Reduce(f, z)
+
+    Neighbors then belong to different parts, so that threads that run side by side read side by
+    side (Steuwer et al., 2017). Where f is associative and commutative and z neutral, and both
+    numbers divide the length.
+    """
+    order = rule("partial-reduce-order", k=stride)
+    return then(rule("partial-reduce", m=parts), order)
+
+
+def tile_stencil(tile: int, step: int) -> Strategy:
+    """`xs | Slide(size, step) | Map(f)` in overlapping tiles of the input (Hagedorn et al., 2018).
+
+    tile: elements of the input in a tile; step: elements between the first ones of two tiles. They
+    overlap by as much as two windows do.
+    """
+    return rule("map-slide-tiling", u=tile, v=step)
+
+
+def tile_stencil_2d(tile: int, step: int) -> Strategy:
+    """`Slide2D(size, step)` in square tiles that overlap; numbers as of `tile_stencil`."""
+    return rule("slide-2d-tiling", u=tile, v=step)
 
 
 def finish_tiling(size: int) -> Strategy:

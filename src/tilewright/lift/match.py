@@ -370,7 +370,7 @@ class _Filler:
         return fill_type(t, self.found)
 
     def _taken(self, hole: Part) -> Any:
-        """What the hole took; its second use gets bound variables of its own."""
+        """What the hole took; its second use gets its own bound variables."""
         if hole not in self.found.parts:
             raise Mismatch(f"{hole.name} is not given")  # type: ignore[attr-defined]
         part = self.found.parts[hole]

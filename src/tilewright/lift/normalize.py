@@ -2,7 +2,7 @@
 
 `Map` is a parallel dimension, `Reduce` a `pw`, `Scan` a `ps`; what only moves data is an edit of
 an index map (views.py); `Concat` at the outside is several Computations on disjoint parts. A value
-becomes a stage of its own where a program names it (a Lambda applied at once) and where more
+becomes its own stage where a program names it (a Lambda applied at once) and where more
 arithmetic follows a reduction.
 """
 
@@ -43,7 +43,7 @@ from tilewright.lift.views import (
     split,
 )
 
-# An element of overlapping windows that reads more than this is a stage of its own. Without it, the
+# An element of overlapping windows that reads more than this is its own stage. Without it, the
 # work of stencils after stencils is multiplied at each.
 MAX_INLINED_READS = 2
 
@@ -256,7 +256,7 @@ class _Step:
     accumulators: frozenset[Buffer]
 
     def of(self, result: View, acc: Load) -> tuple[Reducer, View] | None:
-        """The operator and the operand of one leaf, where the step works on it by itself."""
+        """The operator and the operand of one leaf, if the step treats it separately."""
         return step_of(result, acc, self.accumulators)
 
 

@@ -47,7 +47,7 @@ class Word:
 
 
 def as_type(t: Any) -> Type:
-    """A type as it is, or that of a dtype's word. Raises InputError for anything else."""
+    """A type unchanged, or that of a dtype's word. Raises InputError for anything else."""
     if isinstance(t, Word):
         return t.type
     if not isinstance(t, Type):
@@ -123,7 +123,7 @@ def _resolved(f: Any, t: Any) -> Any:
 
 
 def let(value: Any, body: Callable[..., Any]) -> n.Term:
-    """`body(value)` with the value named: computed once, a stage of its own."""
+    """`body(value)` with the value named: computed once, its own stage."""
     names = n.parameters(body)
     if len(names) != 1:
         raise InputError(

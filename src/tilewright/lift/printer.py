@@ -20,6 +20,7 @@ from tilewright.expr.printer import short
 from tilewright.expr.printer import show as show_expr
 from tilewright.ir.node import postorder
 from tilewright.lift import nodes as n
+from tilewright.lift.lambdas import pointfree
 from tilewright.lift.layout import CallText, Chain, Doc, Scoped, Text
 from tilewright.lift.patterns import SCOPE
 from tilewright.lift.sizes import length_variables
@@ -67,6 +68,7 @@ def show_part(part: n.Part) -> str:
 def show_lines(part: n.Part, width: int = 100) -> str:
     """A term or a function in lines of at most `width` columns, where that can be.
 
+    A function that only pipes its arguments is written as a composition, as it is read.
     Raises UnsupportedError where sharing makes the text too long.
     """
     if _written(part) > python.MAX_WRITTEN:
@@ -75,6 +77,7 @@ def show_lines(part: n.Part, width: int = 100) -> str:
             where="show",
             hint="name what is used several times: let(x, lambda y: ...)",
         )
+    part = pointfree(part)
     doc = _doc(part, _outermost(part))
     if isinstance(doc, Chain) and len(doc.flat()) > width:
         doc = CallText("", (doc,))

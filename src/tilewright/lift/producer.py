@@ -1,7 +1,7 @@
 """Values produced by statements, whose destination depends on what follows.
 
 A `Produced` is a computation with its type. Written straight to its destination it costs nothing
-more; read, it gets memory of its own in the block where it was made. A pattern that only moves
+more; read, it gets its own memory in the block where it was made. A pattern that only moves
 data and can be turned around moves the destination instead of the value (`INVERSE`).
 """
 
@@ -101,7 +101,7 @@ class Produced:
 
     @property
     def reads(self) -> Reads:
-        """As `Array.reads`; memory of its own is written in its own block."""
+        """As `Array.reads`; its own memory is written in its own block."""
         if self.lazy is None:
             return Reads.EXPRESSION
         return self.lazy.reads

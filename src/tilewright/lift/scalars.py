@@ -12,7 +12,6 @@ from tilewright.expr import nodes as e
 from tilewright.expr.functions import FUNCTIONS
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.printer import short
-from tilewright.ir.node import Node, substitute
 from tilewright.lift.nodes import Builtin, ScalarFun, UserFun, argument
 
 
@@ -98,11 +97,7 @@ def body(f: ScalarFun, args: Sequence[Expr]) -> Expr:
         for n, (t, a) in enumerate(zip(f.dtypes, args, strict=True)):
             if a.dtype is not t:
                 raise _wrong(f, f"argument {n + 1} is {a.dtype}, expected {t}")
-        env: dict[Node, Node] = {
-            argument(n, t): a
-            for n, (t, a) in enumerate(zip(f.dtypes, args, strict=True))
-        }
-        return substitute(f.body, env)  # type: ignore[no-any-return]
+        return f.at(*args)
     assert isinstance(f, Builtin)
     try:
         return BUILTINS[f.name].value(*args)

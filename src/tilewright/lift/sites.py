@@ -1,7 +1,7 @@
 """Positions in a program: a path of child positions, with all that is known there.
 
 A site is a term, or a function that is handed to a pattern (`f` of `Map(f)`). Functions that are
-applied are not sites of their own: the application is.
+applied are not their own sites: the application is.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Site:
 
     above: the parts around it, outermost first. scope: the types in sight. args: the types that a
     function is applied to; None for a term. params: set where the node is the body of a function
-    that stands at the path, see `opened`.
+    at the path, see `opened`.
     """
 
     root: Fun
@@ -102,7 +102,7 @@ class Site:
 
     @cached_property
     def opened(self) -> Site:
-        """The site of a function as that of what it does to fresh arguments; a term's as it is."""
+        """The site of a function as that of what it does to fresh arguments; a term's unchanged."""
         if self.args is None:
             return self
         assert isinstance(self.node, Fun)

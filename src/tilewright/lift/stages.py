@@ -113,7 +113,7 @@ class Stages:
         return tuple(v for v in self.extents if v in found - bound)
 
     def stage(self, name: str, value: View) -> View:
-        """A named value in buffers of its own, unless it only moves what is in buffers already."""
+        """A named value in its own buffers, unless it only moves what is in buffers already."""
         t = view_type(value)
         if not isinstance(t, ArrayType | TupleType):
             return value
@@ -241,7 +241,7 @@ class Stages:
         entries: Sequence[tuple[_Entry, Expr]],
         reducer: Any,
     ) -> None:
-        """A Computation with variables of its own, named i, j, k, ..."""
+        """A Computation with its own variables, named i, j, k, ..."""
         env: dict[Node, Node] = {}
         bounds = {}
         renamed = []

@@ -110,7 +110,7 @@ class Translator:
         return Produced(t, write, self.code.frames[-1], self.code)
 
     def named(self, value: Typed) -> View:
-        """In memory, unless it only moves what is there already."""
+        """In memory, unless it only moves data that is in memory already."""
         view, t = value
         if isinstance(view, Produced):
             return view.place()
@@ -176,7 +176,7 @@ class Use:
         return arguments_of_body(self.f, types, self.scope.types)
 
     def term(self, term: n.Term) -> Typed:
-        """A term inside the pattern: evaluated anew in the block where the pattern runs."""
+        """A term inside the pattern: evaluated again in the block where the pattern runs."""
         return self.translator.value(
             term, TranslationScope(self.scope.env, self.scope.types)
         )

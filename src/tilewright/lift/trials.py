@@ -1,7 +1,7 @@
 """Checking rules: random well-typed instances of a rule, both sides interpreted.
 
 Holes are integers only, so that equal means equal. An instance fills every hole of the left side:
-types, then lengths that meet the conditions, then inputs for terms and functions made for their
+types, then lengths that satisfy the conditions, then inputs for terms and functions made for their
 types.
 """
 
@@ -348,7 +348,7 @@ _BREAKING: Mapping[
 def _nested(
     rule: Rule, made: Instance, sizes: Mapping[Var, int], against: SideCondition | None
 ) -> Instance:
-    """The instance inside of the map that its conditions ask for, or that breaks one."""
+    """The instance inside the map that its conditions ask for, or that breaks one."""
     around = [c for c in rule.when if c.kind == "inside" and c is not against]
     if against is not None and against.kind == "outside":
         around.append(against)
@@ -369,7 +369,7 @@ def _nested(
 def draw_sizes(
     rule: Rule, rng: Random, against: SideCondition | None = None
 ) -> dict[Var, int] | None:
-    """Lengths for which the conditions hold that are about lengths; None if none was met."""
+    """Lengths that satisfy the conditions on lengths; None if none were found."""
     free = size_vars([rule.left, rule.right, *rule.when])
     numbers = np.random.default_rng(rng.randrange(2**32))
     draws = numbers.integers(0, LARGEST + 1, (len(free), 6000))

@@ -3,7 +3,7 @@
     for i in 100 blockIdx.x: B(i)             for i in 4 blockIdx.x:
                                        ->       for i_item in 25 threadIdx.x: B(i * 25 + i_item)
 
-`MapGlb` says that each element has a work item of its own, and not which of them are a group. Loops
+`MapGlb` says that each element has its own work item, and not which of them are a group. Loops
 over blocks that are directly in one another, and have no loops over threads inside, are such items.
 """
 

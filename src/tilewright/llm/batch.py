@@ -1,7 +1,7 @@
 """Several texts decoded together: each has a row of the caches, and one call is a step of all.
 
 Texts join and leave between steps. What is compiled is a step of 1, 2, 4, ... texts, up to the rows
-there are. Texts lie in the first rows: where one leaves, the last one moves into its row. A row
+there are. Texts are in the first rows: where one leaves, the last one moves into its row. A row
 without a text, or with one that is not read yet, takes part with a token at its position: what this
 leaves there is overwritten by the next token, and never seen before.
 """

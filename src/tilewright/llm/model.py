@@ -1,7 +1,7 @@
 """A language model over a key-value cache: prompts in chunks, then token by token.
 
 A prompt is read in chunks of a few fixed sizes, the last of them filled up, so that no length of a
-prompt compiles anything. Places behind the last token hold what filled a chunk up: causal attention
+prompt compiles anything. Places after the last token hold what filled a chunk up: causal attention
 does not see them, and the next tokens overwrite them. Only the last token of a prompt needs logits:
 the chunks before it compute keys and values alone.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tilewright.driver.keywords import ModelOptions
 
 CHUNKS: Final = (64, 16)
-CONTEXT: Final = 2048  # positions at most, unless more are asked for
+CONTEXT: Final = 2048  # positions by default
 GROUP: Final = 32  # integers to a scale
 BITS: Final = {"int8": 8, "int4": 4}
 FLOATS: Final = ("float32", "bfloat16", "float16")
@@ -62,7 +62,7 @@ def load(
     precision: of the weights, "float32", "bfloat16", "float16", "int8" or "int4"; integers have a
     scale for each `group` of them. context: the most tokens of prompt and answer together, by
     default what the model was trained with, at most 2048. chunks: lengths in which prompts are read
-    besides 1; each is code and weights of its own. options: those of `tw.compile`.
+    besides 1; each has its own code and weights. options: those of `tw.compile`.
 
     Nothing is compiled yet: that happens at first use, or by `prepare`.
     Raises ModelError, UnsupportedError and InputError for what is missing, unknown or does not fit.
@@ -160,7 +160,7 @@ class LanguageModel:
         return self._made[key]
 
     def start(self) -> KeyValueCache:
-        """An empty text. Each has a cache of its own: texts do not see one another."""
+        """An empty text. Each has its own cache: texts do not see one another."""
         return KeyValueCache(self.caches(1))
 
     def caches(self, sequences: int) -> dict[str, Array]:
@@ -210,7 +210,7 @@ class LanguageModel:
             raise InputError("there are no ids", hint="give at least one")
         if have + len(ids) > most:
             raise InputError(
-                f"{len(ids)} tokens behind {have} are more than the context of {most}",
+                f"{len(ids)} tokens after {have} exceed the context of {most}",
                 where=str(self.folder),
                 hint=f"shorten the prompt, or load with context= up to {self.decoder.trained}",
             )
@@ -241,7 +241,7 @@ class LanguageModel:
     ) -> Iterator[Token]:
         """The tokens that follow a prompt, as they are found.
 
-        It ends behind `max_tokens`, a token that ends texts (which is given too, without text), a
+        It ends after `max_tokens`, a token that ends texts (which is given too, without text), a
         text of `stop` (which is left out), or where the context is full. Of a prompt in ids, tokens
         have text where there is a tokenizer. Sampling: see `Sampling`; equal seeds, equal tokens.
 

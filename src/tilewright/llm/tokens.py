@@ -127,7 +127,7 @@ class TextStream:
     """The text of ids that come one by one, given out as soon as nothing can change it.
 
     What may yet become a character, or one of the texts in `stop`, is held back. A stop text is
-    not given out, and nothing behind it: `stopped` is then True.
+    not given out, and nothing after it: `stopped` is then True.
     """
 
     def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = ()) -> None:

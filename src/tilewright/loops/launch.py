@@ -2,19 +2,19 @@
 
     Program = Program(name, params, outputs, workspace, launches)      the launches run in order
     Launch  = Launch(name, params, grid, threads, shared, body)        body: what one thread runs
-    Stmt   += Barrier(scope)                     the threads of a block meet
+    Stmt   += Barrier(scope)                     the threads of a block synchronize
             | Combine(buffers, indices, reducer, width)  one value of each thread, combined
 
-In a Kernel a loop over `threadIdx` is a phase: it may have others beside it in its block, each over
-threads of its own, and what a later one reads of an earlier one is there, since the interpreter
-runs one after the other. A Launch has the same phases in one program of a thread, with barriers
-where a thread reads or overwrites what another one wrote, and nowhere else: they follow from the
-dependences of the Kernel (`loops/passes/to_launches.py`), and nobody writes one.
+In a Kernel a loop over `threadIdx` is a phase: it may have others next to it in its block, each
+over its own threads, and what a later one reads from an earlier one is complete, since the
+interpreter runs one after the other. A Launch has the same phases in one program of a thread, with
+barriers where a thread reads or overwrites what another one wrote, and nowhere else: they follow
+from the dependences of the Kernel (`loops/passes/to_launches.py`), and are never written by hand.
 
 Meaning: the blocks of a grid run in any order, the threads of a block at any relative speed. `body`
-has the variables of `AXIS`, registers of its own (`Alloc` in "register"), the block's `shared`
-buffers and the buffers of the caller. Two threads may not touch an element of which one changes it,
-unless a barrier of that scope is between (in different blocks: never). Every thread of a block
+has the variables of `AXIS`, its own registers (`Alloc` in "register"), the block's `shared`
+buffers and the buffers of the caller. Two threads may not access one element if one of them writes
+it, unless a barrier of that scope is between (in different blocks: never). Every thread of a block
 reaches a Barrier or Combine together with the others, or none does.
 """
 
@@ -34,7 +34,7 @@ AXIS: Final = {axis: Var(axis, INDEX) for axis in GPU_AXES}
 
 
 class Barrier(Stmt):
-    """All threads of the block come here before one goes on.
+    """All threads of the block come here before one continues.
 
     scope: "shared" where they exchange shared memory only, "global" where the caller's as well.
     """

@@ -139,7 +139,7 @@ class _ThreadWriter(Writer):
         s: Stmt,
         more: str = "None",
     ) -> None:
-        """Let others go on before this statement."""
+        """Let others continue before this statement."""
         self.line(f"yield {len(self.statements)}, {more}")
         self.statements.append(s)
 

@@ -38,7 +38,7 @@ def lower(
     params: Sequence[Buffer],
     outputs: Sequence[Buffer],
 ) -> Kernel:
-    """Each Computation as a loop nest of its own, in order.
+    """Each Computation as its own loop nest, in order.
 
     params: every buffer of the caller; outputs: those of them that are written. A buffer that is
     written and no parameter is allocated around the nests from the first that writes it.
@@ -122,7 +122,7 @@ def _scan(
     values: tuple[Expr, ...],
     scope: tuple[dict[Node, Expr], set[str]],
 ) -> Stmt:
-    """A running accumulator along one scan dimension; over several, each prefix anew."""
+    """A running accumulator along one scan dimension; over several, each prefix again."""
     (scans, reductions), (env, taken) = dims, scope
     buffers = _accumulators(c, reducer, taken)
     tensors = tuple(o.tensor for o in c.outputs)

@@ -2,7 +2,7 @@
 
 The nest has to be the description up to names: its loops are the description's dimensions in some
 order, its values the same expressions (operands of commutative operators may be swapped), and each
-tensor of the description lies in one buffer, so that moving along a dimension moves by one stride
+tensor of the description is in one buffer, so that moving along a dimension moves by one stride
 per axis. What does not fit is reported by the `Mismatch` of the attempt that came furthest.
 """
 

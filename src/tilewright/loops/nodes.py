@@ -53,7 +53,7 @@ KINDS = ("serial", "parallel", "vector", "unroll", *AXES, SIZE)
 # The kinds whose iterations do not run together.
 IN_ORDER = ("serial", "unroll", SIZE)
 
-# By the name of a loop: what was said about it (key to number or text).
+# By the name of a loop: its annotations (key to number or text).
 Notes = Mapping[str, Mapping[str, object]]
 # Noted at a vector loop: how many bytes ahead of its loads memory is prefetched into the cache.
 PREFETCH = "prefetch"
@@ -61,7 +61,7 @@ PREFETCH = "prefetch"
 WHOLE = "whole"
 # Noted at a loop: which results, by name and separated by commas, are stored past the caches in it.
 STREAM = "stream"
-# Noted at a loop that may run on several threads, by who gives a kernel as it is: the steps of all
+# Noted at a loop that may run on several threads, by who gives a kernel unchanged: the steps of all
 # its iterations together, or the multiply-adds of a product that is too deep in loops to be tiled.
 STEPS, PRODUCTS = "steps", "products"
 

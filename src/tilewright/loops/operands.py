@@ -35,7 +35,7 @@ def operand(
     names: Mapping[Expr, Expr | None],
     inner: set[Var],
 ) -> Operand:
-    """The tensor in its buffer. Raises Mismatch where its elements do not lie as they have to.
+    """The tensor in its buffer. Raises Mismatch where its elements are not laid out as required.
 
     pairs: its accesses in the description, each with the one in the nest that corresponds. names:
     the loop of each dimension (None: it runs once). inner: all loops of the nest.
@@ -198,7 +198,7 @@ def check_separate(instance: Instance, operands: Sequence[Operand]) -> None:
 
 
 def check_scopes(instance: Instance, operands: Sequence[Operand]) -> None:
-    """Raise Mismatch unless the machine can do it in the memories that the operands lie in."""
+    """Raise Mismatch unless the machine can do it in the memories that the operands are in."""
     rows = instance.intrinsic.scopes
     have = tuple(o.buffer.scope for o in operands)
     if rows and have not in rows:

@@ -109,7 +109,7 @@ class TrackedMemory:
 def _unflattened(position: int, shape: Sequence[int]) -> list[int]:
     index: list[int] = []
     for extent in reversed(shape):
-        if extent < 0:  # only a call knows it: the rest is not told apart
+        if extent < 0:  # only a call knows it: the rest is not distinguished
             return [position, *index]
         position, rest = divmod(position, extent)
         index.insert(0, rest)

@@ -1,7 +1,7 @@
 """The sizes of a kernel known only at run time: what they are for shapes, and giving them values.
 
-A size is known where some parameter has it as an extent by itself, or the size plus a number; every
-other extent is then checked against its value.
+A size is known if some parameter has an extent that is the size alone, or the size plus a number;
+every other extent is then checked against its value.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def solve(kernel: Kernel, shapes: Sequence[Sequence[int]]) -> dict[Var, int]:
     Raises InputError (TW-SHAPE) naming the array and the dimension that does not fit.
     """
     sizes: dict[Var, int] = {}
-    known: list[tuple[Var, int, int]] = []  # extents by themselves count first
+    known: list[tuple[Var, int, int]] = []  # bare sizes count first
     for b, shape in zip(kernel.params, shapes, strict=False):
         if len(shape) != len(b.extents):
             raise InputError(
@@ -149,7 +149,7 @@ def _check(
 
 
 def unknown(kernel: Kernel) -> list[Var]:
-    """The sizes that no parameter has as an extent by itself, so that no call knows them."""
+    """The sizes that are not a bare extent of any parameter, so that no call determines them."""
     known = {_alone(e)[0] for b in kernel.params for e in b.extents}
     return [v for v in kernel.sizes if v not in known]
 

@@ -100,7 +100,7 @@ def _notes_of_loops(scope: _Scope) -> Iterator[str]:
     if scope.kernel.notes:
         loops = {f.var.name for f in loops_of(scope.kernel.body)}
         yield from (
-            f"there is no loop {n}, which is noted"
+            f"loop {n} is annotated but does not exist"
             for n in scope.kernel.notes
             if n not in loops
         )

@@ -69,7 +69,7 @@ def walk(root: Stmt, above: tuple[Stmt, ...] = ()) -> Iterator[Place]:
 
 @dataclass(eq=False, slots=True)
 class Inside:
-    """What is inside of a statement, itself left out, in program order.
+    """What is inside a statement, itself left out, in program order.
 
     joint: whether some Update changes several buffers.
     """
@@ -84,7 +84,7 @@ _NOTHING = Inside()
 
 
 def inside(root: Stmt) -> Inside:
-    """What is inside of a statement; kept in it, as statements never change.
+    """What is inside a statement; kept in it, as statements never change.
 
     A rewrite makes new statements only around what it changes, so that little is looked at again.
     """
@@ -138,7 +138,7 @@ _OWN: Mapping[type[Stmt], Callable[[Any], Inside]] = {
 
 
 def whole(root: Stmt) -> Inside:
-    """A statement and what is inside of it."""
+    """A statement and what is inside it."""
     found = inside(root)
     return found if _own(root) is _NOTHING else _joined((root,))
 

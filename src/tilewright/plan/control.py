@@ -57,7 +57,7 @@ def _plan(op: Operation, body: Graph, nested: Nested) -> Plan:
     made = nested(body)
     if made.host_fallbacks:
         raise CompileError(
-            f"{made.host_fallbacks[0].name} has no native code inside of a loop or branch",
+            f"{made.host_fallbacks[0].name} has no native code inside a loop or branch",
             where=f"node {op.label!r}",
             hint="Please report it, with the model",
         )
@@ -65,10 +65,10 @@ def _plan(op: Operation, body: Graph, nested: Nested) -> Plan:
 
 
 def own_results(body: Graph, states: Sequence[Value] = ()) -> Graph:
-    """The body with a value of its own for each output that an operator does not write.
+    """The body with its own value for each output that an operator does not write.
 
     A result is stored while others are still read: state k may be given as result k + 1 alone,
-    which leaves it as it is; another state, an input or one value twice is copied first.
+    which leaves it unchanged; another state, an input or one value twice is copied first.
     """
     taken = {v.name for v in body.values}
     outputs: list[Value] = []

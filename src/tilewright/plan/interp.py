@@ -32,7 +32,7 @@ from tilewright.plan.nodes import (
 from tilewright.plan.open_extents import Resized, input_sizes, source_text
 
 Array = np.ndarray[Any, Any]
-UNWRITTEN: Final = 12345.0  # what memory holds that nobody has written
+UNWRITTEN: Final = 12345.0  # what unwritten memory holds
 
 
 @dataclass(eq=False, slots=True)
@@ -223,7 +223,7 @@ def _count(
     extent: OpenExtent,
     array: Array,
 ) -> int:
-    """The value of a count. Raises ExecutionError for one outside of its bounds."""
+    """The value of a count. Raises ExecutionError for one outside its bounds."""
     found = int(array.reshape(-1)[0])
     if not extent.least <= found <= extent.most:
         raise ExecutionError(
@@ -276,7 +276,7 @@ def _used(
 def unwritten(
     b: Buffer,
 ) -> Array:
-    """Memory for a buffer that nobody has written."""
+    """Unwritten memory for a buffer."""
     return np.full(b.shape, _mark(b.dtype), b.dtype.numpy)
 
 

@@ -3,8 +3,8 @@
 A layout is an order of the logical axes in memory. Operators are written on logical axes and never
 see it; only the index maps change (`compute.transforms.relayout`), so no transposition is inserted
 anywhere: a graph input in channel-first order is simply read with other strides. Lowering asks, and
-no pass does: it goes by traits of operators, which Computations do not have. Images of bytes,
-whose channels do not fill a word, stay as they are: neighbors along a row do.
+no pass does: it depends on traits of operators, which Computations do not have. Images of bytes,
+whose channels do not fill a word, stay unchanged: neighbors along a row do.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def choose(graph: Graph, fixed: Iterable[Value] = ()) -> dict[Value, tuple[int, 
 
     Memory is changed only of what is made and read by Computations, whose index maps follow:
     whatever else reads or makes a value, a caller or a kernel, takes it in its logical order. Its
-    extents are known, and it has a channel and axes behind it. All else here is a choice.
+    extents are known, and it has a channel and axes after it. All else here is a choice.
     """
     keep = {*graph.inputs, *graph.outputs, *graph.constants, *fixed}
     maps: set[Value] = set()

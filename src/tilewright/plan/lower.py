@@ -41,7 +41,7 @@ def lower(
 ) -> Plan:
     """The plan of a graph whose constants are folded. Host operators keep values row-major.
 
-    nested: makes the plans of bodies, as this does where nothing else is said.
+    nested: makes the plans of bodies; by default, this function.
     """
     inside = nested or partial(lower, channel_last=channel_last)
     graph = decompose(graph)

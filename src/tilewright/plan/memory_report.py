@@ -16,7 +16,7 @@ _SHOWN: Final = 20  # tensors at the fullest step
 
 
 def memory_report(plan: Plan) -> str:
-    """The peak, the arena beside it, and what is alive at the fullest step, largest first.
+    """The peak, the arena next to it, and what is alive at the fullest step, largest first.
 
     Kernels that write a result over an operand are known later, and need less.
     """

@@ -1,7 +1,7 @@
 """Giving every buffer and dimension of a plan a unique name, as its text needs.
 
-Buffers and operators have names of their own in the whole plan, variables in their group: there,
-one that several Computations share stays one, which is what the merging of loops goes by.
+Buffers and operators have their own names in the whole plan, variables in their group: there,
+one that several Computations share stays one, which the merging of loops relies on.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 def named(plan: Plan) -> Plan:
-    """The same plan with words as names, each given once; what is one already stays as it is.
+    """The same plan with words as names, each given once; what is one already stays unchanged.
 
     Values that became part of a group have no buffers in it any more.
     """
@@ -78,7 +78,7 @@ def operators(plan: Plan) -> Iterator[Reducer]:
 
 
 def is_standard(op: Reducer) -> bool:
-    """Whether the operator is what its name says by itself."""
+    """Whether the operator's name alone identifies it."""
     if op.name not in STANDARD or len(op.dtypes) != 1:
         return False
     usual = reducer(op.name, op.dtypes[0])

@@ -15,11 +15,11 @@ kernel. A tensor is a Buffer; it may be written by several groups on disjoint pa
 steps run in order, each on the buffers of its device; copies take tensors from one to another. A
 plan is immutable: a pass gives another.
 
-A plan may be open: it is then for every call whose sizes lie within bounds. A size is a Var, and
+A plan may be open: it is then for every call whose sizes are within bounds. A size is a Var, and
 extents of buffers and dimensions are numbers or expressions of sizes. Its value comes from an
 extent of an input, known before the first step, or from a count: an int64[1] that an earlier step
 writes, with which the shape of a result depends on data. No step may use a tensor before the sizes
-of its extents are known. A count outside of its bounds is an error, and never an access.
+of its extents are known. A count outside its bounds is an error, and never an access.
 A tensor is as large as its sizes say, row-major without gaps, so that a step of an open plan means
 what the same step of the plan `open_extents.at` these sizes means: verifier and interpreter say
 nothing else.
@@ -114,7 +114,7 @@ class HostFallback:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DeviceCall:
-    """One operator that a device runs whole, by a program of its own and no kernel.
+    """One operator that a device runs whole, by its own program and no kernel.
 
     reads, writes: its tensors on the device, one for each of the operation's.
     """
@@ -157,10 +157,10 @@ class DeviceCopy:
 class Loop:
     """A plan that runs while it is going, and its number is below `trips`.
 
-    body: takes its number, the states and `taken`; gives whether it goes on, the states and the
-    items, in buffers that its steps write, of its own each; only what stays as it is may be what
-    was taken, a constant, or the state itself. initial, states: before and behind, one each.
-    stacked: item n is row n; the rows behind `count`, the number of iterations, are 0.
+    body: takes its number, the states and `taken`; gives whether it continues, the states and the
+    items, each in its own buffer that its steps write; only what stays unchanged may be what
+    was taken, a constant, or the state itself. initial, states: before and after, one each.
+    stacked: item n is row n; the rows after `count`, the number of iterations, are 0.
     """
 
     operation: Operation
@@ -269,11 +269,11 @@ class OpenExtent:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Where buffers lie in the arenas: one on the host, and one on each other device.
+    """Where buffers are in the arenas: one on the host, and one on each other device.
 
     places: byte offsets. total: bytes of the host's arena. over: for each group the buffers that it
     reads whose place its last result may take, as its kernel allows. elsewhere: bytes of the arena
-    of every other device. inside: where the arenas of the plans inside of a step begin.
+    of every other device. inside: where the arenas of the plans inside a step begin.
     """
 
     places: Mapping[Buffer, int]
@@ -324,7 +324,7 @@ class Plan:
 
     @cached_property
     def kept(self) -> frozenset[Buffer]:
-        """Buffers that stay as they are: results, and what steps other than groups touch."""
+        """Buffers that stay unchanged: results, and what steps other than groups touch."""
         others = (s for s in self.steps if not isinstance(s, FusionGroup))
         used = (b for s in others for b in (*s.reads, *s.writes))
         return frozenset((*self.results, *used))

@@ -23,7 +23,7 @@ def from_zero(
 ) -> tuple[tuple[Computation, ...], Offsets]:
     """The group writing `outputs` from element 0 on, and the bytes that it was off in each.
 
-    A tensor that the group reads as well stays as it is.
+    A tensor that the group reads as well stays unchanged.
     """
     read = {b for c in group for b in c.inputs}
     starts: dict[Buffer, tuple[int, ...]] = {}

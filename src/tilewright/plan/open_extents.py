@@ -147,7 +147,7 @@ def at(
     """The plan where every open extent has a value.
 
     copies: tensors in place of some, as parts of constants that are larger than needed. Raises
-    InputError (TW-SIZE) naming a size that has none, or one outside of its bounds.
+    InputError (TW-SIZE) naming a size that has none, or one outside its bounds.
     """
     if not plan.open:
         return plan
@@ -202,7 +202,7 @@ def check_bounds(
     extent: OpenExtent,
     found: int,
 ) -> None:
-    """Raise InputError (TW-SIZE) for a value outside of the bounds of an open extent."""
+    """Raise InputError (TW-SIZE) for a value outside the bounds of an open extent."""
     if not extent.least <= found <= extent.most:
         raise InputError(
             f"{extent.size.name} is {found}, and may be {extent.least} to {extent.most}",
@@ -228,7 +228,7 @@ def input_sizes(
 ) -> dict[Var, int]:
     """The sizes that the shapes of the inputs, by name, say.
 
-    Raises InputError: TW-SIZE for one outside of its bounds, TW-SHAPE for a missing dimension.
+    Raises InputError: TW-SIZE for one outside its bounds, TW-SHAPE for a missing dimension.
     """
     found: dict[Var, int] = {}
     for extent in plan.open:

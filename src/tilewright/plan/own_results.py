@@ -1,4 +1,4 @@
-"""Results in memory of their own: copies of inputs, of constants and of other results."""
+"""Results in their own memory: copies of inputs, of constants and of other results."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class _Reader:
     elsewhere: dict[str, int] = field(default_factory=dict)
     operators: dict[str, Reducer] = field(default_factory=dict)
     inside: dict[Control, int] = field(default_factory=dict)
-    at: int | None = None  # where the arena inside of the step that is read begins
+    at: int | None = None  # where the arena inside the step that is read begins
     steps: list[Step] = field(default_factory=list)
     sizes: dict[str, Var] = field(default_factory=dict)
     sources: list[Callable[[], OpenExtent]] = field(default_factory=list)
@@ -206,7 +206,7 @@ class _Reader:
         self._declare(s, buffer_type(s, name, self.sizes))
 
     def _declare(self, s: Scanner, buffer: Buffer) -> None:
-        """What is said of a buffer behind its type."""
+        """The attributes of a buffer after its type."""
         self.names[buffer.name] = buffer
         if s.accept("on"):
             self.devices[buffer] = _name(s)
@@ -327,7 +327,7 @@ class _Reader:
         return op
 
     def _clauses(self, s: Scanner) -> dict[str, tuple[Buffer, ...]]:
-        """The buffers behind each verb, to the end of the line; `at` a place goes before it."""
+        """The buffers after each verb, to the end of the line; `at` a place goes before it."""
         found: dict[str, tuple[Buffer, ...]] = {}
         self.at = None
         while s.accept(";"):

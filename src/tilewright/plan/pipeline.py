@@ -60,7 +60,7 @@ class Fuse(Pass[Plan]):
 
 @dataclass(frozen=True)
 class InlineViews(Pass[Plan]):
-    """Maps that move nothing in memory vanish; all other operators have a kernel of their own."""
+    """Maps that move nothing in memory vanish; all other operators have their own kernel."""
 
     def run(self, program: Plan) -> Plan:
         kept = program.kept
@@ -138,7 +138,7 @@ class MergeSiblings(Pass[Plan]):
 
 @dataclass(frozen=True)
 class Winograd(Pass[Plan]):
-    """Convolutions by Winograd's method, with tiles of so many results per axis, where it pays."""
+    """Convolutions by Winograd's method, with tiles of so many results per axis, if profitable."""
 
     cost: Cost = field(repr=False)
     moved_products: int
@@ -239,7 +239,7 @@ def plan_pipeline(
 
     refuses: why each device besides the host does not take a group. limit: bytes that a call may
     need; None: as many as it wants. fusion: without, each operator has kernels and results of its
-    own, and the passes behind change how these compute. fused: the devices that take groups and
+    own, and the passes after change how these compute. fused: the devices that take groups and
     Kernels of any form, with what their targets answer.
     """
     exact, costs = math == "exact", ask.costs
@@ -265,7 +265,7 @@ def plan_pipeline(
             SplitDeepSums(ask.estimated_cost, costs.deep_sum),
         ]
     passes.append(SeparateWindows(ask.estimated_cost, exact))
-    if fusion:  # behind Winograd, whose convolutions read whole tensors
+    if fusion:  # after Winograd, whose convolutions read whole tensors
         passes.append(PoolInBlocks(ask.estimated_cost))
         passes.append(MergeProducts(ask.estimated_cost))
     passes.append(AddHalos(costs.halo))
@@ -273,7 +273,7 @@ def plan_pipeline(
         passes.append(Recompute(ask.estimated_cost, limit))
     checked: set[Computation] = (
         set()
-    )  # a Computation that a pass leaves as it is, is right still
+    )  # a Computation that a pass leaves unchanged, is right still
     return Pipeline(
         "plan",
         tuple(passes),

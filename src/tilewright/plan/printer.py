@@ -17,7 +17,7 @@
         plan other: ...
 
 An open plan begins with its sizes: `size n in 1 to 64 from x[0]`, or `from count`, a buffer.
-`plan/parser.py` reads it back. What is not said is what is usual: on the host, and in a buffer of
+`plan/parser.py` reads it back. What is omitted has its default: on the host, and in a buffer of
 the value's own name. Contents of constants and attributes of host fallbacks are the graph's.
 """
 
@@ -57,7 +57,7 @@ def show(plan: Plan) -> str:
 
 
 def word(text: str) -> str:
-    """A name as it is, or in quotes where it is not a word."""
+    """A name unchanged, or in quotes where it is not a word."""
     plain = re.fullmatch(r"[^\W\d][\w.]*", text) is not None and text not in (
         "none",
         "_",
@@ -146,7 +146,7 @@ def _dim(d: int | str | None) -> str:
 
 
 def _where(plan: Plan, v: Value) -> str:
-    """The buffer of a value, where that has another name, and where it lies."""
+    """The buffer of a value, where that has another name, and where it is."""
     b = plan.buffers.get(v)
     if b is None:
         return " in none"
@@ -164,7 +164,7 @@ def _device(device: str) -> str:
 
 
 def _buffers(plan: Plan) -> Iterator[str]:
-    """What lies between steps, with the first and the last of them that use it."""
+    """What is between steps, with the first and the last of them that use it."""
     declared = {plan.buffers[v] for v in plan.named_values if v in plan.buffers}
     for b, used in lifetimes(plan).items():
         if b not in declared:

@@ -1,6 +1,6 @@
 """What the passes over a plan ask of a target, handed in as functions and numbers.
 
-The functions are asked about Computations as they are; the answers are about the kernel that they
+The functions are called with unscheduled Computations; the answers are about the kernel that they
 become.
 """
 
@@ -39,7 +39,7 @@ class PlanCosts:
     halo: times its size that a tensor may take with its border. key_block: keys of a block of
     attention, at most. results: of one map or reduction, at most. row_results: over one row, at
     most, of all Computations of a kernel. long_row: elements of a row that one core takes, at most.
-    launch: nanoseconds that one more kernel takes by itself.
+    launch: nanoseconds of overhead of one more kernel.
     """
 
     repeated: int
@@ -56,7 +56,8 @@ class PlanCosts:
 
 def dearer(one: float | None, several: Sequence[float | None]) -> str:
     """Why one kernel in place of several does not pay, by their expected nanoseconds; empty if it
-    does. Where the target is not good at one of the several, any that it is good at pays."""
+    does. If the target handles one of the several badly, any kernel that it handles well is a
+    gain."""
     if one is None:
         return "the target is not good at one kernel of them"
     known = [t for t in several if t is not None]

@@ -1,4 +1,4 @@
-"""Groups that make rows of a result from rows of their own tensors: attention, by queries.
+"""Groups that make rows of a result from their own rows tensors: attention, by queries.
 
 A tensor with two sizes, as the scores of all queries and keys, is no longer than a few of its rows
 where these are made, used and forgotten before the next ones.

@@ -36,7 +36,7 @@ Step = tuple[int, int]
 class Units:
     """A group that is the same for all units of each of its sizes.
 
-    sizes: outermost first; a product of several where they stand together only. steps: by tensor
+    sizes: outermost first; a product of several if they only occur together. steps: by tensor
     and size the axis and the rows by which it moves on from unit to unit; others all units share.
     """
 
@@ -89,17 +89,17 @@ def units(
 
     For a size n, the forms for some units do what the whole does, one after another, where
 
-        every tensor either does not have the size, or one axis of k*n rows, and no size beside
+        every tensor either does not have the size, or one axis of k*n rows, and no size next to
         a Computation without sizes is the same for all units, and makes of `constants` what no
         other kernel sees
         every other one has one dimension d of m*n points, whose results are concatenated (cc)
         with d + m for d, each index and value is what it was, but that each tensor of k*n rows
         is read and written k rows further on, in rows that no memory names
-        n stands nowhere else
+        n occurs nowhere else
 
-    For several sizes this holds for each. A product of them is one size where none of them stands
-    elsewhere. What one unit reads is then inside of its rows if it is so for n = 1, which is for
-    the verifier of kernels to show. params: the tensors that others see.
+    For several sizes this holds for each. A product of them is one size if none of them occurs
+    elsewhere. What one unit reads is then inside its rows if it is so for n = 1, which is for the
+    verifier of kernels to show. params: the tensors that others see.
     """
     made = [o.tensor for c in computations for o in c.outputs]
     tensors = dict.fromkeys([*made, *(b for c in computations for b in c.inputs)])
@@ -182,7 +182,7 @@ def _repeats(
 
 
 def _moved(node: Node, steps: Mapping[Buffer, Step]) -> Node:
-    """A read of the unit behind: its own indices have been moved already."""
+    """A read of the unit after: its own indices have been moved already."""
     if not isinstance(node, Load) or node.buffer not in steps:
         return node
     axis, rows = steps[node.buffer]

@@ -1,22 +1,22 @@
 """The invariants of a plan: who may write and read which elements, when, and on which device.
 
-    TW-PLAN-DEVICE     a step uses buffers of its own device alone
+    TW-PLAN-DEVICE     a step uses only buffers of its device
     TW-PLAN-COPY       a copy goes from the host to a device or back, between equal tensors
-    TW-PLAN-GIVEN      nobody writes an input or a constant of the model
+    TW-PLAN-GIVEN      no step writes an input or a constant of the model
     TW-PLAN-TWICE      no element is written twice, by one Computation or by two
     TW-PLAN-UNWRITTEN  an element that is read has been written before, or is given
     TW-PLAN-RESULT     every element of a result has been written in the end
     TW-PLAN-INSIDE     a plan inside takes and gives what its step does, and each result of a loop's
-                       body has memory of its own, or stays as it is
+                       body has its own memory, or stays unchanged
     TW-PLAN-OPEN       sizes of an open plan have bounds and a source, and are known where used
 
 An open plan is verified at several of its sizes, the least among them (`open_extents.points`).
 
-Each Computation must be well formed besides and stay inside of its tensors (`compute/check.py`).
-A halo's border, a part of a concatenation and a tensor that lives inside of another one are
+Each Computation must be well formed besides and stay inside its tensors (`compute/check.py`).
+A halo's border, a part of a concatenation and a tensor that lives inside another one are
 elements like all others here: who writes over them, leaves them out, or comes too early breaks a
-rule. No rule is about names: tensors are compared by identity, and those inside of two softmaxes
-have one name; the text of a plan gives each a name of its own (`naming`).
+rule. No rule is about names: tensors are compared by identity, and those inside two softmaxes
+have one name; the text of a plan gives each its own name (`naming`).
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def verify_steps(
     Computations known to be well formed; those found so are added.
     """
     known = set() if checked is None else checked
-    memory = _Memory(frozenset(given))
+    memory = _WrittenElements(frozenset(given))
     for step in steps:
         if isinstance(step, FusionGroup) and step.kernel is None:
             for c in step.computations:
@@ -116,7 +116,7 @@ def verify_steps(
         if memory.missing(b) is not None:
             _broken(
                 "TW-PLAN-RESULT",
-                f"nobody writes {_at(b, memory.missing(b))}",
+                f"nothing writes {_at(b, memory.missing(b))}",
                 "the end",
             )
 
@@ -129,7 +129,7 @@ def _check(c: Computation, where: str) -> None:
 
 
 @dataclass(slots=True)
-class _Memory:
+class _WrittenElements:
     """What has been written so far: None for all of a buffer."""
 
     given: frozenset[Buffer]

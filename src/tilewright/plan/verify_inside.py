@@ -1,10 +1,10 @@
-"""The invariants of loops and branches: what goes into the plans inside, and what comes out.
+"""The invariants of loops and branches: the inputs and outputs of the plans inside.
 
     number, condition, trips, count are of one element; a state has one type before an iteration
-    and behind it; item n is row n of what is stacked; all branches give the same types.
+    and after it; item n is row n of what is stacked; all branches give the same types.
 
 A body's result is stored over the state of the next iteration while others are still to be stored:
-so it is written by a step of the body and is no other result, or it is what stays as it is (what
+so it is written by a step of the body and is no other result, or it is what stays unchanged (what
 was taken, a constant, the state itself).
 """
 

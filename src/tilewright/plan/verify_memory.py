@@ -60,8 +60,8 @@ def verify_memory(
 ) -> None:
     """Raise VerifyError where a buffer is used whose memory has become another's.
 
-    places: byte offsets in an arena of `total` bytes; what has none lies elsewhere, alone. at_end:
-    what is read behind the last step. With P(b) the bytes of b, each of which belongs to the buffer
+    places: byte offsets in an arena of `total` bytes; what has none is elsewhere, alone. at_end:
+    what is read after the last step. With P(b) the bytes of b, each of which belongs to the buffer
     that was written there last:
 
         TW-MEMORY-OUTSIDE   P(b) leaves the arena
@@ -124,7 +124,7 @@ class _Arena:
             raise VerifyError(message, code="TW-MEMORY-LOST", where=where)
 
     def take(self, b: Buffer, where: str) -> None:
-        """All bytes belong to `b` from now on; more of what is there already changes nothing."""
+        """All bytes belong to `b` from now on."""
         if b not in self.places:
             return
         if b in self.numbers:

@@ -61,7 +61,7 @@ def verify_signature(group: FusionGroup, signature: KernelSignature) -> None:
 
 
 def _written(computations: Sequence[Computation], b: Buffer) -> Elements:
-    """The places in memory of all elements written, as often as they are, in order."""
+    """The places in memory of all elements written, as often as they are written, in order."""
     counts = sum((written(c, b) for c in computations), np.zeros(b.shape, np.int64))
     return np.repeat(np.arange(b.size), counts.reshape(-1))
 

@@ -124,7 +124,7 @@ class Labels:
     taken: list[Box] = field(default_factory=list)
 
     def place(self, x: float, y: float, text: str, radius: float = 5.0) -> Markup:
-        """A label beside a dot: the first of eight places that is free."""
+        """A label next to a dot: the first of eight places that is free."""
         width, height = LETTER * len(text), 12.0
         for dx, dy in _AROUND:
             left = x - (width if dx < 0 else width / 2 if dx == 0 else 0)

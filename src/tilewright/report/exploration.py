@@ -103,7 +103,7 @@ def _axes(across: Axis, upwards: Axis, pes: Sequence[int]) -> list[Markup]:
 
 
 def _apart(tick: float, axis: Axis) -> bool:
-    """Whether a number has room beside those of the ends."""
+    """Whether a number has room next to those of the ends."""
     return all(abs(axis.at(tick) - axis.at(end)) > 14 for end in (axis.low, axis.high))
 
 

@@ -168,7 +168,7 @@ def _spread(
     weights: Sequence[float],
     gap: float,
 ) -> None:
-    """The places nearest to the wished ones at which boxes do not meet: pooled violators."""
+    """The positions nearest to the desired ones without overlapping boxes: pooled violators."""
     offsets, at = [], 0.0
     for left, n in zip([None, *layer], layer, strict=False):
         if left is not None:

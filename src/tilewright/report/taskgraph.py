@@ -26,7 +26,7 @@ def picture(graph: Mapping[str, Any]) -> str:
     """SVG of what `dataflow.text.to_json` holds: a layer below another that it reads from.
 
     An edge shows the elements that it carries; buffers are rounded, memory outside has no box. It
-    is a file by itself: its colors are its own.
+    is a standalone file with its own colors.
     """
     nodes: Sequence[Node] = graph["nodes"]
     index = {node["name"]: n for n, node in enumerate(nodes)}

@@ -89,7 +89,7 @@ def _by_area(
     lives: Sequence[Lifetime],
     _: Sequence[int],
 ) -> list[tuple[int, ...]]:
-    """Bytes times steps: what is in the way of most others goes first."""
+    """Bytes times steps: what conflicts with most others goes first."""
     return [(-v.size * (v.last - v.first + 1), v.first) for v in lives]
 
 
@@ -166,7 +166,7 @@ def _gap(
     size: int,
     fit: Fit,
 ) -> int:
-    """Where `size` bytes go between what is taken, which is sorted; else behind all of it."""
+    """Where `size` bytes go between what is taken, which is sorted; else after all of it."""
     free: list[tuple[int, float]] = []
     end = 0
     for start, stop in taken:

@@ -19,7 +19,7 @@ PLAIN: Final = 0x1 | 0x100 | 0x400
 _KEPT: Final = 256
 
 
-class Views(dict[int, tuple[c_uint64, c_int]]):
+class ViewCache(dict[int, tuple[c_uint64, c_int]]):
     """From the id of a live array, views of its data pointer and its flags. They own nothing."""
 
     def __missing__(self, key: int) -> tuple[c_uint64, c_int]:
@@ -32,7 +32,7 @@ class Views(dict[int, tuple[c_uint64, c_int]]):
         return found
 
 
-def _tried(found: Views) -> Views | None:
+def _tried(found: ViewCache) -> ViewCache | None:
     """The views, if they tell the truth about arrays of every kind."""
     base, locked = np.zeros((6, 8), np.float32), np.ones(3, np.int64)
     locked.flags.writeable = False
@@ -51,11 +51,11 @@ def _tried(found: Views) -> Views | None:
     return found if all(_agree(found, a) for a in some) else None
 
 
-def _agree(found: Views, array: np.ndarray[Any, Any]) -> bool:
+def _agree(found: ViewCache, array: np.ndarray[Any, Any]) -> bool:
     data, flags = found[id(array)]
     return (
         data.value == address(array) and flags.value & PLAIN == array.flags.num & PLAIN
     )
 
 
-views: Final = _tried(Views())
+views: Final = _tried(ViewCache())

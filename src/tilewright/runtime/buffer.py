@@ -55,7 +55,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def fresh(nbytes: int) -> Callable[[], NDArray[np.uint8]]:
-    """What gives arrays of so many bytes that nobody else holds, each time it is called."""
+    """A function that returns an unshared array of so many bytes on each call."""
     if nbytes >= _LARGE:
         return Recycled(nbytes)
     small: Any = partial(np.empty, nbytes, np.dtype(np.uint8))
@@ -63,7 +63,7 @@ def fresh(nbytes: int) -> Callable[[], NDArray[np.uint8]]:
 
 
 class Recycled:
-    """Memory for arrays of one size: that of an earlier one again, where nobody holds it any more.
+    """Memory for arrays of one size, reused once an earlier array is no longer referenced.
 
     Fresh pages cost more to get than to fill, and large memory is fresh each time. Two blocks are
     kept, because a loop that rebinds one name holds the last array while the next is made.
@@ -78,7 +78,7 @@ class Recycled:
         self._blocks: list[NDArray[np.uint8]] = []
 
     def __call__(self) -> NDArray[np.uint8]:
-        """An uninitialized array of bytes that no other call gets as long as somebody holds it."""
+        """An uninitialized array of bytes, not reused while it is referenced."""
         blocks = self._blocks
         for _ in range(len(blocks)):
             try:
@@ -110,7 +110,7 @@ _UNUSED: Final = _taken([np.empty(1, np.uint8)])[1]
 
 
 def address(array: NDArray[Any]) -> int:
-    """Where the array's first element lies."""
+    """Where the array's first element is."""
     try:
         return addressof(from_buffer(array))
     except (TypeError, ValueError):  # read-only, or without elements

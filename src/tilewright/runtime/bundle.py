@@ -15,10 +15,11 @@ import hashlib
 import json
 import mmap
 import os
+import re
 import stat
 import struct
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
 
@@ -130,7 +131,11 @@ def pack(
     codes: Mapping[str, Sequence[bytes]],
     head: Mapping[str, Any],
 ) -> None:
-    """The archive of these members, with a manifest that begins with `head`."""
+    """The archive of these members, with a manifest that begins with `head`.
+
+    Raises ArtifactError for code that calls functions of this process.
+    """
+    _check_process(codes.values())
     members: dict[str, dict[str, Any]] = {}
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         offset = _add(
@@ -143,6 +148,17 @@ def pack(
         text = json.dumps(whole, indent=1, allow_nan=False).encode()
         _add(archive, {}, _MANIFEST, memoryview(text))
         archive.comment = _MARK + hashlib.sha256(text).hexdigest().encode()
+
+
+def _check_process(codes: Iterable[Sequence[bytes]]) -> None:
+    mark = re.compile(re.escape(abi.OF_PROCESS.encode()) + rb"(\w+)")
+    parts = (part for several in codes for part in several)
+    found = {m[1].decode() for part in parts for m in mark.finditer(part)}
+    if found:
+        raise ArtifactError(
+            f"the code calls functions of this process: {', '.join(sorted(found))}",
+            hint="a file can hold their code as LLVM's text: hardware_intrinsic(..., llvm=text)",
+        )
 
 
 def _add(
@@ -167,7 +183,7 @@ def _add(
             struct.pack("<HHH", _ALIGNMENT_FIELD, 2 + len(padding), alignment) + padding
         )
     offset = start + len(info.FileHeader(large))
-    held = digest.Growing()
+    held = digest.GrowingDigest()
     with archive.open(info, "w", force_zip64=large) as out:
         for at in range(0, data.nbytes, digest.CHUNK):
             chunk = data[at : at + digest.CHUNK]

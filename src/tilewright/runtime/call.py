@@ -40,7 +40,7 @@ NativeFunction = Callable[[int, int], None]
 
 _STATUS: Final = {
     abi.STATUS_INDEX: "an index in the data is out of range",
-    abi.STATUS_BOUNDS: "an access outside of a buffer",
+    abi.STATUS_BOUNDS: "an access outside a buffer",
     abi.STATUS_TILES: "the system does not permit the tiles (AMX) that the model was compiled for",
 }
 
@@ -308,7 +308,7 @@ class CallPlan:
         self.constants: Final = _aligned(model.constants)
         self.sizes: Final = np.array(model.sizes, np.int64)
         if not lazy:
-            self.devices  # noqa: B018 - what is missing is said here
+            self.devices  # noqa: B018 - raises if something is missing
         self.steps: Final[list[PreparedStep]] = []
         natives = 0
         for step in model.steps:
@@ -436,7 +436,7 @@ def _conforming(value: Any, tensor: Tensor) -> NDArray[Any]:
 
 
 def _owned(value: Any) -> Any:
-    """The value with memory of its own, so that the caller may keep and change it."""
+    """The value with its own memory, so that the caller may keep and change it."""
     if isinstance(value, (list, tuple)):
         return type(value)(map(_owned, value))
     if isinstance(value, np.ndarray) and not (

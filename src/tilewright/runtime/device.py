@@ -1,4 +1,4 @@
-"""Devices: memory, copies and kernels beside the processor that Python runs on.
+"""Devices: memory, copies and kernels next to the processor that Python runs on.
 
     Device  allocates memory, loads programs, and makes queues
     Queue   takes copies and launches, which run in order, now or later

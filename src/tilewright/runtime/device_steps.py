@@ -113,7 +113,7 @@ class Transfers:
         _wait(self.reading)
 
     def arrived(self) -> None:
-        """Wait until everything that devices write into host memory is there."""
+        """Wait until everything that devices write into host memory has arrived."""
         _wait(self.writing)
 
 
@@ -164,6 +164,6 @@ class LaunchRun:
 
 
 def flat(array: np.ndarray[Any, Any]) -> Bytes:
-    """The bytes of an array in C order, as they lie in memory."""
+    """The bytes of an array in C order, as stored in memory."""
     found: Bytes = array.reshape(-1).view(np.uint8)
     return found

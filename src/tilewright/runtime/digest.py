@@ -14,7 +14,7 @@ CHUNK: Final = 1 << 20
 _MOST_THREADS: Final = 8  # what memory can feed
 
 
-class Growing:
+class GrowingDigest:
     """The digest of chunks that come one by one, in the thread that writes them."""
 
     def __init__(self) -> None:

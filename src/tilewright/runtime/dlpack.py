@@ -65,7 +65,7 @@ def device_of(value: Any) -> tuple[int, str]:
 
 
 def read(value: Any) -> NDArray[Any]:
-    """A view of the memory of anything with `__dlpack__` that lies in host memory.
+    """A view of the memory of anything with `__dlpack__` that is in host memory.
 
     Raises InputError if the producer refuses, or the type has no NumPy equal.
     """

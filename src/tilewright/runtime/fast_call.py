@@ -160,7 +160,7 @@ def bound(plan: CallPlan, arrays: Sequence[Any]) -> Callable[[], object] | None:
 
 
 def _apart(sizes: list[int], first: int) -> list[str]:
-    """Text that leaves where an output, `first` and those after it, meets any other array.
+    """Text that returns if an output, `first` and those after it, overlaps any other array.
 
     A few arrays are compared in pairs, many in the order of their addresses.
     """

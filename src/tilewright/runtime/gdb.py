@@ -35,13 +35,13 @@ _SECTION_ADDRESS: Final = 16  # offset of sh_addr in a section header
 _lock: Final = threading.Lock()
 
 
-class _Entry(ctypes.Structure):
+class _CodeEntry(ctypes.Structure):
     pass
 
 
-_Entry._fields_ = [
-    ("next", ctypes.POINTER(_Entry)),
-    ("previous", ctypes.POINTER(_Entry)),
+_CodeEntry._fields_ = [
+    ("next", ctypes.POINTER(_CodeEntry)),
+    ("previous", ctypes.POINTER(_CodeEntry)),
     ("file", ctypes.c_char_p),
     ("size", ctypes.c_uint64),
 ]
@@ -51,19 +51,19 @@ class _Descriptor(ctypes.Structure):
     _fields_ = [
         ("version", ctypes.c_uint32),
         ("action", ctypes.c_uint32),
-        ("relevant", ctypes.POINTER(_Entry)),
-        ("first", ctypes.POINTER(_Entry)),
+        ("relevant", ctypes.POINTER(_CodeEntry)),
+        ("first", ctypes.POINTER(_CodeEntry)),
     ]
 
 
-_entries: Final[list[_Entry]] = []  # gdb reads them at any time: never freed
+_entries: Final[list[_CodeEntry]] = []  # gdb reads them at any time: never freed
 
 
 def register(code: bytes | memoryview, addresses: Mapping[int, int]) -> None:
     """Show gdb an object whose sections (by index) were loaded at these addresses."""
     library, descriptor = _library()
     with _lock:
-        entry = _Entry(file=_placed(bytes(code), addresses), size=len(code))
+        entry = _CodeEntry(file=_placed(bytes(code), addresses), size=len(code))
         if descriptor.first:
             entry.next = descriptor.first
             descriptor.first.contents.previous = ctypes.pointer(entry)

@@ -24,7 +24,7 @@ class Mix:
     """Instructions of one pass of the loop.
 
     fmas: fused multiply-adds, dot products of bytes and halves, and tile products. vectors: other
-    vector arithmetic. loads: vectors read from memory, as an operand or by themselves; stores.
+    vector arithmetic. loads: vectors read from memory, as an operand or by a separate load; stores.
     spills: reads and writes on the stack, which are no other loads or stores. width: bytes of the
     widest vector. gathers: loads of single elements into the lanes of a vector, or of all lanes at
     their own addresses. scalars: floating-point arithmetic on one element. tests: comparisons of

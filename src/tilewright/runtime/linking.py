@@ -175,7 +175,7 @@ class Linker:
         at = self.place.get((number, symbol.section))
         if at is None:
             raise ArtifactError(
-                f"symbol {symbol.name!r} of {self.objects[number].name} lies in a section "
+                f"symbol {symbol.name!r} of {self.objects[number].name} is in a section "
                 "that is not loaded",
                 code="TW-OBJECT",
             )

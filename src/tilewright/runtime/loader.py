@@ -92,7 +92,7 @@ def link(
 
 
 def _mapped(linker: Linker) -> Image:
-    """The image in memory of its own, which is never writable and executable at once."""
+    """The image in its own memory, which is never writable and executable at once."""
     size = linker.size
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
@@ -116,7 +116,7 @@ def _protect(address: int, size: int, protection: int) -> None:
 def _write_perf_map(functions: Sequence[tuple[int, int, str]]) -> None:
     """Tell `perf` the functions' names (its /tmp/perf-<pid>.map convention)."""
     lines = [f"{address:x} {size:x} {name}\n" for address, size, name in functions]
-    # Anybody may write to /tmp: never follow a link that somebody put there.
+    # Anyone may write to /tmp: never follow a link there.
     options = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         with open(os.open(f"/tmp/perf-{os.getpid()}.map", options, 0o600), "w") as file:

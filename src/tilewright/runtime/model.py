@@ -85,7 +85,7 @@ class KernelRecord:
     """What is known of one kernel call; `number` is its index among the model's kernels.
 
     nodes: the operators it computes. flops, bytes: per call, as the compiler counts them. symbol:
-    its function in one of the model's objects; empty where nobody says.
+    its function in one of the model's objects; empty if unspecified.
     """
 
     number: int
@@ -219,7 +219,7 @@ class CompiledModel:
 
 
 def constants_on(device: str, steps: Iterable[Step]) -> int:
-    """Bytes of the constants that launches on a device read, each of which is there once."""
+    """Bytes of the constants that launches on a device read, each stored once."""
     launches = (s for s in steps if isinstance(s, LaunchStep) and s.device == device)
     slots = (a for s in launches for a in s.arguments)
     fixed = {(a.at, a.tensor.nbytes) for a in slots if a.kind == "constant"}
@@ -295,7 +295,7 @@ def _device_limits(model: CompiledModel, step: Step) -> dict[str, int]:
                 f"{step.name!r} is program {step.program}, of {len(model.programs)}"
             )
         if any(s.kind not in ("device", "constant") for s in step.arguments):
-            raise ArtifactError(f"{step.name!r} uses memory outside of {step.device!r}")
+            raise ArtifactError(f"{step.name!r} uses memory outside {step.device!r}")
     return {"device": model.devices[step.device]}
 
 

@@ -19,7 +19,7 @@ from tilewright.base.text import listing, plural
 
 # What a fixed argument or result may be; JSON holds it, and == compares it.
 CONSTANT: Final = (type(None), bool, int, float, str)
-# Of nodes: how their parts are told apart.
+# Of nodes: how their parts are distinguished.
 _IN_ORDER: Final = ("tuple", "list", "namedtuple")
 _BY_KEY: Final = ("dict", "OrderedDict", "record")
 
@@ -241,7 +241,7 @@ class RecordFields(OrderedDict[str, Any]):
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(f"there is no field {name!r}") from None
+            raise AttributeError(f"no field {name!r}") from None
 
 
 def _built(tree: Tree, outputs: Mapping[str, Any]) -> Any:

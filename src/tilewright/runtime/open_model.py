@@ -1,7 +1,7 @@
 """A model whose code is for all sizes within bounds: shapes and offsets at some of them.
 
 Nothing is compiled for a set of sizes: formulas give the extents of its tensors and the bytes of
-its workspaces, and the arena is laid out anew.
+its workspaces, and the arena is laid out again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class OpenModel:
     """One native step, and how all of it depends on sizes.
 
     model: at some sizes. sizes: their names, in the order of the code's block of sizes. inputs,
-    outputs, values: shapes of the model's ends and of the step's values behind the workspace.
+    outputs, values: shapes of the model's ends and of the step's values after the workspace.
     lives: of the values in the arena the first and the last kernel, by position. touched: for each
     kernel the positions of its operands. workspace, thread_workspace: bytes, the most counts.
     """

@@ -31,7 +31,7 @@ class Overrides:
 
     @staticmethod
     def of(meta: Mapping[str, Any]) -> Overrides:
-        """Those that a compiled model, perhaps an artifact of somebody's, speaks of."""
+        """Those that a compiled model, possibly an untrusted artifact, refers to."""
         found = meta.get("defaults")
         layouts = found if isinstance(found, dict) else {}
         return Overrides(

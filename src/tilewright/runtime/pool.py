@@ -42,8 +42,7 @@ class Pool:
 
     def __init__(self, image: Image) -> None:
         self.parallel: Final = image.address(abi.POOL_PARALLEL_SYMBOL)
-        # Code of earlier versions has no such function: then nothing is said of threads.
-        self.traced: Final = image.symbols.get(abi.POOL_TRACED_SYMBOL)
+        self.traced: Final = image.address(abi.POOL_TRACED_SYMBOL)
         self._worker = image.address(abi.POOL_WORKER_SYMBOL)
         self._ticks = image.address(abi.POOL_TICKS_SYMBOL)
         self._image = image
@@ -61,7 +60,7 @@ class Pool:
         return _calibrate(ctypes.CFUNCTYPE(ctypes.c_uint64)(self._ticks))
 
     def ensure(self, threads: int) -> None:
-        """Have workers for `threads` participants. With fewer, shares just run one after another.
+        """Have workers for `threads` participants. With fewer, these run everything.
 
         Warns once if the system refuses a thread.
         """

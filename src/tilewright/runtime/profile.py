@@ -321,7 +321,7 @@ class _Tracer:
         self.rows = 0
         self.origin = time.perf_counter_ns()
         pool = frame.plan.pool
-        if pool is not None and pool.traced is not None:
+        if pool is not None:
             self.log.write_from(frame, pool.traced)
 
     def __call__(self, step: PreparedStep, values: Values) -> None:
@@ -359,7 +359,7 @@ class _Tracer:
         seconds = (time.perf_counter_ns() - self.origin) * 1e-9
         lane = lanes([t for t, _, _ in self.shares], threading.get_native_id())
         parts = [(lane[t], begin, end) for t, begin, end in self.shares]
-        shares = list(owners(self.spans, parts))
+        shares = owners(self.spans, parts)
         shared = {s.row for s in shares}
         alone = [replace(s, thread=0) for s in self.spans if s.row not in shared]
         return Timeline(seconds, (*self.spans, *shares, *alone), self.lost)

@@ -33,7 +33,7 @@ class RelocationRule:
 
 
 def _plain(layout: str) -> Put:
-    """The value as a number of its own."""
+    """The value as its own number."""
     form = struct.Struct(layout)
 
     def put(memory: PatchedBytes, at: int, value: int) -> None:

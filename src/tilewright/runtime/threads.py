@@ -35,7 +35,7 @@ def thread_count(requested: int | None = None) -> int:
     count = whole(asked, 1)
     if count is None or count > MAX_THREADS:
         raise InputError(
-            f"{asked} threads asked for",
+            f"{asked} threads requested",
             code="TW-THREADS",
             hint=f"Ask for 1 to {MAX_THREADS}",
         )
@@ -67,7 +67,7 @@ def choose_cpus(count: int) -> list[int]:
     allowed = sorted(os.sched_getaffinity(0))
     if count > len(allowed):
         raise InputError(
-            f"{plural(count, 'thread')} asked for, but only CPUs {allowed} may be used",
+            f"{plural(count, 'thread')} requested, but only CPUs {allowed} may be used",
             code="TW-THREADS",
             hint=f"Ask for {len(allowed)} at most",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from tilewright.runtime.call import Frame
     from tilewright.runtime.profile import KernelTime
 
-_SHARES: Final = 1 << 16  # that a log has room for; later ones are counted alone
+_PARTS: Final = 1 << 16  # that a log has room for; later ones are counted alone
+_JOINED: Final = 2e-6  # seconds between two parts of a thread that are one span
 _US: Final = 1e6
 
 
@@ -62,10 +63,10 @@ NO_TIMELINE: Final = Timeline(0.0, ())
 
 
 class Log:
-    """Room for the shares of parallel regions; see `runtime.abi`."""
+    """Room for the parts of parallel regions; see `runtime.abi`."""
 
-    def __init__(self, room: int = _SHARES) -> None:
-        self._words = (ctypes.c_uint64 * (abi.LOG_FIRST + abi.LOG_SHARE * room))()
+    def __init__(self, room: int = _PARTS) -> None:
+        self._words = (ctypes.c_uint64 * (abi.LOG_FIRST + abi.LOG_PART * room))()
         self._words[abi.LOG_ROOM] = room
 
     def write_from(self, frame: Frame, traced: int) -> None:
@@ -74,12 +75,12 @@ class Log:
         frame.context[abi.CTX_PARALLEL] = traced
 
     def taken(self) -> tuple[list[tuple[int, int, int]], int]:
-        """(thread, begin, end) of every share since the last time, and how many were lost."""
+        """(thread, begin, end) of every part since the last time, and how many were lost."""
         count, room = self._words[abi.LOG_COUNT], self._words[abi.LOG_ROOM]
         self._words[abi.LOG_COUNT] = 0
         kept = min(count, room)
-        flat = self._words[abi.LOG_FIRST : abi.LOG_FIRST + abi.LOG_SHARE * kept]
-        return list(zip(*[iter(flat)] * abi.LOG_SHARE, strict=True)), count - kept
+        flat = self._words[abi.LOG_FIRST : abi.LOG_FIRST + abi.LOG_PART * kept]
+        return list(zip(*[iter(flat)] * abi.LOG_PART, strict=True)), count - kept
 
 
 def lanes(threads: Sequence[int], caller: int) -> dict[int, int]:
@@ -135,12 +136,25 @@ def _event(span: KernelSpan, row: KernelTime, pid: int) -> dict[str, Any]:
 
 
 def owners(
-    spans: Sequence[KernelSpan], shares: Sequence[tuple[int, float, float]]
-) -> Iterator[KernelSpan]:
-    """Each share (lane, start, end) as a span of the kernel during which it began."""
+    spans: Sequence[KernelSpan], parts: Sequence[tuple[int, float, float]]
+) -> list[KernelSpan]:
+    """Parts (lane, start, end) as spans of the kernel during which they began.
+
+    Those of a lane in a kernel that follow one another at once are one span.
+    """
     kernels = sorted(spans, key=lambda s: s.start)
     at = 0
-    for lane, start, end in sorted(shares, key=lambda s: s[1]):
+    found: list[KernelSpan] = []
+    last: dict[int, KernelSpan] = {}
+    for lane, start, end in sorted(parts, key=lambda s: s[1]):
         while at + 1 < len(kernels) and kernels[at + 1].start <= start:
             at += 1
-        yield KernelSpan(kernels[at].row, start, end - start, lane)
+        row = kernels[at].row
+        before = last.get(lane)
+        if before and before.row == row and start - before.end <= _JOINED:
+            last[lane] = replace(before, seconds=end - before.start)
+            continue
+        if before:
+            found.append(before)
+        last[lane] = KernelSpan(row, start, end - start, lane)
+    return sorted([*found, *last.values()], key=lambda s: s.start)

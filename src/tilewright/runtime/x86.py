@@ -19,7 +19,7 @@ _JUMPS: Final = frozenset((0xE9, 0xEB, *range(0x70, 0x80)))
 class X86Instruction:
     """One instruction at `start`, up to `end`.
 
-    map: 0 for opcodes of one byte, 1 for those behind 0F, 2 for 0F 38, 3 for 0F 3A. prefix: 0x66,
+    map: 0 for opcodes of one byte, 1 for those after 0F, 2 for 0F 38, 3 for 0F 3A. prefix: 0x66,
     0xF2, 0xF3 or 0, as part of the opcode. width: bytes of the vector registers; 0 for an
     instruction without the encoding of vectors. memory: it addresses memory; stack: through the
     stack pointer. target: where a jump goes.
@@ -37,7 +37,7 @@ class X86Instruction:
 
 
 def decode(code: bytes | memoryview) -> Iterator[X86Instruction]:
-    """The instructions of a stretch of code, one behind the other; nothing behind its end."""
+    """The instructions of a stretch of code, one after the other; nothing after its end."""
     reader = _Reader(bytes(code))
     while reader.at < len(reader.code):
         try:
@@ -170,7 +170,7 @@ _IMMEDIATE_0F: Final = frozenset(
 
 
 def _has_operands(opcode: int) -> bool:
-    """Whether an opcode behind 0F has a ModRM byte."""
+    """Whether an opcode after 0F has a ModRM byte."""
     alone = (
         0x05,
         0x06,

@@ -15,8 +15,9 @@ from tilewright.schedule.space.patterns import address, stride
 def prefetch_ahead(s: Schedule, buffer: str, loop: str, iterations: int) -> None:
     """Note at each vector loop that loads a buffer how far ahead it fetches memory.
 
-    That is as many bytes as `iterations` of `loop` go on in the buffer. A note changes no result.
-    Raises ScheduleError where no vector loop inside of the loop, or that loop itself, loads
+    That is as many bytes as `iterations` of `loop` continue in the buffer. A note changes no
+    result.
+    Raises ScheduleError where no vector loop inside the loop, or that loop itself, loads
     neighbors of the buffer, and where one of them has a note already.
     """
     found: dict[str, int] = {}
@@ -27,7 +28,7 @@ def prefetch_ahead(s: Schedule, buffer: str, loop: str, iterations: int) -> None
                     _note(at, load, loop, iterations, found)
     if not found:
         raise ScheduleError(
-            f"prefetch: no vector of {buffer} is loaded inside of {loop}",
+            f"prefetch: no vector of {buffer} is loaded inside {loop}",
             where=f"loop {loop}",
             hint="vectorize the loop along its rows, and name a loop around that moves in it",
         )

@@ -20,7 +20,7 @@ from tilewright.schedule.tensorized_block import settled
 # Bytes of a line of the cache, and of a page: rows a whole number of pages apart share the sets of
 # the cache, which then hold few of them.
 LINE, PAGE = 64, 4096
-# Rows of fewer lines stay as they are: they would grow by more than an eighth.
+# Rows of fewer lines stay unchanged: they would grow by more than an eighth.
 LINES = 8
 
 

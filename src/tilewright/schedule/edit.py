@@ -169,7 +169,7 @@ def _matched(unit: Unit) -> Unit:
 
 
 def renamed(stmt: Stmt, taken: set[str], suffix: str) -> tuple[Stmt, dict[str, str]]:
-    """A copy of `stmt` whose loops and inner buffers have names of their own, and old -> new."""
+    """A copy of `stmt` whose loops and inner buffers have their own names, and old -> new."""
     table: dict[str, str] = {}
     values: dict[Any, Any] = {}
     moves: dict[Buffer, Move] = {}

@@ -60,7 +60,7 @@ def _parted(kernel: Kernel, name: str) -> Kernel | None:
     f, place = tree.find_loop(kernel, name, "full_tiles")
     env = environment(kernel.body)
     found = dict(_guards(f, env))
-    # An extent that is read from memory may be another one behind the first part.
+    # An extent that is read from memory may be another one after the first part.
     if not found or reads_memory(f.extent):
         return None
     ends = list(dict.fromkeys(to_expr(form) for form in found.values()))

@@ -26,7 +26,7 @@ from tilewright.schedule.trace import Step, Trace, apply
 class Handle:
     """A loop or buffer of a schedule, by the name it had when it was looked up.
 
-    It may stand wherever a name may. It stays valid while that loop or buffer exists, through
+    It can be used wherever a name can. It stays valid while that loop or buffer exists, through
     every step that leaves it in place; afterwards its use raises a ScheduleError that names the
     step that took it away.
     """
@@ -196,7 +196,7 @@ class Marked:
 
 
 def _subjects(error: ScheduleError) -> frozenset[str]:
-    """What stands where an error is, and what its message quotes."""
+    """The statement at an error, and what its message quotes."""
     quoted = re.findall(r"'([^']+)'", f"{error.where} {error.message}")
     named = (error.where or "").replace(",", " ").split()
     return frozenset([*quoted, *named])

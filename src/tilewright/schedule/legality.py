@@ -134,7 +134,8 @@ def _tiled(f: For) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def _starts(e: Expr) -> tuple[Overlap, ...]:
-    """The starts of overlapping tiles in an expression; remembered: it is asked after each step."""
+    """The starts of overlapping tiles in an expression; cached, since it is needed after each
+    step."""
     return tuple(n for n in postorder(e) if isinstance(n, Overlap))
 
 
@@ -168,7 +169,7 @@ def check_one_place(f: For, buffer: Buffer, primitive: str) -> None:
         raise ScheduleError(
             f"{primitive}: it is allocated in {len(found)} places of loop {f.var.name}",
             where=f"buffer {buffer.name}",
-            hint="give each place a buffer of its own",
+            hint="give each place a separate buffer",
         )
 
 

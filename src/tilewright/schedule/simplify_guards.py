@@ -232,7 +232,7 @@ def changes(found: Iterable[Expr], var: Var, env: Env) -> set[int]:
 def _readings(form: Affine, var: Var) -> list[Affine]:
     """The form with one operand or the other for each minimum or maximum that `var` is in.
 
-    A quotient `x // d` lies between `(x - d + 1) / d` and `x / d`: the form times d, with either.
+    A quotient `x // d` is between `(x - d + 1) / d` and `x / d`: the form times d, with either.
     """
     done: list[Affine] = []
     waiting = [form]

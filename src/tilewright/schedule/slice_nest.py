@@ -154,7 +154,7 @@ def indexing_loop(a: Access, d: int) -> For | None:
     """The loop whose iterations are the index of `a` in dimension `d`, up to what is around.
 
     Formally: the index is v + c, where v is the loop's variable, and no loop around `a` binds a
-    variable of c. None where there is no such loop. The loop may stand in other dimensions too.
+    variable of c. None where there is no such loop. The loop may occur in other dimensions too.
     """
     form = affine(a.index[d])
     own: dict[Expr, For] = {f.var: f for f in a.loops}
@@ -198,10 +198,10 @@ def _check_separate(
 def _check_private(
     nest: Stmt, slices: Mapping[Var, Slice], env: Env, verb: str
 ) -> None:
-    """What the nest keeps in buffers of its own is computed in the iterations that still run.
+    """What the nest keeps in its own buffers is computed in the iterations that still run.
 
     Formally, for a buffer allocated in the nest: where iteration v of a sliced loop writes an
-    element that is read outside of that loop, this is in an iteration w of another sliced loop,
+    element that is read outside that loop, this is in an iteration w of another sliced loop,
     and whenever they conflict, v and w are the same iteration of their slices. Raises
     ScheduleError, in the name of `verb`, for an element that may lack its value.
     """

@@ -182,7 +182,7 @@ def guarded(
     env: Env,
     body: Stmt,
 ) -> Stmt:
-    """`body` where `point` lies inside `buffer`, as far as bounds do not prove that it does."""
+    """`body` where `point` is inside `buffer`, as far as bounds do not prove that it does."""
     condition = within(point, buffer, env)
     if condition is None:
         return body
@@ -190,7 +190,7 @@ def guarded(
 
 
 def within(point: Index, buffer: Buffer, env: intervals.Env) -> Expr | None:
-    """The condition that `point` lies inside `buffer`; None where bounds prove it."""
+    """The condition that `point` is inside `buffer`; None where bounds prove it."""
     total: Expr | None = None
     for i, n in zip(point, buffer.extents, strict=True):
         condition = inside(i, n, env)

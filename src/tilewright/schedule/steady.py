@@ -13,7 +13,7 @@ becomes a prologue, a steady state and an epilogue, where the guards depend on o
     for xo in 95: for xi in 16 vector: B(xo*16 + xi + 13)
     for xo in 1: for xi in 16 vector: B(min(xi + 1533, 1535))
 
-and otherwise, as where `xo` is inside of a tile `t`, a test of what does not change in the lanes:
+and otherwise, as where `xo` is inside a tile `t`, a test of what does not change in the lanes:
 
     if t*64 + xo*16 >= 3 and t*64 + xo*16 <= 1523: for xi in 16 vector: B(t*64 + xo*16 + xi - 3)
     else: for xi in 16 vector: B(max(min(t*64 + xo*16 + xi - 3, 1535), 0))
@@ -22,7 +22,7 @@ A loop with the note WHOLE stays in one part, and no test is made of it.
 
 Only the innermost statements are copied, so that code grows with the number of guarded statements
 and not with the product of the loops around them. What is decided once per row stays: it is
-computed outside of the row.
+computed outside the row.
 """
 
 from __future__ import annotations
@@ -141,7 +141,8 @@ class _Copies:
         return block(*made)
 
     def tested(self, s: Stmt, env: Env) -> Stmt:
-        """An innermost statement: beside a copy for where its guards hold, if a test says where."""
+        """An innermost statement: next to a copy for where its guards hold, if a test says
+        where."""
         decided = _Decided(s, env, self.whole)
         tests = decided.tests
         if not tests or len(tests) > TESTS or not self.fits(_size(s)):
@@ -196,7 +197,7 @@ _RULES: Mapping[type[Stmt], Callable[[_Copies, Any, Env], Stmt]] = {
 
 
 def _is_innermost(s: Stmt) -> bool:
-    """Whether no loop is in it that runs in order, but inside of vector loops."""
+    """Whether no loop is in it that runs in order, but inside vector loops."""
     waiting = [s]
     while waiting:
         s = waiting.pop()
@@ -263,7 +264,7 @@ def _stretch(f: For, n: int, env: Env) -> tuple[int, int] | None:
 class _Decided:
     """What the guards of an innermost statement are under tests.
 
-    values: the value of each guard that they decide. tests: on sums of terms from outside of the
+    values: the value of each guard that they decide. tests: on sums of terms from outside the
     statement, none of a loop in `whole`.
     """
 

@@ -69,7 +69,7 @@ def _check_outside(place: Place, what: str, primitive: str) -> None:
     unit = next((s for s in place.above if isinstance(s, Unit)), None)
     if unit is not None:
         raise ScheduleError(
-            f"{primitive}: it is inside of {unit.name}, which is done as one piece",
+            f"{primitive}: it is inside {unit.name}, which is one indivisible unit",
             where=what,
             hint="transform it before tensorize or blockize",
         )
@@ -101,7 +101,7 @@ def check_steady(f: For, others: Collection[Var], primitive: str) -> None:
         raise ScheduleError(
             f"{primitive}: the extent {f.extent!r} depends on {found[0]!r}",
             where=f"loop {f.var.name}",
-            hint="keep such a loop inside of what decides how often it runs",
+            hint="keep such a loop inside the loops that its extent depends on",
         )
 
 

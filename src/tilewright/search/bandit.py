@@ -26,7 +26,7 @@ from tilewright.search.techniques import Technique
 
 WINDOW: Final = 500  # answers that are remembered
 EXPLORATION: Final = 0.05
-DRAWS: Final = 64  # known states in a row, after which there is no more question
+DRAWS: Final = 64  # known states in a row after which it gives up
 
 
 class Bandit(Generic[S]):

@@ -92,7 +92,7 @@ def _check_cooling(hot: float, cold: float) -> None:
 
 
 def _accepts(now: float, then: float, temperature: float, random: Random) -> bool:
-    """Whether a walk goes on to what costs `then`; one number is drawn in every case."""
+    """Whether a walk continues to what costs `then`; one number is drawn in every case."""
     drawn = random.random()
     if then <= now:
         return True

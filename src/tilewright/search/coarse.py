@@ -35,7 +35,7 @@ def coarse_to_fine(
     dearer unless its shape at depth n - 1 is one on the way to a state that cost at most 1.2 times
     the best of the pass before. expand, key: as for `beam`; a pass ends when no state can be
     expanded. (The search of Adams et al., SIGGRAPH 2019; theirs is over partial schedules, here
-    every state has a cost of its own.)
+    every state has its own cost.)
 
     costs: of several states at once, 0 or more, as they are multiplied. No state is evaluated
     twice. Nothing is proved but what `lower` proves. Raises InputError for a width or passes below

@@ -63,7 +63,7 @@ def evolve(
     """The cheapest of all states of a population that evolves.
 
     A generation makes up to `size` children that were never seen; the `size` cheapest of them and
-    their parents go on, so the best is never lost. costs: of several states at once, as a cost
+    their parents continue, so the best is never lost. costs: of several states at once, as a cost
     model predicts them (`each` makes it of a cost of one state). key: states of equal keys are one,
     and evaluated once (default: equal states are; they must be hashable). lower: a cost that no
     state undercuts; meeting it ends the search, as do generations without a child.

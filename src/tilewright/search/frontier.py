@@ -94,7 +94,7 @@ def best_first(
             f"a slack of {slack!r}", where="best_first", hint="give 1 or more"
         )
     run: Run[S, C] = Run("best_first", each(cost), limits, lower)
-    waiting = _Waiting(run, key or itself, bound or _no_bound, guess, slack)
+    waiting = _Frontier(run, key or itself, bound or _no_bound, guess, slack)
     with run:
         waiting.add(starts)
         vain = done = 0
@@ -123,10 +123,10 @@ def best_first(
     return run.result(run.incumbent if complete else -inf)
 
 
-class _Waiting(Generic[S, C]):
-    """The states that `best_first` is to expand. skipped: some that it met are not among them.
+class _Frontier(Generic[S, C]):
+    """The states that `best_first` is to expand. skipped: some visited states are not among them.
 
-    states: each behind its cost or guess, a number of its own, and whether it was evaluated.
+    states: each after its cost or guess, its own number, and whether it was evaluated.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class _Waiting(Generic[S, C]):
         return inf if self._slack is None else self._slack * self._run.incumbent
 
     def add(self, states: Iterable[S]) -> None:
-        """Those that are met for the first time and may be the best."""
+        """Those visited for the first time that may be the best."""
         for state in states:
             if (at := self._key(state)) in self._seen:
                 continue

@@ -1,7 +1,8 @@
 """The limits of a search, and its result: the state found and how good it is.
 
 As mathematical solvers do, a result separates two questions: why the search stopped, and what is
-proved. `bound` is a number that no state undercuts; where the cost meets it, the result is exact.
+proved. `bound` is a lower bound on the cost of all states; if the cost equals it, the result is
+exact.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ C = TypeVar("C", bound=Ordered)
 class Stop(StrEnum):
     """Why a search stopped.
 
-    finished: the method came to its own end. bound: the cost met the bound that the caller gave.
+    finished: the method came to its own end. bound: the cost reached the caller's bound.
     patience: too many steps brought nothing better. The others name the limit that was reached.
     """
 
@@ -71,7 +72,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class SearchCheckpoint(Generic[S, C]):
-    """Where a randomized search stands, as plain data: given back to it, it resumes from there.
+    """The state of a randomized search as plain data, from which it can resume.
 
     steps: how many are done. states: the population, or where the walk is, with costs. best: the
     cheapest state so far. known: costs by key. There is no state of a generator: what a step draws

@@ -31,7 +31,7 @@ def each(cost: Callable[[S], C]) -> Callable[[Sequence[S]], Sequence[C]]:
 
 
 class Stopped(Exception):
-    """The search is to end. Raised inside of a `with run:` block, which it leaves."""
+    """The search is to end. Raised inside a `with run:` block, which it leaves."""
 
     def __init__(self, stop: Stop) -> None:
         super().__init__(stop)
@@ -41,7 +41,7 @@ class Stopped(Exception):
 class Run(Generic[S, C]):
     """The bookkeeping that all methods share; used as a context manager.
 
-    A method evaluates and expands states inside of the `with` block; reaching a limit leaves the
+    A method evaluates and expands states inside the `with` block; reaching a limit leaves the
     block. costs: of several states at once. lower: a cost that no state undercuts, if the caller
     knows one; meeting it ends the search. Emits an event `search-improved` for each better state,
     and a span `search`.
@@ -187,7 +187,7 @@ class Run(Generic[S, C]):
     def result(
         self, bound: float = -inf, checkpoint: SearchCheckpoint[S, C] | None = None
     ) -> Result[S, C]:
-        """What was found. bound: what the method proved; the caller's own stands as well.
+        """What was found. bound: what the method proved; the caller's bound applies as well.
 
         Raises InputError if no state was evaluated.
         """
@@ -203,7 +203,7 @@ class Run(Generic[S, C]):
     def resumable(
         self, steps: int, states: Sequence[tuple[S, C]], known: Mapping[Hashable, C]
     ) -> Result[S, C]:
-        """What was found, with where the search stands."""
+        """What was found, with the state of the search."""
         if self.best is None:
             return self.result()
         return self.result(

@@ -1,4 +1,4 @@
-"""Simple techniques that are asked for a state and told what it costs, one at a time or several.
+"""Simple techniques that propose states and learn their costs, one at a time or several.
 
 Each is weak alone; `Bandit` lets those propose that find something. All draw from the generator
 that they are given, and from nothing else, so equal answers lead to equal questions.
@@ -16,7 +16,7 @@ from tilewright.search.result import S
 T = TypeVar("T")
 HOT: Final = 30.0
 COOLING: Final = 100  # steps from HOT to 0, after which it is hot again
-# What a cost that is once more the best counts, in units of temperature.
+# What a cost that is again the best counts, in units of temperature.
 STEEP: Final = 50.0
 POPULATION: Final = 30
 
@@ -68,7 +68,7 @@ class Uniform(_Moving[S]):
 
 
 class Sweep(Generic[S]):
-    """All states in their order; then it has no more questions."""
+    """All states in order; then it proposes none."""
 
     name: ClassVar[str] = "sweep"
 
@@ -84,7 +84,7 @@ class Sweep(Generic[S]):
 
 
 class Climb(_Moving[S]):
-    """Neighbors of the best state; after 32 in vain from a new state."""
+    """Neighbors of the best state; after 32 without improvement, those of a new state."""
 
     name: ClassVar[str] = "climb"
     patience: ClassVar[int] = 32
@@ -125,7 +125,7 @@ class Cooling(_Moving[S]):
         self._steps = 0
 
     def ask(self, random: Random) -> S | None:
-        """A neighbor of where the walk stands."""
+        """A neighbor of the walk's current state."""
         if self._here is None:
             return self._moves.sample(random)
         return self._moves.neighbor(self._here, random)

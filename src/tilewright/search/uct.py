@@ -64,7 +64,7 @@ def tree_search(
     generator and nothing else. An iteration goes down to a state that was not visited, and costs
     `rollouts` complete states below it at once. The way down prefers children with a high value
     plus `exploration * sqrt(log(visits of the parent) / visits)`; the value is the mean of how the
-    best and the average outcome lie between the worst and the best outcome of all (0 to 1). A state
+    best and the average outcome are between the worst and the best outcome of all (0 to 1). A state
     all of whose outcomes are known is not entered again; where that is the root, the result is
     exact. (Kocsis and Szepesvari, ECML 2006; that the best outcome counts as well: Haj-Ali et al.,
     ProTuner, 2020.)

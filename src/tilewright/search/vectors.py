@@ -49,7 +49,7 @@ class _Asking(Generic[S]):
 
 
 class Pattern(_Asking[S]):
-    """A step up or down along each axis in turn; halved when none helps, and drawn anew at last.
+    """A step up or down along each axis in turn; halved when none helps, and drawn again at last.
 
     (Hooke and Jeeves, JACM 1961, without their pattern moves.)
     """
@@ -148,7 +148,8 @@ class Differential(_Asking[S]):
 class Torczon(_Asking[S]):
     """Multidirectional search: a simplex is reflected at its best corner, and grows or shrinks.
 
-    (Torczon, SIAM J. on Optimization 1991.) All corners of a step are asked for, then answered.
+    (Torczon, SIAM J. on Optimization 1991.) All corners of a step are proposed before any is
+    evaluated.
     """
 
     name: ClassVar[str] = "torczon"

@@ -1,7 +1,7 @@
 """What a target supplies: one class, `Target`, and nothing about any one of them.
 
 A target is the host (`device` is HOST), whose code the processor runs that Python runs on, or an
-accelerator beside it. What a target has is asked in the order in which a model is compiled:
+accelerator next to it. The methods follow the order in which a model is compiled:
 
     adapt                    a pass over the Graph: quantization, say
     refuses, operator        which steps of the Plan its device takes, or why not
@@ -139,7 +139,7 @@ class Repeat:
     number of the iteration is below the i64 at `trips`.
 
     number, count: the i64 of the iteration, and of all of them in the end. before: once. after,
-    items: behind every iteration. bound: iterations that items have rows for; rows behind the last
+    items: after every iteration. bound: iterations that items have rows for; rows after the last
     become 0. record: its number among the model's kernels.
     """
 
@@ -248,7 +248,7 @@ class Target:
     device: of the runtime that runs its code. programs: what `load` takes, "kernel" or "lift".
     quantizes: whether `adapt` needs samples or scales. fuses: whether its device takes groups and
     kernels of any form, so that they are fused for it as for the host. own_mcpu: whether
-    `Settings.mcpu` is the device's processor; the host beside it is this machine then.
+    `Settings.mcpu` is the device's processor; the host next to it is this machine then.
     """
 
     __slots__ = ()
@@ -361,7 +361,7 @@ class Target:
     def predicted_work(
         self, computations: Sequence[Computation], constants: Collection[Buffer] = ()
     ) -> float:
-        """As `predicted_time`, of their arithmetic alone: on one core, its data at hand."""
+        """As `predicted_time`, for the arithmetic alone: on one core, with data in cache."""
         self._lacks("model of its time")
 
     def predicted_given(self, elements: int) -> float:

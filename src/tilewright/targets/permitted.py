@@ -13,7 +13,7 @@ from tilewright.expr.nodes import Buffer
 class IndexSet:
     """Indices along an axis: first + the sum of step * n, 0 <= n < count, over its terms.
 
-    terms: (step, count), the largest step first; all that those behind one add is below its step,
+    terms: (step, count), the largest step first; all that those after one add is below its step,
     so that an index is taken apart by dividing.
     """
 

@@ -166,7 +166,7 @@ def _distance(one: Array, other: Array) -> float:
 
 
 def at_shapes(graph: Graph, inputs: Mapping[str, Array]) -> Graph:
-    """The graph for these inputs: imported anew, with their shapes and no symbol at all."""
+    """The graph for these inputs: imported again, with their shapes and no symbol at all."""
     from tilewright.frontends.onnx import load
     from tilewright.frontends.onnx.export import to_model
 
@@ -203,11 +203,11 @@ def check(
     target: Target | None = None,
     **options: Any,
 ) -> list[str]:
-    """Compile and run `graph` with each number of threads, and once more after saving to `path`.
+    """Compile and run `graph` with each number of threads, and again after saving to `path`.
 
     others: inputs of other extents, where the graph has symbols for them. dims: these are given to
-    the compiler, which is asked anew for each; else a call brings them. target: a machine described
-    otherwise than this one. Returns what is wrong. Errors of the compiler are raised.
+    the compiler, which is asked again for each; else a call brings them. target: a machine
+    described otherwise than this one. Returns what is wrong. Errors of the compiler are raised.
     """
     from tilewright.driver import compile
 

@@ -33,7 +33,7 @@ INSIDE = (
     ops.residual,
     ops.squeeze,
 )
-DEEPEST = 2  # bodies inside of bodies
+DEEPEST = 2  # bodies inside bodies
 KEEP = ("Tanh", "Sigmoid", "Softsign", "Sin")
 
 

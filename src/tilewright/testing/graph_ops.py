@@ -67,7 +67,7 @@ def jump(b: Builder) -> None:
 
 
 def guarded(b: Builder) -> None:
-    """Log, Sqrt, Reciprocal behind what keeps them in their domain."""
+    """Log, Sqrt, Reciprocal after what keeps them in their domain."""
     x = b.floating(0)
     name = b.one_of("Sqrt", "Log", "Reciprocal")
     least = b.truth[x].min(initial=np.inf)

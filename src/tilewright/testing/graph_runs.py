@@ -1,4 +1,4 @@
-"""Whole random graphs, each for a machine, a kind of math and a number of threads of its own."""
+"""Whole random graphs, each for a machine, a kind of math and a number of its own threads."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def run(
 ) -> GraphFailure | None:
     """What the graph number `seed` gets wrong, in as few operators as it takes; None if nothing.
 
-    steering: leads to rules, passes and sketches that never met, and is told which did. tell: is
-    given the graph before it runs, which could end the process.
+    steering: leads to combinations of rules, passes and sketches not seen yet, and records those
+    seen. tell: is given the graph before it runs, which could end the process.
     """
     case = random_case(seed, operators, pieces=ALL, steering=steering)
     tell(case)

@@ -1,4 +1,4 @@
-"""Descriptions of machines: the decisions that users meet elsewhere, made and run here.
+"""Descriptions of machines: the decisions made on users' machines, made and run here.
 
 What a schedule is like hangs on vector width, instructions, caches and cores; each of these
 descriptions is usual somewhere, or is at an end of what exists. Their code runs natively where this

@@ -253,7 +253,7 @@ def _odd_zip(
             info.file_size = info.compress_size = rng.choice(
                 (0, 1, 1 << 20, (1 << 32) - 2)
             )
-            archive.comment = archive.comment  # the directory is written anew
+            archive.comment = archive.comment  # the directory is written again
     return buffer.getvalue(), f"{way} {name}"
 
 

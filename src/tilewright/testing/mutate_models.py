@@ -2,7 +2,7 @@
 
 `run(seed)` makes one mutant of a valid model and compiles it as users do, then calls it once. Any
 end but success or a TilewrightError is a failure. A mutant may ask for whatever it likes, so they
-run in a process of their own, with limits on its memory and time, which is used again until one of
+run in their own process, with limits on its memory and time, which is used again until one of
 them ends it.
 
     python -m tilewright.testing.mutate_models 0 1000
@@ -132,7 +132,7 @@ def _array(tensor: Any) -> Any:
 
 
 class MutantProcess:
-    """A process that attempts mutants in turn, and is begun anew after one that ends it.
+    """A process that attempts mutants in turn, and is begun again after one that ends it.
 
     kept: a folder where ONNX's cases are kept; without one, each process makes them.
     """
@@ -180,7 +180,7 @@ def worker(kept: Path | None = None) -> Iterator[MutantProcess]:
 
 
 def run(seed: int) -> MutantFailure | None:
-    """Make and try the mutant number `seed` in a process of its own; None where it ended well."""
+    """Make and try the mutant number `seed` in its own process; None where it ended well."""
     with worker() as process:
         return process.run(seed)
 

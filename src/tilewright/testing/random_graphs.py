@@ -45,7 +45,7 @@ def random_case(
 ) -> Case:
     """The graph number `seed`, of about `operators` operators (None: 3 to 40).
 
-    Most are small: as many operators in many graphs meet more settings than in few.
+    Most are small: the same number of operators covers more settings in many graphs than in few.
 
     steering: weighs the pieces, and is told those taken; the graph then depends on it, too.
     """
@@ -132,7 +132,7 @@ def _other(
     graph: Graph,
     inputs: Mapping[str, Array],
 ) -> dict[str, Array] | None:
-    """Inputs of other extents on which the graph is fit; None where the extents do not go on."""
+    """Inputs of other extents on which the graph is fit; None where the extents do not continue."""
     sizes: dict[str, int] = {}
     for v in graph.inputs:
         for d in v.shape or ():

@@ -57,7 +57,7 @@ def _bind(r: random.Random, s: Schedule) -> None:
 
 
 def _bind_all(r: random.Random, s: Schedule) -> None:
-    """Several loops, from the outside in, which a random choice seldom meets."""
+    """Several loops, from the outside in, which random choices seldom produce."""
     for at in _loops(s):
         assert isinstance(at.stmt, For)
         taken = [f.kind for f in at.loops]
@@ -109,7 +109,7 @@ def _move(r: random.Random, s: Schedule) -> None:
 
 
 def _shares(at: Place) -> bool:
-    """Whether what a block shares is allocated inside of a loop."""
+    """Whether what a block shares is allocated inside a loop."""
     found = (p.stmt for p in walk(at.stmt))
     return any(isinstance(x, Alloc) and x.buffer.scope == "shared" for x in found)
 

@@ -250,7 +250,7 @@ def _attention(n: Net, r: Random) -> Tensor:
 
 
 def _lstm_step(n: Net, r: Random) -> Tensor:
-    """The gates of one step, and the state behind it."""
+    """The gates of one step, and the state after it."""
     batch = r.choice((1, 4, 8))
     inputs = r.choice(WIDTHS[:10])
     width = r.choice(WIDTHS[:10])

@@ -34,7 +34,7 @@ UNITS: Final = {
 COARSE: Final = frozenset({"Gelu"})
 # What is refused on purpose, though both judges run it.
 MEANT: Final = (
-    "does not fit the extent",  # a window that is nowhere inside of its input
+    "does not fit the extent",  # a window that is nowhere inside its input
     "are not 0 and 1",  # the standard's only axes of ReverseSequence
 )
 # Roundings, times the root of the number of elements that may be added.

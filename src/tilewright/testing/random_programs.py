@@ -188,7 +188,7 @@ class _Program:
         loops: dict[Var, int],
         index: tuple[Expr, ...],
     ) -> Stmt:
-        """Started or not, over one loop or two, inside of the box's loops or in a nest after."""
+        """Started or not, over one loop or two, inside the box's loops or in a nest after."""
         r = self.r
         commutative = [reducer(name, i32) for name in ("add", "max", "xor")]
         op = r.choice([*commutative, LAST])
@@ -385,7 +385,7 @@ class _Program:
         return self.at[self._index(loops, extent)]
 
     def _index(self, loops: Loops, extent: int) -> Expr:
-        """Some index inside of an extent."""
+        """Some index inside an extent."""
         env = {v: (0, max(n - 1, 0)) for v, n in loops.items()}
         for _ in range(6):
             form = self.r.choice(_FORMS)
@@ -407,7 +407,7 @@ def _renamed(
     loops: dict[Var, int],
     body: Stmt,
 ) -> Stmt:
-    """The body in loops of its own, as many."""
+    """The body in its own loops, as many."""
     extents = tuple(loops.values())
     own = p._loops(extents)
     mapping = dict(zip(loops, own, strict=True))

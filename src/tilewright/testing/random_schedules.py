@@ -1,7 +1,7 @@
 """Random schedules: requests for primitives that name something in a kernel, sensible or not.
 
-Coverage is counted in pairs of primitives that met: one was accepted on what another one had made
-before. A generator that is given the counts asks for pairs that never met.
+Coverage is counted in pairs of primitives: one was accepted on what another one had made
+before. A generator that is given the counts steers to pairs not seen yet.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _map(r: random.Random, at: Spot) -> str:
     return r.choice(_MAPS)
 
 
-# The likelier a primitive keeps a program interesting, the more often it is asked for.
+# The likelier a primitive keeps a program interesting, the more often it is requested.
 REQUESTS: tuple[Request, ...] = (
     _split,
     _split,
@@ -247,7 +247,7 @@ def _user(
     return r.choice(users or loops).var.name
 
 
-# How often the second primitive of a pair was accepted behind the first.
+# How often the second primitive of a pair was accepted after the first.
 Coverage = Counter[tuple[str, str]]
 # Of so many requests the one is made whose pairs are the rarest.
 CANDIDATES = 3
@@ -281,7 +281,7 @@ def random_schedule(
 ) -> Schedule:
     """`kernel` after those of `tries` random requests that are legal.
 
-    after: called behind every step. met: the pairs of primitives that met so far, which steer what
+    after: called after every step. met: the pairs of primitives that met so far, which steer what
     is asked for, and to which this schedule's are added. Raises Crash if a primitive ends
     in anything but a ScheduleError that names it and a place and gives a hint.
     """

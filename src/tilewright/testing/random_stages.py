@@ -1,4 +1,4 @@
-"""Random plans through every pass behind lowering, compared after each, then run.
+"""Random plans through every pass after lowering, compared after each, then run.
 
 A random model is lowered; after every pass the list is verified and interpreted, and its results
 are compared with NumPy's. The target's opinions, which decide what passes do, are often replaced by

@@ -19,7 +19,7 @@ DRAWS: Final = 32  # of a neighbor that was measured
 class Recorded(Landscape):
     """A place has a number for each parameter: which of its values, in order of appearance.
 
-    Parameters that a candidate does not have are at 0, a value of its own. What was not measured is
+    Parameters that a candidate does not have are at 0, its own value. What was not measured is
     taken to be refused. start: the first of the records.
     """
 

@@ -217,7 +217,7 @@ def dense(b: Builder) -> None:
 
 
 def cropped(b: Builder) -> None:
-    """A part of an image, padded anew or not."""
+    """A part of an image, padded again or not."""
     x = _image(b)
     h, w = x.extents[2:]
     top = b.rng.randint(0, max(h - 2, 0))

@@ -48,7 +48,7 @@ def facts(events: Iterable[Event]) -> frozenset[str]:
 
 @dataclass
 class Steering:
-    """Counts over many graphs. met: of pairs of facts, of one graph each."""
+    """Counts over many graphs. met: how often a pair of facts occurred in one graph."""
 
     met: Counter[tuple[str, str]] = field(default_factory=Counter)
     _together: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -57,7 +57,7 @@ class Steering:
     taken: list[str] = field(default_factory=list)
 
     def weight(self, piece: str, usual: float) -> float:
-        """The weight of a piece beside those of `taken`."""
+        """The weight of a piece next to those of `taken`."""
         others = [_pair(piece, p) for p in set(self.taken) if p != piece]
         rarities = [1 / (1 + self._together[pair]) for pair in others]
         if rarities:
@@ -75,7 +75,7 @@ class Steering:
         return usual * min(MOST, max(LEAST, factor))
 
     def add(self, found: Collection[str]) -> int:
-        """Count a graph made of `taken` that had these facts; how many pairs met first."""
+        """Count a graph made of `taken` that had these facts; how many pairs were new."""
         pairs = list(combinations(sorted(found), 2))
         first = sum(not self.met[pair] for pair in pairs)
         self.met.update(pairs)

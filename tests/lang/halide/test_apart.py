@@ -93,9 +93,34 @@ def test_the_kernel_reads_what_is_computed_apart():
     assert "kernel h(f.0: int32[8, 12], f.1: int32[8, 12])" in repr(h.kernel([11, 7]))
 
 
+def test_a_file_of_the_values(tmp_path):
+    _, p, _, g, h = chain()
+    file, last = str(tmp_path / "g.npy"), str(tmp_path / "h.npy")
+    g.compute_root().debug_to_file(file)
+    h.debug_to_file(last)
+    for factor in (3, 5):
+        p.set(factor)
+        np.testing.assert_array_equal(h.realize([11, 7]), expected(factor))
+        found = PIXELS[:, :-1] * factor + PIXELS[:, 1:] + 1
+        np.testing.assert_array_equal(np.load(file), found[:, :11])
+        np.testing.assert_array_equal(np.load(last), expected(factor))
+    g.compute_at(h, y)
+    with pytest.raises(ScheduleError, match=r"debug_to_file: it is computed where"):
+        h.realize([4, 4])
+    with pytest.raises(UnsupportedError, match=r"ends with \.npy"):
+        g.debug_to_file("g.tiff")
+
+
+def test_async_at_a_loop_changes_nothing():
+    _, _, _, g, h = chain()
+    g.compute_at(h, y).async_()
+    assert "alloc g" in repr(h.kernel([11, 7]))
+    np.testing.assert_array_equal(h.realize([11, 7]), expected(3))
+
+
 def test_only_at_root():
     _, _, f, g, h = chain()
-    f.compute_at(h, y).async_()
+    f.async_()
     with pytest.raises(ScheduleError, match=r"async_: it is computed where it is used"):
         h.realize([4, 4])
     g.memoize()

@@ -70,7 +70,7 @@ def test_buffers_that_do_not_fit(into, message):
 def test_the_buffers_of_a_tuple_have_one_region():
     f = hl.Func("f")
     f[x] = (x, x * 2)
-    with pytest.raises(InputError, match=r"value 1 is asked for over \[\(0, 5\)\]"):
+    with pytest.raises(InputError, match=r"value 1 is needed over \[\(0, 5\)\]"):
         f.realize([hl.Buffer(hl.Int(32), [4]), hl.Buffer(hl.Int(32), [5])])
 
 

@@ -87,7 +87,7 @@ def test_an_index_outside_is_refused(program: Any, wrong: int) -> None:
     with pytest.raises(ExecutionError, match="an index in the data is out of range"):
         lift.build(program)(*POSITIONS, ids, np.empty(N, np.float32))
     with pytest.raises(
-        InputError, match=f"the index {wrong} is not inside of an array of 40"
+        InputError, match=f"the index {wrong} is not inside an array of 40"
     ):
         lift.interpret(program, *POSITIONS, ids)
 

@@ -112,7 +112,7 @@ def test_outputs_may_come_first() -> None:
 def test_tags() -> None:
     with t.tag_scope("outer"):
         A = t.compute((4,), lambda i: i * 2, name="A")
-        with pytest.raises(InputError, match="inside of another"), t.tag_scope("b"):
+        with pytest.raises(InputError, match="inside another"), t.tag_scope("b"):
             pass
         with pytest.raises(InputError, match="a tag 'own' inside"):
             t.compute((4,), lambda i: i, tag="own")

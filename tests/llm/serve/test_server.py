@@ -273,7 +273,7 @@ REFUSED = [
     ({**ASK, "n": True}, 400, "n", "n=True"),
     ({**ASK, "logprobs": 3}, 400, "logprobs", "logprobs=3"),
     ({**ASK, "echo": True}, 400, "echo", "echo=True"),
-    ({**ASK, "best": 1}, 400, "best", "no such field"),
+    ({**ASK, "best": 1}, 400, "best", "unknown field"),
     ({**ASK, "model": "large"}, 404, "model", "no model 'large'"),
     ({**ASK, "temperature": "1"}, 400, "temperature", "number"),
     ({**ASK, "temperature": 2.5}, 400, "temperature", "less than"),

@@ -431,7 +431,7 @@ def test_tiles_that_overlap_change_places_only_if_results_do_not() -> None:
 # -- the lemmas by themselves
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_the_lemmas_against_enumeration_and_isl(batch: int) -> None:
     """Of quick accesses and of guarded ones, for the loops of every depth."""

@@ -21,8 +21,8 @@ from tilewright.runtime.loader import link
 from tilewright.targets.cpu.compile import compile_kernel
 from tilewright.targets.cpu.machine import CpuMachine, host
 
-_REGION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-_PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+_REGION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 3)
+_PARALLEL = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_int64)
 
 
 class Loaded:
@@ -44,12 +44,13 @@ def aligned(size: int) -> np.ndarray[Any, Any]:
 
 
 def context(threads: int) -> tuple[np.ndarray[Any, Any], Any]:
-    """A call context whose `parallel` runs the shares one after another, and its callback."""
+    """A call context whose `parallel` runs equal parts one after another, and its callback."""
     ctx = aligned(8 * CTX_SLOTS).view(np.int64)
 
-    def parallel(ctx_address: int, region: int, closure: int) -> None:
-        for tid in range(threads):
-            _REGION(region)(closure, tid, threads)
+    def parallel(ctx_address: int, region: int, closure: int, extent: int) -> None:
+        for n in range(threads):
+            begin, end = n * extent // threads, (n + 1) * extent // threads
+            _REGION(region)(closure, n, begin, end)
 
     callback = _PARALLEL(parallel)
     ctx[CTX_PARALLEL] = ctypes.cast(callback, ctypes.c_void_p).value

@@ -360,7 +360,7 @@ def test_a_unit_in_a_vector_loop_is_refused() -> None:
     s = _small()
     s.serial("mm.j.i.o")
     s.vectorize("mm.j.i.o")
-    with pytest.raises(CompileError, match="inside of a vector loop"):
+    with pytest.raises(CompileError, match="inside a vector loop"):
         compile_kernel(s.kernel, replace(machine("x86-64-v4"), features=AMX.features))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +13,15 @@ from tests.targets.cpu.native import aligned, prepare
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import CompileError
 from tilewright.compute.build import map_
+from tilewright.compute.reducer import reducer
 from tilewright.expr.nodes import Buffer, const, var
 from tilewright.loops.lower import lower
-from tilewright.loops.nodes import STREAM, Kernel, Store, loop
+from tilewright.loops.nodes import STREAM, Kernel, Stmt, Store, Update, block, loop
+from tilewright.schedule import Schedule
 from tilewright.targets.cpu.compile import assembly
 from tilewright.targets.cpu.machine import CpuMachine, host, machine
 from tilewright.targets.cpu.sketches import Context, default, sketches
+from tilewright.targets.cpu.sketches.streaming import streamed
 
 pytestmark = pytest.mark.skipif(
     host().arch != "x86_64" or not host().has("avx"), reason="of x86 with AVX"
@@ -125,6 +129,47 @@ def test_a_small_result_stays_in_the_caches() -> None:
     made = default(lower("double", [c], [x, y], [y]), [c], Context(level("x86-64-v4")))
     text = assembly(made.kernel, level("x86-64-v4"))
     assert "movnt" not in text and ".plain" not in text
+
+
+LARGE, OTHER, SMALL = (
+    Buffer(n, (k,), float32) for n, k in (("a", 2048), ("b", 2048), ("c", 4))
+)
+
+
+def noted(
+    *nests: Stmt, results: Sequence[Buffer], name: str = "x86-64-v4"
+) -> dict[str, Any]:
+    """The loops of a kernel that get the note by default, and what it says."""
+    kernel = Kernel("k", tuple(results), tuple(results), block(*nests))
+    made = streamed(
+        Schedule(kernel), Context(level(name)), lambda n, options, good: good
+    )
+    return {loop: said[STREAM] for loop, said in made.kernel.notes.items()}
+
+
+def filled(name: str, *buffers: Buffer) -> Stmt:
+    i = var(name)
+    stores = [Store(b, (i,), const(1.0, float32)) for b in buffers]
+    return loop(i, min(b.extents[0] for b in buffers), block(*stores))
+
+
+def test_each_loop_says_which_results_pass_the_caches() -> None:
+    both = filled("i", LARGE, OTHER)
+    assert noted(both, results=(LARGE, OTHER)) == {"i": "a,b"}
+    apart = filled("i", LARGE), filled("j", SMALL), filled("k", LARGE)
+    assert noted(*apart, results=(LARGE, SMALL)) == {"i": "a", "k": "a"}
+
+
+def test_what_is_added_to_is_read() -> None:
+    i = var("j")
+    step = Update((LARGE,), ((i,),), (const(1.0, float32),), reducer("add", float32))
+    nests = filled("i", LARGE), loop(i, 2048, step)
+    assert not noted(*nests, results=(LARGE,))
+
+
+@pytest.mark.parametrize("name", ["aarch64", "x86-64-v2"])
+def test_other_processors_get_no_note(name: str) -> None:
+    assert not noted(filled("i", LARGE), results=(LARGE,), name=name)
 
 
 def test_a_processor_without_such_stores_refuses_the_note() -> None:

@@ -150,6 +150,7 @@ def test_a_launch_waits_for_nothing_until_results_are_asked_for():
     assert len(api.launches) == 1 and api.calls[-1] == "StreamSynchronize"
 
 
+@pytest.mark.usefixtures("own_garbage")
 def test_a_queue_that_is_timed_has_the_time_of_each_command():
     api = Fake()
     device = CudaDevice(api)
@@ -171,6 +172,7 @@ def test_a_queue_that_is_timed_has_the_time_of_each_command():
     assert api.calls.count("EventDestroy") == api.calls.count("EventCreate") == 6
 
 
+@pytest.mark.usefixtures("own_garbage")
 def test_memory_is_given_back_when_nothing_refers_to_it():
     api = Fake()
     device = CudaDevice(api)

@@ -38,7 +38,7 @@ ALL = [
 ]
 
 
-def near(name: str, machine: str) -> npu.Survey:
+def near(name: str, machine: str) -> npu.MappingSurvey:
     found = npu.survey(SMALL[name](), npu.MACHINES[machine])
     assert found.best <= found.found <= 1.05 * found.best
     return found

@@ -226,7 +226,7 @@ def test_jobs_that_nobody_waits_for_are_taken_back(
 
 
 def test_a_local_fleet_needs_a_core_for_each_program() -> None:
-    with pytest.raises(InputError, match="threads asked for"):
+    with pytest.raises(InputError, match="threads requested"):
         LocalFleet(len(choose_cpus(1)) + os.cpu_count() * 2)
 
 

@@ -217,7 +217,7 @@ def test_a_worker_that_does_not_start_is_an_error(
 
 
 def test_more_slots_than_processors_are_refused() -> None:
-    with pytest.raises(InputError, match="100,000 threads asked for"):
+    with pytest.raises(InputError, match="100,000 threads requested"):
         LocalRunner(threads=100, slots=1000)
 
 

@@ -134,7 +134,7 @@ class KernelRunner:
         start = at + -at % abi.ALIGNMENT
         slots = (ctypes.c_uint64 * abi.CTX_SLOTS).from_address(start)
         slots[abi.CTX_THREADS] = threads
-        slots[abi.CTX_PARALLEL] = ctypes.cast(_SHARES, ctypes.c_void_p).value or 0
+        slots[abi.CTX_PARALLEL] = ctypes.cast(_PARALLEL, ctypes.c_void_p).value or 0
         pointers = [start, *addresses]
         kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers))
         kind(self._image.address(symbol))(*pointers)
@@ -143,20 +143,21 @@ class KernelRunner:
         return status
 
 
-_REGION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+_PARTS = 1024  # of single iterations, mostly
+_REGION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 3)
 
 
-def _backwards(context: int, region: int, closure: int) -> None:
-    """A parallel region's shares, one after another, the last one first.
+def _backwards(context: int, region: int, closure: int, extent: int) -> None:
+    """A parallel loop in at most _PARTS parts, one after another, the last first, threads in turn.
 
     Threads may run them in any order: one that needs another's results does not get them here.
     """
     threads = ctypes.c_uint64.from_address(context + 8 * abi.CTX_THREADS).value
     function = _REGION(region)
-    for n in reversed(range(threads)):
-        function(closure, n, threads)
+    step = max(1, -(-extent // _PARTS))
+    for begin in reversed(range(0, extent, step)):
+        thread = begin // step % threads
+        function(closure, thread, begin, min(begin + step, extent))
 
 
-_SHARES = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
-    _backwards
-)
+_PARALLEL = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_int64)(_backwards)

@@ -182,7 +182,7 @@ int {name}_run(
     {arguments},
     void *workspace /* {upper}_WORKSPACE(1) bytes */);
 
-/* As {name}_run; `run` shares parallel loops out to `threads` threads. */
+/* As {name}_run; `run` distributes parallel loops over `threads` threads. */
 int {name}_run_parallel(
     tilewright_parallel *run,
     int threads,

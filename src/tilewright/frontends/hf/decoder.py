@@ -67,7 +67,7 @@ class Decoder:
 
     @property
     def caches(self) -> list[str]:
-        """The names of the caches, with which each is given back as `<name>_out`."""
+        """The names of the caches; each is returned as `<name>_out`."""
         layers = range(len(self.layers))
         return [f"{what}{n}" for n in layers for what in ("keys", "values")]
 

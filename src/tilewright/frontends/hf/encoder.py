@@ -30,7 +30,7 @@ _LEAST_NORM: Final = 1e-12
 
 @dataclass(frozen=True)
 class EncoderFamily:
-    """prefix: of all names. padded: whether positions count from behind that of the padding."""
+    """prefix: of all names. padded: whether positions count from after that of the padding."""
 
     prefix: str
     padded: bool
@@ -43,7 +43,7 @@ FAMILIES: Final[Mapping[str, EncoderFamily]] = MappingProxyType(
         "XLMRobertaModel": EncoderFamily("roberta.", padded=True),
     }
 )
-# Buffers, and a layer behind the first token's vector that no pooling here reads.
+# Buffers, and a layer after the first token's vector that no pooling here reads.
 _IGNORED: Final = (
     "embeddings.position_ids",
     "embeddings.token_type_ids",

@@ -34,7 +34,7 @@ LLAMA_PARTS: Final[Names] = MappingProxyType(
 HEAD_NORMS: Final[Names] = MappingProxyType(
     {"query_norm": "self_attn.q_norm", "key_norm": "self_attn.k_norm"}
 )
-# Norms behind attention and network too, before what they are added to.
+# Norms after attention and network too, before what they are added to.
 GEMMA_NORMS: Final[Names] = MappingProxyType(
     {
         "attention_post_norm": "post_attention_layernorm",
@@ -84,7 +84,7 @@ def no_layer(config: Config, layer: int) -> bool:
 
 
 def upper_layers(config: Config, layer: int) -> bool:
-    """Qwen's: from a layer on, and only where it is asked for."""
+    """Qwen's: from a layer on, and only if enabled."""
     first = int(config.get("max_window_layers", 28))
     return bool(config.get("use_sliding_window")) and layer >= first
 

@@ -1,7 +1,7 @@
 """A decoder as a Graph over its key-value cache: so many tokens in, caches and logits out.
 
 Constants have the checkpoint's names. Each sequence has a row of the caches, and a position of its
-own: keys and values lie in arrays of `positions` places, of which those behind the last token hold
+own: keys and values are in arrays of `positions` places, of which those after the last token hold
 nothing that is read.
 """
 
@@ -46,7 +46,7 @@ def build(
     head: bool = True,
     sequences: int = 1,
 ) -> Graph:
-    """ids: int64[sequences * length], one sequence behind the other; position: int32[sequences],
+    """ids: int64[sequences * length], one sequence after the other; position: int32[sequences],
     where the first id of each goes; the caches, with a row for each.
 
     Gives the caches with the new keys and values, and before them, with a head, the logits of all
@@ -100,7 +100,7 @@ class _Builder:
         return whole.with_operations(self.f.operations, self.f.constants)
 
     def renamed(self) -> list[Value]:
-        """The caches that are given back, under the names that they have outside."""
+        """The returned caches, under their external names."""
         made = [
             replace(value, name=f"{name}_out")
             for name, value in zip(self.d.caches, self.present, strict=True)
@@ -281,7 +281,7 @@ class _Builder:
         return [self.part(x, part, n, width, columns) for part, columns in parts]
 
     def head_norm(self, x: Value, part: str, n: int) -> Value:
-        """x [ids, heads * size], each head of it normalized by itself, if the family does so."""
+        """x [ids, heads * size], with each head normalized separately, if the family does so."""
         if not self.has(part):
             return x
         size = self.d.size

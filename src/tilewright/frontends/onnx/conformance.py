@@ -44,7 +44,7 @@ def keep_node_cases(folder: Path) -> None:
     """Let ONNX's loader take its node cases from `folder`, or write them there.
 
     ONNX computes their expected outputs in Python, for seconds in every process that asks. Other
-    versions of onnx and NumPy have files of their own; of several processes, one makes a file.
+    versions of onnx and NumPy have their own files; of several processes, one makes a file.
     """
     from onnx.backend.test import loader
 

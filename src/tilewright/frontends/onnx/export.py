@@ -68,7 +68,7 @@ def check_standard(graph: Graph) -> None:
 
 
 def to_model(graph: Graph) -> Any:
-    """The ModelProto of any graph, operators of the compiler's own included, as they are."""
+    """The ModelProto of any graph, including the compiler's own operators, unchanged."""
     return _model(graph_to_onnx(graph), versions(graph.operations))
 
 

@@ -4,7 +4,7 @@ A location is refused unless it stays, symbolic links resolved, inside the folde
 file, or inside the folder that holds the file which the model's path links to (the Hugging Face
 cache keeps both files as links into one folder), or inside a root that the caller names. A model
 given as bytes has no folder, so it may read nothing unless the caller names a root. A file with
-several hard links lies in several folders, of which no one can tell the others: it is refused too,
+several hard links is in several folders, of which no one can tell the others: it is refused too,
 as ONNX's own checker does, but inside a root that the caller names.
 """
 
@@ -28,9 +28,9 @@ _DIGITS = 30  # of a size; Python itself gives up at some thousand
 
 @dataclass(frozen=True)
 class ExternalData:
-    """Where external data may lie. base: folder of the model's path, links not resolved.
+    """Where external data may be. base: folder of the model's path, links not resolved.
 
-    roots: folders that it may lie in, links resolved. trusted: those that the caller named.
+    roots: folders that it may be in, links resolved. trusted: those that the caller named.
     named: the locations that were found so far, in order. digests: of what was read, in order,
     where somebody asks.
     """
@@ -90,7 +90,7 @@ class ExternalData:
             real.is_relative_to(t) for t in self.trusted
         ):
             raise ModelError(
-                f"external data file {location!r} has several hard links, so it may lie elsewhere",
+                f"external data file {location!r} has several hard links, so it may be elsewhere",
                 where=where,
                 hint=f"Copy it, or if you trust the model, name its folder: {_NAMED}",
             )

@@ -41,7 +41,7 @@ class ModelContext:
     """What holds for a whole model.
 
     opsets: domain -> version. local: the model's functions. limit: bytes of memory. standard:
-    whether operators stay as they are.
+    whether operators stay unchanged.
     """
 
     opsets: Mapping[str, int]
@@ -85,7 +85,7 @@ class ModelContext:
             )
 
     def fresh(self, name: str) -> str:
-        """`name`, with a number behind it where it is taken already."""
+        """`name`, with a number after it where it is taken already."""
         return fresh(self.names, name)
 
 
@@ -94,7 +94,7 @@ class NameScope:
 
     prefix: goes before the names of values and nodes made here. opsets: of this function or model.
     attributes: those of the call that a function body stands for. inlined: the functions that this
-    is inside of. subgraph: reads fall through to `outer`.
+    is inside. subgraph: reads fall through to `outer`.
     """
 
     def __init__(

@@ -1,8 +1,9 @@
 """One opset per domain for a graph whose operators come from several.
 
 An operation says the version that it was written for. Where one opset has all operators in those
-versions, the graph is written as it is; where it has not, older operators are brought to the newest
-opset that any of them needs: because nothing that they say changed, or by a conversion of CONVERT.
+versions, the graph is written unchanged; where it has not, older operators are brought to the
+newest opset that any of them needs: because nothing that they say changed, or by a conversion of
+CONVERT.
 """
 
 from __future__ import annotations
@@ -264,7 +265,7 @@ def _over_several_axes(op: Operation) -> bool:
 
 
 def _ceils_with_padding(op: Operation) -> bool:
-    """What lies beyond the padding counts as padding no more."""
+    """What is beyond the padding no longer counts as padding."""
     return bool(
         op.attributes.get("ceil_mode") and op.attributes.get("count_include_pad")
     )

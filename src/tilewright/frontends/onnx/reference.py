@@ -184,7 +184,7 @@ def _onnx_kernel(model: Any, op: Operation) -> Kernel:
     return run
 
 
-# The operand that is a position in the sequence, and whether it may be the one behind the last.
+# The operand that is a position in the sequence, and whether it may be the one after the last.
 _POSITIONS = {
     "SequenceAt": (1, False),
     "SequenceErase": (1, False),
@@ -195,7 +195,7 @@ _POSITIONS = {
 def _accepted(op: Operation, arrays: Sequence[Any]) -> Sequence[Any]:
     """Operands as the onnx package's kernel takes them.
 
-    Raises ExecutionError for a position outside of a sequence, and for sizes that do not add up to
+    Raises ExecutionError for a position outside a sequence, and for sizes that do not add up to
     what they split, where Python's lists and slices are lenient.
     """
     if op.qualified == "SplitToSequence" and len(arrays) > 1 and arrays[1] is not None:
@@ -215,7 +215,7 @@ def _accepted(op: Operation, arrays: Sequence[Any]) -> Sequence[Any]:
         raise ExecutionError(
             f"position {at} is out of range for a sequence of {count}", where=place(op)
         )
-    # The kernel takes the place behind the last for the first one.
+    # The kernel takes the place after the last for the first one.
     if at < count:
         return arrays
     return [*arrays[:which], None, *arrays[which + 1 :]]

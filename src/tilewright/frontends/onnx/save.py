@@ -1,4 +1,4 @@
-"""Writing a Graph as an ONNX file, with large weights in a file beside it."""
+"""Writing a Graph as an ONNX file, with large weights in a file next to it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 
 # No protobuf message is larger than 2 GiB; the nodes need some of it.
 LARGEST: Final = 1_900_000_000
-# Where tensors begin in the file beside a model: readers map them without copying.
+# Where tensors begin in the file next to a model: readers map them without copying.
 ALIGNMENT: Final = 4096
 # Smaller ones stay in the model, where shape inference can read them.
 SMALLEST: Final = 1024
@@ -33,7 +33,7 @@ def save_onnx(
 ) -> tuple[Path, ...]:
     """Write a graph as a standard ONNX model, see `to_onnx`; the files written, the model last.
 
-    If the weights have more than `largest` bytes, they go to a file beside the model, whose name
+    If the weights have more than `largest` bytes, they go to a file next to the model, whose name
     has a digest of them: a model that is replaced keeps its own. Either all is written or nothing.
 
     Raises what `to_onnx` raises, and InputError where the files cannot be written.
@@ -69,7 +69,7 @@ class _Outside:
     size: int = 0
 
     def store(self, array: Array, name: str) -> Any:
-        """A TensorProto that says where the array will lie; small ones and strings as they are."""
+        """A TensorProto that says where the array will be; small ones and strings unchanged."""
         if array.nbytes < SMALLEST or array.dtype == object:
             return tensor_to_onnx(array, name)
         start = -(-self.size // ALIGNMENT) * ALIGNMENT

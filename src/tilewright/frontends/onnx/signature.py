@@ -26,7 +26,7 @@ def check_signature(
 ) -> None:
     """Raise ModelError naming the operand, result or attribute that is missing or of a wrong type.
 
-    outputs: how many results are listed. One may be listed without a name where nobody reads it.
+    outputs: how many results are listed. One may be listed without a name if it has no readers.
 
     Attributes that the operator never had are let pass: exporters leave notes in them. One that
     another version has means something there that would be lost here.
@@ -68,7 +68,7 @@ def _check_results(schema: Any, outputs: int, where: str) -> None:
             raise ModelError(
                 f"output {n} ({formal.name}) is missing",
                 where=where,
-                hint="List it, with an empty name if nobody reads it",
+                hint="List it, with an empty name if nothing reads it",
             )
 
 

@@ -176,5 +176,5 @@ def _read(path: Path, limit: int) -> Any:
         return program.read(Archive(file, limit))
 
 
-# Without torchvision the exporter logs a line for each operator of it, which nobody asked.
+# Without torchvision the exporter logs an unwanted line for each of its operators.
 _EXPORTER: Final = "torch.onnx._internal.exporter._registration"

@@ -1,7 +1,7 @@
 """Reading the zip file of torch.export.save, with its tensors, without unpickling.
 
-Version 0 of the format, which PyTorch writes since 2.9: all members lie in one folder; the program
-is `models/model.json`, weights and constants are raw bytes with a JSON list beside them. Members
+Version 0 of the format, which PyTorch writes since 2.9: all members are in one folder; the program
+is `models/model.json`, weights and constants are raw bytes with a JSON list next to them. Members
 that only an unpickler could read are refused; sample inputs, compiled libraries and extra files
 are not looked at.
 """
@@ -87,7 +87,7 @@ class Archive:
             )
         if not _MEMBER.fullmatch(payload.path_name):
             raise malformed(
-                f"tensor {name!r} lies in a member {payload.path_name[:80]!r}"
+                f"tensor {name!r} is in a member {payload.path_name[:80]!r}"
             )
         dtype = DTYPES[meta.dtype]
         place = payload.path_name, dtype
@@ -130,7 +130,7 @@ def untrusted(what: str) -> ModelError:
 
 
 def _members(file: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """The members by their names below the one folder: stored as they are, each of them once."""
+    """The members by their names below the one folder: stored unchanged, each of them once."""
     infos = [info for info in file.infolist() if not info.is_dir()]
     size = Path(file.filename or "").stat().st_size
     for info in infos:

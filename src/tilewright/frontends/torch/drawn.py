@@ -20,7 +20,7 @@ Draw = Callable[[], Any]
 def draws_first(module: Any) -> tuple[Any, Sequence[Draw]]:
     """A graph whose last inputs are what it draws, and what gives these at each call.
 
-    A graph that draws nothing is given as it is; a shape known only at run time is left alone.
+    A graph that draws nothing is given unchanged; a shape known only at run time is left alone.
     """
     import torch
 

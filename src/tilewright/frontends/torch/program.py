@@ -129,7 +129,7 @@ def _check(value: Any, field: str) -> None:
 
 
 def _modules(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """Of what is said about a node the paths of its modules, which name kernels and errors.
+    """From a node's metadata, the paths of its modules, which name kernels and errors.
 
     PyTorch keeps `key,path,class` for each, the outermost first; classes are dropped.
     """
@@ -145,9 +145,9 @@ def _modules(metadata: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _line(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """Of what is said about a node the user's line, which errors name, as a trace of one frame.
+    """From a node's metadata, the user's line, which errors name, as a trace of one frame.
 
-    Without it PyTorch notes lines of its own where it rewrites the node.
+    Without it PyTorch notes its own lines where it rewrites the node.
     """
     trace = metadata.get(_TRACE)
     found = user_line(trace)
@@ -185,7 +185,7 @@ def _is_operator(text: str) -> bool:
         raise untrusted(f"the program calls {text[:80]!r}, which is a custom operator")
     import torch
 
-    # A namespace has attributes of Python beside its operators.
+    # A namespace has attributes of Python next to its operators.
     packet = getattr(getattr(torch.ops, found[1]), found[2], None)
     return isinstance(getattr(packet, found[3], None), torch._ops.OpOverload)
 

@@ -19,7 +19,7 @@ _HINT: Final = "make torch.export.export(module, inputs) succeed first"
 
 @contextmanager
 def quiet(*names: str) -> Iterator[None]:
-    """Nothing but errors that nobody catches is worth a line of PyTorch's own."""
+    """Silence PyTorch's own log, except for uncaught errors."""
     levels = {logging.getLogger(name): logging.getLogger(name).level for name in names}
     for logger in levels:
         logger.setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""The user's line behind an operator, from the stack trace that PyTorch keeps for it."""
+"""The user's line after an operator, from the stack trace that PyTorch keeps for it."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Body:
     def closed(
         self, name: str, outputs: Sequence[Value], taken: Sequence[Value]
     ) -> Graph | None:
-        """The graph that takes `taken` behind its inputs; None if not all of it is native."""
+        """The graph that takes `taken` after its inputs; None if not all of it is native."""
         known = self.walk.builder.typer.known
         if not all(v.static for v in (*self.inputs, *outputs, *taken)):
             return None

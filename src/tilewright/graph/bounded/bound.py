@@ -4,9 +4,9 @@
 
 Every tensor of an open extent is memory for the most that it can be, and a count that a run
 computes. An operator on it runs on the memory, where that gives the right elements before the
-count; what goes along an open axis (sums, products, softmax) sees the identity behind it; what
+count; what goes along an open axis (sums, products, softmax) sees the identity after it; what
 reads at computed places has them checked against the count; what asks for a shape gets the
-counts. What lies behind a count is not defined, and never read. Outputs of the model are cut to
+counts. What is after a count is not defined, and never read. Outputs of the model are cut to
 their counts (`Trim`). All shapes are static then: the graph is native code, in one call.
 
 A rule says what an operator does with bounded operands (`context.RULES`). One without a rule, or
@@ -97,7 +97,7 @@ class Walk:
         self._names = set(names)
 
     def inner(self, label: str) -> Walk:
-        """What walks a subgraph, with names of its own for what it makes."""
+        """What walks a subgraph, with its own names for what it makes."""
         made = copy(self)
         prefix = self.name(f"{label}/{self.builder.prefix}")
         made.builder = self.builder.inner(prefix)
@@ -220,7 +220,7 @@ def pointwise(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """Element by element: what lies behind the counts goes its own way."""
+    """Element by element: what is after the counts goes its own way."""
     if op.version < 7 and len(op.inputs) > 1:
         return None
     given = [ctx.builder.dims(v) for v in op.inputs if v is not None]

@@ -31,8 +31,8 @@ VERSION = 21
 class BoundedBuilder:
     """Adds operators on bounded tensors to a Typer's graph.
 
-    extents: of each value that has an open one; its own shape is that of its memory, and what lies
-    behind a count there is not defined. guard: whether this part of the graph is to run at all, a
+    extents: of each value that has an open one; its own shape is that of its memory, and what is
+    after a count there is not defined. guard: whether this part of the graph is to run at all, a
     bool scalar, inside a branch that a run may not take: what fails there must not.
     """
 
@@ -137,7 +137,7 @@ class BoundedBuilder:
         a: Dim,
         b: Dim,
     ) -> Dim:
-        """`a op b`; the same number wherever it is asked for again."""
+        """`a op b`; the same number for equal requests."""
         found = simplified(op, a, b)
         if found is not None:
             return found
@@ -205,7 +205,7 @@ class BoundedBuilder:
         fill: Any,
         axes: Sequence[int] | None = None,
     ) -> Value:
-        """The tensor with a number behind the counts along some axes, all by default."""
+        """The tensor with a number after the counts along some axes, all by default."""
         dims = self.dims(v)
         wanted = range(len(dims)) if axes is None else axes
         shown = tuple(d if a in wanted else most(d) for a, d in enumerate(dims))
@@ -226,7 +226,7 @@ class BoundedBuilder:
 
         dims: one extent that all go into, or one per element of the last axis. spare: how much
         longer than these the memory is that they are used on. What is out of range is made one
-        that the kernel that uses it reports; what lies behind the count of `v`, or is not to run,
+        that the kernel that uses it reports; what is after the count of `v`, or is not to run,
         is 0.
         """
         if not is_open(dims) and not spare and self._in_range(v, dims):
@@ -311,7 +311,7 @@ class BoundedBuilder:
         key: Any,
         make: Callable[[], Value],
     ) -> Value:
-        """What `make` adds, the same wherever it is asked for by an equal key."""
+        """What `make` adds, once per key."""
         if key not in self._made:
             self._made[key] = make()
         found: Value = self._made[key]

@@ -92,7 +92,7 @@ ARITHMETIC = {
     "Div": _of(_quotient),
 }
 
-# What an operator leaves as it is: of the other operand, by its bounds.
+# What an operator leaves unchanged: of the other operand, by its bounds.
 _NEUTRAL: dict[str, Callable[[Dim, Dim], bool]] = {
     "Add": lambda a, b: b == 0,
     "Sub": lambda a, b: b == 0,

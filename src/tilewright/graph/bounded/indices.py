@@ -57,7 +57,7 @@ def _agree(
     index: Dims,
     axis: int,
 ) -> bool:
-    """Whether indices lie beside data along all axes but one."""
+    """Whether indices are next to data along all axes but one."""
     pairs = enumerate(zip(data, index, strict=True))
     return all(a == axis or d is n or d == n for a, (d, n) in pairs)
 
@@ -82,7 +82,7 @@ def scatter_nd(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """What lies behind the count of the indices goes to a row behind the data's, which is cut."""
+    """What is after the count of the indices goes to a row after the data's, which is cut."""
     data, index = ctx.dims(op), ctx.dims(op, 1)
     depth = index[-1]
     if not isinstance(depth, int) or not depth or len(data) < depth:
@@ -210,7 +210,7 @@ def top_k(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """Of a number and an extent that a run decides: what lies behind the count comes last."""
+    """Of a number and an extent that a run decides: what is after the count comes last."""
     b, x, axis = ctx.builder, ctx.call(op).value(0), ctx.axis(op, -1)
     dims = b.dims(x)
     given = ctx.ints(op, 1)

@@ -33,7 +33,7 @@ ATTEMPTS = 6  # until the bounds of states hold
 class LoopSource:
     """A Loop to be: what it runs, how often at most, on what, and how its results are stacked.
 
-    step: adds one iteration to a body, given its number and the states; gives whether it goes on,
+    step: adds one iteration to a body, given its number and the states; gives whether it continues,
     the states and the items. bound: of trips; None where nothing says.
     """
 
@@ -80,7 +80,7 @@ def _spec(dims: Dims) -> Spec:
 
 
 def _kinds(specs: Sequence[Spec], said: Sequence[Sequence[object]]) -> list[Spec]:
-    """The extents by kinds: those of one kind so far of which the same is said."""
+    """The extents by kind, where kinds are split by what is known about each extent."""
     known: dict[object, int] = {}
     found = []
     for spec, what in zip(specs, said, strict=True):
@@ -161,7 +161,7 @@ class _Attempt:
         return _kinds(found, said)
 
     def _wider(self, now: int | Upto, d: Dim) -> int | Upto | None:
-        """The bound of an extent that is `now` before an iteration and `d` behind it."""
+        """The bound of an extent that is `now` before an iteration and `d` after it."""
         if isinstance(now, int):
             return now if d == now else Upto(max(now, most(d)))
         growth = most(d) - now.most
@@ -267,7 +267,7 @@ def _is_true(v: Value, b: BoundedBuilder) -> bool:
 
 
 def _within(b: BoundedBuilder, v: Value, spec: Spec) -> tuple[Value, Dims]:
-    """A state behind an iteration, in memory of the bounds; more of it is an error of the run."""
+    """A state after an iteration, in memory of the bounds; more of it is an error of the run."""
     wanted = [d if isinstance(d, int) else d.most for d in spec]
     dims = list(b.dims(v))
     for axis, (d, end) in enumerate(zip(dims, wanted, strict=True)):

@@ -133,7 +133,7 @@ def concat(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """One behind the other, without what lies behind their counts."""
+    """One after the other, without what is after their counts."""
     b = ctx.builder
     parts = [v for v in op.inputs if v is not None]
     axis = ctx.axis(op)
@@ -159,7 +159,7 @@ def _places(
     ctx: BoundedContext,
     extents: Sequence[Dim],
 ) -> Value:
-    """Where in the memory of the parts, laid end to end, each element is; 0 behind the last."""
+    """Where in the memory of the parts, laid end to end, each element is; 0 after the last."""
     b = ctx.builder
     memory = sum(storage(extents))
     at, found = b.iota(memory), b.constant(0)
@@ -199,7 +199,7 @@ def compress(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """What lies where a condition holds."""
+    """What is where a condition holds."""
     b, x = ctx.builder, ctx.call(op).value(0)
     condition = ctx.call(op).value(1)
     axis = op.attributes.get("axis")

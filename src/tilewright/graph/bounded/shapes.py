@@ -14,7 +14,7 @@ from tilewright.graph.nodes import Operation, Value
 def broadcast(shapes: Sequence[Dims]) -> Dims | None:
     """The extents of operands that are broadcast.
 
-    None where two that a run decides meet, or one and a number: they may differ, and may be 1.
+    None where two run-time extents are broadcast, or one and a number: they may differ or be 1.
     """
     rank = max(map(len, shapes))
     found: list[Dim] = []
@@ -105,7 +105,7 @@ def reshaped(
 ) -> Value | None:
     """The elements in order in another shape.
 
-    The memory is the same where each open extent stays one with as much before and behind it.
+    The memory is the same where each open extent stays one with as much before and after it.
     """
     b, dims = ctx.builder, ctx.builder.dims(x)
     if _segments(dims) == _segments(target):

@@ -1,4 +1,4 @@
-"""Rules of operators that go along an axis: what lies behind a count is made to change nothing."""
+"""Rules of operators that go along an axis: what is after a count is made to change nothing."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def reduction(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """Elements behind the count are the reduction's identity."""
+    """Elements after the count are the reduction's identity."""
     b, call = ctx.builder, ctx.call(op)
     fill, since = _REDUCTIONS[op.qualified]
     x, dims = call.value(0), ctx.dims(op)
@@ -95,7 +95,7 @@ def arg_extreme(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """Of equal elements the first: those behind the count come after all."""
+    """Of equal elements the first: those after the count come after all."""
     b, x, dims = ctx.builder, ctx.call(op).value(0), ctx.dims(op)
     axis = ctx.axis(op)
     after = reduced_shape(dims, [axis], keeps(ctx.call(op)))  # type: ignore[arg-type]
@@ -125,7 +125,7 @@ def cumulative_sum(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """Forward, so that what lies behind the count comes too late."""
+    """Forward, so that what is after the count comes too late."""
     axis, dims = ctx.numbers(op, 1), ctx.dims(op)
     if axis is None:
         return None
@@ -140,7 +140,7 @@ def product_of_matrices(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """Along an open extent both operands are 0 behind the count: a number times NaN is NaN."""
+    """Along an open extent both operands are 0 after the count: a number times NaN is NaN."""
     left, right = ctx.dims(op), ctx.dims(op, 1)
     if len(left) < 2 or len(right) < 2:
         return None
@@ -160,7 +160,7 @@ def _summed(
     left: int,
     right: int,
 ) -> tuple[Value, Value] | None:
-    """Both operands, 0 behind the count along the axes that meet."""
+    """Both operands, 0 after the count along the contracted axes."""
     b, values = ctx.builder, [ctx.call(op).value(n) for n in (0, 1)]
     ends: list[Dim] = [b.dims(values[0])[left], b.dims(values[1])[right]]
     if ends[0] is not ends[1] and ends[0] != ends[1]:
@@ -192,7 +192,7 @@ def maps(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """Of as many feature maps as there are: images do not meet."""
+    """For any number of feature maps: images are independent."""
     dims = ctx.dims(op)
     others = [ctx.dims(op, n) for n in range(1, len(op.inputs)) if op.inputs[n]]
     if is_open(dims[1:]) or any(map(is_open, others)) or len(op.outputs) > 1:

@@ -131,7 +131,7 @@ def _steps(
 class _Aliases:
     """Another buffer for each further place at which one is an operand.
 
-    What flows to each place is told apart by its buffer; passes merge operands that are equal.
+    What flows to each place is distinguished by its buffer; passes merge operands that are equal.
     """
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ def _type(call: OpCall) -> Sequence[Type]:
 def _places(call: OpCall, extent: int) -> tuple[float, float]:
     """The first position along an axis, which goes from -1 to 1, and the step to the next.
 
-    With corners aligned one element alone has no step; it stands in the middle, as in PyTorch
+    With aligned corners, a single element has no step and is in the middle, as in PyTorch
     (ONNX's text divides by zero, its reference has -1, ONNX Runtime 1).
     """
     if not call.attr("align_corners", 0):

@@ -108,7 +108,7 @@ def nary(
 
 
 def _start(op: OpCall) -> int | None:
-    """Before version 7: the first axis of operand 0 that operand 1 lies along, where one is set."""
+    """Before version 7: the first axis of operand 0 that operand 1 is aligned with, if set."""
     if op.version >= 7:
         return None
     if op.operation.qualified == "PRelu":
@@ -133,7 +133,7 @@ def _points(op: OpCall, inputs: Sequence[Buffer], i: Any) -> list[Any]:
 
 
 def _aligned(op: OpCall, operands: tuple[Array, ...]) -> tuple[Array, ...]:
-    """The operands, the second one with an axis of 1 for each of the first that lies behind it."""
+    """The operands, the second one with an axis of 1 for each of the first that is after it."""
     start = _start(op)
     if start is None:
         return operands

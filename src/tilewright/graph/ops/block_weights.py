@@ -68,7 +68,7 @@ class BlockWeights:
         return each[: self.depth]
 
     def whole(self) -> Array:
-        """q with zeros behind, so that the last block is whole: [blocks, block, N]."""
+        """q with zeros after, so that the last block is whole: [blocks, block, N]."""
         missing = self.blocks * self.block - self.depth
         padded = np.pad(self.q, ((0, missing), (0, 0)))
         return padded.reshape(self.blocks, self.block, self.columns)

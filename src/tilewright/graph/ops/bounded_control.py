@@ -7,7 +7,7 @@ Operators of the domain `tilewright`, which `graph/bounded` puts in the place of
 
 `body(number, *states, *taken) -> going, *states, *items` runs while it is going and its number is
 below trips, which is at most `bound`; item n of each kind is row n of memory for `bound` of them,
-and what lies behind the count is 0. A branch takes `taken`. Nothing is captured.
+and what is after the count is 0. A branch takes `taken`. Nothing is captured.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def _power_of_two(x: Expr, mode: str, saturate: bool) -> Expr:
 
 
 def _exotic(dtype: DType) -> bool:
-    """Types whose conversions have rules of their own: narrow ones, complex numbers, strings."""
+    """Types whose conversions have their own rules: narrow ones, complex numbers, strings."""
     narrow = dtype.is_sub_byte or (dtype.is_float and dtype.bits <= 8)
     return narrow or dtype.is_string or dtype.is_complex
 

@@ -35,7 +35,7 @@ def _type(call: OpCall) -> Sequence[Type]:
 
 @dataclass(frozen=True)
 class _Fit:
-    """An axis: `kept` elements from `cut` on, which stand from `front` on in the result."""
+    """An axis: `kept` elements from `cut` on, which begin at `front` in the result."""
 
     cut: int
     front: int

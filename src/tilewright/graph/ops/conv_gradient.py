@@ -28,7 +28,7 @@ class Taps:
     def end(
         self, data: Sequence[int], out: Sequence[int], kernel: Sequence[int]
     ) -> list[int]:
-        """The padding behind that gives exactly the results `out`; below 0 it leaves data out."""
+        """The padding after that gives exactly the results `out`; below 0 it leaves data out."""
         axes = zip(
             data, out, kernel, self.strides, self.dilations, self.begin, strict=True
         )

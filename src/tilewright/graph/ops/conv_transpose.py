@@ -3,7 +3,7 @@
 With stride s the output at s * q + r mixes the inputs q - j with the weights r + s * j. For each
 phase r that is a convolution of stride 1 with every s-th weight, in reverse order; all phases of
 as many weights are one Conv with a channel for each of them. No weight is made up: a zero would
-turn an infinite input into NaN beside it. The channels of a phase are neighbors: they also are in
+turn an infinite input into NaN next to it. The channels of a phase are neighbors: they also are in
 a result that is stored channel-last.
 Where stride and dilation have a common factor g, only every g-th result is not zero: those are a
 ConvTranspose of their own. What is left of a dilation under a stride is that of the Convs. What a
@@ -134,7 +134,7 @@ class _Axis:
 
     @property
     def end(self) -> int:
-        """Behind the last result asked for."""
+        """After the last result asked for."""
         return self.begin + self.count
 
     @property
@@ -158,12 +158,12 @@ class _Axis:
 
     @property
     def first_group(self) -> int:
-        """The group of `stride` results, one per phase, in which the first result lies."""
+        """The group of `stride` results, one per phase, in which the first result is."""
         return self.begin // self.stride
 
     @property
     def end_group(self) -> int:
-        """The group behind that of the last result."""
+        """The group after that of the last result."""
         return ceil_div(self.end, self.stride)
 
 
@@ -243,7 +243,7 @@ def _between_zeros(
 @dataclass(frozen=True, slots=True)
 class _Phases:
     """Phases of an axis that begin with the weights start .. stop - 1: each has `taps` weights, and
-    its first one is under the input that lies `shift` before."""
+    its first one is under the input that is `shift` before."""
 
     start: int
     stop: int

@@ -24,7 +24,7 @@ def _type(op: OpCall) -> Sequence[Type]:
 
 
 class _Elimination:
-    """The statements for one matrix, in buffers of its own."""
+    """The statements for one matrix, in its own buffers."""
 
     def __init__(self, nests: Nests, x: Buffer) -> None:
         self.nests = nests

@@ -224,7 +224,7 @@ def _mish_gradient(
 ) -> Sequence[Value]:
     """t + s * (1 - t * t) with t = tanh(softplus(x)) and s = x * sigmoid(x).
 
-    Without the brackets t would be lost beside a large s.
+    Without the brackets t would be lost next to a large s.
     """
     t = o("Tanh", o("Softplus", x[0]))
     bent = o("Mul", x[0], o("Sigmoid", x[0]))

@@ -196,7 +196,7 @@ def _encoded(
 
 
 def _place_among(f: Fragment, x: Value, keys: Sequence[float]) -> Value:
-    """Of each element of `x` its place among the keys; behind the last if it is none of them."""
+    """Of each element of `x` its place among the keys; after the last if it is none of them."""
     cell = f.op(
         "Unsqueeze",
         x,

@@ -38,7 +38,7 @@ COMPARISONS = {
 # How votes for the same target are combined, and what changes nothing.
 NEUTRAL = {"SUM": 0.0, "AVERAGE": 0.0, "MIN": math.inf, "MAX": -math.inf}
 
-# Walks that go on side by side, which hides how long a step waits for its loads.
+# Walks that continue side by side, which hides how long a step waits for its loads.
 LANES = 8
 # Bytes of the rows that pass through a tree before the next one: half of a first-level cache.
 ROWS_BYTES = 16384
@@ -138,7 +138,7 @@ class Forest:
         self,
         place: TreeNode,
     ) -> int:
-        """The row of a place in the tables: leaves are behind the nodes."""
+        """The row of a place in the tables: leaves are after the nodes."""
         return place.number + len(self.nodes) * place.is_leaf
 
     def tables(self) -> dict[str, Array]:
@@ -191,7 +191,7 @@ class Forest:
 
 
 @dataclass(frozen=True)
-class _Walk:
+class _ForestWalk:
     """The parts of the kernel: `rows` x `trees` walks go side by side."""
 
     call: OpCall
@@ -230,7 +230,7 @@ class _Walk:
         self,
         r: Expr,
     ) -> Expr:
-        """A row of x: what is behind the last one is the last one, and not kept."""
+        """A row of x: what is after the last one is the last one, and not kept."""
         return Min(r, const(self.output.shape[0] - 1))
 
     def step(
@@ -353,7 +353,7 @@ def _walked(
     nests, out = Nests(), outputs[0]
     if not out.size:
         return [kernel(call.name, inputs, outputs, block())]
-    walk = _Walk(call, inputs, out)
+    walk = _ForestWalk(call, inputs, out)
     chunks = -(-out.shape[0] // walk.chunk)
     steps = walk.chunk * inputs[3].shape[0] * STEPS_PER_WALK
     body = nests.rows(

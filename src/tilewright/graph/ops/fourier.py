@@ -77,7 +77,7 @@ def _dft(op: OpCall, g: Fragment) -> list[Value] | None:
     onesided = bool(op.attr("onesided", 0))
     inverse = bool(op.attr("inverse", 0))
     if inverse and not onesided:
-        return None  # ONNX's tests hold zeros of it to the rounding errors of their own transform
+        return None  # ONNX's tests hold zeros of it to the rounding errors of their transform
     axis = _axis(op)
     rank = op.rank(0)
     length, _ = _lengths(op)

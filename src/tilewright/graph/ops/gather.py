@@ -73,7 +73,7 @@ def _gather_arrays(
 
 
 def _check_indices(call: OpCall, indices: Array, extent: int) -> None:
-    """Raise ExecutionError for an index that lies outside of -extent .. extent - 1."""
+    """Raise ExecutionError for an index that is outside -extent .. extent - 1."""
     if not indices.size or (-extent <= indices.min() and indices.max() < extent):
         return
     raise ExecutionError(

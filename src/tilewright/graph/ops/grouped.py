@@ -1,7 +1,7 @@
 """GroupQueryAttention of com.microsoft: causal attention with a key/value cache.
 
 Sequences of a batch may have caches of different lengths: `seqlens_k[b] + 1` elements are valid
-after this call, and the new keys and values go right behind the old ones of their sequence.
+after this call, and the new keys and values go right after the old ones of their sequence.
 Source of the meaning: ContribOperators.md of ONNX Runtime.
 """
 
@@ -21,7 +21,7 @@ from tilewright.graph.ops.microsoft_attention import rotated
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 
 # query, key, value, past_key, past_value, seqlens_k, total_sequence_length, cos_cache, sin_cache,
-# position_ids; behind those: attention_bias, head_sink and others, which are not covered.
+# position_ids; after those: attention_bias, head_sink and others, which are not covered.
 PAST, LENGTHS, TOTAL, COS, SIN, POSITIONS, KNOWN = 3, 5, 6, 7, 8, 9, 10
 
 
@@ -40,7 +40,7 @@ def _sizes(call: OpCall) -> tuple[int, int, int]:
 
 
 def _kept(call: OpCall) -> int:
-    """Elements along the cache that this call gives back."""
+    """Elements along the cache that this call returns."""
     past = call.shape(PAST)[2] if call.has(PAST) else 0
     return max(past, call.int_scalar(TOTAL))
 
@@ -83,7 +83,7 @@ def _cached(
     start: Value,
     kept: int,
 ) -> Value:
-    """The cache with `new` put behind the first `start` (batch) elements."""
+    """The cache with `new` put after the first `start` (batch) elements."""
     if past is None:
         return new
     batch, heads, _, size = new.extents

@@ -1,10 +1,11 @@
-"""No operator reads or writes outside of its tensors: proven before its program is compiled.
+"""No operator reads or writes outside its tensors: proven before its program is compiled.
 
 For each access of each statement: for all points at which it is made (loops and guards), each index
 is within 0 .. extent - 1. An index that is read from memory is checked by the code that uses it.
 
-Of a user's operator more is asked, which tests show of our own: what it reads are operands and what
-an earlier step wrote, and its results are written whole: as many elements as they have, none twice.
+A user's operator must satisfy more, which tests verify for built-in ones: what it reads are
+operands and what an earlier step wrote, and its results are written whole: as many elements as they
+have, none twice.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def check_program(
     inputs: Sequence[Buffer | None],
     outputs: Sequence[Buffer | None],
 ) -> None:
-    """Raise where the program of `op` reaches outside of its tensors.
+    """Raise where the program of `op` reaches outside its tensors.
 
     ModelError for an operator of our own, whose operands do not fit one another; CompileError for a
     user's, whose definition is wrong.

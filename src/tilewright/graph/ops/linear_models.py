@@ -230,7 +230,7 @@ def _duels(
     op: OpCall,
     per_class: Sequence[int],
 ) -> Array:
-    """What each support vector says of each pair of classes: [vectors, pairs]."""
+    """The vote of each support vector on each pair of classes: [vectors, pairs]."""
     ends = np.cumsum([0, *per_class])
     coefficients = _numbers(op, "coefficients").reshape(-1, ends[-1])
     pairs = _pairs(op)

@@ -1,7 +1,7 @@
 """Operators of the domain com.microsoft that exported transformers use, by ONNX's own operators.
 
 Each is a decomposition, so that it is folded, fused and compiled as if the model had been written
-that way. A use with an operand that is not covered is left as it is (and reported as unsupported).
+that way. A use with an operand that is not covered is left unchanged (and reported as unsupported).
 Source of the meanings: ContribOperators.md of ONNX Runtime.
 """
 

@@ -156,7 +156,7 @@ def _between(
 
 # ------------------------------------------------------------------------------ MultiHeadAttention
 
-# query, key, value, bias, key_padding_mask, attention_bias, past_key, past_value; behind those: the
+# query, key, value, bias, key_padding_mask, attention_bias, past_key, past_value; after those: the
 # length of what is valid in a shared cache, and others.
 _BIAS, _PADDING, _ADDED, _PAST, _BEHIND = 3, 4, 5, 6, 8
 
@@ -217,7 +217,7 @@ _MASK, _KEPT, _OFFSETS, _VALID = 3, 4, 5, 6
 
 
 def _cache_shape(call: OpCall, n: int) -> tuple[int, ...]:
-    """The shape of the keys (n = 1) or values (n = 2) behind those of the past."""
+    """The shape of the keys (n = 1) or values (n = 2) after those of the past."""
     shape = call.shape(n)
     if len(shape) == 4:
         batch, heads, length, size = shape

@@ -1,7 +1,7 @@
 """MatMulNBits of com.microsoft: a product with a constant matrix of 2, 4 or 8 bits.
 
 As written every element is a sum over the whole depth. Where its order may change, the weights are
-packed anew, for the sums that `graph/ops/block_scaled.py` makes (`graph/rules/block_weights.py`).
+packed again, for the sums that `graph/ops/block_scaled.py` makes (`graph/rules/block_weights.py`).
 Source of the meaning: ContribOperators.md of ONNX Runtime.
 """
 
@@ -132,7 +132,7 @@ def _regrouped(call: OpCall) -> np.ndarray[Any, Any] | None:
     blocks = ceil_div(k, block)
     of = groups.reshape(-1)[:k].astype(np.int64)
     if of.min(initial=0) < 0 or of.max(initial=0) >= blocks:
-        raise call.error(f"g_idx names groups outside of 0 to {blocks - 1}")
+        raise call.error(f"g_idx names groups outside 0 to {blocks - 1}")
     q = unpacked(bytes_.reshape(n, -1), bits)[:, :k].astype(np.float32)
     zero = _zero(zeros, n, blocks, bits)
     shift = zero if isinstance(zero, float) else zero[of].T.astype(np.float32)
@@ -172,7 +172,7 @@ def _flat(x: Buffer, point: Sequence[Expr], extents: Sequence[int]) -> Expr:
 def _compute(
     call: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer]
 ) -> list[Computation] | None:
-    """Each element as it is said: the numbers are cut out of bytes where they are read."""
+    """The dequantized elements: the numbers are unpacked from bytes where they are read."""
     n, k, block, bits = _sizes(call)
     if call.has(GROUPS) and nbits_weights(call) is None:
         return None

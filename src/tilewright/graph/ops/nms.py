@@ -72,7 +72,7 @@ class _Suppression:
 
     @cached_property
     def chosen(self) -> Buffer:
-        """The corners and areas of the boxes of this class so far; an area of 0 behind them."""
+        """The corners and areas of the boxes of this class so far; an area of 0 after them."""
         room = -(-self.boxes // CHUNK) * CHUNK
         return Buffer("chosen", (5, room), self.inputs[0].dtype)
 

@@ -93,7 +93,7 @@ def moments(
 def normalizes_by_batch(norm: Operation) -> bool:
     """Whether a BatchNormalization takes the statistics of the batch, and not those it is given.
 
-    Since version 14 an attribute says so; from 7 on it is so where more than the result is asked
+    Since version 14 this is an attribute; from 7 on it follows if more than the result is asked
     for, and before that unless `is_test` is set.
     """
     if norm.version >= 14:
@@ -104,12 +104,12 @@ def normalizes_by_batch(norm: Operation) -> bool:
 
 
 def gives_statistics(norm: Operation) -> bool:
-    """Whether more than the result of a BatchNormalization is asked for."""
+    """Whether a BatchNormalization has outputs besides the result."""
     return any(v is not None for v in norm.outputs[1:])
 
 
 def _check_channels(op: OpCall, *names: str) -> None:
-    """Raise ModelError unless the operands behind the first have a number for each channel."""
+    """Raise ModelError unless the operands after the first have a number for each channel."""
     x = op.shape(0)
     each = x[1:] if op.attr("spatial", 1) == 0 else x[1:2] or (1,)
     for n, name in enumerate(names, start=1):

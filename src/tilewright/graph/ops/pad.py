@@ -18,7 +18,7 @@ MODES = ("constant", "reflect", "edge", "wrap")
 
 
 def _pads(call: OpCall) -> list[tuple[int, int]]:
-    """Elements added in front and behind, per axis of input 0."""
+    """Elements added in front and after, per axis of input 0."""
     rank = call.rank(0)
     if call.version >= 11:
         pads = call.ints(1) or []
@@ -95,7 +95,7 @@ def _pad(
     mode = call.attr("mode", "constant")
 
     def places(i: Sequence[Any]) -> list[Any]:
-        """The position in the input that lies at a point of the result."""
+        """The position in the input that is at a point of the result."""
         return [
             v - begin if begin else v for v, (begin, _) in zip(i, pads, strict=True)
         ]

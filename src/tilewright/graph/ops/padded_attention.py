@@ -1,8 +1,8 @@
 """Attention over a cache of which so many keys of each sequence are no padding.
 
 ONNX defines its Attention with `nonpad_kv_seqlen` by a mask that is added to the scores of all
-keys. Here padding is not read: its keys have the weight 0, and its values are 0, whatever is there.
-A query that sees no key gives 0, as ONNX says.
+keys. Here padding is not read: its keys have the weight 0, and its values are 0, whatever memory
+holds. A query that sees no key gives 0, as ONNX says.
 """
 
 from __future__ import annotations

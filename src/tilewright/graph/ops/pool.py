@@ -31,7 +31,7 @@ def _geometry(call: OpCall) -> Windows:
 
 
 def _type(call: OpCall) -> Sequence[Type]:
-    """Of any batch: ONNX's inference counts windows that start in the padding behind the input."""
+    """Of any batch: ONNX's inference counts windows that start in the padding after the input."""
     return [(call.dtype(0), (*call.lead(0), *_geometry(call).outputs))]
 
 
@@ -164,7 +164,7 @@ def _covered(
     o: Any,
     include_pad: bool,
 ) -> Expr:
-    """How many window positions of axis n lie inside the input (or its padding) at `o`."""
+    """How many window positions of axis n are inside the input (or its padding) at `o`."""
     kernel = shape.kernel[n]
     d = shape.dilations[n]
     begin = shape.begin[n]
@@ -185,7 +185,7 @@ def _covered(
     span = (kernel - 1) * d + 1
     if max(begin, shape.end[n]) < span:
         return last - first
-    return Max(const(0), last - first)  # some windows lie in the padding as a whole
+    return Max(const(0), last - first)  # some windows are in the padding as a whole
 
 
 def _divisor(
@@ -196,7 +196,7 @@ def _divisor(
 ) -> Expr | int:
     """Elements per window: a number where it is the same for all, else an expression of `dtype`.
 
-    Each axis is converted by itself, so that a row's count is not a vector of them.
+    Each axis is converted separately, so that a row's count is not a vector of them.
     """
     fixed = 1
     varying: Expr | None = None

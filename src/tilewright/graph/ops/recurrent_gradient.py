@@ -1,4 +1,4 @@
-"""The derivatives of LSTM, GRU and RNN through time: Kernels beside those of `recurrent_steps`.
+"""The derivatives of LSTM, GRU and RNN through time: Kernels next to those of `recurrent_steps`.
 
     LSTMStepsGradient(<inputs of LSTMSteps>, back_panels, dY?, dY_h?, dY_c?)
         -> gates, h, c, product, states, peepholes?
@@ -151,7 +151,7 @@ class _Undone:
         return Store(total, (n, j), total[n, j] + flow)
 
     def arrive(self, t: Expr) -> list[Stmt]:
-        """What flows to the result of a step joins what flows to the state behind it."""
+        """What flows to the result of a step joins what flows to the state after it."""
         dy = self.dy
         if dy is None:
             return []

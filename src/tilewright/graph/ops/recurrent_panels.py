@@ -16,7 +16,7 @@ DOMAIN = "tilewright"
 INPUTS = {"LSTM": 6, "GRU": 6, "RNN": 5}
 STATES = {"LSTM": 2, "GRU": 1, "RNN": 1}
 LANES = 16  # rows of the recurrent weights are padded to a multiple
-TILE = 64  # of them lie together in a panel
+TILE = 64  # of them are together in a panel
 
 
 def panels(f: Fragment, r: Value) -> Value:

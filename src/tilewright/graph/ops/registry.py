@@ -81,7 +81,7 @@ class OpCall:
         return i < self.arity and self.operation.inputs[i] is not None
 
     def wants(self, i: int) -> bool:
-        """Whether output `i` is asked for."""
+        """Whether output `i` is used."""
         return i < len(self.operation.outputs) and self.operation.outputs[i] is not None
 
     def value(self, i: int) -> Value:
@@ -118,7 +118,7 @@ class OpCall:
         return (self.value(i).shape or ())[:2]
 
     def spatial(self, i: int) -> tuple[int, ...]:
-        """The extents of input `i` behind batch and channels.
+        """The extents of input `i` after batch and channels.
 
         Raises DataDependent where they are not known; batch and channels need not be.
         """
@@ -296,6 +296,12 @@ def has_trait(operation: Operation, trait: Trait) -> bool:
             return False
         definition = min(others, key=lambda d: abs(d.since - operation.version))
     return bool(definition.traits & trait)
+
+
+def definitions(op_type: str, domain: str = "") -> Sequence[OpDef]:
+    """Every definition of an operator."""
+    _load_families()
+    return _definitions.get((domain, op_type), ())
 
 
 def registered() -> list[OpDef]:

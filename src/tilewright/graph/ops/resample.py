@@ -1,6 +1,6 @@
 """Tables of separable resampling: which elements of an axis each result mixes, and how much.
 
-    x(o)  = where the o-th result lies on the input's axis (the coordinate transformation)
+    x(o)  = where the o-th result is on the input's axis (the coordinate transformation)
     first = the first element under the filter there; weight(o, t) belongs to element first(o) + t
 
 Filters and coordinates as ONNX's Resize defines them.

@@ -55,7 +55,7 @@ def _position(
     tap: Any,
     extent: int,
 ) -> Expr:
-    """Where along an axis of that extent the element of a tap lies."""
+    """Where along an axis of that extent the element of a tap is."""
     line = call.attr("line")
     if line is None:
         first: Expr = inputs[2][o]

@@ -1,7 +1,7 @@
 """MaxRoiPool: the largest element in each cell of a grid laid over regions of images.
 
 A region is (image, x1, y1, x2, y2); its corners, scaled and rounded to elements, both belong to it.
-A cell covers all elements that it touches, so that neighbors may share some; one that lies outside
+A cell covers all elements that it touches, so that neighbors may share some; one that is outside
 of the image is 0. Where the standard's text says nothing (how corners are rounded, how cells are
 cut), it is as in Fast R-CNN, where the operator comes from, and in ONNX Runtime.
 """
@@ -57,7 +57,7 @@ def _rounded(v: Expr) -> Expr:
 def _bounds(
     call: OpCall, rois: Buffer, axis: int, extent: int, cells: int
 ) -> list[Computation]:
-    """Where each cell of each region begins and what is behind its end, along an axis."""
+    """Where each cell of each region begins and what is after its end, along an axis."""
     scale = float(call.attr("spatial_scale", 1.0))
     names = [f"{call.name}_{'hw'[axis]}{end}" for end in ("first", "end")]
     first, end = (Buffer(name, (rois.shape[0], cells), INDEX) for name in names)

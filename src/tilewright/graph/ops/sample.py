@@ -1,7 +1,7 @@
 """Reading images at real positions: GridSample, RoiAlign, DeformConv.
 
 A position is a real number per spatial axis, in elements; the elements around it are mixed with
-weights per axis. What lies outside the input is zero, the border's value or a reflection.
+weights per axis. What is outside the input is zero, the border's value or a reflection.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 Buffers = Sequence[Buffer]
 CUBIC = -0.75  # Keys' parameter, as GridSample fixes it
 
-# An element's position along an axis -> where to read it, and whether it is there (None: always).
+# An element's position along an axis -> where to read it, and whether it exists (None: always).
 Outside = Callable[[Expr, int], tuple[Expr, Expr | None]]
 
 
@@ -65,7 +65,7 @@ def read(
     places: Sequence[Expr],
     outside: Outside,
 ) -> Expr:
-    """The element at integer positions that may lie outside, in float32 at least."""
+    """The element at integer positions that may be outside, in float32 at least."""
     inside: list[Expr] = []
     guards: list[Expr] = []
     for place, extent in zip(places, x.shape[len(lead) :], strict=True):
@@ -183,7 +183,7 @@ class _GridSample:
         return Max(not_above, const(low, self.work))
 
     def outside(self, place: Expr, extent: int) -> tuple[Expr, Expr | None]:
-        """Where to read an element that the filter reaches, and whether it is there."""
+        """Where to read an element that the filter reaches, and whether it exists."""
         if self.padding == "zeros":
             return or_zero(place, extent)
         if self.padding == "border":

@@ -29,7 +29,7 @@ from tilewright.loops.nodes import Kernel, Stmt, Store, Update, block
 
 Buffers = Sequence[Buffer]
 
-# What combines an update with what is there, by the attribute `reduction`: also of conditions.
+# What combines an update with the old element, by the attribute `reduction`: also of conditions.
 _COMBINE: Mapping[str, tuple[str, str]] = {
     "add": ("add", "or"),
     "mul": ("mul", "and"),
@@ -44,7 +44,7 @@ def _put(
     index: tuple[Any, ...],
     value: Expr,
 ) -> Stmt:
-    """`out[index] = value`, combined with what is there as the attribute `reduction` says."""
+    """`out[index] = value`, combined with the old element as the attribute `reduction` says."""
     combine = call.attr("reduction", "none") or "none"
     if combine == "none":
         return Store(out, index, value)

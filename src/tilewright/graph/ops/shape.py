@@ -65,7 +65,7 @@ def reshaped(
     point: Sequence[Expr],
     shape: Sequence[int],
 ) -> Expr:
-    """The element of `x` that lies at `point` when its elements are laid out in `shape`."""
+    """The element of `x` that is at `point` when its elements are laid out in `shape`."""
     index: list[Any] = [const(0)] * len(x.shape)
     if 0 not in shape:
         for left, right in regroup(x.shape, shape):
@@ -139,7 +139,7 @@ def with_shape(
     x: Array,
     values: dict[Any, Array],
 ) -> OpCall:
-    """The call with input 0 typed by the array at hand, and the other inputs known."""
+    """The call with input 0 typed by its array, and the other inputs known."""
     from dataclasses import replace
 
     first = call.value(0)

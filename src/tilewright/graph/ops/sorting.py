@@ -62,7 +62,7 @@ def both(
 
 
 class MergeSort:
-    """Sorts the first `count` of `places` by what lies there; equal ones keep their order.
+    """Sorts the first `count` of `places` by the elements at them; the sort is stable.
 
     Bottom up: runs of 1, 2, 4, ... places are merged into `other` and copied back, which takes
     count * log2(count) comparisons whatever the order.

@@ -48,7 +48,7 @@ COMBINE = ("AVERAGE", "SUM", "MIN", "MAX")
 
 
 @dataclass(frozen=True)
-class _Node:
+class _ModelNode:
     """A node as a model has it; members: what its feature is compared with, one after the other."""
 
     feature: int
@@ -65,7 +65,7 @@ class _Reader:
 
     op: OpCall
     forest: Forest
-    nodes: Callable[[Any], _Node | None]
+    nodes: Callable[[Any], _ModelNode | None]
     votes: Callable[[Any], Sequence[tuple[int, float]]]
 
     def __post_init__(self) -> None:
@@ -163,7 +163,7 @@ def _members(op: OpCall) -> list[list[float]]:
     return found
 
 
-def _ensemble_nodes(op: OpCall) -> Callable[[Any], _Node | None]:
+def _ensemble_nodes(op: OpCall) -> Callable[[Any], _ModelNode | None]:
     """The nodes by (whether it is a leaf, its number)."""
     modes = [MODES[m] for m in np.ravel(op.attr("nodes_modes")).tolist()]
     splits = np.ravel(op.attr("nodes_splits")).tolist()
@@ -176,7 +176,7 @@ def _ensemble_nodes(op: OpCall) -> Callable[[Any], _Node | None]:
 
     def node(
         key: tuple[int, int],
-    ) -> _Node | None:
+    ) -> _ModelNode | None:
         is_leaf, n = key
         if is_leaf:
             return None
@@ -185,7 +185,7 @@ def _ensemble_nodes(op: OpCall) -> Callable[[Any], _Node | None]:
             mode, choices = "BRANCH_EQ", members[nth[n]] or [np.nan]
         ways = [(side[n], place[n]) for side, place in zip(leafs, ids, strict=True)]
         feature = op.attr("nodes_featureids")[n]
-        return _Node(feature, choices, mode, bool(tracks[n]), *ways)
+        return _ModelNode(feature, choices, mode, bool(tracks[n]), *ways)
 
     return node
 
@@ -261,7 +261,7 @@ def _grow(
 def _nodes(
     op: OpCall,
     row: dict[Any, int],
-) -> Callable[[Any], _Node | None]:
+) -> Callable[[Any], _ModelNode | None]:
     """The nodes by (tree, number)."""
     modes, splits = op.attr("nodes_modes"), _floats(op, "nodes_values")
     tracks = op.attr("nodes_missing_value_tracks_true") or [0] * len(modes)
@@ -270,7 +270,7 @@ def _nodes(
 
     def node(
         key: tuple[int, int],
-    ) -> _Node | None:
+    ) -> _ModelNode | None:
         n = row.get(key)
         if n is None:
             raise op.error(f"tree {key[0]} has no node {key[1]}, which a node leads to")
@@ -279,7 +279,7 @@ def _nodes(
         if modes[n] not in MODES[:-1]:
             raise op.error(f"node {key} of the trees has the mode {modes[n]!r}")
         yes, no = ((key[0], way[n]) for way in ways)
-        return _Node(features[n], [splits[n]], modes[n], bool(tracks[n]), yes, no)
+        return _ModelNode(features[n], [splits[n]], modes[n], bool(tracks[n]), yes, no)
 
     return node
 

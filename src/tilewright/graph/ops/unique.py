@@ -63,7 +63,7 @@ class _Slices:
 
     @cached_property
     def axis(self) -> int:
-        """The slices lie along it."""
+        """The slices are along it."""
         return self.call.axis(self.call.attr("axis", 0), len(self.inputs[0].shape))
 
     @cached_property

@@ -100,7 +100,7 @@ def windows(
                 spatial[n] + low + high - span, strides[n], call.attr("ceil_mode", 0)
             )
             if call.attr("ceil_mode", 0) and (out - 1) * strides[n] >= spatial[n] + low:
-                out -= 1  # a window may not start in the padding behind the input
+                out -= 1  # a window may not start in the padding after the input
         if out < 0 or (out == 0 and spatial[n] > 0 and span > spatial[n] + low + high):
             raise call.error(
                 f"a window of {span} does not fit the extent {spatial[n]} with padding {low + high}"

@@ -165,7 +165,7 @@ def along(
 
 
 def extended(graph: Graph, f: Fragment, outputs: Sequence[Value]) -> Graph:
-    """The graph with the operations of a fragment behind it, and other outputs."""
+    """The graph with the operations of a fragment after it, and other outputs."""
     constants: Mapping[Value, Array] = {**graph.constants, **f.constants}
     operations = (*graph.operations, *f.operations)
     return graph.with_operations(needed_for(operations, outputs), constants, outputs)
@@ -175,7 +175,7 @@ def as_ready(
     operations: Sequence[Operation],
     others: Sequence[Operation],
 ) -> list[Operation]:
-    """Both sequences in one: each of `others` as soon as what it reads of them is there.
+    """Both sequences merged: each of `others` as soon as its operands exist.
 
     What an operator of `others` reads last need not live longer than that.
     """

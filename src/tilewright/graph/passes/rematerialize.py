@@ -26,7 +26,7 @@ def rematerialize(
     backward: int,
     limit: int | None = None,
 ) -> Graph:
-    """The graph with cheap results computed again behind its first `backward` operations.
+    """The graph with cheap results computed again after its first `backward` operations.
 
     limit: bytes of inner results that may live at once; None: as few as it can reach. Raises
     MemoryLimitError where recomputing all that is cheap does not reach it.
@@ -102,7 +102,7 @@ def _recomputing(
     backward: int,
     chosen: Sequence[Value],
 ) -> Graph:
-    """The graph with copies of the operators of some results before their first use behind."""
+    """The graph with copies of the operators of some results before their first use after."""
     makers = {v: graph.producers[v] for v in chosen}
     operations = list(graph.operations[:backward])
     copies: dict[Value, Value] = {}
@@ -120,7 +120,7 @@ def _copy(
     copies: dict[Value, Value],
     operations: list[Operation],
 ) -> None:
-    """Add the operator of `v` again, behind those of its operands that are recomputed too."""
+    """Add the operator of `v` again, after those of its operands that are recomputed too."""
     if v in copies:
         return
     op = makers[v]

@@ -6,7 +6,7 @@ the condition that it decides.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,19 +27,24 @@ FOLD_BYTES = (
 )  # a folded result may be this large, or as large as what it was made from
 
 
-def fold_constants(graph: Graph, fallback: FallbackProvider | None = None) -> Graph:
-    """Operations on constants become constants, up to a size.
+def fold_constants(
+    graph: Graph,
+    fallback: FallbackProvider | None = None,
+    keep: Collection[str] = (),
+) -> Graph:
+    """Operations on constants become constants, up to a size; operators of these names stay.
 
     op(constants) = arrays, and it is the same in every run (no impure operator; what subgraphs
     draw is not looked at, so operators with subgraphs stay); the arrays have the types that the
-    results were given, which everything behind is typed by.
+    results were given, which everything after is typed by.
     """
     constants = dict(graph.constants)
     operations: list[Operation] = []
     for op in graph.operations:
         limits.check()
         arrays = results = None
-        if not op.subgraphs and not has_trait(op, IMPURE) and _foldable(op, constants):
+        stays = op.subgraphs or has_trait(op, IMPURE) or op.qualified in keep
+        if not stays and _foldable(op, constants):
             given = [None if v is None else constants[v] for v in op.inputs]
             results = run_operation(op, given, fallback)
         if results is not None:

@@ -58,7 +58,7 @@ def weight_only(
 ) -> Graph:
     """The graph with the weights of MatMul and Gemm in `bits` bits, a scale per `group` of them.
 
-    Matrices of fewer than 4096 elements, and those that are not constant, stay as they are.
+    Matrices of fewer than 4096 elements, and those that are not constant, stay unchanged.
     symmetric: about the middle of the integers, without zero points. round: chooses the integers
     and scales of a matrix, by default the nearest (`round_to_nearest`).
 
@@ -196,7 +196,7 @@ def _share(part: Array, whole: Array) -> float:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Builder:
-    """The operations that stand in place of a product `op` of `x`, in the dtype of `x`."""
+    """The operations that replace a product `op` of `x`, in the dtype of `x`."""
 
     op: Operation
     x: Value
@@ -206,7 +206,7 @@ class _Builder:
     taken: set[str]
 
     def nbits(self) -> list[Operation]:
-        """MatMulNBits, and what Gemm adds behind it."""
+        """MatMulNBits, and what Gemm adds after it."""
         w = self.weights
         q = packed(np.ascontiguousarray(w.whole().transpose(2, 0, 1)), w.bits)
         inputs = [

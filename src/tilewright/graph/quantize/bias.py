@@ -55,7 +55,7 @@ def bias_slot(
     graph: Graph,
     layer: Layer,
 ) -> Slot | None:
-    """The operand that is the layer's bias: its own, or that of the sum right behind it."""
+    """The operand that is the layer's bias: its own, or that of the sum right after it."""
     many = (layer.weight.extents[layer.channels],)
     if layer.op.qualified in ("Conv", "Gemm"):
         b = layer.bias

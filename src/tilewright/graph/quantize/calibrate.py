@@ -1,4 +1,4 @@
-"""Data through a model: every tensor that is asked for goes to what observes it, batch by batch."""
+"""Data through a model: every requested tensor goes to its observer, batch by batch."""
 
 from __future__ import annotations
 

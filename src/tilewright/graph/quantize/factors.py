@@ -78,7 +78,7 @@ def input_ranges(
     graph: Graph,
     readers: Sequence[Layer],
 ) -> Array:
-    """The largest magnitude of the weights that meet each channel of the data; [channels]."""
+    """The largest magnitude of the weights that multiply each channel of the data; [channels]."""
     found: Any = 0.0
     for layer in readers:
         w = np.abs(graph.constants[layer.weight]).astype(np.float64)
@@ -192,7 +192,7 @@ def _powered(
     seen: Array,
     power: float,
 ) -> Array:
-    """seen ** power, scaled so that the factors lie evenly about 1."""
+    """seen ** power, scaled so that the factors are spread evenly around 1."""
     positive = seen > 0
     factor = np.where(positive, seen, 1.0) ** power
     if not positive.any():

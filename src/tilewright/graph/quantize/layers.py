@@ -22,7 +22,7 @@ class Layer:
     """A Conv, Gemm or MatMul of computed data with constant weights.
 
     channels: the axis of the weights along which results have columns or channels. inputs: the
-    axis along which they meet the data's. data_axis: the data's axis of channels.
+    axis that is multiplied with the data's. data_axis: the data's axis of channels.
     """
 
     op: Operation

@@ -2,7 +2,8 @@
 
     layer(x, W)  =  layer(x / s, s * W)      s > 0, one number per channel of x
 
-x / s costs nothing where what makes x takes the factor into its own constants. `Division` asks it:
+x / s costs nothing if the producer of x can fold the factor into its constants. `ChannelDivision`
+decides:
 
     (a + c) / s  =  a / s + c / s            c is constant, or its channels are
     (a * c) / s  =  a * (c / s)
@@ -35,7 +36,7 @@ MOST = 2.0**20  # a factor, or one over it
 
 
 @dataclass(eq=False)
-class Division:
+class ChannelDivision:
     """A tensor divided by a factor per channel.
 
     edits: new arrays for constant operands; root: the product that makes the tensor, or None.
@@ -53,7 +54,7 @@ class Division:
         v: Value,
         axis: int,
         readers: int = 1,
-    ) -> Division:
+    ) -> ChannelDivision:
         """Divide `v`, which so many operations read, along an axis counted from the front."""
         op = self.graph.producer(v)
         if op is None:
@@ -71,7 +72,7 @@ class Division:
     def _fail(
         self,
         why: str,
-    ) -> Division:
+    ) -> ChannelDivision:
         self.why = self.why or why
         return self
 
@@ -194,17 +195,17 @@ class Division:
         self.edits[op, place] = wide * by.reshape(along(axis, rank))
 
 
-_Apply = Callable[[Division, Operation, int], None]
+_Apply = Callable[[ChannelDivision, Operation, int], None]
 _RULES: Mapping[str, _Apply] = {
-    **dict.fromkeys(("Relu", "LeakyRelu", "Identity"), Division.homogeneous),
+    **dict.fromkeys(("Relu", "LeakyRelu", "Identity"), ChannelDivision.homogeneous),
     **dict.fromkeys(
         ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"),
-        Division.spatial,
+        ChannelDivision.spatial,
     ),
-    **dict.fromkeys(("Add", "Sub"), Division.total),
-    **dict.fromkeys(("Mul", "Div"), Division.scaled),
-    **dict.fromkeys(("Conv", "Gemm", "MatMul"), Division.product),
-    "LayerNormalization": Division.normalized,
+    **dict.fromkeys(("Add", "Sub"), ChannelDivision.total),
+    **dict.fromkeys(("Mul", "Div"), ChannelDivision.scaled),
+    **dict.fromkeys(("Conv", "Gemm", "MatMul"), ChannelDivision.product),
+    "LayerNormalization": ChannelDivision.normalized,
 }
 
 
@@ -244,10 +245,10 @@ def division(
     readers: Sequence[Layer],
     factor: Array,
     layers: Mapping[Operation, Layer],
-) -> Division:
+) -> ChannelDivision:
     """The data of `readers`, which are all that read them, divided."""
     data = readers[0].data
-    found = Division(graph, factor, layers=layers)
+    found = ChannelDivision(graph, factor, layers=layers)
     if data.shape is None:
         found.why = f"the rank of {data.name} is not known"
         return found

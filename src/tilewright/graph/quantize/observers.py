@@ -20,7 +20,7 @@ Array = NDArray[Any]
 Quantizer = Callable[[Range], AffineQuantization]
 
 BINS = 4096  # of magnitudes, on either side of zero; their top at most doubles
-LEAST_LEVELS = 128  # of magnitudes, which the entropy method tells apart
+LEAST_LEVELS = 128  # of magnitudes, which the entropy method distinguishes
 _CANDIDATES = 256  # thresholds that are tried
 _SMOOTH = 1e-4  # of the mass of a bin, so that no logarithm is of zero
 
@@ -184,13 +184,13 @@ def _bins_for(
 
 
 class Entropy(Histogram):
-    """The threshold behind which the histogram loses the least information in levels.
+    """The threshold after which the histogram loses the least information in levels.
 
     The reference P is the histogram up to the threshold, with all that is beyond in its last bin;
     Q is the same without that, in as many levels as bytes have for it, each level's mass spread
     over those of its bins that have any. The threshold with the least KL(P || Q) is taken. (Migacz,
     8-bit inference with TensorRT, GTC 2017.) Zeros are not counted: every threshold keeps them, and
-    behind a Relu their mass would hide what is lost of all others.
+    after a Relu their mass would hide what is lost of all others.
     """
 
     def tally(

@@ -22,7 +22,7 @@ class Recipe:
 
     equalize: give neighboring layers' weights the same range per channel. smooth: move outliers of
     activations into weights by this strength, 0 to 1 (None: not). search: move ranges of
-    activations into weights as far as it pays for rounded weights. method, percentile: how the
+    activations into weights as far as this helps rounded weights. method, percentile: how the
     ranges of activations are chosen (`observers.METHODS`). activations: "uint8" or "int8". weights:
     "nearest" or "gptq", how they are rounded. correct_bias: undo what rounding weights does to
     results on average.

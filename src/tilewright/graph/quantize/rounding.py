@@ -1,4 +1,4 @@
-"""Rounding weights with regard to the data that they meet (GPTQ, Frantar et al. 2023).
+"""Rounding weights with regard to the data they multiply (GPTQ, Frantar et al. 2023).
 
 Weights are rounded one input after another, and what a rounding loses is made good in the inputs
 that are still real: with H = X^T X, the least that `|X (W - W')|` can be for the rest.

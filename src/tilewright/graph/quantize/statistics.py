@@ -63,7 +63,7 @@ class Mean:
 
 @dataclass(eq=False)
 class Gram:
-    """X^T X of the rows X that meet a layer's weights; float64 [terms, terms].
+    """X^T X of the rows X that are multiplied by a layer's weights; float64 [terms, terms].
 
     Rows of a convolution are its windows. Of an array with many rows, evenly spaced ones count.
     """

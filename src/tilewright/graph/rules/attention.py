@@ -1,8 +1,8 @@
 """Recognizing spelled-out attention: `softmax(pointwise(q @ k^T)) @ v`.
 
-What stands before the first product (transposes, reshapes) stays outside; scales, masks, caps and
+What precedes the first product (transposes, reshapes) stays outside; scales, masks, caps and
 guards against NaN between the products go inside, in their order. What is inside is the body of the
-operation, so it means what was written. Only scales of q and k move: behind the product, where they
+operation, so it means what was written. Only scales of q and k move: after the product, where they
 cost nothing, as one factor (not in float16, where they keep the scores from overflowing).
 """
 
@@ -25,7 +25,7 @@ from tilewright.graph.rules.patterns import one_of, onnx
 from tilewright.graph.rules.rule import Rule
 
 MAX_STEPS = 12  # operators between the two products
-# Scales that may go from before a sum to behind it, or the other way round, and 1 over them: the
+# Scales that may go from before a sum to after it, or the other way round, and 1 over them: the
 # scores of one side stay below the largest float32 for whatever scores a softmax can distinguish.
 MAX_SCALE = 2.0**16
 SCALED = one_of(onnx.Mul, onnx.Div)
@@ -37,7 +37,7 @@ def _region(graph: Graph, softmax: Operation) -> list[Operation] | None:
     scores -> pointwise* -> softmax over the last axis -> pointwise* -> product with v, where scores
     are a product. What is inside is read inside alone and is not a result of the model; all of it
     has the shape of the scores; neither operand of the first product nor v is made inside; the
-    second product comes last (an unused step may stand behind it).
+    second product comes last (an unused step may follow it).
     """
     if not onnx.Softmax.covers(softmax) or not _along_rows(softmax):
         return None
@@ -189,7 +189,7 @@ def _unscaled(graph: Graph, value: Value) -> tuple[Value, float]:
 
 
 def _as_one(region: Sequence[Operation]) -> Operation:
-    """The operation whose body is the region, on parameters of its own."""
+    """The operation whose body is the region, on its own parameters."""
     last = region[-1]
     made = {v for op in region for v in op.writes}
     operands = tuple(
@@ -245,7 +245,7 @@ class AttentionRegion:
 
 
 def _replacement(m: Match, f: Fragment) -> Value | None:
-    """Attention of the region, with the scales of q and k behind the first product"""
+    """Attention of the region, with the scales of q and k after the first product"""
     region = [m.bound[n] for n in range(len(m.bound))]
     whole = _as_one([*_scaled_after(region[0], f.constants, m.graph), *region[1:]])
     f.operations.append(whole)
@@ -253,7 +253,7 @@ def _replacement(m: Match, f: Fragment) -> Value | None:
 
 
 def _samples(rng: np.random.Generator) -> Graph:
-    """Scores with a scale before or behind the product, with a mask or capped, and their use."""
+    """Scores with a scale before or after the product, with a mask or capped, and their use."""
     f = Fragment("attention", {})
     q = Value("q", float32, (2, 3, 4))
     k = Value("k", float32, (2, 4, 5))

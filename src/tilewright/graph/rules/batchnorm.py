@@ -38,7 +38,7 @@ def _at_inference(m: Match) -> bool:
 
 @dataclass(frozen=True)
 class _Parameters:
-    """Of a convolution and the normalization behind it, in float64 but for the weight."""
+    """Of a convolution and the normalization after it, in float64 but for the weight."""
 
     weight: Array
     old: Array | float
@@ -83,7 +83,8 @@ def _folded(m: Match) -> tuple[Array, Array] | None:
         along = factor.reshape(-1, *[1] * (p.weight.ndim - 1))
         np.multiply(p.weight, along, out=new, casting="same_kind")
         largest_before = _largest_per_channel(p.weight)
-        largest_after = _largest_per_channel(new)
+        # Rounding keeps the order: the largest stays the largest.
+        largest_after = np.abs(largest_before * factor).astype(p.weight.dtype)
     # Where one weight of a channel is no number or infinite, so is the largest.
     finite = np.isfinite(largest_after).all() and np.isfinite(shift).all()
     not_normal = largest_after < np.finfo(_real(new)).tiny

@@ -23,7 +23,7 @@ from tilewright.graph.rules.terms import built
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """A rule applied. fragment: what stands in place of the root; results: of the match's."""
+    """A rule applied. fragment: what replaces the root; results: those of the match."""
 
     rule: Rule
     match: Match
@@ -32,7 +32,7 @@ class Change:
 
     @property
     def operations(self) -> Sequence[Operation]:
-        """What stands in place of the root."""
+        """What replaces the root."""
         return self.fragment.operations
 
 
@@ -207,7 +207,7 @@ def _placed(
 def _in_order(
     operations: Sequence[Operation],
 ) -> list[Operation] | None:
-    """Operations behind what they read, else as they stood; None for a cycle."""
+    """Operations after what they read, else as they stood; None for a cycle."""
     made = {v: n for n, op in enumerate(operations) for v in op.writes}
     waits = [{made[v] for v in op.reads if v in made} for op in operations]
     readers: dict[int, list[int]] = {}

@@ -67,7 +67,7 @@ def check(
 
     once: as a search applies it, at one place; else until it applies no more. Raises InputError
     with the counterexample where they differ, where the replacement fails, where the rule never
-    comes to an end, and where no instance is found.
+    terminates, and where no instance is found.
     """
     rng = np.random.default_rng(seed)
     draws = _Draws(rule, rng, once)

@@ -23,7 +23,7 @@ def rewrite(
     """`graph` with the rules applied wherever they match, the earlier rows first.
 
     Of matches that overlap the one that ends last is taken, which is the larger one. Emits the
-    event `rule` for each. Raises CompileError naming the rule that never comes to an end.
+    event `rule` for each. Raises CompileError naming a rule that does not terminate.
     """
     index = _index(rules)
     names = Counter[str]()
@@ -106,7 +106,7 @@ def _change(
     names: Counter[str],
 ) -> Change | None:
     for m in rule.matches(graph, op):
-        # One of several operations stands alone: two may wait for each other.
+        # One of several operations, moved alone: two may wait for each other.
         alone = not (m.also and taken)
         if alone and taken.isdisjoint(m.operations):
             change = change_at(graph, rule, m, fixed, names[m.root.label])

@@ -231,7 +231,7 @@ def _attributes(part: Apply, op: Operation) -> Bound | None:
 
 
 def _agree(named: Bound, bound: Bound) -> bool:
-    """Whether an attribute that stands in several places is the same everywhere."""
+    """Whether an attribute that occurs several times is the same everywhere."""
     both = [(value, bound[a]) for a, value in named.items() if a in bound]
     return all(
         one is other or (one is not None and other is not None and _equal(one, other))

@@ -25,7 +25,7 @@ from tilewright.graph.rules.block_weights import added
 _MICROSOFT = (
     "Attention MultiHeadAttention GroupQueryAttention FusedMatMul MatMulNBits".split()
 )
-# What multiplies inside of itself, in a way that has no form with other operands.
+# What multiplies inside itself, in a way that has no form with other operands.
 _WHOLE = frozenset(
     [
         *("Einsum", "DeformConv", "Attention", "If", "Loop", "Scan"),
@@ -95,7 +95,7 @@ def check_precision(graph: Graph, precision: str) -> None:
     for op in graph.operations:
         floats = [v for v in op.reads if v.dtype is not None and v.dtype.is_float]
         if op.qualified in _WHOLE and floats:
-            why = "multiplies inside of itself, in float32 alone"
+            why = "multiplies internally, only in float32"
         elif op.qualified in _PRODUCTS and any(v.dtype is not float32 for v in floats):
             why = f"is of {floats[0].dtype}, not float32"
         else:

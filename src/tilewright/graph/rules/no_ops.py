@@ -49,6 +49,7 @@ def _with(part: Apply, *more: Any, **attributes: Any) -> Samples:
 
 
 cast = onnx.Cast(x).with_attributes()
+cast_like = onnx.CastLike(x, ...).with_attributes()
 reshape = onnx.Reshape(x, ...).with_attributes()
 expand = onnx.Expand(x, ...)
 flatten = onnx.Flatten(x).with_attributes()
@@ -72,6 +73,12 @@ NO_OPS = (
     ),
     # Elements of one type in one row-major order: with equal shapes, each stays where it is.
     Rule("cast-to-itself", cast, x, samples=_with(cast, to=1)),
+    Rule(
+        "cast-like-itself",
+        cast_like,
+        x,
+        samples=_with(cast_like, np.zeros(1, np.float32)),
+    ),
     Rule("reshape-to-itself", reshape, x, samples=_with(reshape, np.array([2, -1]))),
     Rule("expand-to-itself", expand, x, samples=_with(expand, np.array([1, 3]))),
     Rule("flatten-to-itself", flatten, x, samples=_with(flatten, axis=1)),

@@ -3,7 +3,7 @@
     Conv(x, w)  =  Conv(x, w without its outer positions), with less padding
 
 Wide dilations over small images (the last head of DeepLabV3 has 3x3 windows 36 apart) and windows
-over few frames (3x3x3 over one) meet zeros alone at some positions, for every result.
+over few frames (3x3x3 over one) read only zeros at some positions, for every result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ x, b = tensors("x b")
 (w,) = constants("w")
 conv = onnx.Conv(x, w, maybe(b)).with_attributes()
 
-Outer = tuple[int, int]  # window positions in front and behind, along an axis
+Outer = tuple[int, int]  # window positions in front and after, along an axis
 
 
 def _of_known_shapes(m: Match) -> bool:
@@ -61,7 +61,7 @@ def _outer_along(s: Windows, axis: int) -> Outer:
 
 
 def _meets_data(s: Windows, axis: int, tap: int) -> bool:
-    """Whether a position of the window is inside of the data for some result."""
+    """Whether a position of the window is inside the data for some result."""
     first = tap * s.dilations[axis] - s.begin[axis]
     stride = s.strides[axis]
     here = first if first >= 0 else first % stride  # the first one not before the data
@@ -91,7 +91,7 @@ def _without(m: Match, f: Fragment) -> Value:
 
 
 def _samples(rng: np.random.Generator) -> Sample:
-    """A window of 3 positions, 3 apart, over 3 rows: the middle one alone meets them."""
+    """A window of 3 positions, 3 apart, over 3 rows: only the middle one reads them."""
     bias = rng.standard_normal(4).astype(np.float32)
     return {
         x: rng.standard_normal((2, 4, 3, 6)).astype(np.float32),

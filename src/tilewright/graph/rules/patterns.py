@@ -22,7 +22,13 @@ from typing import Any
 from tilewright.base.errors import InputError
 from tilewright.base.text import did_you_mean
 from tilewright.graph.nodes import Operation
-from tilewright.graph.ops.registry import OpDef, Trait, has_trait, registered
+from tilewright.graph.ops.registry import (
+    OpDef,
+    Trait,
+    definitions,
+    has_trait,
+    registered,
+)
 
 LATEST = 21  # the version of ONNX's operators that replacements are written in
 
@@ -154,7 +160,7 @@ class Operator:
     @property
     def definitions(self) -> Sequence[OpDef]:
         """Its definitions, the newest first."""
-        found = (d for d in registered() if d.qualified == self.qualified)
+        found = definitions(self.op_type, self.domain)
         return sorted(found, key=lambda d: -d.since)
 
     @property
@@ -222,7 +228,7 @@ class AnyOf:
 
 @dataclass(frozen=True, eq=False)
 class Apply(Pattern):
-    """An operator applied. `...` behind its operands: more may follow; as `more` among the
+    """An operator applied. `...` after its operands: more may follow; as `more` among the
     attributes: others are allowed. Without, an operation with further ones does not match.
 
     once: only the pattern around reads it, and it does not leave the model.
@@ -329,7 +335,7 @@ def part_of(x: Any) -> Any:
         return x
     raise InputError(
         f"{x!r} is not an operand of a pattern",
-        hint="Give a tensor, a number, another pattern, maybe(...), or ... behind the last",
+        hint="Give a tensor, a number, another pattern, maybe(...), or ... after the last",
     )
 
 

@@ -36,7 +36,7 @@ COMMUTATIVE = ("Add", "Mul")  # and associative
 class Term:
     """An operator on terms; a tensor or a number without any.
 
-    Sums and products have any number of operands, in an order of their own.
+    Sums and products have any number of operands, in their own order.
     """
 
     head: str

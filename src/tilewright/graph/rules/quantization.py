@@ -136,7 +136,7 @@ def shaped_along(
     x: Value,
     shape: tuple[int, ...],
 ) -> Value:
-    """A vector of parameters in that shape; a single one as it is."""
+    """A vector of parameters in that shape; a single one unchanged."""
     if len(x.extents) != 1 or len(shape) == 1:
         return x
     return shaped(f, x, shape)

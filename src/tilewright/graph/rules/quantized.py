@@ -74,8 +74,8 @@ inner = product.once()
 def _as_before(m: Match) -> bool:
     """both quantize in the same way
 
-    select(s * (a - p)) = s * (select(a) - p), as the factor is above zero and keeps order; behind
-    it stands the same quantization (`_same`).
+    select(s * (a - p)) = s * (select(a) - p), as the factor is above zero and keeps order; after
+    it is the same quantization (`_same`).
     """
     q = quantizer(m.root)
     made = m.operation(dequantized)

@@ -25,7 +25,7 @@ from tilewright.graph.rules.rule import Rule
 
 
 class ConcatRegion:
-    """A quantizer behind a Concat whose operands are all bytes of its own quantization."""
+    """A quantizer after a Concat whose operands are all bytes of its own quantization."""
 
     names = onnx.QuantizeLinear.names
 

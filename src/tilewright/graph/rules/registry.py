@@ -27,7 +27,7 @@ def register(rule: Rule) -> Rule:
 
 
 def unregister(name: str) -> None:
-    """Apply the rule of that name no more. Raises InputError if there is none."""
+    """Stop applying the rule of that name. Raises InputError if there is none."""
     if name not in _registered:
         known = ", ".join(_registered) or "none"
         raise InputError(

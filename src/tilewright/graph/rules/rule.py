@@ -38,7 +38,7 @@ Build = Callable[[Match, Fragment], Made]
 
 @dataclass(frozen=True)
 class Given:
-    """How a part of a pattern is applied in a sample. more: operands behind those of the pattern.
+    """How a part of a pattern is applied in a sample. more: operands after those of the pattern.
 
     operator: which one, where the pattern has several.
     """

@@ -2,7 +2,7 @@
 
 (MetaFlow: Jia et al., SysML 2019.) The cheapest graph that was not expanded yet is, in turn,
 replaced by all that one substitution makes of it; those that cost alpha times the best so far or
-more are dropped, and each graph is met once. With alpha 1 only improvements are followed. Where
+more are dropped, and each graph is visited once. With alpha 1 only improvements are followed. Where
 costs can be guessed, a graph is priced when its guess is the least of those that wait. After a step
 that did not pay, only steps near it are taken: independent ones were open before it as well.
 """
@@ -68,7 +68,7 @@ class _Space:
         if anchor is None or base < self.costs[anchor.digest]:
             anchor = state
         else:
-            # A step that did not pay pays only by what it makes possible, which is near it.
+            # A step without gain pays off only through the steps it enables, which are near it.
             known = set(anchor.graph.operations)
             came = [op for op in state.graph.operations if op not in known]
             near = neighborhood(state.graph, came, RADIUS)

@@ -45,7 +45,7 @@ class ENode:
 class EGraph:
     """Classes and nodes, at first those of a graph.
 
-    outputs: the classes of its outputs. equal: the rules that said of two classes that they are
+    outputs: the classes of its outputs. equal: the rules that declared two classes
     one.
     """
 
@@ -81,7 +81,7 @@ class EGraph:
         return {v: c for c, v in found if self._parents[c] == c}
 
     def place(self, v: Value, constants: Mapping[Value, Array]) -> Class:
-        """The class of a value that is there, or of a constant, which may be new."""
+        """The class of an existing value, or of a constant, which may be new."""
         if v not in constants:
             return self.find(self._places[v])
         key = self._digests.array(v, constants[v])
@@ -117,7 +117,7 @@ class EGraph:
         rule: str = "",
         origin: tuple[ENode, ...] = (),
     ) -> None:
-        """Operations in order, on values that are there and constants."""
+        """Operations in order, on existing values and constants."""
         for op in operations:
             found = {v: self.place(v, constants) for v in op.reads}
             operands = _of(op.inputs, found)

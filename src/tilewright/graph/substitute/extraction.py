@@ -77,7 +77,7 @@ class _Space:
         return inf if found is None else self._sum(found)
 
     def nodes(self, choice: Choice) -> list[ENode] | None:
-        """The nodes that the outputs need, each behind what it needs; None for a cycle."""
+        """The nodes that the outputs need, each after what it needs; None for a cycle."""
         done: dict[ENode, None] = {}
         begun: set[ENode] = set()
         waiting = [(self._find(c), False) for c in reversed(self._outputs)]

@@ -1,9 +1,9 @@
 """Steps that lower the arithmetic of the operators, one after another: no search.
 
 A match is priced by what it changes: what the operators that come count, less what those that go
-do; what comes of constants alone is computed when compiling. No graph is made before a step is
+do; constant subexpressions are folded. No graph is made before a step is
 taken, and matches of one structure, as in the layers of a network, are priced once. The step that
-saves most is taken first, if the kernels around it are expected to take less time for it; behind
+saves most is taken first, if the kernels around it are expected to take less time for it; after
 it, only what is near is looked at again.
 """
 
@@ -29,7 +29,7 @@ from tilewright.graph.substitute.pricing import Pricing, arithmetic
 from tilewright.graph.substitute.steps import Substitution, folded
 from tilewright.ir.passes import Pass
 
-# Edges from a change behind which matches stay as they are: patterns are not deeper.
+# Edges from a change after which matches stay unchanged: patterns are not deeper.
 REACH: Final = 6
 # Of the arithmetic of the graph: a step that saves less is not looked at.
 LEAST: Final = 1e-3
@@ -51,7 +51,7 @@ class _Candidate:
 class LowerArithmetic(Pass[Graph]):
     """Fewer operations where kernels are expected to be faster for it; see `lower_arithmetic`.
 
-    taken: the steps are put there. A graph with extents that a call decides stays as it is.
+    taken: the steps are put there. A graph with extents that a call decides stays unchanged.
     """
 
     rules: Sequence[Rule] = field(repr=False)
@@ -76,7 +76,7 @@ def lower_arithmetic(
 ) -> tuple[Graph, tuple[Substitution, ...]]:
     """The graph after the steps that pay, and these; the same each time.
 
-    pricing: what a step costs, asked of those that lower the arithmetic by LEAST of it.
+    pricing: what a step costs, evaluated for steps that lower the arithmetic by LEAST of it.
     """
     return _Greedy(rules, pricing, fallback).lowered(graph)
 
@@ -275,7 +275,7 @@ def _needs(part: Any, there: set[str]) -> bool:
 
 
 def _in_order(m: Match) -> dict[Operation, None]:
-    """The operations of a match: what is replaced, then the others as the pattern met them."""
+    """The operations of a match: those replaced, then the others in the pattern's order."""
     bound = [x for x in m.bound.values() if isinstance(x, Operation)]
     return dict.fromkeys((m.root, *m.also, *bound))
 
@@ -285,7 +285,7 @@ def _gone(
     m: Match,
     read: Iterable[Value] = (),
 ) -> set[Operation]:
-    """What a replacement of the match, which reads these, leaves nobody to read."""
+    """What has no readers left once a replacement of the match reads these."""
     needed = {*graph.outputs, *read}
     gone = {m.root, *m.also}
     waiting = [v for op in gone for v in op.reads]
@@ -306,5 +306,5 @@ def _stays(
     needed: set[Value],
     gone: set[Operation],
 ) -> bool:
-    """Whether somebody reads a value when those operations are gone."""
+    """Whether a value still has readers without those operations."""
     return v in needed or not gone.issuperset(graph.users(v))

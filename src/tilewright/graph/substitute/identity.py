@@ -2,7 +2,7 @@
 
 A value's digest is of the operator that makes it and of its operands' digests, those of commutative
 operators in any order. A graph's is of its outputs and of all its operations, each as often as it
-is there: what is computed twice differs from what is computed once.
+exists: what is computed twice differs from what is computed once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Digests:
     """Digests of graphs that share most of their operations, which are remembered.
 
     contents: whether elements of constants and names of inputs take part; else large constants of
-    one type are the same, and inputs are told apart by their places.
+    one type are the same, and inputs are distinguished by their places.
     """
 
     def __init__(self, contents: bool = True) -> None:

@@ -95,7 +95,7 @@ def optimize(
 ) -> Outcome:
     """The cheapest graph that was found of those that the rules make of `graph`; itself if none is.
 
-    The cost of the whole decides at the end: the graph that is given back never costs more. least:
+    The cost of the entire graph decides at the end: the returned graph never costs more. least:
     see `Pricing`; what it makes look too expensive is never priced. Raises
     InputError for settings that are wrong, ModelError for a graph that is not well-formed.
     """

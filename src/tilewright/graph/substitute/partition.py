@@ -2,8 +2,8 @@
 
 The weight of a pair of operations is the number of matches that need both, of an edge it is one
 more. Between the first and the last operations of a part, the cut of the least weight is found by
-maximum flow (Dinic 1970); edges backwards have no limit, so that no operation lies before the cut
-and reads from behind it, and each side is convex. Sides are cut again until they are small.
+maximum flow (Dinic 1970); edges backwards have no limit, so that no operation is before the cut
+and reads from after it, and each side is convex. Sides are cut again until they are small.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Edge = tuple[Operation, Operation]
 def edge_weights(graph: Graph, rules: Sequence[Rule]) -> Counter[Edge]:
     """By pair of operations, how many matches of the rules need both.
 
-    Those are the edges inside of a match, and the pairs of operations that it replaces together.
+    Those are the edges inside a match, and the pairs of operations that it replaces together.
     """
     found: Counter[Edge] = Counter()
     for rule in rules:

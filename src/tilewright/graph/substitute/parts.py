@@ -1,4 +1,4 @@
-"""Parts of a graph as graphs of their own, and back."""
+"""Parts of a graph as their own graphs, and back."""
 
 from __future__ import annotations
 

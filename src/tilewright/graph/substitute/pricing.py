@@ -2,8 +2,8 @@
 
 A cost of graphs (the time of the kernels after fusion) is expensive to find and changes only where
 a substitution changed something. So the difference is taken between two windows: the operations
-that went or came with those some edges away, as graphs of their own. Windows of one structure, as
-in the layers of a network, are asked about once.
+that went or came with those some edges away, as their own graphs. Windows of one structure, as
+in the layers of a network, are priced once.
 """
 
 from __future__ import annotations
@@ -93,10 +93,10 @@ class Pricing:
         return came - sum(gone)
 
     def alone(self, part: Graph, share: float) -> float:
-        """About what an operation, a graph of its own, adds to the cost of a larger one.
+        """About what an operation, as a separate graph, adds to the cost of a larger one.
 
         share: how much of a map's cost that is, which often vanishes into another kernel. Sums and
-        products cost what they do by themselves.
+        products cost what they do alone.
         """
         if self._least is None:
             return self.whole(part)

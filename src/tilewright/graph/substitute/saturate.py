@@ -220,7 +220,7 @@ def _price(
 
 
 def _parts(egraph: EGraph, clock: _Clock) -> Iterator[tuple[ENode, Graph]]:
-    """Each node as a graph of its own. May be Stopped."""
+    """Each node as its own graph. May be Stopped."""
     arrays = egraph.known()
     for node in egraph.nodes:
         clock.expect_time(0)

@@ -137,7 +137,7 @@ class Saturation:
 
 
 def _key(rule: Rule, m: Match, numbers: Mapping[object, object]) -> tuple[object, ...]:
-    """Equal for one match met again; numbers: of operations and of values, by class."""
+    """Equal for repeated matches; numbers: of operations and of values, by class."""
 
     def named(value: object) -> object:
         known = isinstance(value, Operation | Value)

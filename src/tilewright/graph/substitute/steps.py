@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.passes.simplify import fold_constants, remove_unused
 from tilewright.graph.rules.change import apply, places
 from tilewright.graph.rules.rule import Rule
+
+# Operators whose results hold more bytes than what they are computed from.
+PACKED: Final = ("DequantizeLinear",)
 
 
 @dataclass(frozen=True)
@@ -61,5 +65,8 @@ def taken(
 
 
 def folded(graph: Graph, fallback: FallbackProvider | None = None) -> Graph:
-    """The graph with what rules put before weights computed: it takes no time in a run."""
-    return remove_unused(fold_constants(graph, fallback))
+    """The graph with what rules put before weights computed: it takes no time in a run.
+
+    Weights in bytes stay that: products of bytes are found by their DequantizeLinear.
+    """
+    return remove_unused(fold_constants(graph, fallback, keep=PACKED))

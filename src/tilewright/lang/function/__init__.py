@@ -53,9 +53,9 @@ class Function(Program):
     threads: as for `tilewright.compile`. description: what is otherwise than usual about a
     simulated machine, in its own fields. account: how the kernel was scheduled, for `why`; asked
     once. exact: as `math="exact"` of `tilewright.compile`. records: as for it. origin: what other
-    schedules are found of; None: the kernel is scheduled as it is to be.
+    schedules are found of; None: the kernel is already scheduled.
 
-    Raises VerifyError for a kernel that breaks an invariant (an access outside of its buffer,
+    Raises VerifyError for a kernel that breaks an invariant (an access outside its buffer,
     parallel iterations that depend on one another), and UnsupportedError for an unknown target or
     a program that it has no code for.
     """
@@ -252,7 +252,7 @@ def _general(kernel: Kernel, executable: Executable | SizedExecutable) -> Run:
 
 
 def _report_copy(kernel: Kernel, b: Buffer, array: Any) -> None:
-    """An event for an array that native code cannot take as it lies; an error where copies are."""
+    """An event for an array that native code cannot take unchanged; an error where copies are."""
     if not isinstance(array, np.ndarray) or (
         array.flags.c_contiguous and array.flags.aligned
     ):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Origin:
-    """A program, and what builds it anew: with the records of a file, or (False) without any."""
+    """A program, and what builds it again: with the records of a file, or (False) without any."""
 
     program: Schedulable
     build: Callable[[Any], Function]

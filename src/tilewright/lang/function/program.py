@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Program(ABC):
-    """A program as a function on arrays. `functions` are its kernels, each a function by itself.
+    """A program as a function on arrays. `functions` are its kernels, each a separate function.
 
     What needs one kernel (`executable`, `tune`, `save`, `export_c`) raises InputError where there
     are several, or where none has been compiled yet, since it is compiled for the sizes of a call.
@@ -40,7 +40,7 @@ class Program(ABC):
 
     @abstractmethod
     def profile(self, *arrays: Any, repeat: int = 20, **peaks: float) -> Profile:
-        """Time `repeat` runs on one array per argument, which stay as they are.
+        """Time `repeat` runs on one array per argument, which stay unchanged.
 
         peaks: as for `Executable.profile`. The profile also says what to try where the schedule is
         slow. Raises InputError as a call does, and for a program without native code.
@@ -63,7 +63,7 @@ class Program(ABC):
         """Search for a faster schedule; the program with it, whose `tuned` says what was found.
 
         It is never slower: what was found is compared with this program in turns, with equal
-        results, and stays as it is where it is not faster. Builds of the same program use it too.
+        results, and stays unchanged where it is not faster. Builds of the same program use it too.
 
         arrays: for that comparison; random ones by default. settings: `trials`, `seconds`,
         `expected_gain`, `records`, `until`, `how`, as for `tilewright.tune`. Raises InputError for
@@ -98,7 +98,7 @@ class Program(ABC):
         return "\n\n".join(str(f.record) for f in self.functions)
 
     def explain(self, *arrays: Any, repeat: int = 20, **peaks: float) -> str:
-        """The kernels, why they are as they are, and with arrays their `profile`, as one text."""
+        """The kernels, the reasons for their schedules, and with arrays a `profile`, as text."""
         parts = {}
         if arrays:
             found = self.profile(*arrays, repeat=repeat, **peaks)

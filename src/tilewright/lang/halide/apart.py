@@ -1,4 +1,5 @@
-"""Funcs that are computed by themselves: `memoize` remembers them, `async_` has them beside others.
+"""Funcs that are computed separately: `memoize` remembers them, `async_` has them next to others,
+`debug_to_file` writes them.
 
 A Func that a C function computes is another. The rest of the pipeline reads their values like those
 of an image. They are computed at root.
@@ -29,9 +30,9 @@ Compute = Callable[[Scheduled], Arrays]
 
 
 def separated(whole: Pipeline) -> Pipeline:
-    """The pipeline in which the Funcs that are computed by themselves are inputs.
+    """The pipeline in which the separately computed Funcs are inputs.
 
-    Raises ScheduleError for one that is to be computed inside of a loop, and InputError for an
+    Raises ScheduleError for one that is to be computed inside a loop, and InputError for an
     output that a C function computes.
     """
     for f in whole.outputs:
@@ -63,25 +64,35 @@ def _check_at_root(f: Scheduled) -> None:
                 hint="without memoize and compute_at",
             )
     elif level is None or inside:
-        verb = "memoize" if f.remembers else "async_"
+        verbs = {"memoize": f.remembers, "debug_to_file": f.file, "async_": True}
+        verb = next(name for name, said in verbs.items() if said)
         raise ScheduleError(
             f"{verb}: it is computed where it is used",
             where=f"Func {f.name()}",
-            hint="compute_root() too: it is computed by itself, before what uses it",
+            hint="compute_root() too: it is computed separately, before its consumers",
         )
 
 
 def _is_apart(f: Any) -> bool:
     if not isinstance(f, Scheduled):
         return False
-    return f.remembers or f.is_async or f.extern is not None
+    beside = f.is_async and (f.compute is None or f.compute.func is None)
+    return f.remembers or beside or f.file is not None or f.extern is not None
+
+
+def write_files(outputs: Sequence[Any], results: Sequence[Any]) -> None:
+    """The files of `debug_to_file`, of the values of Funcs that have been computed."""
+    owners = [f for f in outputs for _ in f.symbols]
+    for f, result in zip(owners, results, strict=True):
+        if isinstance(f, Scheduled) and f.file is not None:
+            np.save(f.file, np.asarray(result))
 
 
 @contextmanager
 def values(inputs: Sequence[Any], compute: Compute) -> Iterator[list[Any]]:
     """The arrays of a pipeline's inputs, in order: data of images, values of Funcs.
 
-    All asynchronous Funcs are computed on threads of their own, at the same time.
+    All asynchronous Funcs are computed on their own threads, at the same time.
     """
     later = [f for f in inputs if not isinstance(f, Image) and f.is_async]
     with ThreadPoolExecutor(max(1, len(later))) as threads:

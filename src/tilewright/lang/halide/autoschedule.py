@@ -112,7 +112,7 @@ class AutoschedulerParams:
 class AutoSchedulerResults:
     """What an autoscheduler has done for the sizes of the estimates.
 
-    schedule_source: the schedule as lines of Python over `s`, a Schedule of `program`, behind
+    schedule_source: the schedule as lines of Python over `s`, a Schedule of `program`, after
     comments that say what ran. program: the pipeline's nests without any schedule. function: what
     was compiled of it. featurization: empty, there is none.
     """

@@ -20,7 +20,13 @@ from tilewright.driver.schedulable import Plain
 from tilewright.expr.nodes import fixed
 from tilewright.lang.function import Function, scheduled
 from tilewright.lang.function.choosing import by_hand_or_record, by_lines, is_native
-from tilewright.lang.halide.apart import contents, remembered, separated, values
+from tilewright.lang.halide.apart import (
+    contents,
+    remembered,
+    separated,
+    values,
+    write_files,
+)
 from tilewright.lang.halide.autoschedule import (
     AutoschedulerParams,
     AutoSchedulerResults,
@@ -76,9 +82,9 @@ class Runs(Texts):
         return "_".join(f.name() for f in self._outputs)
 
     def regions(self, sizes: Any) -> Stages:
-        """The Funcs behind the outputs and their regions, to compute `sizes` (None: whatever).
+        """The Funcs after the outputs and their regions, to compute `sizes` (None: whatever).
 
-        Those that are computed by themselves, and all behind them, are not among these.
+        Excludes Funcs that are computed separately, and all their producers.
         """
         return separated(self._whole(sizes))
 
@@ -107,7 +113,7 @@ class Runs(Texts):
             box = [(d.min(), d.extent()) for d in map(b.dim, range(b.dimensions()))]
             if found.setdefault(f, box) != box:
                 raise InputError(
-                    f"value {n} is asked for over {box}, value 0 over {found[f]}",
+                    f"value {n} is needed over {box}, value 0 over {found[f]}",
                     where=f"Func {f.name()}",
                     hint="buffers of one Func have the same mins and extents",
                 )
@@ -141,7 +147,7 @@ class Runs(Texts):
         """A function on arrays: the images in order of first use, then the outputs.
 
         sizes: None for a function of outputs of all sizes, whose coordinates begin at 0; an image
-        without bounds of its own has to be as large as what is read of it. records: as for
+        without its own bounds has to be as large as what is read of it. records: as for
         `tilewright.compile`; their best schedule is taken where no directive says another, also by
         `realize` from then on.
         """
@@ -156,7 +162,7 @@ class Runs(Texts):
     ) -> AutoSchedulerResults:
         """Have a schedule chosen instead of written, for all sizes that are computed from now on.
 
-        What runs is said by the results, whose schedule is that for the estimates. Raises
+        The results say what runs; their schedule is the one for the estimates. Raises
         InputError where there are none and for other names than those of `autoschedule.RUNS`,
         ScheduleError where a Func has directives, UnsupportedError for what is not a list of maps
         and reductions.
@@ -231,6 +237,7 @@ class Runs(Texts):
             if given is not None:
                 pairs = zip(given, strides, strict=True)
                 function(*inputs, *(in_memory(np.asarray(b), s) for b, s in pairs))
+                write_files(stages.outputs, given)
                 return None
             results_of = function.kernel.outputs
             outputs = [np.zeros(b.shape, b.dtype.numpy) for b in results_of]
@@ -242,9 +249,8 @@ class Runs(Texts):
             buffer.set_min(
                 [fixed(low, f"Func {self.name()}") for low, _ in reversed(box)]
             )
-        if len(results) == 1:
-            return results[0]
-        return results
+        write_files(stages.outputs, results)
+        return results[0] if len(results) == 1 else results
 
     def _expected(self, var: str) -> tuple[int, int]:
         f = self._outputs[0]
@@ -457,13 +463,13 @@ class Func(Scheduled, Runs):
     def in_(self, *readers: Any) -> Func:
         """A Func of the same values that `readers` (none named: all there are) read instead.
 
-        It is scheduled by itself: `f.in_(g).compute_at(g, x)` stages what g reads of f. Raises
+        It is scheduled separately: `f.in_(g).compute_at(g, x)` stages what g reads of f. Raises
         InputError for a Func that does not read this one.
         """
         return _once(self._wrappers, wrapped, self, _readers(readers))
 
     def clone_in(self, *readers: Any) -> Func:
-        """A Func with the same definitions that `readers` read instead, scheduled by itself.
+        """A separately scheduled Func with the same definitions, which `readers` read instead.
 
         Raises InputError for a Func that does not read this one.
         """

@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 from tilewright.base.errors import ScheduleError
 from tilewright.lang.halide.plan import LoopKind, PipelinePlan, TailStrategy, line
 
-# The groups of axes. Lanes are threads that are inside of all others.
+# The groups of axes. Lanes are threads that are inside all others.
 BLOCKS: Final = "blockIdx"
 THREADS: Final = "threadIdx"
 LANES: Final = "lanes"
@@ -79,7 +79,7 @@ class GpuVerbs:
         return self._bound("gpu_threads", THREADS, vars)
 
     def gpu_lanes(self, var: Any, device_api: Any = None) -> Self:
-        """A loop over neighboring threads of a block, inside of those of `gpu_threads`."""
+        """A loop over neighboring threads of a block, inside those of `gpu_threads`."""
         return self._bound("gpu_lanes", LANES, (var,))
 
     def gpu_single_thread(self, device_api: Any = None) -> Self:

@@ -67,7 +67,7 @@ class LoopLevel:
 
     @staticmethod
     def root() -> LoopLevel:
-        """Outside of all loops."""
+        """Outside all loops."""
         return _level(Level(None, None, line()))
 
     @staticmethod
@@ -114,6 +114,7 @@ class Scheduled(Verbs, Storage, notation.Func):
         self.memory = MemoryType.Auto
         self.remembers = False
         self.is_async = False
+        self.file: str | None = None  # that is written with its values
         self.folds: dict[str, tuple[int, str]] = {}
         self.ring: tuple[int, str] | None = None
         self.extern: Extern | None = None
@@ -128,7 +129,7 @@ class Scheduled(Verbs, Storage, notation.Func):
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is computed outside of all loops."""
+        """Whether it is computed outside all loops."""
         level = self.compute
         return level is None or level.func is None
 
@@ -179,7 +180,7 @@ class Scheduled(Verbs, Storage, notation.Func):
             tuple(self.definitions),
             tuple(plans),
             (self.compute, self.store, self.memory, self.layout),
-            (self.remembers, self.is_async, *sorted(self.traced)),
+            (self.remembers, self.is_async, self.file, *sorted(self.traced)),
             (*self.folds.items(), self.ring),
             self.storage_key(),
         )
@@ -228,9 +229,25 @@ class Scheduled(Verbs, Storage, notation.Func):
         return self
 
     def async_(self) -> Self:
-        """Compute it on a thread of its own, at root, while other such Funcs are computed."""
+        """Compute it on its own thread, at root, while other such Funcs are computed.
+
+        At a loop it has the same values, and the thread that runs the loop computes them.
+        """
         self.is_async = True
         return self
+
+    def debug_to_file(self, filename: str) -> None:
+        """Write its values to a file when `realize` computes them, at root: `numpy.load` reads it.
+
+        Raises UnsupportedError for other names than of a .npy file, and for a Func of a Tuple.
+        """
+        if not str(filename).endswith(".npy") or len(self.symbols) > 1:
+            raise UnsupportedError(
+                f"debug_to_file({filename!r}) of {len(self.symbols)} values",
+                where=f"{self.name()}, {line()}",
+                hint="a name that ends with .npy, of a Func with one value",
+            )
+        self.file = str(filename)
 
     def trace_stores(self) -> Self:
         """Print each value that is stored, unless it is inlined; interpreted, as `print` is."""
@@ -243,7 +260,7 @@ class Scheduled(Verbs, Storage, notation.Func):
         return self
 
     def hoist_storage(self, func: Scheduled | LoopLevel, var: Any = None) -> Self:
-        """Take its memory outside of a loop: all memory is taken once, before the first loop."""
+        """Take its memory outside a loop: all memory is taken once, before the first loop."""
         self._level("hoist_storage", func, var)
         return self
 

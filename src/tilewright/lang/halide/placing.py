@@ -156,7 +156,7 @@ def _each(f: Func, loops: list[str], state: Replay) -> Iterator[tuple[str, str]]
 def _copied(
     nests: list[Nest], loops: Sequence[str], buffer: str, state: Replay
 ) -> None:
-    """Each nest once more: `loops` are the copies of all their loops, in order."""
+    """Each nest again: `loops` are the copies of all their loops, in order."""
     inside = [x for nest in nests for x in nest.loops.values()]
     copies = dict(zip(inside, loops, strict=True))
     for nest in nests:
@@ -272,7 +272,7 @@ def _slide(
 
 
 def _is_used_before(f: Func, buffer: str, loop: str, state: Replay) -> bool:
-    """Whether a statement outside of the loop reads the buffer, besides its own nests."""
+    """Whether a statement outside the loop reads the buffer, besides its own nests."""
     own = {x for n in state.of(f) for x in n.loops.values()}
     for a in accesses(state.schedule.kernel.body):
         around = {x.var.name for x in a.loops}

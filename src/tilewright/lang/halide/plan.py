@@ -21,7 +21,7 @@ class TailStrategy(Enum):
     """What a split does where its factor does not divide the loop.
 
     Auto: ShiftInwards of pure definitions where it is possible, else GuardWithIf. RoundUp: the
-    factor must divide the loop, since nothing outside of a region is computed. The predicated and
+    factor must divide the loop, since nothing outside a region is computed. The predicated and
     blending ones say how vectors keep to the region; here each is a guard, which becomes a mask.
     """
 
@@ -37,7 +37,7 @@ class TailStrategy(Enum):
 
 
 class LoopAlignStrategy(Enum):
-    """How `compute_with` puts the iterations of two loops together: the first ones meet here."""
+    """How `compute_with` aligns the iterations of two loops: here, at their first iterations."""
 
     AlignStart = 0
     AlignEnd = 1
@@ -107,7 +107,7 @@ class Ahead:
 
 
 class PrefetchBoundStrategy(Enum):
-    """What Halide does about places outside of a buffer; here they are fetched, and do no harm."""
+    """How Halide treats prefetches outside a buffer; here they are issued, which is harmless."""
 
     Clamp = 0
     GuardWithIf = 1
@@ -146,7 +146,7 @@ class PipelinePlan:
         return name if self.stage == 0 else f"{name}.update({self.stage - 1})"
 
     def at(self, name: str, verb: str) -> int:
-        """Where a loop stands. Raises ScheduleError with the loops there are."""
+        """The position of a loop. Raises ScheduleError that lists the existing loops."""
         if name not in self.vars:
             raise ScheduleError(
                 f"{verb}: there is no loop {name}",
@@ -237,7 +237,7 @@ def plan_of(func: Func, stage: int) -> PipelinePlan:
 
 
 def line() -> str:
-    """The place in the user's program: the innermost frame outside of this package."""
+    """The place in the user's program: the innermost frame outside this package."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back

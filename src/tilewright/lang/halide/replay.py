@@ -181,7 +181,7 @@ def _specialize(placed: Sequence[Scheduled], state: Replay) -> None:
 
 
 def _copy(plan: PipelinePlan | None, special: Special, state: Replay) -> None:
-    """The program once more, for when a condition holds, and its nests and buffers."""
+    """The program again, for when a condition holds, and its nests and buffers."""
     before = state.schedule.kernel
     _, named = edit.renamed(before.body, tree.names(before), ".s")
     condition = condition_text(special.condition, state.pipeline)

@@ -1,6 +1,6 @@
 """Target: which processor to compile for, as Halide names it.
 
-Code runs on the processor at hand, so a Target is asked questions (how long vectors are, which
+Code runs on this processor, so a Target only answers questions (how long vectors are, which
 features there are) and checked, and does not choose.
 """
 

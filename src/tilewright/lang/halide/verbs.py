@@ -78,7 +78,7 @@ class Verbs(GpuVerbs):
         return self
 
     def fuse(self, inner: Any, outer: Any, fused: Any) -> Self:
-        """The loop `inner` inside of `outer` as one over all their iterations, where `inner` is."""
+        """The loop `inner` inside `outer` as one over all their iterations, where `inner` is."""
         plan = self._plan()
         names = var_name(inner), var_name(outer), var_name(fused)
         plan.at(names[0], "fuse")
@@ -163,7 +163,7 @@ class Verbs(GpuVerbs):
         return self
 
     def specialize(self, condition: Any) -> Stage:
-        """A copy of the loops for when `condition` (of Params) holds; it is scheduled by itself.
+        """A separately scheduled copy of the loops for when `condition` (of Params) holds.
 
         Directives before it hold for both; later ones on either hold for that one.
         """
@@ -194,14 +194,14 @@ class Verbs(GpuVerbs):
         """Share the loops of another definition, from the outermost to `var`: both bodies in turn.
 
         other: a Func, or an update. Both have these loops under the same names, in the same order
-        and of the same kinds. align: the first iterations of both meet, and so it must be.
+        and of the same kinds. align: must be AlignStart, which aligns the first iterations.
         """
         plan = self._plan()
         if align not in (LoopAlignStrategy.Auto, LoopAlignStrategy.AlignStart):
             raise ScheduleError(
                 f"compute_with: {align}",
                 where=f"{plan.title}, {line()}",
-                hint="the first iterations meet: AlignStart",
+                hint="the first iterations are aligned: AlignStart",
             )
         name = var_name(var)
         if not isinstance(other, Verbs) or other._plan() is plan:
@@ -240,7 +240,7 @@ class Verbs(GpuVerbs):
         return self.always_partition(self._plan().vars)
 
     def never_partition(self, *vars: Any) -> Self:
-        """Keep these loops in one part: what their bounds decide is asked in each iteration."""
+        """Keep these loops in one part: conditions on their bounds are tested in each iteration."""
         return self._partition(vars, Partition.Never, "never_partition")
 
     def never_partition_all(self) -> Self:

@@ -64,7 +64,7 @@ def lower(*expressions: Computation, name: str | None = None) -> Kernel:
 
 
 def schedule(*expressions: Computation, target: str | None = None) -> Schedule:
-    """A schedule to go on with: nothing done yet, or (target given) that target's default."""
+    """A schedule to continue with: nothing done yet, or (target given) that target's default."""
     plain = lower(*expressions)
     if target is None:
         return Schedule(plain)
@@ -123,7 +123,7 @@ def build(
     """A function on arrays: inputs first, outputs last, written in place.
 
     expressions: one or several that run in order, scheduled by the target's default; one
-    `parameter_space`, with its defaults; or one Schedule or Kernel, as it is. records: as for
+    `parameter_space`, with its defaults; or one Schedule or Kernel, used unchanged. records: as for
     `tilewright.compile`, for those that leave the schedule open. target: a target's name; "interp"
     for the interpreter, or a simulated machine, which have no default and run the plain nests.
     """
@@ -133,7 +133,7 @@ def build(
             raise InputError(
                 "one schedule makes one function",
                 where="build",
-                hint="build each by itself",
+                hint="build each separately",
             )
         if isinstance(first, Schedule):
             return by_lines(first, target, threads, records=records)
@@ -181,7 +181,7 @@ def _interface(
 
 
 def _named(expressions: tuple[Computation, ...]) -> list[Computation]:
-    """The expressions under names of their own, which their loops are called by."""
+    """The expressions under their own names, which their loops are called by."""
     counts: dict[str, int] = {}
     found: list[Computation] = []
     for c in expressions:

@@ -71,7 +71,7 @@ class Cut:
             yield Parameter("ASS.COR", Set(*NESTS))
 
     def _vector(self) -> Dim | None:
-        """The dimension along which results lie side by side in memory."""
+        """The dimension along which results are side by side in memory."""
         index = self.expression.outputs[0].index
         for d in self.dims:
             if d.combine == CC and affine(index[-1]).coefficient(d.var) == 1:
@@ -119,7 +119,7 @@ class Cut:
     def arrange(self, s: Schedule, order: Sequence[tuple[str, str]]) -> dict[str, str]:
         """Put the loops in order; the loops that start the results, by those of the nest.
 
-        order: each loop with its dimension. Where a reduction is outside of a free loop, results
+        order: each loop with its dimension. Where a reduction is outside a free loop, results
         are started before it.
         """
         free = {d.var.name for d in self.dims if d.combine == CC}

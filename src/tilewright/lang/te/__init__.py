@@ -18,6 +18,7 @@ from typing import Any
 from tilewright.base.refused import Refused
 from tilewright.lang.te import hybrid
 from tilewright.lang.te.build import build, lower
+from tilewright.lang.te.c_functions import compile_c
 from tilewright.lang.te.extern import (
     call_extern,
     call_packed,
@@ -138,6 +139,7 @@ __all__ = [
     "cast",
     "comm_reducer",
     "computation",
+    "compile_c",
     "compute",
     "const",
     "create_prim_func",

@@ -87,7 +87,7 @@ def build(
     schedule; nothing may be recorded then. description: what is otherwise than usual about a
     simulated machine, in its own fields. Where sizes were made by `var`, one function is for
     all values of those that `sizes` gives none; specialize: instead it compiles for each value
-    that it meets. records: as for `tilewright.compile`; their best schedule is taken where
+    that it is called with. records: as for `tilewright.compile`; their best schedule is taken where
     nothing is recorded in `s`, or only by the defaults of a template.
     Raises what `lower` does, and UnsupportedError for an unknown target.
     """
@@ -270,7 +270,7 @@ class Specializing(Program):
         for v in self._sizes:
             if v not in found:
                 raise InputError(
-                    f"no argument has {v.name} as an extent by itself, so it cannot be known",
+                    f"no argument has {v.name} alone as an extent, so it cannot be inferred",
                     where="args",
                     hint="give some placeholder this extent, or lower with sizes={n: 64}",
                 )

@@ -1,7 +1,7 @@
 """Cooperative fetching: what a block's threads share is filled by all of them, then read.
 
 In the loop IR a loop over threads is a phase: all threads go through it before the next begins.
-What is placed in shared memory inside of the loops over the threads that read it, as TVM's
+What is placed in shared memory inside the loops over the threads that read it, as TVM's
 schedules have it, is therefore placed between phases: the loops around its place go out of those
 over threads, which part around them, and what a thread keeps meanwhile has an element for each.
 
@@ -28,11 +28,11 @@ from tilewright.schedule.tree import find_loop
 def part_threads(
     s: Schedule, loop: str, threads: set[str]
 ) -> tuple[str, list[tuple[str, str]]]:
-    """Bring the loops over threads around `loop` inside of it; the loop to place at then.
+    """Bring the loops over threads around `loop` inside it; the loop to place at then.
 
     threads: the loops that will be bound to threads, to which those are added that they become:
     the second result, with the loop that each was before. For a loop over threads itself the place
-    is outside of all of them. Raises ScheduleError where the loops cannot be parted.
+    is outside all of them. Raises ScheduleError where the loops cannot be parted.
     """
     made: list[tuple[str, str]] = []
     if loop in threads:
@@ -77,7 +77,7 @@ def _keep(s: Schedule, name: str, child: str) -> None:
 
 
 def _below(place: Place, name: str) -> list[object]:
-    """What is around a statement inside of a loop, outermost first."""
+    """What is around a statement inside a loop, outermost first."""
     found = [n for n, x in enumerate(place.above) if _is_loop(x, name)]
     return list(place.above[found[0] + 1 :])
 

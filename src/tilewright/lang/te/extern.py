@@ -8,13 +8,13 @@ program, which `build` makes (`parts.py`).
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import InputError
 from tilewright.expr.nodes import INDEX, Buffer, Const
+from tilewright.lang.te.c_functions import c_function, instruction, is_c_function
 from tilewright.lang.te.syntax.build import labels_of, name_of, shape_of
 from tilewright.lang.te.syntax.nodes import (
     Axis,
@@ -23,13 +23,11 @@ from tilewright.lang.te.syntax.nodes import (
     Script,
     Tensor,
 )
+from tilewright.loops.intrinsic import Extent, HardwareCall, Pointer, Stride
 from tilewright.loops.nodes import For, Kernel, Stmt
 from tilewright.loops.verify import verify
 from tilewright.schedule import edit
 
-_C_FUNCTION: Final = ctypes.CFUNCTYPE(None).__mro__[
-    1
-]  # what ctypes makes, of any signature
 _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {}
 
 
@@ -62,6 +60,18 @@ def call_packed(function: str | Callable[..., Any], *args: Any) -> Packed:
     function: itself, or the name it is registered by. args: tensors of `ins` and `outs`, numbers
     and texts; a Python function gets inputs as read-only arrays.
     """
+    found = registered(function)
+    given = tuple(_argument(a) for a in args)
+    return Packed(found, given, is_c_function(found))
+
+
+def is_registered(name: str) -> bool:
+    """Whether `register_func` has been given this name."""
+    return name in _FUNCTIONS
+
+
+def registered(function: str | Callable[..., Any]) -> Callable[..., Any]:
+    """The function of a name, or itself. Raises InputError where there is none."""
     found = _FUNCTIONS.get(function) if isinstance(function, str) else function
     if not callable(found):
         known = ", ".join(sorted(_FUNCTIONS)) or "none"
@@ -70,24 +80,23 @@ def call_packed(function: str | Callable[..., Any], *args: Any) -> Packed:
             where="call_packed",
             hint=f"register_func(name, f), or give the function itself; registered: {known}",
         )
-    given = tuple(_argument(a) for a in args)
-    return Packed(found, given, isinstance(found, _C_FUNCTION))
+    return found
 
 
-def call_extern(dtype: str, function: str | Callable[..., Any], *args: Any) -> Packed:
-    """A call of a C function, as `call_packed`; dtype: of what it returns, which is not used.
+def call_extern(
+    dtype: str, function: str | Callable[..., Any], *args: Any
+) -> Packed | HardwareCall:
+    """A call of a C function; dtype: of what it returns, which is not used.
 
-    Raises InputError for a function that ctypes did not make.
+    args: tensors, numbers and texts, as of `call_packed`; or, in the lowering of an intrinsic,
+    addresses (`access_ptr`), strides and numbers: it is called inside of the kernel. Raises
+    InputError for a function that ctypes did not make.
     """
     dtype_of(dtype)
-    call = call_packed(function, *args)
-    if not call.pointers:
-        raise InputError(
-            f"{call.name} is not a C function",
-            where="call_extern",
-            hint="ctypes.CDLL(path).name, or a CFUNCTYPE at an address; call_packed calls Python",
-        )
-    return call
+    found = c_function(registered(function), "call_extern")
+    if any(isinstance(a, Pointer | Stride | Extent) for a in args):
+        return instruction(found, args)
+    return call_packed(found, *args)
 
 
 def _argument(value: Any) -> Any:

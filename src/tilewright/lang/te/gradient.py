@@ -118,7 +118,7 @@ def _made(
 
 
 def _again(op: Compute, name: str, value: Expr, by: str) -> Tensor:
-    """Another value of the axes of an operation, reduced as it is."""
+    """Another value of the axes of an operation, reduced unchanged."""
     old = (*op.axis, *op.reduce_axis)
     new = tuple(Axis(a.name, INDEX, a.low, a.extent, a.combine) for a in old)
     env: dict[Node, Node] = dict(zip(old, new, strict=True))

@@ -125,7 +125,7 @@ def _limit(what: str) -> ScheduleError:
 
 
 def factors(left: int, policy: str, most: int | None) -> tuple[int, ...]:
-    """Sizes of an inner loop where the loops inside of it may have `left` iterations."""
+    """Sizes of an inner loop where the loops inside it may have `left` iterations."""
     found: set[int] = set()
     if policy in ("factors", "verbose"):
         found.update(divisors(left))

@@ -34,7 +34,7 @@ def operator(function: Callable[..., Any]) -> Definition:
     """The `compute` of an OpDef by a function of the operation and one tensor per input.
 
     It returns the tensor of each output, which the target schedules and fuses with what is around
-    the operator in a model; or a Schedule of them, which becomes a kernel as it is. Raises
+    the operator in a model; or a Schedule of them, which becomes a kernel unchanged. Raises
     InputError where these are not as many, or not of the shapes and dtypes, as `infer` says.
     """
 

@@ -1,17 +1,17 @@
 """From records to primitives, in a fixed order.
 
-The stages' plain nests stand one after the other (`staging.py`: with a step for each cache). Then:
+The stages' plain nests come one after the other (`staging.py`: with a step for each cache). Then:
 
 1. stages computed inline are put in the place of their reads, first to last;
 2. from the last stage to the first, so that each consumer's loops exist when a producer moves
    into them: the stage is placed (compute_at); its splits and fusions follow as written, each
    putting the loops that it needs next to one another; then its loops are put in their final order,
-   the start of a reduction becoming a nest of its own where reduction loops go outside of others;
+   the start of a reduction becoming its own nest where reduction loops go outside others;
 3. memories: set_scope, storage_align, double_buffer; 4. vthread; 5. loop kinds and notes:
    parallel, unroll, vectorize, bind, annotate; 6. tensorize; each from the first stage to the last,
    as written; 7. prefetch, a note at the vector loops that there are in the end.
 
-A loop of one iteration does not exist in a program, and what is recorded about it holds by itself;
+A loop of one iteration does not exist in a program, and what is recorded about it holds trivially;
 so do the loops of a stage that is computed inline.
 """
 

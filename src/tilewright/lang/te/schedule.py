@@ -46,7 +46,7 @@ class Group:
     members: tuple[Stage, ...]
 
     def compute_at(self, stage: Stage, loop: Handle) -> None:
-        """Compute its stages, but those with a place of their own, in a loop of another stage."""
+        """Compute its stages, but those with their own place, in a loop of another stage."""
         if stage in self.members:
             raise ScheduleError(
                 f"{stage.name} belongs to the group",
@@ -58,13 +58,13 @@ class Group:
                 member.compute_at(stage, loop)
 
     def compute_root(self) -> None:
-        """Compute its stages, but those with a place of their own, before all that use them."""
+        """Compute its stages, but those with their own place, before all that use them."""
 
 
 class Schedule:
     """The record of how to compute some tensors; made by `create_schedule`.
 
-    `s[C]` is the stage of a tensor. Nothing is applied before the program is asked for: `print(s)`,
+    `s[C]` is the stage of a tensor. Nothing is applied until the program is needed: `print(s)`,
     `s.schedule`, `lower` and `build` each replay all that is recorded (`replay.py` says in which
     order) and raise ScheduleError, naming the line that cannot be applied. `template`: the space of
     the template that has made it with its defaults.
@@ -368,7 +368,7 @@ def _rewritable(stage: Stage, line: Line) -> Compute:
         if stage.within is not None or isinstance(stage.op, Recurrence):
             what = "belongs to a recurrence, whose operations"
         raise ScheduleError(
-            f"{stage.name} {what} stay as they are",
+            f"{stage.name} {what} must not change",
             where=str(line),
             hint="compute its operands before, in a separate stage",
         )

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
 
-from tilewright.base.errors import ScheduleError
+from tilewright.base.errors import ScheduleError, UnsupportedError
 from tilewright.base.names import fresh
 from tilewright.base.numbers import whole
 from tilewright.base.refused import refusing
@@ -245,7 +245,17 @@ class Stage:
         key: str,
         value: Any = None,
     ) -> None:
-        """A note with the key `pragma_<key>`, as TVM has it."""
+        """A note with the key `pragma_<key>`, as TVM has it.
+
+        Raises UnsupportedError for `import_c` and `import_llvm`.
+        """
+        if key in ("import_c", "import_llvm"):
+            raise UnsupportedError(
+                f"a text that is named at a loop: pragma({key!r})",
+                where=f"s[{self.name}]",
+                hint="call what it defines: call_extern(dtype, compile_c(text).name, ...), or "
+                "hardware_intrinsic(name, ..., llvm=text)",
+            )
         self.annotate(loop, f"pragma_{key}", 1 if value is None else value)
 
     def prefetch(self, tensor: Tensor, loop: Handle, offset: int = 1) -> None:

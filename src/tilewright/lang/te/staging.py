@@ -48,7 +48,8 @@ def begin(staged: PlainProgram, plain: Kernel, caches: Sequence[Cache]) -> Sched
 
 
 def _in_order(caches: Sequence[Cache]) -> Iterator[Cache]:
-    """The last first, since each stands in front of what is there; but none before its source."""
+    """The last first, since each is placed in front of the existing ones, but none before its
+    source."""
     rest = list(caches)
     while rest:
         missing = {c.made for c in rest}

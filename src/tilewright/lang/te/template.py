@@ -38,7 +38,7 @@ _CURRENT: ContextVar[Config] = ContextVar("config")
 
 
 def get_config() -> Config:
-    """The configuration of the template that runs now. Raises InputError outside of one."""
+    """The configuration of the template that runs now. Raises InputError outside one."""
     config = _CURRENT.get(None)
     if config is None:
         raise InputError(
@@ -78,7 +78,7 @@ class Template:
         """The schedule with the defaults, or with the configuration of a template around it.
 
         `build` takes the best recorded configuration instead of the defaults, and what it returns
-        can be tuned. `space.at` is for a configuration of one's own.
+        can be tuned. `space.at` is for one's own configuration.
         """
         if _CURRENT.get(None) is not None:
             return self.function(*args, **options)

@@ -9,7 +9,7 @@ from tilewright.base.dtypes import DType, bool_, dtype_of, float32, int64
 from tilewright.base.errors import InputError
 from tilewright.base.numbers import whole
 from tilewright.expr.nodes import Expr, Var, const
-from tilewright.ir.node import Node
+from tilewright.ir.node import Node, substitute
 from tilewright.lift.types import Length, Type
 
 # Under these names nodes are data of a field, not children of the node.
@@ -166,6 +166,22 @@ class UserFun(ScalarFun):
     dtypes: tuple[DType, ...]
     body: ScalarBody
 
+    def __call__(self, *args: Any) -> Any:
+        """Applied to terms; to expressions, as in another user function: its value there."""
+        if args and all(isinstance(a, Expr) for a in args):
+            return self.at(*args)
+        return super().__call__(*args)
+
+    def at(self, *args: Expr) -> Expr:
+        """The value at expressions. Raises TypeError for other dtypes or another number."""
+        found = tuple(a.dtype for a in args)
+        if found != self.dtypes:
+            takes, given = (", ".join(map(str, d)) for d in (self.dtypes, found))
+            raise TypeError(f"{self.name} takes ({takes}), not ({given})")
+        params = map(argument, range(len(args)), self.dtypes)
+        value: Expr = substitute(self.body, dict(zip(params, args, strict=True)))
+        return value
+
 
 class Builtin(ScalarFun):
     """A row of `scalars.BUILTINS`: `add sub mul div max min exp ...`, and `id`."""
@@ -189,7 +205,7 @@ def argument(position: int, dtype: DType) -> Var:
 
 
 def as_term(value: Any) -> Term:
-    """A term as it is; a tuple of terms as Tuple; a number as Literal.
+    """A term unchanged; a tuple of terms as Tuple; a number as Literal.
 
     A Python float is float32, an int int64; a NumPy scalar keeps its dtype.
     Raises InputError for anything else.
@@ -220,7 +236,7 @@ def literal(value: int | float | bool, dtype: DType) -> Literal:
 
 
 def as_fun(f: Any) -> Fun:
-    """A function as it is; a Python callable by calling it on one Param per argument.
+    """A function unchanged; a Python callable by calling it on one Param per argument.
 
     `lambda a, x: g(a, x)` becomes `g` itself. Raises InputError for anything else.
     """

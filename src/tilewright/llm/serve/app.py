@@ -164,7 +164,7 @@ async def _answered(
     def asked() -> Answer:
         return batch.model.answer(ids(batch), most, sampling, body.stops)
 
-    # A long text takes a while to become ids: the others go on meanwhile.
+    # A long text takes a while to become ids: the others continue meanwhile.
     answer = await run_in_threadpool(asked)
     pieces = _pieces(batch, answer, request)
     # The first one tells whether there is an answer: its status can still be another.
@@ -181,12 +181,12 @@ async def _pieces(
     batch: Engine, answer: Answer, request: Request
 ) -> AsyncIterator[Piece]:
     """The pieces of an answer as they come. Raises Gone when the client is, Refused for an error;
-    behind the last one, or when nobody takes another, the request is ended."""
+    after the last one, or when the client disconnects, the request is ended."""
     loop = asyncio.get_running_loop()
     found: asyncio.Queue[Piece | Exception] = asyncio.Queue()
 
     def tell(piece: Piece | Exception) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: no one is waiting
             loop.call_soon_threadsafe(found.put_nowait, piece)
 
     asked = batch.submit(answer, tell)
@@ -330,7 +330,7 @@ async def _failed(_: Request, error: Any) -> Response:
 
 
 async def _left(_: Request, error: Any) -> Response:
-    return Response(status_code=499)  # nobody reads it
+    return Response(status_code=499)  # the client is gone
 
 
 _HANDLERS: Final[dict[Any, Any]] = {

@@ -18,7 +18,7 @@ from tilewright.llm.model import LanguageModel
 
 @dataclass(frozen=True)
 class Piece:
-    """What one token adds to a text; reason: why the text ends here, None where it goes on."""
+    """What one token adds to a text; reason: why the text ends here, None where it continues."""
 
     text: str
     reason: str | None
@@ -29,7 +29,7 @@ Tell = Callable[[Piece | Exception], object]
 
 @dataclass(eq=False)
 class Request:
-    """An answer that somebody waits for. tell: is called by the engine's thread, and short."""
+    """A pending answer. tell: is called by the engine's thread, and short."""
 
     answer: Answer
     tell: Tell
@@ -87,8 +87,8 @@ class Engine:
             free = self._batch.rows - len(self._active)
             if len(self._waiting) >= self._most + free:
                 raise LimitError(
-                    f"{len(self._active)} requests are answered and "
-                    f"{len(self._waiting)} wait: the server takes no more",
+                    f"{len(self._active)} requests are being answered and "
+                    f"{len(self._waiting)} requests are waiting: the queue is full",
                     hint="try again later",
                 )
             request = Request(answer, tell)

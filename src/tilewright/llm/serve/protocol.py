@@ -41,7 +41,7 @@ _ONLY: Final[Mapping[str, tuple[Any, ...]]] = {
     "tools": ([],),
     "top_logprobs": (0,),
 }
-# These say who asks, and change no answer.
+# These identify the caller and do not change the answer.
 _IGNORED: Final = {"metadata", "safety_identifier", "service_tier", "store", "user"}
 
 
@@ -102,7 +102,7 @@ class _Request(BaseModel):
             if value is None or name in _IGNORED:
                 continue
             if name not in _ONLY:
-                raise RequestRefused(400, f"{name}: there is no such field", name)
+                raise RequestRefused(400, f"{name}: unknown field", name)
             allowed = _ONLY[name]
             if not any(value == a and type(value) is type(a) for a in allowed):
                 can = " or ".join(map(repr, allowed)) or "nothing"
@@ -138,7 +138,7 @@ class _Generation(_Request):
 
     @property
     def most(self) -> int | None:
-        """Tokens at most, if that is said."""
+        """The maximum number of tokens, if given."""
         return self.max_tokens
 
 

@@ -72,7 +72,7 @@ def environment(root: Stmt) -> Env:
 
 @lru_cache(maxsize=64)
 def _environment(root: Stmt) -> Mapping[Any, Interval]:
-    """As `environment`, which is asked again and again about one program."""
+    """As `environment`, cached, since it is queried repeatedly for one program."""
     found: dict[Any, Interval] = {}
     for f in loops_of(root):
         if f.trips is not None:
@@ -86,7 +86,7 @@ def _environment(root: Stmt) -> Mapping[Any, Interval]:
 
 
 def without(env: Env, variables: Collection[Var]) -> Env:
-    """`env` without what it says of variables that are to have other values."""
+    """`env` without facts on variables that are about to change their values."""
     gone = set(variables)
 
     def kept(key: Any) -> bool:
@@ -114,7 +114,7 @@ def expressions(s: Stmt) -> tuple[Expr, ...]:
 def in_loops(above: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     """What is around a statement of a kernel from the outermost loop on.
 
-    What is allocated outside of all loops is made once, as parameters are.
+    What is allocated outside all loops is made once, as parameters are.
     """
     for n, s in enumerate(above):
         if isinstance(s, While) or (isinstance(s, For) and s.kind != SIZE):
@@ -141,7 +141,7 @@ def accesses(
 def guarded_accesses(root: Stmt, inside: Stmt | None = None) -> Iterator[Access]:
     """Every read and write of `root`, a kernel's body, with the guards that hold there.
 
-    A read comes once per set of conditions around it. inside: only those inside of this statement.
+    A read comes once per set of conditions around it. inside: only those inside this statement.
     """
     yield from _guarded(Place(root, ()), (), {}, inside)
 
@@ -208,7 +208,7 @@ def shared(
     above: tuple[Stmt, ...] = (),
     repeated: bool = False,
 ) -> dict[Buffer, list[Access]]:
-    """The accesses of each buffer that `root` writes and that exists outside of it.
+    """The accesses of each buffer that `root` writes and that exists outside it.
 
     What several statements of a sequence read counts once, unless `repeated`: for one of them.
     ranges, above: as `accesses`.

@@ -6,12 +6,12 @@ iterations p and q of a band of loops, alike in all loops around it; the verdict
 two conflicting accesses, one performed in p and one in q, touch one element:
 
     can_parallelize   p != q
-    can_reorder       p before q in the order as it is, and after it in the new one
+    can_reorder       p before q in the present order, and after it in the new one
     can_fission       p < q, in p a late statement, in q an early one
     can_separate      p != q in some loop of a nest, an early statement and a late one
     can_delay         least <= q - p <= most, in p one statement and in q another one
 
-Buffers allocated inside of the band are an iteration's own. A question goes to the lemmas with
+Buffers allocated inside the band are an iteration's own. A question goes to the lemmas with
 quick accesses, then with guarded ones, and then, for the pairs that are left, to isl, which gives
 the witness.
 
@@ -158,7 +158,7 @@ def can_fission(kernel: Kernel, loop: For | str, at: int) -> Verdict:
         _around(place),
         lambda p, q: f"{p[0]} < {q[0]}",
         ideal=again,
-        # A statement that stands in both parts is one node; what it does is then done by both.
+        # A statement that occurs in both parts is one node, whose effects belong to both.
         wanted=_between(body.stmts[at:], body.stmts[:at]),
     )
     return question.decide(kernel)
@@ -184,7 +184,7 @@ def can_delay(
 ) -> Verdict:
     """Whether iteration i of `first` and j of `second` never conflict for j - i within `lags`.
 
-    lags: the least and the greatest. What is allocated inside of the loop is left out.
+    lags: the least and the greatest. What is allocated inside the loop is left out.
     """
     place = _find(kernel, loop)
     least, most = lags
@@ -243,7 +243,7 @@ def stored_once(a: Access) -> bool:
     return agreeing(a, a, loops) == loops
 
 
-# -- the loops that are asked about, and relations of their iterations
+# -- the loops in question, and relations of their iterations
 
 
 def _find(kernel: Kernel, loop: For | str | Place) -> Place:

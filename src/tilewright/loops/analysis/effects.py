@@ -42,9 +42,9 @@ def together(update: Update, above: Sequence[Stmt]) -> tuple[Buffer, ...]:
     """The buffers of an update, if its values make up one: where one conflicts, all of them do.
 
     Only then may steps of a commutative reducer with several values change their order: which index
-    argmax leaves depends on the value beside it. Formally: all are changed at one index, and in
+    argmax leaves depends on the value next to it. Formally: all are changed at one index, and in
     each iteration of each loop of `above` (what is around the update) either all or none of the
-    buffers are allocated anew. Else empty.
+    buffers are reallocated. Else empty.
     """
     if len(update.buffers) == 1:
         return update.buffers

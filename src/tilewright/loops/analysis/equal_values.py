@@ -1,7 +1,7 @@
 """Stores that give each element one value, however often they run: halos that are computed again.
 
-The condition. A Store `b[e1, ..., en] = v` inside of a loop gives the element (E1, ..., En) one
-value if every variable that the loop or a loop inside of it binds can be eliminated: each ek is
+The condition. A Store `b[e1, ..., en] = v` inside a loop gives the element (E1, ..., En) one
+value if every variable that the loop or a loop inside it binds can be eliminated: each ek is
 linear with a variable of factor 1 or -1, which stands for `Ek - (the rest of ek)` everywhere; then
 v, in normal form, has none of these variables left, and reads no buffer that the loop writes.
 """

@@ -2,7 +2,7 @@
 
 The condition. Let a and b be accesses of one buffer, and `band` loops around both. An instance of
 an access is a choice of values for the variables in its index: those of the band and those bound
-inside of the band are chosen for a and for b separately; all others have one value in both. Two
+inside the band are chosen for a and for b separately; all others have one value in both. Two
 instances touch one element iff a.index == b.index in every dimension. `agreeing(a, b, band)` is
 
     None         only if no two instances touch one element;
@@ -12,7 +12,7 @@ It is sound, and not complete: an empty set says nothing. `isl.ask` decides what
 
 The lemmas, of an equation `sum(c * term) + rest == 0`: a term is the distance of the two values
 that an index term (a loop variable, or a quotient or remainder of a mixed-radix split such as
-`f // 8`, `f % 8`) has in the two instances, and rest lies in lo..hi. Each of them is tested against
+`f // 8`, `f % 8`) has in the two instances, and rest is in lo..hi. Each of them is tested against
 enumeration (`tests/loops/analysis/test_differential.py`).
 
 1. Reach. If `lo - reach > 0` or `hi + reach < 0`, with reach the most that all terms can sum up
@@ -68,7 +68,7 @@ def agreeing(
 
 
 def _inner(a: Access, band: Collection[Var]) -> frozenset[Var]:
-    """The variables of the loops inside of the band, in the part of the program that is known."""
+    """The variables of the loops inside the band, in the part of the program that is known."""
     loops = [f.var for f in a.loops]
     first = next((n for n, v in enumerate(loops) if v in band), 0)
     return frozenset(v for v in loops[first:] if v not in band)
@@ -123,7 +123,7 @@ class _Equation(NamedTuple):
 class _System:
     """Equations between instances of two accesses.
 
-    one, two: the bounds in each; band, inner: the variables of the band, and those inside of it.
+    one, two: the bounds in each; band, inner: the variables of the band, and those inside it.
     """
 
     one: Env

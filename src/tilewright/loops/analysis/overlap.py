@@ -6,7 +6,7 @@ makes no difference, and writes the start of the tile as `Overlap(o*f, n-f)`. No
 one, and a `Min` that a user wrote promises nothing, whatever it looks like.
 
 The promise: let s be a Store with `Overlap`s in its index, and p, q two of its executions that
-differ only in loops whose variables occur in these `Overlap`s, and in loops inside of them. If p
+differ only in loops whose variables occur in these `Overlap`s, and in loops inside them. If p
 and q write the same element, and no execution of s between them does, both write the same value.
 The same holds of what Updates make of it whose element, with the same `Overlap`s, s stores first in
 the same iteration of those loops (`region.uncovered`): split has proved that all of an iteration

@@ -37,7 +37,7 @@ class Question:
     settled: whether the relation is ruled out where the given variables agree (default: where all
     of the band do). ideal: pairs whose overlapping tiles may be read as if they did not overlap.
     equal: pairs that do not conflict, since whatever is stored again is equal.
-    wanted: the pairs of an access in p and one in q that are asked about (default: all).
+    wanted: the pairs of an access in p and one in q to consider (default: all).
     symmetric: whether the relation, of all pairs, does not tell p from q. updates: whether steps of
     one commutative reduction may touch one element.
     """
@@ -119,7 +119,7 @@ def conflicting(kernel: Kernel, loop: For, updates: bool = True) -> Iterator[Pai
     """Pairs of guarded accesses inside `loop` to one buffer, of which one writes.
 
     Each with itself too; not those that commute, unless `updates` is false. Left out is what is
-    allocated inside of the loop.
+    allocated inside the loop.
     """
     found: dict[Buffer, list[Access]] = {}
     for a in guarded_accesses(kernel.body, loop):

@@ -238,7 +238,7 @@ def uncovered(
     """The first access of `buffer` in `root` that an earlier Store of `root` does not cover.
 
     None says: one run of `root` writes everything of `buffer` that it reads, first. The covering
-    Store is the first access; it must sweep its box densely and without a guard of its own, which
+    Store is the first access; it must sweep its box densely and without its own guard, which
     the other arm of a branch is too.
     writes_too: later writes must stay in that box as well, so that the box is wholly defined.
     """

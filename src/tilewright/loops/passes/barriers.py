@@ -1,7 +1,7 @@
 """Barriers in the program of a thread: where a dependence between two threads asks for one.
 
 The dependences. Let a and b be accesses of an element that threads of a block share, one of which
-writes, and different threads perform them. A barrier must stand on every way from a to b:
+writes, and different threads perform them. A barrier must be on every path from a to b:
 
     within an iteration     a is before b, in one iteration of all loops around both
     carried by a loop       a is in an earlier iteration of it than b, in one of those outside
@@ -12,7 +12,7 @@ serve a dependence are those on the way from a to b, back over the end of the lo
 those of a loop on the way only if it has an iteration for sure. If a and b are two iterations
 apart or more, all of the body is on the way.
 
-The choice. Dependences with no gap outside of a loop are served first, in the innermost loops; each
+The choice. Dependences with no gap outside a loop are served first, in the innermost loops; each
 by the gap of the fewest loops around it that serves most. A barrier without which all dependences
 are served is dropped: none is missing, none is needless. What isl cannot prove apart is a
 dependence. A barrier is "global" only if a dependence on memory of the caller needs it there.
@@ -51,7 +51,7 @@ from tilewright.loops.walk import walk
 
 
 class Need(NamedTuple):
-    """A dependence: the gaps of which one must have a barrier, and that barrier's scope."""
+    """A dependence: one of these gaps must have a barrier of this scope."""
 
     gaps: frozenset[Gap]
     scope: str
@@ -79,7 +79,7 @@ def with_barriers(program: ThreadProgram, grid: Sequence[Extent]) -> Stmt:
 
 
 def _distinct(s: Stmt) -> Stmt:
-    """`s` as a tree: no statement stands in it twice, and no block in a block."""
+    """`s` as a tree: no statement occurs in it twice, and no block is directly in a block."""
     if isinstance(s, Block):
         return block(*map(_distinct, s.stmts))
     made: Stmt = s.map(
@@ -172,7 +172,7 @@ def _carried(
         elif threads_conflict(a, b, outside, by, "= 1") is not None:
             yield gaps
         elif threads_conflict(a, b, outside, by, ">= 2") is not None:
-            yield gaps | whole  # an iteration lies between
+            yield gaps | whole  # an iteration is between
 
 
 def _refuse(
@@ -191,7 +191,7 @@ def _refuse(
         f"{what}: {found.reason}",
         code="TW-RACE",
         where=f"buffer {a.buffer.name}",
-        hint="give each an element of its own, or rfactor the reduction that they share",
+        hint="give each a separate element, or rfactor the reduction that they share",
     )
 
 
@@ -206,7 +206,7 @@ _DOES: Final = {"load": "reads", "store": "writes", "update": "updates"}
 
 
 def chosen(needs: Iterable[Need]) -> dict[Gap, str]:
-    """Gaps that serve all dependences, none of them in vain, each with the scope of its barrier."""
+    """A minimal set of gaps that serve all dependences, each with the scope of its barrier."""
     left = sorted(dict.fromkeys(needs), key=_outermost, reverse=True)
     found: dict[Gap, None] = {}
     for need in left:

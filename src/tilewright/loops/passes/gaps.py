@@ -1,8 +1,8 @@
-"""Where a barrier can stand in the program of a thread, and which ways lead past it.
+"""Where a barrier can be placed in the program of a thread, and which paths pass it.
 
 A sequence is a list of statements that all threads of a block come to together: the body itself,
 and that of an allocation, of a loop and of a branch in a sequence if its extent or condition is
-alike for all threads. A gap is a place before a statement of a sequence, or behind its last one.
+alike for all threads. A gap is a place before a statement of a sequence, or after its last one.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ Gaps = frozenset[Gap]
 
 @dataclass(eq=False)
 class Sequences:
-    """The sequences of a body, in which no statement stands twice."""
+    """The sequences of a body, in which no statement occurs twice."""
 
     body: Stmt
     home: dict[Stmt, StatementSlot] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class Sequences:
         path: Path,
         level: int,
     ) -> Gaps:
-        """The gaps behind what a path leads to, in the sequences from a level on."""
+        """The gaps after what a path leads to, in the sequences from a level on."""
         return self.union(
             self.behind(step.sequence, step.number, len(step.sequence.parts))
             for step in path[level:]
@@ -157,7 +157,7 @@ class Sequences:
         first: int,
         last: int,
     ) -> Iterator[Gap]:
-        """The gaps behind one statement up to that before another, also in what is between."""
+        """The gaps after one statement up to that before another, also in what is between."""
         for number in range(first + 1, last + 1):
             yield Gap(sequence, number)
         for part in sequence.parts[first + 1 : max(last, 0)]:

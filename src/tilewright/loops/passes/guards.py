@@ -1,7 +1,7 @@
 """Conditions around statements: pushed down to single ones, and put together again.
 
-A barrier can stand between two statements only where no condition that differs between threads is
-around both. So the program of a thread has its guards at single statements first.
+A barrier can be placed between two statements only where no condition that differs between threads
+is around both. So the program of a thread has its guards at single statements first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def guarded(guards: Guards, s: Stmt) -> Stmt:
 
 
 def gathered(s: Stmt) -> Stmt:
-    """`s` with guards around all that they stand at one by one; they read no memory."""
+    """`s` with each guard around all consecutive statements that have it; guards read no memory."""
     inner: Stmt = s.map(
         lambda child: gathered(child) if isinstance(child, Stmt) else child
     )
@@ -36,7 +36,7 @@ def gathered(s: Stmt) -> Stmt:
 
 
 def _lifted(s: For | Alloc) -> Stmt:
-    """A loop or an allocation inside of the guards that all of its body has."""
+    """A loop or an allocation inside the guards that all of its body has."""
     guards = []
     body = s.body
     while (

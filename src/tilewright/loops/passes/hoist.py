@@ -1,7 +1,7 @@
 """Moving work on constants from run time to compile time.
 
 A schedule packs weights by a nest at the root of its Kernel that reads a parameter and fills a
-local buffer. Where that parameter is a constant of the model, the nest becomes a Kernel of its own,
+local buffer. Where that parameter is a constant of the model, the nest becomes its own Kernel,
 run once by the compiler, and the packed buffer becomes a parameter.
 """
 
@@ -31,7 +31,7 @@ def hoist(kernel: Kernel, constants: Collection[Buffer]) -> Hoisted:
     write b, at once and in front of all others, do what they did where
 
         each writes b alone, and reads only b, constants, and what is split off already
-        no other statement that stands before the last of them reads b
+        no other statement before the last of them reads b
     """
     allocs, stmts = _peel(kernel.body)
     known = set(constants)

@@ -56,11 +56,11 @@ def overwritable(kernel: Kernel) -> tuple[Buffer, ...]:
 
 
 def without_self_copy(kernel: Kernel, source: Buffer) -> Kernel | None:
-    """The kernel where its only output lies in the memory of the input `source`.
+    """The kernel where its only output is in the memory of the input `source`.
 
     requires, else None: the program begins with a nest that does nothing but
-    `output[i] = source[i]`, each element at its own place and type, and nothing behind it reads
-    `source`. Then the copy changes nothing: nobody has written the output before it.
+    `output[i] = source[i]`, each element at its own place and type, and nothing after it reads
+    `source`. Then the copy changes nothing, since nothing wrote the output before it.
     """
     if len(kernel.outputs) != 1 or not isinstance(kernel.body, Block):
         return None

@@ -119,7 +119,7 @@ class _Nest:
         return body
 
     def renamed(self, s: Stmt, suffix: str, names: set[str]) -> Stmt:
-        """A statement in the loops that are not sums, under names of its own."""
+        """A statement in the loops that are not sums, under its own names."""
         renaming: dict[Var, Var] = {}
         for f in self.others:
             name = _fresh(f"{f.var.name}.{suffix}", names)

@@ -6,9 +6,9 @@ and what stood in it is guarded where the block has more threads than the loop h
     for i in 16 threadIdx.x: t[i] = x[i]             if threadIdx.x < 16: t[threadIdx.x] = ...
     y[0] = t[15]                              ->     if threadIdx.x < 1: y[0] = t[15]
 
-What stands in no loop of an axis is done by the first thread on it, except where it only fills
-registers: then by all, each its own. Guards stand at single statements, so that a barrier can come
-between them; `gathered` puts them together again, once the barriers stand.
+A statement outside all loops of an axis is executed by the first thread along it; if it only fills
+registers, by all threads, each its own. Guards surround single statements, so that a barrier can be
+placed between them; `gathered` combines them again once the barriers are placed.
 
 A buffer in "register" with phases in its scope is an array of each thread (`thread_registers`).
 """
@@ -130,7 +130,7 @@ def _check(f: For) -> None:
     where = f"loop {f.var.name}"
     if f.kind not in THREAD_AXES:
         hint = "bind the loops of the grid around all else, one directly in the other"
-        raise refusal(f"it is {f.kind}, but inside of a block", where, hint)
+        raise refusal(f"it is {f.kind}, but inside a block", where, hint)
     if f.trips is None:
         what = f"a block has a constant number of threads, not {f.extent!r}"
         raise refusal(
@@ -138,7 +138,7 @@ def _check(f: For) -> None:
         )
     inside = next((g for g in loops_of(f.body) if g.kind == f.kind), None)
     if inside is not None:
-        what = f"loop {inside.var.name} inside of it is {f.kind} too"
+        what = f"loop {inside.var.name} inside it is {f.kind} too"
         raise refusal(what, where, "bind one of them to another axis")
 
 
@@ -181,7 +181,7 @@ class _Block:
     ) -> Stmt:
         """`s` in the program of a thread; bound: the axes of the thread loops around it."""
         if isinstance(s, Combine):
-            return s  # by all threads, also those whose registers nobody asks for
+            return s  # by all threads, also those whose registers are never read
         if isinstance(s, Alloc):
             return self.alloc(s, bound, guards)
         if not _has_phases(s):
@@ -279,7 +279,7 @@ class _Block:
     ) -> None:
         """A buffer that threads of a block share: in its own memory, or in a part of the device's.
 
-        Where it is allocated inside of thread loops, each of their iterations has one.
+        Where it is allocated inside thread loops, each of their iterations has one.
         """
         around = [axis for axis in THREAD_AXES if axis in bound]
         extents = (*(self.threads[axis] for axis in around), *b.extents)
@@ -336,7 +336,9 @@ class _Block:
         """Raise ScheduleError where one thread would change what others have a copy of."""
         shared = self.copies.get(b, _NONE) & bound
         for axis in sorted(a for a in shared if self.threads[a] > 1):
-            what = f"the threads of {axis} write one element, but have registers of their own"
+            what = (
+                f"the threads of {axis} write one element, but have separate registers"
+            )
             hint = f"give it a dimension for {axis}, or put it in shared memory"
             raise refusal(what, f"buffer {b.name}", hint)
 

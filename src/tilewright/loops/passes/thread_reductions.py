@@ -1,4 +1,4 @@
-"""Reductions by the threads of a block: each adds up a part of its own, and a tree the parts.
+"""Reductions by the threads of a block: each adds up its own part, and a tree the parts.
 
     for k in 4:                                alloc p[64] in register, s[64] in shared:
       for t in 64 threadIdx.x:          ->       for t: p[t] = 0
@@ -9,13 +9,13 @@
                                                  y[0] add= s[0]
 
 The condition. An Update is a reduction over a thread loop around it whose variable is in none of
-its indices, unless its buffers are allocated inside of that loop. The parts are of the outermost
-statement around these loops in which the Update changes one place, that is inside of all loops
+its indices, unless its buffers are allocated inside that loop. The parts are of the outermost
+statement around these loops in which the Update changes one place, that is inside all loops
 whose variables the indices have, and in which nothing else touches its buffers. The place must be
-there even if no value is: it is inside of its buffer, or what is put there is guarded as the values
+there even if no value is: it is inside its buffer, or what is put there is guarded as the values
 are, by the conditions that are the same for all of them. Its reducer must be commutative: the
 values of a thread are not neighbors in the order of the program. Where this does not hold the
-Update stays as it is, and is refused as a race (`barriers`).
+Update stays unchanged, and is refused as a race (`barriers`).
 
 Threads that run in step combine their parts first, `width` neighbors on the axis x at a time, the
 greatest power of two that divides the axis and is no more than a warp. Where that is all of them,
@@ -74,7 +74,7 @@ from tilewright.loops.walk import Place, loops_of, walk
 class _Reduction(NamedTuple):
     """An Update, the loops of the threads that share it, and the statement that they do it in.
 
-    guards: without which its place may not be there.
+    guards: without which its location may not exist.
     """
 
     update: Update
@@ -165,10 +165,10 @@ def _guards(
     root: Stmt,
     ranges: Env,
 ) -> Sequence[Expr] | None:
-    """Conditions under which the place of an update in a statement is there; None: unknown.
+    """Conditions under which the location of an update in a statement exists; None: unknown.
 
     Those around the update that are the same for all of its values, where there is a value if they
-    hold; none where bounds show that the place is inside of its buffer.
+    hold; none where bounds show that the place is inside its buffer.
     """
     n = at.above.index(root)
     same, others = _conditions((*at.above[n:], s), root)
@@ -258,7 +258,7 @@ class _Tree:
         )
 
     def made(self) -> Stmt:
-        """The statement with the parts of each thread in it, and their tree behind it."""
+        """The statement with the parts of each thread in it, and their tree after it."""
         u = self.update
         mine = {axis: f.var for axis, f in self.loops.items()}
         step = Update(self.parts, self.at(self.parts, mine), u.values, u.reducer)

@@ -47,7 +47,7 @@ def to_launches(kernel: Kernel, warp: int = 1) -> LaunchProgram:
     """The launches of a kernel in which loops are bound to the axes of a GPU.
 
     warp: how many threads of a block run in step, and can combine values without shared memory.
-    Raises ScheduleError (TW-LAUNCH) naming the loop or the buffer that stands in the way.
+    Raises ScheduleError (TW-LAUNCH) naming the loop or buffer that prevents it.
     """
     work = _Kernel(kernel, warp)
     work.root(statement(kernel))
@@ -69,7 +69,7 @@ class _Kernel:
     moves: dict[Buffer, Move] = field(default_factory=dict)
 
     def root(self, s: Stmt) -> None:
-        """The launches of the statements outside of all loops."""
+        """The launches of the statements outside all loops."""
         if isinstance(s, Block) and any(map(_is_bound, s.stmts)):
             for bound, together in groupby(s.stmts, _is_bound):
                 for inner in together if bound else [block(*together)]:
@@ -82,8 +82,8 @@ class _Kernel:
 
     def of_device(self, b: Buffer) -> None:
         if b.scope in ("shared", "warp"):
-            hint = "allocate it inside of the loops over blocks"
-            raise refusal("it is outside of all blocks", f"buffer {b.name}", hint)
+            hint = "allocate it inside the loops over blocks"
+            raise refusal("it is outside all blocks", f"buffer {b.name}", hint)
         mine = Buffer(b.name, b.extents, b.dtype)
         self.workspace.append(mine)
         self.moves[b] = lambda index: (mine, index)
@@ -156,5 +156,5 @@ def _inside_grid(
         return If(s.condition, _inside_grid(s.then, grid, names), None)
     f = next(f for f in loops_of(s) if f.kind in BLOCK_AXES)
     what = f"it is {f.kind}, but not all around it are loops over blocks"
-    hint = "reorder the loops over blocks to the outside; part what is beside them, or merge it"
+    hint = "reorder the loops over blocks to the outside; split off or merge what is next to them"
     raise refusal(what, f"loop {f.var.name}", hint)

@@ -1,4 +1,4 @@
-"""Loops that scatter are written out in part: a step is too short for a loop of its own.
+"""Loops that scatter are written out in part: a step is too short for its own loop.
 
     for x in 1002: counts[image[x]] add= 1
 

@@ -1,9 +1,9 @@
 """Units that the threads of a warp do together: instructions of tensor cores.
 
 In a kernel such a unit is in no loop over `threadIdx.x`, whose threads are the warp. What it has in
-"warp" is a tile that they hold together, each a part in registers. Until the barriers stand, the
-program of a thread has it as if each thread had the whole tile, and did the whole unit; and as if
-the first thread alone did what it does to memory:
+"warp" is a tile that they hold together, each a part in registers. Until the barriers are placed,
+the program of a thread has it as if each thread had the whole tile, and did the whole unit; and as
+if the first thread alone did what it does to memory:
 
     store(y[0, 0], acc[0, 0])     ->     if threadIdx.x < 1: store(y[0, 0], acc[0, 0])
 
@@ -78,7 +78,7 @@ def _is_together(s: Stmt) -> bool:
 def with_units(body: Stmt) -> Stmt:
     """The program of a thread, in which all threads of a warp come to its units.
 
-    The operands are as they lie now. Raises ScheduleError (TW-LAUNCH) for one that is no longer
+    The operands are as they are now. Raises ScheduleError (TW-LAUNCH) for one that is no longer
     what the intrinsic takes.
     """
     made: Stmt = transform(body, _rewritten)

@@ -1,1 +1,1 @@
-"""Rewrites of plans: what runs as one kernel, in which form, and where its results lie."""
+"""Rewrites of plans: what runs as one kernel, in which form, and where its results are."""

@@ -2,7 +2,7 @@
 
 Fusion lets a producer write its part of a concatenation where nothing else reads it. What others
 read too is still copied: in a dense block every layer appends to what all before it made. Such a
-tensor is given its place inside of the larger one, and everybody who writes or reads it does so
+tensor is given its place inside the larger one, and everybody who writes or reads it does so
 there.
 """
 
@@ -56,7 +56,7 @@ def concat_in_place(
         some group writes t, and neither lives in a third tensor yet
         only Computations write and read t, u, and what lives in them already, and no group writes
         one of these and reads one: its kernel would have the same memory as operand and result
-        at least `side_by_side` elements of t lie side by side in u
+        at least `side_by_side` elements of t are side by side in u
     """
     flow = DefUse(steps)
     found: dict[Buffer, PartOf] = {}
@@ -127,7 +127,7 @@ def _offset(
 
 
 def _run(inner: Buffer, outer: Buffer) -> int:
-    """The elements of the inner tensor that lie side by side in the outer."""
+    """The elements of the inner tensor that are side by side in the outer."""
     size = 1
     for a, b in zip(reversed(inner.shape), reversed(outer.shape), strict=True):
         size *= a

@@ -1,6 +1,6 @@
 """Fusion of groups: maps vanish into their consumers, epilogues join their producers.
 
-Three rules, each a law of `compute/transforms.py` plus the condition under which it pays:
+Three rules, each a law of `compute/transforms.py` plus the condition under which it is profitable:
 
 * inline: a map's value takes the place of its result in its consumers. Always for pure index maps
   (reshape, transpose, slice, expand) while the consumers' accesses stay affine; where the map also
@@ -13,7 +13,7 @@ Three rules, each a law of `compute/transforms.py` plus the condition under whic
 
 Values that leave the model, or that several groups write, stay in memory.
 
-What comes out is bounded by what goes in: as many Computations at most, each value of no more than
+The output is bounded by the input: at most as many Computations, each value of no more than
 MAX_NODES nodes and MAX_WRITTEN with shared parts written out (or as large as it was), each group
 with the names of SOURCES operators at most.
 """
@@ -101,7 +101,7 @@ def _is_masked(index_map: Computation) -> bool:
 
 
 def _is_view(c: Computation) -> bool:
-    """Whether a map copies a whole tensor in the order in which it lies in memory."""
+    """Whether a map copies a whole tensor in its order in memory."""
     (out,) = c.outputs
     value = out.value
     if not isinstance(value, Load) or value.buffer.size != out.tensor.size:
@@ -240,7 +240,7 @@ def _pays(
     """Whether a map should vanish into its consumers.
 
     Moving costs them nothing. A masked move gives each element a second read, and none of them a
-    border to lie in: it goes to one consumer. So does arithmetic, if the consumer is a map.
+    border to be in: it goes to one consumer. So does arithmetic, if the consumer is a map.
     """
     moves = _is_index_map(producer)
     if moves and not _is_masked(producer):
@@ -271,7 +271,7 @@ def _may_wait(
     out: Sequence[Step],
     outputs: frozenset[Buffer],
 ) -> bool:
-    """Whether a producer may run where the consumer of `tensor` does, behind all of `out`.
+    """Whether a producer may run where the consumer of `tensor` does, after all of `out`.
 
     No step between the two uses anything that the producer writes. Host fallbacks, which are in no
     Flow, touch buffers in `outputs` only.

@@ -1,6 +1,6 @@
 """Padding without a copy: a feature map is stored with the border that its convolutions read.
 
-A convolution reads outside of its input and gets zeros there, or the zero point of bytes. Where an
+A convolution reads outside its input and gets zeros there, or the zero point of bytes. Where an
 intermediate tensor is read so, it gets a halo of that constant in memory: its producers write the
 inside, a small group fills the border, and every guarded read becomes a plain one.
 """
@@ -38,15 +38,15 @@ Pads = tuple[tuple[int, int], ...]
 def add_halos(
     steps: Sequence[Step], keep: Collection[Buffer], most: float
 ) -> list[Step]:
-    """The groups with halos where they pay; buffers in `keep` stay as they are.
+    """The groups with halos where they pay; buffers in `keep` stay unchanged.
 
     most: times its size that a tensor may take with its border.
 
     A tensor t gets a border where it is not in `keep` and only Computations write and read it. A
-    read `c if outside(t, i) else t[i]` becomes plain where its guard is that i is inside of t, no
+    read `c if outside(t, i) else t[i]` becomes plain where its guard is that i is inside t, no
     more and no less, and c is what the border holds; every other read keeps its guard. The border
     reaches as far as all these do. Writers write the inside, as they wrote t; the border is written
-    before the first of them, by a group of its own, once.
+    before the first of them, by its own group, once.
     """
     flow = DefUse(steps)
     found: dict[Buffer, _Halo] = {}
@@ -133,7 +133,7 @@ def _is_wide_map(c: Computation) -> bool:
 
 @lru_cache(maxsize=256)
 def _guarded_reads(c: Computation, tensor: Buffer) -> tuple[Select, ...]:
-    """Reads that are a constant outside of the tensor: `Select(inside, tensor[index], c)`.
+    """Reads that are a constant outside the tensor: `Select(inside, tensor[index], c)`.
 
     Asked of a Computation when it is decided whether they pay, and again when they are rewritten.
     """

@@ -29,7 +29,7 @@ class PlanMemory(Pass[Plan]):
     """Every buffer between two steps gets its place in the arena of its device.
 
     over: what of its operands a group's kernel may write its last result over. staying: inputs
-    and results of a plan inside of another one, which are in its arena throughout. Plans inside
+    and results of a plan inside another one, which are in its arena throughout. Plans inside
     have their places already.
     """
 

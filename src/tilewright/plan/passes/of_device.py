@@ -14,7 +14,7 @@ def of_device(plan: Plan, device: str, rewrite: Rewrite) -> Plan:
     """The plan with `rewrite` of the steps that are not groups of other devices.
 
     requires: it keeps all steps that are not groups, in order. A group elsewhere shares no buffer
-    with the others but through copies, so it only has to stay behind the one it was behind.
+    with the others but through copies, so it only has to stay after the one it was after.
     """
     mine: list[Step] = []
     behind: dict[Step | None, list[Step]] = {}

@@ -29,7 +29,7 @@ Refuses = Callable[[FusionGroup | HostFallback, Collection[Buffer]], str]
 class Partition(Pass[Plan]):
     """What a device takes of the host's steps runs there, on copies of the tensors.
 
-    A step goes there if all that it reads is complete before it, and nobody else writes what it
+    A step goes there if all that it reads is complete before it, and no other step writes what it
     writes; or, on a device that takes groups of any form, all who do go there. Constants that only
     groups of the device read are the device's.
 
@@ -99,7 +99,8 @@ class _Partition:
         return ""
 
     def keep_together(self, reasons: dict[Step, str]) -> None:
-        """Let those who write one tensor stay where one of them does, or somebody reads between."""
+        """Keep all writers of a tensor on one device if one of them stays or it is read in
+        between."""
         several = {b: w for b, w in self.writers.items() if len(w) > 1}
         early = {
             b

@@ -1,7 +1,7 @@
 """Pooling in the kernel of the convolution before it: block by block, where that is faster.
 
 A convolution's results that no cache keeps are written to memory and read again by the pooling
-behind it. As one kernel, the convolution computes a block of rows, and these are pooled at once.
+after it. As one kernel, the convolution computes a block of rows, and these are pooled at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def pool_in_blocks(
     data: Collection[Buffer],
     cost: Cost,
 ) -> list[Step]:
-    """The steps, convolutions and what pools their results as one where that pays.
+    """The steps, with convolutions and the poolings of their results merged where profitable.
 
     keep: buffers that must exist. data: the constants. cost: nanoseconds that the target expects of
     Computations as one kernel, None where it is not good at them.
@@ -31,7 +31,7 @@ def pool_in_blocks(
         it is Computations, of which the first is a reduction that reads nothing but the
         convolution's results; the others do not read these
     of the convolution
-        it is a product and at most one map behind it
+        it is a product and at most one map after it
         no other step reads or writes what it writes, and none of that is in `keep`
     of both
         the target is good at them as one kernel, and expects no more time of it than of both

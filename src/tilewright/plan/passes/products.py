@@ -1,7 +1,7 @@
 """Products of one tensor with several constants as one product: horizontal fusion.
 
 Convolutions and matrix products that read the same elements, and differ in constant weights and
-biases alone, become one whose constants lie side by side: the queries and values of an encoder, the
+biases alone, become one whose constants are side by side: the queries and values of an encoder, the
 first convolutions of the branches of an Inception block. The results are one tensor, in which each
 has its part, so that nothing is copied: readers read there.
 """
@@ -31,7 +31,7 @@ PRODUCTS: Final = 8  # that become one, at most
 
 @dataclass(frozen=True, eq=False, slots=True)
 class JoinableProduct:
-    """A group beside whose results, along one dimension, those of another may lie.
+    """A group next to whose results, along one dimension, those of another may be.
 
     axes: which axis the dimension runs along, of each tensor that it indexes: constants, and what
     the group writes.
@@ -70,13 +70,13 @@ def merge_products(
     data: Data,
     cost: Cost,
 ) -> tuple[list[Step], dict[Buffer, Array]]:
-    """The steps with products merged where that pays, and the constants that this makes.
+    """The steps with products merged where profitable, and the constants that this makes.
 
-    keep: buffers that stay as they are. data: the constants. cost: nanoseconds that the target
+    keep: buffers that stay unchanged. data: the constants. cost: nanoseconds that the target
     expects of Computations as one kernel, None where it is not good at them.
 
     requires of each group
-        it is a contraction, and at most one map of its result behind it
+        it is a contraction, and at most one map of its result after it
         a dimension of it indexes, of all that is read, constants alone, each along a whole axis
         that dimension leads one axis of the result, which is not in `keep` and which no other step
         writes; Computations alone read it
@@ -119,7 +119,7 @@ def _family(
     keep: Collection[Buffer],
     data: Data,
 ) -> list[JoinableProduct]:
-    """A product and those behind it that are alike and read the same."""
+    """A product and those after it that are alike and read the same."""
     first = _product(step, flow, keep, data)
     if first is None:
         return []

@@ -57,7 +57,7 @@ def peak_bytes(plan: Plan) -> int:
 
 
 def given_bytes(plan: Plan) -> int:
-    """The bytes of constants, inputs and results, which are there for a whole call."""
+    """The bytes of constants, inputs and results, which live for an entire call."""
     constants = sum(a.nbytes for a in plan.data.values())
     ends = {*plan.given, *plan.results}.difference(plan.data)
     return constants + sum(b.size * b.dtype.itemsize for b in ends)
@@ -201,7 +201,7 @@ def _again(
     """The chain runs again before step `late`; from there on, its `b` is the one that is read.
 
     requires: every group of the chain makes one live tensor whole, from what lives until there or
-    what the chain makes; so the copies make the same, bit by bit. What nobody read in between runs
+    what the chain makes; so the copies make the same, bit by bit. What was not read in between runs
     then only.
     """
     names = {t.name for step in plan.steps for t in (*step.reads, *step.writes)}

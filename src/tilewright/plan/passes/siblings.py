@@ -73,7 +73,8 @@ def _merged(
     cost: Cost,
     costs: PlanCosts,
 ) -> tuple[int, FusionGroup] | None:
-    """Where a group before this one is, and both as one; the nearest with which that pays."""
+    """The position of an earlier group, and both merged; the nearest for which that is
+    profitable."""
     if not isinstance(second, FusionGroup) or second.kernel is not None:
         return None
     reads = frozenset(second.reads)
@@ -95,7 +96,7 @@ def _one(
     cost: Cost,
     costs: PlanCosts,
 ) -> FusionGroup | None:
-    """Both as one group in a form that pays, or None."""
+    """Both as one group in a profitable form, or None."""
     a, b = first.computations, second.computations
     for form in FORMS:
         made = form(a, b, costs)
@@ -144,7 +145,7 @@ def _one_reduction(
     costs: PlanCosts,
 ) -> list[Computation] | None:
     """Two reductions over equal points as one to several results; not totals, whose parts have
-    threads of their own."""
+    their own threads."""
     if len(first) != 1 or len(second) != 1:
         return None
     (a,), (b,) = first, second

@@ -16,7 +16,7 @@ def split_groups(steps: Iterable[Step], is_profitable: IsProfitable) -> list[Ste
     A softmax over strided columns is an example: each of its passes is fast on its own.
     is_profitable: whether Computations should be one kernel.
 
-    requires: nothing but that all Computations stay, in order. What was inside of a group is then
+    requires: nothing but that all Computations stay, in order. What was inside a group is then
     written to memory by one and read by the next, whole or in part, as tensors between any two are.
     """
     found: list[Step] = []

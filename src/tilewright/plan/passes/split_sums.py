@@ -27,7 +27,7 @@ def split_deep_sums(
     least: int,
     launch: float = 0.0,
 ) -> list[Step]:
-    """The steps, contractions in parts by the law of `compute/split_sum.py` where that pays.
+    """The steps, with contractions split by the law of `compute/split_sum.py` where profitable.
 
     cost: nanoseconds that the target expects of Computations with constants as one kernel, None
     where another form is better. least: products of a part, which pay for writing it down and
@@ -54,7 +54,7 @@ def _in_parts(
 ) -> list[Step] | None:
     """A group for the parts and one for their sum and what follows; None where that costs more.
 
-    requires: what is behind the sum does not read what the parts write but by their sum, which is
+    requires: what is after the sum does not read what the parts write but by their sum, which is
     so because that tensor is new.
     """
     first, *rest = group.computations or (None,)

@@ -28,8 +28,8 @@ def stream_attention(
 ) -> list[Step]:
     """The steps, attention by the law of `compute/online_softmax.py` where that makes one kernel.
 
-    kept: what is used outside of the steps. data: constants.
-    Attention that is good as it stands stays, but where blocks that a mask by position hides make
+    kept: what is used outside the steps. data: constants.
+    Attention that is already good stays, except where blocks that a mask by position hides make
     the other cheaper. Such masks go into the kernel, so that it reads no block that they hide.
     """
     flow = DefUse(steps)
@@ -47,7 +47,7 @@ def stream_attention(
 def _streamed(
     group: FusionGroup, used: Collection[Buffer], ask: Questions
 ) -> list[FusionGroup]:
-    """The group over blocks of keys, behind what asks whether hidden ones count; none where it
+    """The group over blocks of keys, after what asks whether hidden ones count; none where it
     stays.
 
     Of the numbers of keys that divide all, the largest that makes it profitable as one kernel; with

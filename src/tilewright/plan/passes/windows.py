@@ -13,7 +13,7 @@ from tilewright.plan.questions import Cost
 
 
 def separate_windows(steps: Sequence[Step], cost: Cost, exact: bool) -> list[Step]:
-    """The steps, reductions of windows by `compute/separable_windows.py` where that pays.
+    """The steps, with reductions of windows by `compute/separable_windows.py` where profitable.
 
     cost: nanoseconds that the target expects of Computations as one kernel, None where it is not
     good at them. exact: what rounds, a sum or a product, stays in its order.

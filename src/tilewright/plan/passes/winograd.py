@@ -1,9 +1,9 @@
 """Winograd convolutions where they are profitable: the target decides per layer.
 
 A group that starts with a convolution by constant weights becomes the law's Computations
-(`compute/winograd.py`); the map behind the convolution moves behind the transform of the results.
+(`compute/winograd.py`); the map after the convolution moves after the transform of the results.
 Both transforms want channels side by side in memory. Where the model's own inputs and outputs are
-stored otherwise, a group in front and one behind move the data, if the layer is worth that.
+stored otherwise, a group in front and one after move the data, if the layer is worth that.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def transform_convolutions(
     constants: Collection[Buffer],
     keep: Collection[Buffer] = (),
 ) -> list[Step]:
-    """The steps, convolutions in Winograd's form where that pays. keep: what leaves the model."""
+    """The steps, with convolutions in Winograd's form where profitable. keep: what leaves the
+    model."""
     around = _Around(set(constants), set(keep), DefUse(steps))
     found: list[Step] = []
     for step in steps:
@@ -98,7 +99,7 @@ class _Around:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """A convolution by tiles of `tile` x `tile` results; copies before and behind it."""
+    """A convolution by tiles of `tile` x `tile` results; copies before and after it."""
 
     tile: int
     group: Group
@@ -107,9 +108,9 @@ class _Form:
 
 
 def _best(group: FusionGroup, forms: Forms, around: _Around) -> _Form | None:
-    """The form of least cost; None where none pays.
+    """The form of least cost; None if none is profitable.
 
-    requires: all of the data is there, as copies of it and tiles beyond the windows read it.
+    requires: all of the data is initialized, since copies and tiles beyond the windows read it.
     """
     if not _may_transform(group):
         return None
@@ -132,7 +133,7 @@ def _best(group: FusionGroup, forms: Forms, around: _Around) -> _Form | None:
 
 
 def _may_transform(group: FusionGroup) -> bool:
-    """Whether it may be a convolution that `winograd` takes, with a map behind it or none."""
+    """Whether it may be a convolution that `winograd` takes, with a map after it or none."""
     if not 1 <= len(group.computations) <= 2:
         return False
     window = [d for d in group.computations[0].combined_dims if d.extent == WINDOW]
@@ -140,9 +141,9 @@ def _may_transform(group: FusionGroup) -> bool:
 
 
 def _transformed(group: FusionGroup, around: _Around, tile: int) -> Group | None:
-    """A convolution, alone or with a map behind it, by the law; None for any other group.
+    """A convolution, alone or with a map after it, by the law; None for any other group.
 
-    The result of a convolution with a map behind it is not written any more: nobody else reads it.
+    The result of a convolution with a map after it is no longer written: nothing else reads it.
     """
     first, *rest = group.computations
     parts = winograd(first, tile)
@@ -164,7 +165,7 @@ def _transformed(group: FusionGroup, around: _Around, tile: int) -> Group | None
 
 
 def _channels_last(tile: int, group: Group, moved: dict[Buffer, Buffer]) -> _Form:
-    """The group on tensors whose channels are their last axis, with copies before and behind it.
+    """The group on tensors whose channels are their last axis, with copies before and after it.
 
     moved: tensors of which such a copy exists.
     """

@@ -81,7 +81,8 @@ def memory(arena: Facts) -> Markup:
 
 
 def roofline(kernels: Sequence[Facts], machine: Facts) -> Markup:
-    """Arithmetic intensity to the right, GFLOP/s upwards, both logarithmic; labels do not meet."""
+    """Arithmetic intensity to the right, GFLOP/s upwards, both logarithmic; labels do not
+    overlap."""
     shown = [
         (n, k, k["flops"] / k["bytes"])
         for n, k in enumerate(kernels)

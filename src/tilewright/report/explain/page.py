@@ -14,7 +14,7 @@ Facts = Mapping[str, Any]
 
 
 def page(facts: Facts, before: Facts | None = None) -> str:
-    """HTML of what `facts.facts` gives: one file that asks for nothing outside of it.
+    """HTML of what `facts.facts` gives: one file that asks for nothing outside it.
 
     before: an earlier report's facts (`difference.read`), to compare with.
     """
@@ -228,7 +228,7 @@ def _rewrites(facts: Facts) -> Markup:
 def _memory(facts: Facts) -> Markup:
     arena = facts["memory"]
     said = (
-        f"What is kept between kernels lies in one arena of {human_bytes(arena['bytes'])}; "
+        f"Tensors between kernels share one arena of {human_bytes(arena['bytes'])}; "
         "buffers that are not needed at the same time share a place."
     )
     rows = [

@@ -12,7 +12,7 @@ def blockize(kernel: Kernel, loop: str, unit: str | None = None) -> tuple[Kernel
     """Keep the nest at a loop together as one piece, which no later primitive reaches into.
 
     args: the loop; a name for the piece (default: the loop's).
-    requires: the loop exists and is not inside of such a piece already.
+    requires: the loop exists and is not inside such a piece already.
     before: for i: for j: B(i, j)
     after:  for i: block j: for j: B(i, j)
     """

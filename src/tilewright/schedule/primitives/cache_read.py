@@ -39,11 +39,11 @@ def cache_read(
     pad: bool = False,
     name: str | None = None,
 ) -> tuple[Kernel, str]:
-    """Copy the region of `buffer` that one iteration reads into a buffer of its own; its name.
+    """Copy the region of `buffer` that one iteration reads into its own buffer; its name.
 
     args: the buffer; the loop in whose body to stage it (None: as far out as its value is final);
         scope and name (default `<buffer>.local`, with pad `<buffer>.pad`) of the new buffer. pad:
-        also hold the values outside of `buffer` that guarded reads `Select(guard, b[i], c)` give,
+        also hold the values outside `buffer` that guarded reads `Select(guard, b[i], c)` give,
         so that these become plain reads: the padding of a convolution.
     requires: the body does not write the buffer, nor do other iterations of a loop around that may
         run at the same time write what is copied, which is the box around all that the body reads.

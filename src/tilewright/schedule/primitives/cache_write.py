@@ -47,7 +47,7 @@ def cache_write(
     scope: Scope = "register",
     name: str | None = None,
 ) -> tuple[Kernel, str]:
-    """Work on what one iteration writes of `buffer` in a buffer of its own; returns its name.
+    """Work on what one iteration writes of `buffer` in its own buffer; returns its name.
 
     args: the buffer; the loop in whose body to stage it (None: around all nests that write it);
         the scope and name (default `<buffer>.acc`) of the new buffer.
@@ -56,7 +56,7 @@ def cache_write(
         (no guard, no gaps, before all else): if S = B, B is written back as the body leaves it;
         else B is read in first, so that what the body leaves alone is written back as it was, and
         no other iteration of a loop around that may run at the same time touches B.
-    Nothing outside of B is written: a program that writes a part of its result still does. The copy
+    Nothing outside B is written: a program that writes a part of its result still does. The copy
     back is left out where the buffer is an intermediate that nothing else uses and the body reads
     nothing that it has not stored first; then the new buffer replaces it. The loops of these copies
     are `<new>.r<dimension>` and `<new>.w<dimension>`.

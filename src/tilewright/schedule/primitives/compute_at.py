@@ -207,7 +207,7 @@ def _moved(
 ) -> Stmt:
     """The kernel's body with the consumer's loop replaced and the old nests dropped.
 
-    The loop goes first, inside of the sequence that holds both: dropping the nests rebuilds it.
+    The loop goes first, inside the sequence that holds both: dropping the nests rebuilds it.
     """
     sequence = Kernel(kernel.name, (), (), home.stmt)
     replaced = edit.put(sequence, _below(place, home), new_loop).body
@@ -219,7 +219,7 @@ def _moved(
 def _with_steps(box: Region, group: Sequence[Buffer], made: Sequence[Stmt]) -> Region:
     """The box with the dimensions whole along which the nests take steps, or scatter.
 
-    A step reads another element than it writes, so that elements outside of the box may count. Of
+    A step reads another element than it writes, so that elements outside the box may count. Of
     an index that is read from memory nobody knows which iterations lead into the box.
     """
     whole: set[int] = set()

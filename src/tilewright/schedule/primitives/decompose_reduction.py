@@ -1,4 +1,4 @@
-"""decompose_reduction: the initialization of a reduction in a nest of its own."""
+"""decompose_reduction: the initialization of a reduction in its own nest."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tilewright.schedule.registry import primitive
 def decompose_reduction(
     kernel: Kernel, buffer: str, loop: str
 ) -> tuple[Kernel, tuple[str, ...]]:
-    """Initialize a reduction in a nest of its own before `loop`; returns that nest's loops.
+    """Initialize a reduction in its own nest before `loop`; returns that nest's loops.
 
     args: the accumulator; the outermost loop to hoist its initialization out of.
     requires: inside the loop the first statements to run are Stores that initialize `buffer`,

@@ -1,4 +1,4 @@
-"""duplicate: a consumer's loop reads a copy of a buffer, computed by nests of its own."""
+"""duplicate: a consumer's loop reads a copy of a buffer, computed by its own nests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def duplicate(
     buffer: str,
     loop: str,
 ) -> tuple[Kernel, tuple[str, ...]]:
-    """Let a consumer's loop read a copy of an intermediate, computed by nests of its own.
+    """Let a consumer's loop read a copy of an intermediate, computed by its own nests.
 
     args: the buffer; the loop that shall read the copy.
     requires: the loop reads the buffer and does not write it; the nests that write the buffer come

@@ -18,7 +18,7 @@ def expand(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, None]:
     requires: the loop is the innermost one around the buffer's allocation and has a constant
         extent; the loop allocates the buffer in no other place.
     Formally, iterations share no element, as before, and one iteration has as many of the buffer as
-    before: a second place, maybe inside of a parallel loop, would be another one.
+    before: a second place, maybe inside a parallel loop, would be another one.
     It gains a leading dimension for the loop and is allocated around it, so that the loop's body
     can be parted (decompose_reduction, fission). Repeat for the loops further out.
     before: for i in n: alloc c[1]: B(c[0])

@@ -38,7 +38,7 @@ def fold_storage(
     """Keep only `factor` rows of a buffer, one dimension used as a ring: index mod factor.
 
     args: the buffer; the dimension (0 the outermost); the size of the ring.
-    requires: at each step all rows touched lie among the `factor` newest: with M(t) the largest row
+    requires: at each step all rows touched are among the `factor` newest: with M(t) the largest row
         written up to and including step t, every row e touched in step t has e > M(t) - factor.
         Then two rows of one place in the ring are never alive at once. A step is an iteration of a
         serial loop directly in the buffer's scope in which the rows written never move back, or any

@@ -85,7 +85,7 @@ def _instead(
     g: For,
     merged: For,
 ) -> list[Stmt]:
-    """The statements after `f` with `merged` for `g`; `f` has to pass what stands before it."""
+    """The statements after `f` with `merged` for `g`; `f` has to move past what precedes it."""
     found: list[Stmt] = []
     for n, s in enumerate(following):
         if s is g:
@@ -102,8 +102,8 @@ def _instead(
             raise refuse(
                 _VERB,
                 f.var.name,
-                f"what stands between it and loop {g.var.name} uses {shared} too",
-                "merge neighbors, or what stands in between first",
+                f"a statement between it and loop {g.var.name} uses {shared} too",
+                "merge neighbors, or what is in between first",
             )
         found.append(s)
     raise _not_next(f.var.name, g.var.name)

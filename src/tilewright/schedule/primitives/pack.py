@@ -33,7 +33,7 @@ def pack(
     requires: inside these loops there is one read of the buffer, its index depends on exactly these
         loops (besides those that run once), all of constant extent and at least one iteration; the
         buffer has its final value before the outermost of them.
-    The copy stands as far out as that value is final (the kernel's start for a parameter, from
+    The copy is placed as far out as that value is final (the kernel's start for a parameter, from
     where it can be computed once and for all); its loops are `<new>.r<dimension>`.
     before: for o: for k: for i in 48: ... B[k, min(o*48, n-48) + i]
     after:  for r0: for r1: for r2 in 48: P[r0, r1, r2] = B[r1, min(r0*48, n-48) + r2]
@@ -118,7 +118,7 @@ def _inmost(places: list[tuple[For, Place]]) -> For:
 def _iterations(f: For) -> int:
     """How often a loop runs: at least once, or else its read is that of no iteration.
 
-    The same read may stand outside of the loop, where the new buffer's index would have no value.
+    The same read may occur outside the loop, where the new buffer's index would have no value.
     """
     count = tree.trips(f, "pack")
     if not count:

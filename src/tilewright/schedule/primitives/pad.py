@@ -48,7 +48,7 @@ def pad(kernel: Kernel, loop: str, multiple: int) -> tuple[Kernel, None]:
 
     args: the loop; the number to be a multiple of.
     requires: a constant extent, of the loops inside too; no while loop or Unit inside; no access
-        that is inside of its buffer only because of a guard on the loop, at an index without it.
+        that is inside its buffer only because of a guard on the loop, at an index without it.
     Formally, an added iteration leaves everything that outlives it as it was: each write is under a
     guard, or a step with a neutral value, or to an element that did not exist; and all that it
     reads exists, also where what the loop itself computed says where that is.
@@ -97,7 +97,7 @@ def _allocated_around(place: Place) -> set[Buffer]:
 
 
 def _alloc_of(kernel: Kernel, buffer: Buffer) -> Place:
-    """Where it is allocated: by itself, for another one may have its name."""
+    """Where it is allocated, found by identity, since another buffer may have its name."""
     for p in walk(kernel.body):
         if isinstance(p.stmt, Alloc) and p.stmt.buffer is buffer:
             return p
@@ -242,7 +242,7 @@ class _Padded:
         value: Const | None = None,
         neutral: bool = False,
     ) -> Any:
-        """An expression that reads no more in the added iterations than there is.
+        """An expression that stays within its buffers in the added iterations.
 
         What it reads there is `value` (None: zero); neutral: even where it could read more.
         """
@@ -281,7 +281,7 @@ class _Padded:
         return Select(And(new.condition, self.inside), inner.then, new.otherwise)
 
     def _neutral(self, s: Update) -> tuple[Expr, ...]:
-        """The values of a step, which in the added iterations leave the result as it is."""
+        """The values of a step, which in the added iterations leave the result unchanged."""
         identity = s.reducer.identity
 
         def is_neutral(values: Sequence[Expr | None]) -> bool:
@@ -297,7 +297,7 @@ class _Padded:
         return tuple(Select(self.inside, v, i) for v, i in choices)
 
     def _clipped(self, e: Expr, added: bool = False) -> Expr:
-        """`e` with what lies outside of a buffer where a read leaves it.
+        """`e` with what is outside a buffer where a read leaves it.
 
         added: in an added iteration, where some reads are outside for sure.
         """

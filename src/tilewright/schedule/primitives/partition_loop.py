@@ -59,7 +59,7 @@ def partition_loop(
 
 
 def _steady(f: For, n: int, env: Env) -> tuple[int, ...]:
-    """The ends, inside of 0..n, of the longest stretch without a change."""
+    """The ends, inside 0..n, of the longest stretch without a change."""
     inner = {v: interval for v, interval in env.items() if v is not f.var}
     start, stop = stretch(guards(f.body), f.var, n, inner)
     if stop - start == n:

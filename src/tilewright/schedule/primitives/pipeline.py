@@ -43,7 +43,7 @@ def sequence(s: Stmt) -> _Body:
 
 
 def _inside(buffers: Sequence[Buffer], s: Stmt) -> Stmt:
-    """A statement in the scope of buffers of its own."""
+    """A statement in the scope of its own buffers."""
     for b in reversed(buffers):
         s = Alloc(b, s)
     return s
@@ -56,7 +56,7 @@ def pipeline(kernel: Kernel, loop: str, *stages: int) -> tuple[Kernel, None]:
     args: the loop; for each statement of its body, in order, by how many iterations it lags
         (allocations do not count, and are moved around the sequence).
     requires: a serial loop of constant extent, more than the largest lag; one lag per statement,
-        the least of them 0; where two statements conflict, outside of the buffers allocated in
+        the least of them 0; where two statements conflict, outside the buffers allocated in
         the body, they do so in the same order as before (lemma, else isl); within an iteration, a
         statement does not lag behind one that uses what it writes; each of those buffers is
         allocated in one place of the body.
@@ -156,7 +156,7 @@ def _check_order(
             raise refuse(
                 verb,
                 f.var.name,
-                f"statement {a} would run {lag} iterations behind statement {b}, which it must "
+                f"statement {a} would run {lag} iterations after statement {b}, which it must "
                 f"precede: {reason}",
                 f"let statement {b} lag by {stages[a]} at least",
             )
@@ -164,7 +164,7 @@ def _check_order(
 
 def _own_pair(body: _Body, first: Stmt, second: Stmt) -> Pair | None:
     """Two accesses of a buffer that each iteration has for itself, one of each statement."""
-    # With what is allocated anew in each iteration: `together` asks for it.
+    # With what is reallocated in each iteration: `together` asks for it.
     found = [accesses(_inside(body.buffers, s)) for s in (first, second)]
     for x, y in product(*found):
         if x.buffer is not y.buffer or x.buffer not in body.buffers:
@@ -220,7 +220,7 @@ class _Parts:
         return loop(var, trips, self._with_buffers(stmts))
 
     def end(self, time: int, suffix: str, lags: range) -> Stmt:
-        """The statements of some lags at one time, in a copy with names of its own."""
+        """The statements of some lags at one time, in a copy with its own names."""
         stmts = [
             self._at(const(time - q), s, self.env)
             for q, s in zip(self.stages, self.body.stmts, strict=True)

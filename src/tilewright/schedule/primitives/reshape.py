@@ -86,7 +86,7 @@ def _check_plain(buffer: str, index: Index, runs: list[tuple[slice, slice]]) -> 
                 "reshape",
                 buffer,
                 f"{list(index)} is checked where it is used, and would not be the same index",
-                "leave the axes that are indexed by an element of memory as they are",
+                "do not change axes that are indexed by an element of memory",
             )
 
 

@@ -118,7 +118,7 @@ def _sides(out: Buffer, f: For, place: Place) -> _Sides:
     raise _error(
         out.name,
         f"no nest that writes it follows that of loop {f.var.name} and reads what this computes",
-        "name the loop of a nest that stands before the consumer in one sequence",
+        "name the loop of a nest before the consumer in the same sequence",
     )
 
 
@@ -187,7 +187,7 @@ def _part(
         raise _error(
             b.name,
             f"{what} the same part again, so that it is not final in loop {f.var.name}",
-            "name a loop outside of the reduction, or reorder them",
+            "name a loop outside the reduction, or reorder them",
         )
     return Region(tuple(base), tuple(shape))
 

@@ -42,7 +42,7 @@ def rfactor(
     buffer: str | None = None,
     suffix: str = ".rf",
 ) -> tuple[Kernel, tuple[str, ...]]:
-    """Give each iteration of a reduction loop an accumulator of its own; the new buffers' names.
+    """Give each iteration of a reduction loop its own accumulator; the new buffers' names.
 
     args: a loop (often the inner one of a split: the vector lanes); the scope of the partial
         results; whose reduction, where the loop has several Updates; the suffix of their names.
@@ -173,7 +173,7 @@ def _box(
 
 
 def _check_one_place(f: For, update: Update) -> bool:
-    """The values of one accumulator lie at one index, which does not depend on the loop.
+    """The values of one accumulator are at one index, which does not depend on the loop.
 
     Whether it does through memory, and nowhere else: then it is a scatter.
     """
@@ -183,7 +183,7 @@ def _check_one_place(f: For, update: Update) -> bool:
         raise refuse(
             "rfactor",
             f.var.name,
-            f"the values of {update.reducer.name} lie at different places: {', '.join(places)}",
+            f"the values of {update.reducer.name} are at different places: {', '.join(places)}",
             "rfactor before the layout of one of them changes",
         )
     index = update.indices[0]
@@ -249,7 +249,7 @@ class _Joined(NamedTuple):
         return block(*(Store(b, (lane, *local), identity) for b, identity in starts))
 
     def combined(self, lane: Var, local: Index) -> Stmt:
-        """A partial result goes into the whole one, where the box lies in its buffer."""
+        """A partial result goes into the whole one, where the box is in its buffer."""
         buffers = self.update.buffers
         reducer = self.update.reducer
         point = self.box.point(local)

@@ -38,7 +38,7 @@ def skip(kernel: Kernel, loop: str) -> tuple[Kernel, None]:
     a comparison, whatever the loops inside are; and where that condition does not hold, the body
     changes nothing that outlives it: what it adds to reductions is the identity of their operator
     (`schedule/no_effect.py`).
-    Each such condition is asked before the body. Blocks of keys behind the last one of a cache are
+    Each such condition is asked before the body. Blocks of keys after the last one of a cache are
     not read then, nor those that a causal mask hides from all rows of a block.
     before: for b: for i: s max= i + b*4 < n[0] ? x[b*4 + i] : -inf                        skip('b')
     after:  for b: if b*4 < n[0]: for i: ...

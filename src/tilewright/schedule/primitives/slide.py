@@ -70,7 +70,7 @@ def slide(
         as many rows as are read (none is left out), such as c*v + hi or (v + 1) // 2; and what it
         reads of the others does not depend on v.
         The nests compute one row in each iteration i of one loop, and rows do not depend on one
-        another, nor on what is kept beside other ones (`slice_nest`).
+        another, nor on what is kept next to other ones (`slice_nest`).
         Nothing they use is written before the loop has ended. Formally: with P(v) = last(v) + 1 + x
         for a number x that makes P(-1) no less than what is read before the loop, rows P(v - 1) up
         to P(v) are computed in iteration v; each row is computed once, and before its first use.
@@ -262,7 +262,7 @@ def _rows_before(
 def _warm(
     home: Home, buffer: Buffer, window: _Window, scope: tuple[int, Env, set[str]]
 ) -> tuple[list[Stmt], tuple[str, ...]]:
-    """The nests of the first `done` rows, copies with names of their own."""
+    """The nests of the first `done` rows, copies with their own names."""
     done, env, taken = scope
     nests: list[Stmt] = []
     names: list[str] = []

@@ -34,7 +34,7 @@ def specialize(
         "mm.i.o < 3 and flag[0] == 1"; the loop whose body to copy (None: the innermost loop of
         the condition; the whole program if it has none).
     requires: all that the condition names is bound around that body, elements of buffers are
-        inside of them (bounds), and the bounds of the variables do not decide it; the loops around
+        inside them (bounds), and the bounds of the variables do not decide it; the loops around
         that are not serial may still run together (overlapping tiles store equal values by one
         Store, not by two; no iteration writes what the condition of another one reads).
     Both arms compute the same, each without the guards that bounds decide under the condition or
@@ -158,5 +158,5 @@ def _check_reads(
                 "specialize",
                 shown,
                 f"{x!r} is not known to exist where the condition is tested",
-                "name a loop in the scope of the buffer, and an index inside of it",
+                "name a loop in the scope of the buffer, and an index inside it",
             )

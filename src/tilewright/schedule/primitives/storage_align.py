@@ -14,13 +14,13 @@ from tilewright.schedule.staging import rebuffered
 def storage_align(
     kernel: Kernel, buffer: str, dim: int, factor: int, offset: int = 0
 ) -> tuple[Kernel, None]:
-    """Leave room in an allocated buffer so that the stride of a dimension is as wished.
+    """Leave room in an allocated buffer so that the stride of a dimension is as requested.
 
     args: the buffer; a dimension but the last; the stride in elements is to be `offset` modulo
         `factor` (TVM's storage_align: against bank conflicts and lines of one cache set).
     requires: the buffer is allocated in the kernel; a multiple of the next dimension's stride is
         such a number.
-    The next dimension grows by elements that are never used. Primitives that make a buffer anew
+    The next dimension grows by elements that are never used. Primitives that make a buffer again
     (compute_at, cache_write) give it the room that it needs, so align it after them.
     before: alloc b[32, 32]: b[i, j] = ...
     after:  alloc b[32, 33]: b[i, j] = ...                      storage_align('b', 0, 32, 1)

@@ -37,7 +37,7 @@ def store_at(
     """Compute a buffer inside a consumer's loop, its memory allocated further out.
 
     args: the buffer; the loop in whose body to allocate it (None: where it is); the consumer's
-        loop, inside of that one, to compute it in.
+        loop, inside that one, to compute it in.
     requires: as compute_at, of the outer loop; then: all reads besides its own computation are in
         the inner loop, and one run of the nests initializes all that they update. Iterations may
         compute elements again, so that loops in between may run at once only where each element is
@@ -76,7 +76,7 @@ def store_at(
     inner = For(f.var, f.extent, f.kind, block(*steps, f.body))
     result = with_parts(kernel, home, place, (), inner)
     around = [x.var.name for x in (*place.loops, f)]
-    hint = "compute_at gives each iteration memory of its own"
+    hint = "compute_at gives each iteration separate memory"
     check_kinds(result, around, "store_at", hint)
     return result, None
 

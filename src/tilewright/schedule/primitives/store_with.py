@@ -129,7 +129,7 @@ def _box(both: _Both, nest: Stmt, env: Env) -> Region:
 
 
 def _into(both: _Both, box: Region) -> edit.Move:
-    """Where in the other buffer an element of the part lies."""
+    """Where in the other buffer an element of the part is."""
     wide = [d for d, n in enumerate(both.part.shape) if n != 1]
 
     def move(index: Index) -> tuple[Buffer, Index]:

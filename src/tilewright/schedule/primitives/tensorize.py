@@ -29,11 +29,11 @@ def tensorize(
     args: the loop; a declared intrinsic (`loops/intrinsic.py`), or its name.
     requires: the nest is, up to names, the order of loops and the order of operands of commutative
         operators, one part of the intrinsic: all of it (compute), the start of its reduction
-        (reset) or its step (update). Each tensor lies in one buffer with the strides, alignment
+        (reset) or its step (update). Each tensor is in one buffer with the strides, alignment
         and memory scope that the intrinsic asks for.
     Where the nest is the step, the nest just before it (or before a loop around it) that starts the
     same accumulators becomes the reset. A whole reduction whose intrinsic has no `compute` becomes
-    reset and update. Loops of the reduction outside of the nest stay: decompose_reduction first.
+    reset and update. Loops of the reduction outside the nest stay: decompose_reduction first.
     before: { for y in 8: for x in 8: C[y, x] = 0
               for ko: for y in 8: for x in 8: for k in 8: C[y, x] += A[ko*8+k, y] * B[ko*8+k, x] }
     after:  { fill_zero(C[0, 0])

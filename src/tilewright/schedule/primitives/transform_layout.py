@@ -1,4 +1,4 @@
-"""transform_layout: at which index of a buffer an element lies."""
+"""transform_layout: at which index of a buffer an element is."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def transform_layout(
     requires: the buffer is allocated in the kernel; the map takes one index per dimension, gives
         no negative index, and no index to two elements (index-term lemma, else isl).
     The new shape is what the new indices need; where factors do not divide, some elements of it
-    are never used. Loops stay as they are.
+    are never used. Loops stay unchanged.
     before: alloc b[48, 10]: b[i, j] = ...
     after:  alloc b[3, 10, 16]: b[i // 16, j, i % 16] = ...     lambda i, j: (i // 16, j, i % 16)
     """
@@ -127,10 +127,10 @@ def _check_one_to_one(
     if found is None:
         return
     values = dict(zip(domain.names, found, strict=False))
-    what = "two elements may lie"
+    what = "two elements may be"
     if domain.exact and values:
         one, two = ([values[p.names[v]] for v in vars_] for p in points)
-        what = f"{buffer.name}{one} and {buffer.name}{two} would lie"
+        what = f"{buffer.name}{one} and {buffer.name}{two} would be"
     raise refuse_buffer(
         "transform_layout",
         buffer.name,

@@ -39,7 +39,7 @@ def vthread(kernel: Kernel, loop: str) -> tuple[Kernel, tuple[str, ...]]:
     args: a loop, serial, parallel or bound to vthread.
     requires: a constant extent; no loop-carried dependence, except as
         steps of one commutative reduction.
-    What depends on the loop gets a loop of its own around each innermost statement (the first keeps
+    What depends on the loop gets its own loop around each innermost statement (the first keeps
     the name, the others are `<loop>.s`): unrolled where that is short and has no loop inside. What
     does not depend on it runs once for all. A buffer allocated inside gets a leading dimension for
     the loop where its contents depend on it, else the threads share it (TVM's

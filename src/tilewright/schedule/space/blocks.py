@@ -1,4 +1,4 @@
-"""Blocks: a part of a kernel cut into blocks of its results, others computed inside of them.
+"""Blocks: a part of a kernel cut into blocks of its results, others computed inside them.
 
 What the nests are then, seen from inside the blocks, is again a sequence of Computations, of
 smaller extents: the rules of the sketches schedule those as any others.
@@ -28,7 +28,7 @@ class BlockPart:
 
     blocks: its own loops over blocks, outermost first. around: those it is computed in, its own or
     another part's. cut: what is left of a loop, by its name. staged: copies of what it reads.
-    holds: the blocks in which something stands beside the next loop.
+    holds: the blocks in which something stands next to the next loop.
     """
 
     computations: list[Computation]
@@ -74,10 +74,10 @@ def has_blocks(c: Computation) -> bool:
 def in_blocks(
     s: Schedule, part: BlockPart, levels: Sequence[Mapping[Dim, int]], stack: int
 ) -> tuple[Schedule, BlockPart]:
-    """Loops over blocks of the part's results, outside of all that makes them; the part then.
+    """Loops over blocks of the part's results, outside all that makes them; the part then.
 
     levels: sizes of a block by dimension, outermost level first. stack: bytes of a result that may
-    lie on the stack. As it was where a primitive refuses: the event `kept-whole` says why.
+    are on the stack. As it was where a primitive refuses: the event `kept-whole` says why.
     """
     if all(size == d.extent for sizes in levels for d, size in sizes.items()):
         return s, part
@@ -116,7 +116,7 @@ def _cut(
 def _copied(
     s: Schedule, part: BlockPart, levels: Sequence[Mapping[Dim, int]]
 ) -> list[dict[Dim, int]]:
-    """The results of a reduction in a buffer of their own, and the copy as the last Computation.
+    """The results of a reduction in their own buffer, and the copy as the last Computation.
 
     Returns the sizes of blocks by the dimensions of the copy.
     """
@@ -147,9 +147,9 @@ def _copied(
 
 
 def computed_at(s: Schedule, part: BlockPart, loop: str, stack: int) -> Schedule | None:
-    """The schedule with the part computed inside of a loop; None where a primitive refuses.
+    """The schedule with the part computed inside a loop; None where a primitive refuses.
 
-    stack: bytes of a result that may lie on the stack.
+    stack: bytes of a result that may be on the stack.
     """
     trial = s.fork()
     try:
@@ -174,9 +174,9 @@ def buffers(s: Schedule) -> dict[str, Buffer]:
 
 
 def local(s: Schedule, part: BlockPart) -> list[Computation]:
-    """The part's Computations as they are inside of blocks: with the loops and buffers of there.
+    """The part's Computations as they are inside blocks: with the loops and buffers of there.
 
-    Where a block lies in the whole is left out: only differences of addresses are right.
+    Where a block is in the whole is left out: only differences of addresses are right.
     """
     if not part.around:
         return part.computations

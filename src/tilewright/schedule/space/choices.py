@@ -24,7 +24,7 @@ IMPOSSIBLE = "TW-PARAMETER"  # the code of the error about a value that is not o
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A choice that was met: what was possible there, what is good untuned, what was taken."""
+    """A recorded choice: the candidates, the default without tuning, and the value taken."""
 
     name: str
     candidates: tuple[Any, ...]

@@ -1,4 +1,4 @@
-"""Fusion: parts of a kernel computed block by block inside of what reads them.
+"""Fusion: parts of a kernel computed block by block inside what reads them.
 
 A part that reads another one is cut into blocks of its results; each earlier part stands at the
 root or in one of those loops, where the primitives prove that it may. (Halide's `compute_at`, and
@@ -35,12 +35,12 @@ ROOT = "root"
 
 @dataclass(frozen=True, slots=True)
 class FusionLimits:
-    """When fusion pays on a target, and what a block may take.
+    """When fusion is profitable on a target, and what a block may take.
 
     cache: bytes of results, from which on they leave the cache between kernels. block: bytes of the
     results that a block reads, at most. cores: that share the blocks. blocks: of them at least.
     recomputed: the points of all statements over those before, at most, for results that
-    neighboring blocks both need. stack: bytes of a result that may lie on the stack. lanes:
+    neighboring blocks both need. stack: bytes of a result that may be on the stack. lanes:
     elements of a dtype in a vector.
     """
 
@@ -65,7 +65,7 @@ def fused(
     constants: buffers known at compile time, which are not staged.
 
     parameters: `fuse.<computation>.<dimension>`, results of a block along a dimension, and
-    `fuse.<computation>.<dimension>.inner`, of a block inside of it;
+    `fuse.<computation>.<dimension>.inner`, of a block inside it;
     `at.<buffer>`, the loop over blocks in which an intermediate result is computed, or root;
     `slide.<buffer>`, the loop over blocks along which a map is computed only where earlier blocks
     have not; `stage.<buffer>.<loop>`, whether what a block reads of an input is copied first.
@@ -93,7 +93,7 @@ def _at_a_loop(
     limits: FusionLimits,
     choose: Choices,
 ) -> Schedule:
-    """Inside of one of the blocks of a part that reads it, if any may hold it."""
+    """Inside one of the blocks of a part that reads it, if any may hold it."""
     trials = {loop: computed_at(s, part, loop, limits.stack) for loop in owners}
     placed = {loop: trial for loop, trial in trials.items() if trial is not None}
     if not placed:
@@ -150,7 +150,7 @@ def _levels(
     limits: FusionLimits,
     choose: Choices,
 ) -> list[dict[Dim, int]]:
-    """Sizes of the blocks, and of blocks inside of them, which divide them; by default whole."""
+    """Sizes of the blocks, and of blocks inside them, which divide them; by default whole."""
     name = f"fuse.{part.last.name}"
     good = _good_sizes(s, part, read, limits)
     outer = {
@@ -230,7 +230,7 @@ def _is_profitable(
 ) -> bool:
     """Whether results that left the cache now stay in it, for little computed more than once.
 
-    Not where a guard is left, at a border that blocks overlap: it is in the way of tiles.
+    Not where a guard remains, at a border that blocks overlap: it prevents tiles.
     """
     fits = _held(after, moved) <= limits.block
     more = _points(after.kernel) <= limits.recomputed * _points(before.kernel)

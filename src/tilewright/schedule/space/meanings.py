@@ -1,6 +1,6 @@
 """What the parameters of sketches mean: one table, by the form of their names.
 
-A form has words of its own and, in angle brackets, names of the kernel: of a loop, a buffer or a
+A form has its own words and, in angle brackets, names of the kernel: of a loop, a buffer or a
 Computation. A name is of the first form that it fits.
 """
 
@@ -90,7 +90,7 @@ MEANINGS: Sequence[Meaning] = (
     ),
     Meaning(
         "fuse.<last>.<dim>.inner",
-        "the block size inside of that block",
+        "the block size inside that block",
         "divisors",
         PARTS,
     ),
@@ -171,7 +171,7 @@ MEANINGS: Sequence[Meaning] = (
     ),
     Meaning(
         "<reduction>.keys",
-        "the number of interleaved keys, each a row of its own (`vthread`)",
+        "the number of interleaved keys, each a separate row (`vthread`)",
         "1, 2, 4, 8",
         "streaming_attention",
     ),
@@ -208,7 +208,7 @@ MEANINGS: Sequence[Meaning] = (
     ),
     Meaning(
         "<reduction>.block_tile",
-        "the same, inside of a block",
+        "the same, inside a block",
         "that fit the registers",
         "attention, streaming_attention",
     ),
@@ -239,7 +239,7 @@ MEANINGS: Sequence[Meaning] = (
     ),
     Meaning(
         "<reduction>.within",
-        "whether a batch that lies within rows is visited for each step of the rows",
+        "whether a batch within rows is visited for each step of the rows",
         YES_NO,
         "tiled",
     ),
@@ -257,8 +257,8 @@ MEANINGS: Sequence[Meaning] = (
     ),
     Meaning(
         "<reduction>.apart",
-        "whether parts of a batch have padded copies of their own; tiles at "
-        "edges loops of their own",
+        "whether parts of a batch have separate padded copies; tiles at "
+        "edges separate loops",
         YES_NO,
         "tiled, winograd",
     ),
@@ -306,7 +306,7 @@ MEANINGS: Sequence[Meaning] = (
     ),
     Meaning(
         "<computation>.points",
-        "whether the points of a tile lie side by side (`transform_layout`)",
+        "whether the points of a tile are adjacent (`transform_layout`)",
         YES_NO,
         "winograd",
     ),

@@ -49,7 +49,7 @@ class Merged:
     def finish(self, s: Schedule) -> Schedule:
         """The schedule, ending with the tensors as the kernel has them."""
         for b in self.views:
-            if b in self.kernel.params:  # nobody else sees the others
+            if b in self.kernel.params:  # the others are local
                 s.reshape(b.name, *b.shape)
         return s
 

@@ -40,7 +40,7 @@ def divisors(n: int) -> list[int]:
 
 
 def existing(s: Schedule, names: Sequence[str]) -> list[str]:
-    """Those of the loops that are there and run more than once."""
+    """Those of the loops that exist and run more than once."""
     found = extents(s.kernel)
     return [n for n in names if found.get(n, 1) > 1]
 
@@ -68,9 +68,10 @@ def vectorize_inner(
 
 
 def last_tile(s: Schedule, outer: str, inner: str) -> str:
-    """The last of the tiles that a split with guards made, by itself: no other has one then.
+    """The last of the tiles that a split with guards made, peeled off, so that no other has a
+    guard.
 
-    The loop in it. The place is named, because padding in the body has places of its own.
+    The loop in it. The place is named, because padding in the body has its own places.
     """
     s.partition_loop(outer, extents(s.kernel)[outer] - 1)
     return f"{inner}.p1"
@@ -101,7 +102,7 @@ def register_vectors(s: Schedule, name: str, lanes: int) -> tuple[str, ...]:
 
 
 def written_out(s: Schedule, loops: Sequence[str], choose: Choices, name: str) -> None:
-    """Several steps of the innermost of the loops, one behind another.
+    """Several steps of the innermost of the loops, one after another.
 
     parameter: `<name>.unroll`, how many; 1 by default, and divisors of all.
     """
@@ -165,14 +166,12 @@ def spread(s: Schedule, names: Sequence[str]) -> None:
 def start_apart(
     s: Schedule, target: str, tile: Sequence[str], batch: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Start the accumulators of a tile in a nest of its own; its loops, by those of the tile.
+    """Start the accumulators of a tile in its own nest; its loops, by those of the tile.
 
-    tile: loops over the accumulators in the order wanted. batch: loops that may stand between.
+    tile: loops over the accumulators in the requested order. batch: loops that may be between.
     """
     nest = [name for name in s.loops if name in {*tile, *batch}]
-    nest = nest[
-        min(map(nest.index, tile)) :
-    ]  # loops of one iteration may stand between
+    nest = nest[min(map(nest.index, tile)) :]  # loops of one iteration may be between
     inside = s.loops[s.loops.index(nest[0]) :]
     starts = dict(zip(inside, s.decompose_reduction(target, nest[0]), strict=False))
     if [name for name in nest if name in tile] != [*tile]:

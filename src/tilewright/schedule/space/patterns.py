@@ -2,7 +2,7 @@
 
 * `map`: no reduction.
 * `tiled`: one reduction whose results are contiguous along a free dimension (matrix products,
-  convolutions, pooling, column sums), with at most one map behind it.
+  convolutions, pooling, column sums), with at most one map after it.
 * `rows`: reductions along the contiguous dimension of their input (softmax, layer normalization,
   row sums), any number of them over the same leading dimensions.
 * `attention`: a contraction, `rows` over its results, and a contraction of what they make.
@@ -12,10 +12,10 @@
 * `joint`, `joint_rows`: a reduction to several results at one place (argmax), which are contiguous
   along a free dimension, or whose input is contiguous along the reduction.
 * `windows`: a reduction of windows along one axis, and of its results along another, with at most
-  one map behind them.
-* `winograd`: a contraction of two transforms, maps of many outputs each, and a map behind it.
+  one map after them.
+* `winograd`: a contraction of two transforms, maps of many outputs each, and a map after it.
 * `block_scaled`: a contraction with integers cut out of words, by the block, a sum over the blocks,
-  and at most one map behind them.
+  and at most one map after them.
 * `plain`: anything else.
 """
 
@@ -39,7 +39,7 @@ CLOSE = 4  # elements apart: a vector of them is a few loads and shuffles
 class KernelPattern:
     """The sketch's name and the Computations it schedules.
 
-    reduction, epilogue: for `tiled` and `winograd` the reduction and the map behind it. vector: for
+    reduction, epilogue: for `tiled` and `winograd` the reduction and the map after it. vector: for
     `tiled` and joint ones the vector dimension. dims: the epilogue's dimensions by the reduction's.
     parts: for `attention`, streaming or not, the scores, the rows and the output, each of its own
     pattern.
@@ -133,7 +133,7 @@ def classify(computations: Sequence[Computation]) -> KernelPattern:
 
 
 def parts(computations: Sequence[Computation]) -> Iterator[KernelPattern]:
-    """The sequence cut into runs of a pattern of their own, the longest first ones first."""
+    """The sequence cut into runs of one pattern each, the longest first ones first."""
     start = 0
     while start < len(computations):
         ends = range(len(computations), start, -1)
@@ -270,7 +270,7 @@ def _strides(r: Computation, d: Dim) -> list[int | None]:
 def aligned(r: Computation, epilogue: Computation) -> dict[Dim, Dim] | None:
     """The map's dimension by the reduction's whose points are the same; None where they are not.
 
-    They are if the map has the same dimensions, or reads each result once, at a point of its own.
+    They are if the map has the same dimensions, or reads each result once, at its own point.
     """
     free = free_dims(r)
     if set(free) == set(free_dims(epilogue)):

@@ -13,7 +13,7 @@ from tilewright.schedule.space.choices import IMPOSSIBLE, Point, Sketch, Values
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A schedule that is asked for: a sketch by name (None: the one that the default takes), and
+    """A requested schedule: a sketch by name (None: the one that the default takes), and
     values of its parameters; the others keep their defaults.
 
     source: what the values were translated from, where they name tensors of one kernel only. Equal
@@ -48,7 +48,7 @@ def default_point(kernel: str, sketches: Sequence[Sketch]) -> Point:
 
 
 def selected_point(kernel: str, sketches: Sequence[Sketch], wanted: Selection) -> Point:
-    """The point that is asked for.
+    """The requested point.
 
     Raises ScheduleError for a sketch that the kernel does not have, for a parameter that is never
     asked, for a value that is not possible, and where a primitive refuses.

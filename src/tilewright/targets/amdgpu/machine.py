@@ -13,7 +13,7 @@ from tilewright.targets.simt.machine import GENERIC, SimtMachine, architecture
 
 BLOCK_THREADS: Final = 1024
 _K: Final = 1 << 10
-_SIMDS: Final = 4  # of a unit: each runs waves of its own
+_SIMDS: Final = 4  # of a unit: each runs its own waves
 _BLOCKS: Final = 16  # of a unit at once
 # Of an MI300X and of a Radeon RX 7900 XTX; AMD's data sheets of these have them.
 _CDNA: Final = (304, 5300.0, 10_000.0, 2.1)

@@ -14,7 +14,7 @@ from typing import Final
 from tilewright.loops.launch import LaunchProgram
 from tilewright.targets.amdgpu.machine import AmdMachine
 
-_KERNEL: Final = re.compile(r"^  - \.", re.MULTILINE)  # begins what is said of one
+_KERNEL: Final = re.compile(r"^  - \.", re.MULTILINE)  # begins the entry of a kernel
 # name of a figure: what LLVM calls it in the metadata of a kernel
 _FIGURES: Final = {
     "vectors": "vgpr_count",

@@ -4,7 +4,7 @@
     int NAME_parallel(run, threads, p0, ..., pn-1)       parallel loops are shared out by `run`
 
 `run` is what `runtime/abi.py` calls `parallel`. Both return 0, the code of a failure there, or
-NO_MEMORY. What a kernel keeps in memory beside the stack is allocated for the call.
+NO_MEMORY. What a kernel keeps in memory next to the stack is allocated for the call.
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ from tilewright.runtime.abi import (
     CTX_THREADS,
     NO_MEMORY,
 )
-from tilewright.targets.cpu.compile import LEVEL, compile_text, finished, written
+from tilewright.targets.cpu.compile import (
+    LEVEL,
+    check_for_files,
+    compile_text,
+    finished,
+    written,
+)
 from tilewright.targets.cpu.frame_layout import plan_memory
 from tilewright.targets.cpu.machine import CpuMachine
 
@@ -43,6 +49,7 @@ def compile_c_function(
     inner = f"{name}.kernel"
     kernel = finished(kernel, machine)
     text = written(kernel, machine, inner, contract)
+    check_for_files(text, name)
     functions = _functions(kernel, name, inner)
     whole = f"{functions}\n{text}"
     return compile_text(whole, machine, name, allowed=_LIBRARY, level=level)

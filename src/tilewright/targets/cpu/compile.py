@@ -13,13 +13,14 @@ from functools import partial
 from typing import Any
 
 from tilewright.base import events
-from tilewright.base.errors import CompileError, TilewrightError
+from tilewright.base.errors import CompileError, TilewrightError, UnsupportedError
 from tilewright.expr.nodes import Extent
 from tilewright.ir.node import Node, postorder
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.keep_sums import keep_sums
 from tilewright.loops.passes.unroll_scatters import unroll_scatters
 from tilewright.loops.passes.write_out import write_out
+from tilewright.runtime.abi import OF_PROCESS
 from tilewright.runtime.elf import SHN_UNDEF, parse
 from tilewright.schedule.align_rows import align_rows
 from tilewright.schedule.steady import steady
@@ -88,11 +89,25 @@ def kernel_text(
     contract: bool,
     permitted: Permissions | None = None,
 ) -> CompiledKernel:
-    """As `compile_kernel`, but with LLVM assembly for object code."""
+    """As `compile_kernel`, but with LLVM assembly for object code, of which files are made.
+
+    Raises UnsupportedError for code that calls functions of this process.
+    """
     kernel = finished(kernel, machine, permitted is not None)
     text = written(kernel, machine, symbol, contract, permitted)
+    check_for_files(text, symbol)
     plan = plan_memory(kernel, permitted is not None)
     return CompiledKernel(symbol, text.encode(), plan.shared, plan.thread)
+
+
+def check_for_files(text: str, where: str) -> None:
+    """Raise UnsupportedError for code that calls functions of this process."""
+    if OF_PROCESS in text:
+        raise UnsupportedError(
+            "the code calls functions of this process",
+            where=where,
+            hint="a file can hold their code as LLVM's text: hardware_intrinsic(..., llvm=text)",
+        )
 
 
 def llvm_ir(
@@ -172,8 +187,7 @@ def compile_text(
 
     Raises CompileError naming `where`.
     """
-    target = target_machine(machine, level)
-    code = bytes(target.emit_object(optimized(text, machine, where)))
+    code = object_code(optimized(text, machine, where), machine, level)
     missing = [name for name in undefined_symbols(code) if name not in allowed]
     if missing:
         raise CompileError(
@@ -183,6 +197,11 @@ def compile_text(
             hint="the code generator must expand these operations itself",
         )
     return code
+
+
+def object_code(module: Any, machine: CpuMachine, level: int) -> bytes:
+    """The object file that LLVM makes of a module after the passes."""
+    return bytes(target_machine(machine, level).emit_object(module))
 
 
 def target_machine(machine: CpuMachine, level: int = LEVEL) -> Any:

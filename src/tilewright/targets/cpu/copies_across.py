@@ -3,7 +3,7 @@
     for y in 16 unroll: for x in 16 vector: T[y, x] = A[x, y]
 
 gathers each vector element by element. Where the machine has an intrinsic that transposes tiles,
-the nest becomes a call of it. Several such copies in one nest become nests of their own before.
+the nest becomes a call of it. Several such copies in one nest become their own nests before.
 """
 
 from __future__ import annotations

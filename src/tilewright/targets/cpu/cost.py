@@ -78,10 +78,10 @@ class CostModel:
         10_000 / (1 << 18), "ns", "a byte of data that other cores made or will read"
     )
     constant_byte_ns: float = _constant(
-        10_000 / (1 << 19), "ns", "a byte of data that nobody writes"
+        10_000 / (1 << 19), "ns", "a byte of read-only data"
     )
     call_operations: int = _constant(
-        4, "operations", "a division or a function stands for so many more"
+        4, "operations", "a division or a function counts as so many more"
     )
     call_ns: float = _constant(
         100, "ns", "a kernel takes besides its work", "python -m benchmarks.fork_join"
@@ -117,7 +117,9 @@ class CostModel:
         0.7, "of a cache", "what one operand may fill of the first cache and stay"
     )
     far_weight: float = _constant(
-        3.0, "times", "traffic from behind the second cache weighs that from it"
+        3.0,
+        "times",
+        "traffic from beyond the second cache costs, compared with that from it",
     )
     half: int = _constant(
         2, "parts of a cache", "one of them is for what a tile or a row uses again"
@@ -128,7 +130,7 @@ class CostModel:
         "one of them is for the results that a block reads, or for a row that is read again",
     )
     large: int = _constant(
-        4, "second caches", "data of more comes from behind it, wherever it was made"
+        4, "second caches", "larger data comes from beyond it, wherever it was made"
     )
     in_place: int = _constant(
         2, "second caches", "lines of a larger result come from memory to be written"
@@ -145,23 +147,23 @@ class CostModel:
     far_bytes: float = _constant(
         8,
         "bytes per cycle",
-        "that one core reads from behind the second cache",
+        "that one core reads from beyond the second cache",
         CALIBRATE,
     )
     # A third of what a core takes that gets 10 bytes per cycle.
     far_byte: float = _constant(
         1 / 32,
         "cycles",
-        "a byte of columns from behind it, partly hidden by arithmetic",
+        "a byte of columns from beyond it, partly hidden by arithmetic",
         CALIBRATE,
     )
     # Nothing foresees such a piece, and a page that was not used lately is looked up first: what a
     # dilated convolution of 2048 channels took per channel and row of its window on a Zen 4.
     far_piece: float = _constant(
-        16.0, "cycles", "a piece of memory with a gap before it, from behind it"
+        16.0, "cycles", "a piece of memory with a gap before it, from beyond it"
     )
     far_speed: float = _constant(
-        0.9, "of the speed", "is left where columns come from behind it"
+        0.9, "of the speed", "is left where columns come from beyond it"
     )
 
     # Register tiles: what one step of the reduction takes.
@@ -179,13 +181,17 @@ class CostModel:
         4.4, "cycles", "from a multiply-add to the next one of its accumulator"
     )
     broadcast: float = _constant(
-        0.1, "cycles", "an element of a row from the first cache, beside the arithmetic"
+        0.1,
+        "cycles",
+        "an element of a row from the first cache, on top of the arithmetic",
     )
     far_broadcast: float = _constant(
         0.5, "cycles", "one of rows that displace one another there, not hidden"
     )
     beside: float = _constant(
-        0.25, "cycles", "a vector that a row or a transform moves beside its arithmetic"
+        0.25,
+        "cycles",
+        "a vector that a row or a transform moves, on top of its arithmetic",
     )
     column_vector: float = _constant(
         0.5, "cycles", "a vector of columns, which the second cache keeps"
@@ -201,8 +207,19 @@ class CostModel:
     )
     tile_rows: int = _constant(28, "rows", "of a register tile, at most")
     tile_vectors: int = _constant(8, "vectors", "of a row of a register tile, at most")
-    tile_registers: int = _constant(1, "register", "beside those of a tile's rows")
+    tile_registers: int = _constant(1, "register", "besides those of a tile's rows")
     taps: int = _constant(8, "steps", "of a window that is written out, at most")
+
+    # Padding: a window's elements are read under guards, or from a copy that needs none.
+    guarded_taps: int = _constant(
+        9, "elements", "of a window, at most, that are read under guards"
+    )
+    guarded_reads: float = _constant(
+        4.0, "vectors", "that are read under guards in the time of one of a copy"
+    )
+    masked_reads: float = _constant(
+        9.0, "vectors", "that are, where masks have registers of their own"
+    )
 
     # Copies, transpositions, sums, rows.
     in_flight: int = _constant(
@@ -221,7 +238,7 @@ class CostModel:
         1.1, "times the work", "that is allowed where neighboring blocks need the same"
     )
     apart: float = _constant(
-        1.5, "cycles", "a lane of a vector whose lanes lie on lines of their own"
+        1.5, "cycles", "a lane of a vector whose lanes are on separate lines"
     )
     far_load: float = _constant(
         2.7,
@@ -248,7 +265,7 @@ class CostModel:
         256, "elements", "of a row whose reductions' ends take as long as the rest"
     )
     many_rows: int = _constant(
-        16, "rows", "that are worth longer code, or a part of their own, at least"
+        16, "rows", "that justify longer code, or a separate part, at least"
     )
     row_blocks: int = _constant(
         4, "blocks of vectors", "of a row that is worth several in flight, at least"
@@ -260,7 +277,7 @@ class CostModel:
         8, "results", "of a tile along the windows, at most"
     )
     window_vectors: int = _constant(2, "vectors", "of a tile of windows, at most")
-    window_registers: int = _constant(3, "registers", "beside those of such a tile")
+    window_registers: int = _constant(3, "registers", "besides those of such a tile")
     window_around: int = _constant(6, "operations", "around such a tile")
     window_load: int = _constant(2, "operations", "for each vector that it loads")
     reread: int = _constant(
@@ -274,6 +291,11 @@ class CostModel:
     )
     cleared: float = _constant(
         3, "cycles", "a vector of products: cleared, stored, and the loop"
+    )
+    kept_weights: int = _constant(
+        8 << 20,
+        "bytes",
+        "of weights, at most, that the last cache keeps for all blocks",
     )
     winograd_gain: float = _constant(
         0.85, "of the cycles", "of the direct convolution: at most so many must be left"
@@ -340,6 +362,15 @@ class CostModel:
         """The constants that passes over a plan decide by."""
         asked = [f.name for f in fields(PlanCosts) if f.default is MISSING]
         return PlanCosts(**{name: getattr(self, name) for name in asked})
+
+    @property
+    def guarded(self) -> float:
+        """Vectors that are read under guards in the time of one that is copied with its padding;
+        0 where lanes are read one by one."""
+        m = self.machine
+        if m.has("avx512f"):
+            return self.masked_reads
+        return self.guarded_reads if m.has("avx2") else 0.0
 
     def worth_sharing(self, nanoseconds: float) -> bool:
         """Whether work that takes one core so long is worth waking the other threads."""

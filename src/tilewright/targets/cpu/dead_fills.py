@@ -1,4 +1,4 @@
-"""Constants that nobody reads are not stored: what comes behind writes over them first.
+"""Dead stores of constants are dropped: later stores overwrite them before any read.
 
 A Func that Halide's `undef` defines starts as zeros, since no buffer is read before it has
 contents. Where updates write whatever is read, these zeros go:
@@ -29,7 +29,7 @@ Places = tuple[Values, ...]
 
 
 def dead_fills(kernel: Kernel) -> Kernel:
-    """The kernel without the nests that fill a buffer with constants which nobody reads.
+    """The kernel without nests that fill a buffer with constants that are never read.
 
     Formally: all that a nest of loops does is to store constants; and for each of its buffers,
     either the next statement of the same sequence stores every element and reads none, or the
@@ -116,7 +116,7 @@ def _reads_written(stmts: Sequence[Stmt], buffer: Buffer) -> bool:
 
 
 def _most(a: Access) -> Places:
-    """What an access reaches: on each axis all that the index can be inside of the buffer, since it
+    """What an access reaches: on each axis all that the index can be inside the buffer, since it
     is guarded where it could be outside."""
     extents: dict[Expr, int | None] = {f.var: f.trips for f in a.loops}
     axes = []

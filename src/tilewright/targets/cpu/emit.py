@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from tilewright.expr.affine import Affine
 from tilewright.expr.intervals import Interval
@@ -217,7 +218,7 @@ class Function(Statements):
         if buffer in plan.of_thread:
             # A parallel loop that runs once, or inside vectors, has no region: the caller runs it.
             if self.region:
-                thread = LlvmValue("%tid", "i64")
+                thread = LlvmValue("%thread", "i64")
             else:
                 thread = integer(0)
             part = self.binary("mul", thread, private)
@@ -291,9 +292,9 @@ class Function(Statements):
         held += [self.pointers[b] for b in buffers]
         held += [self.value(v) for v in variables]
         _write_region(self.module, name, s, self, variables, buffers)
-        self.module.functions.append(_share(name, [v.type for v in held]))
+        self.module.functions.append(_part(name, [v.type for v in held]))
         closure = self._closure(held)
-        self._call_region(name, closure)
+        self._call_region(name, closure, self.value(s.extent))
         self.changed(changed)
 
     def _captured(self, s: For) -> tuple[list[Var], list[Buffer]]:
@@ -315,7 +316,7 @@ class Function(Statements):
             self.line(f"store {v.typed}, {slot.typed}, align 8")
         return closure
 
-    def _call_region(self, name: str, closure: LlvmValue) -> None:
+    def _call_region(self, name: str, closure: LlvmValue, extent: LlvmValue) -> None:
         slot = self.ins(f"getelementptr i8, ptr %ctx, i64 {8 * CTX_THREADS}", "ptr")
         threads = self.ins(f"load i64, {slot.typed}, align 8", "i64")
         many = self.compare("icmp sgt", threads, integer(1))
@@ -326,10 +327,11 @@ class Function(Statements):
         self.label(fork)
         slot = self.ins(f"getelementptr i8, ptr %ctx, i64 {8 * CTX_PARALLEL}", "ptr")
         call = self.ins(f"load ptr, {slot.typed}, align 8", "ptr")
-        self.line(f"call void {call.text}(ptr %ctx, ptr @{name}, {closure.typed})")
+        arguments = f"ptr %ctx, ptr @{name}, {closure.typed}, {extent.typed}"
+        self.line(f"call void {call.text}({arguments})")
         self.line(f"br label {join}")
         self.label(alone)
-        self.line(f"call void @{name}({closure.typed}, i64 0, i64 1)")
+        self.line(f"call void @{name}({closure.typed}, i64 0, i64 0, {extent.typed})")
         self.line(f"br label {join}")
         self.label(join)
         if self.permitted is not None:
@@ -361,34 +363,28 @@ def _write_region(
     variables: list[Var],
     buffers: list[Buffer],
 ) -> None:
-    """The body of a region: a contiguous share of the iterations for thread `tid` of `threads`."""
+    """The body of a region: the iterations from `begin` to before `end`, by thread `thread`."""
     f = Function(module, outer.params, region=True)
     f.ranges |= outer.ranges
     f.pointers |= {b: LlvmValue(f"%p{n}", "ptr") for n, b in enumerate(outer.params)}
     f.pointers |= {b: LlvmValue(f"%b{n}", "ptr") for n, b in enumerate(buffers)}
     for n, var in enumerate(variables):
         f.bind(var, LlvmValue(f"%x{n}", "i64"))
-    extent = f.value(s.extent)
-    tid = LlvmValue("%tid", "i64")
-    threads = LlvmValue("%threads", "i64")
-    share = f.binary("udiv", extent, threads)
-    rest = f.binary("urem", extent, threads)
-    before = f.pair("umin", tid, rest)
-    start = f.binary("add", f.binary("mul", tid, share), before)
-    longer = f.convert("zext", f.compare("icmp ult", tid, rest), "i64")
-    end = f.binary("add", f.binary("add", start, share), longer)
-    f.when(f.compare("icmp slt", start, end), lambda: f.serial(s, start, end, True))
+    begin = LlvmValue("%begin", "i64")
+    end = LlvmValue("%end", "i64")
+    f.when(f.compare("icmp slt", begin, end), lambda: f.serial(s, begin, end, True))
     extra = [f"ptr %b{n}" for n in range(len(buffers))]
     extra += [f"i64 %x{n}" for n in range(len(variables))]
-    module.functions.append(
-        f.finish(f"{name}.body", [*extra, "i64 %tid", "i64 %threads"], "internal ")
-    )
+    module.functions.append(f.finish(f"{name}.body", [*extra, *_PART], "internal "))
 
 
-def _share(name: str, types: list[str]) -> str:
+_PART: Final = ("i64 %thread", "i64 %begin", "i64 %end")
+
+
+def _part(name: str, types: list[str]) -> str:
     """The function the pool calls: unpacks the closure for the region's body."""
     lines = [
-        f"define internal void @{name}(ptr %closure, i64 %tid, i64 %threads) #0 {{",
+        f"define internal void @{name}(ptr %closure, {', '.join(_PART)}) #0 {{",
         "entry:",
     ]
     arguments = []
@@ -396,7 +392,7 @@ def _share(name: str, types: list[str]) -> str:
         lines.append(f"  %a{n} = getelementptr i8, ptr %closure, i64 {8 * n}")
         lines.append(f"  %c{n} = load {type}, ptr %a{n}, align 8")
         arguments.append(f"{type} %c{n}")
-    inner = ", ".join([*arguments, "i64 %tid", "i64 %threads"])
+    inner = ", ".join([*arguments, *_PART])
     return "\n".join(
         [*lines, f"  call void @{name}.body({inner})", "  ret void", "}", ""]
     )

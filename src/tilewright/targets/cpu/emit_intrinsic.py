@@ -1,6 +1,6 @@
 """Tensor intrinsics of processors: a row per hardware call, which emits it.
 
-Operands lie where `loops/match.py` found them; what a description fixes (compact strides, dtypes)
+Operands are where `loops/match.py` found them; what a description fixes (compact strides, dtypes)
 is relied on here. Vectors that do not change are kept in registers like any other value.
 """
 
@@ -55,7 +55,7 @@ def emit_intrinsic(x: Expressions, s: Unit) -> None:
             "compile without exact",
         )
     elif x.vector is not None:
-        reason, hint = "it is inside of a vector loop", "unroll the loop instead"
+        reason, hint = "it is inside a vector loop", "unroll the loop instead"
     elif any(reads_memory(i) for o in s.operands for i in o.index):
         reason, hint = "its address depends on data", "schedule without it"
     else:

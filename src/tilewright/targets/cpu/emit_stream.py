@@ -1,7 +1,7 @@
 """Non-temporal stores of results, where a note asks for them, in whole registers.
 
 A usual store first reads the line it writes to, and drives out what the caches hold; a non-temporal
-one does neither. It must lie on a boundary of its size, which a caller's array need not: a kernel
+one does neither. It must be on a boundary of its size, which a caller's array need not: a kernel
 with such results has a version for each of the two cases.
 """
 
@@ -18,7 +18,7 @@ from tilewright.targets.cpu.machine import CpuMachine
 
 BOUNDARY = 64  # bytes: of the widest register
 
-# What a non-temporal store has behind it, what the module then defines, and what ends a function:
+# What a non-temporal store has after it, what the module then defines, and what ends a function:
 # such stores are ordered with others by a fence only.
 STREAMING = ", !nontemporal !0"
 METADATA = "!0 = !{i32 1}\n"
@@ -57,7 +57,7 @@ def streamed(kernel: Kernel, machine: CpuMachine) -> frozenset[Buffer]:
 
 
 def on_boundaries(form: Affine, lane: Var | None, elements: int) -> bool:
-    """Whether the first of the lanes lies at a multiple of so many elements, whatever the atoms."""
+    """Whether the first of the lanes is at a multiple of so many elements, whatever the atoms."""
     rest = [c for atom, c in form.terms if atom is not lane]
     return all(c % elements == 0 for c in (*rest, form.const))
 

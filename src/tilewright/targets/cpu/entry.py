@@ -8,9 +8,11 @@ from typing import assert_never
 
 from tilewright.runtime.abi import CTX_PROFILE, CTX_STATUS, STATUS_INDEX
 from tilewright.targets.base import Action, Argument, Copy, Either, KernelCall, Repeat
-from tilewright.targets.cpu.compile import compile_text
+from tilewright.targets.cpu.compile import LEVEL, compile_text
 from tilewright.targets.cpu.emit import attributes
 from tilewright.targets.cpu.machine import CpuMachine
+
+CALLS = 0  # LLVM's level for calls alone: its best takes five times as long, and gains nothing
 
 
 def compile_entry(symbol: str, actions: Sequence[Action], machine: CpuMachine) -> bytes:
@@ -22,28 +24,21 @@ def compile_entry(symbol: str, actions: Sequence[Action], machine: CpuMachine) -
     Raises CompileError if LLVM refuses the code.
     """
     kernels = frozenset(c.symbol for c in calls_of(actions))
+    only_calls = all(isinstance(a, KernelCall) for a in actions)
     return compile_text(
-        entry_ir(symbol, actions, machine), machine, symbol, allowed=kernels
+        entry_ir(symbol, actions, machine),
+        machine,
+        symbol,
+        allowed=kernels,
+        level=CALLS if only_calls else LEVEL,
     )
 
 
-# After kernel `number`: add the number to a failure (the kernel stores it as that of kernel 0) or
-# stamp the time; the result is whether it failed. Before the first kernel: stamp only.
-_HELPERS = f"""define internal void @tw.stamp(ptr %ctx, i64 %slot) #0 {{
-entry:
-  %profile.at = getelementptr i8, ptr %ctx, i64 {8 * CTX_PROFILE}
-  %profile = load ptr, ptr %profile.at, align 8
-  %profiled = icmp ne ptr %profile, null
-  br i1 %profiled, label %stamp, label %done
-stamp:
-  %time = call i64 @llvm.readcyclecounter()
-  %at = getelementptr i64, ptr %profile, i64 %slot
-  store i64 %time, ptr %at, align 8
-  br label %done
-done:
-  ret void
-}}
-define internal i1 @tw.after(ptr %ctx, i64 %number) #0 {{
+# What segments call, callers before what they call.
+_HELPERS = {
+    # After a kernel: add its number to a failure (it is stored as that of kernel 0) or stamp the
+    # time; the result is whether it failed.
+    "tw.after": f"""define internal i1 @tw.after(ptr %ctx, i64 %number) #0 {{
 entry:
   %status.at = getelementptr i8, ptr %ctx, i64 {8 * CTX_STATUS}
   %status = load i64, ptr %status.at, align 8
@@ -58,8 +53,23 @@ ok:
   %slot = add i64 %number, 1
   call void @tw.stamp(ptr %ctx, i64 %slot)
   ret i1 false
-}}
-define internal i1 @tw.check(ptr %ctx, i64 %number) #0 {{
+}}""",
+    "tw.stamp": f"""define internal void @tw.stamp(ptr %ctx, i64 %slot) #0 {{
+entry:
+  %profile.at = getelementptr i8, ptr %ctx, i64 {8 * CTX_PROFILE}
+  %profile = load ptr, ptr %profile.at, align 8
+  %profiled = icmp ne ptr %profile, null
+  br i1 %profiled, label %stamp, label %done
+stamp:
+  %time = call i64 @llvm.readcyclecounter()
+  %at = getelementptr i64, ptr %profile, i64 %slot
+  store i64 %time, ptr %at, align 8
+  br label %done
+done:
+  ret void
+}}""",
+    # The same without a time.
+    "tw.check": f"""define internal i1 @tw.check(ptr %ctx, i64 %number) #0 {{
 entry:
   %status.at = getelementptr i8, ptr %ctx, i64 {8 * CTX_STATUS}
   %status = load i64, ptr %status.at, align 8
@@ -72,15 +82,15 @@ failed:
   ret i1 true
 ok:
   ret i1 false
-}}
-define internal void @tw.fail(ptr %ctx, i64 %code) #0 {{
+}}""",
+    "tw.fail": f"""define internal void @tw.fail(ptr %ctx, i64 %code) #0 {{
 entry:
   %status.at = getelementptr i8, ptr %ctx, i64 {8 * CTX_STATUS}
   %status = add i64 %code, 256
   store i64 %status, ptr %status.at, align 8
   ret void
-}}
-define internal void @tw.same(ptr %ctx, i64 %number, i64 %first) #0 {{
+}}""",
+    "tw.same": f"""define internal void @tw.same(ptr %ctx, i64 %number, i64 %first) #0 {{
 entry:
   %profile.at = getelementptr i8, ptr %ctx, i64 {8 * CTX_PROFILE}
   %profile = load ptr, ptr %profile.at, align 8
@@ -95,11 +105,9 @@ stamp:
   br label %done
 done:
   ret void
-}}"""
-
-
-# Copies or clears bytes: kernels have no library to call.
-_MEMORY = """define internal void @tw.copy(ptr %target, ptr %source, i64 %bytes) #0 {
+}}""",
+    # Copying and clearing bytes: kernels have no library to call.
+    "tw.copy": """define internal void @tw.copy(ptr %target, ptr %source, i64 %bytes) #0 {
 entry:
   %whole = and i64 %bytes, -32
   br label %wide
@@ -127,8 +135,8 @@ rest.body:
   br label %rest
 done:
   ret void
-}
-define internal void @tw.clear(ptr %target, i64 %bytes) #0 {
+}""",
+    "tw.clear": """define internal void @tw.clear(ptr %target, i64 %bytes) #0 {
 entry:
   br label %next
 next:
@@ -142,32 +150,39 @@ body:
   br label %next
 done:
   ret void
-}"""
+}""",
+}
 
 
 def entry_ir(symbol: str, actions: Sequence[Action], machine: CpuMachine) -> str:
     """The segment's function as LLVM assembly."""
     calls = list(calls_of(actions))
     declared = {c.symbol: len(c.arguments) + 2 for c in calls}
-    lines = [
+    declarations = [
         f"declare void @{name}({', '.join(['ptr'] * n)})"
         for name, n in declared.items()
     ]
-    lines.append(_HELPERS)
-    if not all(isinstance(a, KernelCall) for a in actions):
-        lines.append(_MEMORY)
-    lines += [f"define void @{symbol}(ptr %ctx, ptr %table) #0 {{", "entry:"]
+    lines = [f"define void @{symbol}(ptr %ctx, ptr %table) #0 {{", "entry:"]
     first = next(_numbers(actions), None)
     if first is not None:
         lines.append(f"  call void @tw.stamp(ptr %ctx, i64 {first})")
     made = _Lines(lines)
     made.actions(actions)
     made.add("br label %done", "done:", "ret void")
-    return "\n".join([*lines, "}", attributes(machine)])
+    function = "\n".join([*lines, "}"])
+    return "\n".join([*declarations, _with_helpers(function), attributes(machine)])
+
+
+def _with_helpers(text: str) -> str:
+    """A function behind the helpers that it needs."""
+    for name, definition in _HELPERS.items():
+        if f"@{name}(" in text:
+            text = f"{definition}\n{text}"
+    return text
 
 
 def calls_of(actions: Iterable[Action]) -> Iterator[KernelCall]:
-    """Every kernel call, those inside of loops and branches included, in order."""
+    """Every kernel call, those inside loops and branches included, in order."""
     for action in actions:
         match action:
             case KernelCall():
@@ -326,7 +341,7 @@ class _Lines:
         )
 
     def either(self, branch: Either) -> None:
-        """Both lists of actions in blocks of their own."""
+        """Both lists of actions in their own blocks."""
         condition, k = self.truth(branch.condition), self.number()
         self.add(f"br i1 {condition}, label %then{k}, label %else{k}")
         self.inside += 1

@@ -1,6 +1,6 @@
 """Tensor intrinsics of processors: dot products of AVX-512 (VNNI, BF16), AMX tiles, transposes.
 
-The products of narrow numbers that a 32-bit lane holds are summed in one instruction. `b` lies so
+The products of narrow numbers that a 32-bit lane holds are summed in one instruction. `b` is so
 that the numbers of a lane are neighbors: `pack` the right-hand side of a product in the order
 (block of k, column, k inside), by `interleave`. Meanings and rounding are those of Intel's SDM.
 """
@@ -27,7 +27,7 @@ LANES = 16
 
 # One step's error, of a sum of magnitudes: two roundings to float32 at most.
 _BF16 = 2.0**-23
-_ROUNDING = "denormals count as 0; rounds to nearest even, in an order of its own"
+_ROUNDING = "denormals count as 0; rounds to nearest even, in its own order"
 
 Call = tuple[HardwareCall | None, HardwareCall | None, HardwareCall | None]
 

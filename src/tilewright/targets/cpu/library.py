@@ -25,7 +25,7 @@ from tilewright.targets.llvm import backend, object_file
 _BUILT_IN: Final = {"thumbv7em": "__aeabi_"}
 # Bytes that LLVM makes of constants, which are put in their place later.
 _RESERVED: Final = 64
-# Bytes, in reach of a 32-bit displacement beside the code.
+# Bytes, in reach of a 32-bit displacement next to the code.
 MAX_CONSTANTS: Final = 2_000_000_000
 
 

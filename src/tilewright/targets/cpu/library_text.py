@@ -157,7 +157,7 @@ entry:
   %threads.at = getelementptr i8, ptr %ctx, i64 {threads}
   store i64 %shares, ptr %threads.at, align 8
   %status.at = getelementptr i8, ptr %ctx, i64 {status}"""
-# A model without memory of its own takes any pointer.
+# A model without its own memory takes any pointer.
 _NO_CHECK: Final = "  br label %ready"
 _CHECK: Final = """\
   %none = icmp eq ptr %ws, null

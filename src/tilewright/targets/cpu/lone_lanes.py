@@ -2,7 +2,7 @@
 
 For AVX-512, LLVM before version 23 makes one store of a truncation and the masked store of what it
 gives, and then, where the mask has one bit, a scalar store of the wider element (issue 179489 of
-llvm-project): it writes over the neighbors, and behind the end of a buffer.
+llvm-project): it writes over the neighbors, and after the end of a buffer.
 
     call void @llvm.masked.store.v4i16.p0(<4 x i16> %v, ptr align 2 %at, <4 x i1> <i1 true, ...>)
 

@@ -1,6 +1,6 @@
 """How long a group of Computations will take as one kernel: a roofline of the cost model.
 
-Each part of the kernel takes the cycles of its own rule (`sketches/rules.py`), the kernel at least
+Each part of the kernel takes the its own cycles rule (`sketches/rules.py`), the kernel at least
 what its data takes to arrive, and a call and a region of threads come on top. Unlike
 `estimated_cost`, which compares forms of one thing, these numbers can be added up over a network.
 """

@@ -58,7 +58,7 @@ USED: Final = tuple(
     "vaes vpclmulqdq neon fp-armv8 fullfp16 dotprod i8mm bf16 sve lse rdm".split()
 )
 
-# What code of an architecture is for where nobody says.
+# The default processor of an architecture.
 TRIPLES: Final[Mapping[str, str]] = {
     "x86_64": "x86_64-unknown-linux-gnu",
     "aarch64": "aarch64-unknown-linux-gnu",

@@ -34,9 +34,9 @@ def row_vectors(kernel: Kernel, machine: CpuMachine) -> Kernel:
     """The kernel with its serial innermost loops along rows as vectors of whole registers.
 
     Such a loop has FEW or more iterations, and nothing in it but stores and updates. Each of these
-    writes neighbors; what each reads is one element, or lies so near that few vectors cover it; and
+    writes neighbors; what each reads is one element, or is so near that few vectors cover it; and
     `vectorize` proves that no iteration depends on another one. So no sum changes its order: every
-    element is computed by the same operations. What is left over is a vector of its own.
+    element is computed by the same operations. What is left over is its own vector.
     """
     for place in list(walk(kernel.body)):
         if isinstance(place.stmt, For) and _is_row(place.stmt, place):

@@ -1,7 +1,7 @@
 """An NVIDIA GPU as a device of the runtime, by the driver's API; no part of the compiler is needed.
 
 Everything runs in order on one stream of the primary context, which other libraries share: memory
-is taken from and given back to the stream's pool at its place in that order. Launches of a queue
+is allocated from and returned to the stream's pool in that order. Launches of a queue
 that is not timed are collected until something needs their results; a sequence that comes again
 with the same addresses is recorded as a graph, and runs as one command from then on.
 """
@@ -26,7 +26,7 @@ from tilewright.targets.simt.code import PTX, DeviceProgram, KernelLaunch
 NAME: Final = "cuda"
 _GRAPHS: Final = 16  # sequences that are kept as graphs
 _PREFIX: Final = "CU_DEVICE_ATTRIBUTE_"
-# What is asked of the GPU: what code can exceed, and what the driver must have.
+# Queried of the GPU: limits that code can exceed, and features that the driver must have.
 _ATTRIBUTES: Final = {
     "major": "COMPUTE_CAPABILITY_MAJOR",
     "minor": "COMPUTE_CAPABILITY_MINOR",
@@ -115,7 +115,7 @@ class CudaDevice:
         self.driver("CtxSetCurrent", self._context)
 
     def allocate(self, nbytes: int) -> Allocation:
-        """Memory that is given back, in the order of the stream, when nothing refers to it."""
+        """Memory that is freed, in stream order, when it is no longer referenced."""
         self.enter()
         try:
             address = int(self.driver("MemAllocAsync", max(nbytes, 1), self.stream))

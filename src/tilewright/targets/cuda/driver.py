@@ -17,7 +17,7 @@ from tilewright.base.errors import (
 )
 
 _OLD: Final = "update the NVIDIA driver"
-_AGAIN: Final = "the process must be started anew: no CUDA call works after this"
+_AGAIN: Final = "restart the process: no CUDA call works after this"
 _EARLIER: Final = "compile for it: mcpu is its architecture, such as sm_80"
 
 Row = tuple[type[TilewrightError], str, str, str]

@@ -7,8 +7,8 @@ Of an array of registers of 32 bits, with `per` numbers in each, thread t = 4*g 
     out  element n:  row g + 8*(n / 2), column 2*q + n % 2, n < 4
 
 (PTX ISA, "Matrix Fragments for mma.m16n8k8", ".m16n8k16", ".m16n8k32"). Barriers
-stand where a product reads what others wrote, as all threads read all of it. A store counts as the
-first thread's alone: around it the threads of a warp meet.
+are placed where a product reads what others wrote, as all threads read all of it. A store counts as
+the first thread's alone: the threads of a warp synchronize around it.
 """
 
 from __future__ import annotations

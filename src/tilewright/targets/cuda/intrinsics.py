@@ -1,7 +1,7 @@
 """Tensor intrinsics of NVIDIA's GPUs: `mma.sync`, a product of tiles by the 32 threads of a warp.
 
 The accumulators are a tile in "warp", of which each thread has four elements in registers; `fill`
-starts it, `store` writes it to memory. The factors lie in memory with any strides: with a stride
+starts it, `store` writes it to memory. The factors are in memory with any strides: with a stride
 of 1 along the reduction a thread loads a word of 32 bits, else its elements one by one. Shapes and
 types are those of the PTX ISA, "Warp-level matrix instructions", from sm_80 on.
 """
@@ -31,8 +31,8 @@ _MEMORY: Final = ("global", "shared")
 # PTX says neither the order of a sum nor how it is rounded. If each of 17 addends is cut off at
 # 24 bits of the largest, each loses at most 2^-23 of the sum of magnitudes.
 _SUM: Final = 17 * 2.0**-23
-_SUM_WORDS: Final = "adds in an order of its own, and may cut off the addends"
-# A factor of tf32 has 10 bits behind the point: half a unit of each, in both factors.
+_SUM_WORDS: Final = "adds in its own order, and may truncate the addends"
+# A factor of tf32 has 10 bits after the point: half a unit of each, in both factors.
 _TF32: Final = 2.0**-10 + _SUM
 _TF32_WORDS: Final = f"rounds the factors to 10 bits; {_SUM_WORDS}"
 

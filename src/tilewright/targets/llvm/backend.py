@@ -20,7 +20,7 @@ def target_machine(triple: str, cpu: str, features: str, level: int) -> Any:
 
 
 def new_machine(triple: str, cpu: str, features: str, level: int) -> Any:
-    """A target machine of LLVM's that nobody else has.
+    """An unshared LLVM target machine.
 
     Raises CompileError if this LLVM lacks the target.
     """

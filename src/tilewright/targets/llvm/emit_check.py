@@ -194,7 +194,7 @@ def _values(index: Expr, loops: Mapping[Var, int], dense: bool) -> list[Expr]:
     """Values of an index over the loops of a nest that are in a span if all of them are.
 
     dense: the span has every index from its first to its last. Then of a loop that is only a term,
-    a number times its variable, the two ends are enough, whatever the others are; those inside of
+    a number times its variable, the two ends are enough, whatever the others are; those inside
     another function, and all of them for another span, take every value.
     """
     form = affine(index)

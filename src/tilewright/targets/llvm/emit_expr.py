@@ -12,6 +12,7 @@ from tilewright.base.errors import CompileError, UnsupportedError
 from tilewright.expr import nodes
 from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.bounds import bounds
+from tilewright.expr.functions import FUNCTIONS
 from tilewright.expr.nodes import (
     INDEX,
     And,
@@ -287,6 +288,9 @@ class Expressions(MemoryEmitter):
         )
 
     def _call(self, e: Call) -> LlvmValue:
+        own = FUNCTIONS[e.function].llvm
+        if own:
+            return self.own_function(e, own)
         dtype = e.args[0].dtype
         native = NATIVE.get(e.function)
         if native is not None:
@@ -303,8 +307,21 @@ class Expressions(MemoryEmitter):
             items=(f"{e.function}({dtype})",),
         )
 
+    def own_function(self, e: Call, text: str) -> LlvmValue:
+        """A function of the user's own, which is called for each lane."""
+        self.own[e.function] = text
+        type = memory_type(e.dtype)
+        args = self.together(*e.args)
+        lanes = max(v.lanes for v in args)
+        result = LlvmValue("poison", type, lanes)
+        for n in range(lanes):
+            passed = ", ".join(self.lane(v, n).typed for v in args)
+            one = self.ins(f"call {type} @{e.function}({passed})", type)
+            result = one if lanes == 1 else self.insert(result, one, n)
+        return result
+
     def _expanded(self, e: Call, rewrite: Expansion) -> LlvmValue:
-        """The expansion on parameters, in a scope of its own where they are the arguments' values.
+        """The expansion on parameters, in its own scope where they are the arguments' values.
 
         So no `Select` of the expansion guards the loads of an argument, and the text is built once
         per function and constant argument. Contraction would break the exact sums and products of

@@ -6,7 +6,7 @@
       O[3*x + 2] = b
 
 leaves no element out: shuffles put the lanes of three vectors in the order of memory, and three
-stores write them. Each by itself would touch every third element only.
+stores write them. Each alone would access only every third element.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _stores(x: Expressions, stmts: Sequence[Node]) -> list[Store]:
 
 
 def _is_plain(x: Expressions, s: Store, first: Store) -> bool:
-    """Whether a store to the buffer of the first reads nothing of it, and lies inside of it, at
+    """Whether a store to the buffer of the first reads nothing of it, and is inside it, at
     places that are known for all lanes."""
     buffer = first.buffer
     read = {e.buffer for root in expressions(s) for e in loads(root)}

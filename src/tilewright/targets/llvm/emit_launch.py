@@ -5,7 +5,7 @@ numbers of a thread, barriers, values of neighbors, and memory of a block; `Dial
 in LLVM. Indices are computed in 32 bits where their bounds prove that these hold them.
 
 A kernel's parameters are the launch's buffers, and last of all an integer of 64 bits that stays 0
-unless a thread reads at an index outside of its buffer that only data decide.
+unless a thread reads at an index outside its buffer that only data decide.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.affine import Affine, to_expr
 from tilewright.expr.bounds import bounds
 from tilewright.expr.intervals import Interval
-from tilewright.expr.nodes import Buffer, Expr, Load
+from tilewright.expr.nodes import Buffer, Call, Expr, Load
 from tilewright.ir.node import Node, postorder
 from tilewright.loops.launch import AXIS, Barrier, Combine, Launch, LaunchProgram
 from tilewright.loops.nodes import For, Unit
@@ -44,7 +44,7 @@ class Dialect:
     """How LLVM calls what GPUs of one kind have.
 
     convention: of a kernel. axes: the call of an intrinsic that gives the number on an axis.
-    barrier: lines at which the threads of a block meet. shuffle: the value of 32 bits that the
+    barrier: lines that synchronize the threads of a block. shuffle: the value of 32 bits that the
     thread has whose number differs in one bit, of a mask of threads. local: the address space of a
     thread's memory. attributes: of a kernel of so many threads. intrinsics: how hardware calls are
     emitted, by name.
@@ -74,7 +74,7 @@ class Shared:
 
     @staticmethod
     def of(launch: Launch, symbol: str, static: int) -> Shared:
-        """One buffer behind another; static: bytes that code may have without asking."""
+        """One buffer after another; static: bytes that code may have without asking."""
         offsets, at = {}, 0
         for buffer in launch.shared:
             offsets[buffer] = at
@@ -245,6 +245,15 @@ class Thread(Statements):
             hint=hint,
         )
 
+    def own_function(self, e: Call, text: str) -> LlvmValue:
+        """Raises CompileError: it is code of the host."""
+        raise CompileError(
+            f"{e.function} is a function of this process",
+            code="TW-FUNCTION",
+            where=f"launch {self.launch.name}",
+            hint='build it with target="cpu"',
+        )
+
     # -- memory
 
     def place_buffer(self, buffer: Buffer) -> None:
@@ -387,7 +396,7 @@ def launches_text(
     parts: list[str] = []
     remainders: set[str] = set()
     for number, launch in enumerate(program.launches):
-        # What is defined outside of a module has no dot in its name.
+        # What is defined outside a module has no dot in its name.
         shared = Shared.of(launch, f"{launch.name}_shared", static)
         try:
             thread = Thread(launch, dialect, machine, contract, shared)

@@ -180,7 +180,7 @@ class MemoryEmitter(AddressEmitter):
         mask: LlvmValue | None,
         outside: LlvmValue | None,
     ) -> LlvmValue | None:
-        """Lanes that lie near one another, out of whole vectors; None where they do not."""
+        """Lanes that are near one another, out of whole vectors; None where they are not."""
         type = memory_type(buffer.dtype)
         size = buffer.dtype.itemsize
         lanes = place.lanes
@@ -202,7 +202,7 @@ class MemoryEmitter(AddressEmitter):
     def _load_entry(
         self, place: LaneAccess, buffer: Buffer, offsets: LlvmValue
     ) -> LlvmValue | None:
-        """Lanes of a small table that is all inside of the buffer; None where it is no such."""
+        """Lanes of a small table that is all inside the buffer; None where it is no such."""
         if not buffer.static:
             return None
         size = buffer.dtype.itemsize
@@ -228,7 +228,7 @@ class MemoryEmitter(AddressEmitter):
         return look_up(self, pointer, count, short, memory_type(buffer.dtype), size)
 
     def _room(self, place: LaneAccess, buffer: Buffer) -> tuple[int, int]:
-        """The elements around the lanes' that may be read: whole strides, so that accesses beside
+        """The elements around the lanes' that may be read: whole strides, so that accesses next to
         this one share them, where the ranges prove that all of them belong to the buffer."""
         first, last = min(place.steps), max(place.steps)
         stride = gcd(*(step - first for step in place.steps))
@@ -343,13 +343,13 @@ class MemoryEmitter(AddressEmitter):
     def storing(
         self, buffer: Buffer, form: Affine, lane: Var | None, lanes: int
     ) -> str:
-        """How a store of so many lanes at a linear form is aligned, and what else is to be said of
+        """How a store of so many lanes at a linear form is aligned, and the other attributes of
         it."""
         return f"align {buffer.dtype.itemsize}"
 
     def _rewritable(self, buffer: Buffer, index: tuple[Expr, ...]) -> bool:
         """Whether what is in `buffer` at `index` may be written back in every lane: the memory is
-        this thread's own, and no lane lies outside of it."""
+        this thread's own, and no lane is outside it."""
         if buffer.scope == "global":
             return False
         places = zip(index, buffer.extents, strict=True)

@@ -1,7 +1,7 @@
-"""Lanes whose elements lie near one another: whole vectors of memory, and shuffles.
+"""Lanes whose elements are near one another: whole vectors of memory, and shuffles.
 
 The elements of a vector with strides, of `x // 2` or of a reversed row are picked out of a few
-vectors that cover them, instead of one by one. What is covered lies between the first and the last
+vectors that cover them, instead of one by one. What is covered is between the first and the last
 element that a lane accesses, all of which belongs to the buffer, or is proven to do so (`Room`).
 Under a mask only the elements that a permitted lane accesses are touched.
 """
@@ -149,7 +149,7 @@ def store_near(
     size: int,
     mask: LlvmValue | None,
 ) -> None:
-    """The lanes of `v` to their elements from `pointer` on; what lies between is not written.
+    """The lanes of `v` to their elements from `pointer` on; what is between is not written.
 
     requires: no two lanes mean one element.
     """

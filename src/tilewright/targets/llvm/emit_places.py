@@ -1,4 +1,4 @@
-"""Where the elements of an access lie, by lane of the vector loop around it."""
+"""Where the elements of an access are, by lane of the vector loop around it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Terms = tuple[tuple[Expr, int], ...]  # of a linear form
 # Not frozen, as so many are made: setting the fields of a frozen one takes three times as long.
 @dataclass(slots=True, eq=False)
 class LaneLayout:
-    """How the elements of an access lie to one another: `form` + steps[lane] + varying.
+    """The relative positions of the elements of an access: `form` + steps[lane] + varying.
 
     form: what all lanes have in common. varying: terms with another value in each lane. steps: one
     for all lanes where every lane means the same element.
@@ -100,7 +100,7 @@ class AddressEmitter(Scopes):
         return form
 
     def layout(self, buffer: Buffer, index: tuple[Expr, ...]) -> LaneLayout:
-        """How the lanes of `buffer[index]` lie; remembered in the innermost scope."""
+        """The layout of the lanes of `buffer[index]`; remembered in the innermost scope."""
         known = self.scopes[-1].layouts
         key = (buffer, index, self.vector, self.number)
         found = known.get(key)
@@ -127,7 +127,7 @@ class AddressEmitter(Scopes):
         return LaneLayout(Affine(tuple(uniform), const), tuple(varying), tuple(steps))
 
     def access(self, buffer: Buffer, index: tuple[Expr, ...]) -> LaneAccess:
-        """Where `buffer[index]` lies, per lane."""
+        """Where `buffer[index]` is, per lane."""
         layout = self.layout(buffer, index)
         form, varying, steps = layout.form, layout.varying, layout.steps
         size = buffer.dtype.itemsize

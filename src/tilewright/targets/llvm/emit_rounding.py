@@ -55,7 +55,7 @@ class Rounding:
 def rounding(e: Expr, machine: Processor) -> Rounding | None:
     """How `e` rounds to an integer of 16 bits at most; None where it does not.
 
-    Without fused multiply-adds division is left as it is.
+    Without fused multiply-adds division is left unchanged.
     """
     if not isinstance(e, Cast):
         return None
@@ -221,7 +221,7 @@ def _packed(ops: Operations, v: LlvmValue, r: Rounding) -> LlvmValue:
             w.pair("sadd.sat", half, integer(r.offset, "i16")) for half in (low, high)
         )
     packed = _pair(ops, "packsswb" if signed else "packuswb", low, high, type="i8")
-    # Packs stay inside of groups of 16 bytes: word n of group g belongs at word g of group n.
+    # Packs stay inside groups of 16 bytes: word n of group g belongs at word g of group n.
     words = w.ins(f"bitcast {packed.typed} to <{lanes} x i32>", "i32", lanes)
     order = [QUARTERS * (k % QUARTERS) + k // QUARTERS for k in range(lanes)]
     return w.ins(

@@ -388,7 +388,7 @@ class Statements(Expressions):
     def _reduce_lanes(
         self, s: Update, values: list[LlvmValue], mask: LlvmValue | None
     ) -> None:
-        """All lanes meet at one element: a tree over the lanes, then one step in memory."""
+        """All lanes update one element: a tree over the lanes, then one step in memory."""
         lanes = 1 << (self.lanes - 1).bit_length()
         held = [self.splat(v, self.lanes) for v in values]
         neutral = [constant(i.value, i.dtype) for i in s.reducer.identity]

@@ -1,7 +1,7 @@
 """Pointers that say which memory they point to, in place of generic ones.
 
 Code is generated with generic pointers, each made of one whose memory is known. Back ends that do
-not find that out by themselves, or have no generic pointers, are given it:
+not infer that, or have no generic pointers, need it stated:
 
     %a = addrspacecast ptr addrspace(3) @s to ptr
     %b = getelementptr i8, ptr %a, i64 4     ->    %b = getelementptr i8, ptr addrspace(3) @s, i64 4

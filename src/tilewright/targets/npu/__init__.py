@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tilewright.targets.npu.catalog import MACHINES
     from tilewright.targets.npu.codegen import generate
     from tilewright.targets.npu.errors import NPUError
-    from tilewright.targets.npu.exhaustive import Survey, survey
+    from tilewright.targets.npu.exhaustive import MappingSurvey, survey
     from tilewright.targets.npu.isa import Instruction, NpuProgram, Region
     from tilewright.targets.npu.listing import parse, show
     from tilewright.targets.npu.machine import Memory, NpuMachine, Operator, operators
@@ -34,7 +34,7 @@ _PUBLIC: Final = {
     "catalog": "MACHINES",
     "codegen": "generate",
     "errors": "NPUError",
-    "exhaustive": "Survey survey",
+    "exhaustive": "MappingSurvey survey",
     "isa": "Instruction NpuProgram Region",
     "listing": "parse show",
     "machine": "NpuMachine Memory Operator operators",
@@ -72,7 +72,7 @@ __all__ = [
     "Number",
     "Operator",
     "Region",
-    "Survey",
+    "MappingSurvey",
     "NpuTiming",
     "bounds",
     "generate",

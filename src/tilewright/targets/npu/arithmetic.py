@@ -16,7 +16,7 @@ w = 2^-24 that of Float32. An operator on (a, da), (b, db) has, before it is rou
 
 plus what Float32 adds: g (sum of the magnitudes of the terms), g = n w / (1 - n w) for n terms
 (Higham 2002, section 4.2: any order of summation), 4 w relative for a function. At last its own
-rounding adds u (|v| + e) + t, and saturation what lies beyond the largest number. Inputs are
+rounding adds u (|v| + e) + t, and saturation what is beyond the largest number. Inputs are
 rounded once. An infinite constant is exact; where the format saturates, the largest number takes
 its place in both. All of it is done in float64, whose own rounding is 2^-29 of Float32's and is
 covered by making every bound larger by 2^-20 of itself.

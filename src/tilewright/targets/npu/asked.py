@@ -1,4 +1,4 @@
-"""A mapping whose choices are asked for one by one, so that what is offered is possible."""
+"""A mapping chosen step by step, so that only feasible choices are offered."""
 
 from __future__ import annotations
 

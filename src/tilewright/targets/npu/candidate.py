@@ -58,7 +58,7 @@ class NpuCandidate:
 def budgets(machine: NpuMachine) -> list[int]:
     """Elements that results may take on the chip, the most first.
 
-    Operands of the operators at work need registers too, and results may lie between others.
+    Operands of the operators at work need registers too, and results may be between others.
     """
     found = [machine.elements("vrf")]
     while found[-1] > 16:

@@ -48,7 +48,7 @@ WIDE = NpuMachine(
     number=Float16,
 )
 
-# As `wide`, with blocks of 16 values that share an exponent inside of matrix products.
+# As `wide`, with blocks of 16 values that share an exponent inside matrix products.
 BLOCKS = replace(WIDE, name="blocks", block=BlockFloat(16, mantissa=7))
 
 # Small operators that are cheap to issue, and 2 KiB of vector registers.

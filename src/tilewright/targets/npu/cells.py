@@ -131,7 +131,7 @@ def gru(layer: OperationTerm, then: Then) -> Term:
     states = _cell(layer, 1, ("sigmoid", "tanh"))
     inside = layer.call.has(
         3
-    )  # the reset gate is applied behind the product, with its bias
+    )  # the reset gate is applied after the product, with its bias
 
     def hidden(cell: Cell, t: int, h: State) -> Term:
         share = cell.given(t, 2)

@@ -121,7 +121,7 @@ def _effect(
 
 
 def _check(i: Instruction, machine: NpuMachine) -> None:
-    """Raises _Fault for an operand that does not lie in its memory."""
+    """Raises _Fault for an operand that is not in its memory."""
     if not i.memory:
         return
     if i.memory not in FORMS[i.op].memories:
@@ -151,7 +151,7 @@ def _reads_vector(
     _require(
         len(shape) < 2,
         "a vector cannot follow a matrix",
-        "read both in chains of their own",
+        "read both in separate chains",
     )
     return ((shape[0] if shape else 0) + i.n,), None
 
@@ -212,7 +212,7 @@ def _writes_vector(
     _require(
         len(shape) == 1 and i.n <= shape[0],
         f"{i.n} elements of a value of {show(shape)} are written",
-        "it has no more than its own",
+        "it cannot use more than its own",
     )
     return shape, None
 

@@ -30,7 +30,7 @@ from tilewright.targets.npu.tasks import (
     Evaluated,
     NpuTask,
     NpuValue,
-    Operand,
+    TaskOperand,
     values_in,
 )
 from tilewright.targets.npu.timing import NpuTiming, time
@@ -274,14 +274,14 @@ class _Generator:
         return np.asarray(self.bases[addresses >> SHIFT] + (addresses & OFFSET))
 
     def _put(self, value: NpuValue, address: int) -> None:
-        """A value is there from now on."""
+        """Mark a value as available."""
         self.base[value.number] = address
         if value.number >= self.bases.size:
             self.bases = np.pad(self.bases, (0, value.number + 1))
         self.bases[value.number] = address
 
     def _side(self, link: Link) -> Address | None:
-        """The operand beside the chain's value, in registers where its operator reads it."""
+        """The operand next to the chain's value, in registers where its operator reads it."""
         task = link.task
         if len(task.operands) == 1:
             return None
@@ -293,7 +293,7 @@ class _Generator:
             return Address("vrf", run.start - _VRF, run.step)
         return self._staged(operand, task.title)
 
-    def _staged(self, operand: Operand, where: str) -> Address:
+    def _staged(self, operand: TaskOperand, where: str) -> Address:
         """A vector in the registers, brought there if it is not."""
         size = operand.addresses.size
         place, known = self.vectors.copy(operand.key, size, where)
@@ -302,7 +302,7 @@ class _Generator:
             self._move(operand.addresses, to, f"operand of {where}")
         return Address("vrf", place)
 
-    def _matrix(self, operand: Operand, task: NpuTask) -> Address:
+    def _matrix(self, operand: TaskOperand, task: NpuTask) -> Address:
         """A tile in the matrix registers."""
         size = operand.addresses.size
         place, known = self.matrices.copy(operand.key, size, task.title)
@@ -314,7 +314,7 @@ class _Generator:
             self.code += [*loads, write, Instruction("end_chain")]
         return Address("mrf", place)
 
-    def _loads(self, operand: Operand) -> Sequence[Instruction]:
+    def _loads(self, operand: TaskOperand) -> Sequence[Instruction]:
         """The reads of a tile. Zeros to the right and below are not read.
 
         Inputs are at the same places in all programs of a form, so their reads are kept.
@@ -338,7 +338,7 @@ class _Generator:
             return operand[: r[-1] + 1, : c[-1] + 1]
         return operand
 
-    def _read_vector(self, operand: Operand) -> list[Instruction]:
+    def _read_vector(self, operand: TaskOperand) -> list[Instruction]:
         """The reads of the value that a chain begins with; copied if it is read again."""
         found = list(runs(self._physical(operand.addresses)))
         again = self.read.operands[operand.key] > 1
@@ -371,7 +371,7 @@ class _Generator:
         ]
 
     def _straightened(self, row: Addresses) -> Addresses:
-        """A row that lies in several places, copied to one: a value of its own in DRAM."""
+        """A row that is in several places, copied to one: its own value in DRAM."""
         value = self.made.new("row", (row.size,), "dram")
         self._in_dram(value)
         self._move(row, Address("dram", self.base[value.number]), "row of a matrix")

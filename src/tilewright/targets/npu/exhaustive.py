@@ -22,7 +22,7 @@ from tilewright.targets.npu.sizes import Choices, SizedRule
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class MappingSurvey:
     """Cycles of the mapping that was found, of the best and the worst, and how many there are."""
 
     found: int
@@ -31,7 +31,7 @@ class Survey:
     count: int
 
 
-def survey(program: Lambda, machine: NpuMachine, limit: int = 5000) -> Survey:
+def survey(program: Lambda, machine: NpuMachine, limit: int = 5000) -> MappingSurvey:
     """All mappings that fit on the machine. Raises NPUError if there are more than `limit`."""
     found = map_onto(program, machine).timing.cycles
     cycles: list[float] = []
@@ -50,7 +50,7 @@ def survey(program: Lambda, machine: NpuMachine, limit: int = 5000) -> Survey:
             hint="take smaller lengths, or fewer operators",
         )
     fit = [int(n) for n in cycles if n < inf]
-    return Survey(found, int(every.cost), max(fit), len(fit))
+    return MappingSurvey(found, int(every.cost), max(fit), len(fit))
 
 
 def _candidates(program: Lambda, machine: NpuMachine) -> Iterator[NpuCandidate]:
@@ -91,7 +91,7 @@ def possible(
 ) -> Iterator[SizedRule | None]:
     """What can be done with an operator where this was chosen for others.
 
-    What others were padded to is used as it is; nothing leads from an operator back to it.
+    What others were padded to is used unchanged; nothing leads from an operator back to it.
     """
     for choice in options(key, machine):
         if choice is not None and choice.pads:

@@ -35,50 +35,61 @@ from tilewright.targets.npu.tasks import (
     Addresses,
     Evaluated,
     NpuValue,
-    Operand,
+    TaskOperand,
     values_in,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class EvenPlaces:
+    """Places that are evenly spaced along each axis: the first one, and how far apart they are."""
+
+    start: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
     """Where elements come from: places in pieces that are laid one after the other.
 
-    strides: how far apart places are along each axis, for a matrix whose places are evenly spaced
-    in one piece.
+    A product has thousands of these, nearly all of them at even places.
     """
 
     pieces: tuple[int, ...]
-    places: Addresses
-    strides: tuple[int, ...] | None
+    places: EvenPlaces | Addresses
 
     @cached_property
     def key(self) -> bytes:
         """Equal for those of the same elements."""
-        about = repr((self.pieces, self.places.shape)).encode()
-        return blake2b(about + self.places.tobytes(), digest_size=16).digest()
+        places = self.places
+        if isinstance(places, EvenPlaces):
+            content = repr((self.pieces, places)).encode()
+        else:
+            about = repr((self.pieces, places.shape)).encode()
+            content = about + places.tobytes()
+        return blake2b(content, digest_size=16).digest()
 
-    def taken(self, pieces: Sequence[Operand]) -> Addresses:
+    def taken(self, pieces: Sequence[TaskOperand]) -> Addresses:
         """The elements."""
         found = [pieces[n].flat for n in self.pieces]
-        if len(found) == 1:
-            flat = found[0]
-        else:
-            flat = np.concatenate(found)
-        if self.strides is None:
-            return np.asarray(flat[self.places])
-        steps = tuple(flat.itemsize * stride for stride in self.strides)
-        start = int(self.places.flat[0])
-        return as_strided(flat[start:], self.places.shape, steps, writeable=False)
+        alone = len(found) == 1
+        flat = found[0] if alone else np.concatenate(found)
+        places = self.places
+        if not isinstance(places, EvenPlaces):
+            return np.asarray(flat[places])
+        steps = tuple(flat.itemsize * stride for stride in places.strides)
+        there = as_strided(flat[places.start :], places.shape, steps, writeable=False)
+        return there if alone else there.copy()
 
-    def operand(self, pieces: Sequence[Operand]) -> Operand:
+    def operand(self, pieces: Sequence[TaskOperand]) -> TaskOperand:
         """The same as an operand; one that holds inputs and constants only is made once."""
         first, *others = [pieces[n] for n in self.pieces]
         if not first.fixed or any(not piece.fixed for piece in others):
-            return Operand(self.taken(pieces), fixed=False)
+            return TaskOperand(self.taken(pieces), fixed=False)
         key = self.key, *others
         if key not in first.parts:
-            first.parts[key] = Operand(self.taken(pieces), fixed=True)
+            first.parts[key] = TaskOperand(self.taken(pieces), fixed=True)
         return first.parts[key]
 
 
@@ -110,16 +121,17 @@ def recipe(made: Evaluated) -> Recipe:
     number = np.zeros(len(made.values), np.int64)
     number[[v.number for v in order]] = np.arange(len(order))
     sizes = [v.size for v in order]
+    known: dict[bytes, Source] = {}  # the rows of a product read the same tiles
 
     def source(addresses: Addresses, reads: Sequence[int]) -> Source:
         pieces = tuple(sorted({int(number[n]) for n in reads}))
-        if len(pieces) == 1:
-            found = addresses & OFFSET
-            return Source(pieces, found, _strides(found))
-        starts = np.zeros(len(order), np.int64)
-        starts[list(pieces)] = np.cumsum([0, *(sizes[n] for n in pieces[:-1])])
-        found = starts[number[addresses >> SHIFT]] + (addresses & OFFSET)
-        return Source(pieces, found, None)
+        found = addresses & OFFSET
+        if len(pieces) > 1:
+            starts = np.zeros(len(order), np.int64)
+            starts[list(pieces)] = np.cumsum([0, *(sizes[n] for n in pieces[:-1])])
+            found += starts[number[addresses >> SHIFT]]
+        one = Source(pieces, _even(found) or found)
+        return known.setdefault(one.key, one)
 
     return Recipe(
         tuple(v.constant for v in constants if v.constant is not None),
@@ -134,15 +146,13 @@ def recipe(made: Evaluated) -> Recipe:
     )
 
 
-def _strides(places: Addresses) -> tuple[int, ...] | None:
-    """Those of a matrix with evenly spaced rows and columns, none of them negative."""
-    if places.ndim != 2:
-        return None
-    steps = [np.diff(places, axis=axis) for axis in (0, 1)]
-    found = tuple(int(step.flat[0]) if step.size else 0 for step in steps)
-    even = all((step == s).all() for step, s in zip(steps, found, strict=True))
-    if even and min(found) >= 0:
-        return found
+def _even(places: Addresses) -> EvenPlaces | None:
+    """The same places where they are evenly spaced, forwards; there is at least one."""
+    steps = [np.diff(places, axis=axis) for axis in range(places.ndim)]
+    strides = tuple(int(step.flat[0]) if step.size else 0 for step in steps)
+    even = all((step == s).all() for step, s in zip(steps, strides, strict=True))
+    if even and min(strides, default=0) >= 0:
+        return EvenPlaces(int(places.flat[0]), places.shape, strides)
     return None
 
 
@@ -170,7 +180,7 @@ class Form:
         )
 
     def tasks(self, choices: Choices) -> Evaluated:
-        """Its tasks after these choices; operators without one stay as they are."""
+        """Its tasks after these choices; operators without one stay unchanged."""
         known = self._known
         made = Evaluated(
             values=list(known.values),
@@ -201,18 +211,20 @@ class Form:
             if choices.get(key) is not None
         )
 
-    def _pieces(self, given: Sequence[Operand], steps: Recipe) -> list[Operand]:
+    def _pieces(self, given: Sequence[TaskOperand], steps: Recipe) -> list[TaskOperand]:
         """What the tasks of a recipe may read before the first of them."""
         return [*given, *(self._constants[repr(x)] for x in steps.constants)]
 
 
-def _applied(made: Evaluated, key: Key, operands: tuple[Operand, ...]) -> Operand:
+def _applied(
+    made: Evaluated, key: Key, operands: tuple[TaskOperand, ...]
+) -> TaskOperand:
     """The result of one more task."""
-    return Operand(made.apply(*key, operands, "dram").addresses, fixed=False)
+    return TaskOperand(made.apply(*key, operands, "dram").addresses, fixed=False)
 
 
-def _fixed(value: NpuValue) -> Operand:
-    return Operand(value.addresses, fixed=True)
+def _fixed(value: NpuValue) -> TaskOperand:
+    return TaskOperand(value.addresses, fixed=True)
 
 
 @lru_cache(maxsize=1)

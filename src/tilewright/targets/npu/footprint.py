@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tilewright.targets.npu.isa import FORMS, Instruction
 
-# The first address of a part of a memory, and the one behind its last.
+# The first address of a part of a memory, and the one after its last.
 Span = tuple[int, int]
 
 

@@ -1,7 +1,7 @@
 """The instruction set, after BrainWave (Fowers et al., ISCA 2018): chains from memory to memory.
 
 A chain carries one value from unit to unit. What is read first in it are the parts of that value,
-one behind the other; then come operators; then it is written; `end_chain` ends it.
+one after the other; then come operators; then it is written; `end_chain` ends it.
 
     v_rd     mem[a] n= step=               n elements, `step` apart (0: one, n times)
     m_rd     mem[a] rows= columns= step= across=   rows `step` apart, elements `across` apart
@@ -66,7 +66,7 @@ OPCODES: Mapping[str, str] = {name: opcode for opcode, name in OPERATORS.items()
 
 
 class Instruction(NamedTuple):
-    """One instruction; fields that its form does not have stay as they are here."""
+    """One instruction; fields that its form does not have stay unchanged here."""
 
     op: str
     memory: str = ""

@@ -115,7 +115,7 @@ _REDUCE_INIT: _Step = rule("reduce-init")
 
 
 def _start_out(focus: Focus) -> Focus | None:
-    """A reduction that starts with a value of its own: that is combined at the end."""
+    """A reduction that starts with its own value: that is combined at the end."""
     node = focus.place.opened.node
     if isinstance(node, Apply) and isinstance(node.fun, Reduce):
         if not isinstance(node.fun.init, Literal):

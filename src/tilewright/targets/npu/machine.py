@@ -128,7 +128,7 @@ def operators(
 class NpuMachine:
     """The description. Raises InputError for operators that are unknown or given twice.
 
-    vectors, matrices: the register files. block: the format inside of matrix products. transfer:
+    vectors, matrices: the register files. block: the format inside matrix products. transfer:
     cycles to issue an instruction that only moves data.
     """
 

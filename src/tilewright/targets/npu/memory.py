@@ -72,7 +72,7 @@ class Registers:
         return at
 
     def copy(self, key: bytes, size: int, where: str) -> tuple[int, bool]:
-        """The place of a copy, and whether it is there already."""
+        """The location of a copy, and whether it exists already."""
         known = key in self.copies
         if not known:
             self.copies[key] = self.take(size, where)

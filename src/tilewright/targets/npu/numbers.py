@@ -4,7 +4,7 @@
     Float16  IEEE 754 binary16
     Float32  IEEE 754 binary32
 
-A BlockFloat is the format inside of matrix products: values side by side share the exponent of the
+A BlockFloat is the format inside matrix products: values side by side share the exponent of the
 largest of them (Fowers et al., ISCA 2018).
 """
 

@@ -18,7 +18,7 @@ FLOWS = {"MVMul": 1}
 def ordered(made: Evaluated) -> list[NpuTask]:
     """Tasks as the outputs need them, operands just before: intermediates live shortly.
 
-    Tasks whose results nobody reads are left out.
+    Tasks whose results are not read are left out.
     """
     makers = {task.result.number: task for task in made.tasks}
     done: dict[int, None] = {}

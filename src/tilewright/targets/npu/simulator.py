@@ -55,7 +55,7 @@ def execute(
 ) -> list[Values]:
     """The outputs in this arithmetic, its parts first. Raises as `run`."""
     work = list(steps(program, machine, limit))
-    state = _State(arithmetic, {m: _Memory(arithmetic.parts) for m in MEMORIES})
+    state = _MachineState(arithmetic, {m: _Memory(arithmetic.parts) for m in MEMORIES})
     _load(program, machine, inputs, state)
     for step in work:
         state.step(step)
@@ -94,7 +94,7 @@ class _Memory:
 
 
 @dataclass(slots=True)
-class _State:
+class _MachineState:
     arithmetic: Arithmetic
     memories: dict[str, _Memory]
     value: Values | None = None
@@ -141,7 +141,10 @@ def _region(region: Region) -> Addresses:
 
 
 def _load(
-    program: NpuProgram, machine: NpuMachine, inputs: Sequence[Values], state: _State
+    program: NpuProgram,
+    machine: NpuMachine,
+    inputs: Sequence[Values],
+    state: _MachineState,
 ) -> None:
     dram = state.memories["dram"]
     most = machine.elements("dram")

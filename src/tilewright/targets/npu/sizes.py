@@ -78,7 +78,7 @@ class Sizes:
         return min(found, key=lambda best: best.cost, default=Best(inf, None))
 
     def cost(self, choice: SizedRule) -> float:
-        """Of what a choice leaves; what is padded is then used as it is."""
+        """Of what a choice leaves; what is padded is then used unchanged."""
         if choice.pads:
             return cost(self.machine, *choice.leaves[0][0])
         return sum(count * self.best(*leaf).cost for leaf, count in choice.leaves)

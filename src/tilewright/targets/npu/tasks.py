@@ -49,7 +49,7 @@ class NpuValue:
         return (self.number << SHIFT) + np.arange(self.size).reshape(self.shape)
 
 
-class Operand:
+class TaskOperand:
     """Elements that a task reads, with what is known of them.
 
     fixed: all are of inputs and constants, so that all candidates of a form may share the operand.
@@ -62,7 +62,7 @@ class Operand:
     def __init__(self, addresses: Addresses, fixed: bool) -> None:
         self.addresses = addresses
         self.fixed = fixed
-        self.parts: dict[Hashable, Operand] = {}
+        self.parts: dict[Hashable, TaskOperand] = {}
         self.loads: tuple[Instruction, ...] | None = None
 
     @cached_property
@@ -88,7 +88,7 @@ class NpuTask:
 
     operator: str
     sizes: Shape
-    operands: tuple[Operand, ...]
+    operands: tuple[TaskOperand, ...]
     result: NpuValue
 
     @cached_property
@@ -138,7 +138,7 @@ class Evaluated:
         return value
 
     def apply(
-        self, operator: str, sizes: Shape, operands: tuple[Operand, ...], space: str
+        self, operator: str, sizes: Shape, operands: tuple[TaskOperand, ...], space: str
     ) -> NpuValue:
         """One more task; its result."""
         if operator in _SHAPES:
@@ -150,8 +150,8 @@ class Evaluated:
         self.tasks.append(NpuTask(operator, sizes, operands, result))
         return result
 
-    def operand(self, addresses: Addresses) -> Operand:
+    def operand(self, addresses: Addresses) -> TaskOperand:
         """These elements."""
-        found = Operand(addresses, fixed=False)
+        found = TaskOperand(addresses, fixed=False)
         found.fixed = not any(self.values[n].made for n in found.reads)
         return found

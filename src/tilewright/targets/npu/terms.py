@@ -19,7 +19,7 @@ from tilewright.targets.npu.layers import Join, Term, Transpose, Zip, add
 
 
 class TermRefused(Exception):
-    """An operation that the machine cannot do as it is; the message says why."""
+    """An operation that the machine cannot do unchanged; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ def _gather(layer: OperationTerm) -> Term:
     return layers.at_depth(layer.x(0), axis, lambda part: part | At(place))
 
 
-# Operators that may take a known number as it is.
+# Operators that may take a known number unchanged.
 BROADCAST: Mapping[str, Rule] = {
     "Add": _binary(add),
     "Sub": _binary(layers.sub),

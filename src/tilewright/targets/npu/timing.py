@@ -94,7 +94,7 @@ def _chains(
 
 
 def _pinned(program: NpuProgram, chains: list[list[ChainStep]]) -> set[int]:
-    """The chains that bring a matrix of the inputs to a place of its own."""
+    """The chains that bring a matrix of the inputs to its own place."""
     last = max((r.address + prod(r.shape) for r in program.inputs), default=0)
     writers: Counter[int] = Counter()
     loads = {}

@@ -19,7 +19,7 @@ from tilewright.targets.npu.tasks import (
     Addresses,
     Evaluated,
     NpuTask,
-    Operand,
+    TaskOperand,
 )
 
 _ELEMENTWISE = frozenset((*BINARY, *UNARY))
@@ -50,7 +50,7 @@ def simplified(made: Evaluated) -> None:
             need(operand.addresses[wanted])
 
 
-def _unfixed(task: NpuTask) -> list[Operand]:
+def _unfixed(task: NpuTask) -> list[TaskOperand]:
     """Operands that hold results; only of those it matters what is read."""
     return [operand for operand in task.operands if not operand.fixed]
 
@@ -77,7 +77,7 @@ def _longer(made: Evaluated, task: NpuTask, wanted: NDArray[np.bool_]) -> NpuTas
     return replace(task, operands=tuple(_whole(made, x, count) for x in task.operands))
 
 
-def _whole(made: Evaluated, operand: Operand, count: int) -> Operand:
+def _whole(made: Evaluated, operand: TaskOperand, count: int) -> TaskOperand:
     given = operand.addresses
     start = int(given[0])
     value = made.values[start >> SHIFT]
@@ -85,4 +85,4 @@ def _whole(made: Evaluated, operand: Operand, count: int) -> Operand:
     inside = (start & OFFSET) + given.size <= value.size
     if not (inside and np.array_equal(given[:count], run[:count])):
         return operand
-    return Operand(run, fixed=not value.made)
+    return TaskOperand(run, fixed=not value.made)

@@ -1,7 +1,7 @@
 """OpenCL devices of the runtime, through pyopencl; needs no part of the compiler.
 
 A program is built when it is loaded; its kernels take each operand as memory and bytes into it, so
-that no alignment of sub-buffers is asked for. A queue runs its commands in order.
+that no alignment of sub-buffers is required. A queue runs its commands in order.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class Expressions(Text):
 
     @contextmanager
     def statement(self, *roots: Expr) -> Iterator[None]:
-        """While the values of a statement with these expressions are asked for."""
+        """While the values of a statement with these expressions are emitted."""
         self._uses = Counter()
         for node in dict.fromkeys(n for e in roots for n in postorder(e)):
             self._uses.update(node.children())
@@ -98,7 +98,7 @@ class Expressions(Text):
         return made
 
     def named(self, value: EmittedValue) -> EmittedValue:
-        """A value as a constant of its own."""
+        """A value as its own constant."""
         name = self.fresh("t")
         self.line(f"const {value.type} {name} = {bare(value.text)};")
         return EmittedValue(name, value.type)

@@ -157,7 +157,7 @@ class Helpers:
 
     @property
     def text(self) -> str:
-        """All of them, each behind what it calls."""
+        """All of them, each after what it calls."""
         return "\n".join(self._texts.values())
 
 

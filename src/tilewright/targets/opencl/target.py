@@ -32,7 +32,7 @@ class OpenCL(SimtTarget):
 
     @property
     def simt(self) -> SimtMachine:
-        """The machine as it is described."""
+        """The machine as described."""
         return self.machine
 
     @property
@@ -55,7 +55,7 @@ class OpenCL(SimtTarget):
     ) -> Artifact:
         """OpenCL C with how it is launched.
 
-        permitted is of no use here: Oclgrind checks every access by itself. Raises CompileError
+        permitted is unused here: Oclgrind checks every access itself. Raises CompileError
         for what OpenCL C has not, ScheduleError for threads that are not the program of a grid.
         """
         code = emit(to_launches(kernel), self.exact)

@@ -1,4 +1,4 @@
-"""Lines of OpenCL C with names that are nobody else's."""
+"""Lines of OpenCL C with unique names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Text:
 
     @contextmanager
     def braces(self, head: str) -> Iterator[None]:
-        """A block behind `head`."""
+        """A block after `head`."""
         self.line(f"{head} {{")
         self._depth += 1
         try:

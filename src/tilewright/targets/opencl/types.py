@@ -1,7 +1,7 @@
-"""Dtypes in OpenCL C: how values are held, how elements lie in memory, how constants are written.
+"""Dtypes in OpenCL C: how values are held, how elements are in memory, how constants are written.
 
-Floats of 16 bits are held as `float`, rounded after each operation, and lie in memory as `ushort`:
-OpenCL C has no arithmetic on them without an extension. A bool lies in memory as a byte.
+Floats of 16 bits are held as `float`, rounded after each operation, and are in memory as `ushort`:
+OpenCL C has no arithmetic on them without an extension. A bool is in memory as a byte.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def _are_plain(
     first: Computation, inner: Sequence[Computation], mean: Computation
 ) -> bool:
     """Whether what is computed of a block has known sizes, and one sum each; whether its rows and
-    columns are dimensions; whether queries, keys and values are tensors of their own, each read at
+    columns are dimensions; whether queries, keys and values are their own tensors, each read at
     one place."""
     axis = len(first.outputs[0].index) - 2
     shares = _read(mean, inner[-1].outputs[0].tensor).index if inner else ()
@@ -211,7 +211,7 @@ def by_key_blocks(
     s, rest = inlined(s, computations, choose)
     a = attention_of(rest, machine)
     if a is None:
-        raise ScheduleError("what is left after inlining is no attention over blocks")
+        raise ScheduleError("after inlining, it is not attention over blocks")
     s = s.fork()
     possible = attention_tiles(shape(a), machine)
     tile = AttentionTile(*choose("attention.tile", possible, possible[0]))

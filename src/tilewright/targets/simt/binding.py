@@ -65,7 +65,7 @@ def accumulate_in_registers(s: Schedule, nest: For, loop: str) -> None:
 
 
 def _chain(nest: For) -> Iterator[For]:
-    """The loops that are directly inside of one another."""
+    """The loops that are directly inside one another."""
     s: Stmt = nest
     while isinstance(s, For):
         yield s
@@ -147,7 +147,7 @@ def fetch_together(
 
 
 def bind_blocks(s: Schedule, loops: Sequence[str]) -> None:
-    """The last loops around blocks on axes of their own, all further out as one."""
+    """The last loops around blocks on their own axes, all further out as one."""
     there = list(loops)
     while len(there) > 3:
         there = [s.fuse(there[0], there[1]), *there[2:]]

@@ -54,7 +54,7 @@ def by_columns(
     """See the module's docstring. `are_columns` has to say that it applies.
 
     parameters: those of `inlined`; `columns` and `parts`, threads of a block side by side and for
-    each column. Raises ScheduleError where a map behind it is not computed in its threads.
+    each column. Raises ScheduleError where a map after it is not computed in its threads.
     """
     rest = list(computations)
     if len(rest) > 1:
@@ -72,7 +72,7 @@ def by_columns(
     inner = bind_elements(s, nest, columns)
     for c in rest[:-1]:
         if not inner or c.outputs[0].tensor in s.kernel.params:
-            raise ScheduleError(f"{c.name} is a launch of its own")
+            raise ScheduleError(f"{c.name} is a separate launch")
         s.compute_at(c.outputs[0].tensor.name, inner)
         s.set_scope(c.outputs[0].tensor.name, "register")
     first = rest[0]

@@ -93,7 +93,7 @@ POCL: Final = replace(
     launch_ns=30_000.0,
 )
 # A mobile GPU of Arm's Midgard and Bifrost families (Mali-T6xx to G7x): vectors of four floats,
-# shared memory that lies in the cache, and full occupancy only up to half of the registers. After
+# shared memory that is in the cache, and full occupancy only up to half of the registers. After
 # Arm's "OpenCL developer guide for Mali GPUs" and Lift's measurements on a Mali-G71.
 MALI: Final = replace(
     GENERIC,

@@ -2,7 +2,7 @@
 
 A step of a block takes as long as the slowest of: its arithmetic, the turns of shared memory, the
 bytes from the device's memory. Blocks run in waves, as many at once as units have room for; what a
-step waits for its operands is hidden behind the other blocks of a unit.
+step waits for its operands is hidden after the other blocks of a unit.
 """
 
 from __future__ import annotations

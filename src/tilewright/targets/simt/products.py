@@ -1,7 +1,7 @@
 """A contraction as the blocks of a grid see it: rows, columns, what is summed, and both operands.
 
 A dimension of the results is a row where only the left operand depends on it, a column where only
-the right one does, and of the batch where both do. The operands are named so that the result lies
+the right one does, and of the batch where both do. The operands are named so that the result is
 in memory along a column. A matrix product has one of each; of a convolution the channels are on
 one side and the places on the other, and the windows are among the sums: its product is implicit,
 no matrix of windows is ever made.
@@ -32,7 +32,7 @@ from tilewright.schedule.space.patterns import (
 class Product:
     """See the module's docstring; dimensions are outermost first.
 
-    reduction, epilogue: the contraction and the map behind it, if any. last: each dimension of
+    reduction, epilogue: the contraction and the map after it, if any. last: each dimension of
     the contraction with the epilogue's. left, right: what is read of the operands.
     """
 
@@ -108,7 +108,7 @@ def _reads(e: Expr) -> list[Load]:
 
 
 def _is_plain(r: Computation, sides: Sequence[Load]) -> bool:
-    """Whether the operands are read at linear places, each by itself, and results at dimensions."""
+    """Whether each operand is read at a linear index, and results are indexed by dimensions."""
     variables = {d.var for d in r.dims}
     linear = all(
         isinstance(atom, Var) and atom in variables

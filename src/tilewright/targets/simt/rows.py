@@ -147,7 +147,7 @@ def _one_row(s: Schedule, computations: Sequence[Computation]) -> str:
 
 
 def _own(s: Schedule, c: Computation) -> list[Buffer]:
-    """What it computes that lies in buffers of the kernel, and did not go with its accumulators."""
+    """What it computes that is in buffers of the kernel, and did not go with its accumulators."""
     there = {b.name for b in allocated(s.kernel.body)}
     own = [o.tensor for o in c.outputs if o.tensor not in s.kernel.params]
     return [b for b in own if b.name in there]

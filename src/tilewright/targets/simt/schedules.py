@@ -156,7 +156,7 @@ def _with_operands(
             trial.compute_at(tensor.name, inner)
             trial.set_scope(tensor.name, "register")
         except ScheduleError:
-            continue  # it is a launch of its own
+            continue  # it is its own launch
         s = trial
     return s
 

@@ -38,7 +38,8 @@ def in_tiles(
     parameters: `<reduction>.tile`, the tile of a block and its threads; `<reduction>.staged`,
     whether operands go through shared memory; `<operand>.room`, elements between the rows of such
     a tile; `<reduction>.stages`, tiles of an operand at once: with two the next is fetched while
-    one is used, and threads meet once in a step. Raises ScheduleError where a primitive refuses.
+    one is used, and threads synchronize once per step. Raises ScheduleError where a primitive
+    refuses.
     """
     name = product.name
     staged = choose(f"{name}.staged", (True, False), machine.shared_pays)

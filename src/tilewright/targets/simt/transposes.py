@@ -76,7 +76,7 @@ def by_tiles(
     """See the module's docstring. `is_transpose` has to say that it applies.
 
     parameters: those of `inlined`; `tile`, its sides; `rows`, of a tile that threads do at once.
-    Raises ScheduleError where maps before it stay launches of their own.
+    Raises ScheduleError where maps before it stay their own launches.
     """
     rest = list(computations)
     if len(rest) > 1:

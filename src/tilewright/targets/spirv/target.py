@@ -59,7 +59,7 @@ class Spirv(LlvmGpuTarget[SpirvMachine]):
 
 
 def _taken(launch: Launch) -> str:
-    """Registers are given out by the driver, which nobody can ask here."""
+    """Registers are allocated by the driver, which is not available here."""
     blocks = " x ".join(map(str, launch.grid))
     threads = prod(launch.threads)
     return f"{launch.name}: {blocks} blocks of {threads} threads, {shared_of(launch)} B shared"

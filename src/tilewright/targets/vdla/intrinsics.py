@@ -59,7 +59,7 @@ def _lower_dma(inputs: Sequence[Formal], outputs: Sequence[Formal]) -> HardwareC
 
 
 def _dma_copy2d() -> TensorIntrinsic:
-    """`to[y, x] = source[y, x]`, of any extents; rows lie apart by any stride."""
+    """`to[y, x] = source[y, x]`, of any extents; rows are apart by any stride."""
     source = Buffer("source", _SHAPE, float32)
     to = Buffer("to", _SHAPE, float32)
     return decl_tensor_intrinsic(

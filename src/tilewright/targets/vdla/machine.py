@@ -39,7 +39,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """An instruction: the scopes that its addresses may lie in (a row per combination), its effect.
+    """An instruction: the scopes that its addresses may be in (a row per combination), its effect.
 
     run(counts, arguments...): an address is the flat memory of a buffer and a position in it.
     """

@@ -23,7 +23,7 @@ from tilewright.targets.vta.layers import Convolution
 
 
 @dataclass(frozen=True, slots=True)
-class Processor:
+class BoardProcessor:
     """A processor by its peaks.
 
     products: multiply-accumulates per core and cycle, by dtype; bytes: of a number, by dtype.
@@ -48,7 +48,7 @@ class Processor:
             raise InputError(
                 f"{dtype} on {used} cores, expected {', '.join(self.products)} on 1 to "
                 f"{self.cores}",
-                where="Processor",
+                where="BoardProcessor",
             )
         arithmetic = c.macs / (used * self.hertz * self.products[dtype])
         return max(arithmetic, self._moved(c, dtype) / self.bytes_per_second)
@@ -62,7 +62,7 @@ class Processor:
         return numbers * self.bytes[dtype]
 
 
-CORTEX_A9 = Processor(
+CORTEX_A9 = BoardProcessor(
     hertz=650e6,
     cores=2,
     products={"float32": 2, "int8": 16 / 3},

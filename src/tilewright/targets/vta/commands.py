@@ -197,7 +197,7 @@ class Commands:
         self.record(Finish())
 
     def synchronize(self, simulator: Simulator[Result]) -> Result:
-        """Execute what was recorded, and begin anew; what the simulator says of it.
+        """Execute what was recorded, and begin again; what the simulator says of it.
 
         Raises what the simulator raises, and VTAError for what fits no field. The record is gone
         then, too.

@@ -88,7 +88,7 @@ class VtaProgram:
 
     @cached_property
     def code(self) -> DeviceCode:
-        """The program as its device takes it: micro-ops lie behind the parameters in DRAM."""
+        """The program as its device takes it: micro-ops are after the parameters in DRAM."""
         kernel = self.kernel
         places = self._places
         params = tuple(

@@ -62,7 +62,7 @@ _UOP_BITS, _ACC_BITS = 32, 32
 _OPERAND_WIDTHS, _ACC_WIDTHS = range(1, 4), range(5, 6)
 _BATCHES, _BLOCKS, _SIZES = range(11), range(1, 11), range(27)
 # Logarithms of depths. sram_base has 16 bits. Half an instruction is a word of 64: GEMM's first has
-# two micro-op indices beside two counters, ALU's second four accumulator indices and a constant.
+# two micro-op indices next to two counters, ALU's second four accumulator indices and a constant.
 _DEPTHS: Mapping[str, range] = {
     "UOP": range(14),
     "INP": range(17),

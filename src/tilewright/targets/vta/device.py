@@ -1,6 +1,6 @@
 """VTA as a device of the runtime: the machine is simulated, and needs no part of the compiler.
 
-A program is a stream of instructions with the DRAM that it is for: where its parameters lie there,
+A program is a stream of instructions with the DRAM that it is for: where its parameters are there,
 and micro-ops. Each launch has this DRAM to itself; a queue that is timed runs the timing simulator,
 whose cycles become seconds by the clock.
 """
@@ -126,7 +126,7 @@ class DeviceCode:
         return result
 
     def check(self) -> None:
-        """Raise ArtifactError for what lies outside of DRAM, and for more of it than there is."""
+        """Raise ArtifactError for what is outside DRAM, and for more of it than there is."""
         if self.dram > LIMIT:
             raise ArtifactError(
                 f"the program is for {self.dram} bytes of DRAM, of {LIMIT}"
@@ -137,9 +137,7 @@ class DeviceCode:
         if any(p.bits not in (2, 4, 8, 16, 32, 64) for p in self.params):
             raise ArtifactError("the program has numbers of an unknown width")
         if any(at + size > self.dram for at, size in spans):
-            raise ArtifactError(
-                "the program has parameters or data outside of its DRAM"
-            )
+            raise ArtifactError("the program has parameters or data outside its DRAM")
 
 
 def load(code: bytes) -> _Program:

@@ -21,7 +21,7 @@ LIMIT = 1 << 30
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DramBuffer:
-    """A part of a DRAM, which starts at a page; `pages` is the size of the block it lies in."""
+    """A part of a DRAM, which starts at a page; `pages` is the size of the block it is in."""
 
     dram: Dram
     address: int

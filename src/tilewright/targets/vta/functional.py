@@ -105,7 +105,7 @@ class FunctionalSimulator:
         """Execute a stream from zeroed memories and empty queues up to FINISH, in place on `dram`.
 
         Raises VTAError, with the instruction's index and text, for what the machine cannot execute
-        (an illegal field, an address out of range, work left behind FINISH, no FINISH, more steps
+        (an illegal field, an address out of range, work left after FINISH, no FINISH, more steps
         than the limit), and DeadlockError when tokens never come. What was executed before stays.
         """
         program = InstructionStream.decode(instructions, self.config)

@@ -29,7 +29,7 @@ MEMORIES = {
     INP: MemoryId.INP,
     WGT: MemoryId.WGT,
     ACC: MemoryId.ACC,
-}  # where buffers lie
+}  # where buffers are
 
 declare_scopes(*MEMORIES)
 
@@ -72,7 +72,7 @@ def _lower_gemm(
 
 
 def gemm_name(config: VTAConfig) -> str:
-    """The intrinsic's name: `vta.gemm` for the default tiles, else with shape and widths behind it.
+    """The intrinsic's name: `vta.gemm` for the default tiles, else with shape and widths after it.
 
     As in the names of VTA's bitstreams, `1x16_i8w4` has tiles of one row of 16 numbers of 8 bits,
     and weights of 4.

@@ -1,6 +1,6 @@
 """Micro-kernels: the work of one GEMM or ALU instruction, and the splitting of deeper nests.
 
-An instruction has two loops of its own; all further loops of a nest become micro-ops.
+An instruction has two its own loops; all further loops of a nest become micro-ops.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class VtaKernel:
 
     @cached_property
     def words(self) -> bytes:
-        """The micro-ops as they lie in DRAM. Raises VTAError for an index beyond its bits."""
+        """The micro-ops as they are in DRAM. Raises VTAError for an index beyond its bits."""
         dst, src, wgt = np.array(self.uops, np.int64).reshape(-1, 3).T
         return pack_uops(dst, src, wgt, self.config).tobytes()
 

@@ -120,14 +120,14 @@ def _stage(s: Schedule, before: Sequence[Computation], block: str) -> None:
 
 
 def _is_term(c: Computation, reader: Computation) -> bool:
-    """Whether each iteration of a reduction reads an element of its own."""
+    """Whether each iteration of a reduction reads its own element."""
     own = {d.var for d in reader.dims}
     made = c.outputs[0].tensor
     return any(x.buffer is made and set(x.index) == own for x in reader.accesses)
 
 
 def _steps(s: Schedule, c: Computation) -> str | None:
-    """The loops of a reduction go outside of those of its result; the last of them."""
+    """The loops of a reduction go outside those of its result; the last of them."""
     loops = [d for d in c.dims if d.extent > 1]
     kept = [f"{c.name}.{d.var.name}" for d in loops if d.combine == CC]
     steps = [f"{c.name}.{d.var.name}" for d in loops if d.combine != CC]

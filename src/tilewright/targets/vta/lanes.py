@@ -2,7 +2,7 @@
 
 The ALU computes in place, `acc[d] = op(acc[d], acc[s] or a constant)`. What is stored to
 accumulators starts as a copy of the first operand there; what goes to DRAM is computed where its
-first operand lies, which is then spent, and so are second operands that are expressions themselves.
+first operand is, which is then spent, and so are second operands that are expressions themselves.
 """
 
 from __future__ import annotations

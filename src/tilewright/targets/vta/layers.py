@@ -86,7 +86,7 @@ class Convolution:
     """A convolution or the windows of pooling; channels are whole tiles (pad with zeros).
 
     size: height and width of the image. kernel, stride, dilation, pads: the same, for both. ends:
-    padding behind the image if it is not `pads`; negative for rows that no window reaches.
+    padding after the image if it is not `pads`; negative for rows that no window reaches.
     """
 
     inputs: int
@@ -253,7 +253,7 @@ def pooling(
 ) -> LayerProgram:
     """The largest of every window. params: x and y.
 
-    outside: what stands around the image; 0, which is faster, for bytes that are not negative.
+    outside: the value around the image; 0, which is faster, for bytes that are not negative.
     """
     ct = _tiles(c.inputs, config)
     tile = config.tile
@@ -279,7 +279,7 @@ def depthwise(
     name: str = "depthwise",
     config: VTAConfig = DEFAULT,
 ) -> LayerProgram:
-    """A convolution of each channel by itself, on the ALU; weights int8 [C/B, KH, KW, B].
+    """A depthwise convolution, on the ALU; weights int8 [C/B, KH, KW, B].
 
     params: x, w, then bias, factors and residual as far as there are any, and y. The rows of the
     weights' tiles are alike.

@@ -23,7 +23,7 @@ def listing(
     threads: Sequence[int | None] = (),
     config: VTAConfig = DEFAULT,
 ) -> str:
-    """The text of a stream, which `assemble` reads, with a comment behind each instruction.
+    """The text of a stream, which `assemble` reads, with a comment after each instruction.
 
     A comment names the stage, the virtual thread if `threads` has one for the instruction, and, if
     the DRAM image with the micro-ops is given, the ranges that GEMM and ALU touch.

@@ -17,7 +17,7 @@ from tilewright.targets.vta.tokens import Touch
 
 
 class Chip:
-    """Buffers one behind the other in each memory, as the allocations nest."""
+    """Buffers one after the other in each memory, as the allocations nest."""
 
     def __init__(self, config: VTAConfig, where: str) -> None:
         self.where = where

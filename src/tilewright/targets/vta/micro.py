@@ -66,7 +66,7 @@ class Micro:
     ) -> Touch:
         """A lane operation; accesses: the accumulators it changes, and those it reads.
 
-        once: every turn of the loops has accumulators of its own. Raises CompileError if it has
+        once: every turn of the loops has its own accumulators. Raises CompileError if it has
         not, for then the operation would be repeated.
         """
         lanes = self.chip.elements[ACC].lanes

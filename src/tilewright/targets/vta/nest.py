@@ -99,7 +99,7 @@ def steps(i: Micro, used: tuple[Index, ...]) -> Iterator[tuple[Indices, ...]]:
 
 
 def alike(index: Indices) -> Iterator[Indices]:
-    """Where equal values stand: an array [values, occurrences] for each number of occurrences."""
+    """Positions of equal values: an array [values, occurrences] for each number of occurrences."""
     order = np.argsort(
         index.astype(np.uint16), kind="stable"
     )  # a radix sort for 16 bits

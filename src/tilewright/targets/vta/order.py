@@ -24,7 +24,7 @@ def order(program: InstructionStream) -> Iterator[int]:
 
     Always the first in the stream that can start; so a program that is right when executed one
     instruction after another does that. Raises DeadlockError when none can start, and VTAError
-    when something is left behind FINISH.
+    when something is left after FINISH.
     """
     waiting = _Waiting(program)
     while True:

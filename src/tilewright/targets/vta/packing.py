@@ -1,4 +1,4 @@
-"""Numbers of less than a byte as they lie in memory: the first in the low bits of a byte.
+"""Numbers of less than a byte as stored in memory: the first in the low bits of a byte.
 
 A NumPy array of `int4` or `int2` has a byte for each number; the machine's memories have not.
 """
@@ -38,7 +38,7 @@ def _places(bits: int) -> Bytes:
 
 
 def filled(numbers: NDArray[Any], bits: int) -> NDArray[Any]:
-    """Numbers [n] of fewer than 8 bits with zeros behind, up to whole bytes."""
+    """Numbers [n] of fewer than 8 bits with zeros after, up to whole bytes."""
     return np.pad(numbers, (0, -len(numbers) % (8 // bits)))
 
 

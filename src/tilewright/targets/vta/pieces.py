@@ -108,7 +108,7 @@ def linear(e: Affine, values: Values, where: str) -> tuple[int, dict[Var, int]]:
 
 
 def access(buffer: Buffer, index: Index, values: Values, where: str) -> LinearAccess:
-    """An access with the loops outside of its piece at `values`."""
+    """An access with the loops outside its piece at `values`."""
     return LinearAccess(buffer, *linear(position(buffer, index), values, where))
 
 

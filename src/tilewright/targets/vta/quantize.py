@@ -1,6 +1,6 @@
 """Quantization as a pass over a Graph: what the machine can do becomes layers of integers.
 
-What the machine makes are bytes. What it does not do stays as it is, in floats: its results become
+What the machine makes are bytes. What it does not do stays unchanged, in floats: its results become
 bytes where a layer reads them, by QuantizeLinear, and bytes become floats where anything else reads
 them, by DequantizeLinear. Padding to whole tiles and back, and the order of elements, are operators
 too, which the rest of the compiler treats as any others.
@@ -145,7 +145,7 @@ class _Writer:
         return self.old.with_operations(self.out.operations, constants)
 
     def keep(self, part: OffloadedPart) -> None:
-        """Operations as they are."""
+        """Operations unchanged."""
         for op in part.operations:
             for v in op.reads:
                 self._float(v)
@@ -272,7 +272,7 @@ class _Writer:
         return self.out.op("Reshape", x, self.out.constant(np.array(shape, np.int64)))
 
     def _padded(self, x: Value, axis: int, extent: int) -> Value:
-        """With zeros behind, up to an extent along an axis."""
+        """With zeros after, up to an extent along an axis."""
         more = extent - x.extents[axis]
         if not more:
             return x

@@ -132,7 +132,7 @@ def _sums(
 
 
 def _outside(graph: Graph, data: Value) -> int:
-    """What may stand around the image for its largest values: zero, where none is negative."""
+    """The padding value for maxima of windows: zero, if no value is negative."""
     source = next((op for op in graph.operations if data in op.writes), None)
     if source is not None and source.qualified == "Relu":
         return 0

@@ -24,7 +24,7 @@ from tilewright.targets.vta.tiling import Operand, Problem, TileChoice, asked, c
 from tilewright.targets.vta.timing import TimingParameters
 
 PUBLISHED = TimingParameters()
-# Where the elements of a memory lie on the chip.
+# Where the elements of a memory are on the chip.
 SCOPES: Mapping[MemoryId, str] = {
     MemoryId.INP: INP,
     MemoryId.WGT: WGT,
@@ -39,7 +39,7 @@ def schedule(
 ) -> Schedule:
     """The layer's kernel, scheduled; threads: virtual threads, which hide latency.
 
-    Raises CompileError for Computations that are not a product of tiles with maps behind it, and
+    Raises CompileError for Computations that are not a product of tiles with maps after it, and
     where not even the smallest block fits the memories.
     """
     made = lower(

@@ -115,7 +115,7 @@ class Vta(Target):
     ) -> Artifact:
         """A stream of instructions with the DRAM that it is for.
 
-        permitted is of no use here: the simulators check every access by themselves. Raises
+        permitted is unused here: the simulators check every access themselves. Raises
         CompileError for what the machine cannot do.
         """
         return Artifact(symbol, VtaProgram(kernel, self.config).code.to_bytes())

@@ -47,7 +47,7 @@ _RECTANGLE = {
     "ypad": ("y_pad_0", "y_pad_1"),
     "xpad": ("x_pad_0", "x_pad_1"),
 }
-# The word in front of `=` -> the fields behind it.
+# The word in front of `=` -> the fields after it.
 _PARTS: Mapping[type[Instruction], Mapping[str, tuple[str, ...]]] = {
     Load: _RECTANGLE,
     Store: _RECTANGLE,
@@ -200,7 +200,7 @@ def _place(
 
 
 def _part(cls: type[Instruction], word: str, values: dict[str, int]) -> None:
-    """The fields that one of the words behind the range gives."""
+    """The fields that one of the words after the range gives."""
     part = _PART.fullmatch(word)
     parts = dict(_PARTS[cls])
     if issubclass(cls, Micro):

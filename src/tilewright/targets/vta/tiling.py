@@ -89,7 +89,7 @@ class TileChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class _Blocks:
+class _TileChoice:
     """A tile, the number of virtual threads, and the loop whose blocks they share."""
 
     tile: Tile
@@ -196,13 +196,13 @@ def shares(n: int) -> tuple[int, ...]:
     return tuple(sorted({-(-n // count) for count in range(1, n + 1)}))
 
 
-def _fitting(p: Problem, tile: Tile, counts: Iterable[int]) -> Iterator[_Blocks]:
+def _fitting(p: Problem, tile: Tile, counts: Iterable[int]) -> Iterator[_TileChoice]:
     """A tile with each of these numbers of virtual threads, as far as they fit the chip."""
     most = room(p, tile)
     for threads in counts:
         thread = next(iter(around(p, tile, threads)), None) if threads > 1 else None
         if threads <= most and (threads == 1 or thread is not None):
-            yield _Blocks(tile, threads, thread)
+            yield _TileChoice(tile, threads, thread)
 
 
 def room(p: Problem, tile: Tile) -> int:
@@ -269,7 +269,7 @@ def _again(
     after: float,
     store: float,
 ) -> float:
-    """Cycles of a round behind another one: its first loads and the last stores overlap."""
+    """Cycles of a round after another one: its first loads and the last stores overlap."""
     if steps == 1:
         return threads * max(load, lane + gemm + after) + max(0, store - after)
     # Accumulators become zero when the last of them are stored.

@@ -113,7 +113,7 @@ class _Running:
 
 
 class _Clock:
-    """Time goes on from event to event."""
+    """Time continues from event to event."""
 
     def __init__(
         self, program: InstructionStream, config: VTAConfig, timing: TimingParameters
@@ -130,7 +130,7 @@ class _Clock:
         self.now = 0
 
     def advance(self) -> bool:
-        """Start what can start and go on to the next event; whether there is one."""
+        """Start what can start and continue to the next event; whether there is one."""
         for stage, queue in self.waiting.items():
             if stage not in self.running and queue and self._ready(queue[0]):
                 self._start(stage, queue.popleft())

@@ -2,7 +2,7 @@
 
 An instruction waits for another stage's where they touch the same element and one of them writes
 it, unless what it has waited for before implies that already. So every token that is given is
-taken, none is given in advance, and virtual threads overlap as far as their buffers lie apart.
+taken, none is given in advance, and virtual threads overlap as far as their buffers are apart.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Touch:
 
 
 class Tokens:
-    """Records instructions in `commands`, each ordered behind those that it depends on."""
+    """Records instructions in `commands`, each ordered after those that it depends on."""
 
     def __init__(self, commands: Commands) -> None:
         self.commands = commands

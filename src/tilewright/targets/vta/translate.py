@@ -2,7 +2,7 @@
 
 A nest around one statement is one piece as far as it goes: a product by the matrix unit, lane
 operations, or a copy between DRAM and the chip. A loop that is bound to `vthread` is walked for all
-its turns at once: each of these virtual threads has instructions and buffers of its own. Tokens
+its turns at once: each of these virtual threads has instructions and its own buffers. Tokens
 follow of what the instructions touch (`tokens.py`).
 """
 
@@ -148,7 +148,7 @@ class _Walk:
 
     def flush(self) -> None:
         """Record what is collected: a thread does all that it has to do at one stage, then the
-        next one does. So no thread stands between the operands of another."""
+        next one does. So no thread is between the operands of another."""
         for _, thread, piece in sorted(self.collected, key=lambda c: c[1].number or 0):
             self.values, self.chip.places = thread.values, thread.places
             with self.commands.thread(thread.number):
@@ -187,7 +187,7 @@ class _Walk:
                 "have there",
                 code="TW-SCOPE",
                 where=self.where,
-                hint=f"use {', '.join(MEMORIES)}, or global (DRAM) outside of virtual threads",
+                hint=f"use {', '.join(MEMORIES)}, or global (DRAM) outside virtual threads",
             )
         size = s.buffer.size * s.buffer.dtype.itemsize
         self.dram[s.buffer] = self.commands.dram.allocate(size)

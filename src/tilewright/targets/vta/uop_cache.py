@@ -1,4 +1,4 @@
-"""Where micro-ops lie: each kernel's once in DRAM, and on the chip as long as there is room."""
+"""Where micro-ops are: each kernel's once in DRAM, and on the chip as long as there is room."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Residence:
 
 
 class UopCache:
-    """Kernels are put on the chip one behind another; at its end the first are overwritten."""
+    """Kernels are put on the chip one after another; at its end the first are overwritten."""
 
     def __init__(self, dram: Dram) -> None:
         self._dram = dram

@@ -1,6 +1,7 @@
 """Runs generators in turn, counts, and writes a test for each fault.
 
-What met in the programs of a generator is kept, too: the next campaign is led to what did not.
+The combinations that occurred in a generator's programs are kept, too: the next campaign is steered
+to others.
 """
 
 from __future__ import annotations

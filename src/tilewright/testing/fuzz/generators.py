@@ -41,7 +41,7 @@ from tilewright.base.dtypes import dtype_of
 
 _MET: Coverage = (
     Counter()
-)  # of this process: steers to pairs of primitives that never met
+)  # of this process: steers to pairs of primitives not combined yet
 
 SCHEDULE: Final = """\
 import hashlib
@@ -134,7 +134,7 @@ def test_stages_{seed}():
 
 _STEERING: Final = (
     Steering()
-)  # of this process: to rules, passes and sketches that never met
+)  # of this process: to rules, passes and sketches not combined yet
 
 
 def _graph(seed: int, tell: Tell) -> Found | None:
@@ -237,7 +237,7 @@ def _operator(seed: int, tell: Tell) -> Found | None:
 
 # ------------------------------------------------------------------------------- damaged files
 
-_mutants: Final = mutate_models.MutantProcess()  # its process has limits of its own
+_mutants: Final = mutate_models.MutantProcess()  # its process has its own limits
 
 
 def _model(seed: int, tell: Tell) -> Found | None:

@@ -59,7 +59,7 @@ Result = Found | Lost | None
 
 
 class FuzzProcess:
-    """One process, begun when it is needed and anew after a program that ended it."""
+    """One process, begun when it is needed and again after a program that ended it."""
 
     def __init__(self) -> None:
         self._process: Any = None
@@ -153,7 +153,7 @@ def alone(
     seed: int,
     told: str | None = None,
 ) -> str:
-    """What is wrong with a program, run in a process of its own; empty if nothing."""
+    """What is wrong with a program, run in its own process; empty if nothing."""
     worker = FuzzProcess()
     try:
         worker.start(generator, seed, told)

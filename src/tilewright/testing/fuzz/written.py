@@ -24,7 +24,7 @@ def case(graph: Graph, inputs: Mapping[str, Array]) -> str:
 
 
 def model(proto: onnx.ModelProto) -> str:
-    """Statements that make `model`; its weights are beside the text."""
+    """Statements that make `model`; its weights are next to the text."""
     bare = onnx.ModelProto()
     bare.CopyFrom(proto)
     weights = {t.name: numpy_helper.to_array(t) for t in bare.graph.initializer}
@@ -59,7 +59,7 @@ def arrays(name: str, values: Mapping[str, Array]) -> str:
 
 
 def array(a: Array) -> str:
-    """An expression for it: few numbers as they are, others as their bytes."""
+    """An expression for it: few numbers unchanged, others as their bytes."""
     dtype = a.dtype.name
     if dtype in READABLE and a.size <= SHORT and np.isfinite(a).all():
         return f"np.array({a.tolist()!r}, np.dtype({dtype!r})).reshape({a.shape})"

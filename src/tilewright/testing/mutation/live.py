@@ -65,7 +65,7 @@ def _compiled(source: str, path: str) -> CodeType:
 
 
 def _numbered(code: CodeType) -> dict[tuple[str, int], CodeType]:
-    """Each code inside of one by its name and which of those of that name it is."""
+    """Each code inside one by its name and which of those of that name it is."""
     seen: dict[str, int] = {}
     found: dict[tuple[str, int], CodeType] = {}
     for inner in _inside(code):

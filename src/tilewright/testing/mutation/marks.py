@@ -44,7 +44,7 @@ class Marks:
         return spec
 
     def install(self) -> None:
-        """Mark the files from here on. Those that are imported already stay as they are."""
+        """Mark the files from here on. Those that are imported already stay unchanged."""
         sys.meta_path.insert(0, self)
 
 

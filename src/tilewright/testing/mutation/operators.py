@@ -135,7 +135,7 @@ def _call(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _drop_guard(node: ast.AST) -> Iterator[ast.AST]:
-    """Without a guard that raises, returns, yields or goes on."""
+    """Without a guard that raises, returns, yields or continues."""
     ends = ast.Raise | ast.Return | ast.Continue | ast.Break
     if isinstance(node, ast.If) and not node.orelse and isinstance(node.body[-1], ends):
         yield ast.Pass()

@@ -103,7 +103,7 @@ def read(path: Path) -> Reach:
 
 
 class _Recorder:
-    """Asks after each test which lines it ran; what runs outside of tests has no name."""
+    """Asks after each test which lines it ran; what runs outside tests has no name."""
 
     def __init__(
         self,

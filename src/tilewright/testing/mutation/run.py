@@ -1,7 +1,7 @@
 """Seeds faults and counts those that the tests catch (python -m tilewright.testing.mutation.run).
 
 Each fault is tried in a copy of the sources, with those tests of its room that run its line
-(`reach`), until one fails. Results are kept line by line: a run that was broken off goes on where
+(`reach`), until one fails. Results are kept line by line: a run that was broken off continues where
 it was.
 """
 
@@ -45,7 +45,7 @@ ROOT: Final = SOURCES.parents[1]
 HARMLESS: Final = ROOT / "tests" / "mutation" / "harmless.json"
 # A mutant that runs this many times as long as the tests do without it hangs: it is caught.
 PATIENCE: Final = 5
-LEAST: Final = 30.0  # seconds that each may take: other programs run beside it
+LEAST: Final = 30.0  # seconds that each may take: other programs run next to it
 
 
 def drawn(
@@ -266,7 +266,7 @@ def _tried(
 
 
 def harmless() -> dict[str, str]:
-    """Faults that do no harm, by name, each with the reason."""
+    """Equivalent mutants, by name, each with the reason."""
     found: dict[str, str] = json.loads(HARMLESS.read_text(encoding="utf-8"))
     return found
 

@@ -108,7 +108,7 @@ def _write(file: int, message: bytes) -> None:
 
 
 class _Server:
-    """Answers requests where pytest would run the tests; a fork goes on and runs them."""
+    """Answers requests where pytest would run the tests; a fork continues and runs them."""
 
     def __init__(self, requests: int, answers: int) -> None:
         self._requests = os.fdopen(requests, encoding="utf-8")

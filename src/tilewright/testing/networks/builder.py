@@ -4,11 +4,11 @@
     x = x.conv(12, 3, stride=2)
     return (x + x.depthwise()).Relu().head()
 
-A tensor's methods add a layer behind it. Layers have names of their own; by its own name in ONNX,
+A tensor's methods add a layer after it. Layers have their own names; by its own name in ONNX,
 any operator is a method of its first operand.
 
 Weights are normal with variance gain / fan-in (He et al. 2015), so that a signal neither fades nor
-explodes and a wrong kernel shows in the output. Each network has a generator of its own.
+explodes and a wrong kernel shows in the output. Each network has its own generator.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tilewright.testing.graphs import Case
 Array = np.ndarray[Any, Any]
 OPSET = 21
 
-# name -> what builds it anew, the same each time
+# name -> what builds it again, the same each time
 NETWORKS: dict[str, Callable[[], Case]] = {}
 
 
@@ -258,7 +258,7 @@ class Tensor:
         act: str = "Relu",
         gain: float | None = None,
     ) -> Tensor:
-        """A convolution over all axes behind the channels that keeps extents over its stride, then
+        """A convolution over all axes after the channels that keeps extents over its stride, then
         BatchNormalization, or a bias instead, then an activation ("" for none)."""
         rank = len(self.shape) - 2
         kernel = _per_axis(size, rank)
@@ -302,7 +302,7 @@ class Tensor:
         *sizes: Any,
         **options: Any,
     ) -> Tensor:
-        """As `conv`, with a bias and nothing behind it."""
+        """As `conv`, with a bias and nothing after it."""
         return self.conv_bias(out, *sizes, act="", **options)
 
     def depthwise(
@@ -311,7 +311,7 @@ class Tensor:
         stride: int = 1,
         **options: Any,
     ) -> Tensor:
-        """As `conv`, each channel by itself."""
+        """As `conv`, depthwise."""
         channels = self.shape[1]
         return self.conv(channels, size, stride, groups=channels, **options)
 
@@ -353,7 +353,7 @@ class Tensor:
         return y.Relu()
 
     def batch_norm(self) -> Tensor:
-        """BatchNormalization with statistics of its own."""
+        """BatchNormalization with its own statistics."""
         c = self.shape[1]
         n = self.net
         variance = n.uniform(0.5, 1.5, c)
@@ -429,7 +429,7 @@ class Tensor:
         kind: str = "MaxPool",
         **more: Any,
     ) -> Tensor:
-        """A pooling over all axes behind the channels."""
+        """A pooling over all axes after the channels."""
         rank = len(self.shape) - 2
         kernel_shape = [size] * rank
         strides = [stride] * rank

@@ -56,7 +56,7 @@ def vgg(n: Net) -> Tensor:
 
 @network
 def squeezenet(n: Net) -> Tensor:
-    """Iandola et al. 2016: a 1x1 convolution, then 1x1 and 3x3 beside one another."""
+    """Iandola et al. 2016: a 1x1 convolution, then 1x1 and 3x3 next to one another."""
     x = n.input(1, 3, 35, 35)
     x = x.conv_bias(14, 3, 2, pads=0)
     x = x.max_pool()
@@ -73,7 +73,7 @@ def squeezenet(n: Net) -> Tensor:
 
 @network
 def network_in_network(n: Net) -> Tensor:
-    """Lin et al. 2014: 1x1 convolutions behind each larger one."""
+    """Lin et al. 2014: 1x1 convolutions after each larger one."""
     x = n.input(1, 3, 21, 21)
     for width, size in ((20, 5), (28, 3)):
         x = x.conv_bias(width, size)

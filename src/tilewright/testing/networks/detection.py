@@ -56,7 +56,7 @@ def feature_pyramid(n: Net) -> list[Tensor]:
 
 @network
 def path_aggregation(n: Net) -> list[Tensor]:
-    """Liu et al. 2018: bottom up once more behind the pyramid."""
+    """Liu et al. 2018: bottom up again after the pyramid."""
     levels = _levels(n)
     low, *rest = _pyramid(levels)
     found = [low]
@@ -205,7 +205,7 @@ def fcos(n: Net) -> list[Tensor]:
 
 @network
 def centernet(n: Net) -> list[Tensor]:
-    """Zhou et al. 2019: centers are places that a pooling of 3x3 leaves as they are; the best."""
+    """Zhou et al. 2019: centers are places that a pooling of 3x3 leaves unchanged; the best."""
     x = n.input(1, 3, 27, 27)
     x = x.conv(14, 3, 2)
     heat = x.conv(14)

@@ -98,7 +98,7 @@ def siamese(n: Net) -> Tensor:
 
 @network
 def wide_and_deep(n: Net) -> Tensor:
-    """Cheng et al. 2016: crossed features beside embeddings and a perceptron."""
+    """Cheng et al. 2016: crossed features next to embeddings and a perceptron."""
     ids = n.ids(4, 3, below=20)
     numbers = n.input(4, 6)
     crossed = n.weight(20, 1, fan=1)
@@ -198,7 +198,7 @@ def capsules(n: Net) -> Tensor:
 
 @network
 def spatial_transformer(n: Net) -> Tensor:
-    """Jaderberg et al. 2015: a grid that a small network makes, and what lies there."""
+    """Jaderberg et al. 2015: a grid that a small network makes, and what is there."""
     x = n.input(1, 2, 15, 15)
     y = x.conv_bias(8, 5)
     y = y.max_pool(3, 2)

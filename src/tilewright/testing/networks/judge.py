@@ -126,7 +126,7 @@ def _shares(graph: Graph) -> dict[Value, float]:
 
 
 def _terms(op: Operation) -> int:
-    """How many roundings there are behind one element, beyond those of the operands."""
+    """How many roundings there are after one element, beyond those of the operands."""
     sizes = [v.extents for v in op.inputs if v is not None and v.static]
     match op.qualified:
         case "Conv" | "ConvInteger" | "ConvTranspose":

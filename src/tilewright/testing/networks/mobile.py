@@ -283,7 +283,7 @@ def convnext(n: Net) -> Tensor:
 
 @network
 def mobileone(n: Net) -> Tensor:
-    """Vasu et al. 2023 before its branches are joined: three beside one another, summed."""
+    """Vasu et al. 2023 before its branches are joined: three next to one another, summed."""
     x = n.input(1, 3, 17, 17)
     x = x.conv(14, 3, 2)
     for out in (14, 14):

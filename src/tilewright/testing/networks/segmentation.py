@@ -209,7 +209,7 @@ def hourglass(n: Net) -> Tensor:
 
 @network
 def enet(n: Net) -> Tensor:
-    """Paszke et al. 2016: a convolution beside a pooling at once, thin and asymmetric windows."""
+    """Paszke et al. 2016: a convolution next to a pooling at once, thin and asymmetric windows."""
     x = n.input(1, 3, 25, 33)
     made = x.conv(11, 3, 2, act="PRelu")
     pooled = x.max_pool(3, 2, 1)

@@ -312,7 +312,7 @@ def _tanh_gelu(x: Tensor) -> Tensor:
 
 @network
 def gpt_step(n: Net) -> list[Tensor]:
-    """One token behind a cache of keys and values, which grow by one."""
+    """One token after a cache of keys and values, which grow by one."""
     x = n.input(1, 1, 32)
     found = []
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Networks of volumes and films: three axes behind the channels."""
+"""Networks of volumes and films: three axes after the channels."""
 
 from __future__ import annotations
 

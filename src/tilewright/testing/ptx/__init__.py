@@ -2,5 +2,5 @@
 
 It knows the instructions that our kernels have, and refuses others by name. Threads run in step as
 far as their branches allow, so that it finds wrong arithmetic, addresses and branches, and
-accesses outside of memory; races are for the interpreter of launches to find.
+accesses outside memory; races are for the interpreter of launches to find.
 """

@@ -14,7 +14,7 @@ from tilewright.testing.ptx.memory import CallerMemory
 from tilewright.testing.ptx.text import kernels
 from tilewright.testing.ptx.traffic import WarpTraffic
 
-# What memory holds that nobody has written: not a number in every float format.
+# What unwritten memory holds: not a number in every float format.
 UNWRITTEN = 0xFF
 
 

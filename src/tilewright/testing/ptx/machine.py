@@ -48,7 +48,7 @@ def run(
 
     traffic: counts what it asks of memory.
 
-    Raises IndexError for an access outside of memory, RuntimeError for a barrier that a part of a
+    Raises IndexError for an access outside memory, RuntimeError for a barrier that a part of a
     block does not reach, NotImplementedError for an instruction that is not known.
     """
     with np.errstate(all="ignore"):
@@ -104,7 +104,7 @@ class _Grid:
         return at
 
     def run(self) -> None:
-        """Always the threads that are behind the others go on."""
+        """Always the threads that are after the others continue."""
         end = len(self.kernel.code)
         for _ in range(_STEPS):
             ready = (self.pc < end) & ~self.waiting
@@ -176,7 +176,7 @@ class _Grid:
             self._compute(base, modes, i.operands, who)
 
     def _meet(self, who: Array) -> None:
-        """A block goes on when all of its threads wait, or have ended."""
+        """A block continues when all of its threads wait, or have ended."""
         self.waiting[who] = True
         gone = self.pc >= len(self.kernel.code)
         blocks = (self.waiting | gone).reshape(-1, self.per_block)

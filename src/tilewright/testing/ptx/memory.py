@@ -32,7 +32,7 @@ class CallerMemory:
             self.valid[place] = True
 
     def array(self, number: int, like: Array) -> Array:
-        """An array as it is now."""
+        """The current contents of an array."""
         start = self.addresses[number]
         found = self.bytes[start : start + like.nbytes].copy()
         return found.view(like.dtype).reshape(like.shape)

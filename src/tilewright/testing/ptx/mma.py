@@ -89,7 +89,7 @@ _SHAPES: Final[Mapping[tuple[str, str], tuple[int, Place, Place]]] = {
 
 
 def rounded_to_tf32(value: Array) -> Array:
-    """`cvt.rna.tf32.f32`: to 10 bits behind the point, halves away from zero."""
+    """`cvt.rna.tf32.f32`: to 10 bits after the point, halves away from zero."""
     bits = value.view(np.uint32)
     finite = np.isfinite(value)
     return np.where(finite, bits + np.uint32(0x1000), bits) & _PATTERN

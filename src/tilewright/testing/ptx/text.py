@@ -63,7 +63,7 @@ def _lines(text: str) -> Iterator[str]:
         line = begun + line.split("//")[0].strip()
         begun = ""
         if line.startswith("mma.") and not line.endswith(";"):
-            begun = f"{line} "  # its operands are on lines of their own
+            begun = f"{line} "  # its operands are on their own lines
             continue
         if found := _LOCAL.fullmatch(line):
             line = found[1]

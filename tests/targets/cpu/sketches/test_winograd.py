@@ -178,3 +178,16 @@ def test_blocks_are_larger_where_few_tiles_wait_for_their_weights() -> None:
     """16 MiB of weights for four tiles a block would take longer than their products."""
     shape = Shape(2, 1, 4, 4, 512, 512, 49)
     assert rows_of_block(shape, 64, 16, COSTS) > 1
+
+
+@pytest.mark.parametrize("lanes", [8, 16])
+@pytest.mark.parametrize(
+    ("rows", "depth", "width", "expected"),
+    [(4, 512, 512, 4), (7, 512, 512, 7), (7, 256, 256, 1), (4, 512, 256, 2)],
+)
+def test_weights_that_no_cache_keeps_are_read_once(
+    rows: int, depth: int, width: int, expected: int, lanes: int
+) -> None:
+    """At each width of vectors: those of half the width multiply twice as often per cycle."""
+    shape = Shape(2, 1, rows, rows, depth, width, (2 * rows) ** 2)
+    assert rows_of_block(shape, 4 * lanes, lanes, COSTS) == expected

@@ -379,7 +379,7 @@ class _Import:
         return result
 
     def _value(self, x: Any) -> Any:
-        """An argument: nodes as what they became, numbers and texts as they are."""
+        """An argument: nodes as what they became, numbers and texts unchanged."""
         if isinstance(x, list | tuple):
             return [self._value(a) for a in x]
         if hasattr(x, "meta") and hasattr(x, "op"):

@@ -1,8 +1,8 @@
-"""Operators that change a tensor, as those that make another one, where nobody can tell.
+"""Operators that change a tensor, as those that make another one, if that is unobservable.
 
 `y = conv(x); y.relu_()` becomes `y = relu(conv(x))`. PyTorch rewrites any program so, but it traces
 it again, which takes longer than all else of an import; most convolutional networks change nothing
-but results of their own layers.
+but their own results layers.
 
 Requires: what is changed was made by an operator that always makes a new tensor, and every reader
 of it in front of the change makes a new tensor too, so that no view of it is left. Dropout that

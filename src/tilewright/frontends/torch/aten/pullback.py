@@ -1,7 +1,7 @@
 """What an operator of ATen pulls back, by the derivatives that the graph has.
 
 PyTorch gives most operators of a forward pass another one for the backward pass. A rule for it
-needs no formula of its own: the forward operator is imported anew on what was saved, and
+needs no formula of its own: the forward operator is imported again on what was saved, and
 differentiated as any graph is. What the derivative does not read is dropped when the graph is
 compiled.
 """

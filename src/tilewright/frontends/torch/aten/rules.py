@@ -53,7 +53,7 @@ class Call:
         return self.arguments.get(name)
 
     def has(self, name: str) -> bool:
-        """Whether the argument is there and not None."""
+        """Whether the argument is given and not None."""
         return self.arguments.get(name) is not None
 
     def uses(self, n: int) -> bool:

@@ -39,7 +39,7 @@ conv = onnx.Conv(x, w, maybe(bias)).with_attributes().once()
 
 
 def _center(shape: Windows) -> tuple[int, ...]:
-    """The place in the window that reads what stands where the result does."""
+    """The position in the window that reads at the result's own position."""
     pairs = zip(shape.begin, shape.dilations, strict=True)
     return tuple(before // dilation for before, dilation in pairs)
 

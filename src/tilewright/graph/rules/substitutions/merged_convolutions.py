@@ -58,14 +58,14 @@ def _lined_up(m: Match) -> bool:
 
 
 def _missing(shape: Windows, shapes: Sequence[Windows]) -> list[tuple[int, int]]:
-    """The padding before and behind each axis that others have more."""
+    """The padding before and after each axis that others have more."""
     begin = zip(_most(shapes, "begin"), shape.begin, strict=True)
     end = zip(_most(shapes, "end"), shape.end, strict=True)
     return [(b - own, e - last) for (b, own), (e, last) in zip(begin, end, strict=True)]
 
 
 def _growth(shape: Windows, shapes: Sequence[Windows]) -> list[tuple[int, int]]:
-    """By how many places a kernel grows before and behind each axis to have that padding."""
+    """By how many places a kernel grows before and after each axis to have that padding."""
     pairs = zip(
         _missing(shape, shapes),
         shape.dilations,
@@ -121,7 +121,7 @@ def _most(shapes: Sequence[Windows], side: str) -> tuple[int, ...]:
 
 
 def _biases(f: Fragment, convolutions: Sequence[Operation]) -> Value | None:
-    """Their biases behind one another; zeros for one that is left out, None if all are."""
+    """Their biases after one another; zeros for one that is left out, None if all are."""
     given = [op.inputs[2] if len(op.inputs) > 2 else None for op in convolutions]
     if not any(given):
         return None

@@ -34,7 +34,7 @@ a, b, c = tensors("a b c")
 
 def no_vector(*parts: Tensor) -> Condition:
     """The condition that operands of a product have two axes at least: a vector gets one
-    beside a matrix, which vanishes again.
+    next to a matrix, which vanishes again.
     """
 
     def condition(m: Match) -> bool:
@@ -119,7 +119,7 @@ def one_shape(*parts: Tensor) -> Condition:
 
 
 def one_number(part: Tensor) -> Condition:
-    """The condition that a tensor is a number, without an axis of its own."""
+    """The condition that a tensor is a number, without its own axis."""
 
     def condition(m: Match) -> bool:
         return m[part].shape == ()

@@ -16,7 +16,7 @@ class Siblings:
     """Operations of one operator with one value as the operand `shared`, none of which needs
     another's result. alike: what two of them must fulfill.
 
-    The match is replaced where the last one stands; its `also` are the others, in order.
+    The match is replaced at the last one; its `also` are the others, in order.
     """
 
     operator: Operator

@@ -1,4 +1,4 @@
-"""Splits: of what was joined, and beside operators on each element."""
+"""Splits: of what was joined, and next to operators on each element."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ _BUILD: Final = (
     "compile_to_file writes a C header and object, "
     "tilewright.compile(f.kernel(sizes)).save(path) an artifact"
 )
-_WATCH: Final = "trace_stores() prints, and realize of that Func gives, its values"
 _TRACE: Final = "trace_stores, trace_loads; print_loop_nest(sizes) shows the loops"
 _MEMORY: Final = "a Buffer's memory is the host's; drop the line"
 _ARGUMENTS: Final = "a compiled function takes NumPy arrays: images first, outputs last"
@@ -80,7 +79,6 @@ ABSENT: Final[dict[str, dict[str, str]]] = {
         **_RUNS,
         **_VERBS,
         **_each("add_trace_tag trace_realizations", _TRACE),
-        "debug_to_file": _WATCH,
     },
     "Stage": {
         **_VERBS,
@@ -88,7 +86,7 @@ ABSENT: Final[dict[str, dict[str, str]]] = {
     },
     "Pipeline": {
         **_RUNS,
-        "invalidate_cache": "a new directive compiles anew by itself",
+        "invalidate_cache": "a new directive recompiles automatically",
     },
     "Buffer": _each(
         "copy_to_device device_deallocate device_detach_native device_free device_malloc "

@@ -251,7 +251,7 @@ def hypot(x: Any, y: Any) -> Expr:
 
 
 def fract(x: Any) -> Expr:
-    """The part of a float behind the point, with its sign."""
+    """The part of a float after the point, with its sign."""
     return as_expr(x) - trunc(x)
 
 

@@ -35,7 +35,7 @@ def _bounds(source: Any, bounds: Any) -> list[tuple[Any, Any] | None]:
     if bounds is None:
         if not isinstance(source, Image):
             raise InputError(
-                "a Func has no edges of its own",
+                "a Func has no edges",
                 hint="give the bounds: [(min, extent), ...]",
             )
         return [
@@ -111,7 +111,7 @@ def mirror_interior(source: Any, bounds: Any = None, func: type[Any] = Func) -> 
 def constant_exterior(
     source: Any, value: Any, bounds: Any = None, func: type[Any] = Func
 ) -> Any:
-    """`value` outside of the edges."""
+    """`value` outside the edges."""
     edges = _bounds(source, bounds)
     if isinstance(source, Func):
         args = source.args

@@ -25,7 +25,7 @@ _numbers = count()
 
 
 def unique(prefix: str) -> str:
-    """A name nobody else has, for what the user left unnamed."""
+    """A unique name, for what the user left unnamed."""
     return f"{prefix}{next(_numbers)}"
 
 

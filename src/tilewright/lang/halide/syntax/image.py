@@ -322,7 +322,7 @@ class Buffer(Views, Image):
         self.data[...] = value
 
     def copy(self) -> Buffer:
-        """A Buffer with memory of its own."""
+        """A Buffer with its own memory."""
         return self._like(np.array(self.data), [d.min() for d in self._dimensions()])
 
     def translate(self, offsets: Sequence[int]) -> None:
@@ -427,7 +427,7 @@ class Param(Expr):
         return self.image.name()
 
     def set(self, value: Any) -> None:
-        """The value to run with. Raises InputError for one outside of its range."""
+        """The value to run with. Raises InputError for one outside its range."""
         low, high = self._ends
         if (low is not None and value < low) or (high is not None and value > high):
             raise InputError(

@@ -1,6 +1,6 @@
 """sum, product, maximum, minimum, argmax, argmin over an RDom, as an expression.
 
-Each makes a Func of its own, over the Vars that its argument uses, and gives its value.
+Each makes its own Func, over the Vars that its argument uses, and gives its value.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A pipeline as Computations, or as the Kernel in which each definition is a nest of its own."""
+"""A pipeline as Computations, or as the Kernel in which each definition is its own nest."""
 
 from __future__ import annotations
 
@@ -292,7 +292,7 @@ def kernel(pipeline: Pipeline, name: str, separate: Collection[Func] = ()) -> Lo
     """Each definition as a nest, producers first; parameters: the images, then the outputs.
 
     Every Func but the outputs is allocated around all that follows its first nest. Of the Funcs
-    `separate`, which have one definition and will be inlined, each value has a nest of its own.
+    `separate`, which have one definition and will be inlined, each value has its own nest.
     """
     scope = _Scope(pipeline, inlined=separate)
     stages = {f: _stages(f, scope, f in separate) for f in pipeline.funcs}

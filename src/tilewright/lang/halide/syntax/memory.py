@@ -1,4 +1,4 @@
-"""How the dimensions of an image or output lie in memory, by the strides that are promised.
+"""How the dimensions of an image or output are in memory, by the strides that are promised.
 
 Without promises dimension 0 is innermost and the others follow. `dim(0).set_stride(3)` and
 `dim(2).set_stride(1)` say that three channels are neighbors; arrays have their axes in the order of
@@ -52,8 +52,8 @@ def check(strides: Mapping[int, int], extents: Sequence[Extent], where: str) -> 
             raise UnsupportedError(
                 f"a stride of {strides[dim]} along dimension {dim}, where {dense!r} is dense",
                 where=where,
-                hint="promise the strides of all dimensions that are inside of it, with no room "
-                "between; copy an array that has such room",
+                hint="declare the strides of all dimensions inside it, without "
+                "gaps; copy an array that has gaps",
             )
         dense = dense * extents[axis]
 

@@ -1,7 +1,7 @@
 """Pipeline: the Funcs an output needs, in order, and the region of each that is needed.
 
 Bounds inference goes from the outputs to the inputs: a Func is needed wherever its consumers read
-it, over all values of their own coordinates (intervals; what a select's condition says counts in
+it, over all their own values coordinates (intervals; what a select's condition says counts in
 its arms). Sizes are numbers, or those of a call: then the ends of regions are expressions of them
 (`ends.py`).
 """
@@ -123,7 +123,7 @@ def ordered(
 ) -> tuple[tuple[Func, ...], tuple[Any, ...]]:
     """All Funcs, producers first, and all images, in order of first use.
 
-    given: Funcs that are inputs, as images are; nothing behind them counts.
+    given: Funcs that are inputs, as images are; nothing after them counts.
     """
     done: dict[Any, None] = {}
     stack: list[tuple[Any, bool]] = [(f, False) for f in reversed(outputs)]

@@ -1,4 +1,4 @@
-"""scatter and gather: updates that store several values at once, each at a place of its own.
+"""scatter and gather: updates that store several values at once, each at its own place.
 
 `f[hl.scatter([3, 5])] = hl.gather([f[5], f[3]])` exchanges two values: all that a gather takes is
 computed before the first element of the scatter is stored, from left to right. Both are expressions

@@ -1,7 +1,7 @@
 """strict_float: expressions of which no operation is fused or reordered.
 
 A mark that stays until a pipeline becomes loops; such a pipeline is compiled as a whole with
-`math="exact"`, which is what is asked and more.
+`math="exact"`, which is at least as strict.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FUNCTIONS[_STRICT] = Function(_STRICT, 1, None, lambda value: value)
 
 
 def strict_float(value: Any) -> Expr:
-    """The value, each operation of which is rounded by itself: no fused multiply-add."""
+    """The value, with each operation rounded separately: no fused multiply-add."""
     found = as_expr(value)
     return Expr(nodes.Call(_STRICT, (as_value(found),)), found.dtype)
 

@@ -1,6 +1,6 @@
 """print, print_when, require and traces: expressions that tell their values while a program runs.
 
-A value that is told is a call of a function of its own, which the interpreter runs: a program with
+A value that is told is a call of its own function, which the interpreter runs: a program with
 such values runs there, since native code calls nothing. Vectors are told one element at a time.
 """
 
@@ -83,7 +83,7 @@ def print(*args: Any) -> Expr:
 
 
 def print_when(condition: Any, *args: Any) -> Expr:
-    """The second argument, which is printed with those behind it where the condition holds."""
+    """The second argument, which is printed with those after it where the condition holds."""
     value = print(*args)
     plain = as_value(args[0])
     return Expr(nodes.Select(as_expr(condition).node, value.node, plain), value.dtype)

@@ -37,7 +37,7 @@ class Undef(Expr):
     def node(self) -> nodes.Expr:
         """None: raises UnsupportedError."""
         raise UnsupportedError(
-            "undef inside of an expression or an update",
+            "undef inside an expression or an update",
             hint="only a whole pure definition; in an update select(condition, value, f[x])",
         )
 

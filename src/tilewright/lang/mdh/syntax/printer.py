@@ -152,7 +152,7 @@ class _Text:
 
 
 def _seen(c: Computation, loads: set[Node]) -> set[Var]:
-    """The variables that the scalar function sees beside its arguments."""
+    """The variables that the scalar function sees next to its arguments."""
     found: set[Var] = set()
     stack: list[Node] = [o.value for o in c.outputs]
     done: set[Node] = set()

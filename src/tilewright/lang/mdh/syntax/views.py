@@ -4,7 +4,7 @@
     md_hom[I, K](mul, (cc, pw(add))) @
     inp_view[float32, float32](M=[lambda i, k: (i, k)], v=[lambda i, k: (k)])
 
-What stands in the brackets of a view, per buffer: a dtype, and the sizes are inferred; a dtype with
+The brackets of a view contain, per buffer: a dtype, and the sizes are inferred; a dtype with
 a shape, `buffer(float32, 4, 6)`; a Buffer; or an expression, whose result is meant.
 """
 

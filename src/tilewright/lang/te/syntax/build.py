@@ -55,7 +55,7 @@ def placeholder(shape: Any, dtype: Any = "float32", name: str | None = None) -> 
 def reduce_axis(domain: Any, name: str | None = None) -> Axis:
     """An axis to reduce over, `low <= axis < high` for the domain `(low, high)`.
 
-    Made inside of the function of a compute, its ends may be read from tensors, at its axes.
+    Made inside the function of a compute, its ends may be read from tensors, at its axes.
     """
     label = name_of("k", name)
     if not isinstance(domain, tuple | list) or len(domain) != 2:
@@ -83,7 +83,7 @@ def reduce_axis(domain: Any, name: str | None = None) -> Axis:
 class tag_scope:
     """`with tag_scope("word"):` what is computed inside has this tag; a decorator too.
 
-    A compute in it may not have a tag of its own.
+    A compute in it may not have its own tag.
     """
 
     _now: ClassVar[list[str]] = []
@@ -94,7 +94,7 @@ class tag_scope:
     def __enter__(self) -> tag_scope:
         if self._now:
             raise InputError(
-                f"a tag_scope {self.tag!r} inside of another, {self._now[-1]!r}",
+                f"a tag_scope {self.tag!r} inside another, {self._now[-1]!r}",
                 where="tag_scope",
                 hint="end the outer one before",
             )
@@ -117,7 +117,7 @@ class tag_scope:
         """The tag of an operation that is given this one."""
         if tag and cls._now:
             raise InputError(
-                f"a tag {tag!r} inside of a tag_scope {cls._now[-1]!r}",
+                f"a tag {tag!r} inside a tag_scope {cls._now[-1]!r}",
                 where="tag_scope",
                 hint="give one of them",
             )
@@ -137,7 +137,7 @@ def compute(
     expressions for several tensors; a reduction on tuples makes several tensors too. Several come
     as a tuple. name: one, or one per tensor. tag: a word for it, which nothing here reads.
     varargs_names: of the axes that `*i` takes.
-    Raises InputError for a wrong number of arguments, mixed dtypes, an access outside of a tensor.
+    Raises InputError for a wrong number of arguments, mixed dtypes, an access outside a tensor.
     """
     names = _given_names(name) or assigned() or ["compute"]
     where = f"compute {names[0]}"

@@ -1,7 +1,7 @@
 """Scalar functions of bodies, by the names that TVM's users know.
 
 Every function of `expr.functions.FUNCTIONS` is here under its name; `ALIASES` adds the other
-names. A Python number beside an expression takes the expression's dtype.
+names. A Python number next to an expression takes the expression's dtype.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def const(value: Any, dtype: Any = None) -> Const:
 
 
 def as_value(x: Any) -> Expr:
-    """An expression as it is, a number as a constant. Raises InputError for anything else."""
+    """An expression unchanged, a number as a constant. Raises InputError for anything else."""
     if isinstance(x, Expr):
         return x
     return const(x)
@@ -183,7 +183,7 @@ def bitwise_not(x: Expr) -> Expr:
 
 
 def likely(condition: Expr) -> Expr:
-    """The condition itself: what is likely is found out from the bounds."""
+    """The condition itself: bounds show what is likely."""
     check_condition(condition, "likely")
     return condition
 

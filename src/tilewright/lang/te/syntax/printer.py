@@ -94,7 +94,7 @@ def _check(c: Computation) -> None:
     for a in c.accesses:
         for i, extent in zip(a.index, a.buffer.shape, strict=True):
             if isinstance(i, Const) and not 0 <= int(i.value.real) < extent:
-                raise refuse(f"{a!r}, under a condition, is outside of the tensor")
+                raise refuse(f"{a!r}, under a condition, is outside the tensor")
     for n, o in enumerate(c.outputs):
         if o.index != tuple(d.var for d in free):
             raise refuse(f"{o.tensor.name} is not written at its dimensions in order")

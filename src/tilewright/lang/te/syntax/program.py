@@ -99,7 +99,7 @@ class ProgramNames:
         return form.const
 
     def buffer(self, tensor: Tensor) -> Buffer:
-        """The tensor's own buffer, or one with these sizes and a name of its own."""
+        """The tensor's own buffer, or one with these sizes and its own name."""
         if tensor not in self.buffers:
             name = fresh(self.names, tensor.name)
             made: Buffer = tensor.buffer
@@ -216,7 +216,7 @@ def lower(
     outputs: Sequence[Tensor],
     sizes: Sizes | None = None,
 ) -> PlainProgram:
-    """Each operation as a nest of its own, in order; loops are named `<operation>.<axis>`.
+    """Each operation as its own nest, in order; loops are named `<operation>.<axis>`.
 
     params: the caller's tensors, inputs first; the others are allocated. sizes: values of some of
     the sizes made by `var`; the kernel is for all values of the others. Raises InputError for

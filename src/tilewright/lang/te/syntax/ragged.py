@@ -1,6 +1,6 @@
 """Reductions whose length is read from a tensor, as of the rows of a sparse matrix.
 
-    k = reduce_axis((indptr[i], indptr[i + 1]))          made inside of the function of a compute
+    k = reduce_axis((indptr[i], indptr[i + 1]))          made inside the function of a compute
 
 They are not homomorphisms over a box, and so become statements of the loop IR.
 """

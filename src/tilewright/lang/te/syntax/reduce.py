@@ -2,7 +2,7 @@
 
     sum(A[i, k], axis=k)                       k made by reduce_axis
     argmax(A[i, k], axis=k)                    two results: the value and its index
-    comm_reducer(combine, identity)            a reducer of one's own
+    comm_reducer(combine, identity)            one's own reducer
     scan_op(sum)(A[i], axis=i)                 every prefix; i is an axis of the tensor
 
 `max(a, b)`, `min(a, b)` and the like without an axis are the same operators on two values.
@@ -170,7 +170,7 @@ def comm_reducer(
     commutative: bool | None = None,
     samples: Samples | None = None,
 ) -> ReduceOp:
-    """An operator of one's own: associative; whether it commutes is found out, if not said.
+    """A custom operator, which must be associative; if `commutative` is omitted, it is tested.
 
     combine(x, y): the combined value; on tuples it gets and returns tuples. identity(dtype, ...):
     the neutral element for the dtype of each component. One that does not commute, such as the
@@ -247,7 +247,7 @@ def _tuple(given: Any, types: tuple[DType, ...], where: str) -> Values:
 def scan_op(op: ReduceOp) -> Callable[..., Reduction]:
     """The prefixes of an associative operator, e.g. `scan_op(sum)(A[i], axis=i)`.
 
-    The function returned takes a value, `axis` (an axis of the tensor; with reduce axes beside it,
+    The function returned takes a value, `axis` (an axis of the tensor; with reduce axes next to it,
     each prefix is of what these reduce to) and `where`.
     """
 

@@ -157,7 +157,7 @@ class _Reader:
     # -- statements
 
     def block(self, stmts: Sequence[ast.stmt]) -> Stmt:
-        """Statements in order; what one of them makes is there for the rest of them."""
+        """Statements in order; later ones see what earlier ones define."""
         before = dict(self.names)
         done: list[Stmt] = []
         for n, s in enumerate(stmts):
@@ -422,12 +422,16 @@ class _Reader:
         return _OPERATORS[type(op)](*self.met(node, a, b))
 
     def met(self, node: ast.AST, a: Any, b: Any) -> tuple[Any, Any]:
-        """Two operands; beside a coordinate, another integer becomes one."""
+        """Two operands; next to a coordinate, another integer becomes one."""
         if not (isinstance(a, Expr) and isinstance(b, Expr)) or a.dtype is b.dtype:
             return a, b
         if INDEX in (a.dtype, b.dtype) and a.dtype.is_int and b.dtype.is_int:
             return _index(a), _index(b)
-        self.fail(node, f"{a.dtype} meets {b.dtype}", f"convert one: {a.dtype}(value)")
+        self.fail(
+            node,
+            f"{a.dtype} is combined with {b.dtype}",
+            f"convert one: {a.dtype}(value)",
+        )
 
     def alike(self, *parts: ast.expr) -> tuple[Expr, ...]:
         a, b = self.met(parts[0], *(self.value(p) for p in parts))

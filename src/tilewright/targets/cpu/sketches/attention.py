@@ -1,6 +1,6 @@
 """Attention as one kernel: blocks of rows of the scores stay in the cache until they are used.
 
-For each block of rows: its scores (a tiled product and the map behind it), the softmax of each row,
+For each block of rows: its scores (a tiled product and the map after it), the softmax of each row,
 and the product with the values, tiled as well. The scores as a whole never exist in memory.
 """
 

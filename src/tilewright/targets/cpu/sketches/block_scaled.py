@@ -1,7 +1,7 @@
 """Products with packed block weights: two sums, of which the inner one stays in registers.
 
 A tile of rows and vectors of columns has two sets of accumulators. Those of a block are cleared,
-filled while the integers are cut out of their words, scaled and added to the others. Weights lie in
+filled while the integers are cut out of their words, scaled and added to the others. Weights are in
 the order in which tiles read them, so that a product of one row is one pass over memory.
 """
 
@@ -48,7 +48,7 @@ class _Tile:
 
 @dataclass(frozen=True, slots=True)
 class _Nest:
-    """Loops: over blocks; those inside of the inner and of the outer sum, outermost first; the one
+    """Loops: over blocks; those inside the inner and of the outer sum, outermost first; the one
     over a vector's lanes of the inner sum."""
 
     block: str

@@ -114,7 +114,7 @@ def _blocks(
 
 
 def _clear(s: Schedule, target: str, loops: dict[Dim, str], p: TilePlan) -> None:
-    """The partial sums cleared by a nest of their own, in vectors."""
+    """The partial sums cleared by their own nest, in vectors."""
     inside = [f for f in s.loops if f in loops.values()]
     made = s.decompose_reduction(target, inside[0])
     starts = dict(zip(inside, made, strict=False))

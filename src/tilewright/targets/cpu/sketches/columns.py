@@ -108,7 +108,7 @@ def columns(
 
 
 def _start(s: Schedule, target: str, order: Sequence[str], lanes: int) -> None:
-    """The results initialized in a nest of their own, and the reduction in the order given."""
+    """The results initialized in their own nest, and the reduction in the order given."""
     nest = [n for n in s.loops if n in order]
     starts = dict(zip(nest, s.decompose_reduction(target, nest[0]), strict=False))
     wanted = [n for n in order if n in starts]
@@ -120,7 +120,7 @@ def _start(s: Schedule, target: str, order: Sequence[str], lanes: int) -> None:
 
 
 def _parts(s: Schedule, loop: str, rows: int, lanes: int) -> None:
-    """Results of so many rows each, on threads of their own, and combined."""
+    """Results of so many rows each, on their own threads, and combined."""
     part, *_ = s.split(
         loop, rows, "exact" if extents(s.kernel)[loop] % rows == 0 else "cut"
     )

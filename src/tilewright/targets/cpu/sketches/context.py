@@ -16,7 +16,7 @@ from tilewright.targets.cpu.machine import CpuMachine
 @dataclass(frozen=True, slots=True)
 class Context:
     """machine: whose numbers to use. constants: buffers known at compile time. exact: keep every
-    reduction in its order. around: loops over blocks that a nest is inside of, outermost first.
+    reduction in its order. around: loops over blocks that a nest is inside, outermost first.
     reshaped: tensors have other shapes meanwhile than those of the kernel; tiles that overlap are
     refused when they get their own back."""
 
@@ -32,7 +32,7 @@ class Context:
         return cost_model(self.machine)
 
     def threads(self, choose: Choices, name: str, good: bool) -> bool:
-        """The parameter `<name>.parallel`. Not inside of blocks: their loops have the threads."""
+        """The parameter `<name>.parallel`. Not inside blocks: their loops have the threads."""
         return not self.around and choose(f"{name}.parallel", (True, False), good)
 
     def share(

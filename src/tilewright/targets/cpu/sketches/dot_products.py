@@ -178,7 +178,7 @@ def _depth(
     It is an axis of the column operand (overlapping windows would grow in packing). One that does
     not fill its words is padded: the column operand with 0, which is enough for integers. Of
     floats, the row operand must be 0 there too; only an axis that the dimension indexes alone can
-    be, and only where what lies outside is 0 as well.
+    be, and only where what is outside is 0 as well.
     """
     form = address(row)
     zero = not isinstance(side, Select) or side.otherwise is const(0, side.dtype)
@@ -260,10 +260,10 @@ def accumulate(
     batch: Sequence[str],
     lanes: int,
 ) -> tuple[list[str], str]:
-    """The accumulators' nests: initialized apart, steps of the reduction outside of the tile.
+    """The accumulators' nests: initialized apart, steps of the reduction outside the tile.
 
     rows, column: the loops of the tile. reduction: those over the reduction in order. batch:
-    what may stand between. lanes: of a vector. Returns the loops from the outermost step on, as
+    what may be between. lanes: of a vector. Returns the loops from the outermost step on, as
     they are nested, and the one around what the intrinsic does.
     """
     starts = start_apart(s, target, (*rows, column), batch)

@@ -1,7 +1,7 @@
-"""Kernels that operators give as they are: threads and register tiles where their notes allow it.
+"""Kernels that operators give unchanged: threads and register tiles where their notes allow it.
 
 A recurrence's product is too deep in loops to be a Computation: per step, the state times the
-weights, which lie in panels of columns. A tile of some sequences by one panel stays in registers.
+weights, which are in panels of columns. A tile of some sequences by one panel stays in registers.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _loops(s: Schedule, at: Context, choose: Choices) -> Schedule:
 
 
 def _scattered(s: Schedule, f: For, update: Update, at: Context) -> Schedule:
-    """A scatter on all threads; as it is where a primitive refuses."""
+    """A scatter on all threads; unchanged if a primitive refuses."""
     trial = s.fork()
     try:
         share_scatter(trial, f, update, at)
@@ -145,7 +145,7 @@ def _stores_only(body: Stmt) -> bool:
 
 
 def _outermost(body: Stmt) -> Iterator[For]:
-    """Loops inside of no other one, that run one by one."""
+    """Loops inside no other one, that run one by one."""
     if isinstance(body, Block):
         for part in body.stmts:
             yield from _outermost(part)
@@ -188,7 +188,7 @@ def _uses(index: Sequence[Expr], f: For) -> bool:
 def _tiles(
     s: Schedule, name: str, p: _Product, at: Context, choose: Choices
 ) -> Schedule:
-    """A product in register tiles; as it is where a primitive refuses.
+    """A product in register tiles; unchanged if a primitive refuses.
 
     parameters: `<name>.rows` of a tile, `<name>.lanes` of its vectors, `<name>.unroll`, steps of
     its sums that are written out.
@@ -249,7 +249,7 @@ def _blocks(
 def _tile(
     s: Schedule, p: _Product, around: str, row: str | None, end: str, lanes: int
 ) -> None:
-    """One tile: its accumulators in registers, cleared and stored by nests of their own."""
+    """One tile: its accumulators in registers, cleared and stored by their own nests."""
     (target,) = p.update.buffers
     acc = s.cache_write(target.name, around, "register")
     rows = existing(s, [] if row is None else [row])

@@ -1,7 +1,8 @@
 """Which dimension of a map goes along vectors: by what its loads and stores take apart.
 
-A vector whose lanes lie side by side is one access. One whose lanes lie apart takes each by itself,
-the more, the fewer of them share a line, and most where they displace one another in the cache.
+A vector whose lanes are side by side is one access. One whose lanes are apart takes each
+separately, the more, the fewer of them share a line, and most where they displace one another in
+the cache.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def cycles(c: Computation, dims: Sequence[Dim], inner: Dim, costs: CostModel) ->
 
 
 def joined_extent(forms: Sequence[Affine], dims: Sequence[Dim], inner: Dim) -> int:
-    """The length of the loop of `inner` with all the loops around that go on where it ends."""
+    """The length of the loop of `inner` with all the loops around that continue where it ends."""
     extent = inner.extent
     for d in reversed([d for d in dims if d is not inner]):
         if not all(goes_on(f, d, inner, extent) for f in forms):

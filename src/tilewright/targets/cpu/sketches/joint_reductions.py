@@ -50,7 +50,7 @@ def joint(
     s.reorder(*(_loop(c, d) for d in reduction_dims(c)), inner)
     register_vectors(s, inner, lanes)
     axis = next(n for n, i in enumerate(c.outputs[0].index) if uses(i, v.var))
-    # A result that nobody reads, as the maximum of an ArgMax, is not written back.
+    # An unread result, such as the maximum of an ArgMax, is not written back.
     for stored in existing(s, [f"{acc}.w{axis}" for acc in held]):
         register_vectors(s, stored, lanes)
     return _threads(s, c, outer, at, choose)
@@ -93,7 +93,7 @@ def _lanes(c: Computation, at: Context) -> int:
 
 
 def _accumulators(s: Schedule, c: Computation, outer: list[str]) -> list[str]:
-    """The results in registers, around what is inside of the loops; their names."""
+    """The results in registers, around what is inside the loops; their names."""
     inside = next(reversed(existing(s, outer)), None)
     held = [s.cache_write(o.tensor.name, inside, scope="global") for o in c.outputs]
     for name in held:

@@ -28,7 +28,7 @@ def pooled(computations: Sequence[Computation], at: Context) -> Pooled | None:
     """The parts of a group that is expected to be good in blocks of rows; None for any other.
 
     Its results leave the second cache, of which the results of a block fill a quarter at most; a
-    row of the pooling needs rows of its own, or few of the next one's too, none of padding; there
+    row of the pooling needs its own rows, or few of the next one's too, none of padding; there
     are blocks for all cores.
     """
     *producer, pool = computations

@@ -114,7 +114,7 @@ class Window:
 class RowData:
     """How the rows of a tile are read.
 
-    streams: they load vectors of their own (a depthwise convolution) instead of broadcasts.
+    streams: they load their own vectors (a depthwise convolution) instead of broadcasts.
     resident: how many rows the first cache holds at a time; rows a multiple of its way apart
     displace one another. crossing: cycles per step of the reduction and vector of results, for
     results that leave the tile transposed. window: what streamed rows share, in registers. dots:
@@ -134,7 +134,7 @@ class RowData:
     whole: bool = False
 
     def far(self, rows: Sequence[int], tile: Tile) -> bool:
-        """Whether each tile of rows fetches its columns anew from behind the second cache."""
+        """Whether each tile of rows fetches its columns again from after the second cache."""
         again = any(
             extent > factor for extent, factor in zip(rows, tile.rows, strict=True)
         )
@@ -265,7 +265,7 @@ def _issued(tile: Tile, costs: CostModel, data: RowData) -> tuple[float, float]:
 
 
 def _row_cycles(costs: CostModel, data: RowData) -> float:
-    """Of one load of a row, beside the arithmetic."""
+    """Of one load of a row, next to the arithmetic."""
     return costs.beside if data.streams else costs.broadcast
 
 

@@ -38,7 +38,7 @@ STRIPS = (
 class TransposedNest:
     """loops: of the nest, outermost first. rows: along which it stores to `place`; columns: along
     which it loads `reads`. copy: whether it does nothing else. narrows: whether it makes fewer
-    bytes than it reads, of what lies along the columns only. whole: whether no other load goes
+    bytes than it reads, of what is along the columns only. whole: whether no other load goes
     across."""
 
     loops: tuple[str, ...]
@@ -145,7 +145,7 @@ def _apart(load: Load, row: Var, column: Var, loads: set[Load], out: Buffer) -> 
 
 
 def _axes_apart(load: Load, row: Var, column: Var) -> bool:
-    """Whether each of two variables has an axis of its own."""
+    """Whether each of two variables has its own axis."""
     axes = [[i for i in load.index if v in variables(i)] for v in (row, column)]
     if not all(len(a) == 1 for a in axes):
         return False
@@ -155,7 +155,7 @@ def _axes_apart(load: Load, row: Var, column: Var) -> bool:
 def transpose(
     s: Schedule, a: TransposedNest, costs: CostModel, choose: Choices, name: str
 ) -> list[str]:
-    """Schedule the nest in tiles; the loops outside of a tile, outermost first.
+    """Schedule the nest in tiles; the loops outside a tile, outermost first.
 
     parameters: `<name>.strip`, rows that are read before the next columns are.
     """
@@ -190,7 +190,7 @@ def transpose(
 
 
 def shares(s: Schedule, outer: Sequence[str], costs: CostModel) -> list[str]:
-    """The first of the loops outside of tiles, as many as give each core some iterations."""
+    """The first of the loops outside tiles, as many as give each core some iterations."""
     found = extents(s.kernel)
     count = 1
     for n, loop in enumerate(outer):
@@ -230,7 +230,7 @@ def _strips(
 def _stage(
     s: Schedule, load: Load, a: TransposedNest, around: str | None, machine: CpuMachine
 ) -> None:
-    """What a tile reads, transposed, in a buffer of its own."""
+    """What a tile reads, transposed, in its own buffer."""
     new = s.cache_read(load.buffer.name, around, "stack")
     nest = _exchanged(s, new, "r", load, a)
     s.tensorize(nest[0], _intrinsic(machine, load))
@@ -305,7 +305,7 @@ def write_across(
     """Results whose rows are not those of the tile (channels first) leave it transposed.
 
     out: where they go; column: its dimension along the tile's columns. around: the innermost loop
-    outside of the tile. Unchanged where no intrinsic fits.
+    outside the tile. Unchanged where no intrinsic fits.
     """
     name = machine.transpose(out.dtype)
     axis = axis_of(out, column)

@@ -54,7 +54,7 @@ class TilePlan:
     """The roles of the dimensions (see `Roles`), the reduction in loop order, and the tile.
 
     window: the innermost of the reduction, if neighboring rows of the tile share what they read
-    along it. close: dimensions of the batch that go by inside of a tile (see `interleaved`).
+    along it. close: dimensions of the batch that go by inside a tile (see `interleaved`).
     """
 
     batch: tuple[Dim, ...]

@@ -1,7 +1,7 @@
 """Loops over a row: which Computations share one, and in whose memory it leaves its results.
 
 A map and the reduction of what it computes run in one loop, where the primitives prove that they
-may. An intermediate row lies in the memory of the result that takes its place, where that is large:
+may. An intermediate row is in the memory of the result that takes its place, where that is large:
 its cache lines then arrive while there is something to compute, and the row takes none of its own.
 """
 

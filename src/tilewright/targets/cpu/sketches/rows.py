@@ -71,7 +71,7 @@ def rows(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> S
 def _total(
     s: Schedule, c: Computation, points: int, at: Context, choose: Choices
 ) -> Schedule:
-    """One result of everything: parts on threads of their own, each in vectors."""
+    """One result of everything: parts on their own threads, each in vectors."""
     loops = [f"{c.name}.{d.var.name}" for d in reduction_dims(c)]
     lanes = at.machine.lanes(c.outputs[0].tensor.dtype)
     count = reduction_dims(c)[0].extent
@@ -129,7 +129,7 @@ def in_rows(
 def _around_rows(
     s: Schedule, computations: Sequence[Computation], rows: Sequence[Dim], stack: int
 ) -> list[str]:
-    """Everything inside of the last one's loops over rows, which others that stay in memory join;
+    """Everything inside the last one's loops over rows, which others that stay in memory join;
     the names of these loops."""
     outer: list[str] = []
     for c in reversed(computations):

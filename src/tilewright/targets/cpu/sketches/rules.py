@@ -184,7 +184,7 @@ def is_profitable(computations: Sequence[Computation], at: Context) -> bool:
 def estimated_cost(computations: Sequence[Computation], at: Context) -> float | None:
     """Expected nanoseconds of these as one kernel, of all cores together.
 
-    None where its rule is not good at them. Each rule has a model of its own that leaves out what
+    None where its rule is not good at them. Each rule has its own model that leaves out what
     is the same in the forms it chooses from: compare forms of one thing.
     """
     pattern = classify(computations)
@@ -203,7 +203,7 @@ def sketches(
 
     Without Computations the kernel is one that an operator gives: it has the sketch `kernel`. One
     with sizes known only at run time has the sketch `sized`.
-    A sketch may still meet a ScheduleError when it runs: then the next one is taken.
+    A sketch may still raise a ScheduleError when it runs: then the next one is taken.
     """
     if not computations:
         return [Sketch("kernel", partial(given, kernel, at))]
@@ -243,7 +243,7 @@ def _possible(
 def _alternatives(
     pattern: KernelPattern, met: Sequence[str]
 ) -> Iterator[KernelPattern]:
-    """Other ways to do what is done in register tiles, which no rule takes by itself."""
+    """Alternatives to register tiles, which no rule selects by default."""
     if pattern.name != "tiled":
         return
     if has_depth(pattern):

@@ -1,4 +1,4 @@
-"""Scatters on all threads: each thread has results of its own, which are combined afterwards."""
+"""Scatters on all threads: each thread has its own results, which are combined afterwards."""
 
 from __future__ import annotations
 

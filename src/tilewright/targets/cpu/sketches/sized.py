@@ -1,6 +1,6 @@
 """Kernels whose sizes only a call knows: vectors, register tiles and threads for any sizes.
 
-Each Computation is a nest by itself. What other sketches decide by extents is decided here as for
+Each Computation is a separate nest. What other sketches decide by extents is decided here as for
 large ones; edges are under masks, and full tiles have no guards (`schedule.full_tiles.py`).
 """
 

@@ -252,8 +252,8 @@ def _in_parts(
     at: Context,
     choose: Choices,
 ) -> tuple[list[str], str]:
-    """Blocks of keys dealt out in turns, each set with a mean of its own: where there are fewer
-    blocks of rows than cores. They go by in turns since those behind the last valid key are none.
+    """Blocks of keys dealt out in turns, each set with its own mean: where there are fewer
+    blocks of rows than cores. They go by in turns since those after the last valid key are none.
 
     The loop over the sets, if there are several, and the loop over the blocks of one.
     """

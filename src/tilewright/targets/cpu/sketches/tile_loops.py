@@ -1,4 +1,4 @@
-"""The loops of a register tile, and the loops outside of it in order.
+"""The loops of a register tile, and the loops outside it in order.
 
 The order is that of the traffic between caches, and what threads share: fused and divided, the
 outermost loops give each thread a part of the result. Where data of other threads would have to be
@@ -48,7 +48,7 @@ def split_tiles(
 
     parameters: `<reduction>.in_order`, whether tiles are made in the order of memory; else
     `<reduction>.block`, how many tiles of rows go by per panel of columns, `<reduction>.columns`,
-    how many tiles a panel is wide, and `<reduction>.within`, whether what lies within rows goes by
+    how many tiles a panel is wide, and `<reduction>.within`, whether what is within rows goes by
     per step of them.
     """
     rows = _rows(s, p, names)
@@ -221,7 +221,7 @@ def _row_reads(p: TilePlan, pattern: KernelPattern) -> list[Load]:
 
 
 def _within_rows(p: TilePlan, pattern: KernelPattern) -> list[Dim]:
-    """Those of the batch that lie within a row wherever rows do, as groups of channels: they go by
+    """Those of the batch that are within a row wherever rows do, as groups of channels: they go by
     per step of the rows."""
     out, of = result_of(pattern)
     reads = _row_reads(p, pattern)

@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
 
+from tilewright.base.dtypes import float32
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.contraction import is_contraction
 from tilewright.compute.nodes import Computation, Dim
-from tilewright.expr.nodes import Buffer, Load, Select
+from tilewright.expr.affine import affine
+from tilewright.expr.nodes import Buffer, Expr, Load, Select
 from tilewright.ir.node import postorder
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
@@ -67,7 +69,7 @@ def tiled(
     parameters: those of `vector`, `plan`, `interleaved`, `split_tiles` and `dot`; `pad.<buffer>`,
     copy an input with its padding first; `pack.<buffer>`, copy an operand in the order it is read,
     `pack.<buffer>.tiles`, in tiles with the parameters of `transpose`; `<reduction>.apart`, whether
-    each of the batch has a copy of its own; `<reduction>.unroll`, steps that are written out;
+    each of the batch has its own copy; `<reduction>.unroll`, steps that are written out;
     `<reduction>.prefetch` of the columns; `<reduction>.parallel`, `<reduction>.shared`.
     """
     r = pattern.reduction
@@ -190,7 +192,7 @@ def _staged_apart(
 
 def _guarded(r: Computation, p: TilePlan) -> list[Load]:
     """The guarded reads that are worth a copy with the values outside: those of a contraction, and
-    those whose lanes lie apart, which would be tested and read one by one."""
+    those whose lanes are apart, which would be tested and read one by one."""
     values = (n for o in r.outputs for n in postorder(o.value))
     reads = [
         n.then for n in values if isinstance(n, Select) and isinstance(n.then, Load)
@@ -215,7 +217,8 @@ def _stage_padding(
     """
     guarded = {a.buffer: a for a in _guarded(r, p)}
     for buffer in sorted(guarded, key=lambda b: b.name):
-        if not choose(f"pad.{buffer.name}", (True, False), True):
+        good = _pays_to_pad(guarded[buffer], r, p, at)
+        if not choose(f"pad.{buffer.name}", (True, False), good):
             continue
         trial = s.fork()
         try:
@@ -235,6 +238,31 @@ def _stage_padding(
             elif at.costs.worth_sharing(at.costs.moving([buffer], ())):
                 spread(s, loops[:-1])
     return s
+
+
+def _pays_to_pad(a: Load, r: Computation, p: TilePlan, at: Context) -> bool:
+    """Whether an input is copied with its padding, and not read under guards: small windows whose
+    elements few results share are read where they are, in vectors that processors can mask."""
+    free = free_dims(r)
+    taps = math.prod(d.extent for d in p.reduction)
+    dense = (
+        stride(address(a), p.vector.var) in (1, 2)
+        and a.dtype.itemsize >= float32.itemsize
+    )
+    if not dense or not is_contraction(r) or taps > at.costs.guarded_taps:
+        return True
+    lanes = at.machine.lanes(a.dtype)
+    *around, row = (_span(i, r) for i in a.index)
+    copied = math.prod(around) * math.ceil(row / lanes)
+    results = math.prod(d.extent for d in free) // p.vector.extent
+    read = taps * results * math.ceil(p.vector.extent / lanes)
+    return read > at.costs.guarded * copied
+
+
+def _span(index: Expr, r: Computation) -> int:
+    """How many positions an index has, from the first to the last."""
+    steps = ((stride(affine(index), d.var), d.extent) for d in r.dims)
+    return 1 + sum(abs(step or 0) * (extent - 1) for step, extent in steps)
 
 
 def results(s: Schedule, pattern: KernelPattern) -> tuple[str, dict[Dim, str]]:
@@ -277,7 +305,7 @@ def reduce_in_registers(
 def _worth_copying(a: Load, p: TilePlan, at: Context) -> bool:
     """Whether panels of a contiguous operand are used so often that they are copied.
 
-    Those of a large one, whose rows are many pages; and those whose rows lie so far apart, by a
+    Those of a large one, whose rows are many pages; and those whose rows are so far apart, by a
     power of two, that they displace one another in the cache that should keep the panel.
     """
     steps = math.prod(
@@ -355,7 +383,7 @@ def pack_rows(
 
 
 def _is_scattered(a: Load, r: Computation, p: TilePlan, at: Context) -> bool:
-    """Whether what a tile reads lies apart along its rows and along the reduction, is read by
+    """Whether what a tile reads is apart along its rows and along the reduction, is read by
     enough tiles of columns to pay for a copy, and is not a constant or element of memory's
     choice."""
     inner = [d for d, f in zip(p.rows, p.tile.rows, strict=True) if f > 1]

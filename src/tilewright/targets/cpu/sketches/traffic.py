@@ -1,8 +1,8 @@
-"""What a contraction costs with what it fetches from behind the second cache.
+"""What a contraction costs with what it fetches from after the second cache.
 
 The register tile's own model (`tiles.py`) counts the instructions of one step of the reduction. It
-leaves out that rows of a deep reduction may lie in more memory than the second cache holds: then
-each tile fetches them anew, in as many pieces as its steps go through memory with gaps.
+leaves out that rows of a deep reduction may be in more memory than the second cache holds: then
+each tile fetches them again, in as many pieces as its steps go through memory with gaps.
 """
 
 from __future__ import annotations

@@ -233,7 +233,7 @@ def _first_rows(
 
 
 def _over(first: Computation) -> Dim | None:
-    """The dimension of the results along which the windows lie that are reduced first."""
+    """The dimension of the results along which the windows are that are reduced first."""
     (step,) = reduction_dims(first)
     index = next(i for i in first.accesses[0].index if uses(i, step.var))
     return next((d for d in free_dims(first) if uses(index, d.var)), None)
@@ -249,7 +249,7 @@ def _points(c: Computation) -> int:
 
 
 def _place(last: Computation) -> Dim:
-    """The dimension of the results along which the windows lie that are reduced last."""
+    """The dimension of the results along which the windows are that are reduced last."""
     (load,), (step,) = last.accesses, reduction_dims(last)
     index = next(i for i in load.index if uses(i, step.var))
     return next(d for d in free_dims(last) if uses(index, d.var))

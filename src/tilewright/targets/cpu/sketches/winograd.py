@@ -1,7 +1,7 @@
 """Winograd's convolution as one kernel: blocks of tiles stay in the cache from inputs to results.
 
 For each block of rows of tiles: its inputs are transformed, and for each panel of channels the
-products of all points (in register tiles) and the transform of their results, with the map behind
+products of all points (in register tiles) and the transform of their results, with the map after
 it. One block alone is shared by the threads panel by panel. The filters are transformed where they
 are constants: by the compiler. The tile, 2 x 2 or 4 x 4 results, is read off the Computations.
 """
@@ -98,7 +98,7 @@ def winograd(
     parameters: `<product>.panel`, vectors of a panel of channels; `<product>.rows`, rows of tiles
     of a block; `<product>.tile`, rows of the register tile and its vectors; `<product>.unroll`;
     `<product>.apart`, whether tiles at the edges are; `<inputs>.at`, where they are transformed;
-    `<inputs>.points`, whether a tile's points lie together; `<result>.parallel`, `.shared`.
+    `<inputs>.points`, whether a tile's points are together; `<result>.parallel`, `.shared`.
     """
     assert pattern.reduction is not None and pattern.epilogue is not None
     inputs, product, result = (
@@ -156,7 +156,7 @@ def winograd_is_profitable(pattern: KernelPattern, costs: CostModel) -> bool:
     """Whether this is expected to be faster than the direct convolution, by a model of both.
 
     It counts vector multiply-adds (one per cycle), the transforms' instructions, and the traffic
-    behind the L2 cache. Never where channels do not lie side by side in memory.
+    after the L2 cache. Never where channels are not side by side in memory.
     """
     assert pattern.reduction is not None and pattern.epilogue is not None
     inputs = pattern.computations[1]
@@ -179,7 +179,8 @@ def winograd_is_profitable(pattern: KernelPattern, costs: CostModel) -> bool:
         return False
     if stride(address(Load(out.tensor, out.index)), channels.var) != 1:
         return False
-    direct = WINDOW * WINDOW * shape.depth * shape.width * shape.results / lanes
+    products = WINDOW * WINDOW * shape.depth * shape.width * shape.results
+    direct = products / lanes / costs.multiply_rate(lanes, float32.itemsize)
     return winograd_cycles(pattern, costs) < costs.winograd_gain * direct
 
 
@@ -244,8 +245,9 @@ def _cycles(
 ) -> float:
     """Cycles of all threads together, with blocks of so many rows of tiles.
 
-    Weights that every block reads again stream in while it multiplies. What a block holds is cold
-    at the start of the kernel, and warm for the blocks behind the first.
+    Weights that every block reads again stream in while it multiplies, but it waits for so many
+    that no cache keeps them. What a block holds is cold at the start of the kernel, and warm for
+    the blocks after the first.
     """
     machine = costs.machine
     blocks = shape.batch * shape.rows // block
@@ -253,7 +255,8 @@ def _cycles(
     units = blocks if blocks > 1 else panels
     itemsize = float32.itemsize
     uneven = math.ceil(units / machine.cores) * machine.cores / units
-    vectors = shape.tiles / lanes
+    rate = costs.multiply_rate(lanes, float32.itemsize)
+    vectors = shape.tiles / lanes / rate
     products = shape.points * (shape.depth + costs.cleared) * shape.width * vectors
     transforms = vectors * (
         _input_cost(shape, costs) * shape.depth
@@ -263,11 +266,15 @@ def _cycles(
     cache = costs.full * machine.l2
     weights = shape.points * shape.depth * shape.width * itemsize
     near = held + weights < cache
-    again = weights * (blocks - 1) / (costs.second_bytes if near else costs.far_bytes)
+    again = weights * (blocks - 1)
+    streamed = again / (costs.second_bytes if near else costs.far_bytes)
     passes = (1 + panels) * max(0.0, 1 - cache / held)
     inputs = shape.points * shape.depth * shape.tiles * itemsize * passes
-    waiting = (weights + inputs + held) / costs.far_bytes
-    multiplied = max(products, again)
+    fetched = weights + inputs + held
+    if weights > costs.kept_weights:
+        fetched += again
+    waiting = fetched / costs.far_bytes
+    multiplied = max(products, streamed)
     return uneven * (multiplied + transforms + costs.exposed_traffic * waiting)
 
 
@@ -319,7 +326,7 @@ def _computed_within(
 ) -> Sequence[str]:
     """Move the products into the panels, and the transformed inputs into the blocks or nowhere.
 
-    The loops that the inputs are now inside of.
+    The loops that the inputs are now inside.
     """
     around = nest.blocks
     if around:

@@ -28,7 +28,7 @@ def erf(x: Expr) -> Expr:
     return with_sign_of(fma(q, power, power - 1.0), x)
 
 
-# Pieces of a quarter each; behind the last erf is within an ulp of 1.
+# Pieces of a quarter each; after the last erf is within an ulp of 1.
 PIECE, PIECES_LIMIT = 0.25, 3.8749
 
 

@@ -20,7 +20,7 @@ Number = Expr | float | int
 
 
 @dataclass(frozen=True)
-class Format:
+class BinaryFormat:
     """A binary floating-point format: mantissa bits, exponent bias and its integer dtypes."""
 
     mantissa: int
@@ -40,11 +40,11 @@ class Format:
 
 
 @cache
-def format_of(dtype: DType) -> Format:
+def format_of(dtype: DType) -> BinaryFormat:
     """The format of float32 or float64."""
     if dtype is dtypes.float32:
-        return Format(23, 127, dtypes.int32, dtypes.uint32)
-    return Format(52, 1023, dtypes.int64, dtypes.uint64)
+        return BinaryFormat(23, 127, dtypes.int32, dtypes.uint32)
+    return BinaryFormat(52, 1023, dtypes.int64, dtypes.uint64)
 
 
 def number(value: Number, like: Expr) -> Expr:

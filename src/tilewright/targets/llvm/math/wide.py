@@ -9,7 +9,7 @@ from tilewright.expr.nodes import Cast, Expr
 
 
 def through_float64(function: Callable[..., Expr]) -> Callable[..., Expr]:
-    """The float32 function that computes `function` in float64 and rounds once more."""
+    """The float32 function that computes `function` in float64 and rounds again."""
 
     def narrow(*args: Expr) -> Expr:
         return Cast(function(*(Cast(a, dtypes.float64) for a in args)), dtypes.float32)

@@ -52,7 +52,7 @@ def _part_of(c: Call) -> DType:
 
 @complex_rule("aten._to_copy", "aten.to", "prims.convert_element_type")
 def _converted(c: Call) -> Complex | Value:
-    """To complex with nothing beside the real part; to a real type the real part alone."""
+    """To complex with nothing next to the real part; to a real type the real part alone."""
     if c.has("self"):
         x = c["self"]
     else:

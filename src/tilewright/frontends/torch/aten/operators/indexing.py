@@ -91,7 +91,7 @@ def _index(c: Call) -> Value:
     together = places == list(range(places[0], places[-1] + 1))
     if not together or places[0] == 0:
         return found
-    # Axes that stand together are replaced where they stood.
+    # Adjacent axes are replaced in place.
     before = len([n for n in rest if n < places[0]])
     order = [*range(chosen, chosen + before), *range(chosen)]
     order += range(chosen + before, chosen + len(rest))

@@ -155,7 +155,7 @@ def _turned(
 
 @rule("aten.slice_scatter", "aten.select_scatter")
 def _placed(c: Call) -> Value:
-    """`self` with a part of it replaced: what is in front of it, the new part, what is behind."""
+    """`self` with a part of it replaced: what is in front of it, the new part, what is after."""
     axis = c.axis()
     extent = c.extent(c.axis())
     src = c.cast(c["src"], c.dtype)

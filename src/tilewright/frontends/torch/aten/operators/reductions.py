@@ -109,7 +109,7 @@ def _logical(c: Call) -> Value:
 
 @rule("aten.var", "aten.std", "aten.var_mean", "aten.std_mean")
 def _variance(c: Call) -> Value | tuple[Value, Value]:
-    """Over `count - correction`, 1 where nothing else is said."""
+    """Over `count - correction`; the default correction is 1."""
     name = c.name.split(".")[1]
     axes = c.axes()
     if c.rank():

@@ -198,7 +198,7 @@ def _interleaved(c: Call) -> Value:
     if c.fixed() is not None:
         return c.reshape(wide, c.fixed() or [])
     if axis < rank - 1:
-        raise c.refuse("a call only knows the extents behind its dimension")
+        raise c.refuse("a call only knows the extents after its dimension")
     return c.op("Reshape", wide, c.ints(*shape))
 
 
@@ -318,7 +318,7 @@ def _strided(c: Call) -> Value:
     for extent, step in zip(shape, steps, strict=True):
         places = places[..., None] + np.arange(extent) * step
     if places.size and places.max() >= held.numel():
-        raise c.refuse("it reads behind its input")
+        raise c.refuse("it reads beyond its input")
     indices = c.build.constant(places)
     return c.op("Gather", flat, indices, axis=0)
 
