@@ -295,7 +295,7 @@ def test_a_default_that_fails_in_the_final_comparison_is_no_measure(at: int) -> 
 def test_nothing_is_compared_before_the_first_step() -> None:
     land = Landscape((6,), bowl)
     tuning = Tuning(land.task(), Tools(TableRunner(land)))
-    with pytest.raises(InputError, match="nothing was measured yet"):
+    with pytest.raises(InputError, match="nothing has been measured yet"):
         tuning.settle()
     outcome = tuning.outcome()
     assert (outcome.best, outcome.default, outcome.expected_gain) == (None, None, 1.0)

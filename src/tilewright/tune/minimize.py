@@ -1,4 +1,4 @@
-"""Any Python function as the cost of any space: the interface of the Auto-Tuning Framework."""
+"""Minimize any Python function over any space: the interface of the Auto-Tuning Framework."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Values = Mapping[str, Any]
 
 
 class CostError(TilewrightError):
-    """Raised by a cost function for a configuration that does not work: the trial has failed."""
+    """Raised by a cost function for a configuration that does not work: the trial fails."""
 
     code = "TW-COST"
 
@@ -30,16 +30,15 @@ def minimize(
     seconds: float | None = None,
     seed: int = 0,
 ) -> Result[Values, float]:
-    """The configuration of a space that costs least, of those that were tried.
+    """Find the configuration of a space with the lowest cost among those tried.
 
-    cost: of a configuration, its parameters by name; of any unit. It raises CostError for one that
-    does not work, which then costs infinitely much, as does a cost that is not a finite number.
-    Other errors reach the caller. technique: the name of a strategy without a model, or of one of
-    the bandit's techniques. trials, seconds: limits; without any, every configuration is tried.
+    cost: maps a configuration (its parameters by name) to a number in any unit. It raises CostError
+    for an invalid configuration, whose cost is then infinite, as is any non-finite cost. Other
+    errors propagate. technique: the name of a strategy without a model, or of one of the bandit's
+    techniques. trials, seconds: limits; without any, every configuration is tried.
 
-    Equal arguments give equal results, but for a limit of seconds. A result is exact where every
-    configuration was tried. Raises InputError for an unknown technique and for limits that are
-    none.
+    Deterministic for equal arguments, unless `seconds` is given. The result is exact if every
+    configuration was tried. Raises InputError for an unknown technique or an invalid limit.
     """
     searching = strategy(technique, Setup(space, seed=seed))
     run: Run[Candidate, float] = Run(

@@ -1,4 +1,4 @@
-"""What `compile` uses of a database at this moment."""
+"""What `compile` uses of a database right now."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from tilewright.tune.records.published import NOTHING, Published
 
 
 def current(path: Path) -> Published:
-    """The choices; from the database itself only where the file beside it is missing or damaged.
+    """The current choices, read from the database only if the file next to it is missing or
+    damaged.
 
-    Trouble is a TilewrightWarning and no choices: no compilation fails for it.
+    Any error becomes a TilewrightWarning and no choices: it never fails a compilation.
     """
     try:
         found = published.read(path)
@@ -25,7 +26,7 @@ def current(path: Path) -> Published:
 
 
 def _renewed(path: Path) -> Published:
-    """Opening the database writes the file anew, where that is possible."""
+    """Recreate the file by opening the database, for writing if possible."""
     from tilewright.tune.records.best import chosen
     from tilewright.tune.records.database import Records
 
