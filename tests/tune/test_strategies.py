@@ -227,7 +227,9 @@ def test_names_are_checked() -> None:
     setup = Setup(Landscape((2,), bowl))
     with pytest.raises(InputError, match="no strategy 'ants'; take one of evolution"):
         strategy("ants", setup)
-    with pytest.raises(InputError, match="technique pattern needs to know the dec"):
+    with pytest.raises(
+        InputError, match="technique pattern needs a space with known dec"
+    ):
         strategy("pattern", setup)
     assert strategy("breed", setup).name == "breed"
 

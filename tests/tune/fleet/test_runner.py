@@ -232,7 +232,7 @@ def test_a_local_fleet_needs_a_core_for_each_program() -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", "a|b", "x" * 41])
 def test_names_of_devices(name: str) -> None:
-    with pytest.raises(InputError, match="not a name of a device"):
+    with pytest.raises(InputError, match="not a valid device name"):
         FleetDevice.here(name, 1)
 
 

@@ -76,7 +76,7 @@ def test_a_build_that_fails_costs_nothing_else(bad: Callable[[], bytes]) -> None
 def test_a_build_that_does_not_end_is_ended() -> None:
     limits = Limits(seconds=0.3)
     [failed] = built(lambda: bytes(_sleep()), limits=limits)
-    assert failed.failure == "no end within 0.3 s" and failed.seconds >= 0.3
+    assert failed.failure == "not finished within 0.3 s" and failed.seconds >= 0.3
 
 
 def _sleep() -> int:

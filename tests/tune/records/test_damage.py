@@ -35,7 +35,9 @@ def mended(path: Path) -> set[float]:
         records = Records(path)
     with records:
         found = {r.time for r in records.records()}
-        assert f"{len(found)} trials were recovered" in str(said[0].message) or not found
+        assert (
+            f"{len(found)} trials were recovered" in str(said[0].message) or not found
+        )
         records.add(RUN, replace(KEY, threads=9), "k", trial(0))
     (aside,) = path.parent.glob("*.damaged-*")
     assert str(aside) in str(said[0].message)

@@ -1,9 +1,8 @@
-"""The trees of a space: for every decision what is possible, and how many candidates are behind.
+"""The trees of a space: the valid values of every decision, and the number of candidates below.
 
-A tree is grown once for each context, which is the part of the earlier decisions that matters to
-it, and shared by all that have that context in common. So what a space costs is the number of its
-contexts, and not that of its candidates. (ATF's chain of trees, Rasch et al., TACO 2021, has a node
-for each prefix of a candidate.)
+A tree is grown once per context (the earlier decisions that matter to it) and shared by all
+candidates with that context. So the cost of a space is its number of contexts, not of candidates.
+(ATF's chain of trees, Rasch et al., TACO 2021, has a node for each prefix of a candidate.)
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ Forest = tuple["Node", ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """What is possible for one parameter; only values with candidates behind them.
+    """The valid values of one parameter; only those with candidates below.
 
-    below: the trees behind each value, independent of one another; empty where there are none.
-    ends: candidates behind the values up to this one, that included. count: behind all of them.
+    below: the independent trees under each value; empty for a leaf. ends: running count of
+    candidates up to and including each value. count: of all values together.
     """
 
     parameter: Parameter
@@ -34,31 +33,31 @@ class Node:
 
     @property
     def count(self) -> int:
-        """How many candidates there are, of this parameter and those below."""
+        """The number of candidates of this parameter and those below."""
         return self.ends[-1] if self.below else len(self.values)
 
     def forest(self, place: int) -> Forest:
-        """The trees behind the value at this place."""
+        """The trees under the value at this index."""
         return self.below[place] if self.below else ()
 
     def start(self, place: int) -> int:
-        """How many candidates are before the first with the value at this place."""
+        """The number of candidates before the first with the value at this index."""
         if not self.below:
             return place
         return self.ends[place - 1] if place else 0
 
     def find(self, index: int) -> int:
-        """The place of the value that the candidate of this index has."""
+        """The index of the value of the candidate with this number."""
         return bisect_right(self.ends, index) if self.below else index
 
 
 def size(forest: Forest) -> int:
-    """How many candidates a forest has: one of each tree makes one."""
+    """The number of candidates of a forest: one tree's candidates times the next's."""
     return prod([node.count for node in forest])
 
 
 class Growing:
-    """Makes the trees of levels, each once per context."""
+    """Grows the trees of levels, each once per context."""
 
     def __init__(self) -> None:
         self.given: dict[str, Any] = {}
@@ -66,7 +65,7 @@ class Growing:
         self.nodes: dict[tuple[Any, ...], Node] = {}
 
     def node(self, level: Level) -> Node:
-        """The tree of a level where `given` are the decisions so far."""
+        """The tree of a level, given the decisions so far."""
         given = self.given
         key = (level.parameter.name, *[given[name] for name in level.context])
         found = self.nodes.get(key)

@@ -1,7 +1,7 @@
 """Strategies by name: what to measure next.
 
-`evolutionary`, `annealing`, `tree` and `mcts` search where a cost model expects something and
-propose the best of it. `bandit` and its techniques need no model; `random` and `exhaustive` are
+`evolutionary`, `annealing`, `tree` and `mcts` search with a cost model and propose the candidates
+it predicts to be best. `bandit` and its techniques need no model; `random` and `exhaustive` are
 baselines. All propose the default first, then the seeds, and nothing twice.
 """
 
@@ -45,10 +45,9 @@ STRATEGIES: Final[Mapping[str, type[Proposer]]] = {
 
 
 def strategy(name: str, setup: Setup) -> Proposer:
-    """The strategy, or the technique, of a name.
+    """Make the strategy or technique with this name.
 
-    Raises InputError for a name that there is not, and for a strategy that is guided where the
-    setup has no foresight.
+    Raises InputError for an unknown name, and for a guided strategy if the setup has no foresight.
     """
     if name in STRATEGIES:
         return STRATEGIES[name](setup)
