@@ -63,7 +63,7 @@ def _keep_nothing(task: Task, trial: Trial) -> None:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Tools:
-    """What tuning works with.
+    """The dependencies of tuning.
 
     record: called with each trial as soon as it is finished. model: shared by all tasks. machine:
     the name under which the model learns.

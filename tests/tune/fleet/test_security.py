@@ -174,5 +174,5 @@ def test_what_a_worker_sends() -> None:
     ],
 )
 def test_what_is_no_measurement(wrong: object) -> None:
-    with pytest.raises(InputError, match="is not a measurement"):
+    with pytest.raises(InputError, match="an invalid measurement"):
         received(wrong, 0.0)

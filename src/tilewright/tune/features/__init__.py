@@ -1,12 +1,12 @@
-"""Features of a Kernel, read before code is generated: what a cost model learns from.
+"""Features of a Kernel, extracted before code generation: the input of cost models.
 
-    Fast(facts).extract_all(kernels)      # our own, thousands of kernels a second
-    PerStore().extract(kernel)            # Ansor's: a row for each tensor that is stored to
+    Fast(facts).extract_all(kernels)      # our own, thousands of kernels per second
+    PerStore().extract(kernel)            # Ansor's: a row per stored tensor
     LoopContext(), Relation()             # AutoTVM's
     Halide(facts)                         # of the schedule and of the pipeline
-    Flattened.fit(candidates)             # the values of the parameters alone
+    Flattened.fit(candidates)             # only the values of the parameters
 
-docs/tuning-features.md has every column with its unit.
+docs/tuning-features.md lists every column with its unit.
 """
 
 from tilewright.tune.features.autotvm import LoopContext, Relation
@@ -19,7 +19,7 @@ from tilewright.tune.features.per_store import PerStore
 
 
 def feature_sets(facts: Facts = USUAL) -> tuple[FeatureSet, ...]:
-    """One of each set that reads a Kernel, for a machine."""
+    """One instance of each set that reads a Kernel, for a machine."""
     return (
         Fast(facts),
         PerStore(),

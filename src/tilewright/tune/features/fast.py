@@ -1,11 +1,11 @@
-"""The set `fast`: what decides how fast a kernel is on a processor, in some 0.2 ms.
+"""The set `fast`: what determines a kernel's speed on a processor, in about 0.2 ms.
 
-For each statement: how many vector instructions its arithmetic takes, which of its loads are
-vectors, broadcasts or gathers, what its tile keeps in registers, and how many bytes pass between
-the caches. For a cache the loops count whose data it holds: what they touch comes in once per run
-of these loops.
+For each statement: the number of vector instructions of its arithmetic, which of its loads are
+vectors, broadcasts or gathers, what its tile keeps in registers, and the bytes moved between
+caches. A cache holds the data of the inner loops whose footprint fits; that footprint is loaded
+once per run of these loops.
 
-Nests are summed up by themselves and kept, so that a kernel costs what is new in it.
+Nests are summarized separately and cached, so a kernel only costs its new parts.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from tilewright.tune.features.program import (
 )
 from tilewright.tune.features.regions import LINE, TensorAccess, TouchedTensor
 
-# Cycles of a vector of results: usual throughputs, for an order and no more.
+# Cycles per vector of results: typical throughputs, rough estimates.
 DIVISION_CYCLES = 8.0
 FUNCTION_CYCLES = 12.0
 TOGETHER = ("vector", UNIT)
@@ -71,7 +71,7 @@ _KINDS: Mapping[type[Expr], str] = {
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A column that is asked for: of the target's analytic cost, say. ask: its value, finite."""
+    """An additional column, such as the target's analytic cost. ask: returns its value, finite."""
 
     column: Column
     ask: Callable[[Kernel], float]
@@ -79,7 +79,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Fast:
-    """See the module's docstring. terms: further columns, behind the others."""
+    """See the module's docstring. terms: additional columns, after the others."""
 
     facts: Facts = USUAL
     terms: Sequence[Term] = ()
@@ -98,7 +98,7 @@ class Fast:
         return self.extract_all([kernel])
 
     def extract_all(self, kernels: Sequence[Kernel]) -> Matrix:
-        """float32 [kernels, columns]: a row for each, as `extract` makes it."""
+        """float32 [kernels, columns]: a row per kernel, as from `extract`."""
         rows = [self._row(kernel) for kernel in kernels]
         made = np.array(rows).reshape(len(rows), len(COLUMNS) + len(self.terms))
         made[:, : len(LOGS)] = np.log2(1 + made[:, : len(LOGS)])
@@ -138,7 +138,7 @@ def _getter(of: type, unit: str) -> Callable[[object], tuple[float, ...]]:
 
 
 _TOTALS = _getter(Totals, LOG)
-# Where the sums are that are divided by executions, which come first.
+# The indices of the sums to divide by executions, which are column 0.
 _PER_EXECUTION = [[c.name for c in COLUMNS].index(name) for name in RATES]
 _TILE_LOGS = _getter(TileColumns, LOG)
 _TILE_RATIOS = _getter(TileColumns, SHARE)
@@ -167,7 +167,7 @@ def _allocated(allocations: Sequence[Allocation]) -> tuple[float, float, float]:
 
 @dataclass(slots=True)
 class _Summed:
-    """A nest: sums, the weight of all its statements, and the heaviest of them."""
+    """A summarized nest: sums, the weight of all its statements, and the heaviest one."""
 
     sums: tuple[float, ...]
     weight: float
@@ -202,12 +202,12 @@ def _add_loops(nest: Nest, totals: Totals) -> None:
 
 @dataclass(slots=True)
 class _Shape:
-    """The loops around a statement, told apart.
+    """The loops around a statement, classified.
 
-    start: the depth at which the tile begins. lane: of the innermost vector loop, or -1. width,
-    unrolled, tasks: trips of loops of these kinds, of the tile but for the last. inside: executions
-    of one iteration of the loops outside of each depth. registers: that one execution for all lanes
-    takes.
+    start: the depth at which the tile begins. lane: the depth of the innermost vector loop, or -1.
+    width, unrolled: trips of the tile's loops of these kinds; tasks: trips of all parallel loops.
+    inside: executions per iteration of the loops outside each depth. registers: needed by one
+    execution of all lanes.
     """
 
     start: int
@@ -219,7 +219,7 @@ class _Shape:
     registers: int = 1
 
     def balance(self, facts: Facts) -> float:
-        """The work of a thread on average, of that of the busiest."""
+        """The average work of a thread, relative to the busiest."""
         threads = max(1, min(facts.cores, self.tasks))
         return self.tasks / (-(-self.tasks // threads) * threads)
 
@@ -249,7 +249,7 @@ def _shape(line: Line, facts: Facts) -> _Shape:
 
 @dataclass(slots=True)
 class _Work:
-    """What one execution of a statement computes."""
+    """The operations of one execution of a statement."""
 
     multiply_adds: int = 0
     simple: int = 0
@@ -276,7 +276,7 @@ def _work(line: Line) -> _Work:
 
 @dataclass(slots=True)
 class _Loads:
-    """Loads and stores of a tile, each distinct one once. registers: of what is stored."""
+    """Loads and stores of a tile, without duplicates. registers: of the results."""
 
     vectors: float = 0.0
     broadcasts: float = 0.0
@@ -307,7 +307,7 @@ def _loads(line: Line, at: _Shape, facts: Facts) -> _Loads:
 
 
 def _way(access: TensorAccess, lane: int) -> int:
-    """How lanes of a vector differ: 0: not at all, 1: by neighbors, 2: otherwise."""
+    """How the lanes of a vector differ: 0: not at all, 1: by one element, 2: otherwise."""
     if lane in access.erratic:
         return 2
     stride = access.strides.get(lane, 0.0)
@@ -361,8 +361,8 @@ def _add_line(line: Line, facts: Facts, totals: Totals) -> _Weighed:
 
 @dataclass(slots=True)
 class _Traffic:
-    """Bytes that come into each cache, the outermost level whose data each holds, and the bytes
-    that are touched at each level."""
+    """Bytes loaded into each cache, the outermost level that each cache holds, and the bytes
+    touched at each level."""
 
     l1: float
     l2: float
@@ -393,9 +393,9 @@ def _traffic(line: Line, facts: Facts) -> _Traffic:
 
 
 def _moved(t: TouchedTensor, line: Line, level: int) -> float:
-    """Bytes of a tensor that come into a cache, which holds all that is touched at a level."""
+    """Bytes of a tensor loaded into a cache that holds everything touched at a level."""
     if level and t.elements[level - 1] == t.elements[level]:
-        level -= 1  # the loop around does not move it on: it is still there
+        level -= 1  # the enclosing loop does not move it: it is still cached
     runs = 1
     for f in line.loops[:level]:
         runs *= f.trips
@@ -404,7 +404,7 @@ def _moved(t: TouchedTensor, line: Line, level: int) -> float:
 
 @dataclass(slots=True)
 class _Weighed:
-    """A statement, how heavy it is, and what was found out about it."""
+    """A statement with its weight and its analysis."""
 
     weight: float
     line: Line

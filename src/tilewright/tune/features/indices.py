@@ -1,9 +1,9 @@
-"""Index expressions as sums over the loops around them.
+"""Index expressions as linear combinations of the enclosing loops.
 
-A loop is known by its depth, the number of loops around it. What is not a sum of multiples is taken
-for the nearest one: `i // c` for a fraction of `i`, `i % c` for `i` that adds less than `c`, a
-minimum for the operand with more loops in it. What depends on loops in another way (an index that
-is loaded) is `erratic` in them. A size known only at run time counts as STAND_IN.
+A loop is identified by its depth, the number of loops around it. Nonlinear expressions are
+approximated: `i // c` by a fraction of `i`, `i % c` by `i` with a limit of less than `c`, a minimum
+by the operand with more loops. Any other dependence on a loop (an index that is loaded) makes the
+index `erratic` in it. A size known only at run time counts as STAND_IN.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _NOWHERE: frozenset[int] = frozenset()
 
 @dataclass(slots=True, eq=False)
 class Index:
-    """A sum over loops.
+    """A linear combination of loops.
 
-    terms: the coefficient of each loop, by depth. limits: what a loop adds at most, where that is
-    less than its coefficient times its trips. erratic: loops that it depends on in another way.
-    loads: what is read to find it.
+    terms: the coefficient of each loop, by depth. limits: the most that a loop adds, if less than
+    its coefficient times its trips. erratic: loops with a nonlinear dependence. loads: what the
+    index loads.
     """
 
     const: float
@@ -54,26 +54,26 @@ class Index:
     loads: tuple[Load, ...]
 
     def span(self, depth: int, trips: int) -> float:
-        """By how much the value changes over the trips of a loop of `terms`."""
+        """How much the value changes over the trips of a loop in `terms`."""
         whole = abs(self.terms[depth]) * (trips - 1)
         return min(whole, self.limits.get(depth, math.inf))
 
     @property
     def additions(self) -> int:
-        """Additions that computing it takes."""
+        """The number of additions to compute it."""
         return max(0, len(self.terms) - 1 + bool(self.const))
 
     @property
     def products(self) -> int:
-        """Multiplications that computing it takes."""
+        """The number of multiplications to compute it."""
         return sum(1 for c in self.terms.values() if abs(c) != 1)
 
 
 @dataclass(slots=True)
 class Indices:
-    """Reads indices; each distinct expression once.
+    """Analyzes indices; each distinct expression once.
 
-    depths: of the loops by their variables. known: values of other variables.
+    depths: of the loops, by their variables. known: values of other variables.
     """
 
     depths: dict[Var, int]
@@ -81,7 +81,7 @@ class Indices:
     read: dict[Expr, Index]
 
     def __call__(self, e: Expr) -> Index:
-        """The sum that an expression of dtype int64 is."""
+        """The linear form of an expression of dtype int64."""
         found = self.read.get(e)
         if found is None:
             found = Index(0.0, {}, _NO_LIMITS, _NOWHERE, ())
@@ -90,9 +90,9 @@ class Indices:
         return found
 
     def add(self, e: Expr, scale: float, to: Index) -> None:
-        """Add `scale * e` to a sum that is being made."""
+        """Add `scale * e` to a linear form under construction."""
         part: Any = e
-        while True:  # what indices are made of, without a call for each part
+        while True:  # handle the common parts without a call for each
             kind = type(part)
             if kind is Var:
                 return self._variable(part, scale, to)
@@ -118,7 +118,7 @@ class Indices:
             to.terms[depth] = scale
 
     def highest(self, e: Expr, trips: Sequence[int]) -> float:
-        """The largest value of an expression, over all trips of the loops, by depth."""
+        """The largest value of an expression over all iterations of the loops. trips: by depth."""
         if isinstance(e, Min):
             return min(self.highest(e.lhs, trips), self.highest(e.rhs, trips))
         found = self(e)

@@ -1,11 +1,10 @@
-"""Ansor's per-store features: a row for each tensor that is stored to.
+"""Ansor's per-store features: a row for each stored tensor.
 
 After Zheng et al., Ansor, OSDI 2020, and TVM's `auto_scheduler/feature.cc`: arithmetic and loops,
-five tensors with what is touched and when it is used again, the curve of arithmetic intensity,
-allocation, and what is around. As there, arithmetic is summed over the stores to a tensor. All
-else is of one store, there of the last, here of the one that runs most often. Index arithmetic
-counts as the sum of multiples that an index is. Positions of loops, which TVM leaves at `mixed`,
-are told.
+five tensors with touched bytes and reuse distances, the curve of arithmetic intensity, allocation,
+and the enclosing loops. As in TVM, arithmetic is summed over the stores to a tensor. Everything
+else describes one store: in TVM the last, here the one that runs most often. Index arithmetic
+counts in its linear form. Positions of loops, always `mixed` in TVM, are computed.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class PerStore:
         return COLUMNS
 
     def extract(self, kernel: Kernel) -> Matrix:
-        """float32 [tensors stored to, 164], in the order of their first stores."""
+        """float32 [stored tensors, 164], in order of their first stores."""
         found = program(kernel)
         touched = Touched(found.lines)
         stores: dict[object, list[Line]] = {}
@@ -110,7 +109,7 @@ _GROUPS: dict[type[Expr], str] = {
 
 
 def operation_group(kind: type[Expr], dtype: DType) -> str | None:
-    """The column that an operation counts in; None for a cast, which counts nowhere."""
+    """The column that counts an operation; None for a cast, which is not counted."""
     if kind is Select:
         return "select_op"
     if dtype.is_bool and kind in (And, Or, Xor, Not):
@@ -139,7 +138,7 @@ def _arithmetic(lines: list[Line]) -> list[float]:
 def _annotation(line: Line, kinds: tuple[str, ...]) -> list[float]:
     loops = [f for f in line.loops if f.kind in kinds]
     position = _position(line, loops[-1]) if loops else "none"
-    # As in TVM, a product of no loops is not a product.
+    # As in TVM, the product of no loops is 0, not 1.
     all_trips = math.prod(f.trips for f in loops) if loops else 0
     sizes = (len(loops), all_trips, loops[-1].trips if loops else 0)
     return [*map(log2p, sizes), *(float(position == p) for p in POSITIONS)]
@@ -155,7 +154,7 @@ def _position(line: Line, loop: FeatureLoop) -> str:
             return "inner_spatial"
         return "outer_spatial" if axes[0] == 0 else "middle_spatial"
     if not any(a.moves(loop.depth) for a in line.accesses):
-        return "outer_spatial"  # of a tensor that is computed in the loop of another
+        return "outer_spatial"  # of a tensor that is computed inside another one's loop
     sums = [f for f in line.loops if not target.moves(f.depth)]
     if loop is sums[-1]:
         return "inner_reduce"
@@ -173,7 +172,7 @@ def _spread(line: Line) -> list[float]:
 
 def _buffers(line: Line, touched: Touched) -> list[float]:
     found = [_buffer(line, t, touched) for t in line.touches]
-    # By lines, then bytes, of all executions; then by all else, as names mean nothing.
+    # By lines, then bytes, then everything else; never by name.
     found.sort(key=lambda b: (-b[5], -b[3], [-v for v in b]))
     row = [v for values in found[:BUFFERS] for v in values]
     return row + [0.0] * (18 * BUFFERS - len(row))
@@ -209,7 +208,7 @@ def _reuse(found: Reuse) -> list[float]:
 
 
 def _lines(line: Line, t: TouchedTensor) -> tuple[float, float]:
-    """Cache lines of all executions, and the stride of the innermost loop in elements."""
+    """Cache lines of all executions, and the innermost loop's stride in elements."""
     still = 1
     for f in reversed(line.loops):
         strides = [abs(a.strides.get(f.depth, 0.0)) for a in t.accesses]
@@ -224,7 +223,7 @@ def _lines(line: Line, t: TouchedTensor) -> tuple[float, float]:
 
 
 def _intensity(line: Line) -> list[float]:
-    """Operations per byte under more and more of the loops, at even steps of the operations."""
+    """Operations per byte within more and more of the loops, sampled evenly over the operations."""
     operations = sum(
         n
         for (kind, dtype), n in line.operations.items()

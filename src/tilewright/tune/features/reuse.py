@@ -1,5 +1,5 @@
-"""When an element is used again, as Ansor tells it: over a loop that does not move on, or by
-another statement in the same loop."""
+"""When an element is used again, as in Ansor: over a loop that does not move it, or by another
+statement in the same loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ LOOP, SERIAL, NONE = range(3)
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """kind: LOOP, SERIAL or NONE. iterations, bytes: until the next use. count: uses in a row."""
+    """kind: LOOP, SERIAL or NONE. iterations, bytes: until the next use. count: consecutive
+    uses."""
 
     kind: int
     iterations: float
@@ -24,7 +25,7 @@ class Reuse:
 
 
 class Touched:
-    """What the statements in a loop touch in all its trips: for each tensor, by statement."""
+    """The elements that the statements in a loop touch over all its iterations, by tensor."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self._found: dict[int, dict[Buffer, list[float]]] = {}
@@ -37,11 +38,11 @@ class Touched:
                     loop.setdefault(t.buffer, []).append(t.elements[f.depth])
 
     def elements(self, loop: FeatureLoop, buffer: Buffer) -> list[float]:
-        """Elements of a tensor in all trips, for each statement."""
+        """Elements of a tensor over all iterations, per statement."""
         return self._found[id(loop)][buffer]
 
     def bytes(self, loop: FeatureLoop) -> float:
-        """Bytes in all trips, of all tensors and statements."""
+        """Bytes over all iterations, of all tensors and statements."""
         found = self._found[id(loop)].items()
         return sum(self._sizes[b] * sum(counts) for b, counts in found)
 
@@ -52,7 +53,7 @@ class Touched:
 
 
 def reuse(line: Line, t: TouchedTensor, touched: Touched) -> Reuse:
-    """When a statement uses an element of a tensor again: in the innermost loop where it does."""
+    """The reuse of a tensor's elements by a statement: in the innermost loop that has any."""
     iterations = 1.0
     bytes_: float | None = None
     for f in reversed(line.loops):

@@ -1,8 +1,8 @@
-"""The stages of a Kernel, as Halide has them: what stores to a tensor in one way.
+"""The stages of a Kernel, as in Halide: groups of statements that define a tensor.
 
-The stores to a tensor are one stage and the updates of it another, as pure and update definitions
-are. A stage may stand in a kernel several times (the tail of a loop beside it); `main` is where it
-runs most often.
+The stores to a tensor are one stage and its updates another, like pure and update definitions. A
+stage may occur several times in a kernel (a loop and its tail); `main` is the occurrence that runs
+most often.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tilewright.tune.features.program import Allocation, FeatureLoop, KernelNest
 
 @dataclass(slots=True, eq=False)
 class FeatureStage:
-    """realized, produced, task: how many loops of `main` are around the life of its buffer, around
-    what computes it for a consumer, and around a trip of the parallel loops. allocation: None for
-    a parameter."""
+    """realized, produced, task: the number of loops of `main` around the lifetime of its buffer,
+    around its computation for a consumer, and around an iteration of the parallel loops.
+    allocation: None for a parameter."""
 
     lines: list[Line]
     main: Line
@@ -30,23 +30,23 @@ class FeatureStage:
 
     @property
     def executions(self) -> int:
-        """Of all its statements."""
+        """Executions of all its statements."""
         return sum(line.executions for line in self.lines)
 
     def outside(self, depth: int) -> int:
-        """Trips of the outermost loops."""
+        """Iterations of the outermost loops."""
         return math.prod(f.trips for f in self.main.loops[:depth])
 
     @property
     def sums(self) -> list[FeatureLoop]:
-        """The loops of its reduction: in a production, and not in the index of its result."""
+        """The loops of its reduction: inside a production, and not in the index of its result."""
         target = self.main.target
         own = self.main.loops[self.produced :]
         return [f for f in own if not target.moves(f.depth)]
 
 
 def stages(found: KernelNests) -> list[FeatureStage]:
-    """In the order in which they stand first."""
+    """The stages in order of first occurrence."""
     lines = found.lines
     by_key: dict[tuple[Buffer, bool], list[Line]] = {}
     for line in lines:
@@ -73,7 +73,7 @@ def _stage(
 
 
 def common(a: Line, b: Line) -> int:
-    """How many loops are around both statements."""
+    """The number of loops around both statements."""
     n = 0
     for f, g in zip(a.loops, b.loops, strict=False):
         if f is not g:

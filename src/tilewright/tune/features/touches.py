@@ -2,11 +2,11 @@
 
 After Chen et al., Learning to Optimize Tensor Programs, NeurIPS 2018, and TVM's
 `touch_extractor.cc`. For an access and a loop around it: `count` is the product of the trips of the
-loops from this one inwards that move the access, `reuse` that of those which do not. The thread
-counts of a parallel loop (of a GPU: of a block's or a thread's axis) are those of the loop divided
-by those of the first loop inside of it that is no longer spread so.
+loops from this one inwards that move the access, `reuse` that of the loops that do not. The thread
+counts of a parallel loop (on a GPU, of a block's or a thread's axis) are those of the loop divided
+by those of the first loop inside it that is not parallel at that level.
 
-Where TVM takes the factor that it meets last for a stride, this is the stride of the address.
+TVM uses the last factor found as the stride; this uses the stride of the address.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _LEVELS |= {f"blockIdx.{axis}": 2 for axis in "xyz"}
 
 
 def spread(kind: str) -> int:
-    """How far a kind of loop is spread: 2 over blocks, 1 over threads, 0 not at all."""
+    """The level that a kind of loop is parallel at: 2: blocks, 1: threads, 0: serial."""
     return _LEVELS.get(kind, 0)
 
 
 @dataclass(slots=True)
 class Pattern:
-    """An access seen from a loop.
+    """An access relative to a loop.
 
-    stride: elements per trip. mod: what its index wraps at; -1 for none.
+    stride: elements per iteration. mod: the modulus of its index; -1 for none.
     """
 
     stride: float
@@ -43,10 +43,11 @@ class Pattern:
 
 @dataclass(slots=True, eq=False)
 class Around:
-    """A loop with the accesses below it, and what the statements directly in it compute.
+    """A loop with the accesses below it, and the operations of the statements directly in it.
 
-    level: loops around it and itself. outside: trips of these. inside: of the loops from this one
-    inwards, where most are. patterns: one per access of each statement below, in a fixed order.
+    level: number of enclosing loops and itself. outside: their iterations. inside: iterations of
+    the loops from this one inwards, along the longest path. patterns: one per access of each
+    statement below, in a fixed order.
     """
 
     loop: FeatureLoop
@@ -64,7 +65,7 @@ _DIVIDED: tuple[type[Expr], ...] = (Div, FloorDiv, Mod, Rem)
 
 
 def around(found: KernelNests) -> list[Around]:
-    """Every loop in program order."""
+    """All loops in program order."""
     loops: dict[int, Around] = {}
     for f in found.loops:
         outer = 1.0 if f.outer is None else loops[id(f.outer)].outside
@@ -83,7 +84,8 @@ def around(found: KernelNests) -> list[Around]:
 
 
 def touches(line: Line) -> list[TensorAccess]:
-    """The accesses of a statement: what is written first; an update writes and reads."""
+    """The accesses of a statement: writes first, then the reads of updates, then the other
+    reads."""
     again = [a for a in line.accesses if a.writes and a.reads]
     return [*(a for a in line.accesses if a.writes), *again] + [
         a for a in line.accesses if not a.writes

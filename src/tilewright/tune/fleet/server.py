@@ -24,7 +24,7 @@ _CONNECT: Final = 30  # seconds that a worker tries to reach its scheduler
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """What a worker offers: `count` programs at a time on its device, of `threads` threads each."""
+    """A worker's offer: `count` programs at a time on its device, of `threads` threads each."""
 
     name: str
     count: int = 1

@@ -23,18 +23,22 @@ class Limits:
 class Timing:
     """How a program is timed.
 
-    caches: "hot" repeats the same call; "network" mimics the rest of a network: before each call
+    caches: "hot" repeats the same call; "network" imitates the rest of a network: before each call
     other data is read and the inputs are written, and the extra time to read the results, compared
-    with the nearest caches, is added. between: bytes of that other data: what the rest of the
-    network touches. What fits in a cache beside it stays: the weights of a small network remain in
-    the last-level cache between runs. At most the size of the last-level cache is read, which is
-    also the meaning of None. round_seconds: the minimum duration of a round of calls. fewest, most:
-    number of rounds. seconds: no round starts later, unless there are too few. tight: timing ends
-    when the half-width of the median's 95% interval, relative to the median, is at most this.
+    with reading them from the nearest caches, is added.
+    between: bytes of that other data: the footprint of the rest of the network. A cache keeps what
+    still fits, so the weights of a small network stay in the last-level cache between runs. At most
+    the size of the last-level cache is read, which is also the meaning of None.
+    round_seconds: the minimum duration of a round of calls. fewest, most: number of rounds.
+    seconds: no round starts later, unless there are too few.
+    tight: timing ends when the half-width of the median's 95% interval, relative to the median, is
+    at most this.
     worse: timing ends after three rounds if the fastest takes this many times the best program's
-    time. hopeless: no round is timed if the first calls, for the duration of a round, all take this
-    many times that time. quiet: an anchor slower than this many times its best shows a disturbed
-    machine; such rounds are repeated.
+    time.
+    hopeless: no round is timed if the first calls, for the duration of a round, all take this many
+    times that time.
+    quiet: an anchor slower than this many times its best shows a disturbed machine; such rounds are
+    repeated.
     """
 
     caches: Caches = "hot"

@@ -35,7 +35,7 @@ _READS: Final = 8  # reads of the results, to find the fastest
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What to run. path: of the artifact. best: seconds of the best program so far.
+    """The program to measure. path: of the artifact. best: seconds of the best program so far.
 
     anchor: returns its seconds, `floor` the least so far. flood: memory that fills the caches.
     """

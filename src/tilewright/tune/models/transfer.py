@@ -40,7 +40,7 @@ def transferred(
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """What a task inherits from the same operator at another size.
+    """The starting point of a task, from the same operator at another size.
 
     seeds: candidates to measure first, the fastest there first. samples: their programs here, as a
     separate task with the seconds from there: the order carries over, the times do not.

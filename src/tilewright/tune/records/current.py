@@ -1,4 +1,4 @@
-"""What `compile` uses of a database right now."""
+"""The choices of a database that `compile` currently uses."""
 
 from __future__ import annotations
 

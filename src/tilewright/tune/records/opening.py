@@ -171,7 +171,7 @@ def _mend(path: Path) -> None:
 
 
 def _damage(path: Path) -> str:
-    """What is wrong with a database; empty if it is intact.
+    """Describe the damage to a database; empty if it is intact.
 
     Raises InputError for a file that is not a database: it stays where it is.
     """

@@ -1,4 +1,4 @@
-"""What `compile` reads of the records: the best choice of each kernel, in one small file.
+"""The part of the records that `compile` reads: the best choice per kernel, in one small file.
 
 The file is next to the database and is generated from it. Reading it needs no database and no
 compiler, so a compilation without records, or with its model in the cache, pays nothing for them.

@@ -1,4 +1,4 @@
-"""What is recorded: runs, trials and choices, and the plain-value form of each.
+"""The recorded objects, runs, trials and choices, and the plain-value form of each.
 
 The plain form is the one in JSON Lines. Each row is complete: it names its kernel, machine, run and
 model, so it can be read alone, on any machine.
