@@ -1,4 +1,4 @@
-"""The state of a running search: counts, the best state, and stopping at a limit."""
+"""The bookkeeping of a running search: counts, the best state, and stopping at a limit."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from tilewright.search.result import (
     leading,
 )
 
-# Bounds and costs are sums of floats in different orders: they may differ by this part.
+# Bounds and costs are sums of floats in different orders: the allowed relative difference.
 ROUNDING: Final = 1e-9
 
 
 def each(cost: Callable[[S], C]) -> Callable[[Sequence[S]], Sequence[C]]:
-    """A cost of several states at once, from one of a single state."""
+    """Convert the cost of a single state to one of several states."""
     return lambda states: [cost(state) for state in states]
 
 
 class Stopped(Exception):
-    """The search is to end. Raised inside a `with run:` block, which it leaves."""
+    """Ends the search. Raised inside a `with run:` block, which it leaves."""
 
     def __init__(self, stop: Stop) -> None:
         super().__init__(stop)
@@ -39,12 +39,12 @@ class Stopped(Exception):
 
 
 class Run(Generic[S, C]):
-    """The bookkeeping that all methods share; used as a context manager.
+    """The bookkeeping shared by all methods; used as a context manager.
 
     A method evaluates and expands states inside the `with` block; reaching a limit leaves the
-    block. costs: of several states at once. lower: a cost that no state undercuts, if the caller
-    knows one; meeting it ends the search. Emits an event `search-improved` for each better state,
-    and a span `search`.
+    block. costs: of several states at once. lower: the caller's lower bound on all costs, if known;
+    reaching it ends the search. Emits an event `search-improved` for each better state, and a span
+    `search`.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Run(Generic[S, C]):
     def resume(
         self, checkpoint: SearchCheckpoint[S, C] | None
     ) -> tuple[int, list[tuple[S, C]], dict[Hashable, C]]:
-        """Steps done, states with their costs, and all known costs; those of a start if None."""
+        """The steps done, the states with their costs, and all known costs; empty if None."""
         if checkpoint is None:
             return 0, [], {}
         self.best = checkpoint.best
@@ -101,7 +101,7 @@ class Run(Generic[S, C]):
 
     @property
     def seconds(self) -> float:
-        """Since the start."""
+        """Seconds since the start."""
         return time.monotonic() - self._start
 
     def evaluate(self, state: S, frontier: int = 0) -> C:
@@ -109,11 +109,11 @@ class Run(Generic[S, C]):
         return self.evaluate_all([state], frontier)[0]
 
     def evaluate_all(self, states: Sequence[S], frontier: int = 0) -> Sequence[C]:
-        """The costs of states; each is the best if it is cheaper than all before.
+        """Compute the costs of states and update the best.
 
-        frontier: how many states wait. Where the limit allows for fewer, the first of them are
-        evaluated before the block is left. Raises InputError for costs that are not numbers, are
-        below the caller's bound for all states, or are not as many as the states.
+        frontier: number of queued states. If the limit allows fewer evaluations, the first states
+        are evaluated before the block is left. Raises InputError for costs that are not numbers or
+        are below the caller's bound, and if there are not as many costs as states.
         """
         if self.evaluations:
             self.check(frontier)
@@ -138,7 +138,7 @@ class Run(Generic[S, C]):
             raise InputError(
                 f"the cost of {state!r} is {cost!r}",
                 where=self._method,
-                hint="give a number, and inf for what is not feasible",
+                hint="give a number, and inf for an infeasible state",
             )
         self.require(state, self._lower, number, "the bound of all states", "its cost")
         if self.best is None or cost < self.best[1]:
@@ -156,7 +156,7 @@ class Run(Generic[S, C]):
             raise Stopped(Stop.BOUND)
 
     def check(self, frontier: int = 0) -> None:
-        """Leave the block if time, the size of the frontier, or the caller says so."""
+        """Leave the block at a limit on time or the frontier, or if the caller wants to stop."""
         check_compilation()
         limits = self._limits
         if limits.frontier is not None and frontier > limits.frontier:
@@ -167,15 +167,16 @@ class Run(Generic[S, C]):
             raise Stopped(Stop.UNTIL)
 
     def give_up(self) -> NoReturn:
-        """Leave the block because too many steps brought nothing better."""
+        """Leave the block because of too many steps without improvement."""
         raise Stopped(Stop.PATIENCE)
 
     def require(
         self, state: S, least: float, found: float, bound: str, what: str
     ) -> None:
-        """Raise InputError if a bound is not admissible: `what` it bounds was `found` below it.
+        """Raise InputError if a bound is not admissible: `what` it bounds is `found`, which is
+        lower.
 
-        What is not a number is refused as well.
+        Also raises for NaN.
         """
         if isnan(found) or found < least - ROUNDING * abs(least):
             raise InputError(
@@ -187,7 +188,7 @@ class Run(Generic[S, C]):
     def result(
         self, bound: float = -inf, checkpoint: SearchCheckpoint[S, C] | None = None
     ) -> Result[S, C]:
-        """What was found. bound: what the method proved; the caller's bound applies as well.
+        """Build the result. bound: what the method proved; the caller's bound applies too.
 
         Raises InputError if no state was evaluated.
         """
@@ -203,7 +204,7 @@ class Run(Generic[S, C]):
     def resumable(
         self, steps: int, states: Sequence[tuple[S, C]], known: Mapping[Hashable, C]
     ) -> Result[S, C]:
-        """What was found, with the state of the search."""
+        """Build the result with a checkpoint."""
         if self.best is None:
             return self.result()
         return self.result(

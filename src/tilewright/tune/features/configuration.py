@@ -98,8 +98,8 @@ def _number(value: Any) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class WithoutLoops:
-    """The kinds of operations of a kernel, each at its maximum count in one statement, and the sizes
-    of its tensors; nothing about loops or order."""
+    """The kinds of operations of a kernel, each at its maximum count per statement, and the sizes of
+    its tensors; nothing about loops or order."""
 
     tensors: int = 6
     name: ClassVar[str] = "without-loops"

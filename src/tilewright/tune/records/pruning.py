@@ -14,7 +14,7 @@ from tilewright.tune.records.rows import Choice, Record
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Deletion criteria; a trial that matches any of them is deleted. None and False disable a rule.
+    """Deletion rules; a trial that matches any of them is deleted. None and False disable a rule.
 
     before: trials older than this, in seconds since the epoch. failed: trials without a time. keep:
     all but this many of the fastest per task. outdated: trials of other versions of the schedules.
