@@ -1,19 +1,20 @@
 """Expansions: the ways to turn an operator's Computation into tasks, as a table.
 
-A Computation belongs to a family by what it does, whatever operator it came from. Every family has
-`whole` (one task) and `loop` (a task for each index of the outermost parallel loop); products and
-convolutions also the classical schemes. A (N x K) is the operand that is held, for a convolution
-the filters; B (K x M) the other one, for a convolution the windows, laid out by im2col:
+The family of a Computation depends on what it computes, not on its operator. Every family has
+`whole` (one task) and `loop` (a task per index of the outermost parallel loop); products and
+convolutions also have the classical schemes. A (N x K) is the operand that a task holds, for a
+convolution the filters; B (K x M) is the other one, for a convolution the windows, in im2col
+layout:
 
     mv    a matrix-vector product for each column of B: M tasks
     lmv   a vector-matrix product for each row of A: N tasks
     op    an outer product of each column of A and row of B, and a task that adds them: K + 1 tasks
-    tiled, tiled8, tiled16    blocks of the result, 4, 8 or 16 along each side, or a few more
-    direct, rows  (convolutions) each output channel, or each row of it, straight from the input
-    winograd  (3x3, stride 1) F(2x2, 3x3): transforms, products point by point, and back
+    tiled, tiled8, tiled16    blocks of the result, 4, 8 or 16 (or the next divisor) per side
+    direct, rows  (convolutions) each output channel, or each row of it, directly from the input
+    winograd  (3x3, stride 1) F(2x2, 3x3): transforms, pointwise products, and the inverse transform
 
-A convolution's result leaves pixel by pixel with all its channels, so that what was computed
-channel by channel is reordered; a matrix product's leaves row by row.
+A convolution's result is written pixel by pixel with all its channels, so results computed channel
+by channel are reordered; a matrix product's result is written row by row.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ def family(c: Computation) -> str:
 
 
 def expand(c: Computation, choice: str | None = None) -> Sequence[Piece]:
-    """The pieces of `c` by the named expansion, or the first that its family has.
+    """Expand `c` by the named expansion, or the first one of its family.
 
-    Raises InputError for a name that the family does not have; the hint lists those that it has.
+    Raises InputError for a name that the family does not have; the hint lists the valid ones.
     """
     known = expansions(c)
     if choice is None:
@@ -114,12 +115,12 @@ def _rows(p: Product) -> list[Piece]:
 
 
 def _singly(*dims: Dim) -> dict[Var, int]:
-    """A task for each index of these dimensions."""
+    """A task per index of these dimensions."""
     return {d.var: 1 for d in dims}
 
 
 def _outer(p: Product) -> list[Piece]:
-    """Partial products, one for each index of the reduced dimensions, and their sum."""
+    """Partial products, one per index of the reduced dimensions, and their sum."""
     c = p.computation
     assert c.reducer is not None
     free = (*p.b, *p.n, *p.m)
@@ -151,7 +152,7 @@ def _outer(p: Product) -> list[Piece]:
 
 
 def _fresh(dims: Iterable[Dim]) -> dict[Any, Any]:
-    """A new variable for that of each dimension."""
+    """A new variable for each dimension's."""
     return {d.var: Var(d.var.name, INDEX) for d in dims}
 
 
@@ -172,7 +173,7 @@ def _tiles(count: int) -> Scheme:
 
 
 def _divisor(extent: int, count: int) -> int:
-    """The extent of `count` tiles, or of the next number of them that leaves none smaller."""
+    """The tile extent for `count` tiles, or for the next larger number that divides the extent."""
     fewest = min(count, extent)
     numbers = range(fewest, extent + 1)
     number = next(n for n in numbers if extent % n == 0)
@@ -203,7 +204,7 @@ def _conv(scheme: Scheme, by_pixels: bool) -> Expansion:
 
 
 def _reordered(pieces: list[Piece], p: Product, order: Sequence[Dim]) -> list[Piece]:
-    """The last piece's result, copied by a task in the order of these dimensions."""
+    """Copy the last piece's result with a task, in the order of these dimensions."""
     *others, last = pieces
     fresh = _fresh(order)
     first = p.computation.outputs[0]
@@ -251,7 +252,7 @@ def _winograd(c: Computation) -> Sequence[Piece]:
 
 
 _TILED: Final = {"tiled": 4, "tiled8": 8, "tiled16": 16}  # tiles along each side
-# Every family has these.
+# Available in every family.
 PLAIN: Final[dict[str, Expansion]] = {"whole": _whole, "loop": _loop}
 
 EXPANSIONS: Final[dict[str, dict[str, Expansion]]] = {

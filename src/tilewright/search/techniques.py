@@ -41,7 +41,7 @@ class Technique(Protocol[T]):
         ...
 
     def tell(self, state: T, cost: float, own: bool, random: Random) -> None:
-        """Report a state's cost. own: it was asked for here."""
+        """Report a state's cost. own: whether this technique asked for it."""
         ...
 
 

@@ -1,7 +1,8 @@
 """Baselines: the chosen configuration as numbers, and a kernel without its loops.
 
 A model of the flattened configuration knows only the values of a program's parameters, so it must
-be trained anew for each space. A model without loop features knows what is computed, but not how.
+be trained anew for each space. A model without loop features knows the computation, but not its
+schedule.
 """
 
 from __future__ import annotations
@@ -98,8 +99,8 @@ def _number(value: Any) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class WithoutLoops:
-    """The kinds of operations of a kernel, each at its maximum count per statement, and the sizes of
-    its tensors; nothing about loops or order."""
+    """The kinds of operations of a kernel, each at its maximum count per statement, and the sizes
+    of its tensors; nothing about loops or order."""
 
     tensors: int = 6
     name: ClassVar[str] = "without-loops"

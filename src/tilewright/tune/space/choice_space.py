@@ -32,10 +32,10 @@ DRAWS = 16  # attempts per candidate, if primitives reject the drawn ones
 class ChoiceSpace(Generic[T]):
     """The results of some programs; those that raise ScheduleError are not in the space.
 
-    A program is drawn with a weight of its default's number of combinations, as if its choices were
-    independent; each of its parameters is drawn uniformly. So candidates with few choices on their
-    path are drawn more often: a uniform draw would need a count of all, which takes a run of each.
-    A draw depends only on the generator, not on what is cached.
+    A draw picks a program, weighted by the number of combinations along its default's path, and
+    then each of its parameters uniformly. So candidates with few choices on their path are drawn
+    more often: a uniform draw would need a count of all, which takes a run of each. A draw depends
+    only on the generator, not on the cache.
 
     programs: by name, which is the `sketch` of candidates; the best first.
     """
@@ -74,8 +74,7 @@ class ChoiceSpace(Generic[T]):
     # ------------------------------------------------------------------------------ choices
 
     def default(self) -> Candidate:
-        """The default of the first sketch that no primitive rejects; the last sketch always
-        applies."""
+        """The first sketch's default that no primitive rejects; the last sketch always applies."""
         for name in self.trees:
             made = self._made(name, by_default)
             if made is not None:

@@ -25,7 +25,7 @@ T = TypeVar("T")
 class Met:
     """A question, given the answers to the earlier ones.
 
-    behind: what follows each answer, by its index; None if unknown.
+    behind: the node that follows each answer, by its index; None if unknown.
     """
 
     name: str

@@ -79,8 +79,7 @@ def _numbers(start: Any, end: Any, step: Any) -> Sequence[Any]:
 
 @dataclass(frozen=True, init=False)
 class Set:
-    """A fixed set of values: numbers, strings, booleans, None, or tuples of them; also NumPy
-    scalars.
+    """These values: numbers, strings, booleans, None, tuples of them, or NumPy scalars.
 
     Raises InputError for duplicates and for other types, which could not be stored.
     """

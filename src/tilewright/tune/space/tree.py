@@ -52,7 +52,7 @@ class Node:
 
 
 def size(forest: Forest) -> int:
-    """The number of candidates of a forest: one tree's candidates times the next's."""
+    """The number of candidates of a forest: the product over its trees."""
     return prod([node.count for node in forest])
 
 

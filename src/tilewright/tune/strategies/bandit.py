@@ -67,8 +67,7 @@ def _box(setup: Setup) -> Box[Candidate] | None:
 
 
 def box_of(space: ParameterSpace) -> Box[Candidate]:
-    """Map one number per parameter, from 0 to 1, to a candidate: its position among the valid
-    values."""
+    """Candidates by one number per parameter, from 0 to 1: the position among its valid values."""
 
     def at(numbers: Sequence[float]) -> Candidate:
         decided: dict[str, Any] = {}

@@ -106,8 +106,7 @@ class Prefixes:
         return prefix
 
     def box(self) -> Box[Candidate]:
-        """Map one number per decision, from 0 to 1, to a candidate: its position among the
-        values."""
+        """Candidates by one number per decision, from 0 to 1: the position among its values."""
         found = [self.program(Prefix(name)) for name in self._sketches]
         decisions = max((len(p.parameters) for p in found if p is not None), default=0)
         return Box(1 + decisions, self._at, _key)

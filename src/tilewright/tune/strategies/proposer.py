@@ -15,9 +15,8 @@ from tilewright.tune.strategies.foresight import Foresight
 
 # Random draws per wanted candidate, before falling back to enumeration.
 DRAWS: Final = 16
-BY_CHANCE: Final = (
-    0.05  # share of a batch, so that the model also sees what it does not expect
-)
+# Share of a batch, so that the model also sees what it does not expect.
+BY_CHANCE: Final = 0.05
 REFUSALS: Final = 512  # consecutive rejections that exhaust a strategy
 EFFORT: Final = 8  # schedules that a search may make per proposed candidate
 
@@ -38,8 +37,7 @@ class Setup:
 
 
 class Proposer:
-    """A strategy without its search: subclasses implement `search`, which yields candidates, best
-    first.
+    """A strategy without its search: subclasses define `search`, which yields the best first.
 
     If that yields too few, random ones follow, and finally all candidates in order, so that a
     finite space is exhausted.

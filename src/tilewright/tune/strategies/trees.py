@@ -57,8 +57,7 @@ class Tree(_Deciding):
         )
 
     def _positive(self, prefixes: Sequence[Prefix]) -> list[float]:
-        """Exponentials of the costs: the search multiplies costs, and logarithms cannot be
-        multiplied."""
+        """Exponentials of the costs, because the search multiplies costs."""
         costs = self._costs(prefixes)
         return [c if c == inf else exp(max(-DEEPEST, min(c, DEEPEST))) for c in costs]
 
