@@ -56,8 +56,7 @@ def tasks_of(name: str, origin: str, piece: Piece) -> list[TaskGroup]:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """The properties that make tasks equal. ordered: whether each input is read element by
-    element."""
+    """What makes tasks equal. ordered: whether each input is read element by element."""
 
     reads: int
     writes: int
@@ -198,8 +197,7 @@ def connect(
     volume: Volume | str,
     same: Same,
 ) -> TaskGraph:
-    """Build the task graph of `tasks` with the results `outputs`; other tensors are inputs or
-    constants.
+    """Build the graph of `tasks` with results `outputs`; other tensors are inputs or constants.
 
     same: as for `fed`.
     """

@@ -114,8 +114,7 @@ class Bounds:
         self._ended: Final = self._barriers()
 
     def makespan(self, pes: int) -> int:
-        """A lower bound, at least 1, on the cycles of every combination on `pes` processing
-        elements."""
+        """A lower bound, at least 1, on the makespan of every combination on `pes` elements."""
         times: dict[Buffer, list[list[_Times]]] = {}
         ends: list[int] = []
         for n, group in enumerate(self._groups):
@@ -130,8 +129,7 @@ class Bounds:
         return max(1, of_area, *ends)
 
     def _floor(self, n: int, ends: Sequence[int], pes: int) -> int:
-        """The earliest start of an operator, by the work between it and an operator that ended
-        before."""
+        """The earliest start of an operator, by the work between it and one that ended before."""
         best = 0
         ended = self._ended[n]
         for d in ended:

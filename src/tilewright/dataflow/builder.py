@@ -45,8 +45,7 @@ class TaskGraphBuilder:
         return self.add(name, Role.SINK)
 
     def buffer(self, name: str, origin: str = "") -> str:
-        """Add a store between two phases: no processing element, no time, and its output never
-        streams."""
+        """Add a store between two phases: no processing element, no time, no output stream."""
         return self.add(name, Role.BUFFER, origin)
 
     def connect(
@@ -78,8 +77,7 @@ class TaskGraphBuilder:
         )
 
     def build(self, volume: Volume | str) -> TaskGraph:
-        """Build and check the graph under a reading of its volumes. Raises InputError as TaskGraph
-        does."""
+        """Build and check the graph under a reading of its volumes. Raises as TaskGraph does."""
         return TaskGraph(self.name, self._nodes, self._edges, volume)
 
 

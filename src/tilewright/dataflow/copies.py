@@ -39,8 +39,7 @@ class Division:
     turns: Sequence[int]
 
     def members(self) -> list[list[int]]:
-        """The nodes of each block, in topological order; a node with several turns is listed
-        once."""
+        """The nodes of each block in topological order, with a node's turns listed once."""
         found: dict[int, list[int]] = {}
         for n in self.graph.order:
             if self.block[n] >= 0:

@@ -6,8 +6,8 @@ been written; output j is available a cycle after its last input was read. As a 
 
     r(k) = max(a(k), r(k-1) + d(k)),   d(k) = max(1, M(k) - M(k-1)),
 
-with a(k) the arrival of the latest of the k-th elements. Its solution is a running maximum of a(k)
-- D(k), with D the sum of d, so a whole stream is one step of NumPy.
+with a(k) the arrival of the latest of the k-th elements. Its solution is a running maximum of
+a(k) - D(k), with D the sum of d, so a whole stream is one step of NumPy.
 
 FIFO sizes follow from the latest times, by the same rules backwards from the end of each task that
 writes to memory (of every task if another waits for its processing element). A FIFO that is large
@@ -31,8 +31,7 @@ FAR: Final = 1 << 60  # later than any cycle
 def read_times(
     reads: int, writes: int, ready: int, arrivals: Iterable[Cycles]
 ) -> Cycles:
-    """When a task that may start in cycle `ready` reads its elements; `arrivals`: of each
-    stream."""
+    """When a task reads, if it may start in cycle `ready`; `arrivals`: of each stream."""
     steps = (
         _given(np.arange(reads), reads, writes) if writes > reads else np.arange(reads)
     )

@@ -45,8 +45,7 @@ class Role(StrEnum):
 
 
 class Kind(StrEnum):
-    """A node's type under one reading of the volumes: its role, and for tasks the class of its
-    rate."""
+    """A node's type under one reading of the volumes: its role, or a task's class of rate."""
 
     ELEMENTWISE = "element-wise"
     DOWNSAMPLER = "downsampler"

@@ -13,8 +13,7 @@ from tilewright.plan.nodes import FusionGroup, Plan, Step
 
 
 def without_copies(plan: Plan) -> tuple[Plan, dict[Buffer, Buffer]]:
-    """Remove such groups from the plan; also returns the tensor that each of their results
-    aliases."""
+    """The plan without such groups, and the tensor that each of their results aliases."""
     writers: dict[Buffer, int] = {}
     for step in plan.steps:
         for b in step.writes:

@@ -40,8 +40,7 @@ def family_of(group: FusionGroup) -> str:
 def tasks_by(
     group: FusionGroup, choice: str | None, outside: Collection[Buffer]
 ) -> list[TaskGroup]:
-    """The tasks of a group of Computations; `choice` is one of its expansions, or None for the
-    default.
+    """The tasks of a group of Computations; `choice`: an expansion, or None for the default.
 
     outside: the tensors that other groups read, and the network's outputs.
     """
@@ -110,8 +109,7 @@ def one_task(name: str, work: Kernel | Opaque) -> TaskGroup:
 
 
 def _statements(kernel: Kernel) -> int:
-    """The number of statements run; loops of unknown extents count once, and both sides of a
-    condition count."""
+    """The statements run: loops of unknown extent once, and both sides of a condition."""
     count = 0
     for place in walk(kernel.body):
         if isinstance(place.stmt, Store | Update):

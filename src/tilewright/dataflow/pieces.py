@@ -228,8 +228,7 @@ def gathered(p: Product) -> tuple[Computation, Product]:
 
 
 def _guarded(p: Product) -> Expr:
-    """The access to the columns, with the guard around it: the largest expression with no other
-    access."""
+    """The access to the columns with its guard: the largest expression with no other access."""
     (o,) = p.computation.outputs
     best: Expr = p.columns
     for n in postorder(o.value):

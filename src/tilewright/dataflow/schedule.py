@@ -78,8 +78,7 @@ class TaskSchedule:
 
     @property
     def utilization(self) -> float:
-        """The share of the processing elements' time spent on work; waiting for a stream does not
-        count."""
+        """The share of the elements' time spent on work; waiting for a stream does not count."""
         return self.speedup / self.pes
 
     @property
@@ -182,8 +181,7 @@ def schedule(
 def _gang(
     parts: Division, pes: int, blocks: Sequence[Sequence[int]], clock: Clock
 ) -> list[int]:
-    """Run the n-th task of a block on the n-th element, each block when the previous one has
-    ended."""
+    """The n-th task of a block runs on the n-th element, each block after the previous one."""
     graph = parts.graph
     element = [-1] * len(graph.nodes)
     now = 0

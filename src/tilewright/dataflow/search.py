@@ -75,8 +75,7 @@ def _descend(
     most: int,
     seconds: float,
 ) -> Choice:
-    """The best combination found from the best start, until the evaluator has made `most`
-    points."""
+    """The best combination found from the starts before the evaluator has made `most` points."""
     limits = Limits(seconds=seconds, until=lambda: evaluator.made >= most)
     changes = [move.on for move in moves]
     return descend(

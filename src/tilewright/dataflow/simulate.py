@@ -9,10 +9,8 @@ and w(j) the cycle at whose start its j-th output is available, on all out-edges
 * a FIFO of c elements accepts the j-th when its reader takes the (j-c)-th, or later:
   w(j) >= r'(j - c);
 * data through memory is available when its writer, or the buffer before it, has ended, and writes
-  to
-  memory or into a buffer never wait;
-* no task starts before its block; in a gang schedule a block starts when the previous one has
-  ended.
+  to memory or into a buffer never wait;
+* no task starts before its block; in a gang schedule a block starts after the previous one's end.
 
 The tasks of a node with several behave identically, so only one of them is simulated, and of
 several turns only the first. All times follow from these inequalities alone, each the least that
@@ -218,8 +216,7 @@ class _Run:
         return streams
 
     def _step(self, n: int, left: set[int], streams: dict[int, _Stream]) -> bool:
-        """Start a node whose memory inputs are complete, or continue it; returns whether anything
-        happened."""
+        """Start a node whose stored inputs are complete, or continue it; whether it progressed."""
         if n in self.tasks:
             return self.tasks[n].advance()
         memory = [

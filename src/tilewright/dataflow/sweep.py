@@ -108,8 +108,7 @@ class _SweptTask:
         self.written = np.zeros(writes, np.int64)
 
     def advance(self, tasks: Mapping[int, _SweptTask], ready: int) -> bool:
-        """Update to the least times, given those of the other tasks; returns whether any
-        changed."""
+        """Update to the least times, given those of other tasks; whether any changed."""
         read = np.full(len(self.read), ready)
         for u in self.into:
             arrival = tasks[u].written + 1

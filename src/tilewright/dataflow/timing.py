@@ -20,8 +20,7 @@ FOLLOWED: Final = 1 << 14  # the most elements of a component to follow one by o
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Per node, in cycles: `start`, `first` (its first output is available), `last` (it has
-    ended)."""
+    """Per node, in cycles: `start`, `first` (first output available), `last` (ended)."""
 
     start: list[int] = field(default_factory=list)
     first: list[int] = field(default_factory=list)
@@ -86,8 +85,7 @@ class Clock:
             times.set(n, start, first, last)
 
     def _follow(self, n: int, ready: int, streams: Iterable[int]) -> None:
-        """Compute the times of a task whose streams, from these nodes, are followed element by
-        element."""
+        """Compute the times of a task, following its streams from these nodes by element."""
         reads = self.graph.consumed[n]
         writes = self.graph.produced[n]
         arrivals = [self._written[u] for u in streams]
@@ -140,8 +138,7 @@ def _task(graph: TaskGraph, steady: Intervals, n: int, start: int) -> tuple[int,
 
 
 def _cycles(interval: tuple[int, int], elements: int) -> int:
-    """Cycles of `elements` elements, rounded up; interval: cycles of each, as a pair of
-    integers."""
+    """Cycles of elements, rounded up; interval: cycles per element, as a pair of integers."""
     numerator, denominator = interval
     return _ceil(numerator * elements, denominator)
 

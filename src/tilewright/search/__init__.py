@@ -1,5 +1,4 @@
-"""Search over anything with a cost: the caller passes functions to expand, cost, bound and identify
-states.
+"""Search over anything with a cost: the caller says how to expand, cost and bound states.
 
 `exhaustive` and `branch_and_bound` prove their results; `beam` and `best_first` expand the cheapest
 states, `coarse_to_fine` in several passes; `tree_search` samples outcomes of decisions; `descend`

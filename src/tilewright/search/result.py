@@ -119,8 +119,7 @@ def leading(cost: Any) -> float:
 
 
 def relative_gap(cost: float, bound: float) -> float:
-    """How far a cost may be from the optimum, relative to the cost or the bound, whichever is
-    nearer to 0.
+    """The distance of a cost from its bound, relative to whichever is nearer to 0.
 
     0 if they are equal, infinite if they differ in sign or one of them is 0 or infinite.
     """

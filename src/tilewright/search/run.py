@@ -173,8 +173,7 @@ class Run(Generic[S, C]):
     def require(
         self, state: S, least: float, found: float, bound: str, what: str
     ) -> None:
-        """Raise InputError if a bound is not admissible: `what` it bounds is `found`, which is
-        lower.
+        """Raise InputError for an inadmissible bound: `what` it bounds is `found`, which is lower.
 
         Also raises for NaN.
         """

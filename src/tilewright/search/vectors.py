@@ -16,8 +16,7 @@ Vector = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Box(Generic[S]):
-    """A space of vectors. axes: number of axes. at: maps a vector, each number from 0 to 1, to a
-    state."""
+    """A space of vectors of numbers from 0 to 1. axes: their length. at: maps one to a state."""
 
     axes: int
     at: Callable[[Vector], S]

@@ -234,8 +234,7 @@ def _near(
 
 
 def near(task: Task, default: Candidate, random: Random) -> Candidate:
-    """The default with one to CHANGES parameters changed: the distribution that a model is trained
-    on."""
+    """The default with one to CHANGES parameters changed, as a model's training samples have."""
     candidate = default
     for _ in range(random.randint(1, CHANGES)):
         candidate = task.space.neighbor(candidate, random)

@@ -351,8 +351,7 @@ class Tuning:
 
     @property
     def expected_gain(self) -> float:
-        """The share of its time that the next trials are expected to save; 0 once it is
-        exhausted."""
+        """The share of its time that the next trials are expected to save; 0 if exhausted."""
         if self.through:
             return 0.0
         return expected_gain(running_best([_seconds(t) for t in self.trials]))
@@ -458,8 +457,7 @@ def _seconds(trial: Trial) -> float:
 
 
 def _passes(found: Sequence[Measurement]) -> Measurement:
-    """Merge several measurements into one, with one time for each; if any failed, the first of
-    those."""
+    """Merge measurements into one, with a time for each; the first failure, if there is one."""
     for measurement in found:
         if measurement.status is not Status.OK:
             return measurement

@@ -1,5 +1,4 @@
-"""A Kernel in the form that all feature sets read: loops, statements, their accesses and
-operations.
+"""The form of a Kernel that all feature sets read: loops, statements, accesses, operations.
 
 Analyzed once. Loops with a single iteration are skipped, because they vanish in the code, and so
 are the bodies of loops without iterations. Both branches of a condition count, and the body of a
@@ -53,8 +52,7 @@ UNIT = "unit"
 
 @dataclass(slots=True, eq=False)
 class FeatureLoop:
-    """A loop with at least two iterations. kind: that of the For, or UNIT; outer: the enclosing
-    loop."""
+    """A loop with two iterations or more. kind: of the For, or UNIT; outer: the enclosing loop."""
 
     var: Var
     trips: int

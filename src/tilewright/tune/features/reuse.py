@@ -15,8 +15,7 @@ LOOP, SERIAL, NONE = range(3)
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """kind: LOOP, SERIAL or NONE. iterations, bytes: until the next use. count: consecutive
-    uses."""
+    """kind: LOOP, SERIAL or NONE. iterations, bytes: to the next use. count: consecutive uses."""
 
     kind: int
     iterations: float

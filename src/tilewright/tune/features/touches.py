@@ -84,8 +84,7 @@ def around(found: KernelNests) -> list[Around]:
 
 
 def touches(line: Line) -> list[TensorAccess]:
-    """The accesses of a statement: writes first, then the reads of updates, then the other
-    reads."""
+    """The accesses of a statement: writes, then the reads of updates, then other reads."""
     again = [a for a in line.accesses if a.writes and a.reads]
     return [*(a for a in line.accesses if a.writes), *again] + [
         a for a in line.accesses if not a.writes

@@ -64,8 +64,7 @@ Offered = Mapping[FleetDevice, int]
 
 
 def chosen(offered: Offered, name: str, threads: int) -> FleetDevice | None:
-    """The device with this name for programs with `threads` threads; None if no worker offers it
-    yet.
+    """The device with this name for programs of `threads` threads; None if not offered yet.
 
     Among several that fit, the one with the most places. Raises InputError if all devices with the
     name have another version, or fewer threads.

@@ -127,8 +127,7 @@ class FleetRunner:
 
     @property
     def slots(self) -> int:
-        """The current number of places of the device. Raises ExecutionError as `Fleet.offered`
-        does."""
+        """The current number of places of the device. Raises as `Fleet.offered` does."""
         return self.fleet.offered.get(self.device, 0)
 
     def measure(self, jobs: Iterable[Job]) -> Iterator[tuple[int, Measurement]]:

@@ -1,5 +1,4 @@
-"""Building in other processes, so that a build that crashes, hangs or runs out of memory fails
-alone.
+"""Building in other processes: one that crashes, hangs or runs out of memory fails alone.
 
 Each build is a fork, which already has the compiler and the schedule in memory and dies with its
 parent. Builds run on the processors given. If programs are timed on all of them, building and

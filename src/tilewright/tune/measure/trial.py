@@ -51,8 +51,7 @@ class Trial:
 
 
 def outcome(trial: Trial, places: list[Guarded]) -> dict[str, Any]:
-    """Run the trial; returns the fields of a Measurement. places: receives the guarded memory, by
-    which faults are described."""
+    """Run the trial; returns the fields of a Measurement. places: receives the guarded memory."""
     try:
         program = Executable(bundle.load(trial.path), threads=trial.threads)
     except (MemoryLimitError, MemoryError) as error:
@@ -111,8 +110,7 @@ def _ends(program: Executable) -> tuple[Tensor, ...]:
 
 
 def _fits(program: Executable, case: ReferenceCase) -> bool:
-    """Whether the case fits the program: number and dtypes of inputs, and dtypes and sizes of
-    outputs."""
+    """Whether the case fits the program: dtypes of inputs, and dtypes and sizes of outputs."""
     taken = [dtype_of(a.dtype).name for a in case.inputs]
     given = [(dtype_of(r.whole.dtype).name, r.whole.nbytes) for r in case.results]
     return taken == [t.dtype for t in program.inputs] and given == [

@@ -84,8 +84,7 @@ MODELS: Final[Mapping[str, Callable[[Facts, int], CostModel]]] = {
 
 
 def make(name: str, facts: Facts, seed: int = 0) -> CostModel:
-    """Construct the model with a name of MODELS for a machine. Raises InputError for an unknown
-    name."""
+    """Construct a model of MODELS for a machine. Raises InputError for an unknown name."""
     if name not in MODELS:
         raise InputError(
             f"there is no cost model {name!r}",

@@ -14,8 +14,7 @@ Arrays = dict[str, Array]
 
 @dataclass(slots=True)
 class Adam:
-    """Steps of gradient descent. rate: the step size; first, second: the decay rates of the
-    moments.
+    """Gradient descent. rate: the step size; first, second: decay rates of the moments.
 
     norm: longer gradients are clipped to it, so that one bad batch cannot undo the training.
     """
@@ -51,8 +50,7 @@ def train(
     steps: int,
     rate: float,
 ) -> None:
-    """Run steps of Adam with a cosine schedule down to a tenth of the rate. gradient: of a step's
-    batch."""
+    """Run Adam with a cosine schedule down to a tenth of the rate. gradient: of a step's batch."""
     adam = Adam(rate)
     for n in range(steps):
         adam.rate = rate * (0.1 + 0.9 * (1 + np.cos(np.pi * n / steps)) / 2)

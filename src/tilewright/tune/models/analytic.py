@@ -54,8 +54,7 @@ class Analytic:
         self._off += [float(x) for x in off]
 
     def predict(self, task: str, kernels: Sequence[Kernel]) -> Prediction:
-        """Predict log seconds: from the machine's parameters, corrected by the samples if there are
-        any."""
+        """Predict log seconds from the machine's parameters, corrected by samples if any."""
         offset = float(np.median(self._off)) if self._off else 0.0
         spread = float(np.std(self._off)) if len(self._off) > 1 else UNTESTED
         cost = self._estimates(kernels) + offset

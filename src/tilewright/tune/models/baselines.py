@@ -52,7 +52,6 @@ class Guess(BlackBox):
         self._random = np.random.default_rng(seed)
 
     def predict(self, task: str, kernels: Sequence[Kernel]) -> Prediction:
-        """Predict uniform random numbers from 0 to 1, with infinite spread; different in each
-        call."""
+        """Predict uniform random numbers from 0 to 1, new in each call, with infinite spread."""
         size = len(kernels)
         return Prediction(self._random.random(size), np.full(size, np.inf))

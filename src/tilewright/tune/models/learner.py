@@ -42,8 +42,7 @@ class Learner(Protocol):
 class Ensemble:
     """Several learners of one kind, each trained on a random part of the programs.
 
-    Their mean is the cost, and their standard deviation the spread. make: makes a learner from a
-    seed.
+    Their mean is the cost, and their standard deviation the spread. make: from a seed.
     """
 
     def __init__(

@@ -25,8 +25,7 @@ FAILED = 2.0
 
 
 class FeatureExtractor(Protocol):
-    """Extracts features from a kernel. name, version: identify what a saved model was trained
-    on."""
+    """Extracts features from a kernel. name, version: identify a saved model's features."""
 
     @property
     def name(self) -> str: ...

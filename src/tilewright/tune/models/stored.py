@@ -1,5 +1,4 @@
-"""Trained models as text files: JSON with a digest, arrays in base64. Nothing in them is
-executed."""
+"""Trained models as text files: JSON with a digest, arrays in base64. Nothing is executed."""
 
 from __future__ import annotations
 

@@ -11,8 +11,7 @@ from tilewright.tune.records.published import NOTHING, Published
 
 
 def current(path: Path) -> Published:
-    """The current choices, read from the database only if the file next to it is missing or
-    damaged.
+    """The current choices; the database is only read if the file next to it is missing or damaged.
 
     Any error becomes a TilewrightWarning and no choices: it never fails a compilation.
     """

@@ -252,8 +252,7 @@ class Records:
     # ------------------------------------------------------------------------------- the file
 
     def close(self) -> None:
-        """Write the waiting rows, to the database or a file of JSON lines elsewhere, and close the
-        file."""
+        """Write the waiting rows, here or to JSON lines elsewhere, and close the file."""
         with self._using:
             try:
                 if self._waiting:

@@ -99,8 +99,7 @@ def check_place(path: Path) -> None:
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Exclude other processes from creating, repairing or publishing these records. Raises
-    OSError."""
+    """Keep other processes from creating, repairing or publishing the records. Raises OSError."""
     import filelock
 
     lock = filelock.FileLock(f"{path}.lock", timeout=BUSY_SECONDS, mode=0o600)

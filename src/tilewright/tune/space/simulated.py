@@ -1,7 +1,6 @@
 """Spaces of simulated machines with simulated time as cost: kernels, mappings, expansions.
 
-They contain what the machines' own heuristics choose, so a search that tries that too is never
-worse.
+They contain the choices of the machines' heuristics, so a search that tries those is never worse.
 """
 
 from __future__ import annotations
