@@ -386,7 +386,7 @@ def test_other_systems_are_told_what_there_is(monkeypatch):
     code = KernelCompiler(machine, machine, None).compile(signature, ())
     monkeypatch.setattr("sys.platform", "darwin")
     with pytest.raises(
-        UnsupportedError, match="not validated on darwin: only on Linux"
+        UnsupportedError, match="on Linux only, not on darwin"
     ) as caught:
         validate(signature, code, [False, False])
     assert caught.value.code == "TW-CHECK"
