@@ -104,7 +104,7 @@ CASES: dict[str, Case] = {
         lambda: _vectors(PADDED), PADDED, r"partition_loop\('P.y'\), .* P tests", BEST_EFFORT,
     ),
     "_guards, of a tail": (
-        _guarded, TURNED, r"partition_loop\('T.x.o'\), or choose a factor that divides", BEST_EFFORT,
+        _guarded, TURNED, r"partition_loop\('T.x.o'\), or choose a factor", BEST_EFFORT,
     ),
     "_waiting": (lambda: _in_registers(1), C, "each step waits .* with one sum", BEST_EFFORT),
     "_waiting, for few": (lambda: _in_registers(2), C, "with 2 sums at a time", BEST_EFFORT),
@@ -113,7 +113,7 @@ CASES: dict[str, Case] = {
         Measured(1, 1.0, Mix(40, 8, 0, 3, 0, 9, 64)),
     ),
     "_alone": (
-        lambda: _in_registers(4), C, r"parallel\('C.y.o'\): only one of 2 threads", Measured(2, 1.0),
+        lambda: _in_registers(4), C, r"parallel\('C.y.o'\): only one of 2", Measured(2, 1.0),
     ),
 }  # fmt: skip
 
