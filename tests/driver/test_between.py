@@ -157,7 +157,7 @@ def test_of_what_cannot_be_told_the_node_is_named(
 
 def test_no_wide_range_has_a_wrong_size() -> None:
     source = onnx.parser.parse_model(HEAD + RARE["a factor"])
-    with pytest.raises(UnsupportedError, match="need code of their own"):
+    with pytest.raises(UnsupportedError, match="need separate code"):
         tw.compile(source, dims={"n": (1, 400)}, **HOW)
 
 
