@@ -30,8 +30,8 @@ def test_several_processors_and_another_system(command, perceptron, tmp_path):
     [
         (["-o", "m.tw", "--header", "m.h"], "--header: only a library has one"),
         (["--target-triple", "wasm32-unknown-unknown"], "only a library has one"),
-        (["-o", "m.so", "--certify"], "--certify: it is for artifacts"),
-        (["-o", "m.so", "--sanitize"], "--sanitize: it is for artifacts"),
+        (["-o", "m.so", "--certify"], "--certify: it is only for artifacts"),
+        (["-o", "m.so", "--sanitize"], "--sanitize: it is only for artifacts"),
         (["-o", "m.so", "--mcpu", "z80"], "unknown processor 'z80'"),
         (["-o", "m.so", "--target-triple", "z80-none"], "for the triple 'z80-none'"),
         (["-o", "no/m.so"], "does not exist"),
