@@ -1,4 +1,4 @@
-"""Assembling a model: memory offsets, calls in order, one native function per segment."""
+"""Assembles a model: memory offsets, calls in order, one native function per segment."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ class Assembler:
         return Slot("device", self._places[b], tensor)
 
     def _on_host(self, b: Buffer) -> Slot:
-        """The slot of a buffer of the host, which need not be a value of the graph."""
+        """The slot of a buffer on the host, which need not be a value of the graph."""
         if b in self._value_of:
             return self._slot(self._value_of[b])
         return Slot("arena", self._places[b], Tensor(b.name, b.dtype.name, b.shape))

@@ -30,9 +30,7 @@ from tilewright.runtime.dispatch import Allowed
 Extents = Mapping[str, int]
 # Most results to compute; each takes a few tenths of a millisecond.
 WORKED: Final = 1 << 18
-KNOWN: Final = (
-    1 << 24
-)  # elements of a result that is worked out; planning folds no more
+KNOWN: Final = 1 << 24  # most elements of a computed result; planning folds no more
 PIECE: Final = 1 << 12  # elements of an array that take about as long as a result
 
 # The extents of their results are those of operands, or sums of these.

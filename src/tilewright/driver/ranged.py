@@ -420,7 +420,7 @@ def _check_countable(graph: Graph, allowed: Allowed, deciding: Sequence[Value]) 
                     "any extent, but jit=False compiles nothing during a call",
                     code="TW-JIT",
                     where=f"input {v.name!r}",
-                    hint="say which: dims={'batch': (1, 8)}",
+                    hint="limit it: dims={'batch': (1, 8)}",
                 )
 
 

@@ -204,7 +204,7 @@ def _file(plan: Plan) -> str:
 
 
 def write(folder: Path, name: str, text: str) -> None:
-    """Raises FlagError (TILEWRIGHT_DUMP) if a file of the folder cannot be written."""
+    """Write a file in the folder. Raises FlagError (TILEWRIGHT_DUMP) if it cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text + "\n")

@@ -191,7 +191,7 @@ def check_known(kernel: Kernel) -> None:
             f"no parameter has {v.name} alone as an extent, so no call determines it",
             code="TW-SIZE",
             where=kernel.name,
-            hint="give an array this extent, or the size a value",
+            hint="give an array this extent, or give the size a value",
         )
 
 

@@ -238,7 +238,7 @@ def _with_loss(
     if len(graph.outputs) != 1 or not graph.outputs[0].static:
         shown = ", ".join(map(str, graph.outputs))
         raise InputError(
-            f"the loss is of one output of known shape; the model has {shown}",
+            f"the loss needs a single output of known shape; the model has {shown}",
             hint="give dims={...}, or let the model compute its loss and name that output",
         )
     y = graph.outputs[0]
@@ -246,7 +246,7 @@ def _with_loss(
     if target.name in {v.name for v in (*graph.inputs, *graph.constants)}:
         raise InputError(
             f"the model already has an input {target.name!r}",
-            hint="rename it: the step adds one of that name for the loss",
+            hint="rename it: the step adds an input of this name for the loss",
         )
     data.append(target)
     graph = replace(graph, inputs=(*graph.inputs, target))

@@ -152,7 +152,7 @@ def _backwards(context: int, region: int, closure: int, extent: int) -> None:
     """Run a parallel loop serially in at most _PARTS parts, the last part first.
 
     Threads may run parts in any order. Here, a part that wrongly depends on an earlier one reads
-    stale data. The parts take turns in using the threads' numbers.
+    stale data. Successive parts get the numbers of different threads.
     """
     threads = ctypes.c_uint64.from_address(context + 8 * abi.CTX_THREADS).value
     function = _REGION(region)
