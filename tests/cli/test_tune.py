@@ -44,7 +44,7 @@ def test_a_model_is_tuned_and_reported(command, perceptron, tmp_path):
         (("--method", "best"), 1, "method='best'"),
         (("--cost-model", "oracle"), 1, "cost_model='oracle'"),
         (("--kernel", "nothing"), 1, "there is no kernel 'nothing'"),
-        (("--no-records",), 2, "tuning is of no use without its records"),
+        (("--no-records",), 2, "tuning needs its records"),
         (("--fleet", "local:x"), 1, "fleet='local:x'"),
         (("--report", "no/where.html"), 1, "does not exist"),
         (("--fleet", "10.0.0.1:8786"), 1, "there are no keys"),
@@ -118,7 +118,7 @@ def test_a_second_ctrl_c_ends_at_once(perceptron, tmp_path):
     trial(process)
     process.send_signal(signal.SIGINT)
     assert process.stderr is not None
-    assert any("Ctrl-C again ends at once" in line for line in process.stderr)
+    assert any("Ctrl-C again stops at once" in line for line in process.stderr)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
     # It may have been through just then.

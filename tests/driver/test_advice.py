@@ -43,7 +43,7 @@ def _vectors(out: Any, axis: int = 1) -> t.Schedule:
 
 
 def _rows_of_sums() -> t.Schedule:
-    """A row of results inside of the sum."""
+    """A row of results inside the sum."""
     s = t.create_schedule(C.op)
     y, x = s[C].op.axis
     vectors, lane = s[C].split(x, 16)
@@ -84,36 +84,36 @@ Case = tuple[Callable[[], t.Schedule], Any, str, Measured]
 CASES: dict[str, Case] = {
     "_scalar": (lambda: _plain(C), C, "split C.x and vectorize the inner loop", BEST_EFFORT),
     "_scalar, nothing contiguous": (
-        lambda: _plain(TURNED), TURNED, "with copies of what is apart", BEST_EFFORT,
+        lambda: _plain(TURNED), TURNED, "copy operands that are not contiguous", BEST_EFFORT,
     ),
     "_gathers": (
         lambda: _vectors(TURNED), TURNED, "read A through a copy .* are 64 elements", BEST_EFFORT,
     ),
     "_scatters": (
-        lambda: _vectors(TURNED, 0), TURNED, "loop of T's last dimension and not T.y.i",
+        lambda: _vectors(TURNED, 0), TURNED, "loop of T's last dimension instead of T.y.i",
         BEST_EFFORT,
     ),
     "_stored_sums, of a row": (
         _rows_of_sums, C, r"unroll C.x.o, or cache_write C .* C.k loads and stores", BEST_EFFORT,
     ),
     "_stored_sums, of a vector": (
-        lambda: _vectors(C), C, r'cache_write\(C, "register"\), computed outside of C.k',
+        lambda: _vectors(C), C, r'cache_write\(C, "register"\), computed outside C.k',
         Measured(1, 1.0, MIX),
     ),
     "_guards": (
         lambda: _vectors(PADDED), PADDED, r"partition_loop\('P.y'\), .* P tests", BEST_EFFORT,
     ),
     "_guards, of a tail": (
-        _guarded, TURNED, r"partition_loop\('T.x.o'\), or a factor that divides", BEST_EFFORT,
+        _guarded, TURNED, r"partition_loop\('T.x.o'\), or choose a factor", BEST_EFFORT,
     ),
     "_waiting": (lambda: _in_registers(1), C, "each step waits .* with one sum", BEST_EFFORT),
     "_waiting, for few": (lambda: _in_registers(2), C, "with 2 sums at a time", BEST_EFFORT),
     "_spills": (
-        lambda: _in_registers(4), C, "smaller unrolled tiles: 9 accesses",
+        lambda: _in_registers(4), C, "smaller unrolled tiles: .* 9 accesses",
         Measured(1, 1.0, Mix(40, 8, 0, 3, 0, 9, 64)),
     ),
     "_alone": (
-        lambda: _in_registers(4), C, r"parallel\('C.y.o'\): one thread of 2", Measured(2, 1.0),
+        lambda: _in_registers(4), C, r"parallel\('C.y.o'\): only one of 2", Measured(2, 1.0),
     ),
 }  # fmt: skip
 
@@ -152,7 +152,9 @@ def test_what_hardly_runs_is_not_worth_a_word() -> None:
 def test_a_sum_that_has_no_loop_of_its_own_results_is_split_up() -> None:
     total = t.compute((), lambda: t.sum(A[0, k], axis=k), name="S")
     [line] = [
-        x for x in _said(_plain(total), total, Measured(2, 1.0)) if "one thread" in x
+        x
+        for x in _said(_plain(total), total, Measured(2, 1.0))
+        if "threads computes" in x
     ]
     assert line.startswith("rfactor S and run its parts in parallel")
 

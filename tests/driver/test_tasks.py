@@ -182,7 +182,7 @@ def test_a_kernel_has_schedules_of_its_author_s_own(tmp_path: Path) -> None:
 
 
 def test_a_kernel_of_open_sizes_is_refused() -> None:
-    with pytest.raises(InputError, match="programs of one size are timed"):
+    with pytest.raises(InputError, match="only a program of fixed sizes can be timed"):
         task_of_kernel(sums(te.var("n")), **V3)
 
 

@@ -217,7 +217,7 @@ def test_what_no_rule_takes_runs_in_torch_and_is_named():
     [
         ({"options": {"speed": 1}}, "there is no option 'speed'"),
         ({"options": {"math": "sloppy"}}, "math"),
-        ({"mode": "max-autotune"}, "one of PyTorch's own backend"),
+        ({"mode": "max-autotune"}, "is for PyTorch's own backend"),
     ],
 )
 def test_bad_options(how, message):

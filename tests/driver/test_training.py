@@ -113,7 +113,7 @@ def test_what_was_saved_goes_on_alike(tmp_path):
     other = tw.compile_training_step(
         model, "cross_entropy", tw.optim.Momentum(), threads=1
     )
-    with pytest.raises(ModelError, match=r"it holds no 'w2\.state1'"):
+    with pytest.raises(ModelError, match=r"the file has no array 'w2\.state1'"):
         tw.compile_training_step(
             model, "cross_entropy", tw.optim.Adam(), parameters=["w2", "b1", "w1"],
             threads=1,
@@ -239,8 +239,8 @@ def line(kind="float", x="x", w="w"):
 @pytest.mark.parametrize(
     ("make", "optimizer", "said"),
     [
-        (lambda: line(x="target"), tw.optim.SGD(), "an input 'target' of its own"),
-        (lambda: line(w="target"), tw.optim.SGD(), "an input 'target' of its own"),
+        (lambda: line(x="target"), tw.optim.SGD(), "already has an input 'target'"),
+        (lambda: line(w="target"), tw.optim.SGD(), "already has an input 'target'"),
         (lambda: line("float16"), tw.optim.Adam(), "epsilon=1e-08 is 0 in float16"),
         (line, tw.optim.Adam, "the optimizer is <class"),
         (line, "adam", "the optimizer is 'adam'"),

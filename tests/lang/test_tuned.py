@@ -319,7 +319,7 @@ def test_a_record_that_is_not_possible_is_not_used(records: Path) -> None:
     with Records(records) as kept:
         run = kept.begin("test")
         kept.choose(run, program.key.text, "C", gone, 1e-6, 2e-6)
-    with pytest.warns(TilewrightWarning, match="is not used, because its schedule"):
+    with pytest.warns(TilewrightWarning, match="is not used because its schedule"):
         f = te_product(records=records)
     expect_right(f)
 

@@ -135,7 +135,7 @@ def _ids(model: LanguageModel, prompt: str, chat: bool) -> list[int]:
 
 
 def _timed(tokens: Iterator[Token], shown: bool) -> tuple[list[Token], list[float]]:
-    """The tokens, and when each was there in seconds. shown: printed as they come."""
+    """The tokens, and the time of each in seconds. shown: print them as they come."""
     found, taken = [], []
     start = time.perf_counter()
     for token in tokens:

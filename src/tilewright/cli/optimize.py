@@ -1,4 +1,4 @@
-"""`tilewright optimize`: search the graphs that substitutions lead to, and write the cheapest."""
+"""`tilewright optimize`: searches for a cheaper graph by substitutions, and writes it."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def _report(
 def _replay(
     graph: Graph, file: Path, given: dict[str, Any], place: Path, as_json: bool
 ) -> None:
-    """Take the steps of a derivation again, without a search, and write the model."""
+    """Apply the steps of a derivation, without a search, and write the model."""
     from tilewright.driver import substitution
     from tilewright.driver.options import Options
     from tilewright.frontends.onnx.save import save_onnx

@@ -1,7 +1,7 @@
 """The peak performance of this machine, measured with compiled models.
 
-Arithmetic: a matrix product on one thread, times the threads. Memory: a rectifier over more data
-than the caches hold, on all threads.
+Arithmetic: a matrix product on one thread, multiplied by the number of threads. Memory: a rectifier
+over more data than the caches hold, on all threads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Peaks:
 
 
 def measure(threads: int) -> Peaks:
-    """The peaks on that many threads; takes about two seconds. Raises TilewrightError."""
+    """Measure the peaks on that many threads; takes about two seconds. Raises TilewrightError."""
     rows, inner, columns = _PRODUCT
     flops = 2 * rows * inner * columns
     moved = 2 * float32.itemsize * _COPY_ELEMENTS

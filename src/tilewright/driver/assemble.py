@@ -1,4 +1,4 @@
-"""Assembling a model: memory offsets, calls in order, one native function per segment."""
+"""Assembles a model: memory offsets, calls in order, one native function per segment."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ HostKernel = Any  # (Operation) -> (provider, JSON-able attributes, captured val
 
 @dataclass(eq=False)
 class Assembler:
-    """Gathers constants, slots and programs while the steps are written down.
+    """Collects constants, slots and programs while it writes the steps.
 
     plan: with places in memory. steps: the model in order. host: describes a host fallback for the
-    runtime. limit: bytes that a running call may need; None: as many as it wants. aliases: results
-    that live in the memory of an input.
+    runtime. limit: bytes that a running call may need; None: no limit. aliases: results in the
+    memory of an input.
     """
 
     plan: Plan
@@ -112,7 +112,7 @@ class Assembler:
         )
 
     def _aliases(self) -> Iterator[tuple[int, int]]:
-        """The indices of outputs, and of the inputs whose memory they live in."""
+        """The indices of outputs, and of the inputs whose memory they take."""
         for out, given in self.aliases.items():
             yield (
                 self._outputs[self._value_of[out]],
@@ -136,7 +136,7 @@ class Assembler:
     def _check_limit(
         self, graph: Graph, scratch: int, devices: Mapping[str, int]
     ) -> None:
-        """Refuse a model whose calls need more memory than the limit, on all devices together."""
+        """Raise MemoryLimitError if calls need more memory, over all devices, than the limit."""
         ends = [
             v
             for v in (*graph.inputs, *graph.outputs)
@@ -235,7 +235,7 @@ class Assembler:
         return Slot("device", self._places[b], tensor)
 
     def _on_host(self, b: Buffer) -> Slot:
-        """The slot of a buffer of the host, which need not be a value of the graph."""
+        """The slot of a buffer on the host, which need not be a value of the graph."""
         if b in self._value_of:
             return self._slot(self._value_of[b])
         return Slot("arena", self._places[b], Tensor(b.name, b.dtype.name, b.shape))
@@ -251,7 +251,7 @@ class Assembler:
         )
 
     def _read(self, v: Value, steps: list[Step]) -> Slot:
-        """The slot of a host operand; a constant that has no native form is made by a step."""
+        """The slot of a host operand; a constant without a native form is made by a step."""
         constants = self.plan.graph.constants
         if v in constants and v not in self.plan.buffers and v not in self._objects:
             made = Operation(
@@ -283,7 +283,7 @@ class Assembler:
         return Slot("object", self._objects[v], tensor)
 
     def _copies(self, graph: Graph) -> list[Step]:
-        """Outputs that are inputs, constants, or other outputs too."""
+        """Copies to outputs that are also inputs, constants, or other outputs."""
         steps: list[Step] = []
         for n, v in enumerate(graph.outputs):
             if self._outputs.get(v) == n:

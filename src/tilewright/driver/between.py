@@ -1,10 +1,10 @@
-"""Which sizes of a wide range a graph may treat otherwise than the few that are planned.
+"""Finds the sizes of a wide range that a graph may treat differently from the planned ones.
 
-What each value of the graph is at the planned sizes (its extents; its numbers, where it is shape
-arithmetic) gives an affine function of the sizes, or of their products. Operators that copy or add
-affine extents keep that for every size; of each other one the results are worked out at all sizes
-that its operands depend on, and compared with the function. So a floor, a remainder, or a choice by
-a size that one size in a thousand takes is found without planning any of them.
+Each value of the graph has an affine function of the sizes, or of their products, through its
+extents at the planned sizes (and through its numbers, for shape arithmetic). Operators that copy or
+add affine extents keep them affine for every size. The results of every other operator are computed
+at all sizes that its operands depend on, and compared with the function. This finds a floor, a
+remainder, or a branch that one size in a thousand takes, without planning for each size.
 """
 
 from __future__ import annotations
@@ -28,14 +28,12 @@ from tilewright.graph.ops.traits import POINTWISE, SPATIAL
 from tilewright.runtime.dispatch import Allowed
 
 Extents = Mapping[str, int]
-# Results that are worked out, at most; each takes some tenths of a millisecond.
+# Most results to compute; each takes a few tenths of a millisecond.
 WORKED: Final = 1 << 18
-KNOWN: Final = (
-    1 << 24
-)  # elements of a result that is worked out; planning folds no more
+KNOWN: Final = 1 << 24  # most elements of a computed result; planning folds no more
 PIECE: Final = 1 << 12  # elements of an array that take about as long as a result
 
-# Their extents are those of operands, or sums of these.
+# The extents of their results are those of operands, or sums of these.
 COPIES: Final = frozenset(
     (
         *("BatchNormalization", "Concat", "Gather", "GatherElements", "Gemm"),
@@ -44,7 +42,7 @@ COPIES: Final = frozenset(
         *("Transpose",),
     )
 )
-# Their numbers, in int64, are affine functions of those of all operands, or of the first one.
+# Their int64 results are affine functions of all operands, or (PLACES) of the first one.
 AFFINE: Final = frozenset(("Add", "Concat", "Identity", "Shape", "Sub"))
 PLACES: Final = frozenset(("Gather", "Slice", "Squeeze", "Unsqueeze"))
 
@@ -53,7 +51,7 @@ PLACES: Final = frozenset(("Gather", "Slice", "Squeeze", "Unsqueeze"))
 class AffineForm:
     """A numeric array as an affine function of sizes, and of products of two of them.
 
-    slopes: by size, none that is zero. products: what is added by the product of two sizes.
+    slopes: by size, all nonzero. products: the coefficients of products of two sizes.
     """
 
     start: Extents
@@ -67,9 +65,9 @@ class AffineForm:
     def through(
         cls, points: Sequence[Extents], found: Sequence[Any]
     ) -> AffineForm | None:
-        """The function through the arrays found at points; None for what no function goes through.
+        """The function through the arrays found at points; None if there is none.
 
-        points: one, then others that differ from it in one size each, then any.
+        points: one, then others that differ from it in one size each, then any others.
         """
         first, start = found[0], points[0]
         if all(a is first or _same(a, first) for a in found):
@@ -93,7 +91,7 @@ class AffineForm:
         return form if all(exact) else None
 
     def _with_products(self, point: Extents, found: np.ndarray[Any, Any]) -> AffineForm:
-        """With what is missing at a point as the product of the two sizes that a number has."""
+        """Add the difference at a point as a product, for elements that depend on two sizes."""
         rest = found.astype(np.int64) - self.at(point)
         if found.dtype.kind == "f" or not rest.any():
             return self
@@ -125,14 +123,14 @@ class AffineForm:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CornerForm:
-    """Numbers that are as many as the sizes say: those at the largest sizes, up to some extents."""
+    """An array whose extents depend on the sizes: a corner of the array at the largest sizes."""
 
     whole: np.ndarray[Any, Any]
     shape: AffineForm
 
     @property
     def slopes(self) -> Mapping[str, np.ndarray[Any, Any]]:
-        """What its extents depend on."""
+        """The sizes that its extents depend on."""
         return self.shape.slopes
 
     def at(self, extents: Extents) -> np.ndarray[Any, Any]:
@@ -147,7 +145,7 @@ class CornerForm:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Fact:
-    """What a value is at all sizes: its extents, and where they are known its numbers."""
+    """A value at all sizes: its extents, and its numbers if they are known."""
 
     value: Value
     shape: AffineForm
@@ -174,10 +172,10 @@ class Fact:
 
 @dataclass(eq=False, slots=True)
 class Between:
-    """Finds the sizes at which a graph is not the same function of them as at the points.
+    """Finds the sizes at which a graph is not the same function of the sizes as at the points.
 
-    points: one, others that differ from it in one size each, and the largest of all sizes. typings:
-    of the graph at the points.
+    points: one, others that differ from it in one size each, and the largest sizes. typings: of the
+    graph at the points.
     """
 
     graph: Graph
@@ -190,9 +188,9 @@ class Between:
     worked: int = 0
 
     def odd(self) -> Iterator[Extents]:
-        """Those sizes; each stands for all with the same values of the sizes that it names.
+        """Yield these sizes. Each result covers all sizes with the same values for the names in it.
 
-        Raises UnsupportedError (TW-JIT) naming the node of which it cannot be told.
+        Raises UnsupportedError (TW-JIT) naming a node that cannot be decided.
         """
         yield from self._of(self.graph.operations)
 
@@ -218,7 +216,7 @@ class Between:
         return found
 
     def _found(self, v: Value) -> Fact | None:
-        """By all points, or without the last one, which may be another function's."""
+        """From all points, or without the last one, at which the function may differ."""
         return self._through(v, len(self.points)) or self._through(v, -1)
 
     def _through(self, v: Value, count: int) -> Fact | None:
@@ -248,7 +246,7 @@ class Between:
         return None if numbers is None else Fact(first, shape, numbers)
 
     def _branch(self, op: Operation) -> Graph:
-        """The branch of an If that is taken at all sizes."""
+        """The branch that an If takes at all sizes."""
         condition = op.inputs[0]
         first = self.typings[0]
         branch = known_branch(op, first.env, first.known)
@@ -263,7 +261,7 @@ class Between:
         made: Sequence[Fact],
         sizes: frozenset[str],
     ) -> Iterator[Extents]:
-        """The sizes at which the results of an operator are not what was taken of them."""
+        """The sizes at which the results of an operator differ from their assumed functions."""
         spread = {n: e for n, e in self.allowed.items() if n in sizes}
         key = (
             *(op.qualified, op.version, len(op.outputs)),
@@ -309,7 +307,7 @@ def _plain(op: Operation, reads: Sequence[Fact], made: Sequence[Fact]) -> bool:
     first, *others = reads
     forms = (form for f in reads for form in (f.shape, f.numbers))
     if any(isinstance(form, AffineForm) and form.products for form in forms):
-        return False  # sums of products may have more of them
+        return False  # sums of products may have more products
     alone = not any(f.sizes for f in others)
     if any(isinstance(f.numbers, CornerForm) for f in made):
         return False
@@ -346,7 +344,7 @@ def _same(a: Any, b: Any) -> bool:
 
 def _untold(op: Operation, why: str) -> UnsupportedError:
     return UnsupportedError(
-        f"whether one code is for all sizes cannot be told: {why}",
+        f"cannot decide whether the same code works for all sizes: {why}",
         where=place(op),
         code="TW-JIT",
         hint="name fewer values, at most 256 combinations: dims={'batch': [1, 8, 64]}",

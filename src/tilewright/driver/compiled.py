@@ -11,7 +11,7 @@ from tilewright.base.dtypes import ALL, dtype_of
 from tilewright.driver.strided import StridedCopy
 from tilewright.runtime import schema
 
-# The line of JSON that begins an entry of the cache.
+# The schema of the line of JSON that begins a cache entry.
 _SHAPE: Final = {
     "symbol": schema.Text,
     "arguments": [schema.Integer],
@@ -40,10 +40,10 @@ _SHAPE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """Work on constants done by the compiler: `symbol(inputs..., result)`.
+    """Work on constants at compile time: `symbol(inputs..., result)`.
 
-    inputs: indices into the interface, or -1 - n for the result of preparation n. view: what it
-    does where it only moves elements; it then has no code.
+    inputs: indices into the interface, or -1 - n for the result of preparation n. view: the copy,
+    if it only moves elements; it then has no code.
     """
 
     symbol: str
@@ -64,8 +64,8 @@ class CompiledGroup:
     """A kernel and how to call it.
 
     arguments: per parameter its index in the interface, or -1 - n for the result of preparation n.
-    code, prepare_code: object files, the latter for the machine that compiles. in_place: indices
-    in the interface of inputs whose memory the last output may take (see `overwritable`).
+    code, prepare_code: object files; prepare_code is for the machine that compiles. in_place:
+    indices in the interface of inputs whose memory the last output may take (see `overwritable`).
     """
 
     symbol: str
@@ -79,7 +79,7 @@ class CompiledGroup:
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """The preparations whose results the kernel reads; others only lead to those."""
+        """The preparations whose results the kernel reads; the others are intermediate."""
         return tuple(sorted({-1 - k for k in self.arguments if k < 0}))
 
     def to_bytes(self) -> bytes:

@@ -19,7 +19,7 @@ Fill = Callable[[Sequence[Bytes]], None]
 
 
 class ConstantPool:
-    """Offsets are known as soon as a constant is placed; contents are made by `block`."""
+    """Lays out constants: `place` returns their offsets, `block` writes their contents."""
 
     def __init__(self) -> None:
         self._offsets: dict[Hashable, tuple[int, ...]] = {}
@@ -32,10 +32,10 @@ class ConstantPool:
         return self._size
 
     def place(self, key: Hashable, sizes: Sequence[int], fill: Fill) -> tuple[int, ...]:
-        """Byte offsets of constants of these sizes; `fill` writes them all. Once per key.
+        """Place constants of these sizes, once per key, and return their byte offsets.
 
-        requires: whoever places with an equal key has the same sizes and contents. fill: writes
-        every byte of the views, and no other; it may run beside others, in another thread.
+        requires: equal keys have equal sizes and contents. fill: writes every byte of the views and
+        no other byte; it may run concurrently with others, in another thread.
         """
         if key not in self._offsets:
             offsets = []
@@ -55,11 +55,11 @@ class ConstantPool:
         return self.place(key, (array.nbytes,), fill)[0]
 
     def block(self) -> Bytes:
-        """All constants. What lies between them is zero, so that artifacts are reproducible.
+        """All constants in one block; padding is zero, so that artifacts are reproducible.
 
-        On huge pages where there is much: products that read each weight once take up to a third
-        less time than on small ones, which memory that was used before may have.
-        Fills run in several threads where there is much to write.
+        A large block is on huge pages: products that read each weight once take up to a third less
+        time than on small pages, which reused memory may have. The fills of a large block run in
+        several threads.
         """
         block = arena(self._size)
 

@@ -1,10 +1,9 @@
-"""An open plan from the plans of several sizes, where these differ in nothing but numbers.
+"""Makes an open plan from the plans of several sizes, if they differ only in numbers.
 
-A number that differs is taken for an affine function of the sizes, through the first plans, and a
-constant that differs for the leading corner of the largest one: the positions or the mask of the
-longest sequence begin with those of a shorter one. That is a guess: `equal` says whether the open
-plan at some sizes is what planning gives for them, and only sizes for which it has said so may run
-the open plan's code.
+A number that differs becomes an affine function of the sizes, through the first plans. A constant
+that differs becomes the leading corner of the largest one: the positions or the mask of the longest
+sequence begin with those of a shorter one. This is a guess: `equal` checks whether the open plan at
+some sizes equals their own plan, and only sizes that passed the check may run the open plan's code.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ def generalize(
     graph: Graph,
     bounds: Mapping[str, tuple[int, int]],
 ) -> Plan:
-    """The open plan of which `plans` are those at `points`.
+    """The open plan whose plans at `points` are `plans`.
 
-    points: one, then one for each dimension that differs from the first in that one alone, then
-    any others; constants that differ are corners of the last one's. graph: its inputs name the
-    dimensions. bounds: of each dimension the least and the most. Raises UnsupportedError naming the
-    step or tensor in which the plans differ by more than numbers.
+    points: one, then for each dimension one that differs from the first only in that dimension,
+    then any others; constants that differ are corners of the last one's. graph: its inputs name the
+    dimensions. bounds: the least and the greatest value of each dimension. Raises UnsupportedError
+    naming the step or tensor in which the plans differ by more than numbers.
     """
     sizes = {name: Var(name, INDEX) for name in bounds}
     together = _Together(points, sizes)
@@ -82,7 +81,7 @@ def generalize(
 
 
 def equal(plan: Plan, extents: Extents, fixed: Plan) -> bool:
-    """Whether the open plan at these extents and the other plan are the same but for names."""
+    """Whether the open plan at these extents equals the other plan, except for names."""
     here = _at(plan, extents, fixed)
     if not all(isinstance(s, FusionGroup) for s in fixed.steps):
         return False
@@ -97,7 +96,7 @@ def equal(plan: Plan, extents: Extents, fixed: Plan) -> bool:
 
 
 def is_corner(part: Any, whole: Any) -> bool:
-    """Whether an array is another one, bit for bit, up to its own extents."""
+    """Whether `part` equals the leading corner of `whole`, bit for bit."""
     if part.dtype != whole.dtype or part.ndim != whole.ndim:
         return False
     corner = whole[tuple(map(slice, part.shape))]
@@ -105,19 +104,19 @@ def is_corner(part: Any, whole: Any) -> bool:
 
 
 def _at(plan: Plan, extents: Extents, fixed: Plan) -> Plan:
-    """The open plan at extents, with as much of its constants as the other plan has."""
+    """The open plan at extents, with its constants cut to the shapes in the other plan."""
     sizes = {e.size: extents[e.size.name] for e in plan.open}
     copies = {}
     for v, w in zip(used_constants(plan), used_constants(fixed), strict=False):
         b, shape = plan.buffers[v], fixed.buffers[w].shape
-        # Another rank is another constant, and the plans differ.
+        # Constants of another rank differ, and so do the plans.
         if b.static and b.shape != shape and len(b.shape) == len(shape):
             copies[b] = Buffer(b.name, shape, b.dtype, b.scope)
     return at(plan, sizes, copies)
 
 
 def difference(plan: Plan, extents: Extents, fixed: Plan) -> str:
-    """The first step of a plan at some sizes that is not the open plan's there, by name."""
+    """The name of the first step in which a plan at some sizes differs from the open plan."""
     try:
         here = _at(plan, extents, fixed)
         verify(here)
@@ -137,13 +136,13 @@ def _step_text(step: Step) -> str:
 
 
 def used_constants(plan: Plan) -> list[Value]:
-    """The constants that a step reads or that are results, in the order of the graph."""
+    """The constants that are read by a step or are results, in the order of the graph."""
     used = {b for s in plan.steps for b in s.reads} | set(plan.results)
     return [v for v in plan.graph.constants if plan.buffers.get(v) in used]
 
 
 def _text(plan: Plan) -> str:
-    """All that a plan computes: its groups in order, on inputs, constants and results."""
+    """A text of all that a plan computes: its groups in order, on inputs, constants and results."""
     graph = plan.graph
     known = (*graph.inputs, *used_constants(plan), *graph.outputs)
     ends = [plan.buffers[v] for v in known]
@@ -153,8 +152,7 @@ def _text(plan: Plan) -> str:
 
 
 def _programs(group: FusionGroup) -> list[Computation | Node]:
-    """What a group computes, with folded numbers: of a size that has a value they are no single
-    constant."""
+    """What a group computes, with folded expressions, which contain the values of sizes."""
     if group.kernel is not None:
         return [transform(group.kernel.body, _folded)]
     return [
@@ -178,7 +176,7 @@ def _simplest(node: Any) -> Any:
 
 def _buffer_of(plan: Plan, v: Value) -> Buffer:
     if v not in plan.buffers:
-        raise _differs(f"tensor {v.name!r}", "it has no memory of its own")
+        raise _differs(f"tensor {v.name!r}", "it has no memory")
     return plan.buffers[v]
 
 
@@ -189,7 +187,7 @@ def _source(
         for axis, extent in enumerate(values[v].extents):
             if extent is size:
                 return v, axis
-    raise _differs(f"size {size.name}", "no input has it as an extent by itself")
+    raise _differs(f"size {size.name}", "it is not an extent of any input")
 
 
 def _differs(where: str, what: str) -> UnsupportedError:
@@ -202,7 +200,7 @@ def _differs(where: str, what: str) -> UnsupportedError:
 
 @dataclass(eq=False, slots=True)
 class _Together:
-    """Reads several plans at once: the same place in each is one thing in the open plan."""
+    """Reads several plans at once: corresponding nodes become one node of the open plan."""
 
     points: Sequence[Extents]
     sizes: Mapping[str, Var]
@@ -214,7 +212,7 @@ class _Together:
         first: FusionGroup = steps[0]
         self.where = f"step {first.name}"
         if not all(isinstance(s, FusionGroup) for s in steps):
-            raise _differs(self.where, "it is not a kernel of the host")
+            raise _differs(self.where, "it is not a kernel on the host")
         self._require({s.kernel is None for s in steps}, "whether it is a loop program")
         if first.kernel is not None:
             return replace(first, kernel=self.kernel([s.kernel for s in steps]))
@@ -225,7 +223,7 @@ class _Together:
         return replace(first, computations=tuple(made))
 
     def kernel(self, found: Sequence[Kernel]) -> Kernel:
-        """One Kernel for all sizes; what is noted of loops is that of the first one's."""
+        """One Kernel for all sizes; the notes on loops are those of the first kernel."""
         first = found[0]
         self._require({len(k.params) for k in found}, "the number of tensors")
         by_place = zip(*(k.params for k in found), strict=True)
@@ -255,7 +253,7 @@ class _Together:
         return replace(first, dims=tuple(dims), outputs=tuple(outputs))
 
     def constant(self, found: tuple[Buffer, ...], arrays: Sequence[Any]) -> Any:
-        """The array of a constant: of those that differ the last, if all are its corners."""
+        """The array of a constant; if they differ, the last one, if all are corners of it."""
         first, *_, last = *arrays, arrays[-1]
         if all(a is first for a in arrays) or not all(
             is_corner(a, last) for a in arrays
@@ -299,7 +297,7 @@ class _Together:
         return form
 
     def expr(self, found: tuple[Any, ...]) -> Any:
-        """One node, or field of one, for the same place in all plans."""
+        """One node, or field of a node, for corresponding ones in all plans."""
         if not isinstance(found[0], Node):
             return self._expr(found)
         if found not in self.known:
@@ -342,7 +340,7 @@ class _Together:
         return Cast(self._count(numbers), first.type)
 
     def _count(self, found: tuple[int, ...]) -> Expr:
-        """A number of elements, as a mean divides by it: a sum of sizes, or their product."""
+        """A number of elements, for example the divisor of a mean: a sum or a product of sizes."""
         try:
             return to_expr(self.affine(found))
         except UnsupportedError:

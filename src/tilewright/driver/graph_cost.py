@@ -1,4 +1,4 @@
-"""What a graph costs a target, for the search over substitutions: asked of its plan after fusion.
+"""The cost of a graph on a target, for the search over substitutions, from its plan after fusion.
 
     time       predicted seconds of all kernels (`Target.predicted_time`)
     measured   seconds of a run, compiled and timed
@@ -6,7 +6,7 @@
     bytes      that kernels read and write
     launches   kernels and host fallbacks
 
-A mix is a sum with weights: `{"time": 1, "launches": 1e-6}`.
+Costs can be combined with weights: `{"time": 1, "launches": 1e-6}`.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from tilewright.plan.nodes import FusionGroup, Plan, Step
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import CompiledModel
 
-# A host fallback runs a reference in Python: this, and what its data takes.
+# A host fallback runs a reference in Python; its overhead, without the time for its data.
 HOST_SECONDS: Final = 50e-6
-RUNS: Final = 9  # of a measurement; the median counts
+RUNS: Final = 9  # timed runs per measurement, whose median counts
 NS: Final = 1e-9
 
 TIME: Final[Mapping[str, float]] = {"time": 1.0}
 
 OfPlan = Callable[[Plan, Remembered], float]
-# Compiles a graph, to measure it: the step above this one.
+# Compiles a graph in order to measure it.
 Build = Callable[[Graph, Options], CompiledModel]
 
 
 class GraphCost:
     """A cost of graphs for a target.
 
-    build: compiles a graph to measure it, which one of the costs needs. Raises InputError for
-    weights that are wrong, and UnsupportedError for a target that is not the host.
+    build: compiles a graph; only the cost "measured" needs it. Raises InputError for invalid
+    weights, and UnsupportedError for a target other than the host.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class GraphCost:
         for name, weight in weights.items():
             if name not in COSTS:
                 raise InputError(
-                    f"no cost is called {name!r}",
-                    hint=f"choose of {listing(COSTS)}",
+                    f"unknown cost {name!r}",
+                    hint=f"choose from {listing(COSTS)}",
                 )
             if not 0 <= weight < float("inf"):
                 raise InputError(
                     f"the weight of {name!r} is {weight!r}",
-                    hint="give a number from 0 on",
+                    hint="give a number of at least 0",
                 )
         if not any(weights.values()):
             raise InputError(
@@ -75,9 +75,9 @@ class GraphCost:
         self._said = Remembered(self._compiling.host)
         if self._compiling.device is not None:
             raise UnsupportedError(
-                f"target {options.target!r}: graphs are priced for the host alone",
+                f"target {options.target!r}: graphs can be searched only for the host",
                 code="TW-TARGET",
-                hint='search for target="cpu", or leave optimize="off"',
+                hint='use target="cpu", or optimize="off"',
             )
 
     def __call__(self, graph: Graph) -> float:
@@ -92,13 +92,13 @@ class GraphCost:
 
     @property
     def least(self) -> Callable[[Graph], float] | None:
-        """`least_of`; None where none of the costs has one."""
+        """`least_of`; None if no cost in use has a lower bound."""
         return self.least_of if WITH_LEAST & set(self._weights) else None
 
     def least_of(self, graph: Graph) -> float:
-        """About what a graph costs at least, in whatever kernels: its sums and products alone.
+        """A rough lower bound of a graph's cost, however it is fused: only its sums and products.
 
-        Maps vanish into other kernels. A search uses it to tell what is worth a closer look.
+        Maps are fused into other kernels. A search uses the bound to select graphs to examine.
         """
         plan = self._planned(graph)
         kept = [s for s in plan.steps if isinstance(s, FusionGroup) and not _is_map(s)]
@@ -124,7 +124,7 @@ def _is_map(group: FusionGroup) -> bool:
 
 
 def predicted(plan: Plan, said: Remembered) -> float:
-    """Seconds of all steps, one after another."""
+    """The predicted seconds of all steps, in sequence."""
     return sum(_seconds(step, plan, said) for step in plan.steps)
 
 
@@ -137,7 +137,7 @@ def _seconds(step: Step, plan: Plan, said: Remembered) -> float:
 
 
 def measured(model: CompiledModel, graph: Graph, threads: int | None) -> float:
-    """Seconds of a run on random inputs: the median of some, after one that warms up."""
+    """The median seconds of RUNS runs on random inputs, after a warm-up run."""
     exe = Executable(model, threads=threads)
     inputs = {
         v.name: random_array(v.name, v.dtype, v.extents, 0)
@@ -177,6 +177,6 @@ OF_PLAN: Final[Mapping[str, OfPlan]] = {
     "bytes": _bytes,
     "launches": _launches,
 }
-# Those that grow with the work of each operator, however it is fused.
+# The costs that grow with the work of each operator, however it is fused.
 WITH_LEAST: Final = frozenset({"time", "flops"})
 COSTS: Final = (*OF_PLAN, MEASURED)

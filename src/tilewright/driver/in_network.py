@@ -1,8 +1,8 @@
-"""Whether schedules that are faster alone are faster in their model, and its results the same.
+"""Checks that schedules faster in isolation are faster in their model, with equal results.
 
-In a model the caches hold other data than when a kernel is called again and again, and what one
-kernel leaves there is what the next one finds. So schedules are added one after another, and each
-stays only if the whole model is faster with it beyond doubt.
+In a model, the caches hold other data than when a kernel is called repeatedly: the data that the
+previous kernels left there. So schedules are added one by one, and each is kept only if the whole
+model is significantly faster with it.
 """
 
 from __future__ import annotations
@@ -25,24 +25,23 @@ from tilewright.tune.records.database import Records
 from tilewright.tune.records.rows import MARGIN
 from tilewright.tune.tuner import Outcome
 
-Compile = Callable[[Path | None], Executable]  # with the choices of a file of records
+Compile = Callable[[Path | None], Executable]  # with the choices of a records file
 
-SURE: Final = 0.95  # that the model is faster
-SITTINGS: Final = 8  # of a comparison, each with memory of its own; see `faster`
-# Shares of the model's time. Less than this is not seen in one comparison: such gains are added
-# together first.
+SURE: Final = 0.95  # required confidence that the model is faster
+SITTINGS: Final = 8  # per comparison, each with its own memory; see `compared`
+# Shares of the model's time. One comparison cannot resolve smaller gains: they are combined.
 RESOLVED: Final = 0.01
-LEAST: Final = 0.002  # and of fewer than this it is not worth to ask
-_ROUNDS: Final = 5  # of a sitting, and of a profile
-_BATCH: Final = 5e-3  # seconds of calls that are timed as one
+LEAST: Final = 0.002  # smaller gains are not worth a comparison
+_ROUNDS: Final = 5  # per sitting, and per profile
+_BATCH: Final = 5e-3  # minimum seconds of a batch of calls that is timed as a whole
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Seconds of a run without and with the choices, which are by the keys of tasks.
+    """Seconds of a run without and with the chosen schedules.
 
-    kernels: of all calls of a kernel, without and with its choice. confidence: that the model is
-    faster with them, see `tune.gain.confidence`.
+    kernels: the same for all calls of a kernel, by the keys of tasks. confidence: that the model is
+    faster with the choices; see `tune.gain.confidence`.
     """
 
     before: float
@@ -52,7 +51,7 @@ class Compared:
 
     @property
     def gain(self) -> float:
-        """How many times as fast."""
+        """The speedup."""
         return self.before / self.after
 
 
@@ -62,10 +61,10 @@ def kept(
     feeds: Mapping[str, Array],
     least: float = MARGIN,
 ) -> tuple[list[Outcome], Compared | None]:
-    """Those of the improved kernels that make the model faster, and its times with them.
+    """The improved kernels that make the model faster, and its times with them.
 
-    None of them where the model as a whole is not surely faster by `least` times. Raises
-    VerifyError for results that differ.
+    No kernels if the whole model is not significantly faster, by a factor of at least `least`.
+    Raises VerifyError if results differ.
     """
     if not outcomes:
         return [], None
@@ -88,9 +87,9 @@ def kept(
 def steps(
     worth: Sequence[Outcome], shares: Mapping[str, float]
 ) -> Iterator[list[Outcome]]:
-    """What to add together: alone what is seen alone, then the others at once.
+    """The groups to add: each outcome that one comparison can resolve, then the others together.
 
-    shares: of the model's time that each is expected to save, by the keys of tasks.
+    shares: the share of the model's time that each is expected to save, by the keys of tasks.
     """
     for o in worth:
         if shares[o.task.key] >= RESOLVED:
@@ -106,7 +105,7 @@ def _extended(
     group: list[Outcome],
     shares: Mapping[str, float],
 ) -> list[Outcome]:
-    """What is chosen, and those of a group that make the model faster: all, or some of a half."""
+    """`chosen`, and those of `group` that make the model faster: all, or parts of its halves."""
     if sum(shares[o.task.key] for o in group) < LEAST:
         return chosen
     more = [*chosen, *group]
@@ -127,7 +126,7 @@ def _extended(
 
 
 class Network:
-    """A model with one or another choice of schedules, on the same inputs."""
+    """A model with different choices of schedules, on the same inputs."""
 
     def __init__(self, compile: Compile, feeds: Mapping[str, Array]) -> None:
         self._compile, self._feeds = compile, dict(feeds)
@@ -135,12 +134,12 @@ class Network:
 
     @cached_property
     def seconds(self) -> float:
-        """Of a run with all defaults."""
+        """The seconds of a run with all defaults."""
         exe = self.compiled([])
         return statistics.median(self._timed(exe) for _ in range(_ROUNDS))
 
     def compiled(self, chosen: Sequence[Outcome]) -> Executable:
-        """The model with the best of these kernels. Raises VerifyError for other results."""
+        """The model with these kernels' best schedules. Raises VerifyError if results differ."""
         key = tuple(sorted(o.task.key for o in chosen))
         if key not in self._made:
             with tempfile.TemporaryDirectory() as folder:
@@ -167,7 +166,7 @@ class Network:
         }
 
     def compared(self, before: Sequence[Outcome], after: Sequence[Outcome]) -> Compared:
-        """The model with some choices and with others, in sittings of both."""
+        """Compare the model with two sets of choices."""
         both = self.compiled(before), self.compiled(after)
         return compared(both, self._timed)
 
@@ -178,10 +177,10 @@ class Network:
 def compared(
     both: tuple[Executable, Executable], timed: Callable[[Executable], float]
 ) -> Compared:
-    """Two programs in turns. timed: seconds of a call.
+    """Compare two programs, run alternately. timed: returns the seconds of a call.
 
-    Two copies of one program differ by where their memory lies, for as long as they live: so each
-    sitting has copies of its own, and counts as one pair of times.
+    Two copies of one program differ in speed by the addresses of their memory, for as long as they
+    exist. So each sitting makes new copies, and counts as one pair of times.
     """
     found: tuple[list[float], list[float]] = ([], [])
     for _ in range(SITTINGS):
@@ -197,7 +196,7 @@ def compared(
 
 
 def seconds_of(exe: Executable, feeds: Mapping[str, Array]) -> float:
-    """Seconds of a call, the mean of a batch, by the clock for such programs."""
+    """The mean seconds of a call in a batch, by the clock for such programs."""
     given, now = dict(feeds), clock_of(exe)
     start, calls = now(), 0
     while (taken := now() - start) < _BATCH or not calls:
@@ -210,7 +209,7 @@ _Parts = dict[str, list[float]]
 
 
 def _copy(exe: Executable) -> Executable:
-    """The same program in other memory, warm."""
+    """The same program in other memory."""
     return Executable(exe.model, threads=exe.threads)
 
 
@@ -219,7 +218,7 @@ def _sum(parts: _Parts, names: Sequence[str]) -> float:
 
 
 def _choose(path: Path, outcomes: Sequence[Outcome]) -> None:
-    """Records that have these choices, and no others."""
+    """Write a file of records with exactly these choices."""
     with Records(path) as records:
         run = records.begin("comparison")
         for o in outcomes:

@@ -1,4 +1,4 @@
-"""The constants of an open plan that its code reads: as they are, or packed at compile time."""
+"""The constants that the code of an open plan reads, unchanged or packed at compile time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilewright.plan.nodes import Plan
 
 
 class OpenConstants:
-    """Places for the constants that code reads; contents are made by `block`."""
+    """Places the constants that code reads; `block` makes their contents."""
 
     def __init__(self, plan: Plan) -> None:
         self.places: dict[Buffer, int] = {}
@@ -22,12 +22,14 @@ class OpenConstants:
         self._pool = ConstantPool()
 
     def block(self) -> Bytes:
-        """All of them, each at its place."""
+        """All constants, each at its place."""
         return self._pool.block()
 
     def arguments(self, code: OpenCode, tensors: Sequence[Buffer]) -> list[Buffer]:
-        """The tensors that code is called with, of those that its group touches, and packed ones;
-        those that are constants have places now."""
+        """The tensors to call the code with; constants among them get places.
+
+        tensors: those that the group of the code touches.
+        """
         packed = [b for pack in code.packs for b in self._packed(pack, tensors)]
         found = [packed[-1 - n] if n < 0 else tensors[n] for n in code.arguments]
         for b in found:
@@ -36,7 +38,7 @@ class OpenConstants:
         return found
 
     def _packed(self, pack: CompiledGroup, tensors: Sequence[Buffer]) -> list[Buffer]:
-        """What the work makes of constants; the same of the same has one place."""
+        """The packed constants; the same packing of the same constants has one place."""
         data = [self._data.get(b) for b in tensors]
         kept = [-1 - k for k in pack.arguments]
         made = [pack.preparations[n] for n in kept]

@@ -1,8 +1,9 @@
-"""An open plan as a model: one piece of code for all sizes within its bounds.
+"""Compiles an open plan to a model: the same code for all sizes within its bounds.
 
-Each group is one kernel with every size of the plan, in the plan's order, so that all kernels read
-one block of sizes. A segment calls them; it finds every tensor through the table of pointers, so
-that offsets may differ between calls. What follows from sizes is data that needs no compiler.
+Each group is one kernel with all sizes of the plan, in the plan's order, so that all kernels read
+the same block of sizes. A segment calls them. It finds every tensor through the table of pointers,
+so that offsets may differ between calls. Everything that depends on sizes is data, which needs no
+compiler at run time.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _SYMBOL: Final = "segment_0"
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Code:
-    """What is compiled once. operands: tensors in the order of the segment's table."""
+    """The compiled code. operands: the tensors in the order of the segment's table."""
 
     kernels: tuple[OpenCode, ...]
     segment: bytes
@@ -52,11 +53,11 @@ class _Code:
 
 
 def open_model(plan: Plan, target: Target, sanitize: bool = False) -> OpenModel:
-    """The code of an open plan, and how shapes, offsets and workspaces follow from its sizes.
+    """The code of an open plan, with formulas for shapes, offsets and workspaces.
 
-    Raises UnsupportedError (TW-JIT) naming the step or tensor that has no code for all sizes: a
-    step that is wrong at some, or no kernel, or not proven to stay inside of its tensors, a size
-    that is a count, a result that is an input or a constant.
+    Raises UnsupportedError (TW-JIT) naming the step or tensor that cannot be compiled for all
+    sizes: a step that is invalid at some sizes, is not a kernel, or cannot be proven to stay within
+    its tensors; a size that is a count; a result that is an input or a constant.
     """
     try:
         verify(plan)
@@ -91,7 +92,7 @@ def open_model(plan: Plan, target: Target, sanitize: bool = False) -> OpenModel:
 
 
 def ranged_model(plan: Plan, opened: OpenModel) -> RangedModel:
-    """A model of all sizes within the bounds of an open plan."""
+    """A model for all sizes within the bounds of an open plan."""
     allowed = {e.size.name: range(e.least, e.most + 1) for e in plan.open}
     inputs, outputs = (
         tuple(map(symbolic, vs)) for vs in (plan.graph.inputs, plan.graph.outputs)
@@ -101,14 +102,14 @@ def ranged_model(plan: Plan, opened: OpenModel) -> RangedModel:
 
 
 def symbolic(v: Value) -> Symbolic:
-    """A value with the names of its open extents."""
+    """A value whose symbolic extents are names."""
     if v.kind != "tensor" or v.dtype is None:
         return Symbolic(v.name, OBJECT, None)
     return Symbolic(v.name, v.dtype.name, v.shape)
 
 
 def _first(plan: Plan, code: _Code, target: Target) -> CompiledModel:
-    """The model with the code and the places of constants; it has no sizes yet."""
+    """The model with its code and the places of constants, but without sizes."""
     scratch = Slot("arena", 0, Tensor("workspace", "uint8", (0,)))
     slots = [_slot(plan, code, b) for b in code.operands]
     records = tuple(
@@ -143,13 +144,13 @@ def _slot(plan: Plan, code: _Code, b: Buffer) -> Slot:
 
 
 def check_supported(plan: Plan) -> None:
-    """Raise UnsupportedError for the first thing that has no code for all sizes."""
+    """Raise UnsupportedError for the first part that cannot be compiled for all sizes."""
     for step in plan.steps:
         if not isinstance(step, FusionGroup) or step.device != HOST:
-            raise refused(f"{step.name} is not a kernel of the host", plan)
+            raise refused(f"{step.name} is not a kernel on the host", plan)
     for e in plan.open:
         if isinstance(e.source, Buffer):
-            raise refused(f"{e.size.name} is a count, which a step makes", plan)
+            raise refused(f"{e.size.name} is a count that a step computes", plan)
     written = [b for step in plan.steps for b in step.writes]
     results = plan.results
     for v, b in zip(plan.graph.outputs, results, strict=True):

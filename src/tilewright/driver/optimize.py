@@ -1,4 +1,4 @@
-"""`tw.optimize`: an equal graph that costs less, found by substitutions."""
+"""`tw.optimize`: searches for an equivalent graph of lower cost by substitutions."""
 
 from __future__ import annotations
 
@@ -31,23 +31,24 @@ def optimize(
     strategy: str = "backtrack",
     **options: Unpack[CompileOptions],
 ) -> Outcome:
-    """Search the graphs that substitutions lead to for the one that costs least.
+    """Search for the cheapest graph that substitutions lead to.
 
     source, example_inputs, dims, options: as for `compile`, which takes the result's `graph`;
     `to_onnx` writes it for any runtime. cost: "time", "measured", "flops", "bytes" or "launches",
-    or weights by these names, whose sum is lowered. alpha: follow graphs that cost less than so
-    many times the best. budget: graphs to expand in each part of the model. patience: leave a part
-    after so many in a row that lead to nothing cheaper; None: never. seconds: stop after so long.
-    strategy: "backtrack", or "saturate", which takes no alpha, budget and patience.
+    or weights by these names, to minimize their weighted sum. alpha: expand graphs that cost less
+    than alpha times the best. budget: the number of graphs to expand in each part of the model.
+    patience: leave a part after so many expansions in a row without a cheaper graph; None: never.
+    seconds: a time limit. strategy: "backtrack", or "saturate", which ignores alpha, budget and
+    patience.
 
-    Rules that hold for finite numbers alone are taken with `math="fast"`. Raises InputError for
-    symbolic extents without a value in `dims`, and for settings that are wrong.
+    Rules that hold only for finite numbers are used with `math="fast"`. Raises InputError for
+    symbolic extents without a value in `dims`, and for invalid settings.
     """
     chosen = Options.of(options)
     if "optimize" in options:
         raise InputError(
-            f"optimize={chosen.optimize!r}: it says how compile searches",
-            hint="leave it out: the settings here are alpha, budget and patience",
+            f"optimize={chosen.optimize!r}: this option is for compile",
+            hint="leave it out: the settings of a search are alpha, budget and patience",
         )
     if seconds is not None and not seconds > 0:
         raise InputError(f"seconds={seconds!r}", hint="give a number above 0")

@@ -1,4 +1,4 @@
-"""The work on constants, done at compile time: weights are packed here, once."""
+"""Work on constants at compile time, such as packing weights."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from tilewright.targets.permitted import Permissions
 
 
 def nameless(kernel: Kernel) -> str:
-    """What a kernel says, whatever its name and those of its buffers and loops are."""
+    """A text of a kernel that does not depend on its name or those of its buffers and loops."""
     loops = (n.var.name for n in postorder(kernel.body) if isinstance(n, For))
     notes = [sorted(kernel.notes.get(name, {}).items()) for name in loops]
     return f"{canonical_tree(kernel.body, kernel.params)}\n{notes}"
 
 
 class PreparationCompiler:
-    """Compiles work on constants for this machine; the same work for many layers once."""
+    """Compiles work on constants for this machine; equal work of several layers only once."""
 
     def __init__(self, host: Target, sanitize: bool) -> None:
         self._host = host
@@ -45,7 +45,7 @@ class PreparationCompiler:
     ) -> tuple[tuple[Preparation, ...], tuple[bytes, ...]]:
         """Preparations in order, and their code.
 
-        position: the place of each tensor in the interface by its name; results are added.
+        position: the index of each tensor in the interface by name; results are added.
         """
         found: list[Preparation] = []
         codes: list[bytes] = []
@@ -92,14 +92,14 @@ class ConstantPacker:
         values: Sequence[np.ndarray[Any, Any] | None],
         results: Mapping[int, np.ndarray[Any, Any]],
     ) -> None:
-        """A fusion group's preparations into `results`; `values` are its interface's constants.
+        """Run a fusion group's preparations into `results`; `values` are its interface's constants.
 
-        results: bytes by the number of the preparation; what has none here is forgotten.
+        results: bytes by the number of the preparation; other preparations' results are dropped.
 
-        requires, else VerifyError: each input is a constant, or the result of a preparation in
-        front. What a preparation leaves out of its result is zero, and not what was in memory
-        before: constants are part of artifacts. Several threads may do this at once, each for
-        another fusion group.
+        requires, else VerifyError: each input is a constant, or the result of an earlier
+        preparation. Elements that a preparation does not write are zero, not previous memory
+        contents: constants are part of artifacts. Several threads may do this concurrently, each
+        for another fusion group.
         """
         context = empty((abi.CTX_SLOTS,), np.dtype(np.uint64))
         context[:] = 0

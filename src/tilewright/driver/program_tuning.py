@@ -1,4 +1,4 @@
-"""Tuning of one program of a notation: searched like a model's kernel, and compared as a whole."""
+"""Tunes one program of a notation: searched like a model's kernel, and compared as a whole."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def tune_program(
 ) -> Tuned:
     """Search for a faster schedule; builds of the same program use it from then on.
 
-    build: the program as it is built without records, or with those of a file. inputs: for the
-    comparison of both, which decides; random ones by default. The others are as for `driver.tune`,
-    and so are the errors. Where the program is written as it runs (`program.usual`), the best
-    schedule is compared with that one, and not only with the default of its space.
+    build: builds the program without records, or with those of a file. inputs: for the final
+    comparison of both, which decides; random by default. The other arguments and the errors are as
+    for `driver.tune`. If the program has a written schedule (`program.usual`), the best schedule is
+    compared with that one, not only with the default of its space.
     """
     how = how or How()
     budget = budget_of(trials, seconds, expected_gain)
@@ -68,13 +68,13 @@ def tune_program(
 
 
 def _any_best(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """The fastest schedule of each, be it the default of its space."""
+    """The outcomes with any measured schedule, even if the best is the default of its space."""
     ok = [o for o in outcomes if o.best is not None and o.default is not None]
     return [o for o in ok if o.best and o.best.measurement.seconds < inf]
 
 
 def _of_comparison(o: Outcome, compared: Compared) -> Outcome:
-    """The outcome with the times of the program as written, and with the best schedule."""
+    """The outcome with the compared times of the program as written and with the best schedule."""
     if o.best is None or o.default is None:
         return o
     before, after = (

@@ -1,12 +1,12 @@
-"""A model for the shapes of ranges: code for all of those of which planning says the same.
+"""A model for ranges of shapes: shared code for all shapes with equal plans.
 
-The plans of sizes are compared with one open plan (`generalize`). Where the combinations of extents
-are few, all are compared. Where they are many, some are: ends, small extents, powers of two and
-their neighbors, and others by chance; and of the graph itself it is shown that shapes and shape
-arithmetic are the same affine functions at all sizes between (`between`), so that planning is about
-the same graph there. That no access leaves a tensor is proven for all sizes either way.
-Decisions that depend on costs are those of one size, the pattern. What does not agree has code of
-its own: for a combination, or again for a range with one extent fixed.
+The plans of sizes are compared with one open plan (`generalize`). A few combinations of extents are
+all compared. Of many combinations, only some are: ends, small extents, powers of two and their
+neighbors, and random ones. For the sizes between, `between` shows that the shapes and the shape
+arithmetic of the graph are the same affine functions, so that planning sees the same graph. In
+either case, a proof for all sizes shows that no access is out of bounds. Decisions that depend on
+costs are those for one size, the pattern. Sizes whose plans differ get their own code: one
+combination, or again a range with one extent fixed.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ from tilewright.runtime.open_model import OpenModel
 from tilewright.runtime.ranged_model import Cover, Key, RangedModel, Shared
 from tilewright.runtime.threads import thread_count
 
-ALONE: Final = 16  # combinations that have code of their own, at most
-NAMED: Final = 4  # combinations of ranges that are few enough to have been named
-TOGETHER: Final = 8  # ranges that share code, at most
-COMPARED: Final = 256  # combinations that are all compared, at most
-SAMPLED: Final = 48  # combinations of more than those that are compared, about
+ALONE: Final = 16  # most combinations with their own code
+NAMED: Final = 4  # most combinations of ranges that count as named one by one
+TOGETHER: Final = 8  # most ranges with shared code
+COMPARED: Final = 256  # most combinations that are all compared
+SAMPLED: Final = 48  # about how many to compare if there are more
 MakePlan = Callable[[Extents, "Questions | None"], Plan]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Making:
-    """What makes plans and code of a graph.
+    """Functions that make plans and code of a graph.
 
-    plan_at: the plan at extents by name; asked: answers in place of the target's. single: the model
-    at extents by name. opened: the model of an open plan; None: there is none for such a target.
-    typing_at: the types of the graph's values at extents by name; fallback: as it takes. meta: of
-    the RangedModel.
+    real: the target's answers. plan_at: the plan at extents by name, optionally with other answers
+    than the target's. single: the model at extents by name. opened: the model of an open plan; None
+    if the target or the options do not support one. typing_at: the types of the graph's values at
+    extents by name. fallback: for typing. meta: of the RangedModel.
     """
 
     graph: Graph
@@ -76,10 +76,10 @@ class Making:
 
 @dataclass(eq=False, slots=True)
 class Replayed:
-    """Answers of a target about the pattern, given again for other sizes.
+    """A target's answers about the pattern, reused for other sizes.
 
-    They are found by the names of the Computations that are asked about; what was not asked of the
-    pattern is asked of the target. Any answer gives a right plan, and only equal plans share code.
+    The names of Computations identify a question; the target answers new ones. Any answer leads to
+    a correct plan, and only equal plans share code.
     """
 
     real: Questions
@@ -88,9 +88,9 @@ class Replayed:
     given: dict[Hashable, int] = field(default_factory=dict)
 
     def questions(self) -> Questions:
-        """What passes ask, from the first question on.
+        """Answers for the passes, starting again at the first question.
 
-        Blocks of keys divide one number of keys and not another: attention has none of them.
+        Attention has no blocks of keys: a block divides some numbers of keys and not others.
         """
         self.given = {}
         return Questions(
@@ -122,11 +122,11 @@ def ranged_model(
     deciding: Sequence[Value],
     memory_limit: int | None,
 ) -> RangedModel:
-    """Code for every combination of extents that is allowed.
+    """Code for every allowed combination of extents.
 
-    deciding: inputs whose values decide shapes. Raises InputError and UnsupportedError (TW-JIT)
-    naming what is without a limit, or needs too much code, MemoryLimitError for code that needs
-    more than half of the limit in bytes.
+    deciding: inputs whose values determine shapes. Raises InputError or UnsupportedError (TW-JIT)
+    naming an unlimited dimension, or a range that needs too much code; MemoryLimitError for code
+    that needs more than half of the limit in bytes.
     """
     _check_countable(making.graph, allowed, deciding)
     single: dict[Key, CompiledModel] = {}
@@ -148,10 +148,10 @@ def ranged_model(
 def _parts(
     making: Making, allowed: Allowed, alone: int = ALONE
 ) -> Iterator[Key | Shared]:
-    """Ranges that share code, and combinations that have their own; each combination once.
+    """Ranges with shared code, and combinations with their own code; each combination once.
 
-    Those that are named one by one have their own, and those of a range that is refused; alone:
-    that many at most.
+    Combinations that are named one by one have their own code, and so have those of a range that
+    cannot share code. alone: at most so many of them.
     """
     few = count(allowed) <= alone
     if making.opened is None or (few and _are_named(allowed)):
@@ -166,13 +166,13 @@ def _parts(
 
 
 def _are_named(allowed: Allowed) -> bool:
-    """Whether each combination was named, or a range is as short as a list."""
+    """Whether each combination was named, or the ranges are as short as a list."""
     ranges = {n: e for n, e in allowed.items() if isinstance(e, range)}
     return count(ranges) <= NAMED
 
 
 def _together(making: Making, allowed: Allowed) -> Iterator[Key | Shared]:
-    """As `_parts`, with code for ranges. Raises UnsupportedError where there is too little."""
+    """As `_parts`, with shared code. Raises UnsupportedError if too few sizes can share it."""
     assert making.opened is not None
     plan, compared = open_plan(making, allowed)
     inside = _box(allowed, compared)
@@ -202,7 +202,7 @@ def _together(making: Making, allowed: Allowed) -> Iterator[Key | Shared]:
 
 
 def _within(plan: Plan, allowed: Allowed, keys: Collection[Key]) -> Plan:
-    """The open plan for no other sizes than those between the least and the most of the keys."""
+    """The open plan, limited to sizes between the least and the greatest of the keys."""
     found = {name: [k[n] for k in keys] for n, name in enumerate(allowed)}
     return replace(
         plan,
@@ -218,8 +218,10 @@ def _key(extents: Extents) -> Key:
 
 
 def _box(allowed: Allowed, compared: Mapping[Key, bool]) -> dict[str, Collection[int]]:
-    """Of each dimension the extents around the pattern's between which all that were compared
-    agree, where the other dimensions are as in the pattern."""
+    """The interval of each dimension around the pattern in which all compared sizes agree.
+
+    The other dimensions are as in the pattern.
+    """
     start = _key(_points(allowed)[0])
     found: dict[str, Collection[int]] = {}
     for axis, (name, extents) in enumerate(allowed.items()):
@@ -246,7 +248,7 @@ def _box(allowed: Allowed, compared: Mapping[Key, bool]) -> dict[str, Collection
 def _cover(
     inside: Allowed, compared: Mapping[Key, bool]
 ) -> tuple[Cover, frozenset[Key]]:
-    """What is inside, and which of it does not agree."""
+    """The cover of the box, and the combinations in it that do not agree."""
     covers = Cover(tuple(inside.values()), frozenset())
     odd = frozenset(k for k, same in compared.items() if k in covers and not same)
     return covers, odd
@@ -255,7 +257,7 @@ def _cover(
 def _without_odd(
     inside: Allowed, odd: Collection[Key], start: Key
 ) -> dict[str, Collection[int]]:
-    """The box cut at its ends until it holds the pattern and, where that suffices, no odd one."""
+    """Cut the box at its ends to exclude odd combinations, if possible, but not the pattern."""
     left = {name: list(extents) for name, extents in inside.items()}
     for key in sorted(odd):
         if not all(n in e for n, e in zip(key, left.values(), strict=True)):
@@ -271,7 +273,7 @@ def _without_odd(
 
 
 def _outside(allowed: Allowed, inside: Allowed) -> Iterator[Allowed]:
-    """What is allowed and not inside: parts with one dimension fixed, disjoint."""
+    """The allowed sizes outside the box, as disjoint parts with one dimension fixed."""
     before: dict[str, Collection[int]] = {}
     names = list(allowed)
     for n, name in enumerate(names):
@@ -287,10 +289,10 @@ def _outside(allowed: Allowed, inside: Allowed) -> Iterator[Allowed]:
 
 
 def open_plan(making: Making, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
-    """The open plan of a graph, and of combinations of extents whether their own plans equal it.
+    """The open plan of a graph, and which compared combinations of extents have an equal plan.
 
-    A dimension with one extent is not a size of it. Raises UnsupportedError naming what differs
-    between two sizes by more than numbers.
+    A dimension with only one extent is not a size of the plan. Raises UnsupportedError naming a
+    part that differs between two sizes by more than numbers.
     """
     points = _points(allowed)
     opened = {name: e for name, e in allowed.items() if len(e) > 1}
@@ -305,7 +307,7 @@ def open_plan(making: Making, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
     try:
         last = making.plan_at(largest, replayed.questions())
         found = generalize([*plans, last], own, making.graph, bounds)
-    except UnsupportedError:  # the largest may have code of its own
+    except UnsupportedError:  # the largest may need its own code
         found = generalize(plans, own[:-1], making.graph, bounds)
 
     def agrees(extents: Extents) -> bytes:
@@ -319,7 +321,7 @@ def open_plan(making: Making, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
     jobs = [partial(agrees, extents) for extents in wanted]
     answers = share(jobs, workers(len(jobs), thread_count()))
     compared = {
-        # One that raised an error raises it again.
+        # A job that raised an error raises it again here.
         _key(extents): bool((agrees(extents) if same is None else same)[0])
         for extents, same in zip(wanted, answers, strict=True)
     }
@@ -333,12 +335,14 @@ def open_plan(making: Making, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
 
 
 def _differs(making: Making, plan: Plan, extents: Extents) -> UnsupportedError:
-    """The error for an open plan that is right along each dimension alone, as one with a product
-    of two sizes is."""
+    """The error for an open plan that is correct only along each single dimension.
+
+    This happens if a number is a product of two sizes, for example.
+    """
     what = difference(plan, extents, making.plan_at(extents, None))
     return UnsupportedError(
-        f"one code for a range of sizes is not possible: at {extents}, {what} is another than in "
-        "proportion to each size",
+        f"shared code for a range of sizes is not possible: at {extents}, {what} is not "
+        "an affine function of the sizes",
         code="TW-JIT",
         hint="give one of the dimensions a value, or name at most 16 combinations: "
         "dims={'batch': [1, 8]}",
@@ -346,7 +350,7 @@ def _differs(making: Making, plan: Plan, extents: Extents) -> UnsupportedError:
 
 
 def _compared(allowed: Allowed, points: Sequence[Extents]) -> list[Extents]:
-    """All combinations, or some of many: along each dimension, at corners, and by chance."""
+    """All combinations or, of many, some: along each dimension, at corners, and at random."""
     if count(allowed) <= COMPARED:
         return list(combinations(allowed))
     start = points[0]
@@ -366,7 +370,7 @@ def _compared(allowed: Allowed, points: Sequence[Extents]) -> list[Extents]:
 
 
 def _telling(extents: Collection[int], most: int) -> list[int]:
-    """Extents at which plans change form, if anywhere: ends, small ones, about powers of two."""
+    """Extents at which plans may change form: ends, small ones, and those near powers of two."""
     values = sorted(extents)
     wished = [values[0], values[-1], values[-2], *values[1:8]]
     for power in range(1, values[-1].bit_length() + 1):
@@ -379,9 +383,9 @@ def _telling(extents: Collection[int], most: int) -> list[int]:
 
 
 def _points(allowed: Allowed) -> Sequence[Extents]:
-    """The pattern, and for each dimension one that differs in it alone.
+    """The pattern, and for each dimension a point that differs from it only there.
 
-    Neither is at an end of its range, where a plan may have another form, as for an extent of 1.
+    No point is at an end of its range, where a plan may have another form, as for an extent of 1.
     """
     start = {name: _at(extents, 2) for name, extents in allowed.items()}
     others = [start | {name: _at(e, 1)} for name, e in allowed.items()]
@@ -389,7 +393,7 @@ def _points(allowed: Allowed) -> Sequence[Extents]:
 
 
 def _at(extents: Collection[int], thirds: int) -> int:
-    """An extent in the middle: of a wide range by ratios, so that it is not a rare one."""
+    """An extent in the middle; of a wide range, the geometric middle, a more typical extent."""
     values = sorted(extents)
     if len(values) <= COMPARED:
         return values[min(len(values) * thirds // 3, len(values) - 1)]
@@ -413,18 +417,18 @@ def _check_countable(graph: Graph, allowed: Allowed, deciding: Sequence[Value]) 
             if not isinstance(d, int) and d not in allowed:
                 raise InputError(
                     f"{'a dimension without a name' if d is None else repr(d)} may have "
-                    "any extent, and jit=False compiles none in a call",
+                    "any extent, but jit=False compiles nothing during a call",
                     code="TW-JIT",
                     where=f"input {v.name!r}",
-                    hint="say which: dims={'batch': (1, 8)}",
+                    hint="limit it: dims={'batch': (1, 8)}",
                 )
 
 
 def _check_few(single: Mapping[Key, Any], shared: Sequence[Any]) -> None:
     if len(single) > ALONE or len(shared) > TOGETHER:
         raise UnsupportedError(
-            f"over {ALONE} combinations of extents need code of their own, or over {TOGETHER} "
-            "ranges of them",
+            f"over {ALONE} combinations of extents, or over {TOGETHER} ranges of extents, need "
+            "separate code",
             code="TW-JIT",
             hint="name fewer: dims={'batch': [1, 8, 64]}",
         )
@@ -433,7 +437,7 @@ def _check_few(single: Mapping[Key, Any], shared: Sequence[Any]) -> None:
 def _needs_own(first: Extents, more: int | None = None) -> UnsupportedError:
     number = "" if more is None else f"{more} "
     return UnsupportedError(
-        f"{number}combinations of extents need code of their own, {ALONE} at most can have it; "
+        f"{number}combinations of extents need separate code, which at most {ALONE} can have; "
         f"one is {dict(first)}",
         code="TW-JIT",
         hint="name fewer: dims={'batch': [1, 8, 64]}",

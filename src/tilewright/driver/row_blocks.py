@@ -1,4 +1,4 @@
-"""Kernels of an open plan some rows at a time, where a tensor between them has two sizes."""
+"""Kernels of an open plan in blocks of rows, for intermediate tensors with two sizes."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.rows import rows
 from tilewright.targets.base import Target
 
-# Rows at a time, most first: each number of them divides the one before.
+# Rows per block, the most first: each number divides the one before it.
 COUNTS: Final = (16, 4, 1)
 
 
 def by_rows(kernel: Kernel, group: FusionGroup, target: Target) -> Kernel | None:
-    """The scheduled kernel of a group as loops over blocks of rows, which threads share.
+    """The scheduled kernel of a group as parallel loops over blocks of rows.
 
-    kernel: before any schedule. None where the group has no rows, or needs its sizes to be more
-    than 0.
+    kernel: unscheduled. None if the group has no rows, or requires its sizes to be positive.
     """
     found = rows(group.computations, kernel.params)
     if found is None or isinstance(statement(kernel), If):
@@ -65,7 +64,7 @@ def by_rows(kernel: Kernel, group: FusionGroup, target: Target) -> Kernel | None
 
 
 def _with_body(kernel: Kernel, body: Stmt) -> Kernel:
-    """The kernel with another body, for the same sizes."""
+    """The kernel with another body and the same sizes."""
     old = statement(kernel)
     return replace(
         kernel, body=transform(kernel.body, lambda n: body if n is old else n)

@@ -1,4 +1,4 @@
-"""One native function of a model: its kernels, loops and branches on places in memory."""
+"""One native function of a model: its kernels, loops and branches, with addresses of buffers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ from tilewright.targets.base import Action, Argument, Copy, Either, KernelCall, 
 
 @dataclass(eq=False, slots=True)
 class BufferAddresses:
-    """Where a plan has its buffers. base: of its arena, in that of the model. given: places of
-    buffers that another plan has."""
+    """The addresses of a plan's buffers.
+
+    base: the offset of its arena in the model's. given: addresses of buffers that belong to another
+    plan.
+    """
 
     plan: Plan
     base: int = 0
@@ -31,10 +34,11 @@ class BufferAddresses:
 
 @dataclass(eq=False, slots=True)
 class Segment:
-    """Gathers what a function needs: its slots, the constants of its kernels, and their records.
+    """Collects the slots, the constants and the kernel records that a function needs.
 
-    arena: bytes of the model's, behind which kernels have their scratch memory. first: the number
-    of its first kernel. slot: of a value that is neither in the arena nor a constant.
+    arena: bytes of the model's arena; the scratch memory of kernels follows it. first: the number
+    of its first kernel. slot: returns the slot of a value that is neither in the arena nor a
+    constant.
     """
 
     plan: Plan
@@ -48,7 +52,7 @@ class Segment:
     _where: dict[Buffer, int] = field(default_factory=dict)
 
     def actions(self, run: Sequence[Native]) -> list[Action]:
-        """What the function does, in order."""
+        """The actions of the function, in order."""
         return self._actions(run, BufferAddresses(self.plan))
 
     def _actions(self, run: Sequence[Any], scope: BufferAddresses) -> list[Action]:
@@ -63,13 +67,13 @@ class Segment:
         return found
 
     def _placed(self, run: Sequence[Any], scope: BufferAddresses) -> Sequence[Any]:
-        """The steps with their places: of the model's own plan they are in `run`."""
+        """The steps with their places; those of the model's own plan are in `run`."""
         if scope.plan is self.plan:
             return [item.stage for item in run]
         return scope.plan.steps
 
     def _place(self, b: Buffer, scope: BufferAddresses, offset: int = 0) -> Argument:
-        """Where a buffer is."""
+        """The address of a buffer."""
         plan = scope.plan
         if b in plan.data:
             at = self.constants.place_array(b, plan.data[b])
@@ -109,9 +113,9 @@ class Segment:
     def _packed(
         self, item: Built, data: Sequence[np.ndarray[Any, Any] | None]
     ) -> dict[int, Argument]:
-        """The places of a group's prepared constants, by the number of the preparation.
+        """The addresses of a group's prepared constants, by the number of the preparation.
 
-        The same weights are packed once. What is prepared on the way takes no place.
+        The same weights are packed only once. Intermediate results of preparations take no space.
         """
         code = item.code
         kept = code.kept
@@ -132,7 +136,7 @@ class Segment:
         body: Plan,
         outer: Sequence[Argument],
     ) -> BufferAddresses:
-        """Where a plan inside has its buffers; outer: of its last inputs."""
+        """The addresses of an inner plan's buffers. outer: the addresses of its last inputs."""
         memory = scope.plan.memory
         assert memory is not None
         inputs = [body.buffers[v] for v in body.graph.inputs]
@@ -182,7 +186,7 @@ class Segment:
         return Either(condition, sides[0], sides[1], self._noted(step))
 
     def _noted(self, step: Loop | Branch) -> int:
-        """The number of a record for the whole step: its kernels have no times of their own."""
+        """The number of a record for the whole step: its kernels are not timed separately."""
         number = self.first + len(self.records)
         moved = sum(map(_bytes, (*step.reads, *step.writes)))
         self.records.append(KernelRecord(number, step.name, (step.name,), 0, moved))
@@ -192,7 +196,7 @@ class Segment:
 def _copies(
     sources: Any, targets: Sequence[Argument], buffers: Sequence[Buffer]
 ) -> tuple[Copy, ...]:
-    """Every buffer copied that is not there already."""
+    """Copies of all buffers whose source and target differ."""
     found = zip(sources, targets, buffers, strict=False)
     return tuple(Copy(a, b, _bytes(c)) for a, b, c in found if a != b)
 

@@ -1,4 +1,4 @@
-"""Packing that only moves elements: a strided view of the constant, copied without any code."""
+"""Packing that only moves elements: copies a strided view of the constant, without native code."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 @dataclass(frozen=True, slots=True)
 class StridedCopy:
-    """Element r of the result, of these extents in row-major order, is element
-    `first + sum(r * strides)` of the constant."""
+    """A copy whose element r is element `first + sum(r * strides)` of the constant.
+
+    extents: of the result, in row-major order.
+    """
 
     first: int
     extents: tuple[int, ...]
@@ -25,11 +27,11 @@ class StridedCopy:
 
     @property
     def symbol(self) -> str:
-        """A name that says all of it."""
+        """A name that identifies the copy."""
         return f"view {self.first} {self.extents} {self.strides}"
 
     def run(self, constant: Bytes, result: Bytes, itemsize: int) -> None:
-        """Write the result, and zeros where it is longer.
+        """Write the result, and zeros after it up to its length.
 
         Raises ValueError for a view that leaves the constant.
         """
@@ -47,12 +49,12 @@ def bytes_of(array: np.ndarray[Any, Any]) -> Bytes:
 
 
 def strided_copy(kernel: Kernel) -> StridedCopy | None:
-    """What a kernel does, if it is a strided copy of its input to its output and no more.
+    """The strided copy that a kernel is, if it only copies its input to its output.
 
     requires, else None, for loops of constant extents around a single store of a single load:
-        both are of one dtype, and their places are linear forms of the loops' variables
-        the places written are 0, 1, .. to the end of the output, each once
-        the places read are inside of the input
+        both have the same dtype, and their offsets are linear in the loops' variables
+        the offsets written are 0, 1, .. to the end of the output, each once
+        the offsets read are within the input
     """
     loops: dict[Var, int] = {}
     body = kernel.body
@@ -92,7 +94,7 @@ def strided_copy(kernel: Kernel) -> StridedCopy | None:
 
 
 def _place(buffer: Buffer, index: tuple[Expr, ...]) -> Affine:
-    """The number of an element."""
+    """The row-major offset of an element."""
     total = Affine((), 0)
     for part, stride in zip(index, buffer.strides, strict=True):
         total += affine(part).scaled(stride)

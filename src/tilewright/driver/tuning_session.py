@@ -1,4 +1,4 @@
-"""A tuning run: its records, what measures and builds, and a `Tuning` for each of its tasks."""
+"""A tuning run: its records, its runner and builder, and a `Tuning` for each of its tasks."""
 
 from __future__ import annotations
 
@@ -51,22 +51,22 @@ from tilewright.tune.scheduler import Ending, Scheduler
 from tilewright.tune.strategies import STRATEGIES
 from tilewright.tune.tuner import FINAL, Outcome, Tools, Tuning
 
-SECONDS: Final = 600.0  # of a run without any limit
-SURE: Final = 0.95  # that a schedule is faster, before it is chosen
-# Of the time of all kernels; who saves less is not compared with its default again.
+SECONDS: Final = 600.0  # the limit of a run without any other limit
+SURE: Final = 0.95  # required confidence that a chosen schedule is faster
+# Share of the time of all kernels. A kernel that saves less is not measured again.
 WORTH: Final = 0.0005
-_LOCAL: Final = "local:"  # before the number of workers of a fleet of this machine
+_LOCAL: Final = "local:"  # prefix of the number of workers of a fleet on this machine
 
 
 @dataclass(frozen=True, slots=True)
 class How:
     """How to search and where to measure; the fields are keyword arguments of `tune`.
 
-    method: a name of tune.strategies.STRATEGIES. cost_model: of tune.models.MODELS; None: the best
-    that is installed. fleet: a scheduler's address, or `local:N`. device, keys: as for
-    FleetRunner. timing: how programs are timed; None: those of a model as in that model
-    (caches="network", with as many bytes between two calls as a run of it touches), others with hot
-    caches. Raises InputError for names that there are not.
+    method: a name in tune.strategies.STRATEGIES. cost_model: a name in tune.models.MODELS; None:
+    the best that is installed. fleet: a scheduler's address, or `local:N`. device, keys: as for
+    FleetRunner. timing: how programs are timed; None: a model's kernels as in the model
+    (caches="network", with as many bytes touched between two calls as in a run of the model), other
+    programs with hot caches. Raises InputError for unknown names.
     """
 
     method: str = "evolutionary"
@@ -85,7 +85,7 @@ class How:
         ):
             if given is not None and given not in known:
                 raise InputError(
-                    f"{what}={given!r}", hint=f"take one of {listing(known)}"
+                    f"{what}={given!r}", hint=f"choose from {listing(known)}"
                 )
         if self.fleet is not None and self.fleet.startswith(_LOCAL):
             count = self.fleet.removeprefix(_LOCAL)
@@ -98,7 +98,7 @@ class How:
 def budget_of(
     trials: int | None, seconds: float | None, expected_gain: float
 ) -> Budget:
-    """When tuning ends: see `tune.base.Budget`; after SECONDS where neither is said.
+    """When tuning ends: see `tune.base.Budget`; by default after SECONDS.
 
     Raises InputError for numbers that are not above 0.
     """
@@ -111,15 +111,13 @@ def budget_of(
 
 
 def records_path(given: str | Path | None) -> Path:
-    """The file to record in. Raises InputError where records are off."""
+    """The file to record in. Raises InputError if records are off."""
     if given is not None and not isinstance(given, str | Path):
-        raise InputError(
-            f"records={given!r}", hint="give a file: tuning is of no use without"
-        )
+        raise InputError(f"records={given!r}", hint="give a file: tuning needs one")
     path = default_path() if given is None else Path(given)
     if path is None:
         raise InputError(
-            "tuning records are off, so nothing that is measured would be kept",
+            "tuning records are off, so no measurement would be kept",
             where="TILEWRIGHT_RECORDS",
             hint="unset it, or give a file: records=, --records",
         )
@@ -127,7 +125,7 @@ def records_path(given: str | Path | None) -> Path:
 
 
 class Session:
-    """A run: its records, what measures and builds, and a Tuning for each task."""
+    """A run: its records, its runner and builder, and a Tuning for each task."""
 
     def __init__(
         self,
@@ -138,16 +136,16 @@ class Session:
         options: Options,
         timing: Timing | None = None,
     ) -> None:
-        """timing: where `how` does not say."""
+        """timing: the default if `how` has none."""
         self.tasks, self.title, self.path = found, title, path
         self.timing = how.timing or timing or Timing()
         self.how = replace(how, timing=self.timing)
         self.options = options
         self.start = time.monotonic()
         self.accounts = Accounts()
-        self._final: TunerRun | None = None  # in a run, a candidate has one trial
+        self._final: TunerRun | None = None  # a candidate has one trial per run
         self._stack = ExitStack()
-        # What `compile` uses as the run begins, by the keys of tasks.
+        # The schedules that `compile` uses when the run begins, by the keys of tasks.
         self._used: dict[str, Candidate] = {}
 
     def __enter__(self) -> Session:
@@ -164,7 +162,7 @@ class Session:
         self._stack.close()
 
     def search(self, budget: Budget, until: Callable[[], bool] | None) -> Ending | str:
-        """All rounds; why they ended."""
+        """Run all rounds; return why they ended."""
         budget.used = sum(t.used for t in self.tunings)
         ending = Scheduler(self.tunings, budget, until=until).run()
         for tuning in self.tunings:
@@ -172,7 +170,7 @@ class Session:
         return INTERRUPTED if ending is Ending.UNTIL else ending
 
     def settled(self) -> list[Outcome]:
-        """What each task came to, the best compared with the default once more."""
+        """The outcome of each task; the best schedule is compared with the default once more."""
         saved = {t: t.task.calls * _saved(t.outcome()) for t in self.tunings}
         total = sum(t.task.calls * _default_seconds(t.outcome()) for t in self.tunings)
         for tuning, seconds in saved.items():
@@ -181,10 +179,10 @@ class Session:
         return [tuning.outcome() for tuning in self.tunings]
 
     def choose(self, chosen: Sequence[Outcome]) -> None:
-        """Have `compile` use these, and end the run.
+        """Make `compile` use these outcomes, and end the run.
 
-        What it used so far was measured again: where that is not faster than the default any more,
-        or is replaced, it gives way, however much it gained when it was chosen.
+        The schedules that it used so far were measured again. One that is no longer faster than the
+        default, or that is replaced, is withdrawn, however much it gained when it was chosen.
         """
         for tuning in self.tunings:
             task = tuning.task
@@ -245,8 +243,8 @@ class Session:
 
     def _begun(self) -> TunerRun:
         keys = "\n".join(sorted(task.key for task in self.tasks))
-        how = replace(self.how, fleet=None, keys=None)  # where, and not how
-        # Times of other compilers, or taken in other ways, are not those of this run.
+        how = replace(self.how, fleet=None, keys=None)  # where, not how
+        # Times of another compiler version or another method do not belong to this run.
         decisive = hashlib.sha256(f"{keys}\n{compiler()}\n{how}".encode())
         settings = f"{how.method} seed={how.seed} {decisive.hexdigest()[:16]}"
         found = self.records.resume(self.title, settings)
@@ -257,7 +255,7 @@ class Session:
 
     @contextmanager
     def _shop(self) -> Iterator[tuple[Runner, BuildAhead]]:
-        """What measures, and what builds."""
+        """The runner and the builder."""
         threads = thread_count(self.options.threads)
         with ExitStack() as stack:
             how, fleet = self.how, self.how.fleet
@@ -290,7 +288,7 @@ class Session:
             chosen = "trees-residual" if learned else "analytic"
             if not learned:
                 warnings.warn(
-                    "tuning goes by the analytic cost model, which does not learn: install "
+                    "tuning uses the analytic cost model, which does not learn: install "
                     "'tilewright[tune]' for the better one",
                     TilewrightWarning,
                     stacklevel=2,
@@ -324,25 +322,25 @@ class Session:
 
 
 def _default_seconds(o: Outcome) -> float:
-    """Of a call with the default; 0 where it is not known."""
+    """The seconds of a call with the default schedule; 0 if unknown."""
     seconds = inf if o.default is None else o.default.measurement.seconds
     return seconds if isfinite(seconds) else 0.0
 
 
 def _saved(o: Outcome) -> float:
-    """Seconds of a call that the best saves."""
+    """The seconds that the best schedule saves per call."""
     return _default_seconds(o) * (1 - 1 / o.gain)
 
 
 def improved(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Those whose best schedule is faster alone, beyond doubt."""
+    """The outcomes whose best schedule is significantly faster in isolation."""
     return [o for o in outcomes if o.gain >= MARGIN and o.confidence >= SURE]
 
 
 def _why(
     o: Outcome, chosen: Sequence[Outcome], times: Mapping[str, tuple[float, float]]
 ) -> str:
-    """Whether the best schedule of a kernel is used, and why not."""
+    """Whether the best schedule of a kernel is used, and if not, why."""
     if any(o is c for c in chosen):
         return "yes"
     if not o.trials:
@@ -352,8 +350,8 @@ def _why(
     if o.gain < MARGIN:
         return "no: the default is as fast"
     if o.confidence < SURE:
-        return "no: not sure to be faster"
+        return "no: not significantly faster"
     before, after = times.get(o.task.key, (0.0, 0.0))
     if after >= before:
         return "no: not faster in the model"
-    return "no: the model is not surely faster"
+    return "no: the model is not significantly faster"

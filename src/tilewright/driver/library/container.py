@@ -1,4 +1,4 @@
-"""The object of a library as the file that was asked for."""
+"""Wraps the object code of a library in the requested file format."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _functions(library: Described) -> list[str]:
     return [f"{library.name}_run", f"{library.name}_run_parallel"]
 
 
-# By suffix: what makes the file, and the object formats that it takes.
+# By suffix: the function that makes the file, and the object formats that it accepts.
 _MAKERS: Final[Mapping[str, tuple[_Make, Sequence[str]]]] = {
     ".o": (_object, ("elf", "wasm", "")),
     ".a": (_archive, ("elf", "wasm")),
@@ -47,14 +47,14 @@ _MARKS: Final = {b"\x7fELF": "elf", b"\0asm": "wasm"}
 
 
 def contained(code: bytes, file: str, library: Described) -> bytes:
-    """The bytes of the file. Raises UnsupportedError for one that the system does not have."""
+    """The contents of the file. Raises UnsupportedError if the system has no such format."""
     suffix = file[file.rindex(".") :]
     make, formats = _MAKERS[suffix]
     found = _MARKS.get(code[:4], "")
     if found not in formats:
         able = [s for s, (_, formats) in _MAKERS.items() if found in formats]
         raise UnsupportedError(
-            f"no {suffix} is made for {library.triple}",
+            f"{suffix} files are not supported for {library.triple}",
             code="TW-LIBRARY",
             where=file,
             hint=f"write {listing(able)}",
