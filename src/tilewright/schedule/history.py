@@ -1,7 +1,7 @@
 """The history of a schedule: its kernels and steps, with undo and diff.
 
-All earlier programs are kept (a rewrite shares what it does not change), so a schedule can say
-what its last step did, where a loop went, and whether it still computes the same.
+All earlier programs are kept (rewrites share unchanged nodes), so a schedule can show the effect of
+its last step, find where a loop went, and check that it still computes the same results.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What primitives refuse: loop kinds with loop-carried dependences, axes used twice; witnesses."""
+"""Checks shared by primitives: loop kinds with loop-carried dependences, axes used twice;
+witnesses."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def refuse_buffer(
 
 @contextmanager
 def part_of(primitive: str) -> Iterator[None]:
-    """What a primitive is made of refuses in its name: `tile: split: ...`."""
+    """Errors of the primitives that a primitive calls carry its name: `tile: split: ...`."""
     try:
         yield
     except ScheduleError as error:
@@ -158,10 +159,10 @@ def check_steady(
 
 
 def check_one_place(f: For, buffer: Buffer, primitive: str) -> None:
-    """A buffer that is to live longer is allocated in one place of the loop.
+    """Require that a buffer whose lifetime is extended is allocated in one place of the loop.
 
-    In another place it is other memory, which may be that of each iteration of a loop further in.
-    Raises ScheduleError at the buffer.
+    A second allocation is different memory, possibly one per iteration of an inner loop. Raises
+    ScheduleError naming the buffer.
     """
     allocs = [p.stmt for p in walk(f.body) if isinstance(p.stmt, Alloc)]
     found = [s for s in allocs if s.buffer is buffer]
@@ -190,11 +191,12 @@ def check_axes(kernel: Kernel, primitive: str) -> None:
 def check_repeatable(
     kernel: Kernel, f: For, primitive: str, why: str, hint: str
 ) -> None:
-    """Running an iteration of `f` again after any others must give the same memory.
+    """Require that rerunning an iteration of `f` after any others leaves the same memory.
 
-    Formally, with W(x), R(x) what iteration x writes and reads of the buffers that outlive it:
-    x != y implies W(x) disjoint from W(y) and from R(y), and each element of R(x) & W(x) is stored
-    by x before x reads or updates it. Raises ScheduleError; why: what repeats iterations.
+    Formally, with W(x), R(x) the elements that iteration x writes and reads in buffers that outlive
+    it: x != y implies W(x) disjoint from W(y) and from R(y), and each element of R(x) & W(x) is
+    stored by x before x reads or updates it. Raises ScheduleError; why: the reason that iterations
+    are repeated.
     """
     env = environment(kernel.body)
     name = f.var.name

@@ -129,7 +129,7 @@ def _check_movable(
 def with_parts(
     kernel: Kernel, home: Home, place: Place, first: Sequence[Stmt], inner: Stmt
 ) -> Kernel:
-    """`kernel` with `first` in the place of the nests, and `inner` in that of the loop."""
+    """`kernel` with the nests replaced by `first` and the loop by `inner`."""
     within = Place(place.stmt, place.above[len(home.place.above) :])
     sequence = home.place.stmt
     assert isinstance(sequence, Block)

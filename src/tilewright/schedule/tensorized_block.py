@@ -1,8 +1,8 @@
-"""Units under rewrites: whatever changes a body from outside, the machine must still do all of it.
+"""Units under rewrites: after any change of its body, the instruction must still compute all of it.
 
-Primitives rewrite accesses and outer loop variables everywhere, in the bodies of Units as well.
-After each primitive the bodies that changed are matched again, which gives the operands again;
-where one is no longer what its intrinsic computes, the primitive is refused.
+Primitives rewrite accesses and outer loop variables everywhere, also in the bodies of Units. After
+each primitive, changed bodies are matched again, which updates the operands; if a body no longer
+matches its intrinsic, the primitive is refused.
 """
 
 from __future__ import annotations

@@ -19,9 +19,9 @@ from tilewright.loops.walk import Place, loops_of, place_of, walk, whole
 def find_loop(
     kernel: Kernel, name: str, primitive: str, sizes: bool = False
 ) -> tuple[For, Place]:
-    """The loop called `name` and its place; that of a size only where `sizes` says so.
+    """The loop named `name` and its place; a loop over a symbolic size only if `sizes` is set.
 
-    Raises ScheduleError with the names there are.
+    Raises ScheduleError listing the existing names.
     """
     loops = loops_of(kernel.body)
     for f in loops:

@@ -1,4 +1,4 @@
-"""cache_read: what is read of a buffer, staged, with its padding if asked."""
+"""cache_read: stage the region read from a buffer, optionally with padding."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def cache_read(
 def _read_part(
     kernel: Kernel, old: Buffer, alloc: Place | None, loop: str | None
 ) -> StatementRange:
-    """What is to read the copy: the body of a loop, or all that is left once `old` is final."""
+    """The statements that will read the copy: a loop body, or everything after `old` is final."""
     if loop is None:
         part = after_writes(kernel, old, alloc, "cache_read")
     else:

@@ -1,4 +1,4 @@
-"""cache_write: what is written of a buffer, staged."""
+"""cache_write: stage the region written to a buffer."""
 
 from __future__ import annotations
 

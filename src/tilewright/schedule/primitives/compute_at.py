@@ -35,10 +35,11 @@ def producers(
     consumer: Place,
     verb: str = "compute_at",
 ) -> tuple[Place, tuple[Buffer, ...], tuple[Stmt, ...], tuple[Stmt, ...]]:
-    """The sequence that holds both sides, and in it the statements that write `buffer`.
+    """The sequence that contains producer and consumer, and the statements in it that write
+    `buffer`.
 
-    With the sequence: the buffers that these write, they themselves, and all that stands from the
-    first of them up to the consumer.
+    Returned: the sequence, the buffers that these statements write, the statements, and everything
+    from the first of them up to the consumer.
     """
     path = (*consumer.above, consumer.stmt)
     start = path.index(alloc.stmt)
@@ -217,10 +218,9 @@ def _moved(
 
 
 def _with_steps(box: Region, group: Sequence[Buffer], made: Sequence[Stmt]) -> Region:
-    """The box with the dimensions whole along which the nests take steps, or scatter.
-
-    A step reads another element than it writes, so that elements outside the box may count. Of
-    an index that is read from memory nobody knows which iterations lead into the box.
+    """The box, extended to the whole buffer in dimensions in which the nests scan or scatter.
+    A scan step reads a different element than it writes, so elements outside the box may matter.
+    For an index read from memory, the iterations that write into the box are unknown.
     """
     whole: set[int] = set()
     for s in made:
@@ -240,7 +240,7 @@ def _with_steps(box: Region, group: Sequence[Buffer], made: Sequence[Stmt]) -> R
 
 
 def _steps(a: Access, b: Access) -> set[int]:
-    """The dimensions in which two accesses are not of one index."""
+    """The dimensions in which the indices of two accesses differ."""
     places = enumerate(zip(a.index, b.index, strict=True))
     return {d for d, (i, j) in places if i is not j}
 
@@ -259,7 +259,7 @@ def _needed(
     made: Sequence[Stmt],
     f: For,
 ) -> list[Access]:
-    """What the loop reads of the buffers; nothing else may use them besides their own nests."""
+    """The loop's reads of the buffers, which nothing else may use except their producer nests."""
     needed = [a for a in accesses(f.body) if a.buffer in group]
     own = [a.buffer for s in made for a in accesses(s)]
     every = [a.buffer for a in accesses(kernel.body)]

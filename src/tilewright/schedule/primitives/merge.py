@@ -1,4 +1,4 @@
-"""merge: two loops that follow one another as one, which runs the bodies in turn."""
+"""merge: two consecutive loops as one that runs both bodies in each iteration."""
 
 from __future__ import annotations
 

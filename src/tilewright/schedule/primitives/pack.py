@@ -116,9 +116,9 @@ def _inmost(places: list[tuple[For, Place]]) -> For:
 
 
 def _iterations(f: For) -> int:
-    """How often a loop runs: at least once, or else its read is that of no iteration.
+    """The trip count of a loop, at least 1: a loop without iterations reads nothing.
 
-    The same read may occur outside the loop, where the new buffer's index would have no value.
+    The same read may occur outside the loop, where the new buffer's index would be undefined.
     """
     count = tree.trips(f, "pack")
     if not count:

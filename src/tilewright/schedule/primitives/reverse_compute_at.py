@@ -195,7 +195,7 @@ def _part(
 def _check_covered(
     out: Buffer, consumer: Stmt, starts: Mapping[Var, Expr], moving: set[Var], env: Env
 ) -> list[For]:
-    """The loops of which the parts run some iterations twice; every one must run."""
+    """The loops whose parts run some iterations more than once; each iteration must run."""
     repeats: list[For] = []
     for f in loops_of(consumer):
         at = starts.get(f.var)

@@ -95,7 +95,7 @@ def rfactor(
 
 
 def _the_update(f: For, buffer: str | None) -> Update:
-    """The loop's only Update, or that of the buffer."""
+    """The loop's only Update, or its only Update of the buffer."""
     updates: list[Update] = []
     found: list[Update] = []
     for p in walk(f):
@@ -199,7 +199,7 @@ def _check_one_place(f: For, update: Update) -> bool:
 
 
 def _outside_of_memory(index: Expr) -> Expr:
-    """An index with 0 in the place of what it reads."""
+    """An index with its reads replaced by 0."""
     found: dict[Any, Any] = {
         n: const(0, n.dtype) for n in postorder(index) if isinstance(n, Load)
     }
@@ -249,7 +249,7 @@ class _Joined(NamedTuple):
         return block(*(Store(b, (lane, *local), identity) for b, identity in starts))
 
     def combined(self, lane: Var, local: Index) -> Stmt:
-        """A partial result goes into the whole one, where the box is in its buffer."""
+        """Add a partial result to the total, at the box's position in its buffer."""
         buffers = self.update.buffers
         reducer = self.update.reducer
         point = self.box.point(local)

@@ -124,7 +124,7 @@ def _names(kernel: Kernel) -> dict[str, Var | Buffer]:
 
 
 def _place(kernel: Kernel, named: set[str], loop: str | None) -> Place:
-    """The body to copy: that of the loop, or of the innermost one that the condition names."""
+    """The body to copy: of the loop, or of the innermost loop that the condition names."""
     if not named and loop is None:
         return Place(*in_sizes(kernel))
     found = [

@@ -84,7 +84,7 @@ def store_at(
 def _computes_within(
     nest: Stmt, buffer: Buffer, dim: int, part: tuple[Expr, int], env: Env
 ) -> bool:
-    """Whether all that a nest computes in a dimension is in the part `base .. base + size - 1`."""
+    """Whether a nest computes only elements in `base .. base + size - 1` of a dimension."""
     base, size = part
     for a in accesses(nest):
         if a.buffer is not buffer:
@@ -106,7 +106,7 @@ def _check_uses(
     f: For,
     home: Home,
 ) -> None:
-    """All reads are in the loop, besides those of the nests themselves."""
+    """Require that all reads are in the loop, except those of the nests themselves."""
 
     def read(stmts: Iterable[Stmt]) -> int:
         found = (a for s in stmts for a in accesses(s))

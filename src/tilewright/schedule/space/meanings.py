@@ -14,8 +14,8 @@ from functools import cache
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """form: of the names. text: what a value decides. values: which there are. where: the sketches
-    that ask."""
+    """form: the pattern of the names. text: the meaning of a value. values: the possible ones.
+    where: the sketches that make this choice."""
 
     form: str
     text: str
