@@ -24,8 +24,8 @@ from tilewright.loops.sizes import solve
 def run(kernel: Kernel, buffers: Mapping[Buffer, Any]) -> None:
     """Run `kernel` in place on one NumPy array per parameter.
 
-    Sizes are those of the arrays. Raises InputError for a missing array or one of another shape or
-    dtype, ExecutionError for an index out of range (TW-INDEX).
+    Symbolic sizes are taken from the arrays. Raises InputError for a missing array or a wrong shape
+    or dtype, ExecutionError for an index out of range (TW-INDEX).
     """
     for b in kernel.params:
         check_array(kernel, b, buffers.get(b))

@@ -44,7 +44,8 @@ from tilewright.loops.nodes import (
     While,
 )
 
-# CPython refuses more than 20 blocks in one function; a deeper nest continues in a function.
+# CPython allows at most 20 nested blocks in a function; a deeper nest continues in another
+# function.
 _MAX_BLOCKS = 12
 
 _NATIVE = frozenset(
@@ -66,7 +67,7 @@ def _wrap(x: int) -> int:
 class Writer:
     """Writes one kernel; `scope` holds the objects that the source names.
 
-    calls: what stands before the call of a function that a deep nest continues in.
+    calls: the prefix of a call to the function that continues a deep nest.
     """
 
     calls = ""

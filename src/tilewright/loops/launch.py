@@ -85,10 +85,10 @@ class Launch:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LaunchProgram:
-    """Launches in order, each of which sees what those before it wrote.
+    """Launches in order; each sees the results of earlier ones.
 
-    params: as those of the Kernel, outputs among them. workspace: further buffers of the device
-    that live as long as the program runs.
+    params: the Kernel's parameters, including outputs. workspace: further device buffers that live
+    while the program runs.
     """
 
     name: str

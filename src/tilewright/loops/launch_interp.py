@@ -1,12 +1,12 @@
-"""The meaning of programs of launches, and the judge of them: threads that any race gives away.
+"""The interpreter of programs of launches; it defines their meaning and detects every race.
 
-The blocks of a launch run in a random order, and the threads of a block a statement at a time,
-whichever of them a seeded die says. Each access of memory that threads share is compared with those
-before it (`loops/shared_memory.py`).
+The blocks of a launch run in random order; the threads of a block run one statement at a time, in
+an order drawn from a seeded generator. Each access to shared memory is compared with earlier ones
+(`loops/shared_memory.py`).
 
-Errors: RaceError with both threads and statements, DivergenceError where threads wait at different
-barriers, ExecutionError (TW-INDEX) for an index out of range. What is undefined reads as NaN or an
-odd integer, as in `loops/interp.py`, whose values all operations have.
+Errors: RaceError with both threads and statements, DivergenceError if threads wait at different
+barriers, ExecutionError (TW-INDEX) for an index out of range. Undefined elements read as NaN or an
+odd integer; operations are those of `loops/interp.py`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from tilewright.loops.sizes import at, solve
 
 
 class DivergenceError(ExecutionError):
-    """Not all threads of a block come to the same barrier."""
+    """Not all threads of a block reach the same barrier."""
 
     code = "TW-DIVERGENCE"
 
@@ -154,7 +154,8 @@ class _ThreadWriter(Writer):
         self.depth -= 1
 
     def unit(self, s: Unit) -> None:
-        """What a warp does to memory, its first thread does; to what it holds, each thread."""
+        """Memory effects of a warp are performed by its first thread, effects on its registers by
+        each thread."""
         self.pause(s)
         body = s.body
         if s.threads > 1 and s.operands[-1].buffer.scope != "warp":

@@ -1,7 +1,7 @@
 """Parsing the text of kernels and programs of launches that `loops/printer.py` prints.
 
-A Unit with an intrinsic has no body in the text, so that a kernel with one is refused: its text is
-of a schedule, and what is read here are programs before any.
+The text of a Unit with an intrinsic has no body, so kernels with one are rejected: such text shows
+a schedule, while the parser reads unscheduled programs.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def parse(
     operators: Mapping[str, Reducer] | None = None,
     where: str = "kernel",
 ) -> Kernel:
-    """The Kernel of its lines.
+    """Parse the lines of a Kernel.
 
-    buffers: parameters that exist already, by name. operators: by name, besides the usual ones.
-    Raises InputError (TW-SYNTAX) naming the line for what is not a kernel.
+    buffers: existing parameters, by name. operators: additional ones, by name. Raises InputError
+    (TW-SYNTAX) naming the line if the text is not a kernel.
     """
     return _Reader(lines, where, dict(operators or {})).kernel(buffers or {})
 
@@ -69,9 +69,9 @@ def parse_program(
 def buffer_type(
     s: Scanner, name: str, sizes: Mapping[str, Any] = MappingProxyType({})
 ) -> Buffer:
-    """A buffer of that name, from `float32[4, 8]` and, where it follows, ` in scope`.
+    """A buffer of that name, from `float32[4, 8]`, optionally followed by ` in scope`.
 
-    sizes: what extents may be made of, by name.
+    sizes: symbolic sizes that may occur in extents, by name.
     """
     dtype = _NAMES.get(s.take("word", "a dtype"))
     if dtype is None:
@@ -95,7 +95,7 @@ def _extent(s: Scanner, sizes: Mapping[str, Any]) -> Extent:
 
 @dataclass(eq=False)
 class _Reader:
-    """Reads statements line by line; what is deeper belongs to the line above it."""
+    """Reads statements line by line; deeper lines belong to the line above them."""
 
     lines: Sequence[str]
     where: str
@@ -346,7 +346,7 @@ class _Reader:
         meaning: Buffer | Var,
         depth: int,
     ) -> Stmt:
-        """The statements below a line that gives a name its meaning."""
+        """The statements below a line that declares a name."""
         before = self.names
         self.names = {**before, name: meaning}
         body = self._block(depth + 1)

@@ -70,7 +70,7 @@ def _buffers(buffers: Iterable[Buffer]) -> str:
 
 
 def show_units(kernel: Kernel) -> str:
-    """What each Unit stands for: its line, its intrinsic with operands' strides, and its body."""
+    """A description of each Unit: its line, its intrinsic with operands' strides, and its body."""
     lines = []
     for unit in postorder(kernel.body):
         if isinstance(unit, Unit) and unit.intrinsic is not None:

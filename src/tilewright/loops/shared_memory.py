@@ -1,10 +1,10 @@
-"""Memory that threads share, which notes who touches what and finds every race.
+"""Shared memory that records accesses and finds every race.
 
-As barriers are all that orders two threads, and all threads of a block come to each, the vector
-clock of a thread is one number: how many barriers it has passed (for the memory of the caller, how
-many of the scope "global"). Two accesses of one element, one of which writes, are a race where the
-threads are in different blocks, or differ and have the same clock: whether or not the values came
-out right this time.
+Only barriers order two threads, and all threads of a block reach each of them, so the vector clock
+of a thread is one number: how many barriers it has passed (for the caller's memory, how many of
+scope "global"). Two accesses to an element, one of them a write, are a race if the threads are in
+different blocks, or are different and have the same clock, whether or not the values are right in
+this run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RaceError(ExecutionError):
 
 
 class Touch(NamedTuple):
-    """One access: by which thread of which block, by what clock, in which statement."""
+    """One access: its thread and block, the thread's clock, and the statement."""
 
     block: Place
     thread: Place

@@ -251,7 +251,7 @@ def _indexed(at: Place) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
 
 
 def _overlaps(scope: _Scope, at: Place) -> Iterator[str]:
-    """The form in which a promise about overlapping tiles is made (loops/analysis/overlap.py)."""
+    """Check the form of a promise about overlapping tiles (loops/analysis/overlap.py)."""
     for e in expressions(at.stmt):
         for n in postorder(e):
             if not isinstance(n, Overlap):
@@ -317,7 +317,7 @@ def _together(scope: _Scope, at: Place) -> Iterator[str]:
 
 
 def _units(scope: _Scope, at: Place) -> Iterator[str]:
-    """The machine does what the body says, and the operands are those of the body."""
+    """Check that the intrinsic computes what the body says, and that the operands match it."""
     if not isinstance(at.stmt, Unit) or at.stmt.intrinsic is None:
         return
     try:

@@ -22,7 +22,7 @@ from tilewright.loops.nodes import (
 )
 
 
-# Not frozen, as so many are made: setting the fields of a frozen one takes three times as long.
+# Not frozen, since many are made: setting the fields of a frozen one takes three times as long.
 @dataclass(eq=False, slots=True)
 class Place:
     """A statement and the statements around it, outermost first."""
@@ -84,9 +84,9 @@ _NOTHING = Inside()
 
 
 def inside(root: Stmt) -> Inside:
-    """What is inside a statement; kept in it, as statements never change.
+    """Facts about the inside of a statement; cached in it, since statements are immutable.
 
-    A rewrite makes new statements only around what it changes, so that little is looked at again.
+    A rewrite makes new statements only around its changes, so little is computed again.
     """
     known: Inside | None = getattr(root, "fact", None)
     if known is not None:

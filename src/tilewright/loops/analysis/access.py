@@ -1,8 +1,8 @@
 """Every read and write of a program, with what is known where it is performed.
 
-One `Access`, read off a program in two ways. `accesses` is quick: each distinct read of a statement
-once, as if no guard stood around it. `guarded_accesses` walks with the guards, those of Selects
-too, and with the bounds that they give.
+One `Access`, collected in two ways. `accesses` is quick: each distinct read of a statement once,
+ignoring guards. `guarded_accesses` tracks the guards, including the conditions of Selects, and the
+bounds that they imply.
 """
 
 from __future__ import annotations
@@ -125,10 +125,10 @@ def in_loops(above: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
 def accesses(
     root: Stmt, ranges: intervals.Env = _UNKNOWN, above: tuple[Stmt, ...] = ()
 ) -> list[Access]:
-    """Every read and write of `root` in program order; a statement's reads before its write.
+    """Every read and write of `root` in program order; a statement's reads precede its write.
 
-    ranges: bounds of variables, wherever they are used (see `environment`); without them nothing
-    is known. above: what is around `root` (see `in_loops`), if that matters to `together`.
+    ranges: bounds of variables, valid everywhere (see `environment`); without them nothing is
+    known. above: the statements around `root` (see `in_loops`), if `together` needs them.
     """
     found: list[Access] = []
     for at in walk(root):
@@ -180,7 +180,7 @@ def _written(
 def _inner(
     s: Stmt, ranges: dict[Any, Interval]
 ) -> Iterator[tuple[Stmt, tuple[Guard, ...], dict[Any, Interval]]]:
-    """The statements directly inside, each with the guard of its own and the bounds there."""
+    """The direct substatements, each with its guard and the bounds that hold there."""
     if isinstance(s, For):
         yield s.body, (), _loop_ranges(s, ranges)
     elif isinstance(s, If):

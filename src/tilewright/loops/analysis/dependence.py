@@ -58,13 +58,14 @@ def can_parallelize(
     updates: bool = True,
     halos: bool = False,
 ) -> Verdict:
-    """Whether the iterations of one loop, or of that at a place, may run together, in any order.
+    """Whether the iterations of one loop, or of the loop at a place, may run in parallel, in any
+    order.
 
-    covered: whether an iteration stores whatever it reads of a buffer, first and by one Store; so
-    that overlapping tiles which store it again make no difference. Taken for granted where nobody
-    says; None: they do make one, even where one Store stores again what it has stored.
-    halos: whether elements may be stored again with values that are proved equal (`equal_values`).
-    updates: whether steps of one commutative reduction may update the same element.
+    covered: whether an iteration stores every element of a buffer before reading it, by one Store;
+    then overlapping tiles that store it again are harmless. By default this is assumed; None:
+    assume that they are not harmless, even if one Store stores the same value again. halos: whether
+    elements may be stored again with values that are proved equal (`equal_values`). updates:
+    whether steps of one commutative reduction may update the same element.
     """
 
     def ideal(a: Access, b: Access) -> bool:
@@ -219,10 +220,9 @@ def are_independent(loop: For, env: Env) -> Legal | Unknown:
 
 
 def covered_in(body: Stmt, env: Env, once: bool = False) -> Covered:
-    """Whether a run of `body` stores whatever it reads of a buffer, first.
-
-    once: and that it writes each element of the buffer once, so that no other run of `body` that
-    stores the same values again lets a value be seen in between.
+    """Whether a run of `body` stores every element of a buffer before reading it.
+    once: also require that it writes each element once, so that another run of `body` that stores
+    the same values again never exposes an intermediate value.
     """
 
     def covered(buffer: Buffer) -> bool:

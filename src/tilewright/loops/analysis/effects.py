@@ -12,7 +12,7 @@ from tilewright.loops.walk import whole
 
 
 def reads(stmt: Stmt) -> set[Buffer]:
-    """Buffers whose contents `stmt` uses, those of an `Update`'s targets included."""
+    """Buffers whose contents `stmt` uses, including the targets of an `Update`."""
     found: set[Buffer] = set()
     for node in postorder(stmt):
         if isinstance(node, Load):
@@ -39,12 +39,12 @@ def allocated(root: Stmt) -> set[Buffer]:
 
 
 def together(update: Update, above: Sequence[Stmt]) -> tuple[Buffer, ...]:
-    """The buffers of an update, if its values make up one: where one conflicts, all of them do.
+    """The buffers of an update, if its values form one tuple: if one conflicts, all of them do.
 
-    Only then may steps of a commutative reducer with several values change their order: which index
-    argmax leaves depends on the value next to it. Formally: all are changed at one index, and in
-    each iteration of each loop of `above` (what is around the update) either all or none of the
-    buffers are reallocated. Else empty.
+    Only then may the steps of a commutative reducer with several values be reordered: the index in
+    an argmax depends on the value next to it. Formally: all are changed at one index, and each
+    iteration of each loop in `above` (the loops around the update) reallocates all or none of the
+    buffers. Otherwise empty.
     """
     if len(update.buffers) == 1:
         return update.buffers

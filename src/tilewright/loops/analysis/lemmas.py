@@ -98,11 +98,11 @@ def idealized(
 
 
 class _Term(NamedTuple):
-    """An index term, which depends on the band and on what is around it only.
+    """An index term that depends only on the band and the loops around it.
 
-    coefficient: that of its distance, 0 where the two instances count it differently. reach: the
-    most that the distance adds. agreed, differing: what it adds where its value is the same in both
-    (beyond that of the distance), and where it is not.
+    coefficient: of its distance; 0 if its coefficients in the two instances differ. reach: the
+    maximum contribution of the distance. agreed, differing: its contribution if its value is the
+    same in both (beyond that of the distance), and if it is not.
     """
 
     atom: Expr

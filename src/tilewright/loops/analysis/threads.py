@@ -1,16 +1,16 @@
 """Which accesses of two threads of a block, or of two blocks, touch one element.
 
-The program of a thread is asked about as what it stands for: a loop nest over the numbers of the
-blocks and of the threads around it. Two accesses conflict if one of them writes (an `Update` does,
-whatever its reducer is: threads do not take turns). The questions, of iterations p of `a` and q of
-`b`, alike in what `Together` says:
+A thread's program is analyzed as the loop nest over block and thread indices that it represents.
+Two accesses conflict if one of them writes (an `Update` does, whatever its reducer is: threads do
+not take turns). The questions, about iterations p of `a` and q of `b` that agree as `Together`
+says:
 
     threads_conflict   p and q are of different threads of one block
                        carried: and p is so many iterations of one loop before q
     blocks_conflict    p and q are of different blocks
 
-and the answer is None only if none of them touch one element. It comes from the lemmas, or else
-from isl with the two threads as a witness.
+and the answer is None only if no two of them touch the same element. It comes from the lemmas, or
+otherwise from isl, with the two threads as a witness.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def shared_accesses(
     grid: Sequence[Extent],
     threads: Sequence[int],
 ) -> dict[Buffer, list[Access]]:
-    """The accesses by a thread of what it shares with others, by buffer, if it is written.
+    """A thread's accesses to memory shared with other threads, by buffer, for buffers that are
+    written.
 
     The places begin with the loops over the blocks and the threads.
     """
@@ -78,10 +79,9 @@ def threads_conflict(
     carrier: For | None = None,
     distance: str = ">= 1",
 ) -> Conflict:
-    """Whether `a` in one thread and `b` in another one of the same block touch one element.
-
-    same: loops around both that are in one iteration; carrier: one of which `b` is in a later
-    iteration than `a`, at this distance.
+    """Whether `a` in one thread and `b` in another thread of the block touch the same element.
+    same: loops around both that are in the same iteration. carrier: a loop of which `b` is in a
+    later iteration than `a`, at this distance.
     """
     blocks = [f for f in a.loops if f.var in BLOCKS]
     threads = [f for f in a.loops if f.var in THREADS and f.trips != 1]
@@ -103,7 +103,7 @@ def _ask(
     relation: Relation,
     carrier: For | None = None,
 ) -> Conflict:
-    """The question, of loops that are `equal` in both and others of which some `differ`."""
+    """The question, for loops that are `equal` in both and others of which some `differ`."""
     if not differ:
         return None
     band = [*differ] if carrier is None else [*differ, carrier]

@@ -89,7 +89,7 @@ def _distinct(s: Stmt) -> Stmt:
 
 
 def _check_combined(tree: Sequences) -> None:
-    """Raise ScheduleError where not all threads of a block come to a Combine."""
+    """Raise ScheduleError if not all threads of a block reach a Combine."""
     for at in walk(tree.body):
         if isinstance(at.stmt, Combine) and at.stmt not in tree.home:
             raise ScheduleError(

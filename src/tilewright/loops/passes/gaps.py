@@ -1,8 +1,8 @@
-"""Where a barrier can be placed in the program of a thread, and which paths pass it.
+"""The positions for barriers in a thread's program, and the paths that pass each of them.
 
-A sequence is a list of statements that all threads of a block come to together: the body itself,
-and that of an allocation, of a loop and of a branch in a sequence if its extent or condition is
-alike for all threads. A gap is a place before a statement of a sequence, or after its last one.
+A sequence is a list of statements that all threads of a block reach together: the program's body,
+and the body of an allocation, loop or branch inside a sequence if its extent or condition is
+uniform across threads. A gap is a position before a statement of a sequence, or after its last one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tilewright.loops.walk import Place, below
 class Sequence:
     """owner: the statement whose body it is. depth: how many loops are around it.
 
-    always: whether a thread that comes to its owner comes to it for sure.
+    always: whether every thread that reaches its owner also reaches it.
     """
 
     owner: Stmt | None
@@ -107,7 +107,7 @@ class Sequences:
         return made
 
     def together(self, s: Stmt) -> bool:
-        """Whether all threads of a block come to each statement in `s`, or none."""
+        """Whether each statement in `s` is reached by all threads of a block, or by none."""
         if isinstance(s, For):
             return not varies(s.extent, self.registers)
         if isinstance(s, If | While):
@@ -138,7 +138,7 @@ class Sequences:
         path: Path,
         level: int,
     ) -> Gaps:
-        """The gaps in front of what a path leads to, in the sequences from a level on."""
+        """The gaps before the end of a path, in the sequences from a level on."""
         return self.union(
             self.behind(step.sequence, -1, step.number) for step in path[level:]
         )
@@ -157,7 +157,8 @@ class Sequences:
         first: int,
         last: int,
     ) -> Iterator[Gap]:
-        """The gaps after one statement up to that before another, also in what is between."""
+        """The gaps from after one statement to before another, including those inside statements in
+        between."""
         for number in range(first + 1, last + 1):
             yield Gap(sequence, number)
         for part in sequence.parts[first + 1 : max(last, 0)]:

@@ -27,10 +27,10 @@ class Hoisted:
 def hoist(kernel: Kernel, constants: Collection[Buffer]) -> Hoisted:
     """Split off root-level nests that depend on `constants` only.
 
-    The kernel a sequence s1 .. sn of root statements, and b a buffer that it allocates: those that
-    write b, at once and in front of all others, do what they did where
+    Let the kernel be a sequence s1 .. sn of root statements, and b a buffer that it allocates. The
+    statements that write b may run once, before all others, if
 
-        each writes b alone, and reads only b, constants, and what is split off already
+        each writes only b, and reads only b, constants, and buffers already split off
         no other statement before the last of them reads b
     """
     allocs, stmts = _peel(kernel.body)

@@ -320,7 +320,7 @@ class _Block:
         bound: Axes,
         guards: Guards,
     ) -> Stmt:
-        """Statements of which some fill registers of all threads, one by one."""
+        """Statements, some of which fill the registers of all threads one by one."""
         if isinstance(s, Block):
             return block(*(self.single(inner, bound, guards) for inner in s.stmts))
         if isinstance(s, Alloc):

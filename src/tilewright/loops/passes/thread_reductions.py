@@ -290,7 +290,7 @@ class _Tree:
         sizes: Mapping[str, int],
         make: _Make,
     ) -> Stmt:
-        """What so many threads on each axis do."""
+        """The work of this many threads on each axis."""
         numbers = {a: Var(fresh(self.taken, f"{_NAMES[a]}.part"), INDEX) for a in sizes}
         body = make(numbers)
         for axis, var in numbers.items():
