@@ -1,7 +1,7 @@
-"""The limits on what a model may cost, in one table, and the use of the current compilation.
+"""The limits on a model's cost, in one table, and the resource use of the current compilation.
 
-Long work asks `check()` at every step. A step that cannot ask, such as one call of LLVM, is bounded
-by what it is given: nodes, folded bytes, generated text.
+Long work calls `check()` at every step. A step that cannot, such as one call of LLVM, is bounded by
+the size of its input: nodes, folded bytes, generated text.
 """
 
 from __future__ import annotations

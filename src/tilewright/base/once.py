@@ -1,4 +1,4 @@
-"""Things that are made once per key, by whichever thread asks first; nobody else waits for it."""
+"""Values computed once per key, by the first thread that needs them; other keys do not wait."""
 
 from __future__ import annotations
 
@@ -72,6 +72,6 @@ class Once(Generic[T]):
             return tuple(self._kept.values())
 
     def clear(self) -> None:
-        """Forget all values; what is being made is kept when it is ready."""
+        """Forget all values; those being computed are kept when they are ready."""
         with self._lock:
             self._kept.clear()

@@ -66,7 +66,7 @@ class Event(Protocol):
 
 
 class Queue(Protocol):
-    """Commands that run in the order in which they are given."""
+    """Commands that run in the order of submission."""
 
     def write(self, target: Region, source: Bytes) -> Event:
         """Copy bytes of the host to the device."""

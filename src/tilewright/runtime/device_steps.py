@@ -31,9 +31,9 @@ class OpenDevice:
     constants: dict[tuple[int, int], Region] = field(default_factory=dict)
 
     def memory(self) -> DeviceMemory:
-        """An arena for one running call, and what its queues are made for.
+        """An arena for one running call.
 
-        Raises MemoryLimitError where the device has not so much.
+        Raises MemoryLimitError if the device does not have that much memory.
         """
         try:
             arena = self.device.allocate(self.arena_bytes)

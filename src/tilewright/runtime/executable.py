@@ -32,9 +32,9 @@ class Executable:
     """A model ready to run. Calls from several Python threads at once are safe and independent.
 
     `threads` is as for `runtime.threads.thread_count`. Raises ArtifactError if the model is
-    inconsistent or this machine cannot run it. code: what has the same code already, of which this
-    one differs in the sizes. lazy: devices are opened by the first call, so that a model can be
-    saved where they are not.
+    inconsistent or this machine cannot run it. code: an executable with the same code, which
+    differs in sizes only. lazy: open devices at the first call, so that a model can be saved on a
+    machine without them.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Executable:
 
     @property
     def defaults(self) -> Mapping[str, str]:
-        """Inputs that the model has values for, and their types; a call may give them by name."""
+        """Inputs with default values, and their types; a call may pass them by name."""
         return self.overrides.layouts
 
     @property
@@ -131,12 +131,12 @@ class Executable:
 
         Inputs: NumPy arrays, anything with `__dlpack__` or `__array__`, Python numbers and lists.
         Returns one array, or a tuple if the model has several outputs (PyTorch tensors if an input
-        was one); they own their memory. A module of PyTorch whose arguments or results nest is
-        called as it was traced, or by the names of its tensors, and gives what it gave.
-        `out`: an array (or a sequence or mapping of them, None for those wanted new) that receives
-        the outputs and is returned in their place.
-        Of the `aliases` that a model was compiled with, the input's array is written, and returned.
-        The first call that gives certain of the `defaults` compiles a form that takes them.
+        was one); they own their memory. A PyTorch module with nested arguments or results is
+        called as it was traced, or by the names of its tensors, and returns the same structure.
+        `out`: an array (or a sequence or mapping of them, None for new ones) that receives the
+        outputs and is returned in their place.
+        For `aliases` of the compiled model, the input's array is overwritten and returned.
+        The first call that passes a given set of `defaults` compiles a variant with these inputs.
         Raises InputError for a wrong name, dtype or shape, ExecutionError if a kernel refuses a
         value such as an index out of range.
         """
@@ -283,13 +283,14 @@ class Executable:
     def _overridden(
         self, values: list[Any], others: dict[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
-        """What runs a call that gives `others` of the defaults, and all its inputs by name."""
+        """The executable for a call that overrides the defaults `others`, and all its inputs by
+        name."""
         return self.overrides.form(others), dict(zip(self._by_name, values)) | others
 
     def _bind(
         self, args: tuple[Any, ...], named: Mapping[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
-        """The inputs in order, and by name what is given in place of defaults."""
+        """The inputs in order, and the overridden defaults by name."""
         expected = self.model.inputs
         only = args[0] if len(args) == 1 else None
         if isinstance(only, Mapping) and not named:

@@ -42,9 +42,9 @@ def shortest(
 ) -> Direct | None:
     """A function of (args, out) for the plan, or None if the model is not one plain native call.
 
-    filled: gives `in_place` of the same, for calls with outputs.
-    The function returns None, with nothing done, if some argument is not a plain array of the
-    expected type: the general way then converts it or says what is wrong.
+    filled: returns the corresponding `in_place` function, for calls with outputs.
+    The function does nothing and returns None if some argument is not a plain array of the expected
+    type: the general path then converts it or reports the error.
     """
     single, found = _single(plan), views
     if single is None or found is None:

@@ -1,8 +1,8 @@
-"""How the arguments and results of a module of PyTorch nest, around a model's flat tensors.
+"""The nested arguments and results of a PyTorch module, around a model's flat tensors.
 
 A `Tree` is a tensor's name, a value that was fixed when the module was traced, or a container of
-trees. It is data, so that an artifact holds it; reading one imports nothing: classes are those that
-this process has loaded already, and stand-ins with the same fields where it has not.
+trees. It is plain data, stored in artifacts; reading one imports nothing: classes that this process
+has not loaded are replaced by stand-ins with the same fields.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ Tree = str | Fixed | ContainerNode
 
 @dataclass(frozen=True, slots=True)
 class Nesting:
-    """arguments: by name, in order, the first `positional` of which may be given by position.
+    """arguments: by name, in order; the first `positional` ones may be passed by position.
 
-    Fixed arguments may be left out. Names of tensors are those of the model's inputs and outputs.
+    Fixed arguments may be omitted. Tensors are named after the model's inputs and outputs.
     """
 
     arguments: tuple[tuple[str, Tree], ...]
@@ -104,7 +104,7 @@ class Nesting:
         return f"call it as it was exported: ({shown})"
 
     def restore(self, outputs: Mapping[str, Any]) -> Any:
-        """The results as the module gives them."""
+        """The results in the structure that the module returns."""
         return _built(self.results, outputs)
 
     def to_json(self) -> dict[str, Any]:
@@ -138,7 +138,7 @@ class Nesting:
 
 
 def is_plain(arguments: Sequence[tuple[str, Tree]], results: Tree) -> bool:
-    """Whether all of it are tensors in order, as every model takes and gives them."""
+    """Whether it is a flat sequence of tensors, as models without nesting take and return."""
     several = isinstance(results, ContainerNode) and results.kind == "tuple"
     flat = (
         several and len(results.parts) > 1
@@ -280,7 +280,7 @@ _BUILDERS: Final[Mapping[str, Callable[[ContainerNode, list[Any]], Any]]] = {
     "record": _record,
 }
 
-# Classes of modules traced in this process, some of which no module has by name.
+# Classes of modules traced in this process; some cannot be imported by name.
 _KNOWN: Final[WeakValueDictionary[str, type]] = WeakValueDictionary()
 
 
@@ -321,7 +321,8 @@ def _to_json(tree: Tree) -> Any:
 
 
 def _from_json(found: Any) -> Tree:
-    """Raises ValueError, TypeError, KeyError or RecursionError for what `_to_json` never writes."""
+    """Raises ValueError, TypeError, KeyError or RecursionError for data that `_to_json` never
+    writes."""
     if isinstance(found, str):
         return found
     if "value" in found:

@@ -1,7 +1,7 @@
-"""A model whose code is for all sizes within bounds: shapes and offsets at some of them.
+"""A model whose code works for all sizes within bounds: shapes and offsets for given sizes.
 
-Nothing is compiled for a set of sizes: formulas give the extents of its tensors and the bytes of
-its workspaces, and the arena is laid out again.
+Nothing is compiled for given sizes: formulas yield the extents of tensors and the bytes of
+workspaces, and the arena is laid out again.
 """
 
 from __future__ import annotations

@@ -56,7 +56,8 @@ class Pool:
 
     @cached_property
     def ticks_per_second(self) -> float:
-        """How fast the clock goes that native code reads. Raises ArtifactError if it does not."""
+        """The rate of the clock that native code reads. Raises ArtifactError if the clock does not
+        advance."""
         return _calibrate(ctypes.CFUNCTYPE(ctypes.c_uint64)(self._ticks))
 
     def ensure(self, threads: int) -> None:
@@ -111,7 +112,7 @@ class Pool:
         self._lock = threading.Lock()
 
 
-# By the digest of their code. A pool without workers goes away with its last executable.
+# By the digest of their code. A pool without workers is freed with its last executable.
 _pools: Final[WeakValueDictionary[str, Pool]] = WeakValueDictionary()
 _starting = threading.Lock()
 

@@ -48,10 +48,9 @@ _TRACED: Final = 3  # runs, of which the middle one is kept
 class KernelTime:
     """One kernel, copy or host step: mean seconds per call over the middle half of the runs.
 
-    start: seconds of the rows before this one. share: of the whole run; of all rows
-    where devices are simulated. peak_share: of what the machine could do at best
-    (roofline), or None. mix: the instructions of its inner loop, where the code is of a
-    kind that can be read. device: where it ran. cycles, clock, simulated: as
+    start: total seconds of the rows before this one. share: of the whole run, or of all rows if
+    devices are simulated. peak_share: of the roofline bound, or None. mix: the instructions of its
+    inner loop, if the code can be decoded. device: where it ran. cycles, clock, simulated: as
     `Duration`, of the median run.
     """
 

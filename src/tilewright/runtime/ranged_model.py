@@ -17,7 +17,7 @@ Key = tuple[int, ...]  # extents of the dimensions, in the order of `allowed`
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Cover:
-    """Combinations of extents: those of some values for each dimension, but for a few."""
+    """Combinations of extents: the product of some values per dimension, with a few exceptions."""
 
     extents: tuple[Collection[int], ...]
     without: frozenset[Key] = frozenset()
