@@ -64,8 +64,8 @@ def compile_kernel(
     """Object code of a scheduled kernel, position independent, with no external symbols.
 
     symbol: the entry point's name (default: the kernel's own). contract, permitted: as in
-    `llvm_ir`. level: how much LLVM makes of it, 0 to 3. Raises UnsupportedError for what has no
-    native code, CompileError if LLVM refuses the program.
+    `llvm_ir`. level: LLVM's optimization level, 0 to 3. Raises UnsupportedError for a kernel
+    without native code, CompileError if LLVM rejects it.
     """
     name = symbol or kernel.name
     with events.span("emit", name=name):
@@ -89,7 +89,7 @@ def kernel_text(
     contract: bool,
     permitted: Permissions | None = None,
 ) -> CompiledKernel:
-    """As `compile_kernel`, but with LLVM assembly for object code, of which files are made.
+    """As `compile_kernel`, but returns LLVM assembly instead of object code, for output files.
 
     Raises UnsupportedError for code that calls functions of this process.
     """
@@ -128,9 +128,10 @@ def llvm_ir(
 
 
 def finished(kernel: Kernel, machine: CpuMachine, sanitized: bool = False) -> Kernel:
-    """A scheduled kernel as code is generated for it: what no schedule has to ask for.
+    """A scheduled kernel after the rewrites that precede code generation and that no schedule
+    requests.
 
-    sanitized: every access of the program stays, in loops by the names that it has.
+    sanitized: every access of the program is kept, in loops with their original names.
     """
     most = machine.registers * machine.vector_bits // 8
     if sanitized:

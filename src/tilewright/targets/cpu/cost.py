@@ -1,4 +1,4 @@
-"""What schedules cost on a CPU: every constant, and the questions that several sketches ask.
+"""The costs of schedules on a CPU: every constant, and the estimates that several sketches use.
 
 `constants()` lists the constants with their units, meanings and sources. A machine description may
 carry other values (`CpuMachine.measured`); CALIBRATE measures those whose source it is. The others
@@ -24,8 +24,8 @@ SWEEP: Final = "python -m benchmarks.sweep"
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A constant of cost: its value by default, whether it is an integer, its unit, what it means
-    and the command that measures it, or that shows what follows from it."""
+    """A cost constant: its default value, whether it is an integer, its unit, its meaning, and the
+    command that measures it or shows its effect."""
 
     name: str
     value: float
@@ -354,7 +354,7 @@ class CostModel:
     )
 
     def multiply_rate(self, lanes: int, itemsize: int) -> float:
-        """Multiply-adds per cycle, of vectors of so many elements of so many bytes."""
+        """Multiply-adds per cycle, with vectors of this many elements of this many bytes."""
         return min(self.multiply_adds, self.multiplied / (lanes * itemsize))
 
     @property
@@ -377,10 +377,10 @@ class CostModel:
         return nanoseconds >= self.share_ns
 
     def moving(self, buffers: Iterable[Buffer], constants: Collection[Buffer]) -> float:
-        """Nanoseconds until one core has the data of these buffers, or others have it from it.
+        """Nanoseconds to move the data of these buffers from all cores to one, or back.
 
-        Data is in the caches of the cores that made it: one core alone has to fetch most of it from
-        the others, and they from it what it makes.
+        Data is in the caches of the cores that produced it: a single core must fetch most of it
+        from the others, and they must fetch its results.
         """
         taken = 0.0
         for b in buffers:
@@ -389,7 +389,7 @@ class CostModel:
         return taken
 
     def streams(self, size: int) -> bool:
-        """Whether a result of so many bytes passes the caches by, if its kernel never reads it."""
+        """Whether a result of this many bytes bypasses the caches, if its kernel never reads it."""
         m = self.machine
         if m.arch != "x86_64":
             return False
@@ -411,10 +411,10 @@ class CostModel:
         )
 
     def stays(self, rows: int, pitch: int) -> bool:
-        """Whether the second cache keeps one line of each of so many rows, `pitch` bytes apart.
+        """Whether the second cache keeps one line of each of this many rows, `pitch` bytes apart.
 
-        A line has its place in one set, found by the offset in a way; rows a power of two apart
-        share few sets, and displace one another long before the cache is full.
+        A line's address determines its set; rows a power of two apart share few sets, and evict one
+        another long before the cache is full.
         """
         l2 = self.machine.l2
         if pitch:

@@ -145,7 +145,7 @@ class Function(Statements):
         self.contents = module.contents
         self.params = tuple(params)
         self.region = region
-        # What is known where the function begins: the sizes, and numbers made of them.
+        # Values known at function entry: the sizes, and numbers computed from them.
         self.start = NumberingScope()
         self.scopes.insert(0, self.start)
         self._bind_sizes(module.sizes)
@@ -167,7 +167,7 @@ class Function(Statements):
         self.out = here
 
     def at_start(self, number: Extent) -> LlvmValue:
-        """A number made of sizes, computed where the function begins."""
+        """A number that depends only on sizes, computed at function entry."""
         if isinstance(number, int):
             return integer(number)
         inner, out = self.scopes, self.out
@@ -182,7 +182,7 @@ class Function(Statements):
         emit_intrinsic(self, s)
 
     def status(self) -> LlvmValue:
-        """Where a failure is stored: in what the caller gives."""
+        """The address for the status of a failure, passed by the caller."""
         return self.ins(f"getelementptr i8, ptr %ctx, i64 {8 * CTX_STATUS}", "ptr")
 
     def storing(
@@ -229,7 +229,7 @@ class Function(Statements):
         self.out = here
 
     def report(self) -> LlvmValue:
-        """Where sanitized code writes what it reports."""
+        """The address for reports of sanitized code."""
         report = self.module.plan.report
         assert report is not None
         return self.ins(

@@ -19,9 +19,9 @@ def compile_entry(symbol: str, actions: Sequence[Action], machine: CpuMachine) -
     """Object code of `void symbol(ptr ctx, ptr table)`; see runtime/abi.py.
 
     The kernels are external symbols. After each call the cycle counter is stored in slot
-    `number + 1` of the profile (slot `number` of the first call gets the start), if there is one;
-    a failure gets the kernel's number and ends the segment.
-    Raises CompileError if LLVM refuses the code.
+    `number + 1` of the profile, if there is one (slot `number` of the first call gets the start);
+    the kernel's number is added to a failure, which ends the segment.
+    Raises CompileError if LLVM rejects the code.
     """
     kernels = frozenset(c.symbol for c in calls_of(actions))
     only_calls = all(isinstance(a, KernelCall) for a in actions)
@@ -174,7 +174,7 @@ def entry_ir(symbol: str, actions: Sequence[Action], machine: CpuMachine) -> str
 
 
 def _with_helpers(text: str) -> str:
-    """A function behind the helpers that it needs."""
+    """A function after the helpers that it needs."""
     for name, definition in _HELPERS.items():
         if f"@{name}(" in text:
             text = f"{definition}\n{text}"
@@ -199,8 +199,8 @@ def calls_of(actions: Iterable[Action]) -> Iterator[KernelCall]:
 
 @dataclass(eq=False)
 class _Lines:
-    """Writes actions down as instructions and blocks. inside: of a loop or branch, whose kernels
-    have no times of their own."""
+    """Emits actions as instructions and blocks. inside: within a loop or branch, whose kernels are
+    not timed separately."""
 
     lines: list[str]
     count: int = 0
@@ -354,7 +354,7 @@ class _Lines:
         self._timed((*branch.then, *branch.other), branch.record)
 
     def _timed(self, inside: Sequence[Action], record: int) -> None:
-        """The time of the whole is that of its record: kernels inside end when they begin."""
+        """The whole is timed as one record: kernels inside end when they begin."""
         if self.inside:
             return
         numbers = [*_numbers(inside), record]

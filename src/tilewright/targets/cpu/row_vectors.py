@@ -72,7 +72,7 @@ def _in_vectors(kernel: Kernel, f: For, machine: CpuMachine) -> Kernel | None:
 
 
 def _lanes(f: For, machine: CpuMachine) -> int:
-    """Lanes of a register of the widest elements, as many as the loop has iterations at most."""
+    """Lanes of a register for the widest elements, at most the loop's iterations."""
     size = max(a.buffer.dtype.itemsize for a in accesses(f.body))
     most = min(MAX_LANES, machine.vector_bits // 8 // size, f.trips or 1)
     return 1 << most.bit_length() - 1

@@ -134,7 +134,7 @@ class CpuTarget(Target):
         )
 
     def predicted_given(self, elements: int) -> float:
-        """Expected nanoseconds of an operator's own kernel that makes so many elements."""
+        """Expected nanoseconds of an operator's own kernel that produces this many elements."""
         return predicted_given(elements, Context(self.machine, exact=self.exact))
 
     @property
@@ -238,9 +238,9 @@ def _machine_of(target: Target) -> CpuMachine:
 
 
 def make(settings: Settings) -> CpuTarget:
-    """The target for a processor, of which so many threads are used.
+    """The target for a processor and a number of threads.
 
-    Raises UnsupportedError for a processor it does not know, InputError for a bad description.
+    Raises UnsupportedError for an unknown processor, InputError for a bad description.
     """
     found = machine(settings.mcpu, settings.triple)
     threads = settings.threads

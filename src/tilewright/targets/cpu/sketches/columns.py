@@ -120,7 +120,7 @@ def _start(s: Schedule, target: str, order: Sequence[str], lanes: int) -> None:
 
 
 def _parts(s: Schedule, loop: str, rows: int, lanes: int) -> None:
-    """Results of so many rows each, on their own threads, and combined."""
+    """Partial results of this many rows each, on separate threads, then combined."""
     part, *_ = s.split(
         loop, rows, "exact" if extents(s.kernel)[loop] % rows == 0 else "cut"
     )
@@ -132,7 +132,7 @@ def _parts(s: Schedule, loop: str, rows: int, lanes: int) -> None:
 
 
 def _vectors(s: Schedule, loop: str, lanes: int, count: int) -> None:
-    """A loop that accumulates, in vectors: `count` at a time, then one, then what is left."""
+    """A vectorized accumulating loop: `count` vectors at a time, then one, then the remainder."""
     extent = extents(s.kernel)[loop]
     if extent <= lanes:
         s.vectorize(loop)
