@@ -146,10 +146,10 @@ class Runs(Texts):
     ) -> Function:
         """A function on arrays: the images in order of first use, then the outputs.
 
-        sizes: None for a function of outputs of all sizes, whose coordinates begin at 0; an image
-        without its own bounds has to be as large as what is read of it. records: as for
-        `tilewright.compile`; their best schedule is taken where no directive says another, also by
-        `realize` from then on.
+        sizes: None for a function that computes outputs of any size, with coordinates from 0; an
+        image without its own bounds must cover the region that is read. records: as for
+        `tilewright.compile`; the best recorded schedule is used unless directives specify one, also
+        by `realize` from then on.
         """
         digest = Options.of({"records": records}).published.digest
         if (digest, records) != (self._published, self._records):
@@ -160,12 +160,12 @@ class Runs(Texts):
     def apply_autoscheduler(
         self, target: Any, autoscheduler_params: AutoschedulerParams
     ) -> AutoSchedulerResults:
-        """Have a schedule chosen instead of written, for all sizes that are computed from now on.
+        """Choose a schedule automatically, for all sizes that are computed from now on.
 
-        The results say what runs; their schedule is the one for the estimates. Raises
-        InputError where there are none and for other names than those of `autoschedule.RUNS`,
-        ScheduleError where a Func has directives, UnsupportedError for what is not a list of maps
-        and reductions.
+        The results describe what runs; their schedule is the one for the estimates. Raises
+        InputError without estimates and for names other than those of `autoschedule.RUNS`,
+        ScheduleError if a Func has directives, UnsupportedError for a pipeline that is not a list
+        of maps and reductions.
         """
         params = autoscheduler_params
         _ = params.runs, params.threads, params.seed  # what is wrong is said at once
@@ -275,12 +275,12 @@ class Runs(Texts):
     def print_loop_nest(self, sizes: Any = None) -> None:
         """Print the loops as Halide does: where each Func is stored, produced and consumed.
 
-        sizes: None for those of `set_estimates` or `bound`. Raises InputError where there are none.
+        sizes: None for those of `set_estimates` or `bound`. Raises InputError if there are none.
         """
         print(self.loop_nest(sizes))
 
     def infer_input_bounds(self, sizes: Any, target: Any = None) -> None:
-        """Give every ImageParam without data a Buffer of what is read of it for these sizes."""
+        """Give every ImageParam without data a Buffer for the region read for these sizes."""
         stages = self._whole(sizes)
         for image in stages.images:
             if isinstance(image, Given) and image.data is None:
@@ -567,7 +567,7 @@ def _pair(given: Any, plan: PipelinePlan) -> tuple[str, Var]:
 
 
 def _reshaped(plan: PipelinePlan) -> Definition:
-    """The update with an RDom of the loops that were made of its RVars."""
+    """The update with an RDom over the loops derived from its RVars."""
     definition = plan.func.definitions[plan.stage]
     for directive, said_at in plan.directives:
         if definition.domain is None:

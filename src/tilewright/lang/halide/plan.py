@@ -121,11 +121,10 @@ Directive = Split | Fuse | Reorder | LoopKind | Rename
 class PipelinePlan:
     """The directives for one definition. vars: its loops now, innermost first.
 
-    special: the directives for when a condition holds, with how many hold for both.
-    together: with which other definition it shares loops. atomic: whether iterations that update
-    the same elements may run together. parted: which loops are to be parted or
-    not, with the user's lines.
-    ahead: what is fetched ahead. fails: the error where no special condition holds.
+    special: the directives for the case that a condition holds, with the number of shared ones.
+    together: the other definition that it shares loops with. atomic: whether iterations that update
+    the same elements may run concurrently. parted: the loops to partition or not, with the user's
+    lines. ahead: what is fetched ahead. fails: the error if no special condition holds.
     """
 
     func: Func

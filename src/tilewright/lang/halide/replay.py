@@ -50,7 +50,7 @@ from tilewright.schedule.ahead import prefetch_ahead
 from tilewright.schedule.primitives.pipeline import sequence
 from tilewright.schedule.primitives.split import Tail
 
-# What fits here, inside a loop, goes to the stack.
+# Buffers inside a loop that fit this limit are on the stack.
 STACK_BYTES = 1 << 15
 _TAILS: Final[Mapping[TailStrategy, Tail]] = {
     TailStrategy.RoundUp: "exact",
@@ -340,7 +340,7 @@ def _store(f: Scheduled, state: Replay) -> None:
 
 
 def _ring(f: Scheduled, state: Replay) -> None:
-    """Memory for several iterations, and the loop that goes through it."""
+    """Memory for several iterations, and the loop that runs through it."""
     iterations, said_at = f.ring or (1, "")
     for copy in state.buffers[f] if iterations > 1 else ():
         with at_line(f.name(), said_at):
@@ -368,7 +368,7 @@ def _ahead(buffers: tuple[str, ...], iterations: int, s: Schedule) -> None:
 
 
 def _usual_scope(b: Buffer, alloc: Place) -> str | None:
-    """What is small and inside a loop goes to the stack, what a block has to its shared memory."""
+    """Put small buffers inside a loop on the stack, and a block's buffers in its shared memory."""
     around = [x.kind for x in alloc.above if isinstance(x, For) and x.kind != SIZE]
     if any(k.startswith(BLOCKS) for k in around):
         if not any(k.startswith(THREADS) for k in around):

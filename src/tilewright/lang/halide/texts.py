@@ -1,4 +1,5 @@
-"""Files to read: the loops, the program, LLVM's text and the machine code of what is scheduled."""
+"""Readable files: the loops, the program, LLVM assembly and machine code of a scheduled
+pipeline."""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ class Texts:
     def compile_to_llvm_assembly(
         self, filename: str, arguments: Sequence[Any] = (), *rest: Any
     ) -> None:
-        """Write what is given to LLVM."""
+        """Write the LLVM assembly that is passed to LLVM."""
         self._write(filename, "llvm")
 
     def compile_to_assembly(

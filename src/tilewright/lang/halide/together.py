@@ -26,7 +26,7 @@ def share_loops(nests: Sequence[Nest], state: Replay) -> None:
 
 
 def _partner(nest: Nest, wanted: Together, state: Replay) -> Nest:
-    """The nest of the other definition: the one there is, or that of the same copy."""
+    """The nest of the other definition: the only one, or the one in the same copy."""
     mine, other = (
         [n for n in state.nests if n.plan is plan] for plan in (nest.plan, wanted.plan)
     )

@@ -1,8 +1,8 @@
 """The schedule methods of one definition, recorded: split, fuse, tile, reorder, vectorize, ...
 
-A verb only writes down what is wanted, and checks that the Vars it names exist; `replay.py` does
-it. Vars are known by name; a `Plan` keeps which loops there are, the innermost first. A verb that
-raises has recorded nothing.
+A verb only records a request, and checks that the Vars it names exist; `replay.py` applies it. Vars
+are identified by name; a `Plan` tracks the current loops, innermost first. A verb that raises
+records nothing.
 """
 
 from __future__ import annotations
@@ -216,23 +216,23 @@ class Verbs(GpuVerbs):
         return self
 
     def atomic(self, override_associativity_test: bool = False) -> Self:
-        """Iterations that update the same elements may run together, in vectors and on threads.
-
-        Each lane or thread gets partial results, which are combined afterwards, so the update is a
-        step of a commutative operator, whatever is overridden.
+        """Allow iterations that update the same elements to run concurrently, in vectors and on
+        threads.
+        Each lane or thread gets partial results, which are combined afterwards; the update must be
+        a step of a commutative operator, even with the override.
         """
         self._plan().atomic = True
         return self
 
     def partition(self, var: Any, policy: Partition) -> Self:
-        """Whether the loop is parted where its bounds decide what it asks."""
+        """Whether to partition the loop where its bounds decide its conditions."""
         plan = self._plan()
         plan.at(var_name(var), "partition")
         plan.parted[var_name(var)] = policy, line()
         return self
 
     def always_partition(self, *vars: Any) -> Self:
-        """Part these loops where their bounds decide what they ask in each iteration."""
+        """Partition these loops where their bounds decide the conditions in each iteration."""
         return self._partition(vars, Partition.Always, "always_partition")
 
     def always_partition_all(self) -> Self:
@@ -283,7 +283,7 @@ class Verbs(GpuVerbs):
         return self
 
     def allow_race_conditions(self) -> Self:
-        """Nothing: a schedule that races is refused, whatever is allowed."""
+        """No effect: a schedule with a race is always rejected."""
         return self
 
     def _kind(

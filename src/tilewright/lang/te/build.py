@@ -84,12 +84,12 @@ def build(
     """The schedule as a function on NumPy arrays, one per tensor of `args`, outputs written.
 
     target: "cpu", "opencl", "cuda", "vdla", "vta" or "interp". auto: let the target's sketches
-    schedule; nothing may be recorded then. description: what is otherwise than usual about a
-    simulated machine, in its own fields. Where sizes were made by `var`, one function is for
-    all values of those that `sizes` gives none; specialize: instead it compiles for each value
-    that it is called with. records: as for `tilewright.compile`; their best schedule is taken where
-    nothing is recorded in `s`, or only by the defaults of a template.
-    Raises what `lower` does, and UnsupportedError for an unknown target.
+    schedule; `s` must then have no schedule. description: overrides for fields of a simulated
+    machine's description. Sizes made by `var` without a value in `sizes` stay symbolic, and one
+    function works for all their values; specialize: compile for each value that it is called with
+    instead. records: as for `tilewright.compile`; the best recorded schedule is used if `s` has
+    none, or only the defaults of a template.
+    Raises the errors of `lower`, and UnsupportedError for an unknown target.
     """
     given = arguments(s, args)
     params = inputs_first(given)
@@ -143,7 +143,7 @@ def _has_lines(s: Schedule) -> bool:
 
 
 def _expect_automatic(lines: bool, calls: bool) -> None:
-    """Raise ScheduleError for what `auto` cannot schedule: recorded lines, calls of functions."""
+    """Raise ScheduleError if `auto` cannot schedule it: recorded lines, calls of functions."""
     if lines:
         raise ScheduleError(
             "auto=True schedules everything, but this schedule already has lines",

@@ -1,4 +1,4 @@
-"""The configuration of a template: what it defines, and the values that it runs with."""
+"""The configuration of a template: the knobs that it defines, and the values that it runs with."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ E = TypeVar("E", bound=Entity)
 
 @dataclass(frozen=True)
 class _Inner:
-    """Sizes of one of the loops that a split makes, given those of the loops around it."""
+    """Sizes of one of the loops that a split makes, given the sizes of the loops around it."""
 
     length: int
     policy: str
@@ -54,9 +54,9 @@ class _Made:
 
 
 class Config:
-    """Given to a template: `define_...` states a knob, `cfg[name]` is its value.
+    """The argument of a template: `define_...` declares a knob, `cfg[name]` is its value.
 
-    values: those of all parameters; None: the defaults, while definitions are collected.
+    values: of all parameters; None: the defaults, while definitions are collected.
     """
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
@@ -245,7 +245,7 @@ class Config:
 def _own(
     name: str, space: ParameterSpace, values: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """The knob's own values. Raises ScheduleError where it is defined otherwise than at first."""
+    """The knob's values. Raises ScheduleError if it differs from its first definition."""
     own = {p.name: values[p.name] for p in space.parameters if p.name in values}
     if Candidate("", own) not in space:
         raise ScheduleError(

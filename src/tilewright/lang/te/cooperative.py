@@ -66,7 +66,8 @@ def _outside(s: Schedule, loop: str, threads: set[str]) -> str:
 
 
 def _keep(s: Schedule, name: str, child: str) -> None:
-    """Give each iteration of a loop its own elements of what is allocated around `child` in it."""
+    """Give each iteration of a loop its own elements of the buffers allocated in it around
+    `child`."""
     while True:
         _, place = find_loop(s.kernel, child, _VERB)
         inside = _below(place, name)

@@ -47,7 +47,7 @@ def __getattr__(name: str) -> Any:
 def script(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function on tensors (and numbers): the tensors that it returns, made by its loops.
 
-    Raises InputError, with the line, for what the language above does not have.
+    Raises InputError, with the line, for constructs outside of the language above.
     """
 
     @functools.wraps(function)

@@ -1,8 +1,7 @@
 """random_float, random_int, random_uint: numbers that depend on the coordinates alone.
 
-A definition that uses one gets, at each point, a hash of the point, of the seed (or of the place of
-the call, where none is given) and of which definition it is: running it again gives the same.
-The numbers are not those of Halide.
+At each point of a definition, the value is a hash of the point, the seed (by default the call's
+position) and the definition's number, so reruns reproduce it. The numbers differ from Halide's.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def random_int(seed: Any = None) -> Expr:
 
 
 def drawn(value: nodes.Expr, number: int, point: Sequence[nodes.Expr]) -> nodes.Expr:
-    """The random numbers of a value, computed: `number` is that of the definition it is in."""
+    """The value with its random numbers computed; `number`: of the definition it is in."""
 
     def step(node: Node) -> Node:
         if isinstance(node, nodes.Load) and isinstance(node.buffer, Draw):
