@@ -130,8 +130,8 @@ def _out_view(c: Computation) -> Iterator[str]:
 class Leaving:
     """An access that is not proven inside its tensor.
 
-    index: of dimension `axis`, whose extent is `extent`. low, high: what it takes where it is
-    evaluated, None where that is not known.
+    index: of dimension `axis`, whose extent is `extent`. low, high: bounds of its values where it
+    is evaluated, None if unknown.
     """
 
     tensor: Buffer
@@ -246,7 +246,7 @@ def _leaving(
     guards: tuple[Guard, ...],
     known: Mapping[Any, tuple[int | None, int | None]],
 ) -> Iterator[Leaving]:
-    """As `leaving`, of one access; known: bounds of what occurs in the index."""
+    """As `leaving`, for one access; known: bounds of the expressions in the index."""
     for axis, (i, extent) in enumerate(zip(index, tensor.extents, strict=True)):
         if within(i, extent, known):
             continue

@@ -1,10 +1,10 @@
 """Guarded reads: `Select(inside, tensor[index], c)`, c where the index leaves the tensor.
 
-Who reads elsewhere, or from a tensor with a border, writes the guard again. So the guard must say,
-for every point of the ranges, that the index is inside that tensor, and no more and no less:
+Rewrites that redirect the read, for example to a tensor with a border, rewrite the guard. So the
+guard must hold exactly for those points of the ranges whose index is inside the tensor:
 
-    less   the read leaves the tensor, or what is next to it is taken for it
-    more   a part of what is inside has the value c, as where the tensor is a part of a larger one
+    weaker    the read leaves the tensor, or reads adjacent memory
+    stronger  elements inside have the value c, as when the tensor is part of a larger one
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def guarded(load: Load, ranges: Ranges) -> Expr:
 def read_or_zero(e: Expr, ranges: Ranges) -> Load | None:
     """The read in `e`, if `e` is `guarded` of it; None for any other expression.
 
-    A zero of either sign is taken for zero: sums, which begin at +0, do not distinguish them.
+    Zeros of both signs count as zero: sums, which start at +0, do not distinguish them.
     """
     if isinstance(e, Load):
         return e if not inside(e, ranges) else None

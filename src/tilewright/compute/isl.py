@@ -1,8 +1,8 @@
 """Quasi-affine expressions as isl text, and isl queries under an operation limit.
 
-The only file that asks isl. A subexpression that isl cannot say (a load, `i*j`) becomes a
-variable of its own with the range its dtype and bounds give: an over-approximation, which
-`Domain.exact` reports.
+The only file that calls isl. A subexpression that isl cannot express (a load, `i*j`) becomes a new
+variable with the range of its dtype and bounds: an over-approximation, which `Domain.exact`
+reports.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Translator:
         return None
 
     def opaque(self, e: Expr) -> str:
-        """A variable of its own for something isl cannot say."""
+        """A new variable for an expression that isl cannot represent."""
         self.domain.exact = False
         name = self.names[e] = self.domain.variable(*bounds(e, self.ranges))
         return name
@@ -250,7 +250,7 @@ def _ask(
 
 @lru_cache(maxsize=_ANSWERS)
 def _answered(text: str, question: Callable[[Any], Any], operations: int) -> Any:
-    """The answer, which follows from these three alone: layers of one shape ask alike."""
+    """The answer, a function of these three arguments: layers of equal shape repeat queries."""
     import islpy
 
     limits.check()

@@ -72,7 +72,7 @@ class _Held:
 
 @dataclass(frozen=True, slots=True)
 class SortedComputation:
-    """One Computation with its dimensions sorted: `free` are those of its results."""
+    """One Computation with its dimensions sorted: `free`: the dimensions of its results."""
 
     computation: Computation
     free: tuple[Dim, ...]
@@ -410,7 +410,7 @@ def _flat(
 
 
 def _reads_ahead(group: Sequence[Computation]) -> bool:
-    """Whether some tensor is read before the group has written all that it writes of it."""
+    """Whether some tensor is read before the group has finished writing it."""
     later: set[Buffer] = set()
     for c in reversed(group):
         later |= {o.tensor for o in c.outputs}

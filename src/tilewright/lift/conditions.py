@@ -26,7 +26,7 @@ from tilewright.lift.types import Type
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Where a condition is decided: what the holes took, the place, what is given of lengths."""
+    """The context of a condition: the bindings of holes, the site, known facts on lengths."""
 
     found: Bindings
     site: Site

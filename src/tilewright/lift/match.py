@@ -1,10 +1,11 @@
 """Patterns over Lift's terms: matched up to names of bound variables, eta, and arity.
 
-A pattern is an ordinary term with holes. A `TermHole` takes any term, a `FunHole` any function; a
-hole takes nothing that a lambda of the pattern binds, so a rule cannot let a variable escape. A
-`FunHole` applied to bound variables, as in `lambda x: e(x)`, takes every term over them and becomes
-the function of them (Miller's higher-order patterns). Lengths, widths and the like are variables
-(`expr.nodes.Var`). Holes have types, made of `TypeHole`s, and bind these and the lengths in them.
+A pattern is an ordinary term with holes. A `TermHole` matches any term, a `FunHole` any function; a
+hole matches nothing with variables bound by the pattern's lambdas, so a rule cannot let a variable
+escape. A `FunHole` applied to bound variables, as in `lambda x: e(x)`, matches every term over them
+and becomes the function of them (Miller's higher-order patterns). Lengths, widths and the like are
+variables (`expr.nodes.Var`). Holes have types, made of `TypeHole`s, and bind these and the lengths
+in them.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ def _typed(of: Callable[..., Type], *args: Any) -> Type:
 class _Matcher:
     def __init__(self, found: Bindings) -> None:
         self.found = found
-        # The pattern's bound variables, and what they stand for.
+        # The pattern's bound variables, and the variables that they match.
         self.scope: dict[Param, Param] = {}
         self.later: list[tuple[Expr, Expr]] = []
 

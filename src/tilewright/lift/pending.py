@@ -66,7 +66,7 @@ class Pending:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Deferred:
-    """An operator on arguments of which some are pending: around a reduction they may merge."""
+    """An operator with pending arguments: around a reduction, it may be merged into it."""
 
     node: type[e.Binary]
     args: tuple[View, ...]

@@ -44,7 +44,7 @@ class Typed(NamedTuple):
 
 
 class ValueInMemory(Protocol):
-    """What gives a value a place: runs `write` on new memory in `frame`, and reads it."""
+    """Materializes a value: runs `write` on new memory in `frame`, and reads it."""
 
     def materialize(self, value: Produced) -> View: ...
 
@@ -53,8 +53,8 @@ class ValueInMemory(Protocol):
 class Produced:
     """A value of type `type` that `write(destination)` computes; made in `frame`.
 
-    space: the address space asked for, None for whatever its reader needs. lazy: its elements,
-    computed where they are read, if it need not be in memory. As a view it reads like any other.
+    space: the requested address space, None for whatever its reader needs. lazy: its elements,
+    computed where they are read, if it need not be in memory. As a view, it is read like any other.
     """
 
     type: Type

@@ -1,8 +1,8 @@
 """A rewrite rule of Lift: a left side, a right side and conditions, as data.
 
-As `ir.rewrite.Rule`, but over functions: a rule is matched at a place, which tells the types of
-what its holes took and what is around it, and it may take parameters: lengths that only its right
-side knows, such as the size of a tile.
+Like `ir.rewrite.Rule`, but over functions: a rule is matched at a site, which provides the types of
+the holes' bindings and the context, and it may have parameters: lengths that only occur on its
+right side, such as a tile size.
 """
 
 from __future__ import annotations

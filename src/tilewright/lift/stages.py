@@ -57,7 +57,7 @@ class Stages:
     def generic(
         self, length: int, body: Callable[[Expr], View]
     ) -> Callable[[Expr], View]:
-        """`body`, evaluated once at a variable, so that its stages are those of every element."""
+        """`body`, evaluated once at a variable, so that its stages apply to every element."""
         if length == 1:
             return lambda i: body(const(0))
         r = self.fresh(length)
@@ -92,7 +92,7 @@ class Stages:
         return f"{self.name}.{len(self.done)}"
 
     def force(self, core: Reduction) -> tuple[tuple[Var, ...], tuple[Buffer, ...]]:
-        """A Computation of its own for a reduction: parallel over its free variables."""
+        """A separate Computation for a reduction: parallel over its free variables."""
         scanned = [d.var for d in core.dims if d.combine == PS]
         free = self.free([*core.values, *scanned], _reduced(Pending(core, {})))
         stage = self.next_name
@@ -113,7 +113,7 @@ class Stages:
         return tuple(v for v in self.extents if v in found - bound)
 
     def stage(self, name: str, value: View) -> View:
-        """A named value in its own buffers, unless it only moves what is in buffers already."""
+        """A named value in separate buffers, unless it only rearranges existing buffers."""
         t = view_type(value)
         if not isinstance(t, ArrayType | TupleType):
             return value

@@ -111,10 +111,10 @@ def _compared(
 def _results(
     program: Lambda, params: Sequence[Type], rng: Random
 ) -> tuple[list[Any], tuple[Any, ...]] | None:
-    """Random arrays for a program, and what it makes of them.
+    """Random arrays for a program, and its results.
 
-    Where elements are taken at indices that are data, the data are small, and drawn until all of
-    these are indices; None where that does not happen.
+    If data are used as indices, they are small, and redrawn until all of them are valid indices;
+    None if that fails.
     """
     takes = any(isinstance(part, n.Filter) for part in postorder(program))
     for _ in range(ATTEMPTS if takes else 1):
@@ -240,7 +240,7 @@ def _read(made: Instance, rng: Random) -> Instance:
 
 
 def _filled(hole: TermHole | FunHole, found: Bindings, rng: Random) -> Param | None:
-    """Fills a hole; the parameter that stands for it, if it is an input."""
+    """Fills a hole; returns the parameter that represents it, if it is an input."""
     if isinstance(hole, FunHole):
         args = tuple(fill_type(t, found) for t in hole.args)
         made = _function(args, fill_type(hole.result, found), rng)
@@ -348,7 +348,7 @@ _BREAKING: Mapping[
 def _nested(
     rule: Rule, made: Instance, sizes: Mapping[Var, int], against: SideCondition | None
 ) -> Instance:
-    """The instance inside the map that its conditions ask for, or that breaks one."""
+    """The instance inside the map that its conditions require, or that violates one."""
     around = [c for c in rule.when if c.kind == "inside" and c is not against]
     if against is not None and against.kind == "outside":
         around.append(against)
@@ -411,7 +411,7 @@ def _met(condition: SideCondition, env: Mapping[Any, Any]) -> Any:
 
 
 def implied(left: Part) -> list[SideCondition]:
-    """What the patterns of a left side ask of lengths that are written at them."""
+    """The requirements of a left side's patterns on the lengths written in them."""
     found = []
     for part in postorder(left):
         if isinstance(part, n.Apply) and isinstance(part.args[0], Param):
