@@ -28,10 +28,10 @@ def forms_of(program: Lambda) -> tuple[Form, ...]:
 
 
 def asked(forms: Sequence[Form], machine: NpuMachine, ask: Ask) -> NpuCandidate:
-    """One mapping of a program: its form, and what is done with each operator.
+    """One mapping of a program: its form, and the choice for each operator.
 
-    The defaults are cheapest as a sum over operators. Raises ScheduleError for an operator that
-    the machine has no way for.
+    The defaults minimize the sum of costs over operators. Raises ScheduleError for an operator that
+    cannot be mapped to the machine.
     """
     number = 0
     if len(forms) > 1:

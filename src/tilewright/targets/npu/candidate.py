@@ -20,7 +20,7 @@ from tilewright.targets.npu.spaces import place
 
 @dataclass(frozen=True, slots=True)
 class NpuCandidate:
-    """A program of operators of any size, and what is done with each of them."""
+    """A program of operators of any size, and the choice for each of them."""
 
     form: Form
     choices: Choices

@@ -49,7 +49,7 @@ class Cell:
         return rows | Take(whole) | Split(self.units) | At(i)
 
     def gate(self, t: int, i: int, h: State, panels: int) -> Term:
-        """What goes into its activation."""
+        """The argument of its activation."""
         share = self.given(t, i)
         if h is None:
             return share
@@ -57,7 +57,7 @@ class Cell:
 
 
 def _cell(layer: OperationTerm, states: int, activations: Sequence[str]) -> list[State]:
-    """The first states. Raises Refused for what is not a plain cell on one sequence."""
+    """The initial states. Raises Refused unless it is a plain cell on one sequence."""
     call = layer.call
     _, batch, _ = call.out(1).extents
     layer.require(batch == 1, f"it has a batch of {batch}")

@@ -1,9 +1,10 @@
 """Generating instructions from a derived Lift program.
 
-The program is evaluated on addresses (evaluate.py), its tasks are put in order and into chains
-(order.py); here every chain gets its registers, what it reads is brought where its operators can
-read it, and it becomes instructions. A result with `toChip` lives in the vector registers until it
-is last read, any other in DRAM; one with `toOutput` is written to its place in the output.
+The program is evaluated on addresses (evaluate.py), its tasks are ordered and grouped into chains
+(order.py); here registers are allocated for every chain, its operands are moved to where its
+operators can read them, and its instructions are emitted. A result with `toChip` is kept in vector
+registers until its last read, any other in DRAM; one with `toOutput` is written to its place in the
+output.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _VRF = 1 << 48
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """A program of the machine, and what it takes."""
+    """A program of the machine, and its resources."""
 
     program: NpuProgram
     timing: NpuTiming
@@ -51,8 +52,8 @@ class Assembled:
 def generate(program: Lambda, machine: NpuMachine) -> NpuProgram:
     """The program of the machine.
 
-    Raises NPUError for an operator that the machine does not have at that size, for what is in no
-    operator, and (TW-NPU-CAPACITY) for values that do not fit on the chip; `where` names it.
+    Raises NPUError, with the place, for an operator that the machine lacks at that size, for code
+    outside of operators, and (TW-NPU-CAPACITY) for values that do not fit on the chip.
     """
     return assemble(evaluate(program), machine).program
 
@@ -60,9 +61,9 @@ def generate(program: Lambda, machine: NpuMachine) -> NpuProgram:
 def assemble(made: Evaluated, machine: NpuMachine) -> Assembled:
     """Tasks whose results have their memories as a program.
 
-    Their order is by level, in which independent parts overlap; where that runs short of registers
-    for vectors, the faster of it and of the order in which results are needed, which keeps few of
-    them. Raises NPUError as `generate`.
+    They are ordered by level, so that independent parts overlap; if that runs short of vector
+    registers, the faster of this order and the order of use, which keeps few results alive. Raises
+    NPUError as `generate`.
     """
     for task in made.tasks:
         if machine.find(task.operator, task.sizes) is None:
@@ -243,7 +244,7 @@ class _Generator:
         return Instruction("v_wr", place.memory, place.address, n=self._stored(value))
 
     def _stored(self, value: NpuValue) -> int:
-        """How many elements of a result are written: as many as are read again."""
+        """How many elements of a result are written: those that are read later."""
         return (
             int(self.read.elements[value.number])
             if len(value.shape) == 1
@@ -251,7 +252,7 @@ class _Generator:
         )
 
     def _place(self, value: NpuValue, where: str) -> Address:
-        """Where a result goes."""
+        """The destination of a result."""
         if value.space == "chip":
             address = self.vectors.take(self._stored(value), f"{where} -> {value.name}")
             self._put(value, _VRF + address)

@@ -41,9 +41,9 @@ _NUMBERS = {n.name: n for n in (Float8, Float16, Float32)}
 
 
 def machine(name: str) -> NpuMachine:
-    """A machine of the catalog, or that of a file.
+    """A machine of the catalog, or from a file.
 
-    Raises InputError for a name that is neither, and for a file that describes no machine.
+    Raises InputError for a name that is neither, and for a file that does not describe a machine.
     """
     if name in MACHINES:
         return MACHINES[name]

@@ -62,7 +62,7 @@ def _candidates(program: Lambda, machine: NpuMachine) -> Iterator[NpuCandidate]:
 
 
 def combinations(machine: NpuMachine, keys: tuple[Key, ...]) -> Iterator[Choices]:
-    """Every choice for these operators and for all that they leave."""
+    """Every choice for these operators and for the operators that remain after it."""
 
     def extend(
         pending: tuple[Key, ...], made: dict[Key, SizedRule | None]

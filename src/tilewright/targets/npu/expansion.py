@@ -1,9 +1,9 @@
 """Programs with their operators separated, by renaming addresses.
 
-A program in operators of any size is evaluated once, and so is what choices make of an operator.
-Both are a Recipe: tasks over pieces, which are what comes in, constants, and results. A candidate
-is the program's recipe with those of its operators put in; operands of nothing but inputs are the
-same in every candidate, so they are made once and shared.
+A program in operators of any size is evaluated once, and so is the expansion of an operator by its
+choices. Both are a Recipe: tasks over pieces, which are inputs, constants, and results. A candidate
+is the program's recipe with the recipes of its operators substituted; operands that consist only of
+inputs are equal in every candidate, so they are made once and shared.
 """
 
 from __future__ import annotations

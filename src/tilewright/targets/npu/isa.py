@@ -102,7 +102,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class NpuProgram:
-    """Instructions, and what is in DRAM before and after them.
+    """Instructions, and the contents of DRAM before and after them.
 
     constants: addresses and the numbers at them. notes: a comment for some instructions, by index.
     """

@@ -39,8 +39,8 @@ class Mapped:
 def map_onto(program: Lambda, machine: NpuMachine) -> Mapped:
     """The fastest mapping that is found.
 
-    Raises NPUError for what no rule brings to an operator of the machine, and for programs whose
-    operands alone do not fit; InputError for ill-typed programs.
+    Raises NPUError for operations that no rule maps to an operator of the machine, and for programs
+    whose operands alone do not fit; InputError for ill-typed programs.
     """
     with collector.paused():
         derivations = to_operators(derive(program, rules(0)))

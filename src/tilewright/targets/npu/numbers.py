@@ -26,8 +26,8 @@ Values = NDArray[np.float32]
 class Number:
     """A binary floating-point format.
 
-    precision: significant bits, the leading one included. lowest: the smallest exponent of a
-    normal number. saturates: whether the largest number stands for all larger ones.
+    precision: significant bits, including the leading one. lowest: the smallest exponent of a
+    normal number. saturates: whether larger values become the largest number.
     """
 
     name: str

@@ -1,10 +1,10 @@
 """Searching for the choice of sizes with the fastest program, according to the simulator.
 
-It starts from the choices that are cheapest as a sum over operators (`sizes`). The best candidate
-known is then changed in one choice, or in that of all operators on vectors of one length at once
-(which so come to share chains), and what comes out is simulated; until the best few candidates have
+It starts from the choices with the least sum of costs over operators (`sizes`). One choice of the
+best known candidate is then changed, or the choice of all operators on vectors of one length at
+once (which then can share chains), and the result is simulated; until the best few candidates have
 no better neighbors. Choices that make the same tasks are one candidate. A candidate whose operators
-alone keep one unit busy for longer than the best program takes is not simulated.
+alone keep one unit busy longer than the best program takes is not simulated.
 """
 
 from __future__ import annotations
@@ -114,9 +114,10 @@ def options(key: Key, machine: NpuMachine) -> list[SizedRule | None]:
 
 
 def completed(keys: Iterable[Key], sizes: Sizes) -> Choices | None:
-    """The choices for these operators and for all that they leave; None if there are none.
+    """The choices for these operators and the operators that remain after them; None if there are
+    none.
 
-    Operators of one size are done in one way; those that others were padded to, as they are.
+    Operators of one size share one choice; those that result from padding are used unchanged.
     """
     made: dict[Key, SizedRule | None] = {}
     pending = list(keys)

@@ -29,8 +29,8 @@ def run(
 ) -> list[Values]:
     """The outputs, float32, for one array per input.
 
-    Raises NPUError naming the instruction for what `chains.steps` refuses and for a read of what
-    was never written; InputError for arrays that do not fit.
+    Raises NPUError naming the instruction for errors of `chains.steps` and for reads of elements
+    that were never written; InputError for arrays of wrong shapes.
     """
     made = execute(
         program, machine, inputs, Rounded(machine.number, machine.block), limit
@@ -64,7 +64,7 @@ def execute(
 
 
 class _Memory:
-    """Numbers, and which of them were ever written; it grows to what is used."""
+    """Numbers, and which of them were ever written; it grows on demand."""
 
     def __init__(self, parts: int) -> None:
         self.values = np.zeros((parts, 0))

@@ -84,7 +84,7 @@ class Sizes:
         return sum(count * self.best(*leaf).cost for leaf, count in choice.leaves)
 
     def choices(self, name: str, sizes: tuple[int, ...]) -> Iterator[SizedRule]:
-        """Every rule that takes the operator nearer to those of the machine."""
+        """Every rule that brings the operator closer to an operator of the machine."""
         if name in (*BINARY, *UNARY, *REDUCTIONS):
             yield from self._vector(name, *sizes)
         elif name == "MVMul":

@@ -65,7 +65,7 @@ class Npu(Target):
         )
 
     def operator(self, operation: Operation) -> Whole | None:
-        """The program of what `adapt` made."""
+        """The program for a result of `adapt`."""
         return whole_of(operation)
 
     def load(self, program: Any) -> Loaded:
@@ -106,5 +106,5 @@ class Loaded:
 
 
 def make(settings: Settings) -> Npu:
-    """The target; its machine is one of the catalog, or that of a file. Raises InputError."""
+    """The target; its machine is from the catalog or from a file. Raises InputError."""
     return Npu(described(settings.machine or "full"))

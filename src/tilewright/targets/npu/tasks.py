@@ -50,11 +50,11 @@ class NpuValue:
 
 
 class TaskOperand:
-    """Elements that a task reads, with what is known of them.
+    """Elements that a task reads, with facts about them.
 
-    fixed: all are of inputs and constants, so that all candidates of a form may share the operand.
-    parts: the operands made of this one that candidates share. loads: the instructions that read
-    it from DRAM, if inputs are all that it holds.
+    fixed: it only has inputs and constants, so that all candidates of a form can share it. parts:
+    operands derived from this one that candidates share. loads: the instructions that read it from
+    DRAM, if it only has inputs.
     """
 
     __slots__ = ("addresses", "fixed", "parts", "loads", "__dict__")

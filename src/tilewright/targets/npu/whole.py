@@ -128,7 +128,7 @@ register(
 
 
 def operands(graph: Graph) -> list[Value]:
-    """The inputs of the program: those of the model, and its constants but for single numbers."""
+    """The inputs of the program: the model's inputs, and its constants except scalars."""
     read: dict[Value, None] = {}
     for op in graph.operations:
         numbers = op.qualified in BROADCAST
@@ -144,7 +144,7 @@ def operands(graph: Graph) -> list[Value]:
 
 
 def program(graph: Graph) -> Lambda:
-    """The model as one Lift program. Raises UnsupportedError for what it has no term for."""
+    """The model as one Lift program. Raises UnsupportedError for an operator without a term."""
     _check(graph)
     params = {v: Param(_name(v), _type(v)) for v in operands(graph)}
 

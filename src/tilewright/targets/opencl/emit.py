@@ -24,8 +24,8 @@ _DOUBLE: Final = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable"
 def emit(program: LaunchProgram, exact: bool = False) -> DeviceProgram:
     """The code of a program; exact: no fused multiply-adds.
 
-    Raises CompileError for what OpenCL C has not: a dtype (TW-DTYPE), a function (TW-FUNCTION), a
-    node (TW-OPERATION), more memory of a thread than it has (TW-REGISTERS).
+    Raises CompileError for anything that OpenCL C lacks: a dtype (TW-DTYPE), a function
+    (TW-FUNCTION), a node (TW-OPERATION); and if a thread needs too much memory (TW-REGISTERS).
     """
     numbers = {b: n for n, b in enumerate((*program.params, *program.workspace))}
     checks: list[str] = []

@@ -294,7 +294,7 @@ class Expressions(Text):
             then, otherwise = self.value(e.then), self.value(e.otherwise)
             type = then.type if then.type == otherwise.type else "long"
             chosen = f"({condition.text} ? {then.text} : {otherwise.text})"
-            # C makes an int of what is narrower.
+            # C promotes narrower types to int.
             narrow = type in ("char", "uchar", "short", "ushort")
             return EmittedValue(f"({type}){chosen}" if narrow else chosen, type)
         for shared in self._before(e):
@@ -316,7 +316,7 @@ class Expressions(Text):
         yield from self._anywhere.shared(e)
 
     def _certainly(self, root: Expr) -> frozenset[Expr]:
-        """What is computed wherever `root` is, on whichever arms."""
+        """The expressions that are computed whenever `root` is, on any arm."""
         for e in postorder(root):
             if e in self._certain:
                 continue

@@ -24,7 +24,7 @@ from tilewright.loops.nodes import (
 from tilewright.targets.opencl.emit_expr import EmittedValue, Expressions, bare
 from tilewright.targets.opencl.types import in_memory
 
-# The parameters by which a wrong index is told: where, and the number before the first message.
+# The parameters for reporting a wrong index: the buffer, and the number before the first message.
 ERROR: Final = "tw_error"
 FIRST: Final = "tw_first"
 LARGEST: Final = 1 << 14  # bytes of an array that each thread has for itself
@@ -37,8 +37,8 @@ _FENCES: Final = {
 class Statements(Expressions):
     """Adds statements to expressions.
 
-    checks: what a wrong index is reported as, by its number from 1 on. threads: of a block on each
-    axis. declared: lines of what a block shares besides the launch's buffers.
+    checks: the reports of wrong indices, numbered from 1. threads: of a block on each axis.
+    declared: declarations of memory that a block shares besides the launch's buffers.
     """
 
     def __init__(

@@ -53,10 +53,10 @@ class OpenCL(SimtTarget):
     def emit(
         self, kernel: Kernel, symbol: str, permitted: Permissions | None = None
     ) -> Artifact:
-        """OpenCL C with how it is launched.
+        """OpenCL C with its launches.
 
         permitted is unused here: Oclgrind checks every access itself. Raises CompileError
-        for what OpenCL C has not, ScheduleError for threads that are not the program of a grid.
+        for constructs that OpenCL C lacks, ScheduleError for threads that do not form a grid.
         """
         code = emit(to_launches(kernel), self.exact)
         return Artifact(symbol, code.to_bytes())

@@ -52,7 +52,7 @@ def alu(
 ) -> None:
     """Execute an ALU instruction; its indices have been checked.
 
-    one_by_one: called with the number of steps before they are done each by itself.
+    one_by_one: called with the number of steps before they are executed one by one.
     """
     acc = sram.acc
     for dst, *rest in steps(i, used):

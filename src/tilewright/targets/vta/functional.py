@@ -74,12 +74,12 @@ class Simulator(Protocol[Result]):
 class FunctionalSimulator:
     """Executes streams over a DRAM image.
 
-    strict: also refuse what another order of the modules might change: reads of memory on the chip
-    that nothing has written, and accesses to the same element that no token orders.
+    strict: also reject programs whose results depend on the order of the modules: reads of on-chip
+    memory that was never written, and accesses to the same element that no token orders.
     step_limit: steps of GEMM and ALU and elements moved, altogether; a step of the ALU that must
     wait for the one before counts 16 times.
 
-    Raises VTAError for a configuration that is none, and a limit that is not an integer.
+    Raises VTAError for an invalid configuration, and a limit that is not an integer.
     """
 
     def __init__(
@@ -104,9 +104,10 @@ class FunctionalSimulator:
     def run(self, instructions: bytes, dram: bytearray) -> Counters:
         """Execute a stream from zeroed memories and empty queues up to FINISH, in place on `dram`.
 
-        Raises VTAError, with the instruction's index and text, for what the machine cannot execute
-        (an illegal field, an address out of range, work left after FINISH, no FINISH, more steps
-        than the limit), and DeadlockError when tokens never come. What was executed before stays.
+        Raises VTAError, with the instruction's index and text, for a stream that the machine cannot
+        execute (an illegal field, an address out of range, work left after FINISH, no FINISH, more
+        steps than the limit), and DeadlockError if tokens never arrive. Effects of earlier
+        instructions remain.
         """
         program = InstructionStream.decode(instructions, self.config)
         return self.execute(program, dram)

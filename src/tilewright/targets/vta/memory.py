@@ -1,4 +1,4 @@
-"""The on-chip memories while a program is recorded: who owns which elements, and what is spent."""
+"""The on-chip memories while a program is recorded: owners of elements, and overwritten values."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class Chip:
     ) -> Touch:
         """The elements that one access of a piece touches.
 
-        writes: it gives them new values (reads: of what they were). Raises CompileError where
-        values are read that an operation in place has spent.
+        writes: it stores new values (reads: the old ones). Raises CompileError if it reads values
+        that an operation in place has overwritten.
         """
         found = touched(box.firsts[side], [(a.extent, a.steps[side]) for a in box.axes])
         if (reads or not writes) and self._spent[b.scope][found].any():

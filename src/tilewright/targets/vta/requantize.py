@@ -29,10 +29,10 @@ _BEFORE = range(25)
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The numbers in the formula; residual: what a second operand is multiplied by.
+    """The numbers in the formula; residual: the factor of a second operand.
 
-    half: what is added to every sum, so that the result is rounded to nearest. error: how far the
-    result can be from the real one besides that rounding, in bytes' units.
+    half: added to every sum, so that the result is rounded to nearest. error: the maximum error of
+    the result besides that rounding, in units of the bytes.
     """
 
     before: int

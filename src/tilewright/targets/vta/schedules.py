@@ -124,10 +124,10 @@ def _product(
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """A sum of products of tiles, and what is around it.
+    """A sum of products of tiles, and its surroundings.
 
-    rows: the rows of the data that are taken, if they are not all. between: bytes of other tensors
-    as accumulators. last: what makes bytes of the sums. config: the machine.
+    rows: the used rows of the data, if not all. between: bytes of other tensors as accumulators.
+    last: the conversion of sums to bytes. config: the machine.
     """
 
     rows: Computation | None
@@ -138,7 +138,7 @@ class _Product:
 
     @property
     def parallel(self) -> tuple[Sequence[Dim], Sequence[Dim]]:
-        """The dimensions of the sums: those over tiles, and those of a tile."""
+        """The dimensions of the sums: over tiles, and within a tile."""
         dims = [d for d in self.sums.dims if d.combine != PW]
         inner = len(self.config.tile)
         return dims[:-inner], dims[-inner:]
@@ -237,7 +237,7 @@ def _stepped(
 ) -> str | None:
     """Steps of the sum outside; the loop whose body is one step, if there are several.
 
-    inner: how many loops of the result are those of a tile.
+    inner: the number of the result's loops that are within a tile.
     """
     name = sums.name
     dims = [d for d in sums.dims if d.extent > 1]

@@ -37,7 +37,7 @@ _DRAM = "dram"
 
 
 class Watcher:
-    """Follows a run. Every method raises VTAError for what must not be."""
+    """Observes a run. Every method raises VTAError for an illegal event."""
 
     def __init__(
         self, program: InstructionStream, config: VTAConfig, dram: int
@@ -78,7 +78,7 @@ class Watcher:
             self._finish(clock)
 
     def end(self) -> None:
-        """It has ended and gives its tokens."""
+        """It has ended and pushes its tokens."""
         for queue in self.program.pushes[self.index]:
             self.tokens[queue].append(dict(self.clocks[self.stage]))
 

@@ -97,7 +97,7 @@ class Vta(Target):
     ) -> Schedule:
         """The blocks that a model of the machine expects to be the fastest.
 
-        Raises CompileError for what is not a layer, or fits no memory.
+        Raises CompileError if it is not a layer, or does not fit the memories.
         """
         return scheduled(kernel, computations, self.threads, PUBLISHED, self.config)
 
@@ -113,10 +113,10 @@ class Vta(Target):
     def emit(
         self, kernel: Kernel, symbol: str, permitted: Permissions | None = None
     ) -> Artifact:
-        """A stream of instructions with the DRAM that it is for.
+        """A stream of instructions with its DRAM.
 
         permitted is unused here: the simulators check every access themselves. Raises
-        CompileError for what the machine cannot do.
+        CompileError for operations that the machine cannot do.
         """
         return Artifact(symbol, VtaProgram(kernel, self.config).code.to_bytes())
 
@@ -134,8 +134,8 @@ class Vta(Target):
     def load(self, program: Any) -> VtaProgram:
         """A kernel as a stream of instructions, to be run on arrays.
 
-        Raises CompileError for what the machine cannot do: statements that are not an instruction
-        (TW-VTA-SCALAR), buffers that do not fit (TW-VTA-MEMORY), and others that say what.
+        Raises CompileError if the machine cannot run it: for statements that are not an instruction
+        (TW-VTA-SCALAR), buffers that do not fit (TW-VTA-MEMORY), and other reasons.
         """
         return VtaProgram(program, self.config)
 

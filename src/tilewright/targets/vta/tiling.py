@@ -48,7 +48,7 @@ class Operand:
         ]
 
     def sides(self, tile: Tile) -> list[int]:
-        """Elements along each dimension of what a tile of the loops touches."""
+        """Elements along each dimension that a tile of the loops touches."""
         sides = []
         for moves in self._moves:
             side = 1
@@ -60,10 +60,10 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Loops around a product of tiles: those of the result and those of the sum, with extents.
+    """Loops around a product of tiles: of the result and of the sum, with extents.
 
-    operands: what a step of the sum loads. result: the accumulators. extras: what is loaded to
-    accumulators per block. lane_steps: lane operations per accumulator.
+    operands: loaded by a step of the sum. result: the accumulators. extras: loaded to accumulators
+    per block. lane_steps: lane operations per accumulator.
     """
 
     parallel: Mapping[Var, int]
@@ -102,8 +102,8 @@ def asked(
 ) -> TileChoice:
     """The same as a question for each part: the number of threads, each tile, the threads' loop.
 
-    Offered is what fits the chip with what was taken before, and the smallest of what comes after.
-    The defaults are what `choose` takes. Raises ScheduleError where no loop has blocks for threads.
+    The offered values fit the chip together with the earlier choices and the smallest later ones.
+    The defaults are those of `choose`. Raises ScheduleError if no loop has blocks for threads.
     """
     best = choose(p, threads, timing)
     usual = 1 if best.thread is None else threads

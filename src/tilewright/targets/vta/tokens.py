@@ -1,8 +1,8 @@
-"""Inserting dependence tokens, derived from what each instruction reads and writes.
+"""Inserting dependence tokens, derived from each instruction's reads and writes.
 
-An instruction waits for another stage's where they touch the same element and one of them writes
-it, unless what it has waited for before implies that already. So every token that is given is
-taken, none is given in advance, and virtual threads overlap as far as their buffers are apart.
+An instruction waits for another stage's instruction if they touch the same element and one of them
+writes it, unless earlier waits imply this already. So every pushed token is popped, none is pushed
+in advance, and virtual threads overlap as far as their buffers are disjoint.
 """
 
 from __future__ import annotations
