@@ -34,6 +34,7 @@ from tilewright.targets.simt.predict import tiles, time_by_element, time_in_tile
 from tilewright.targets.simt.products import Product, product_of
 from tilewright.targets.simt.tiles import in_tiles
 from tilewright.targets.simt.tiling import tiling
+from tilewright.targets.simt.vectors import element_widths, usual_width
 
 THREADS: Final = (32, 64, 128, 256, 512, 1024)  # of a block, as may be tried
 
@@ -125,7 +126,10 @@ def _elements(
     machine: SimtMachine,
     choose: Choices,
 ) -> Schedule:
-    """What is not bound yet, a thread for each element. parameter: `threads` of a block."""
+    """What is not bound yet, a thread for each element.
+
+    parameters: `threads` of a block; `<map>.width`, elements of a thread.
+    """
     waiting = {n.var.name for n in _roots(s) if not _is_bound(n)}
     if not waiting:
         return s
@@ -136,11 +140,28 @@ def _elements(
     while found := [n for n in _roots(s) if n.var.name in waiting]:
         nest = found[-1]  # what it reads may be computed in its threads
         waiting.remove(nest.var.name)
-        inner = bind_elements(s, nest, threads)
         reader = next((writers[b] for b in writes(nest) if b in writers), None)
+        width = _width(nest, reader, writers, machine, choose)
+        inner = bind_elements(s, nest, threads, width)
         if inner and reader is not None:
             s = _with_operands(s, reader, inner, writers)
     return s
+
+
+def _width(
+    nest: For,
+    c: Computation | None,
+    writers: Mapping[Buffer, Computation],
+    machine: SimtMachine,
+    choose: Choices,
+) -> int:
+    """Elements that a thread computes together; one where it may have others to compute first."""
+    if c is None or not c.is_map or any(b in writers for b in c.inputs):
+        return 1
+    widths = element_widths(nest, machine)
+    if len(widths) == 1:
+        return 1
+    return choose(f"{c.name}.width", widths, usual_width(nest, widths, machine))
 
 
 def _with_operands(

@@ -23,7 +23,7 @@ from tilewright.schedule.space import Choices
 from tilewright.schedule.space.nest import existing, extents
 from tilewright.schedule.tree import find_buffer, find_loop
 from tilewright.targets.simt.binding import bind_blocks, fetch_together
-from tilewright.targets.simt.cost import ROOMS, padding
+from tilewright.targets.simt.cost import ROOMS, fetch_width, padding
 from tilewright.targets.simt.machine import SimtMachine
 from tilewright.targets.simt.predict import stage_counts, tiles
 from tilewright.targets.simt.products import Product
@@ -150,7 +150,8 @@ def _fetch_one(
     room = choose(f"{read.buffer.name}.room", ROOMS, padding(plan, read, machine))
     if room and rank > 1:
         s.storage_align(name, rank - 2, copied.shape[-1] + room, 0)
-    fetch_together(s, loops, plan.threads)
+    width = fetch_width(plan, read, room, machine)
+    fetch_together(s, loops, plan.threads, width)
     return name
 
 

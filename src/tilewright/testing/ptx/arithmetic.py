@@ -35,7 +35,8 @@ def fma(
     b: Array,
     c: Array,
 ) -> Array:
-    """a * b + c, rounded once; of float32 the sum of an exact product, rounded to odd before."""
+    """a * b + c, rounded once; of float32 and float16 the sum of an exact product, rounded to odd
+    before."""
     if a.dtype == np.float64:
         parts = zip(a.tolist(), b.tolist(), c.tolist(), strict=True)
         return np.array([_fma_exact(*part) for part in parts], np.float64)
@@ -51,7 +52,7 @@ def fma(
     outward = (error > 0) == (total > 0)
     step = np.where(outward, 1, -1)
     odd = np.where(is_even & inexact, bits + step, bits)
-    found: Array = odd.view(np.float64).astype(np.float32)
+    found: Array = odd.view(np.float64).astype(a.dtype)
     return found
 
 
@@ -163,7 +164,21 @@ def _bits(
     return (moved & mask).astype(a.dtype)
 
 
+def _permuted(a: Array, b: Array, chosen: Array) -> Array:
+    """Four bytes of eight, each by its number; with 8 added its sign, eight times."""
+    whole = a.astype(np.uint64) | b.astype(np.uint64) << np.uint64(32)
+    found = np.zeros(a.shape, np.uint64)
+    for n in range(4):
+        number = chosen.astype(np.uint64) >> np.uint64(4 * n) & np.uint64(15)
+        byte = whole >> np.uint64(8) * (number & np.uint64(7)) & np.uint64(0xFF)
+        sign = np.where(byte >> np.uint64(7), np.uint64(0xFF), np.uint64(0))
+        byte = np.where(number & np.uint64(8), sign, byte)
+        found |= byte << np.uint64(8 * n)
+    return found.astype(np.uint32)
+
+
 SIMPLE: Final[Mapping[str, Callable[..., Array]]] = {
+    "prmt": _permuted,
     "mov": lambda a: a,
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,

@@ -32,6 +32,7 @@ _SPACE: Final = (
 _PLACE: Final = re.compile(r"\[([^\]+]+)(?:\+(-?\d+))?\]")
 _HEX: Final = re.compile(r"0([fFdD])([0-9A-Fa-f]+)")
 WARP: Final = 32
+_PACKED: Final = {"f16x2": "f16"}  # types of two numbers in a word, of what
 _UNSET: Final = np.uint64((1 << 64) - 1)
 
 
@@ -214,7 +215,7 @@ class _Grid:
                 return np.uint32(bits).view(type)
             return np.uint64(bits).view(type)
         size = np.dtype(type).itemsize * 8
-        value = int(operand, 0) & (1 << size) - 1
+        value = int(operand.removesuffix("U"), 0) & (1 << size) - 1
         return np.array(value, f"uint{size}").view(type)[()]
 
     def _register(self, name: str) -> Array:
@@ -260,6 +261,9 @@ class _Grid:
             self._move_words(target, sources[0], kind, who)
             return
         asked = _Asked(base, tuple(modes), kind, tuple(sources), who)
+        if kind in _PACKED:
+            self._set(target, self._packed(asked, _PACKED[kind]), who)
+            return
         rule = _RULES.get(base, _Grid._simple)
         self._set(target, rule(self, asked), who)
 
@@ -274,6 +278,15 @@ class _Grid:
             modes = ".".join(asked.modes)
             raise NotImplementedError(f"PTX {asked.base}.{modes}")
         return known(*self._all(asked))
+
+    def _packed(self, asked: _Asked, kind: str) -> Array:
+        """Two numbers in a word, each by itself."""
+        known = SIMPLE.get(asked.base)
+        if known is None:
+            raise NotImplementedError(f"PTX {asked.base}.{'.'.join(asked.modes)}")
+        words = [self._get(s, "b32", asked.who) for s in asked.sources]
+        halves = [np.ascontiguousarray(w).view(TYPES[kind]) for w in words]
+        return known(*halves).view(np.uint32)
 
     def _same(self, asked: _Asked) -> Array:
         return self._all(asked)[0]

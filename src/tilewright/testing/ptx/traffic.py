@@ -2,7 +2,8 @@
 
 A request is one instruction of one warp. Of the device's memory it takes a turn for each sector of
 32 bytes that its threads touch; of a block's memory as many as the bank of which the threads want
-most words: a word is read once for all who want it.
+most words: a word is read once for all who want it. Threads that want 8 or 16 bytes each come in
+halves or quarters of a warp, one after another.
 """
 
 from __future__ import annotations
@@ -44,22 +45,28 @@ class WarpTraffic:
         self.nbytes[kind] += size * at.size
         for warp in np.unique(warps).tolist():
             own = at[warps == warp].astype(np.int64)
-            words = np.arange(0, size, min(size, WORD))
-            touched = own[:, None] + words
-            turns_of = _TURNS[kind.memory]
             self.requests[kind] += 1
-            self.turns[kind] += turns_of(touched.reshape(-1))
+            self.turns[kind] += _TURNS[kind.memory](own, size)
 
 
-def _sectors(places: Array) -> int:
-    sectors = np.unique(places // SECTOR)
-    return int(sectors.size)
+def _words(at: Array, size: int) -> Array:
+    """Where each word of `size` bytes at these addresses begins."""
+    touched: Array = at[:, None] + np.arange(0, size, min(size, WORD))
+    return touched.reshape(-1)
 
 
-def _bank_turns(places: Array) -> int:
-    words = np.unique(places // WORD)
-    of_banks = np.bincount(words % BANKS)
-    return int(of_banks.max())
+def _sectors(at: Array, size: int) -> int:
+    return int(np.unique(_words(at, size) // SECTOR).size)
+
+
+def _bank_turns(at: Array, size: int) -> int:
+    """Of threads in groups that want at most as much as all banks have."""
+    group = BANKS * WORD // max(size, WORD)
+    turns = 0
+    for start in range(0, at.size, group):
+        words = np.unique(_words(at[start : start + group], size) // WORD)
+        turns += int(np.bincount(words % BANKS).max())
+    return turns
 
 
 _TURNS: Final = {
