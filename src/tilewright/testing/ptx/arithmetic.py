@@ -164,17 +164,28 @@ def _bits(
     return (moved & mask).astype(a.dtype)
 
 
-def _permuted(a: Array, b: Array, chosen: Array) -> Array:
+_SELECTORS: Final = np.arange(0, 16, 4, np.uint32)  # where each is in a word
+_BYTE: Final = np.uint64(255)
+
+
+def _permuted(
+    a: Array,
+    b: Array,
+    chosen: Array,
+) -> Array:
     """Four bytes of eight, each by its number; with 8 added its sign, eight times."""
-    whole = a.astype(np.uint64) | b.astype(np.uint64) << np.uint64(32)
-    found = np.zeros(a.shape, np.uint64)
-    for n in range(4):
-        number = chosen.astype(np.uint64) >> np.uint64(4 * n) & np.uint64(15)
-        byte = whole >> np.uint64(8) * (number & np.uint64(7)) & np.uint64(0xFF)
-        sign = np.where(byte >> np.uint64(7), np.uint64(0xFF), np.uint64(0))
-        byte = np.where(number & np.uint64(8), sign, byte)
-        found |= byte << np.uint64(8 * n)
-    return found.astype(np.uint32)
+    numbers = chosen[:, None] >> _SELECTORS
+    high = b.astype(np.uint64) << np.uint64(32)
+    whole = high | a
+    shifts = 8 * (numbers & 7)
+    bytes_ = whole[:, None] >> shifts.astype(np.uint64)
+    bytes_ &= _BYTE
+    is_negative = bytes_ > 127
+    signs = np.where(is_negative, _BYTE, 0)
+    is_sign = numbers & 8 != 0
+    found = np.where(is_sign, signs, bytes_)
+    packed = np.ascontiguousarray(found.astype(np.uint8))
+    return packed.view(np.uint32)[:, 0]
 
 
 SIMPLE: Final[Mapping[str, Callable[..., Array]]] = {

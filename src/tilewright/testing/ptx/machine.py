@@ -283,10 +283,15 @@ class _Grid:
         """Two numbers in a word, each by itself."""
         known = SIMPLE.get(asked.base)
         if known is None:
-            raise NotImplementedError(f"PTX {asked.base}.{'.'.join(asked.modes)}")
-        words = [self._get(s, "b32", asked.who) for s in asked.sources]
-        halves = [np.ascontiguousarray(w).view(TYPES[kind]) for w in words]
-        return known(*halves).view(np.uint32)
+            modes = ".".join(asked.modes)
+            raise NotImplementedError(f"PTX {asked.base}.{modes}")
+        halves = []
+        for source in asked.sources:
+            word = self._get(source, "b32", asked.who)
+            pair = np.ascontiguousarray(word)
+            halves.append(pair.view(TYPES[kind]))
+        found = known(*halves)
+        return found.view(np.uint32)
 
     def _same(self, asked: _Asked) -> Array:
         return self._all(asked)[0]

@@ -43,20 +43,25 @@ class WarpTraffic:
         """An instruction of some threads. at: the first of `size` bytes of each; warps: theirs."""
         kind = AccessKind(_MEMORIES[space], writes)
         self.nbytes[kind] += size * at.size
+        turns_of = _TURNS[kind.memory]
         for warp in np.unique(warps).tolist():
             own = at[warps == warp].astype(np.int64)
             self.requests[kind] += 1
-            self.turns[kind] += _TURNS[kind.memory](own, size)
+            self.turns[kind] += turns_of(own, size)
 
 
 def _words(at: Array, size: int) -> Array:
     """Where each word of `size` bytes at these addresses begins."""
-    touched: Array = at[:, None] + np.arange(0, size, min(size, WORD))
+    step = min(size, WORD)
+    within = np.arange(0, size, step)
+    touched: Array = at[:, None] + within
     return touched.reshape(-1)
 
 
 def _sectors(at: Array, size: int) -> int:
-    return int(np.unique(_words(at, size) // SECTOR).size)
+    places = _words(at, size)
+    sectors = np.unique(places // SECTOR)
+    return int(sectors.size)
 
 
 def _bank_turns(at: Array, size: int) -> int:
@@ -64,8 +69,11 @@ def _bank_turns(at: Array, size: int) -> int:
     group = BANKS * WORD // max(size, WORD)
     turns = 0
     for start in range(0, at.size, group):
-        words = np.unique(_words(at[start : start + group], size) // WORD)
-        turns += int(np.bincount(words % BANKS).max())
+        end = start + group
+        places = _words(at[start:end], size)
+        words = np.unique(places // WORD)
+        of_banks = np.bincount(words % BANKS)
+        turns += int(of_banks.max())
     return turns
 
 
