@@ -66,7 +66,9 @@ class _Product:
         sums = [_load(x, type, p).typed for p in part]
         made = f"{{ {', '.join([type] * _PART)} }}"
         given = ", ".join([*factors, *sums])
-        found = x.ins(f"call {made} @llvm.nvvm.mma.{self.name}({given})", made)
+        # LLVM does not know that all threads of the warp have to come to it.
+        call = f"call {made} @llvm.nvvm.mma.{self.name}({given}) convergent"
+        found = x.ins(call, made)
         for n, p in enumerate(part):
             value = x.ins(f"extractvalue {found.typed}, {n}", type)
             x.line(f"store {value.typed}, {p.typed}, align {_WORD}")

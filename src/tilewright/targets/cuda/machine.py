@@ -21,6 +21,7 @@ _BANDWIDTH: Final = 1555.0  # bytes per nanosecond
 _CACHE: Final = 4000.0  # bytes per nanosecond of the cache that all share
 # Per nanosecond; of each: 64 multiply-adds, 128 bytes of shared memory.
 _CLOCK: Final = 1.41
+_TENSOR: Final = 2048  # multiply-adds of tensor cores per clock, of factors of one byte
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,8 @@ class CudaMachine:
 
     threads, blocks, shared: of a multiprocessor, in bytes; block_shared: the most that a block may
     have. reserved: bytes of each block's that the system has. registers: of 32 bits, that a thread
-    may have at most; unit_registers: of a multiprocessor.
+    may have at most; unit_registers: of a multiprocessor. tensor_scale: of its tensor cores' rate,
+    relative to an A100's.
     """
 
     name: str
@@ -40,6 +42,7 @@ class CudaMachine:
     reserved: int = _K
     registers: int = 255
     unit_registers: int = 64 * _K
+    tensor_scale: float = 1.0
     vector_bits: int = 128
     arch: str = "nvptx64"
 
@@ -74,6 +77,10 @@ class CudaMachine:
             shared_rate=128 * _CLOCK,
             rate=64 * _CLOCK,
         )
+
+    def tensor_rate(self, itemsize: int) -> float:
+        """Multiply-adds of a unit's tensor cores per nanosecond, by the bytes of a factor."""
+        return self.tensor_scale * _TENSOR * _CLOCK / itemsize
 
     def has(self, feature: str) -> bool:
         """Whether code may use an LLVM feature, or what an architecture has, by its name."""

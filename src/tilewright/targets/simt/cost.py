@@ -200,14 +200,7 @@ def read_request(plan: Tiling, read: Load, room: int, machine: SimtMachine) -> R
 
     Each element that a thread needs is loaded once, and stays in a register.
     """
-    strides = _pitched(plan, read, room)
-    steps = {
-        v: sum(
-            s * affine(i).coefficient(v)
-            for s, i in zip(strides, read.index, strict=True)
-        )
-        for v in (d.var for d in plan.sizes)
-    }
+    steps = tile_steps(plan, read, room)
     axes = _by_axis(plan)
     size = read.dtype.itemsize
     lanes = []
@@ -221,6 +214,18 @@ def read_request(plan: Tiling, read: Load, room: int, machine: SimtMachine) -> R
     mine = [d for d in plan.shares if d.var in used]
     count = plan.each(mine) * plan.depth * _warps(plan, machine)
     return Request("shared", count, bank_turns(lanes, machine.banks, size))
+
+
+def tile_steps(plan: Tiling, read: Load, room: int) -> dict[Expr, int]:
+    """Elements in an operand's tile from one iteration of a dimension to the next."""
+    strides = _pitched(plan, read, room)
+    return {
+        v: sum(
+            s * affine(i).coefficient(v)
+            for s, i in zip(strides, read.index, strict=True)
+        )
+        for v in (d.var for d in plan.sizes)
+    }
 
 
 def _by_axis(plan: Tiling) -> Mapping[str, Dim]:

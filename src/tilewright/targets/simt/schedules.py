@@ -11,7 +11,7 @@ inlined, and a reduction whose results one map reads is computed in the map's th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -55,15 +55,17 @@ def sketches(
         *reductions(kernel, computations, machine, exact),
         Sketch("by element", partial(_by_element, kernel, given, machine)),
     ]
-    products = list(_products(given))
+    products = list(products_of(given))
     if products:
         first = any(_pays(p, machine) for p in products)
-        tiled = Sketch("tiles", partial(_tiles, kernel, given, machine))
+        tiled = Sketch(
+            "tiles", partial(tiled_products, kernel, given, machine, in_tiles)
+        )
         found.insert(0 if first else len(found), tiled)
     return found
 
 
-def _products(computations: Sequence[Computation]) -> Iterator[Product]:
+def products_of(computations: Sequence[Computation]) -> Iterator[Product]:
     """The contractions among the parts of a sequence."""
     if computations and not any(d.extent == 0 for c in computations for d in c.dims):
         for part in parts(computations):
@@ -83,13 +85,17 @@ def _pays(product: Product, machine: SimtMachine) -> bool:
     return any(time is not None and GAIN * time < alone for time in times)
 
 
-def _tiles(
+InTiles = Callable[[Schedule, Product, SimtMachine, Choices], None]
+
+
+def tiled_products(
     kernel: Kernel,
     computations: Sequence[Computation],
     machine: SimtMachine,
+    tiled: InTiles,
     choose: Choices,
 ) -> Schedule:
-    """Products in tiles, all else by element.
+    """Products in tiles, all else by element. tiled: how one product is.
 
     parameters: those of both, and of `inlined`; `<reduction>.tiled`, of one of several products.
     """
@@ -97,13 +103,13 @@ def _tiles(
     s, rest = start.start(), list(start.computations)
     if len(rest) > 1:
         s, rest = inlined(s, rest, choose)
-    products = list(_products(rest))
+    products = list(products_of(rest))
     for product in products:
         alone = len(products) == 1
         if alone or choose(
             f"{product.name}.tiled", (True, False), _pays(product, machine)
         ):
-            in_tiles(s, product, machine, choose)
+            tiled(s, product, machine, choose)
     return start.finish(_elements(s, rest, machine, choose))
 
 

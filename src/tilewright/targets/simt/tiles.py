@@ -12,6 +12,7 @@ that no product has a guard; the store has one.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Dim
@@ -47,13 +48,8 @@ def in_tiles(
     if not fitting:
         raise ScheduleError("no tile fits the machine", where=f"reduction {name}")
     plan = tiling(product, SimtTile(*choose(f"{name}.tile", fitting, fitting[0])))
-    target, last = _results(s, product)
-    for d, n in plan.sizes.items():
-        s.pad(f"{name}.{d.var.name}", n)
-    blocks = _blocks(s, plan, last)
-    grid = [name for name in blocks if name in extents(s.kernel)]
-    if not grid:
-        raise ScheduleError("it is all in one tile", where=f"reduction {name}")
+    target, last = results(s, product)
+    grid = grid_of(s, plan, last)
     s.compute_at(target, grid[-1], scope="register")
     sums, steps = _sums(s, plan)
     inner = [f"{name}.{d.var.name}" for d in _tiled_dims(plan)]
@@ -69,11 +65,11 @@ def in_tiles(
     _in_threads(s, plan, {d: f"{last[d]}.i" for d in loops}, ())
     possible = stage_counts(plan, machine) if fetched and around not in grid else [1]
     if choose(f"{name}.stages", possible, 1) > 1:
-        _ahead(s, around, fetched)
+        fetch_ahead(s, around, fetched)
     bind_blocks(s, grid)
 
 
-def _results(s: Schedule, p: Product) -> tuple[str, dict[Dim, str]]:
+def results(s: Schedule, p: Product) -> tuple[str, dict[Dim, str]]:
     """The accumulators, an intermediate; the loops of what reads them, by dimension."""
     out = p.reduction.outputs[0]
     if p.epilogue is not None:
@@ -88,6 +84,22 @@ def _tiled_dims(plan: Tiling) -> list[Dim]:
     """Those of which a block has more than one, rows before columns."""
     dims = (*plan.product.rows, *plan.product.columns)
     return [d for d in dims if plan.shares[d].size > 1]
+
+
+def grid_of(s: Schedule, plan: Tiling, last: Mapping[Dim, str]) -> list[str]:
+    """Loops over the blocks of the grid around all that reads the results, outermost first; the
+    product is padded to whole tiles.
+
+    last: the loops of what reads the results. Raises ScheduleError where there is one block.
+    """
+    name = plan.product.name
+    for d, n in plan.sizes.items():
+        s.pad(f"{name}.{d.var.name}", n)
+    blocks = _blocks(s, plan, last)
+    grid = [loop for loop in blocks if loop in extents(s.kernel)]
+    if not grid:
+        raise ScheduleError("it is all in one tile", where=f"reduction {name}")
+    return grid
 
 
 def _blocks(s: Schedule, plan: Tiling, last: Mapping[Dim, str]) -> list[str]:
@@ -128,7 +140,7 @@ def _fetch(
     return [_fetch_one(s, plan, read, loop, machine, choose) for read in operands]
 
 
-def _ahead(s: Schedule, loop: str, fetched: Collection[str]) -> None:
+def fetch_ahead(s: Schedule, loop: str, fetched: Collection[str]) -> None:
     """Fetch the tiles of the next iteration before those of this one are used, in two copies."""
     f, _ = find_loop(s.kernel, loop, "pipeline")
     made = [{b.name for b in writes(stmt)} for stmt in sequence(f.body).stmts]
@@ -143,15 +155,29 @@ def _fetch_one(
     machine: SimtMachine,
     choose: Choices,
 ) -> str:
+    room = choose(f"{read.buffer.name}.room", ROOMS, padding(plan, read, machine))
+    width = fetch_width(plan, read, room, machine)
+    return fetch_tile(s, read, loop, TileCopy(room, width, plan.threads))
+
+
+class TileCopy(NamedTuple):
+    """How a tile is copied. room: elements between its rows. width: elements of a thread at a time.
+    threads: of the block, by axis, the fastest first."""
+
+    room: int
+    width: int
+    threads: Mapping[str, int]
+
+
+def fetch_tile(s: Schedule, read: Load, loop: str, how: TileCopy) -> str:
+    """What each iteration of a loop reads of an operand, in shared memory; its buffer."""
     name = s.cache_read(read.buffer.name, loop, "shared", pad=True)
     copied, _ = find_buffer(s.kernel, name, "cache_read")
     rank = len(copied.shape)
     loops = existing(s, [f"{name}.r{n}" for n in range(rank)])
-    room = choose(f"{read.buffer.name}.room", ROOMS, padding(plan, read, machine))
-    if room and rank > 1:
-        s.storage_align(name, rank - 2, copied.shape[-1] + room, 0)
-    width = fetch_width(plan, read, room, machine)
-    fetch_together(s, loops, plan.threads, width)
+    if how.room and rank > 1:
+        s.storage_align(name, rank - 2, copied.shape[-1] + how.room, 0)
+    fetch_together(s, loops, how.threads, how.width)
     return name
 
 

@@ -164,7 +164,7 @@ def _bits(
     return (moved & mask).astype(a.dtype)
 
 
-_SELECTORS: Final = np.arange(0, 16, 4, np.uint32)  # where each is in a word
+_SELECTORS: Final = np.arange(0, 16, 4, dtype=np.uint32)  # where each is in a word
 _BYTE: Final = np.uint64(255)
 
 

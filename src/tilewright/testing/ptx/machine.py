@@ -33,6 +33,8 @@ _PLACE: Final = re.compile(r"\[([^\]+]+)(?:\+(-?\d+))?\]")
 _HEX: Final = re.compile(r"0([fFdD])([0-9A-Fa-f]+)")
 WARP: Final = 32
 _PACKED: Final = {"f16x2": "f16"}  # types of two numbers in a word, of what
+# Instructions that threads of a warp do together.
+_TOGETHER: Final = ("shfl.sync", "bar.warp.sync", "mma.sync")
 _UNSET: Final = np.uint64((1 << 64) - 1)
 
 
@@ -121,23 +123,24 @@ class _Grid:
     def _next(self, ready: Array) -> tuple[PtxInstruction, Array, int]:
         """The first instruction that some threads can run, these, and where it is.
 
-        A shuffle waits for all threads that its mask names: others may have to do more before it.
+        A shuffle waits for all threads that its mask names, and a product for its warp: others may
+        have to do more before it.
         """
         ready = ready.copy()
         while ready.any():
             at = int(self.pc[ready].min())
             i = self.kernel.code[at]
             who = np.flatnonzero(ready & (self.pc == at))
-            if i.op.startswith("shfl.sync"):
-                mask = i.operands[-1]
-                who = self._complete(mask, who)
+            if i.op.startswith(_TOGETHER):
+                who = self._complete(i, who)
             if who.size:
                 return i, who, at
             ready &= self.pc != at
         raise RuntimeError(f"{self.kernel.name}: a neighbor is not at the shuffle")
 
-    def _complete(self, mask: str, who: Array) -> Array:
-        """Those of the threads with which all that a mask names in their warp are here."""
+    def _complete(self, i: PtxInstruction, who: Array) -> Array:
+        """Those of the threads with which all that an instruction is for in their warp are here."""
+        mask = "-1" if i.op.startswith("mma") else i.operands[-1]
         thread = self.thread[who]
         warps = -(-self.per_block // WARP)
         warp = self.block[who] * warps + thread // WARP
@@ -408,6 +411,8 @@ class _Grid:
         to = modes[5]
         of = modes[6]
         self._check_warps(who)
+        if self.traffic is not None:
+            self.traffic.products += who.size // WARP
         target, *given = operands
         words = []
         for part in given:

@@ -31,11 +31,15 @@ class AccessKind(NamedTuple):
 
 @dataclass(slots=True)
 class WarpTraffic:
-    """By the kind of access: requests of warps, turns of memory, and bytes that threads touch."""
+    """By the kind of access: requests of warps, turns of memory, and bytes that threads touch.
+
+    products: instructions of tensor cores, of warps.
+    """
 
     requests: Counter[AccessKind] = field(default_factory=Counter)
     turns: Counter[AccessKind] = field(default_factory=Counter)
     nbytes: Counter[AccessKind] = field(default_factory=Counter)
+    products: int = 0
 
     def note(
         self, space: int, writes: bool, at: Array, size: int, warps: Array

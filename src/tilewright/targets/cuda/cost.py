@@ -1,0 +1,268 @@
+"""What a product takes on tensor cores: closed forms, and which tiles are expected to be fastest.
+
+A step of a block takes as long as the slowest of: the tensor cores, instructions that are issued,
+turns of shared memory, bytes from the device's memory; then the waits that other blocks of the unit
+do not hide. Rates are NVIDIA's of an A100 (`machine.py`), and have not been measured here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from tilewright.expr.nodes import Load
+from tilewright.targets.cuda.intrinsics import COLUMNS, ROWS
+from tilewright.targets.cuda.machine import WARP, CudaMachine
+from tilewright.targets.simt.cost import (
+    LATENCY,
+    OWN_REGISTERS,
+    SECTOR,
+    SYNC,
+    WORD,
+    Request,
+    bank_turns,
+    copies,
+    shared_bytes,
+    tile_steps,
+)
+from tilewright.targets.simt.products import Product
+from tilewright.targets.simt.tiling import Share, Tiling
+
+FACTOR: Final = 32  # bytes of a factor's row along the sum, in one instruction
+FEEDING: Final = 4  # warps that keep the tensor cores of a unit busy: it has four
+# Instructions that put two elements in a word, of a factor whose neighbors along the sum are apart.
+PACKING: Final = 2
+ROOMS: Final = (0, 8)  # elements between rows of a factor's tile that may be tried
+RESULT_ROOM: Final = 8  # elements between rows of the results
+KEPT: Final = 32  # tiles that a tuner may try, the best ones
+# Sides of a block's tile, and the warps along each.
+SHAPES: Final = (
+    (128, 128, 2, 4),
+    (128, 128, 4, 2),
+    (128, 64, 4, 2),
+    (64, 128, 2, 4),
+    (64, 64, 2, 2),
+    (64, 32, 4, 1),
+    (32, 64, 1, 4),
+    (32, 32, 2, 1),
+    (16, 64, 1, 2),
+    (16, 32, 1, 1),
+)
+DEPTHS: Final = (32, 64, 128)  # bytes of a tile's rows along the sum
+
+
+class TensorTile(NamedTuple):
+    """rows, columns, depth: of a block's tile. row_warps, column_warps: that share the results."""
+
+    rows: int
+    columns: int
+    depth: int
+    row_warps: int
+    column_warps: int
+
+
+@dataclass(frozen=True, slots=True)
+class TensorTiling:
+    """A product of one row, column and sum in such tiles; `plan` has the sides of the block."""
+
+    tile: TensorTile
+    plan: Tiling
+
+    @property
+    def threads(self) -> Mapping[str, int]:
+        """Of a block, by axis, the fastest first."""
+        t = self.tile
+        axes = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
+        return dict(zip(axes, (WARP, t.row_warps, t.column_warps), strict=True))
+
+    @property
+    def warps(self) -> int:
+        """Of a block."""
+        return self.tile.row_warps * self.tile.column_warps
+
+    @property
+    def factor(self) -> int:
+        """Elements of a factor along the sum in one instruction."""
+        return FACTOR // self.plan.product.left.dtype.itemsize
+
+    @property
+    def mine(self) -> tuple[int, int]:
+        """Instructions' tiles of a warp, down and across."""
+        t = self.tile
+        rows, columns = t.rows // t.row_warps, t.columns // t.column_warps
+        return rows // ROWS, columns // COLUMNS
+
+    @property
+    def products(self) -> int:
+        """Instructions of tensor cores in a step of a block."""
+        down, across = self.mine
+        return self.warps * down * across * (self.tile.depth // self.factor)
+
+
+def tensor_tiling(product: Product, tile: TensorTile) -> TensorTiling:
+    """The product in these tiles."""
+    (row,), (column,), (along,) = product.rows, product.columns, product.sums
+    shares = {
+        row: Share(tile.rows, tile.row_warps, "threadIdx.y"),
+        column: Share(tile.columns, tile.column_warps, "threadIdx.z"),
+    }
+    shares |= {d: Share(1, 1, "") for d in product.batch}
+    return TensorTiling(tile, Tiling(product, shares, {along: tile.depth}))
+
+
+# -- what is asked of shared memory
+
+
+def operand_requests(
+    t: TensorTiling, read: Load, room: int, machine: CudaMachine
+) -> tuple[Request, ...]:
+    """What a step does for one factor: fetch its tile, store it, load it into registers."""
+    copied = copies(t.plan, read, room, machine.simt)
+    return (*copied, fragment_request(t, read, room, machine))
+
+
+def fragment_request(
+    t: TensorTiling, read: Load, room: int, machine: CudaMachine
+) -> Request:
+    """The loads of a factor into registers, as `emit_mma` has them: each once by each warp.
+
+    Words of 32 bits where neighbors along the sum are neighbors in the tile, else single elements.
+    """
+    p, size = t.plan.product, read.dtype.itemsize
+    down, across = t.mine
+    is_left = read is p.left
+    side = p.rows[0] if is_left else p.columns[0]
+    steps = tile_steps(t.plan, read, room)
+    beside, along = steps[side.var], steps[p.sums[0].var]
+    lanes = [size * beside * (n // 4) + WORD * along * (n % 4) for n in range(WARP)]
+    turns = bank_turns(lanes, machine.simt.banks)
+    words = (4 * down if is_left else 2 * across) * (t.tile.depth // t.factor)
+    return Request("shared", t.warps * words * _loads(t, read, room), turns)
+
+
+def _loads(t: TensorTiling, read: Load, room: int) -> int:
+    """How many loads a word of a factor takes."""
+    p, per = t.plan.product, WORD // read.dtype.itemsize
+    side = p.rows[0] if read is p.left else p.columns[0]
+    steps = tile_steps(t.plan, read, room)
+    is_word = steps[p.sums[0].var] == 1 and steps[side.var] % per == 0
+    return 1 if is_word else per
+
+
+def result_requests(t: TensorTiling, machine: CudaMachine) -> tuple[Request, Request]:
+    """What a block does with its results: each warp its own into shared memory, then all threads
+    those beside one another from there."""
+    pitch = t.tile.columns + RESULT_ROOM
+    lanes = [WORD * (pitch * (n // 4) + 2 * (n % 4)) for n in range(WARP)]
+    down, across = t.mine
+    stored = t.warps * down * across * (ROWS * COLUMNS // WARP)
+    loaded = t.tile.rows * t.tile.columns // WARP
+    turns = bank_turns(lanes, machine.simt.banks)
+    return Request("shared", stored, turns), Request("shared", loaded, 1)
+
+
+def best_room(t: TensorTiling, read: Load, machine: CudaMachine) -> int:
+    """The room between rows of a factor's tile that takes the fewest turns and requests."""
+
+    def asked(room: int) -> tuple[int, int]:
+        found = operand_requests(t, read, room, machine)
+        inner = [r for r in found if r.memory == "shared"]
+        turns = sum(r.requests * r.turns for r in inner)
+        return turns, sum(r.requests for r in found)
+
+    return min(ROOMS, key=asked)
+
+
+# -- time
+
+
+@lru_cache(maxsize=256)
+def tensor_tiles(product: Product, machine: CudaMachine) -> tuple[TensorTile, ...]:
+    """The tiles that fit the machine, those first that are expected to be fastest."""
+    times = {}
+    for tile in _possible(product):
+        time = time_on_tensor_cores(tensor_tiling(product, tile), machine)
+        if time is not None:
+            times[tile] = time
+    return tuple(sorted(times, key=lambda t: (times[t], t))[:KEPT])
+
+
+def _possible(product: Product) -> Iterator[TensorTile]:
+    size = product.left.dtype.itemsize
+    for rows, columns, row_warps, column_warps in SHAPES:
+        for depth in DEPTHS:
+            yield TensorTile(rows, columns, depth // size, row_warps, column_warps)
+
+
+def block_bytes(t: TensorTiling, rooms: Mapping[Load, int], stages: int = 1) -> int:
+    """Bytes of a block's shared memory: both factors' tiles and the results."""
+    results = t.tile.rows * (t.tile.columns + RESULT_ROOM) * WORD
+    return shared_bytes(t.plan, rooms, stages) + results
+
+
+def factor_rooms(t: TensorTiling, machine: CudaMachine) -> dict[Load, int]:
+    """The room of each factor's tile, if nothing else is said."""
+    p = t.plan.product
+    return {x: best_room(t, x, machine) for x in (p.left, p.right)}
+
+
+def registers(t: TensorTiling) -> int:
+    """Of a thread: its results, and the factors of one step along the sum."""
+    down, across = t.mine
+    return 4 * down * across + 4 * down + 2 * across + OWN_REGISTERS
+
+
+def together(t: TensorTiling, machine: CudaMachine) -> int:
+    """The blocks that a unit runs at once; 0 where it has no room for one."""
+    of, threads = machine.simt, t.warps * WARP
+    shared = block_bytes(t, factor_rooms(t, machine))
+    if registers(t) > of.thread_registers or threads > of.block_threads:
+        return 0
+    return min(
+        of.unit_threads // threads,
+        of.unit_blocks,
+        of.registers // (registers(t) * threads),
+        of.shared // shared,
+    )
+
+
+def time_on_tensor_cores(t: TensorTiling, machine: CudaMachine) -> float | None:
+    """Nanoseconds of a product in these tiles; None where they do not fit the machine."""
+    of = machine.simt
+    held = together(t, machine)
+    if held == 0:
+        return None
+    waves = -(-t.plan.blocks // of.units)
+    running = min(held, waves)
+    last = sum(r.requests * r.turns for r in result_requests(t, machine))
+    block = t.plan.steps * _step(t, machine, running) + _turns_time(last, machine)
+    return waves * block + of.launch_ns
+
+
+def _step(t: TensorTiling, machine: CudaMachine, running: int) -> float:
+    """Nanoseconds of a step of a block, of several that a unit runs together."""
+    of = machine.simt
+    moved = turns = issued = 0
+    for read, room in factor_rooms(t, machine).items():
+        found = operand_requests(t, read, room, machine)
+        fetched, *inner = found
+        moved += fetched.requests * fetched.turns * SECTOR
+        turns += sum(r.requests * r.turns for r in inner)
+        packed = PACKING if _loads(t, read, room) > 1 else 0
+        issued += sum(r.requests for r in found) + packed * inner[-1].requests
+    size = t.plan.product.left.dtype.itemsize
+    busy = min(1.0, running * t.warps / FEEDING)
+    rate = machine.tensor_rate(size) * busy
+    products = math.prod(t.plan.sizes.values()) / rate
+    issue = (issued + t.products) * WARP / of.rate
+    outer = moved * of.units / of.cache_bandwidth
+    slowest = max(products, issue, _turns_time(turns, machine), outer)
+    return slowest + (LATENCY + 2 * SYNC) / running
+
+
+def _turns_time(turns: int, machine: CudaMachine) -> float:
+    of = machine.simt
+    return turns * of.banks * WORD / of.shared_rate
