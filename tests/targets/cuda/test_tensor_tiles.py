@@ -21,7 +21,6 @@ from tests.targets.simt.products import (
     interpreted,
     product,
 )
-from tests.targets.simt.products import program as launches
 from tilewright.base.dtypes import bfloat16, float16, float32, int8, int32
 from tilewright.compute.build import map_, reduce_
 from tilewright.expr.nodes import Buffer, Cast
@@ -49,6 +48,10 @@ from tilewright.testing.random_kernels import plain
 
 CORES = TensorCores(SM80, exact=False)
 SMALL = (16, 32, 16, 1, 1)
+
+
+def launches(point, of=SM80):
+    return Cuda(of).launches(point.schedule.kernel)
 
 
 def scheduled(case: Case, cores: TensorCores = CORES, **values):
@@ -109,7 +112,7 @@ CASES = {
 
 
 def check_as_ptx(case: Case, tile: tuple[int, ...], stages: int = 1) -> None:
-    p = launches(scheduled(case, tensor_tile=tile, stages=stages), SM80.simt)
+    p = launches(scheduled(case, tensor_tile=tile, stages=stages))
     given = arrays(p)
     want = expected(case, given)
     traffic, (made,) = load_counted(p, SM80, given)
@@ -131,7 +134,7 @@ def test_a_warp_meets_again_between_conditional_fetches_and_products():
 @pytest.mark.parametrize("dtype", [float16, bfloat16])
 def test_what_it_rounds_is_within_the_intrinsic_s_tolerance(dtype):
     case = product(16, 32, 100, dtype, float32)
-    p = launches(scheduled(case, tensor_tile=SMALL), SM80.simt)
+    p = launches(scheduled(case, tensor_tile=SMALL))
     rng = np.random.default_rng(0)
     a, b, y = p.params
     given = {x: rng.standard_normal(x.shape).astype(dtype.numpy) for x in (a, b)}
@@ -151,7 +154,7 @@ def test_what_it_rounds_is_within_the_intrinsic_s_tolerance(dtype):
 @pytest.mark.parametrize("stages", [1, 2])
 def test_threads_do_not_race_and_no_barrier_is_needless(stages):
     case = product(9, 20, 20, float16, float32)
-    p = launches(scheduled(case, tensor_tile=SMALL, stages=stages), SM80.simt)
+    p = launches(scheduled(case, tensor_tile=SMALL, stages=stages))
     given = arrays(p)
     want = expected(case, given)
     assert np.array_equal(interpreted(p, arrays(p)), want)
@@ -163,12 +166,12 @@ def test_threads_do_not_race_and_no_barrier_is_needless(stages):
 @pytest.mark.parametrize("stages", [1, 2])
 def test_threads_meet_around_the_products_and_before_the_results(stages):
     case = product(17, 29, 20, float16, float32)
-    p = launches(scheduled(case, tensor_tile=SMALL, stages=stages), SM80.simt)
+    p = launches(scheduled(case, tensor_tile=SMALL, stages=stages))
     assert len(barriers(p)) == 3
 
 
 def test_llvm_knows_that_the_whole_warp_comes_to_a_product():
-    p = launches(scheduled(product(17, 29, 20, float16, float32)), SM80.simt)
+    p = launches(scheduled(product(17, 29, 20, float16, float32)))
     calls = [x for x in llvm_ir(p, SM80).splitlines() if "@llvm.nvvm.mma" in x]
     assert calls and all(x.endswith(") convergent") for x in calls)
 
@@ -189,7 +192,7 @@ COUNTED = {
 def test_requests_turns_and_products_are_those_of_the_closed_forms(name):
     case, tile = COUNTED[name]
     point = scheduled(case, tensor_tile=tile)
-    found, _ = load_counted(launches(point, SM80.simt), SM80)
+    found, _ = load_counted(launches(point), SM80)
     p = product_of(classify(case))
     t = tensor_tiling(p, TensorTile(*tile))
     blocks, times = t.plan.blocks, t.plan.blocks * t.plan.steps
@@ -312,7 +315,7 @@ def test_tiles_fit_the_machine(of, sizes):
 def test_ptxas_holds_a_tile_of_128_by_128_in_registers(arch):
     of = machine(arch)
     case = product(1024, 1024, 1024, float16, float32)
-    p = launches(scheduled(case, tensor_tile=(128, 128, 64, 2, 4)), of.simt)
+    p = launches(scheduled(case, tensor_tile=(128, 128, 64, 2, 4)), of)
     (used,) = report.assemble(ptx(p, of), of)[1].values()
     assert used.registers <= 128
     assert used.stack == used.spill_stores == used.spill_loads == 0

@@ -2,7 +2,8 @@
 
 A step of a block takes as long as the slowest of: the tensor cores, instructions that are issued,
 turns of shared memory, bytes from the device's memory; then the waits that other blocks of the unit
-do not hide. Rates are NVIDIA's of an A100 (`machine.py`), and have not been measured here.
+do not hide. With two tiles of each factor, copies that arrive later take place meanwhile. Rates are
+NVIDIA's of an A100 (`machine.py`), and have not been measured here.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from tilewright.expr.nodes import Load
+from tilewright.loops.passes.async_copies import BYTES
 from tilewright.targets.cuda.intrinsics import COLUMNS, ROWS
 from tilewright.targets.cuda.machine import WARP, CudaMachine
 from tilewright.targets.simt.cost import (
@@ -25,6 +27,7 @@ from tilewright.targets.simt.cost import (
     Request,
     bank_turns,
     copies,
+    fetch_width,
     shared_bytes,
     tile_steps,
 )
@@ -37,6 +40,7 @@ FEEDING: Final = 4  # warps that keep the tensor cores of a unit busy: it has fo
 PACKING: Final = 2
 ROOMS: Final = (0, 8)  # elements between rows of a factor's tile that may be tried
 RESULT_ROOM: Final = 8  # elements between rows of the results
+STAGES: Final = (1, 2)  # tiles of a factor that a block may have at once
 KEPT: Final = 32  # tiles that a tuner may try, the best ones
 # Sides of a block's tile, and the warps along each.
 SHAPES: Final = (
@@ -184,7 +188,8 @@ def tensor_tiles(product: Product, machine: CudaMachine) -> tuple[TensorTile, ..
     """The tiles that fit the machine, those first that are expected to be fastest."""
     times = {}
     for tile in _possible(product):
-        time = time_on_tensor_cores(tensor_tiling(product, tile), machine)
+        t = tensor_tiling(product, tile)
+        time = time_on_tensor_cores(t, machine, best_stages(t, machine))
         if time is not None:
             times[tile] = time
     return tuple(sorted(times, key=lambda t: (times[t], t))[:KEPT])
@@ -215,10 +220,33 @@ def registers(t: TensorTiling) -> int:
     return 4 * down * across + 4 * down + 2 * across + OWN_REGISTERS
 
 
-def together(t: TensorTiling, machine: CudaMachine) -> int:
+def stage_counts(t: TensorTiling, machine: CudaMachine) -> list[int]:
+    """How many tiles of a factor a block may have at once."""
+    return [
+        n for n in STAGES if n == 1 or (t.plan.steps >= n and together(t, machine, n))
+    ]
+
+
+def best_stages(t: TensorTiling, machine: CudaMachine) -> int:
+    """Those with which a product is expected to be faster."""
+
+    def time(stages: int) -> float:
+        return time_on_tensor_cores(t, machine, stages) or math.inf
+
+    return min(stage_counts(t, machine), key=time)
+
+
+def _arrives_later(t: TensorTiling, machine: CudaMachine) -> bool:
+    """Whether both factors' tiles can be copied while threads go on."""
+    rooms = factor_rooms(t, machine)
+    widths = {x: fetch_width(t.plan, x, n, machine.simt) for x, n in rooms.items()}
+    return all(n > 1 and n * x.dtype.itemsize in BYTES for x, n in widths.items())
+
+
+def together(t: TensorTiling, machine: CudaMachine, stages: int = 1) -> int:
     """The blocks that a unit runs at once; 0 where it has no room for one."""
     of, threads = machine.simt, t.warps * WARP
-    shared = block_bytes(t, factor_rooms(t, machine))
+    shared = block_bytes(t, factor_rooms(t, machine), stages)
     if registers(t) > of.thread_registers or threads > of.block_threads:
         return 0
     return min(
@@ -229,21 +257,28 @@ def together(t: TensorTiling, machine: CudaMachine) -> int:
     )
 
 
-def time_on_tensor_cores(t: TensorTiling, machine: CudaMachine) -> float | None:
+def time_on_tensor_cores(
+    t: TensorTiling, machine: CudaMachine, stages: int = 1
+) -> float | None:
     """Nanoseconds of a product in these tiles; None where they do not fit the machine."""
     of = machine.simt
-    held = together(t, machine)
+    held = together(t, machine, stages)
     if held == 0:
         return None
     waves = -(-t.plan.blocks // of.units)
     running = min(held, waves)
     last = sum(r.requests * r.turns for r in result_requests(t, machine))
-    block = t.plan.steps * _step(t, machine, running) + _turns_time(last, machine)
-    return waves * block + of.launch_ns
+    step = _step(t, machine, running)
+    if stages > 1 and _arrives_later(t, machine):
+        block = t.plan.steps * (max(step, LATENCY / running) + SYNC / running)
+        block += LATENCY / running  # of the first tiles
+    else:
+        block = t.plan.steps * (step + (LATENCY + 2 * SYNC) / running)
+    return waves * (block + _turns_time(last, machine)) + of.launch_ns
 
 
 def _step(t: TensorTiling, machine: CudaMachine, running: int) -> float:
-    """Nanoseconds of a step of a block, of several that a unit runs together."""
+    """Nanoseconds of a step of a block, of several that a unit runs together, without waits."""
     of = machine.simt
     moved = turns = issued = 0
     for read, room in factor_rooms(t, machine).items():
@@ -259,8 +294,7 @@ def _step(t: TensorTiling, machine: CudaMachine, running: int) -> float:
     products = math.prod(t.plan.sizes.values()) / rate
     issue = (issued + t.products) * WARP / of.rate
     outer = moved * of.units / of.cache_bandwidth
-    slowest = max(products, issue, _turns_time(turns, machine), outer)
-    return slowest + (LATENCY + 2 * SYNC) / running
+    return max(products, issue, _turns_time(turns, machine), outer)
 
 
 def _turns_time(turns: int, machine: CudaMachine) -> float:

@@ -76,6 +76,7 @@ class CudaMachine:
             cache_bandwidth=_CACHE,
             shared_rate=128 * _CLOCK,
             rate=64 * _CLOCK,
+            async_copies=self.has("sm_80"),
         )
 
     def tensor_rate(self, itemsize: int) -> float:

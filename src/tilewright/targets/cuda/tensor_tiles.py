@@ -30,8 +30,8 @@ from tilewright.targets.cuda.cost import (
     TensorTile,
     TensorTiling,
     best_room,
-    block_bytes,
-    factor_rooms,
+    best_stages,
+    stage_counts,
     tensor_tiles,
     tensor_tiling,
     time_on_tensor_cores,
@@ -89,8 +89,9 @@ class TensorCores:
         """Expected nanoseconds of a product in its best tile; None where they cannot do it."""
         if self.refusal(p):
             return None
-        best = tensor_tiles(p, self.machine)[0]
-        return time_on_tensor_cores(tensor_tiling(p, best), self.machine)
+        best = tensor_tiling(p, tensor_tiles(p, self.machine)[0])
+        stages = best_stages(best, self.machine)
+        return time_on_tensor_cores(best, self.machine, stages)
 
     def pays(self, p: Product) -> bool:
         """Whether a product is expected to be faster on them than otherwise."""
@@ -196,8 +197,9 @@ class _TensorWork:
         (stored,) = (i for i in STORES if i.tensors[0].dtype is out)
         s.tensorize(store, stored.name)
         self.by_threads(f"{last[p.rows[0]]}.i", f"{last[p.columns[0]]}.i")
-        if choose(f"{p.name}.stages", self.stages(), 1) > 1:
-            fetch_ahead(s, outer, fetched)
+        possible = stage_counts(t, self.machine)
+        if choose(f"{p.name}.stages", possible, best_stages(t, self.machine)) > 1:
+            fetch_ahead(s, outer, fetched, self.machine.simt)
         bind_blocks(s, grid)
 
     def rank(self, name: str) -> int:
@@ -211,12 +213,6 @@ class _TensorWork:
         room = choose(f"{read.buffer.name}.room", ROOMS, usual)
         width = fetch_width(self.t.plan, read, room, self.machine.simt)
         return fetch_tile(self.s, read, loop, TileCopy(room, width, self.t.threads))
-
-    def stages(self) -> list[int]:
-        """How many tiles of a factor a block may have at once."""
-        t, rooms = self.t, factor_rooms(self.t, self.machine)
-        fits = block_bytes(t, rooms, 2) <= self.machine.simt.shared
-        return [1, 2] if fits and t.plan.steps > 1 else [1]
 
     def by_warps(self, row: str, column: str, along: str = "") -> str:
         """Rows and columns dealt out to warps, in tiles of an instruction; the nest of one."""

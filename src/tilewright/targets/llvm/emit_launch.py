@@ -34,12 +34,25 @@ from tilewright.expr.nodes import (
     const,
 )
 from tilewright.ir.node import Node, postorder
-from tilewright.loops.launch import AXIS, Barrier, Combine, Launch, LaunchProgram
-from tilewright.loops.nodes import For, Unit
+from tilewright.loops.launch import (
+    AXIS,
+    Barrier,
+    Combine,
+    Launch,
+    LaunchProgram,
+    Wait,
+)
+from tilewright.loops.nodes import ASYNC, For, Unit
+from tilewright.targets.llvm.emit_copies import AsyncCopies, copy_elements
 from tilewright.targets.llvm.emit_fmod import fmod_function
 from tilewright.targets.llvm.emit_places import LaneAccess
 from tilewright.targets.llvm.emit_stmt import Statements
-from tilewright.targets.llvm.emit_text import LlvmValue, flatten, integer, vector_type
+from tilewright.targets.llvm.emit_text import (
+    LlvmValue,
+    flatten,
+    integer,
+    vector_type,
+)
 from tilewright.targets.llvm.emit_types import memory_type
 from tilewright.targets.llvm.lanes import residue
 from tilewright.targets.llvm.processor import Processor
@@ -57,8 +70,8 @@ class Dialect:
     convention: of a kernel. axes: the call of an intrinsic that gives the number on an axis.
     barrier: lines that synchronize the threads of a block. shuffle: the value of 32 bits that the
     thread has whose number differs in one bit, of a mask of threads. local: the address space of a
-    thread's memory. attributes: of a kernel of so many threads. intrinsics: how hardware calls are
-    emitted, by name.
+    thread's memory. copies: how memory is copied while threads go on. attributes: of a kernel of so
+    many threads. intrinsics: how hardware calls are emitted, by name.
     """
 
     convention: str
@@ -68,6 +81,7 @@ class Dialect:
     warp: int
     attributes: Callable[[tuple[int, int, int]], str]
     local: int = 0
+    copies: AsyncCopies | None = None
     intrinsics: Mapping[str, Callable[[Any, Unit], None]] = field(default_factory=dict)
 
 
@@ -156,10 +170,28 @@ class Thread(Statements):
             self.changed(b for b in self.written if b.scope != "register")
             for line in self.dialect.barrier:
                 self.line(line)
+        elif isinstance(s, Wait):
+            self.changed(b for b in self.written if b.scope == "shared")
+            for line in self._copies.wait:
+                self.line(line)
+        elif isinstance(s, For) and s.kind == ASYNC:
+            copy_elements(self, s, self._copies)
         elif isinstance(s, Combine):
             self._combine_threads(s)
         else:
             super().emit(s)
+
+    @property
+    def _copies(self) -> AsyncCopies:
+        found = self.dialect.copies
+        if found is None:
+            raise CompileError(
+                "it copies while threads go on, which this GPU does not do",
+                code="TW-LAUNCH",
+                where=f"launch {self.launch.name}",
+                hint=f"leave the note {ASYNC!r} out: the threads copy it then",
+            )
+        return found
 
     def _combine_threads(self, s: Combine) -> None:
         """In log2(width) rounds each thread has what twice as many had; earlier ones go left."""

@@ -18,6 +18,9 @@ from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Dim
 from tilewright.expr.nodes import Load
 from tilewright.loops.analysis.effects import writes
+from tilewright.loops.nodes import ASYNC, For, Store
+from tilewright.loops.passes.async_copies import BYTES
+from tilewright.loops.walk import loops_of
 from tilewright.schedule import Schedule
 from tilewright.schedule.primitives.pipeline import sequence
 from tilewright.schedule.space import Choices
@@ -65,7 +68,7 @@ def in_tiles(
     _in_threads(s, plan, {d: f"{last[d]}.i" for d in loops}, ())
     possible = stage_counts(plan, machine) if fetched and around not in grid else [1]
     if choose(f"{name}.stages", possible, 1) > 1:
-        fetch_ahead(s, around, fetched)
+        fetch_ahead(s, around, fetched, machine)
     bind_blocks(s, grid)
 
 
@@ -140,11 +143,27 @@ def _fetch(
     return [_fetch_one(s, plan, read, loop, machine, choose) for read in operands]
 
 
-def fetch_ahead(s: Schedule, loop: str, fetched: Collection[str]) -> None:
-    """Fetch the tiles of the next iteration before those of this one are used, in two copies."""
+def fetch_ahead(
+    s: Schedule, loop: str, fetched: Collection[str], machine: SimtMachine
+) -> None:
+    """Fetch the tiles of the next iteration before those of this one are used, in two copies.
+
+    Threads do not wait for vectors that arrive by themselves, where the machine has such copies.
+    """
     f, _ = find_loop(s.kernel, loop, "pipeline")
     made = [{b.name for b in writes(stmt)} for stmt in sequence(f.body).stmts]
     s.pipeline(loop, *(int(names.isdisjoint(fetched)) for names in made))
+    for f in loops_of(s.kernel.body) if machine.async_copies else ():
+        if f.kind == "vector" and _is_copy(f, fetched):
+            s.annotate(f.var.name, ASYNC, 1)
+
+
+def _is_copy(f: For, fetched: Collection[str]) -> bool:
+    """Whether a vector loop fetches as much as the machine copies by itself."""
+    store = f.body
+    if not isinstance(store, Store) or store.buffer.name not in fetched:
+        return False
+    return (f.trips or 0) * store.buffer.dtype.itemsize in BYTES
 
 
 def _fetch_one(

@@ -271,3 +271,13 @@ def convert(
     over = inside >= high
     whole = np.where(over, 0, inside).astype(to)
     return np.where(over, info.max, whole).astype(to)
+
+
+def widened(value: Array) -> Array:
+    """Integers are extended to a register, of whatever width it is."""
+    if value.dtype.kind not in "iu":
+        return value
+    wide: type[np.integer[Any]] = np.uint64
+    if value.dtype.kind == "i":
+        wide = np.int64
+    return value.astype(wide)

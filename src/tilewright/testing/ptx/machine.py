@@ -18,10 +18,12 @@ from tilewright.testing.ptx.arithmetic import (
     convert,
     extremum,
     mul,
+    widened,
 )
+from tilewright.testing.ptx.copies import CopiesOnTheWay
 from tilewright.testing.ptx.memory import CallerMemory
 from tilewright.testing.ptx.mma import mma, rounded_to_tf32
-from tilewright.testing.ptx.text import PtxInstruction, PtxKernel
+from tilewright.testing.ptx.text import PtxInstruction, PtxKernel, names_in
 from tilewright.testing.ptx.traffic import WarpTraffic
 
 Extents = tuple[int, int, int]
@@ -93,6 +95,7 @@ class _Grid:
         self.registers: dict[str, Array] = {}
         self.pc = np.zeros(self.count, np.int64)
         self.waiting = np.zeros(self.count, bool)
+        self.copies = CopiesOnTheWay()
 
     def _lay(
         self,
@@ -255,6 +258,9 @@ class _Grid:
         if base == "mma":
             self._mma(modes, operands, who)
             return
+        if base == "cp":
+            self._copy(modes, operands, who)
+            return
         if base == "shfl":
             self._exchange(modes, operands, who)
             return
@@ -354,12 +360,12 @@ class _Grid:
         half = int(kind[1:]) // 2
         if target.startswith("{"):
             value = self._get(source, kind, who).astype(np.uint64)
-            for n, part in enumerate(_names(target)):
+            for n, part in enumerate(names_in(target)):
                 word = value >> np.uint64(half * n)
                 if part != "_":
                     self._set(part, word.astype(f"uint{half}"), who)
             return
-        words = [self._get(s, f"b{half}", who) for s in _names(source)]
+        words = [self._get(s, f"b{half}", who) for s in names_in(source)]
         low, high = (word.astype(np.uint64) for word in words)
         whole = low | high << np.uint64(half)
         self._set(target, whole.astype(TYPES[kind]), who)
@@ -416,10 +422,10 @@ class _Grid:
         target, *given = operands
         words = []
         for part in given:
-            registers = [self._get(name, "b32", who) for name in _names(part)]
+            registers = [self._get(name, "b32", who) for name in names_in(part)]
             words.append([word.reshape(-1, WARP) for word in registers])
         made = mma(shape, of, to, *words)
-        for name, value in zip(_names(target), made, strict=True):
+        for name, value in zip(names_in(target), made, strict=True):
             self._set(name, value.reshape(-1), who)
 
     # -- memory
@@ -433,29 +439,85 @@ class _Grid:
     ) -> None:
         kind = modes[-1]
         place, values = operands if base == "st" else reversed(operands)
-        found = _PLACE.fullmatch(place)
-        assert found is not None
         if "param" in modes:
+            found = _PLACE.fullmatch(place)
+            assert found is not None
             self._set(values, self._param(found[1], who), who)
             return
-        names = _names(values)
+        names = names_in(values)
         size = np.dtype(TYPES[kind]).itemsize
-        at = self._get(found[1], "u64", who) + np.uint64(int(found[2] or 0) % (1 << 64))
-        if (at % np.uint64(size * len(names))).any():
-            raise IndexError(f"{self.kernel.name}: an access that is not aligned")
-        if self.traffic is not None and who.size:
-            space = int(at[0] // np.uint64(_SPACE))
-            first = at % np.uint64(_SPACE)
-            width = size * len(names)
-            self.traffic.note(space, base == "st", first, width, self._warps(who))
+        width = size * len(names)
+        at = self._address(place, width, who)
+        self._note(base == "st", at, width, who)
         for n, name in enumerate(names):
             bytes_, rows = self._bytes(at + np.uint64(n * size), size, who)
             if base == "ld":
                 raw = np.ascontiguousarray(bytes_[rows])
-                self._set(name, _wide(raw.view(TYPES[kind])[:, 0]), who)
+                self._set(name, widened(raw.view(TYPES[kind])[:, 0]), who)
             else:
                 raw = np.ascontiguousarray(self._get(name, kind, who))
                 bytes_[rows] = raw.view(np.uint8).reshape(-1, size)
+
+    def _address(
+        self,
+        place: str,
+        width: int,
+        who: Array,
+    ) -> Array:
+        """Of an access of so many bytes."""
+        found = _PLACE.fullmatch(place)
+        assert found is not None
+        offset = int(found[2] or 0) % (1 << 64)
+        at: Array = self._get(found[1], "u64", who) + np.uint64(offset)
+        if (at % np.uint64(width)).any():
+            raise IndexError(f"{self.kernel.name}: an access that is not aligned")
+        return at
+
+    def _note(
+        self,
+        writes: bool,
+        at: Array,
+        width: int,
+        who: Array,
+    ) -> None:
+        """Count what is asked of memory."""
+        if self.traffic is None or not who.size:
+            return
+        space = int(at[0] // np.uint64(_SPACE))
+        first = at % np.uint64(_SPACE)
+        warps = self._warps(who)
+        self.traffic.note(space, writes, first, width, warps)
+
+    def _copy(
+        self,
+        modes: list[str],
+        operands: tuple[str, ...],
+        who: Array,
+    ) -> None:
+        """`cp.async`: what is read now is written where the thread waits, and not before."""
+        if modes == ["async", "wait_all"]:
+            for copy in self.copies.arrived(who):
+                bytes_, rows = self._bytes(copy.at, copy.width, copy.who)
+                bytes_[rows] = copy.data
+            return
+        if modes[2:] != ["shared", "global"]:
+            raise NotImplementedError(f"PTX cp.{'.'.join(modes)}")
+        to, source, size, *some = operands
+        width = int(size)
+        target = self._address(to, width, who)
+        at = self._address(source, width, who)
+        data = np.zeros((who.size, width), np.uint8)
+        counts = self._get((some or [size])[0], "u32", who)
+        whole = counts == width
+        if (counts[~whole] != 0).any():
+            raise NotImplementedError("PTX cp.async of a part")
+        readers = who[whole]
+        if readers.size:
+            bytes_, rows = self._bytes(at[whole], width, readers)
+            data[whole] = bytes_[rows]
+        self._note(False, at[whole], width, readers)
+        self._note(True, target, width, who)
+        self.copies.start(who, target, data)
 
     def _param(self, place: str, who: Array) -> Array:
         """The argument of a parameter: by its name, or where a register says that it is."""
@@ -522,17 +584,6 @@ _RULES: Final[Mapping[str, Callable[[_Grid, _Asked], Array]]] = {
     "shl": _Grid._shifted,
     "shr": _Grid._shifted,
 }
-
-
-def _wide(value: Array) -> Array:
-    """Integers are extended to a register, of whatever width it is."""
-    if value.dtype.kind in "iu":
-        return value.astype(np.int64 if value.dtype.kind == "i" else np.uint64)
-    return value
-
-
-def _names(text: str) -> list[str]:
-    return [part.strip() for part in text.strip("{}").split(",")]
 
 
 def _axes(
