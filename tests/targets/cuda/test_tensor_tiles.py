@@ -30,6 +30,8 @@ from tilewright.schedule.space.patterns import classify
 from tilewright.targets.cuda import report
 from tilewright.targets.cuda.cost import (
     TensorTile,
+    best_room,
+    fragment_request,
     operand_requests,
     result_requests,
     tensor_tiles,
@@ -57,7 +59,8 @@ def launches(point, of=SM80):
 def scheduled(case: Case, cores: TensorCores = CORES, **values):
     """The schedule on tensor cores, with defaults for what is not named."""
     (sketch,) = cores.with_sketch([], plain(case), case)
-    return sketch.at({f"mm.{k}": v for k, v in values.items()})
+    own = {k if "." in k else f"mm.{k}": v for k, v in values.items()}
+    return sketch.at(own)
 
 
 def turned(m: int, n: int, k: int) -> Case:
@@ -179,19 +182,20 @@ def test_llvm_knows_that_the_whole_warp_comes_to_a_product():
 # -- what the model counts
 
 
+NO_ROOM = {"A.room": 0, "B.room": 0}
 COUNTED = {
-    "float16": (product(64, 128, 64, float16, float32), (64, 64, 32, 2, 2)),
-    "depth": (product(32, 64, 128, float16, float32), (32, 64, 64, 1, 4)),
-    "turned": (turned(64, 32, 32), (64, 32, 32, 4, 1)),
-    "int8": (product(32, 32, 64, int8, int32), (32, 32, 64, 2, 1)),
+    "float16": (product(64, 128, 64, float16, float32), (64, 64, 32, 2, 2), {}),
+    "conflicts": (product(32, 64, 128, float16, float32), (32, 64, 64, 1, 4), NO_ROOM),
+    "turned": (turned(64, 32, 32), (64, 32, 32, 4, 1), {}),
+    "int8": (product(32, 32, 64, int8, int32), (32, 32, 64, 2, 1), {}),
 }
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", COUNTED)
 def test_requests_turns_and_products_are_those_of_the_closed_forms(name):
-    case, tile = COUNTED[name]
-    point = scheduled(case, tensor_tile=tile)
+    case, tile, rooms = COUNTED[name]
+    point = scheduled(case, tensor_tile=tile, **rooms)
     found, _ = load_counted(launches(point), SM80)
     p = product_of(classify(case))
     t = tensor_tiling(p, TensorTile(*tile))
@@ -211,6 +215,15 @@ def test_requests_turns_and_products_are_those_of_the_closed_forms(name):
         assert found.requests[kind] == sum(n * r.requests for n, r in asked)
         assert found.turns[kind] == sum(n * r.requests * r.turns for n, r in asked)
     assert found.products == times * t.products
+
+
+def test_rows_with_room_between_are_loaded_without_conflicts():
+    p = product_of(classify(turned(128, 128, 128)))
+    t = tensor_tiling(p, TensorTile(128, 128, 64, 2, 4))
+    for x, words in ((p.left, 4), (p.right, 2)):
+        assert best_room(t, x, SM80) == 8
+        assert fragment_request(t, x, 8, SM80).turns == words
+        assert fragment_request(t, x, 0, SM80).turns == 8 * words
 
 
 # -- what is refused

@@ -16,7 +16,12 @@ from typing import Final, NamedTuple
 
 from tilewright.expr.nodes import Load
 from tilewright.loops.passes.async_copies import BYTES
-from tilewright.targets.cuda.intrinsics import COLUMNS, ROWS
+from tilewright.targets.cuda.intrinsics import (
+    COLUMNS,
+    MATRIX_ROW,
+    ROWS,
+    matrix_loads,
+)
 from tilewright.targets.cuda.machine import WARP, CudaMachine
 from tilewright.targets.simt.cost import (
     LATENCY,
@@ -38,7 +43,8 @@ FACTOR: Final = 32  # bytes of a factor's row along the sum, in one instruction
 FEEDING: Final = 4  # warps that keep the tensor cores of a unit busy: it has four
 # Instructions that put two elements in a word, of a factor whose neighbors along the sum are apart.
 PACKING: Final = 2
-ROOMS: Final = (0, 8)  # elements between rows of a factor's tile that may be tried
+ROOMS: Final = (0, 8, 16)  # bytes between rows of a factor's tile that may be tried
+MATRIX_ROWS: Final = 8  # that one turn of `ldmatrix` reads
 RESULT_ROOM: Final = 8  # elements between rows of the results
 STAGES: Final = (1, 2)  # tiles of a factor that a block may have at once
 KEPT: Final = 32  # tiles that a tuner may try, the best ones
@@ -133,27 +139,40 @@ def fragment_request(
 ) -> Request:
     """The loads of a factor into registers, as `emit_mma` has them: each once by each warp.
 
-    Words of 32 bits where neighbors along the sum are neighbors in the tile, else single elements.
+    Matrices where rows are whole and aligned; else words of 32 bits where neighbors along the sum
+    are neighbors in the tile; else single elements.
     """
     p, size = t.plan.product, read.dtype.itemsize
     down, across = t.mine
-    is_left = read is p.left
-    side = p.rows[0] if is_left else p.columns[0]
+    parts, words = (down, 4) if read is p.left else (across, 2)
+    strides = _strides(t, read, room)
+    by_matrix = matrix_loads(size, strides)
+    banks = machine.simt.banks
+    if by_matrix is not None:
+        rows = [n * by_matrix.pitch * size for n in range(MATRIX_ROWS)]
+        turns, words = words * bank_turns(rows, banks, MATRIX_ROW), 1
+    else:
+        beside, along = strides
+        lanes = [size * beside * (n // 4) + WORD * along * (n % 4) for n in range(WARP)]
+        turns, words = bank_turns(lanes, banks), words * _loads(t, read, room)
+    count = t.warps * parts * words * (t.tile.depth // t.factor)
+    return Request("shared", count, turns)
+
+
+def _strides(t: TensorTiling, read: Load, room: int) -> tuple[int, int]:
+    """Elements in a factor's tile between neighbors on its side, and along the sum."""
+    p = t.plan.product
+    side = p.rows[0] if read is p.left else p.columns[0]
     steps = tile_steps(t.plan, read, room)
-    beside, along = steps[side.var], steps[p.sums[0].var]
-    lanes = [size * beside * (n // 4) + WORD * along * (n % 4) for n in range(WARP)]
-    turns = bank_turns(lanes, machine.simt.banks)
-    words = (4 * down if is_left else 2 * across) * (t.tile.depth // t.factor)
-    return Request("shared", t.warps * words * _loads(t, read, room), turns)
+    return steps[side.var], steps[p.sums[0].var]
 
 
 def _loads(t: TensorTiling, read: Load, room: int) -> int:
-    """How many loads a word of a factor takes."""
-    p, per = t.plan.product, WORD // read.dtype.itemsize
-    side = p.rows[0] if read is p.left else p.columns[0]
-    steps = tile_steps(t.plan, read, room)
-    is_word = steps[p.sums[0].var] == 1 and steps[side.var] % per == 0
-    return 1 if is_word else per
+    """How many loads a word of a factor takes at most."""
+    size, strides = read.dtype.itemsize, _strides(t, read, room)
+    per = WORD // size
+    is_word = strides[1] == 1 and strides[0] % per == 0
+    return 1 if is_word or matrix_loads(size, strides) is not None else per
 
 
 def result_requests(t: TensorTiling, machine: CudaMachine) -> tuple[Request, Request]:
@@ -168,6 +187,11 @@ def result_requests(t: TensorTiling, machine: CudaMachine) -> tuple[Request, Req
     return Request("shared", stored, turns), Request("shared", loaded, 1)
 
 
+def rooms(read: Load) -> list[int]:
+    """Elements between rows of a factor's tile that may be tried."""
+    return [n // read.dtype.itemsize for n in ROOMS]
+
+
 def best_room(t: TensorTiling, read: Load, machine: CudaMachine) -> int:
     """The room between rows of a factor's tile that takes the fewest turns and requests."""
 
@@ -177,7 +201,7 @@ def best_room(t: TensorTiling, read: Load, machine: CudaMachine) -> int:
         turns = sum(r.requests * r.turns for r in inner)
         return turns, sum(r.requests for r in found)
 
-    return min(ROOMS, key=asked)
+    return min(rooms(read), key=asked)
 
 
 # -- time
@@ -202,10 +226,10 @@ def _possible(product: Product) -> Iterator[TensorTile]:
             yield TensorTile(rows, columns, depth // size, row_warps, column_warps)
 
 
-def block_bytes(t: TensorTiling, rooms: Mapping[Load, int], stages: int = 1) -> int:
+def block_bytes(t: TensorTiling, held: Mapping[Load, int], stages: int = 1) -> int:
     """Bytes of a block's shared memory: both factors' tiles and the results."""
     results = t.tile.rows * (t.tile.columns + RESULT_ROOM) * WORD
-    return shared_bytes(t.plan, rooms, stages) + results
+    return shared_bytes(t.plan, held, stages) + results
 
 
 def factor_rooms(t: TensorTiling, machine: CudaMachine) -> dict[Load, int]:
@@ -238,8 +262,8 @@ def best_stages(t: TensorTiling, machine: CudaMachine) -> int:
 
 def _arrives_later(t: TensorTiling, machine: CudaMachine) -> bool:
     """Whether both factors' tiles can be copied while threads go on."""
-    rooms = factor_rooms(t, machine)
-    widths = {x: fetch_width(t.plan, x, n, machine.simt) for x, n in rooms.items()}
+    held = factor_rooms(t, machine)
+    widths = {x: fetch_width(t.plan, x, n, machine.simt) for x, n in held.items()}
     return all(n > 1 and n * x.dtype.itemsize in BYTES for x, n in widths.items())
 
 

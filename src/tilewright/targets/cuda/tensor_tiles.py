@@ -26,11 +26,11 @@ from tilewright.schedule.space import Choices, Sketch
 from tilewright.schedule.tree import find_buffer
 from tilewright.targets.cuda.cost import (
     RESULT_ROOM,
-    ROOMS,
     TensorTile,
     TensorTiling,
     best_room,
     best_stages,
+    rooms,
     stage_counts,
     tensor_tiles,
     tensor_tiling,
@@ -210,7 +210,7 @@ class _TensorWork:
     def fetch(self, read: Load, loop: str, choose: Choices) -> str:
         """A factor's tile in shared memory, for each step."""
         usual = best_room(self.t, read, self.machine)
-        room = choose(f"{read.buffer.name}.room", ROOMS, usual)
+        room = choose(f"{read.buffer.name}.room", rooms(read), usual)
         width = fetch_width(self.t.plan, read, room, self.machine.simt)
         return fetch_tile(self.s, read, loop, TileCopy(room, width, self.t.threads))
 

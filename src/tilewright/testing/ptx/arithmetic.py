@@ -158,10 +158,16 @@ def _bits(
     at: Array,
     count: Array,
 ) -> Array:
+    """Some bits, the highest of which is the sign of a signed number."""
     one = np.uint64(1)
-    mask = (one << count.astype(np.uint64)) - one
+    width = count.astype(np.uint64)
+    mask = (one << width) - one
     moved = a.astype(np.uint64) >> at.astype(np.uint64)
-    return (moved & mask).astype(a.dtype)
+    found = moved & mask
+    if a.dtype.kind == "i":
+        sign = one << (width - one)
+        found = (found ^ sign) - sign
+    return found.astype(a.dtype)
 
 
 _SELECTORS: Final = np.arange(0, 16, 4, dtype=np.uint32)  # where each is in a word
