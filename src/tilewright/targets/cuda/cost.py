@@ -234,8 +234,15 @@ def block_bytes(t: TensorTiling, held: Mapping[Load, int], stages: int = 1) -> i
 
 def factor_rooms(t: TensorTiling, machine: CudaMachine) -> dict[Load, int]:
     """The room of each factor's tile, if nothing else is said."""
-    p = t.plan.product
-    return {x: best_room(t, x, machine) for x in (p.left, p.right)}
+    return dict(_rooms(t.plan.product, t.tile, machine))
+
+
+@lru_cache(maxsize=256)
+def _rooms(
+    p: Product, tile: TensorTile, machine: CudaMachine
+) -> tuple[tuple[Load, int], ...]:
+    t = tensor_tiling(p, tile)
+    return tuple((x, best_room(t, x, machine)) for x in (p.left, p.right))
 
 
 def registers(t: TensorTiling) -> int:

@@ -7,6 +7,7 @@ C++ Programming Guide, and of the granularities in its occupancy calculator.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Final
 
 from tilewright.targets.simt.machine import GENERIC, SimtMachine, architecture
@@ -59,25 +60,7 @@ class CudaMachine:
     @property
     def simt(self) -> SimtMachine:
         """The architecture as schedules see it; clocks and bandwidths are usual ones."""
-        return replace(
-            GENERIC,
-            name=self.name,
-            units=_UNITS,
-            warp=WARP,
-            unit_threads=self.threads,
-            unit_blocks=self.blocks,
-            block_threads=BLOCK_THREADS,
-            usual_threads=256,
-            shared=self.block_shared,
-            registers=self.unit_registers,
-            thread_registers=self.registers,
-            vector_bytes=self.vector_bits // 8,
-            bandwidth=_BANDWIDTH,
-            cache_bandwidth=_CACHE,
-            shared_rate=128 * _CLOCK,
-            rate=64 * _CLOCK,
-            async_copies=self.has("sm_80"),
-        )
+        return _simt(self)
 
     def tensor_rate(self, itemsize: int) -> float:
         """Multiply-adds of a unit's tensor cores per nanosecond, by the bytes of a factor."""
@@ -88,6 +71,29 @@ class CudaMachine:
         if feature.startswith("sm_"):
             return self.capability >= int(feature.removeprefix("sm_"))
         return feature == "fma"
+
+
+@cache
+def _simt(of: CudaMachine) -> SimtMachine:
+    return replace(
+        GENERIC,
+        name=of.name,
+        units=_UNITS,
+        warp=WARP,
+        unit_threads=of.threads,
+        unit_blocks=of.blocks,
+        block_threads=BLOCK_THREADS,
+        usual_threads=256,
+        shared=of.block_shared,
+        registers=of.unit_registers,
+        thread_registers=of.registers,
+        vector_bytes=of.vector_bits // 8,
+        bandwidth=_BANDWIDTH,
+        cache_bandwidth=_CACHE,
+        shared_rate=128 * _CLOCK,
+        rate=64 * _CLOCK,
+        async_copies=of.has("sm_80"),
+    )
 
 
 # capability: threads, blocks, KiB of shared memory of a multiprocessor, and of a block
