@@ -24,6 +24,7 @@ from tilewright.loops import launch_interp
 from tilewright.loops.launch import Barrier, LaunchProgram, Wait
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import ASYNC, Stmt, block
+from tilewright.loops.parser import parse_program
 from tilewright.loops.passes.to_launches import to_launches
 from tilewright.loops.shared_memory import RaceError, Thread, TrackedMemory, View
 from tilewright.loops.walk import walk
@@ -154,6 +155,7 @@ def count(p: LaunchProgram, kind: type[Stmt]) -> int:
 def test_threads_wait_once_in_a_step_and_go_on_after_the_copies():
     p = staged()
     assert (count(p, Wait), count(p, Barrier)) == (2, 2)
+    assert str(parse_program(str(p).split("\n"))) == str(p)
     given = arrays(p)
     want = expected(CASE, given)
     assert np.array_equal(interpreted(p, arrays(p)), want)
