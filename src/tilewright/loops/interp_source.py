@@ -185,7 +185,11 @@ class Writer:
         at = self.position(s.buffer, s.index)
         value = self.value(s.value)
         self.written.add(s.buffer)
-        self.line(f"{self.known(s.buffer)}[{at}] = {value}")
+        self.put(self.known(s.buffer), at, value)
+
+    def put(self, memory: str, at: str, value: str) -> None:
+        """Write an element."""
+        self.line(f"{memory}[{at}] = {value}")
 
     def update(self, s: Update) -> None:
         at = [self.position(b, i) for b, i in s.targets]

@@ -3,6 +3,7 @@
     Program = Program(name, params, outputs, workspace, launches)      the launches run in order
     Launch  = Launch(name, params, grid, threads, shared, body)        body: what one thread runs
     Stmt   += Barrier(scope)                     the threads of a block synchronize
+            | Wait()                             what the thread copies has arrived
             | Combine(buffers, indices, reducer, width)  one value of each thread, combined
 
 In a Kernel a loop over `threadIdx` is a phase: it may have others next to it in its block, each
@@ -40,6 +41,13 @@ class Barrier(Stmt):
     """
 
     scope: str
+
+
+class Wait(Stmt):
+    """What the thread has copied in `async` loops so far is in shared memory.
+
+    Before it comes here nobody may touch it, itself included; others may after a barrier.
+    """
 
 
 class Combine(Stmt):

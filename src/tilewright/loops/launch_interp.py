@@ -38,10 +38,13 @@ from tilewright.loops.launch import (
     Combine,
     Launch,
     LaunchProgram,
+    Wait,
 )
 from tilewright.loops.nodes import (
+    ASYNC,
     Alloc,
     Block,
+    For,
     If,
     Kernel,
     Stmt,
@@ -106,6 +109,7 @@ class _ThreadWriter(Writer):
         super().__init__()
         self.statements: list[Stmt] = []
         self.is_piece = False
+        self.is_copy = False
 
     def launch(
         self,
@@ -132,7 +136,10 @@ class _ThreadWriter(Writer):
             return
         if not self.is_piece and not isinstance(s, Alloc | Block | While):
             self.pause(s)
+        outer = self.is_copy
+        self.is_copy |= isinstance(s, For) and s.kind == ASYNC
         super().stmt(s)
+        self.is_copy = outer
 
     def pause(
         self,
@@ -164,7 +171,13 @@ class _ThreadWriter(Writer):
         super().stmt(body)
         self.is_piece = False
 
-    def barrier(self, s: Barrier) -> None:
+    def put(self, memory: str, at: str, value: str) -> None:
+        if self.is_copy:
+            self.line(f"{memory}.copy({at}, {value})")
+        else:
+            super().put(memory, at, value)
+
+    def barrier(self, s: Barrier | Wait) -> None:
         self.pause(s)
 
     def combine(self, s: Combine) -> None:
@@ -174,6 +187,7 @@ class _ThreadWriter(Writer):
 
 _HERE: Final[Mapping[type[Stmt], Callable[[_ThreadWriter, Any], None]]] = {
     Barrier: _ThreadWriter.barrier,
+    Wait: _ThreadWriter.barrier,
     Combine: _ThreadWriter.combine,
     Unit: _ThreadWriter.unit,
 }
@@ -230,6 +244,8 @@ class _Grid:
             paused = self.step(thread)
             if paused is None:
                 running.remove(thread)
+            elif isinstance(self.statements[paused[0]], Wait):
+                thread.wait()
             elif isinstance(self.statements[paused[0]], Barrier | Combine):
                 running.remove(thread)
                 waiting[thread] = paused

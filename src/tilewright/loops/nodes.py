@@ -49,7 +49,10 @@ GPU_AXES = tuple(
 AXES = (*GPU_AXES, "vthread")
 # The kind of a loop over the values of a size.
 SIZE = "size"
-KINDS = ("serial", "parallel", "vector", "unroll", *AXES, SIZE)
+# The kind of a loop of a launch that copies into shared memory, where its elements arrive later.
+# Noted at a vector loop of a kernel: it may be one (`loops/passes/async_copies.py`).
+ASYNC = "async"
+KINDS = ("serial", "parallel", "vector", "unroll", *AXES, SIZE, ASYNC)
 # The kinds whose iterations do not run together.
 IN_ORDER = ("serial", "unroll", SIZE)
 

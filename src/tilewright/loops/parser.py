@@ -21,7 +21,7 @@ from tilewright.compute.reducer import STANDARD, Reducer, reducer
 from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Extent, Var
 from tilewright.expr.parser import expression, place, separated
 from tilewright.ir.scanner import Scanner
-from tilewright.loops.launch import AXIS, Barrier, Combine, Launch, LaunchProgram
+from tilewright.loops.launch import AXIS, Barrier, Combine, Launch, LaunchProgram, Wait
 from tilewright.loops.nodes import (
     KINDS,
     SIZE,
@@ -293,6 +293,10 @@ class _Reader:
         s.end()
         return Barrier(scope)
 
+    def _wait(self, s: Scanner, depth: int) -> Stmt:
+        s.end()
+        return Wait()
+
     def _combine(self, s: Scanner, depth: int) -> Stmt:
         places = [place(s, self.names)]
         while s.accept(","):
@@ -377,5 +381,6 @@ _STATEMENTS: Final[Mapping[str, Callable[[_Reader, Scanner, int], Stmt]]] = {
     "alloc": _Reader._alloc,
     "block": _Reader._unit,
     "barrier": _Reader._barrier,
+    "wait": _Reader._wait,
     "combine": _Reader._combine,
 }

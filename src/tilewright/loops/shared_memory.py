@@ -4,7 +4,8 @@ Only barriers order two threads, and all threads of a block reach each of them, 
 of a thread is one number: how many barriers it has passed (for the caller's memory, how many of
 scope "global"). Two accesses to an element, one of them a write, are a race if the threads are in
 different blocks, or are different and have the same clock, whether or not the values are right in
-this run.
+this run. The elements that an `async` loop copies are in use until the thread waits: any other
+access before that is also a race, even by the same thread.
 """
 
 from __future__ import annotations
@@ -29,17 +30,24 @@ class RaceError(ExecutionError):
 
 
 class Touch(NamedTuple):
-    """One access: its thread and block, the thread's clock, and the statement."""
+    """One access: its thread and block, the thread's clock, and the statement.
+
+    arrives: an asynchronous copy that has not arrived yet.
+    """
 
     block: Place
     thread: Place
     clock: int
     writes: bool
     stmt: int
+    arrives: bool = False
 
     def races(self, other: Touch) -> bool:
+        """Whether another one, after this, is a race."""
         if not (self.writes or other.writes):
             return False
+        if self.arrives:
+            return True
         if self.block != other.block:
             return True
         return self.thread != other.thread and self.clock == other.clock
@@ -54,6 +62,13 @@ class Thread:
     clocks: dict[str, int]
     stmt: int = 0
     program: Generator[tuple[int, Any], None, None] | None = None
+    copies: list[tuple[TrackedMemory, int]] = field(default_factory=list)
+
+    def wait(self) -> None:
+        """What it has copied has arrived, at its clock of now."""
+        for memory, position in self.copies:
+            memory.arrived(position, self)
+        self.copies.clear()
 
 
 @dataclass(eq=False)
@@ -72,10 +87,11 @@ class TrackedMemory:
         position: int,
         thread: Thread,
         writes: bool,
+        arrives: bool = False,
     ) -> None:
         """Note an access. Raises RaceError where it and an earlier one are a race."""
-        clock = thread.clocks["shared" if self.buffer.scope == "shared" else "global"]
-        new = Touch(thread.block, thread.number, clock, writes, thread.stmt)
+        clock = self.clock(thread)
+        new = Touch(thread.block, thread.number, clock, writes, thread.stmt, arrives)
         before = self.touched[position]
         if new in before:
             return
@@ -83,6 +99,18 @@ class TrackedMemory:
             if old.races(new):
                 raise self.race(position, old, new)
         before[new] = None
+
+    def clock(self, thread: Thread) -> int:
+        return thread.clocks["shared" if self.buffer.scope == "shared" else "global"]
+
+    def arrived(self, position: int, thread: Thread) -> None:
+        """What a thread copied there is there."""
+        touched = self.touched[position]
+        for old in list(touched):
+            if old.arrives and (old.block, old.thread) == (thread.block, thread.number):
+                del touched[old]
+                now = old._replace(clock=self.clock(thread), arrives=False)
+                touched[now] = None
 
     def race(
         self,
@@ -93,9 +121,10 @@ class TrackedMemory:
         shape = [e if isinstance(e, int) else -1 for e in self.buffer.extents]
         index = ", ".join(map(str, _unflattened(position, shape)))
         one, two = (self.said(touch) for touch in (old, new))
-        apart = (
-            "with no barrier between" if old.block == new.block else "in other blocks"
-        )
+        apart = "in other blocks"
+        if old.block == new.block:
+            apart = "with no wait" if old.arrives else "with no barrier"
+            apart += " between"
         return RaceError(
             f"{one}, and {two}, {apart}", where=f"{self.buffer.name}[{index}]"
         )
@@ -138,3 +167,9 @@ class View:
     ) -> None:
         self.memory.touch(position, self.thread, True)
         self.memory.values[position] = value
+
+    def copy(self, position: int, value: Any) -> None:
+        """A write that arrives later."""
+        self.memory.touch(position, self.thread, True, arrives=True)
+        self.memory.values[position] = value
+        self.thread.copies.append((self.memory, position))

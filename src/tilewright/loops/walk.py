@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.expr.nodes import Buffer
 from tilewright.ir.node import keep_fact
-from tilewright.loops.launch import Barrier, Combine
+from tilewright.loops.launch import Barrier, Combine, Wait
 from tilewright.loops.nodes import (
     Alloc,
     Block,
@@ -46,6 +46,7 @@ _BELOW: Mapping[type[Stmt], Callable[[Any], tuple[Stmt, ...]]] = {
     Store: lambda s: (),
     Update: lambda s: (),
     Barrier: lambda s: (),
+    Wait: lambda s: (),
     Combine: lambda s: (),
 }
 

@@ -78,21 +78,24 @@ def threads_conflict(
     same: Collection[For],
     carrier: For | None = None,
     distance: str = ">= 1",
+    own: bool = False,
 ) -> Conflict:
     """Whether `a` in one thread and `b` in another thread of the block touch the same element.
+
     same: loops around both that are in the same iteration. carrier: a loop of which `b` is in a
-    later iteration than `a`, at this distance.
+    later iteration than `a`, at this distance. own: also count one and the same thread.
     """
     blocks = [f for f in a.loops if f.var in BLOCKS]
     threads = [f for f in a.loops if f.var in THREADS and f.trips != 1]
     equal = [*blocks, *(f for f in a.loops if f in same)]
+    differ = _whichever if own else _apart
     if carrier is None:
-        return _ask(a, b, equal, threads, _apart)
+        return _ask(a, b, equal, threads, differ, None, own)
 
     def relation(p: Sequence[str], q: Sequence[str]) -> str:
-        return f"({_apart(p[:-1], q[:-1])}) and {q[-1]} - {p[-1]} {distance}"
+        return f"({differ(p[:-1], q[:-1])}) and {q[-1]} - {p[-1]} {distance}"
 
-    return _ask(a, b, equal, threads, relation, carrier)
+    return _ask(a, b, equal, threads, relation, carrier, own)
 
 
 def _ask(
@@ -102,14 +105,18 @@ def _ask(
     differ: Sequence[For],
     relation: Relation,
     carrier: For | None = None,
+    own: bool = False,
 ) -> Conflict:
-    """The question, for loops that are `equal` in both and others of which some `differ`."""
+    """The question, for loops that are `equal` in both and others of which some `differ`.
+
+    own: the others may also all be equal.
+    """
     if not differ:
         return None
     band = [*differ] if carrier is None else [*differ, carrier]
     one, two = (_reordered(x, equal, band) for x in (a, b))
     agreed = agreeing(one, two, [f.var for f in band])
-    if agreed is None or all(f.var in agreed for f in differ):
+    if agreed is None or (not own and all(f.var in agreed for f in differ)):
         return None
     if carrier is not None and carrier.var in agreed:
         return None
@@ -118,6 +125,10 @@ def _ask(
 
 def _apart(p: Sequence[str], q: Sequence[str]) -> str:
     return " or ".join(f"{x} != {y}" for x, y in zip(p, q, strict=True))
+
+
+def _whichever(p: Sequence[str], q: Sequence[str]) -> str:
+    return "0 = 0"
 
 
 def _reordered(

@@ -7,12 +7,12 @@ uniform across threads. A gap is a position before a statement of a sequence, or
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tilewright.loops.analysis.effects import allocated
-from tilewright.loops.launch import Barrier
+from tilewright.loops.launch import Barrier, Wait
 from tilewright.loops.nodes import (
     IN_ORDER,
     Alloc,
@@ -82,6 +82,7 @@ class Sequences:
     def __post_init__(self) -> None:
         self.registers = allocated(self.body)
         self.count = 0
+        self.waits: Gaps = frozenset()
         self.root = self.sequence(None, self.body, 0, True)
 
     def sequence(
@@ -170,8 +171,11 @@ class Sequences:
     def union(gaps: Iterable[Iterable[Gap]]) -> Gaps:
         return frozenset(gap for some in gaps for gap in some)
 
-    def with_barriers(self, scopes: Mapping[Gap, str]) -> Stmt:
-        """The body with a barrier in each of these gaps."""
+    def with_barriers(
+        self, scopes: Mapping[Gap, str], waits: Collection[Gap] = ()
+    ) -> Stmt:
+        """The body with a barrier in each of these gaps, and a wait before it in some of them."""
+        self.waits = frozenset(waits)
         return self.rebuilt(self.root, scopes)
 
     def rebuilt(
@@ -182,6 +186,8 @@ class Sequences:
         made: list[Stmt] = []
         for number, part in enumerate((*sequence.parts, None)):
             scope = scopes.get(Gap(sequence, number))
+            if Gap(sequence, number) in self.waits:
+                made.append(Wait())
             if scope is not None:
                 made.append(Barrier(scope))
             if part is not None:

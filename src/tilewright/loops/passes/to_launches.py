@@ -32,6 +32,7 @@ from tilewright.loops.nodes import (
     Stmt,
     block,
 )
+from tilewright.loops.passes.async_copies import with_async_copies
 from tilewright.loops.passes.barriers import with_barriers
 from tilewright.loops.passes.guards import gathered
 from tilewright.loops.passes.thread_program import thread_program
@@ -43,14 +44,18 @@ from tilewright.loops.walk import loops_of
 BLOCK_AXES: Final = tuple(axis for axis in GPU_AXES if axis.startswith("blockIdx"))
 
 
-def to_launches(kernel: Kernel, warp: int = 1) -> LaunchProgram:
+def to_launches(
+    kernel: Kernel, warp: int = 1, async_copies: bool = False
+) -> LaunchProgram:
     """The launches of a kernel whose loops are bound to the axes of a GPU.
 
     warp: the number of threads that run in lockstep and can combine values without shared memory.
+    async_copies: whether threads continue while memory is copied, where notes allow it.
     Raises ScheduleError (TW-LAUNCH) naming the loop or buffer that prevents it.
     """
     work = _Kernel(kernel, warp)
-    work.root(statement(kernel))
+    body = statement(kernel)
+    work.root(with_async_copies(kernel, body) if async_copies else body)
     params = kernel.params
     workspace = tuple(work.workspace)
     return LaunchProgram(

@@ -13,6 +13,7 @@ from tilewright.loops.launch import LaunchProgram
 from tilewright.targets.cuda.emit_mma import CALLS
 from tilewright.targets.cuda.machine import STATIC, WARP, CudaMachine
 from tilewright.targets.llvm import backend
+from tilewright.targets.llvm.emit_copies import AsyncCopies
 from tilewright.targets.llvm.emit_launch import Dialect, launches_text
 from tilewright.targets.llvm.emit_stmt import Statements
 from tilewright.targets.llvm.emit_text import LlvmValue
@@ -27,6 +28,15 @@ _NUMBERS: Final = {"blockIdx": "ctaid", "threadIdx": "tid"}
 def _butterfly(w: Statements, v: LlvmValue, step: int, mask: LlvmValue) -> LlvmValue:
     inner = f"{mask.typed}, {v.typed}, i32 {step}, i32 {WARP - 1}"
     return w.ins(f"call i32 @llvm.nvvm.shfl.sync.bfly.i32({inner})", "i32")
+
+
+def _copy(to: LlvmValue, at: LlvmValue, size: int, there: LlvmValue | None) -> str:
+    """Past the first cache where there are 16 bytes: they are read once."""
+    cache = "cg" if size == 16 else "ca"
+    zeros = "" if there is None else ".s"
+    name = f"llvm.nvvm.cp.async.{cache}.shared.global.{size}{zeros}"
+    given = [v.typed for v in (to, at, there) if v is not None]
+    return f"call void @{name}({', '.join(given)})"
 
 
 def _attributes(threads: tuple[int, int, int]) -> str:
@@ -46,6 +56,7 @@ DIALECT: Final = Dialect(
     warp=WARP,
     attributes=_attributes,
     intrinsics=CALLS,
+    copies=AsyncCopies(_copy, ("call void @llvm.nvvm.cp.async.wait.all()",)),
 )
 
 

@@ -6,7 +6,8 @@ Of an array of registers of 32 bits, with `per` numbers in each, thread t = 4*g 
     b    register r: rows from (q + 4*r) * per on, column g, r < 2
     out  element n:  row g + 8*(n / 2), column 2*q + n % 2, n < 4
 
-(PTX ISA, "Matrix Fragments for mma.m16n8k8", ".m16n8k16", ".m16n8k32"). Barriers
+(PTX ISA, "Matrix Fragments for mma.m16n8k8", ".m16n8k16", ".m16n8k32"), which is what `ldmatrix`
+gives each thread of matrices of 8 rows of 16 bytes. Barriers
 are placed where a product reads what others wrote, as all threads read all of it. A store counts as
 the first thread's alone: the threads of a warp synchronize around it.
 """
@@ -22,7 +23,13 @@ from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.loops.launch import AXIS
 from tilewright.loops.nodes import Operand, Unit
 from tilewright.loops.operands import position
-from tilewright.targets.cuda.intrinsics import COLUMNS, ROWS
+from tilewright.targets.cuda.intrinsics import (
+    COLUMNS,
+    MATRIX_ROW,
+    ROWS,
+    MatrixLoads,
+    matrix_loads,
+)
 from tilewright.targets.llvm.emit_launch import Thread
 from tilewright.targets.llvm.emit_text import LlvmValue, integer
 from tilewright.targets.llvm.emit_types import memory_type
@@ -66,7 +73,9 @@ class _Product:
         sums = [_load(x, type, p).typed for p in part]
         made = f"{{ {', '.join([type] * _PART)} }}"
         given = ", ".join([*factors, *sums])
-        found = x.ins(f"call {made} @llvm.nvvm.mma.{self.name}({given})", made)
+        # LLVM does not know that all threads of the warp have to come to it.
+        call = f"call {made} @llvm.nvvm.mma.{self.name}({given}) convergent"
+        found = x.ins(call, made)
         for n, p in enumerate(part):
             value = x.ins(f"extractvalue {found.typed}, {n}", type)
             x.line(f"store {value.typed}, {p.typed}, align {_WORD}")
@@ -92,6 +101,10 @@ def _words(
     size = o.buffer.dtype.itemsize
     per = _WORD // size
     across, along = (o.strides[axis] for axis in axes)
+    by_matrix = matrix_loads(size, (across, along))
+    is_shared = o.buffer.scope == "shared"
+    if by_matrix is not None and is_shared and _is_multiple(o, MATRIX_ROW // size):
+        return _loaded_matrices(x, o, by_matrix, (across, along), places)
     group, number = _lane(x)
     start = x.access(o.buffer, o.index).pointer
     start = _moved(x, start, _scaled(x, group, across * size))
@@ -106,6 +119,38 @@ def _words(
             else _packed(x, first, per, along * size)
         )
     return found
+
+
+def _loaded_matrices(
+    x: Thread,
+    o: Operand,
+    how: MatrixLoads,
+    strides: tuple[int, int],
+    places: Sequence[tuple[int, int]],
+) -> list[LlvmValue]:
+    """A thread's registers of a factor by one instruction: thread t gives the address of row t % 8
+    of matrix t / 8."""
+    size = o.buffer.dtype.itemsize
+    lane = x.value(AXIS["threadIdx.x"])
+    row = x.binary("and", lane, integer(7))
+    start = x.access(o.buffer, o.index).pointer
+    start = _moved(x, start, _scaled(x, row, how.pitch * size))
+    count, bit = len(places), 1
+    while bit < count:
+        i, k = places[bit]
+        offset = (i * strides[0] + k * strides[1]) * size
+        number = x.binary("lshr", lane, integer(2 + bit.bit_length()))
+        number = x.binary("and", number, integer(1))
+        start = _moved(x, start, _scaled(x, number, offset))
+        bit *= 2
+    shared = "ptr addrspace(3)"
+    at = x.ins(f"addrspacecast {start.typed} to {shared}", shared)
+    turned = ".trans" if how.is_turned else ""
+    name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{count}{turned}.b16.p3"
+    made = f"{{ {', '.join(['i32'] * count)} }}"
+    found = x.ins(f"call {made} @{name}({at.typed})", made)
+    parts = (x.ins(f"extractvalue {found.typed}, {n}", "i32") for n in range(count))
+    return list(parts)
 
 
 def _is_multiple(o: Operand, of: int) -> bool:

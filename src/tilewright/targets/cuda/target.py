@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import ClassVar
 
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Buffer
 from tilewright.loops.launch import LaunchProgram
 from tilewright.loops.nodes import Kernel
+from tilewright.schedule.space import Sketch
 from tilewright.targets.base import Artifact, Settings
 from tilewright.targets.cuda.emit import llvm_ir, ptx
 from tilewright.targets.cuda.machine import (
@@ -13,10 +17,12 @@ from tilewright.targets.cuda.machine import (
     CudaMachine,
     machine,
 )
+from tilewright.targets.cuda.tensor_tiles import TensorCores
 from tilewright.targets.llvm.emit_launch import Shared
 from tilewright.targets.permitted import Permissions
 from tilewright.targets.simt.code import PTX, DeviceProgram, KernelLaunch
 from tilewright.targets.simt.llvm_target import LlvmGpuTarget
+from tilewright.targets.simt.products import Product
 
 
 class Cuda(LlvmGpuTarget[CudaMachine]):
@@ -31,6 +37,26 @@ class Cuda(LlvmGpuTarget[CudaMachine]):
     def key(self) -> str:
         """The architecture, and how it rounds."""
         return f"cuda {self.machine.name} exact={self.exact}"
+
+    @property
+    def tensor_cores(self) -> TensorCores:
+        """What its tensor cores can do."""
+        return TensorCores(self.machine, self.exact)
+
+    def sketches(
+        self,
+        kernel: Kernel,
+        computations: Sequence[Computation],
+        constants: Collection[Buffer],
+    ) -> Sequence[Sketch]:
+        """Those that all GPUs have, and that of tensor cores."""
+        found = super().sketches(kernel, computations, constants)
+        return self.tensor_cores.with_sketch(found, kernel, computations)
+
+    def product_time(self, product: Product) -> float | None:
+        """On tensor cores, or as on other GPUs."""
+        times = (self.tensor_cores.time(product), super().product_time(product))
+        return min((t for t in times if t is not None), default=None)
 
     def emit(
         self, kernel: Kernel, symbol: str, permitted: Permissions | None = None

@@ -140,7 +140,7 @@ class Expressions(MemoryEmitter):
             return max(high, most)
         return 1 << 63
 
-    def _compare(self, e: Binary) -> LlvmValue:
+    def comparison(self, e: Binary) -> LlvmValue:
         """A comparison; of lane numbers with something uniform, in 32 bits (masks of tails).
 
         `lhs < rhs` is `rest < -c * lane` where lhs - rhs = c * lane + rest; to saturate `rest`
@@ -369,8 +369,8 @@ _RULES: Mapping[type[Expr], Callable[[Any, Any], LlvmValue]] = {
     FloorDiv: Expressions._division,
     Mod: Expressions._division,
     nodes.Overlap: lambda x, e: x.value(nodes.Min(e.lhs, e.rhs)),
-    nodes.Lt: Expressions._compare,
-    nodes.Le: Expressions._compare,
+    nodes.Lt: lambda x, e: x.comparison(e),
+    nodes.Le: lambda x, e: x.comparison(e),
     Neg: lambda x, e: x.ops.negate(x.value(e.value), e.dtype),
     Not: lambda x, e: x.ops.invert(x.value(e.value), e.dtype),
     Cast: Expressions._cast,

@@ -19,18 +19,42 @@ from typing import Any, Final
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import CompileError, TilewrightError, UnsupportedError
 from tilewright.compute.nodes import Computation
-from tilewright.expr.affine import Affine, to_expr
+from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.bounds import bounds
 from tilewright.expr.intervals import Interval
-from tilewright.expr.nodes import Buffer, Call, Expr, Load
+from tilewright.expr.nodes import (
+    INDEX,
+    Binary,
+    Buffer,
+    Call,
+    Expr,
+    Load,
+    Lt,
+    Var,
+    const,
+)
 from tilewright.ir.node import Node, postorder
-from tilewright.loops.launch import AXIS, Barrier, Combine, Launch, LaunchProgram
-from tilewright.loops.nodes import For, Unit
+from tilewright.loops.launch import (
+    AXIS,
+    Barrier,
+    Combine,
+    Launch,
+    LaunchProgram,
+    Wait,
+)
+from tilewright.loops.nodes import ASYNC, For, Unit
+from tilewright.targets.llvm.emit_copies import AsyncCopies, copy_elements
 from tilewright.targets.llvm.emit_fmod import fmod_function
 from tilewright.targets.llvm.emit_places import LaneAccess
 from tilewright.targets.llvm.emit_stmt import Statements
-from tilewright.targets.llvm.emit_text import LlvmValue, flatten, integer
+from tilewright.targets.llvm.emit_text import (
+    LlvmValue,
+    flatten,
+    integer,
+    vector_type,
+)
 from tilewright.targets.llvm.emit_types import memory_type
+from tilewright.targets.llvm.lanes import residue
 from tilewright.targets.llvm.processor import Processor
 from tilewright.targets.llvm.statements import written
 
@@ -46,8 +70,8 @@ class Dialect:
     convention: of a kernel. axes: the call of an intrinsic that gives the number on an axis.
     barrier: lines that synchronize the threads of a block. shuffle: the value of 32 bits that the
     thread has whose number differs in one bit, of a mask of threads. local: the address space of a
-    thread's memory. attributes: of a kernel of so many threads. intrinsics: how hardware calls are
-    emitted, by name.
+    thread's memory. copies: how memory is copied while threads go on. attributes: of a kernel of so
+    many threads. intrinsics: how hardware calls are emitted, by name.
     """
 
     convention: str
@@ -57,6 +81,7 @@ class Dialect:
     warp: int
     attributes: Callable[[tuple[int, int, int]], str]
     local: int = 0
+    copies: AsyncCopies | None = None
     intrinsics: Mapping[str, Callable[[Any, Unit], None]] = field(default_factory=dict)
 
 
@@ -145,10 +170,28 @@ class Thread(Statements):
             self.changed(b for b in self.written if b.scope != "register")
             for line in self.dialect.barrier:
                 self.line(line)
+        elif isinstance(s, Wait):
+            self.changed(b for b in self.written if b.scope == "shared")
+            for line in self._copies.wait:
+                self.line(line)
+        elif isinstance(s, For) and s.kind == ASYNC:
+            copy_elements(self, s, self._copies)
         elif isinstance(s, Combine):
             self._combine_threads(s)
         else:
             super().emit(s)
+
+    @property
+    def _copies(self) -> AsyncCopies:
+        found = self.dialect.copies
+        if found is None:
+            raise CompileError(
+                "it copies while threads go on, which this GPU does not do",
+                code="TW-LAUNCH",
+                where=f"launch {self.launch.name}",
+                hint=f"leave the note {ASYNC!r} out: the threads copy it then",
+            )
+        return found
 
     def _combine_threads(self, s: Combine) -> None:
         """In log2(width) rounds each thread has what twice as many had; earlier ones go left."""
@@ -301,11 +344,15 @@ class Thread(Statements):
         mask: LlvmValue | None,
         outside: LlvmValue | None = None,
     ) -> LlvmValue:
-        """As a processor does, but for one element under a condition: a branch around the load."""
-        if mask is None or mask.const is not None or mask.lanes > 1 or place.lanes > 1:
+        """As a processor does, but for neighbors under one condition: a branch around the load."""
+        is_one = mask is not None and mask.const is None and mask.lanes == 1
+        if not is_one or not place.is_dense:
             return super()._load_raw(place, buffer, mask, outside)
-        type = memory_type(buffer.dtype)
-        other = outside.text if outside is not None else "zeroinitializer"
+        assert mask is not None
+        type, lanes = memory_type(buffer.dtype), place.lanes
+        other = "zeroinitializer"
+        if outside is not None:
+            other = self.splat(outside, lanes).text
         here, then, after = (self.fresh(n) for n in ("ask", "then", "after"))
         self.line(f"br label {here}")
         self.label(here)
@@ -314,9 +361,44 @@ class Thread(Statements):
         found = super()._load_raw(place, buffer, None)
         self.line(f"br label {after}")
         self.label(after)
-        return self.ins(
-            f"phi {type} [ {found.text}, {then} ], [ {other}, {here} ]", type
-        )
+        full = vector_type(type, lanes)
+        arms = f"[ {found.text}, {then} ], [ {other}, {here} ]"
+        return self.ins(f"phi {full} {arms}", type, lanes)
+
+    def alignment(self, buffer: Buffer, form: Affine, lanes: int) -> int:
+        """Every buffer begins at a multiple of ALIGNMENT: what of it the place keeps, as far as
+        the lanes have use for it."""
+        size = buffer.dtype.itemsize
+        counts = (n for n in (16, 8, 4, 2) if n <= lanes and n * size <= ALIGNMENT)
+        return size * next((n for n in counts if residue(form, n) == 0), 1)
+
+    def storing(
+        self, buffer: Buffer, form: Affine, lane: Var | None, lanes: int
+    ) -> str:
+        """As loads are aligned."""
+        first, _ = self.parted(form)
+        return f"align {self.alignment(buffer, first, lanes)}"
+
+    def comparison(self, e: Binary) -> LlvmValue:
+        """As a processor does, but in one lane where all agree: those of a whole vector.
+
+        `c * lane + rest < 0` changes from one lane to the next only if the rest lies between the
+        two, which its residue by c * lanes may exclude.
+        """
+        if self.vector is None or e.lhs.dtype is not INDEX:
+            return super().comparison(e)
+        lane, lanes = self.vector
+        form = affine(e.lhs) - affine(e.rhs)
+        if not isinstance(e, Lt):
+            form = form - Affine((), 1)
+        c = form.coefficient(lane)
+        rest = form - Affine(((lane, c),), 0)
+        if not c or any(lane in self.info(a).vars for a, _ in rest.terms):
+            return super().comparison(e)
+        left, step = residue(rest, abs(c) * lanes), abs(c)
+        if left is None or not (left < step if c > 0 else left >= step * (lanes - 1)):
+            return super().comparison(e)
+        return self.value(Lt(to_expr(rest), const(0)))
 
     def _advance(
         self, base: LlvmValue, group: tuple[tuple[Expr, int], ...]

@@ -138,7 +138,9 @@ class MemoryEmitter(AddressEmitter):
                         place, buffer, NearVector(0, tuple((n,) for n in range(lanes)))
                     )
             full = vector_type(type, lanes)
-            return self.ins(f"load {full}, {pointer.typed}, align {size}", type, lanes)
+            aligned_to = self.alignment(buffer, place.form, lanes)
+            how = f"{pointer.typed}, align {aligned_to}"
+            return self.ins(f"load {full}, {how}", type, lanes)
         if place.offsets is None:
             found = self._load_near(place, buffer, mask, outside)
             if found is not None:
@@ -261,7 +263,8 @@ class MemoryEmitter(AddressEmitter):
         def load() -> LlvmValue:
             at = self.pointer(buffer, form.terms, form.const * size)
             full = vector_type(type, width)
-            return self.ins(f"load {full}, {at.typed}, align {size}", type, width)
+            how = f"{at.typed}, align {self.alignment(buffer, form, width)}"
+            return self.ins(f"load {full}, {how}", type, width)
 
         if not is_proven or buffer in self.private:
             return load()
@@ -346,6 +349,10 @@ class MemoryEmitter(AddressEmitter):
         """How a store of so many lanes at a linear form is aligned, and the other attributes of
         it."""
         return f"align {buffer.dtype.itemsize}"
+
+    def alignment(self, buffer: Buffer, form: Affine, lanes: int) -> int:
+        """Bytes that divide the address of so many lanes that begin at a linear form."""
+        return buffer.dtype.itemsize
 
     def _rewritable(self, buffer: Buffer, index: tuple[Expr, ...]) -> bool:
         """Whether what is in `buffer` at `index` may be written back in every lane: the memory is

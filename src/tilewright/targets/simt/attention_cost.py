@@ -141,10 +141,9 @@ def reads(
         rows = [a.itemsize * pitch * (n // tile.column_threads) for n in lanes]
         beside = [a.itemsize * beside_each * (n % tile.column_threads) for n in lanes]
         times = steps * warps
-        yield Request("shared", times * tile.each, bank_turns(rows, machine.banks))
-        yield Request(
-            "shared", times * tile.columns(columns), bank_turns(beside, machine.banks)
-        )
+        for each, places in ((tile.each, rows), (tile.columns(columns), beside)):
+            turns = bank_turns(places, machine.banks, a.itemsize)
+            yield Request("shared", times * each, turns)
 
 
 def time_by_blocks(

@@ -10,20 +10,27 @@ from tilewright.base.errors import ScheduleError
 from tilewright.loops.nodes import Alloc, For, Stmt, Update
 from tilewright.loops.walk import walk
 from tilewright.schedule import Schedule
-from tilewright.schedule.space.nest import extents, fuse_all
+from tilewright.schedule.space.nest import existing, extents, fuse_all
+from tilewright.schedule.tree import find_loop
 
 HELD: Final = 32  # elements at most that a thread accumulates in registers
 
 
-def bind_elements(s: Schedule, nest: For, threads: int) -> str:
+def bind_elements(s: Schedule, nest: For, threads: int, width: int = 1) -> str:
     """Bind the outer loops of a nest that may run at once: blocks of so many threads.
 
     As many as are proven to be apart when they are one loop: the indices of several in one hide
-    what each of them shows. Returns the loop over threads; empty where there is none.
+    what each of them shows. width: iterations of the innermost loop that a thread does as a vector.
+    Returns the loop over threads; empty where there is none.
     """
+    if width > 1:
+        *around, last = (f.var.name for f in _chain(nest))
+        groups, lanes = s.split(last, width)
+        s.vectorize(lanes)
+        nest, _ = find_loop(s.kernel, [*around, groups][0], "bind")
     chain: list[For] = []
     for f in _chain(nest):
-        if not f.trips or not made_serial(s, f):
+        if not f.trips or f.kind == "vector" or not made_serial(s, f):
             break
         chain.append(f)
     done = len(s.trace.steps)
@@ -122,13 +129,17 @@ def over_threads(
 
 
 def fetch_together(
-    s: Schedule, loops: Sequence[str], threads: Mapping[str, int]
+    s: Schedule, loops: Sequence[str], threads: Mapping[str, int], width: int = 1
 ) -> None:
     """Nested loops that copy, over all threads of a block: neighbors copy neighbors.
 
-    threads: by axis, the fastest first.
+    threads: by axis, the fastest first. width: elements that a thread copies at once, which divides
+    the extent of the last loop.
     """
-    fused = fuse_all(s, loops)
+    around, lanes = list(loops), ""
+    if width > 1:
+        around[-1], lanes = s.split(around[-1], width)
+    fused = fuse_all(s, existing(s, around))
     if fused is None:
         return
     count, whole = extents(s.kernel)[fused], math.prod(threads.values())
@@ -144,6 +155,8 @@ def fetch_together(
         s.unroll(turns)
     for own, axis in bound:
         s.bind(own, axis)
+    if lanes:
+        s.vectorize(lanes)
 
 
 def bind_blocks(s: Schedule, loops: Sequence[str]) -> None:

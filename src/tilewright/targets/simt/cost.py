@@ -8,7 +8,7 @@ memory. Constants are from NVIDIA's documents of its architectures, and have not
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
 from itertools import product as points
@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from tilewright.compute.nodes import Dim
 from tilewright.expr.affine import affine
-from tilewright.expr.nodes import Load
+from tilewright.expr.nodes import Expr, Load
 from tilewright.targets.simt.machine import SimtMachine
 from tilewright.targets.simt.tiling import AXES, Tiling
 
@@ -59,18 +59,30 @@ def in_step(machine: SimtMachine) -> int:
     return machine.warp if machine.warp > 1 else USUAL_WARP
 
 
-def sectors(addresses: Iterable[int]) -> int:
-    """How many sectors hold these bytes."""
-    return len({a // SECTOR for a in addresses})
+def sectors(addresses: Iterable[int], size: int = WORD) -> int:
+    """How many sectors hold `size` bytes at each of these addresses."""
+    return len({(a + n) // SECTOR for a in addresses for n in range(0, size, WORD)})
 
 
-def bank_turns(addresses: Iterable[int], banks: int) -> int:
-    """The turns that banks take for the words of these bytes; one word is read once for all."""
-    words = {a // WORD for a in addresses}
+def bank_turns(addresses: Sequence[int], banks: int, size: int = WORD) -> int:
+    """The turns that banks take for `size` bytes at the address of each thread.
+
+    One word is read once for all. Threads that want more than a word each come in groups, of which
+    each wants as much as all banks have: halves of a warp, or quarters.
+    """
+    group = banks * WORD // max(size, WORD)
+    return sum(
+        _group_turns(addresses[start : start + group], banks, size)
+        for start in range(0, len(addresses), group)
+    )
+
+
+def _group_turns(addresses: Iterable[int], banks: int, size: int) -> int:
+    words = {(a + n) // WORD for a in addresses for n in range(0, size, WORD)}
     held = [0] * banks
     for word in words:
         held[word % banks] += 1
-    return max(held, default=0)
+    return max(held)
 
 
 def shared_bytes(plan: Tiling, rooms: Mapping[Load, int], stages: int) -> int:
@@ -97,14 +109,40 @@ def held(plan: Tiling, machine: SimtMachine, shared: int) -> Held:
 
 
 def padding(plan: Tiling, read: Load, machine: SimtMachine) -> int:
-    """The room between rows of an operand's tile that takes the fewest turns of the banks."""
+    """The room between rows of an operand's tile that takes the fewest turns of the banks, and of
+    such the fewest requests."""
 
-    def turns(room: int) -> int:
-        found = (store_request(plan, read, room, machine),)
-        both = (*found, read_request(plan, read, room, machine))
-        return sum(r.requests * r.turns for r in both)
+    def asked(room: int) -> tuple[int, int]:
+        found = store_request(plan, read, room, machine)
+        both = (found, read_request(plan, read, room, machine))
+        return sum(r.requests * r.turns for r in both), found.requests
 
-    return min(ROOMS, key=turns)
+    return min(ROOMS, key=asked)
+
+
+def fetch_width(plan: Tiling, read: Load, room: int, machine: SimtMachine) -> int:
+    """Neighboring elements of an operand's tile that a thread copies at once.
+
+    A power of two that divides rows of the tile, where they begin, and rows of the tensor: so that
+    each group is aligned in both memories, and is inside the tensor as a whole or not at all.
+    """
+    b, box = read.buffer, plan.box(read)
+    wide = [
+        n for n, extent in enumerate(box) if b.static and (extent, b.shape[n]) != (1, 1)
+    ]
+    if machine.warp == 1 or not wide or (room and wide[-1] != len(box) - 1):
+        return 1
+    last = wide[-1]
+    row = affine(read.index[last])
+    if any(c < 0 for _, c in row.terms):
+        return 1
+    steps: dict[Expr, int] = {d.var: n for d, n in plan.sizes.items() if n < d.extent}
+    starts = [row.const, *(c * steps.get(v, 0) for v, c in row.terms)]
+    of_tensor = b.strides[last - 1] if last else b.shape[last]
+    most = max(machine.vector_bytes // b.dtype.itemsize, 1)
+    inner = box[last]
+    common = math.gcd(inner, inner + room, of_tensor, *starts)
+    return math.gcd(common, 1 << (most.bit_length() - 1))
 
 
 def traffic(
@@ -112,26 +150,49 @@ def traffic(
 ) -> Iterator[Request]:
     """What a block does in one step: fetch both tiles, store them, read them."""
     for read, room in rooms.items():
-        yield fetch_request(plan, read, machine)
-        yield store_request(plan, read, room, machine)
+        yield from copies(plan, read, room, machine)
         yield read_request(plan, read, room, machine)
 
 
-def fetch_request(plan: Tiling, read: Load, machine: SimtMachine) -> Request:
+def copies(
+    plan: Tiling, read: Load, room: int, machine: SimtMachine
+) -> tuple[Request, Request]:
+    """What takes an operand's tile into shared memory in a step."""
+    return (
+        fetch_request(plan, read, room, machine),
+        store_request(plan, read, room, machine),
+    )
+
+
+def fetch_request(plan: Tiling, read: Load, room: int, machine: SimtMachine) -> Request:
     """The loads of an operand's tile from the device's memory, at an even address."""
-    b = read.buffer
-    strides = tuple(b.strides)
-    places = _places(plan.box(read), strides, b.dtype.itemsize, in_step(machine))
-    worst = max((sectors(a) for a in places), default=0)
-    return Request("global", _fetches(plan, read, machine), worst)
+    strides = tuple(read.buffer.strides)
+    size, count, places = _copied(plan, read, room, strides, machine)
+    worst = max((sectors(a, size) for a in places), default=0)
+    return Request("global", count, worst)
 
 
 def store_request(plan: Tiling, read: Load, room: int, machine: SimtMachine) -> Request:
     """The stores of what was fetched into shared memory."""
-    strides, size = _pitched(plan, read, room), read.dtype.itemsize
-    places = _places(plan.box(read), strides, size, in_step(machine))
-    worst = max((bank_turns(a, machine.banks) for a in places), default=0)
-    return Request("shared", _fetches(plan, read, machine), worst)
+    strides = _pitched(plan, read, room)
+    size, count, places = _copied(plan, read, room, strides, machine)
+    worst = max((bank_turns(a, machine.banks, size) for a in places), default=0)
+    return Request("shared", count, worst)
+
+
+def _copied(
+    plan: Tiling,
+    read: Load,
+    room: int,
+    strides: tuple[int, ...],
+    machine: SimtMachine,
+) -> tuple[int, int, tuple[tuple[int, ...], ...]]:
+    """Bytes of a thread's part, requests, and what the first warps touch, of a tile's copy."""
+    width = fetch_width(plan, read, room, machine)
+    size, box = read.dtype.itemsize, plan.box(read)
+    places = _places(box, strides, size, in_step(machine), width)
+    count = -(-math.prod(box) // (in_step(machine) * width))
+    return width * size, count, places
 
 
 def read_request(plan: Tiling, read: Load, room: int, machine: SimtMachine) -> Request:
@@ -139,14 +200,7 @@ def read_request(plan: Tiling, read: Load, room: int, machine: SimtMachine) -> R
 
     Each element that a thread needs is loaded once, and stays in a register.
     """
-    strides = _pitched(plan, read, room)
-    steps = {
-        v: sum(
-            s * affine(i).coefficient(v)
-            for s, i in zip(strides, read.index, strict=True)
-        )
-        for v in (d.var for d in plan.sizes)
-    }
+    steps = tile_steps(plan, read, room)
     axes = _by_axis(plan)
     size = read.dtype.itemsize
     lanes = []
@@ -159,7 +213,19 @@ def read_request(plan: Tiling, read: Load, room: int, machine: SimtMachine) -> R
     used = {v for i in read.index for v, _ in affine(i).terms}
     mine = [d for d in plan.shares if d.var in used]
     count = plan.each(mine) * plan.depth * _warps(plan, machine)
-    return Request("shared", count, bank_turns(lanes, machine.banks))
+    return Request("shared", count, bank_turns(lanes, machine.banks, size))
+
+
+def tile_steps(plan: Tiling, read: Load, room: int) -> dict[Expr, int]:
+    """Elements in an operand's tile from one iteration of a dimension to the next."""
+    strides = _pitched(plan, read, room)
+    return {
+        v: sum(
+            s * affine(i).coefficient(v)
+            for s, i in zip(strides, read.index, strict=True)
+        )
+        for v in (d.var for d in plan.sizes)
+    }
 
 
 def _by_axis(plan: Tiling) -> Mapping[str, Dim]:
@@ -168,10 +234,6 @@ def _by_axis(plan: Tiling) -> Mapping[str, Dim]:
 
 def _warps(plan: Tiling, machine: SimtMachine) -> int:
     return -(-plan.block_threads // in_step(machine))
-
-
-def _fetches(plan: Tiling, read: Load, machine: SimtMachine) -> int:
-    return -(-math.prod(plan.box(read)) // in_step(machine))
 
 
 def _pitched(plan: Tiling, read: Load, room: int) -> tuple[int, ...]:
@@ -185,13 +247,14 @@ def _pitched(plan: Tiling, read: Load, room: int) -> tuple[int, ...]:
 
 @cache
 def _places(
-    box: tuple[int, ...], strides: tuple[int, ...], size: int, warp: int
+    box: tuple[int, ...], strides: tuple[int, ...], size: int, warp: int, width: int
 ) -> tuple[tuple[int, ...], ...]:
-    """The bytes that each of the first warps touches, of a tile that they go through in order."""
+    """Where each thread's part of `width` elements begins, for each of the first warps, in bytes:
+    they go through a tile in order."""
     numbers = points(*(range(n) for n in box))
-    total = min(math.prod(box), SEEN * warp)
+    total = min(math.prod(box), SEEN * warp * width)
     places = tuple(
         size * sum(i * s for i, s in zip(number, strides, strict=True))
-        for number in islice(numbers, total)
+        for number in islice(numbers, 0, total, width)
     )
-    return tuple(places[start : start + warp] for start in range(0, total, warp))
+    return tuple(places[n : n + warp] for n in range(0, len(places), warp))

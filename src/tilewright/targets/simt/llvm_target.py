@@ -56,7 +56,7 @@ class LlvmGpuTarget(SimtTarget, Generic[_Machine]):
         Raises ScheduleError if its loops are not those of a launch, CompileError for blocks that
         are too large.
         """
-        program = to_launches(kernel, self.warp)
+        program = to_launches(kernel, self.warp, self.simt.async_copies)
         for launch in program.launches:
             check_block(launch, self.simt)
         return program

@@ -27,7 +27,7 @@ class SimtMachine:
     memory. bandwidth, cache_bandwidth: of the device's memory, and of the cache that all units
     share, in bytes per nanosecond. shared_rate: bytes per nanosecond of a unit's shared memory, or
     of its cache. rate: float32 multiply-adds of a unit per nanosecond. launch_ns: of a launch by
-    itself.
+    itself. async_copies: whether memory is copied into shared memory while threads go on.
     """
 
     name: str
@@ -49,6 +49,7 @@ class SimtMachine:
     shared_rate: float
     rate: float
     launch_ns: float
+    async_copies: bool = False
 
 
 _K: Final = 1 << 10

@@ -20,6 +20,7 @@ from tilewright.targets.simt.cost import (
     SECTOR,
     SYNC,
     WORD,
+    copies,
     held,
     in_step,
     padding,
@@ -126,6 +127,8 @@ def _step(
         read = rows * p.left.dtype.itemsize + columns * p.right.dtype.itemsize
         loaded = read * plan.depth * plan.block_threads
         return max(arithmetic, loaded / machine.shared_rate)
+    copied = (r for x, room in rooms.items() for r in copies(plan, x, room, machine))
+    arithmetic += sum(r.requests for r in copied) * in_step(machine) / machine.rate
     moved = turns = 0
     for request in traffic(plan, machine, rooms):
         if request.memory == "global":

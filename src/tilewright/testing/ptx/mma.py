@@ -155,3 +155,18 @@ def _elements(words: Sequence[Array], of: str) -> list[Array]:
             (part.astype(np.uint32) << np.uint32(16)).view(np.float32) for part in parts
         ]
     return [part.view(np.float16 if of == "f16" else np.int8) for part in parts]
+
+
+def fragments(matrices: Array, is_turned: bool) -> Array:
+    """The words that `ldmatrix` gives to each thread, of matrices of 8 by 8 halves of words.
+
+    Thread t has two neighbors of row t / 4, of the transpose with `.trans`.
+    """
+    if is_turned:
+        matrices = matrices.swapaxes(-1, -2)
+    first = matrices[..., _GROUP, _NUMBER * 2]
+    second = matrices[..., _GROUP, _NUMBER * 2 + 1]
+    low = first.astype(np.uint32)
+    high = second.astype(np.uint32)
+    words: Array = low | high << np.uint32(16)
+    return words

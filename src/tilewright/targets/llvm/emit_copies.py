@@ -1,0 +1,75 @@
+"""Copies from the caller's memory into shared memory that arrive while a thread goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilewright.base.errors import CompileError
+from tilewright.expr.nodes import Load, Select
+from tilewright.loops.nodes import ASYNC, For, Store
+from tilewright.loops.passes.async_copies import copied
+from tilewright.targets.llvm.emit_stmt import Statements
+from tilewright.targets.llvm.emit_text import LlvmValue, int_vector, integer
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncCopies:
+    """How a GPU has them.
+
+    call: of so many bytes, of which so many are read (None: all) and the rest is zero, with the
+    address that they go to and that they come from. wait: lines until what the thread copied is
+    there.
+    """
+
+    call: Callable[[LlvmValue, LlvmValue, int, LlvmValue | None], str]
+    wait: tuple[str, ...]
+
+
+def copy_elements(x: Statements, s: For, copies: AsyncCopies) -> None:
+    """The elements of an `async` loop together: all of them, or zeros.
+
+    Raises CompileError (TW-LAUNCH) where they are not aligned, or have no one condition.
+    """
+    store, lanes = s.body, s.trips
+    assert isinstance(store, Store) and lanes is not None
+    source = copied(store.value)
+    assert source is not None
+    x.bind(s.var, int_vector(list(range(lanes))), (0, lanes - 1))
+    x.vector = (s.var, lanes)
+    size = lanes * source.dtype.itemsize
+    to = _place(x, Load(store.buffer, store.index), size)
+    at = _place(x, source, size)
+    there = _there(x, store, source, size)
+    x.vector = None
+    x.line(copies.call(to, at, size, there))
+    x.changed((store.buffer,))
+
+
+def _there(x: Statements, store: Store, source: Load, size: int) -> LlvmValue | None:
+    """How many bytes are read; None where it is always all."""
+    if store.value is source:
+        return None
+    assert isinstance(store.value, Select)
+    holds = x.value(store.value.condition)
+    if holds.lanes > 1:
+        raise _refused(source, "its elements have no one condition")
+    return x.select(holds, integer(size, "i32"), integer(0, "i32"))
+
+
+def _place(x: Statements, o: Load, size: int) -> LlvmValue:
+    """Where a copy begins, as an address of its memory."""
+    place = x.access(o.buffer, o.index)
+    if x.alignment(o.buffer, place.form, place.lanes) < size:
+        raise _refused(o, f"it does not begin at a multiple of {size} bytes")
+    space = 3 if o.buffer.scope == "shared" else 1
+    type = f"ptr addrspace({space})"
+    return x.ins(f"addrspacecast {place.pointer.typed} to {type}", type)
+
+
+def _refused(o: Load, why: str) -> CompileError:
+    return CompileError(
+        f"no asynchronous copy of {o!r}: {why}",
+        code="TW-LAUNCH",
+        hint=f"leave the note {ASYNC!r} out: the threads copy it then",
+    )

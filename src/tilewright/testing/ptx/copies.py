@@ -1,0 +1,61 @@
+"""What threads of PTX have copied with `cp.async`, and that is not there yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tilewright.testing.ptx.arithmetic import Array
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOnTheWay:
+    """who: threads. at: where the bytes of each go. data: a row of bytes of each."""
+
+    who: Array
+    at: Array
+    data: Array
+
+    @property
+    def width(self) -> int:
+        """Bytes of a thread."""
+        return int(self.data.shape[1])
+
+    def part(self, which: Array) -> CopyOnTheWay:
+        """Those of some of the threads."""
+        return CopyOnTheWay(
+            self.who[which],
+            self.at[which],
+            self.data[which],
+        )
+
+
+@dataclass(slots=True)
+class CopiesOnTheWay:
+    """In the order in which they were started."""
+
+    waiting: list[CopyOnTheWay] = field(default_factory=list)
+
+    def start(
+        self,
+        who: Array,
+        at: Array,
+        data: Array,
+    ) -> None:
+        """Bytes of some threads leave."""
+        copy = CopyOnTheWay(who, at, data)
+        self.waiting.append(copy)
+
+    def arrived(self, who: Array) -> Iterator[CopyOnTheWay]:
+        """All that these threads have started; it is no longer on the way."""
+        waiting = self.waiting
+        self.waiting = []
+        for copy in waiting:
+            here = np.isin(copy.who, who)
+            if here.any():
+                yield copy.part(here)
+            if not here.all():
+                rest = copy.part(~here)
+                self.waiting.append(rest)
