@@ -218,6 +218,7 @@ class Verbs(GpuVerbs):
     def atomic(self, override_associativity_test: bool = False) -> Self:
         """Allow iterations that update the same elements to run concurrently, in vectors and on
         threads.
+
         Each lane or thread gets partial results, which are combined afterwards; the update must be
         a step of a commutative operator, even with the override.
         """

@@ -221,6 +221,7 @@ def are_independent(loop: For, env: Env) -> Legal | Unknown:
 
 def covered_in(body: Stmt, env: Env, once: bool = False) -> Covered:
     """Whether a run of `body` stores every element of a buffer before reading it.
+
     once: also require that it writes each element once, so that another run of `body` that stores
     the same values again never exposes an intermediate value.
     """

@@ -219,6 +219,7 @@ def _moved(
 
 def _with_steps(box: Region, group: Sequence[Buffer], made: Sequence[Stmt]) -> Region:
     """The box, extended to the whole buffer in dimensions in which the nests scan or scatter.
+
     A scan step reads a different element than it writes, so elements outside the box may matter.
     For an index read from memory, the iterations that write into the box are unknown.
     """

@@ -77,6 +77,7 @@ def parts(
 ) -> list[For]:
     """The loop of n iterations as parts that begin at 0 and at the points, without parts that do
     nothing.
+
     env: bounds of its variables. taken: names of loops and buffers; the names in the copies are
     added.
     """

@@ -76,6 +76,7 @@ def in_blocks(
 ) -> tuple[Schedule, BlockPart]:
     """Add loops over blocks of the part's results around its whole computation; returns the new
     part.
+
     levels: sizes of a block by dimension, outermost level first. stack: the largest result, in
     bytes, that may be on the stack. Unchanged if a primitive refuses: the event `kept-whole` says
     why.

@@ -14,7 +14,8 @@ none. Taking costs one exchange, mostly of an uncontended word, and happens abou
 times.
 
 Before the region ends, the caller takes back unclaimed tickets: those workers find nothing to do.
- Before a sleeping worker is woken, its affinity is set to exclude its caller's processor: systems
+
+Before a sleeping worker is woken, its affinity is set to exclude its caller's processor: systems
 tend to wake a thread on its waker's processor, where it would have to wait for the caller. It may
 use the other processors that the caller may use. A worker that arrives too late gets its affinity
 set again, since the caller may have moved.

@@ -160,7 +160,9 @@ def result_of(pattern: KernelPattern) -> tuple[Load, dict[Dim, Dim]]:
 
 def _crosses(pattern: KernelPattern, d: Dim, at: Context) -> bool:
     """Whether columns may run along `d` instead: the data read along it is packed, and the result
-    is transposed by an intrinsic. Constants are packed at compile time. Other operands are packed
+    is transposed by an intrinsic.
+
+    Constants are packed at compile time. Other operands are packed
     on every run, if the pattern's own columns do not fill a vector: the 3 taps in the derivative of
     a convolution by its weights.
     """
