@@ -36,7 +36,9 @@ def scheduled(
     choices = Choices({name.replace("_", "."): v for name, v in values.items()})
     made = given(plain, at, choices).kernel
     verify(made)
-    return made, {p.name: (p.candidates, p.default) for p in choices.met}
+    asked = {p.name: (p.candidates, p.default) for p in choices.met}
+    assert len(asked) == len(choices.met)
+    return made, asked
 
 
 def nests(made: Kernel, of: type) -> list[str]:
@@ -60,7 +62,7 @@ def check_same(plain: Kernel, made: Kernel) -> None:
 
 
 def product(
-    rows: int, depth: int, width: int, panels: int = 2, note: str = "products: 9"
+    rows: int, depth: int, width: int, panels: int = 2, note: str = "products: 90000"
 ) -> Kernel:
     """Each sequence's state times the weights, which are in panels of columns."""
     return kernel(
@@ -111,10 +113,10 @@ def test_a_tile_is_in_registers() -> None:
 
 
 def test_steps_of_the_sum_are_written_out() -> None:
-    made, _ = scheduled(product(5, 6, 8), p_rows=2, p_unroll=3, p_lanes=4)
+    made, _ = scheduled(product(5, 6, 8), p_rows=2, p_unroll=2, p_lanes=4)
     assert nests(made, Update) == [
-        "p:2 r.o:2 d.o:2 d.i:3u r.i:2u c.o:2u c.i:4v",
-        "p:2 r.t.o:1 r.t.i:1 d.t.o:2 d.t.i:3u c.t.o:2u c.t.i:4v",
+        "p:2 r.o:2 d.o:3 d.i:2u r.i:2u c.o:2u c.i:4v",
+        "p:2 r.t.o:1 r.t.i:1 d.t.o:3 d.t.i:2u c.t.o:2u c.t.i:4v",
     ]
 
 
@@ -161,6 +163,20 @@ NO_SUM = kernel(
     "    y[r, c] = 0.0",
     "    y[r, c] add= x[r] * w[c]",
 )
+SCALED = kernel(
+    "x: float32[6], w: float32[3, 6, 8], s: float32[8]) -> y: float32[24]",
+    "for p in 3 {products: 9}:",
+    "  for c in 8:",
+    "    y[p * 8 + c] = 0.0",
+    "    for d in 6:",
+    "      y[p * 8 + c] add= x[d] * w[p, d, c] * s[c]",
+)
+NOTHING = kernel(
+    "x: float32[8]) -> y: float32[8]",
+    "for c in 8 {products: 9}:",
+    "  y[c] = 0.0",
+    "  y[c] add= x[c] * 2.0",
+)
 
 
 @pytest.mark.parametrize(
@@ -170,15 +186,20 @@ NO_SUM = kernel(
         (PANELS, "p:3 d:6 c:8v", {"p.rows", "p.lanes", "p.unroll", "p.parallel"}),
         (COLUMNS, "c.o:1 d:6 c.i:8v", {"c.rows", "c.lanes", "c.unroll"}),
         (NO_SUM, "r.o:2 r.i:4u c:8v", {"r.rows", "r.lanes"}),
+        (NOTHING, "c.o:1 c.i:8v", {"c.rows", "c.lanes"}),
+        (SCALED, "p:3 d:6 c:8v", {"p.rows", "p.lanes", "p.unroll", "p.parallel"}),
     ],
-    ids=["rows", "panels", "columns", "no sum"],
+    ids=["rows", "panels", "columns", "no sum", "columns alone", "scaled"],
 )
 def test_products_without_panels_rows_or_a_sum(
     plain: Kernel, nest: str, asked: set[str]
 ) -> None:
     made, found = scheduled(plain)
     assert nests(made, Update)[0] == nest
-    assert {name for name in found if name[0] in nest[0]} >= asked
+    loop, *_ = nest.replace(".o", "").split(":")
+    assert {n for n in found if n.startswith(f"{loop}.") and ".o." not in n} == asked
+    if "r" not in loop:
+        assert found[f"{loop}.rows"] == ((1,), 1)
     check_same(plain, made)
 
 
@@ -197,6 +218,22 @@ def test_rows_whose_number_is_open_are_guarded() -> None:
     assert "if r.o * 4 + r.i < n" in str(made)
     for n in (0, 1, 4, 7):
         check_same(*(with_sizes(k, dict.fromkeys(k.sizes, n)) for k in (plain, made)))
+
+
+def test_sums_whose_length_is_open_are_not_written_out() -> None:
+    plain = kernel(
+        "x: float32[4, n], w: float32[2, n, 8]) -> y: float32[4, 16]",
+        "for n in 100 size:",
+        "  for p in 2 {products: 9}:",
+        "    for r in 4:",
+        "      for c in 8:",
+        "        y[r, p * 8 + c] = 0.0",
+        "        for d in n:",
+        "          y[r, p * 8 + c] add= x[r, d] * w[p, d, c]",
+    )
+    made, asked = scheduled(plain)
+    assert asked.keys() == {"p.rows", "p.lanes", "p.parallel"}
+    assert "register" in str(made)
 
 
 def test_each_product_is_in_tiles() -> None:
@@ -245,8 +282,8 @@ def test_what_cannot_be_in_tiles_stays() -> None:
     assert [e.fields["part"] for e in log if e.kind == "kept-plain"] == ["r"]
 
 
-# Innermost loops: those that only store, with a block of stores, and one that adds; one in vectors
-# already, one that runs once, and one around another.
+# Innermost loops: those that only store, with a block of stores, and those that add; one in vectors
+# already, one that runs once, and one around another; and a statement outside of all loops.
 LOOPS = (
     "x: float32[6, 20]) -> y: float32[6, 20], z: float32[6], u: float32[6, 20], v: float32[6]",
     "for i in 6:",
@@ -262,6 +299,10 @@ LOOPS = (
     "    v[n + m] = 1.0",
     "for o in 2:",
     "  v[o + 4] = 1.0",
+    "for q in 3:",
+    "  v[q] = 2.0",
+    "  v[q] add= 1.0",
+    "v[4] = 7.0",
 )
 
 
@@ -273,9 +314,11 @@ def test_what_may_be_chosen_for_loops_without_notes() -> None:
         "l.unroll": ((1, 2, 4, 5), 1),
         "o.vectors": (VECTORS, 0),
         "o.unroll": ((1, 2), 1),
+        "q.unroll": ((1, 3), 1),
         "i.parallel": SHARED,
         "k.parallel": SHARED,
         "o.parallel": SHARED,
+        "q.parallel": SHARED,
     }
     _, alone = scheduled(kernel(*LOOPS), cores=1)
     assert alone.keys() == {name for name in asked if not name.endswith("parallel")}
@@ -285,7 +328,7 @@ def test_loops_without_notes_as_they_are_chosen() -> None:
     plain = kernel(*LOOPS)
     values = {"j_vectors": 1, "l_unroll": 4, "k_parallel": True}
     made, _ = scheduled(plain, **values)
-    assert nests(made, Update) == ["k:6p l.o:5 l.i:4u"]
+    assert nests(made, Update) == ["k:6p l.o:5 l.i:4u", "q:3"]
     assert nests(made, Store)[0].startswith("i:6 ") and ":8v" in nests(made, Store)[0]
     check_same(plain, made)
     assert nests(scheduled(plain)[0], Store) == nests(plain, Store)
@@ -306,7 +349,7 @@ def test_loops_with_open_extents_or_conditions_stay() -> None:
     assert asked == {"j.unroll": ((1, 2, 4, 8), 1)}
 
 
-@pytest.mark.parametrize(("steps", "shared"), [(10, False), (10**9, True)])
+@pytest.mark.parametrize(("steps", "shared"), [(20_000, False), (40_000, True)])
 def test_threads_share_steps_that_are_worth_it(steps: int, shared: bool) -> None:
     """Asked once, though the loop is an outermost one."""
     lines = [
@@ -322,4 +365,4 @@ def test_panels_of_a_large_product_are_shared() -> None:
     assert asked["p.parallel"] == ((True, False), True)
     assert nests(made, Update)[0].startswith("p:2p r.o:2 ")
     made, asked = scheduled(product(9, 6, 64, note="other: 1"))
-    assert not asked.get("p.rows") and "register" not in str(made)
+    assert asked == {"d.unroll": ((1, 2, 3), 1)} and "register" not in str(made)
