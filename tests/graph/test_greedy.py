@@ -10,13 +10,14 @@ import onnx.parser
 import pytest
 from onnx import numpy_helper
 
+from tilewright.base import events
 from tilewright.frontends.onnx import load
 from tilewright.graph import interp
 from tilewright.graph.nodes import Graph
 from tilewright.graph.pipeline import graph_pipeline
-from tilewright.graph.rules.change import change_at
+from tilewright.graph.rules.patterns import Either, tensors
+from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.patterns import onnx as operator
-from tilewright.graph.rules.patterns import tensors
 from tilewright.graph.rules.rule import Rule
 from tilewright.graph.rules.substitutions import SUBSTITUTIONS
 from tilewright.graph.substitute import greedy
@@ -162,8 +163,9 @@ def test_matches_at_one_operation_are_distinguished() -> None:
 
 def test_operands_of_other_shapes_are_priced_for_themselves() -> None:
     """All sums are of 64 rows, as many as before: what is added to them is not."""
-    body = "s = Add(b, a) y = Add(s, b) t = Add(b, a) z = Add(t, c)"
-    ends = "float[1, 8] a, float[64, 8] b, float[1, 8] c) => (float[64, 8] y, float[64, 8] z)"
+    body = "s = Add(b, a) y = Add(s, d) t = Add(e, f) z = Add(t, c)"
+    row, rows = "float[1, 8]", "float[64, 8]"
+    ends = f"{row} a, {row} c, {row} f, {rows} b, {rows} d, {rows} e) => ({rows} y, {rows} z)"
     found, steps, _ = lowered(parsed(f"{ends} {{ {body} }}"))
     assert len(steps) == 1 and steps[0].after == work(found)
 
@@ -187,19 +189,27 @@ def test_a_result_that_leaves_the_model_is_priced_for_itself() -> None:
     assert [op.op_type for op in found.operations] == ["Abs", "Neg", "Exp"]
 
 
+def counting(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """What changes of graphs are made: put into the last list."""
+    asked: list[list[str]] = []
+    for name in ("change_at", "apply"):
+        real = getattr(greedy, name)
+
+        def counted(*args: Any, name: str = name, real: Any = real) -> Any:
+            asked[-1].append(name)
+            return real(*args)
+
+        monkeypatch.setattr(greedy, name, counted)
+    return asked
+
+
 def test_copies_of_one_structure_are_priced_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whatever their weights are."""
-    asked: list[int] = []
-
-    def counted(*args: Any) -> Any:
-        asked[-1] += 1
-        return change_at(*args)
-
-    monkeypatch.setattr(greedy, "change_at", counted)
+    asked = counting(monkeypatch)
     for count in (1, 3):
-        asked.append(0)
+        asked.append([])
         body = "".join(LAYER.format(n, f"{n}r") for n in range(count))
         ends = [
             ", ".join(f"float[16, 48] x{n}{end}" for n in range(count))
@@ -209,7 +219,7 @@ def test_copies_of_one_structure_are_priced_once(
         shapes |= {f"b{n}": (64, 48) for n in range(count)}
         graph = parsed(f"{ends[0]}) => ({ends[1]}) {{ {body} }}", **shapes)
         lowered(graph, cost=lambda g: 1.0)
-    assert asked[0] == asked[1] > 0
+    assert asked[0] == asked[1] and {"change_at", "apply"} == {*asked[0]}
 
 
 def test_what_is_computed_of_constants_takes_no_time() -> None:
@@ -219,6 +229,65 @@ def test_what_is_computed_of_constants_takes_no_time() -> None:
     assert len(steps) == 1 and steps[0].after == work(found) == 64
     given = ends.replace("x)", "x, float[64] b, float[64] c)")
     assert not lowered(parsed(given), rules)[1]
+
+
+def test_what_is_drawn_anew_takes_time() -> None:
+    """Noise of a constant's shape is none."""
+    noise = operator.Neg(operator.RandomNormalLike(B))
+    for rule, taken_ in ((A + noise, 0), (A + operator.Neg(operator.Neg(B)), 1)):
+        rules = [Rule("other", (A + B) + C, rule)]
+        ends = (
+            "float[64] x, float[64] c) => (float[64] y) { s = Add(x, b) y = Add(s, c) }"
+        )
+        _, steps, _ = lowered(parsed(ends, b=(64,)), rules)
+        assert len(steps) == taken_
+
+
+LONG = "e = Exp(b) f = Exp(e) s = Add(x, f) y = Sub(s, f)"
+USED = "f, g = TopK(b, k) s = Add(x, f) y = Sub(s, f)"
+
+
+@pytest.mark.parametrize(
+    ("body", "end", "left"),
+    [(LONG, "float[64] y", 0), (LONG, "float[64] y, float[64] e", 1),
+     (USED, "float[64] y, int64[64] g", 1)],
+)  # fmt: skip
+def test_all_that_nobody_reads_any_more_is_saved(
+    body: str, end: str, left: int
+) -> None:
+    """However far in front; not an operation of which one result is still read."""
+    rules = [Rule("back", (A + B) - B, operator.Identity(A))]
+    text = f"float[64] x, float[64] b) => ({end}) {{ {body} }}"
+    found, steps, _ = lowered(parsed(text, k=np.array([64])), rules)
+    assert [s.after for s in steps] == [work(found)]
+    assert len(found.operations) == 1 + left
+
+
+def test_rules_with_several_forms_need_one_of_them() -> None:
+    forms = Either((operator.Exp(A), operator.Sin(A)))
+    rules = [Rule("either", operator.Abs(forms), operator.Identity(A))]
+    text = "float[64] x) => (float[64] y) { e = Exp(x) y = Abs(e) }"
+    with events.record() as log:
+        _, steps, _ = lowered(parsed(text), rules)
+    assert len(steps) == 1
+    assert [e.fields["name"] for e in log if e.kind == "substitution"] == ["either"]
+
+
+def test_attributes_are_priced_for_themselves() -> None:
+    """A rule may make something else of each."""
+
+    def made(m: Match, f: Any) -> Any:
+        x = m[A]
+        for _ in range(1 if m.root.attributes["alpha"] == 0.5 else 9):
+            x = f.op("Abs", x)
+        return x
+
+    rules = [Rule("slope", operator.LeakyRelu(operator.Exp(A), ...), made)]
+    body = "e = Exp(x) y = LeakyRelu<alpha = {0}>(e) g = Exp(u) z = LeakyRelu<alpha = {1}>(g)"
+    for slopes in ((0.25, 0.5), (0.5, 0.25)):
+        text = f"float[64] x, float[64] u) => (float[64] y, float[64] z) {{ {body.format(*slopes)} }}"
+        _, steps, _ = lowered(parsed(text), rules)
+        assert len(steps) == 1
 
 
 def test_only_what_is_near_is_looked_at_again() -> None:
@@ -257,7 +326,9 @@ def test_a_step_that_saves_too_little_is_not_priced() -> None:
     assert not steps and not pricing.asked
 
 
-def test_what_saves_too_little_is_not_looked_at() -> None:
+def test_what_saves_too_little_is_not_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A number times a small matrix beside a large product."""
     body = "s = MatMul(y, a) t = MatMul(s, b) z = MatMul(x, w)"
     shapes = {"a": (8, 8), "b": (8, 8), "w": (64, 64)}
@@ -265,8 +336,10 @@ def test_what_saves_too_little_is_not_looked_at() -> None:
         "float[1, 8] y, float[{0}, 64] x) => (float[1, 8] t, float[{0}, 64] z) {{{1}}}"
     )
     assert lowered(parsed(ends.format(1, body), **shapes))[1]
+    asked = counting(monkeypatch)
+    asked.append([])
     _, steps, pricing = lowered(parsed(ends.format(64, body), **shapes))
-    assert not steps and not pricing.asked
+    assert not steps and not pricing.asked and not asked[-1]
 
 
 def test_a_step_whose_kernels_are_not_faster_is_not_taken() -> None:

@@ -188,17 +188,14 @@ class _Greedy:
         gone: Sequence[float],
         fixed: set[Value],
     ) -> Structure:
-        """What decides what a match saves: its operators, how they are connected, which operand is
-        which part of the pattern, whether results keep their names, and what they and the others
-        that may go count."""
+        """What decides what a match saves: its operators and values, which of these is which part
+        of the pattern, whether results keep their names, and what goes counts."""
         operations = _in_order(m)
         values = dict.fromkeys(v for op in operations for v in (*op.writes, *op.reads))
         number = {v: n for n, v in enumerate(values)}
         parts: list[object] = [rule.name, *sorted(gone)]
         parts += (self._known(graph, v) for v in values)
-        for op in operations:
-            parts.append(self._digests.operator(op))
-            parts += (v and number[v] for v in op.inputs)
+        parts += map(self._digests.operator, operations)
         parts += (number.get(v) for v in m.bound.values() if isinstance(v, Value))
         parts += (v in fixed for v in m.results)
         return tuple(parts)

@@ -21,7 +21,9 @@ A start inside of `x // n` or `x % n` is not read ideally: of equal quotients al
 Where both are in the indices, with p + a*(x // n) equal and q + b*(x % n) equal, then so is what
 n*b times the one and a times the other make together, n*b*p + a*q + a*b*x. That is an index
 without the quotient, as if the array were flat, and it stands for both (`rejoined`). An index that
-has a start inside of something else is left out of the ideal reading, which then asks for less.
+has a start inside of something else is left out of the ideal reading, which then asks for less: it
+says which x the tile has in fact, and x is elsewhere in the ideal reading. So are guards, and loops
+that run as far as others say, since these also hold at other places there (`Access.anywhere`).
 
 Who asks: `lemmas` and `isl`, where `dependence` says that they may. A rewrite that changes an
 `Overlap` into anything else takes the promise back, which is always right.

@@ -101,7 +101,8 @@ class Question:
             return False
         if not self._reads_ideal(a, b):
             return True
-        return not self._rules_out(agreeing(a, b, vary, without_overlap=True))
+        same = agreeing(a.anywhere, b.anywhere, vary, without_overlap=True)
+        return not self._rules_out(same)
 
     def _reads_ideal(self, a: Access, b: Access) -> bool:
         vary = [f.var for f in self.band]
