@@ -165,6 +165,31 @@ def test_a_start_that_is_taken_apart(layout, promised, check_same):
     check_same(s.original, s, exact=True)
 
 
+J = var("j")
+
+
+@pytest.mark.parametrize(
+    ("index", "guards"),
+    [
+        ((V + J, (V + 2) // 3), ()),
+        ((V + J,), (J * 2 + 2 < V, V + J < 8)),
+        ((V + J,), (const(3) < V, V + J * 2 < 8)),
+    ],
+    ids=["another index", "two guards", "guards of one"],
+)
+def test_what_tells_tiles_apart_is_no_part_of_the_ideal_reading(index, guards):
+    """Elements 5 and 6 meet in tiles 1 and 2 alone: what forbids others says where x is in fact,
+    and rules out the places where ideal tiles would meet."""
+    x, y = Buffer("X", (2, 10), i32), Buffer("Y", (12, 5)[: len(index)], i32)
+    body: Stmt = Store(y, index, x[J, V])
+    for guard in guards:
+        body = If(guard, body, None)
+    s = Schedule(Kernel("k", (x, y), (y,), loop(J, 2, loop(V, 10, body))))
+    outer, inner = s.split("v", 4, "overlap")
+    with pytest.raises(ScheduleError, match="would reverse a loop-carried dependence"):
+        s.reorder(outer, "j", inner)
+
+
 def rows(pitch: int) -> tuple[Schedule, str, str]:
     """Rows of seven elements, `pitch` apart in one axis, each in overlapping tiles of four."""
     x, y, j = Buffer("X", (3, 7), i32), Buffer("Y", (3 * pitch + 7,), i32), var("j")

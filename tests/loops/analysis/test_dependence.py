@@ -23,6 +23,7 @@ from tilewright.expr.nodes import (
     Lt,
     Max,
     Min,
+    Mod,
     Overlap,
     Select,
     Var,
@@ -38,6 +39,7 @@ from tilewright.loops.analysis.dependence import (
 )
 from tilewright.loops.analysis.lemmas import agreeing
 from tilewright.loops.analysis.question import conflicting
+from tilewright.loops.analysis.terms import quotients
 from tilewright.loops.analysis.verdict import Illegal, Legal, Unknown
 from tilewright.loops.nodes import (
     Alloc,
@@ -479,7 +481,15 @@ def test_starts_in_quotients_and_remainders(parts: Parts) -> None:
     elements = {(parts(x, y), x) for x, y in found}
     promised = len(elements) == len({element for element, _ in elements})
     assert promised == (parts in WHOLE)
-    assert bool(can_parallelize(kernel, "o")) == promised
+    verdict = can_parallelize(kernel, "o")
+    assert bool(verdict) == promised
+    if isinstance(verdict, Illegal):
+        assert verdict.witness is not None
+        (o, i), (p, q) = (
+            at.values() for at in (verdict.witness.first, verdict.witness.second)
+        )
+        one, two = ((min(4 * t, 6) + n, min(4 * t, 5) + n) for t, n in ((o, i), (p, q)))
+        assert parts(*one) == parts(*two)
     (write,) = (a for a in guarded_accesses(kernel.body) if a.writes)
     same = agreeing(write, write, [TILE, LANE], without_overlap=True)
     assert (same == {TILE, LANE}) == promised
@@ -500,9 +510,21 @@ def test_parts_that_two_accesses_count_differently_are_not_joined() -> None:
     body = Store(t, (half * 2, rest), t[half, rest])
     a, b = guarded_accesses(tiles(body).body)
     assert agreeing(a, b, [TILE, LANE], without_overlap=True) == set()
-    body = Store(t, (half, rest * 2), t[half, rest])
-    a, b = guarded_accesses(tiles(body).body)
+    for place in ((half, rest * 2), (half * 2, rest * 2)):
+        a, b = guarded_accesses(tiles(Store(t, place, t[half, rest])).body)
+        assert agreeing(a, b, [TILE, LANE], without_overlap=True) == set()
+    a, b = guarded_accesses(tiles(Store(t, (half * 2, rest), t[half, rest * 2])).body)
     assert agreeing(a, b, [TILE, LANE], without_overlap=True) == set()
+
+
+def test_what_with_a_remainder_makes_the_whole() -> None:
+    three, four = const(3), const(4)
+    assert quotients(Mod(V, four)) == (V // 4,)
+    assert quotients(Mod(V // 3, four)) == (V // 3 // 4, V // 12)
+    assert quotients(Mod(V // OUTER, four)) == (V // OUTER // 4,)
+    for odd in (const(0), const(-3), OUTER):
+        assert not quotients(Mod(V, odd))
+    assert quotients(Mod(V // 4, three))[1] is quotients(Mod(V // 3, four))[1]
 
 
 def test_without_a_promise_tiles_overlap() -> None:

@@ -96,11 +96,9 @@ def _parts(
     forms: Forms, loops: Collection[Var]
 ) -> Iterator[tuple[int, int, Expr, Mod]]:
     """Dimensions with a quotient and with its remainder, which both accesses count alike."""
-    for low, (i, j) in enumerate(forms):
-        for atom, c in i.terms:
-            if not isinstance(atom, Mod) or j.coefficient(atom) != c:
-                continue
-            if not _has_start(atom, loops):
+    for low, (i, _) in enumerate(forms):
+        for atom, _ in i.terms:
+            if not isinstance(atom, Mod) or not _has_start(atom, loops):
                 continue
             for quotient in quotients(atom):
                 for high, (p, q) in enumerate(forms):
