@@ -282,10 +282,11 @@ def test_attributes_are_priced_for_themselves() -> None:
             x = f.op("Abs", x)
         return x
 
-    rules = [Rule("slope", operator.LeakyRelu(operator.Exp(A), ...), made)]
+    rules = [Rule("slope", operator.LeakyRelu(operator.Exp(A)).with_attributes(), made)]
     body = "e = Exp(x) y = LeakyRelu<alpha = {0}>(e) g = Exp(u) z = LeakyRelu<alpha = {1}>(g)"
+    ends = "float[64] x, float[64] u) => (float[64] y, float[64] z)"
     for slopes in ((0.25, 0.5), (0.5, 0.25)):
-        text = f"float[64] x, float[64] u) => (float[64] y, float[64] z) {{ {body.format(*slopes)} }}"
+        text = f"{ends} {{ {body.format(*slopes)} }}"
         _, steps, _ = lowered(parsed(text), rules)
         assert len(steps) == 1
 

@@ -110,7 +110,7 @@ def _parts(
 def _joined(high: Affine, low: Affine, quotient: Expr, remainder: Mod) -> Affine:
     """The two indices as one, with the whole for its parts."""
     a, b = high.coefficient(quotient), low.coefficient(remainder)
-    modulus = int(remainder.rhs.value.real)
+    modulus = affine(remainder.rhs).const
     both = high.scaled(modulus * b) + low.scaled(a)
     parts = Affine(((quotient, modulus * a * b), (remainder, a * b)), 0)
     return both - parts + affine(remainder.lhs).scaled(a * b)
