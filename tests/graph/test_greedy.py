@@ -15,8 +15,8 @@ from tilewright.frontends.onnx import load
 from tilewright.graph import interp
 from tilewright.graph.nodes import Graph
 from tilewright.graph.pipeline import graph_pipeline
-from tilewright.graph.rules.patterns import Either, tensors
 from tilewright.graph.rules.match import Match
+from tilewright.graph.rules.patterns import Either, tensors
 from tilewright.graph.rules.patterns import onnx as operator
 from tilewright.graph.rules.rule import Rule
 from tilewright.graph.rules.substitutions import SUBSTITUTIONS
