@@ -81,6 +81,21 @@ def test_sums_of_squares_are_of_the_type() -> None:
 
 
 @pytest.mark.parametrize(
+    ("alpha", "want"),
+    [
+        ("0.0", (0, NAN, NAN, NAN, 0)),
+        ("-0.0", (NAN, NAN, 1, INF, NAN)),
+        ("-1.0", (-np.expm1(2), 0, 1, INF, -INF)),
+    ],
+)
+def test_celu_divides_by_its_alpha(alpha: str, want: Any) -> None:
+    """As ONNX Runtime and ONNX's reference have it."""
+    source = f"float[5] x) => (float[5] y) {{ y = Celu<alpha = {alpha}>(x) }}"
+    found = ran(12, source, reals(-2, 0, 1, INF, -INF))
+    np.testing.assert_allclose(found, reals(*want), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
     ("pad", "pads"), [("SAME_LOWER", [5, 4]), ("SAME_UPPER", [4, 5])]
 )
 def test_same_padding_of_a_dilated_pooling(pad: str, pads: list[int]) -> None:

@@ -337,6 +337,25 @@ def test_a_fault_in_what_an_import_runs_is_tried_in_a_new_process(tmp_path: Path
         copy.close()
 
 
+def test_a_fault_in_a_file_that_a_test_imports_is_tried(tmp_path: Path):
+    """When tests are collected, it is not imported: it was taken for caught, whatever they did."""
+    later = TESTS.replace("import code_of_two", "").replace(
+        "():\n", "():\n    import code_of_two\n"
+    )
+    (tmp_path / "code_of_two.py").write_text(CODE)
+    (tmp_path / "test_them.py").write_text(later)
+    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
+    copy = run.Copy(tmp_path, tmp_path)
+    room, tests = Room((), ("test_them.py",)), ["test_them.py::test_one"]
+    faults = {m.function: m for m in mutants("code_of_two.py", CODE)}
+    one, two = (
+        copy.try_one(faults[name], room, tests, 60.0, fresh=False)[:2]
+        for name in ("one", "two")
+    )
+    copy.close()
+    assert one == (False, tests[0]) and two == (True, "status 0")
+
+
 def test_an_unknown_room_is_refused():
     result = CliRunner().invoke(run.main, ["--rooms", "attic"])
     assert result.exit_code == 2 and "no room attic" in result.output

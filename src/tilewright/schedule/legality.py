@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 
 from tilewright.base.errors import ScheduleError
-from tilewright.expr.nodes import Buffer, Expr, Overlap
-from tilewright.ir.node import postorder
+from tilewright.expr.nodes import Buffer
 from tilewright.loops.analysis.access import Access, environment, expressions, shared
 from tilewright.loops.analysis.dependence import can_parallelize, covered_in
 from tilewright.loops.analysis.effects import together, writes
+from tilewright.loops.analysis.overlap import starts
 from tilewright.loops.analysis.region import uncovered
 from tilewright.loops.analysis.terms import loads, variables
 from tilewright.loops.analysis.verdict import Illegal, Unknown
@@ -126,18 +125,11 @@ def _tiled(f: For) -> bool:
     waiting: list[Stmt] = [f.body]
     while waiting:
         s = waiting.pop()
-        starts = (o for e in expressions(s) for o in _starts(e))
-        if any(f.var in variables(o) for o in starts):
+        found = (o for e in expressions(s) for o in starts(e))
+        if any(f.var in variables(o) for o in found):
             return True
         waiting += below(s)
     return False
-
-
-@lru_cache(maxsize=1 << 14)
-def _starts(e: Expr) -> tuple[Overlap, ...]:
-    """The starts of overlapping tiles in an expression; cached, since it is needed after each
-    step."""
-    return tuple(n for n in postorder(e) if isinstance(n, Overlap))
 
 
 def check_steady(

@@ -29,6 +29,7 @@ x = np.random.default_rng(3).standard_normal(37, dtype=np.float32)
 TEXT = """
 #include <stdint.h>
 float mixed(float x, int64_t i, double scale) { return x * (float)scale + (float)i; }
+float half(void) { return 0.5f; }
 int32_t low(uint64_t x) { return (int32_t)(x >> 3); }
 int rows(float *out, const float *a, const float *b, int stride, float factor) {
   for (int k = 0; k < 4; ++k)
@@ -97,6 +98,18 @@ def test_a_text_in_c_with_arguments_of_several_types() -> None:
         t.build(s, [X, Y, Z], target=target)(x, y, z)
         np.testing.assert_allclose(y, x / 2 + np.arange(37), rtol=1e-6)
         np.testing.assert_array_equal(z, np.arange(37) * 5)
+
+
+@needs_compiler
+@pytest.mark.parametrize("target", ["cpu", "interp"])
+def test_a_function_without_arguments(target: str) -> None:
+    own = t.compile_c(TEXT)
+    X, Y = hypot(lambda v: v * t.call_pure_extern("float32", own.half))
+    s = t.create_schedule(Y.op)
+    s[Y].vectorize(s[Y].split(Y.op.axis[0], 8)[1])
+    found = np.empty_like(x)
+    t.build(s, [X, Y], target=target)(x, found)
+    np.testing.assert_array_equal(found, x / 2)
 
 
 def product(declare: bool, factor: float = 1.0) -> tuple[Any, list[Any]]:

@@ -158,9 +158,11 @@ def _selu(op: OpCall, x: Expr) -> Expr:
 
 
 def _celu(op: OpCall, x: Expr) -> Expr:
+    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1)): NaN above 0 too, where alpha is 0."""
+    zero = const(0, x.dtype)
     alpha = op.attr("alpha", 1.0)
     below = alpha * call("expm1", x / alpha)
-    return Select(const(0, x.dtype) < x, x, below)
+    return Select(zero < x, x + Min(zero, below), below)
 
 
 def _shrink(op: OpCall, x: Expr) -> Expr:

@@ -126,7 +126,7 @@ class _Greedy:
             return None
         wanted = best.match
         for n, m in enumerate(places(graph, best.rule)):
-            if m.root is not wanted.root or m.operations != wanted.operations:
+            if _place(m) != _place(wanted):
                 continue
             after = apply(graph, best.rule, m)
             if after is None:
@@ -161,7 +161,7 @@ class _Greedy:
                 gone = self._counts(graph, _gone(graph, m))
                 if sum(gone) <= least:
                     continue
-                alike = self._structure(graph, rule, m, gone)
+                alike = self._structure(graph, rule, m, gone, fixed)
                 if alike not in self._saved:
                     self._saved[alike] = self._priced(graph, rule, m, fixed)
                 saved = self._saved[alike]
@@ -175,9 +175,8 @@ class _Greedy:
         there = {op.qualified for op in graph.operations}
         found: defaultdict[str, list[Rule]] = defaultdict(list)
         for rule, names in self._rules:
-            roots = names & there
-            if roots and _needs(rule.pattern, there):
-                for name in roots:
+            if _needs(rule.pattern, there):
+                for name in names & there:
                     found[name].append(rule)
         return found
 
@@ -187,32 +186,24 @@ class _Greedy:
         rule: Rule,
         m: Match,
         gone: Sequence[float],
+        fixed: set[Value],
     ) -> Structure:
-        """What decides what a match saves: its operators, how they are connected, and what they
-        and the others that may go count."""
-        place = {op: n for n, op in enumerate(_in_order(m))}
+        """What decides what a match saves: its operators and values, which of these is which part
+        of the pattern, whether results keep their names, and what goes counts."""
+        operations = _in_order(m)
+        values = dict.fromkeys(v for op in operations for v in (*op.writes, *op.reads))
+        number = {v: n for n, v in enumerate(values)}
         parts: list[object] = [rule.name, *sorted(gone)]
-        for op in place:
-            parts.append(self._digests.operator(op))
-            parts += (self._operand(graph, v, place) for v in op.inputs)
+        parts += (self._known(graph, v) for v in values)
+        parts += map(self._digests.operator, operations)
+        parts += (number.get(v) for v in m.bound.values() if isinstance(v, Value))
+        parts += (v in fixed for v in m.results)
         return tuple(parts)
 
-    def _operand(
-        self,
-        graph: Graph,
-        v: Value | None,
-        place: Mapping[Operation, int],
-    ) -> object:
-        """An operand by the operation of the match that makes it, else by what is known of it."""
-        if v is None:
-            return None
-        made = graph.producer(v)
-        if made is not None and made in place:
-            return place[made]
+    def _known(self, graph: Graph, v: Value) -> object:
+        """What is known of a value."""
         array = graph.constants.get(v)
-        if array is None:
-            return v.type_text
-        return self._digests.array(v, array)
+        return v.type_text if array is None else self._digests.array(v, array)
 
     def _priced(
         self,
@@ -272,6 +263,13 @@ def _needs(part: Any, there: set[str]) -> bool:
             return any(_needs(x, there) for x in part.forms)
         case _:
             return True
+
+
+def _place(m: Match) -> tuple[object, ...]:
+    """What differs between matches of a rule: operands of a commutative operator match in both
+    orders, which may save different amounts."""
+    bound = {p: x for p, x in m.bound.items() if isinstance(x, Operation | Value)}
+    return m.root, m.also, bound
 
 
 def _in_order(m: Match) -> dict[Operation, None]:

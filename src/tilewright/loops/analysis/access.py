@@ -8,7 +8,7 @@ bounds that they imply.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, combinations_with_replacement
 from typing import Any, Literal
@@ -60,6 +60,13 @@ class Access:
     def loops(self) -> tuple[For, ...]:
         """The loops below the root around the access, outermost first."""
         return self.place.loops
+
+    @property
+    def anywhere(self) -> Access:
+        """As if it had no guards, and as if what a loop does said nothing about another one."""
+        ranges = {k: known for k, known in self.ranges.items() if isinstance(k, Var)}
+        whole = {f.var: (0, f.trips and max(f.trips - 1, 0)) for f in self.loops}
+        return replace(self, ranges={**ranges, **whole}, guards=())
 
     def __str__(self) -> str:
         return f"{self.buffer.name}[{', '.join(map(repr, self.index))}]"

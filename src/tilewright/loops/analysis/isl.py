@@ -34,14 +34,16 @@ def ask(
 ) -> Illegal | Unknown | None:
     """Whether an iteration of `a` and one of `b` in the relation touch one element; None: never.
 
-    a, b: guarded accesses of one kernel. without_overlap: as `lemmas.agreeing`. pair: the accesses
-    as the answer is to show them (default: a and b).
+    a, b: guarded accesses of one kernel. without_overlap: as `lemmas.agreeing`; guards are left out
+    then, see `overlap`. pair: the accesses as the answer is to show them (default: a and b).
     """
     shown = pair or (a, b)
     domain = Domain()
     outer = a.loops[: a.loops.index(band[0])]
     around: dict[Var, str] = {loop.var: domain.variable() for loop in outer}
-    one, two = (iteration(domain, x, around) for x in (a, b))
+    if without_overlap:
+        a, b = a.anywhere, b.anywhere
+    one, two = (iteration(domain, x, around, without_overlap) for x in (a, b))
     forms = [(affine(i), affine(j)) for i, j in zip(a.index, b.index, strict=True)]
     if without_overlap:
         forms = idealized(forms, {loop.var for loop in band})
@@ -70,19 +72,25 @@ def ask(
 
 
 def iteration(
-    domain: Domain, access: Access, around: dict[Var, str] | None = None
+    domain: Domain,
+    access: Access,
+    around: dict[Var, str] | None = None,
+    independent: bool = False,
 ) -> Translator:
     """One iteration of the loops around an access, under its guards, added to `domain`.
 
-    around: the names of variables that there are already.
+    around: the names of variables that there are already. independent: how far a loop runs says
+    nothing about the others.
     """
     translate = Translator(domain, around or {}, access.ranges)
     for p in access.loops:
         name = translate.names.get(p.var)
-        extent = translate.expr(p.extent)
         if name is None:
             name = translate.names[p.var] = domain.variable()
-        domain.require(f"0 <= {name} < {extent}")
+        if independent and p.trips is None:
+            domain.require(f"0 <= {name}")
+        else:
+            domain.require(f"0 <= {name} < {translate.expr(p.extent)}")
     for condition, holds in access.guards:
         domain.require(translate.condition(condition, holds))
     return translate

@@ -391,11 +391,7 @@ class CostModel:
     def streams(self, size: int) -> bool:
         """Whether a result of this many bytes bypasses the caches, if its kernel never reads it."""
         m = self.machine
-        if m.arch != "x86_64":
-            return False
-        if not m.has("avx"):
-            return False
-        return size >= max(self.streamed, m.l3)
+        return m.has("avx") and size >= max(self.streamed, m.l3)
 
     def resident_rows(self, pitch: int) -> float:
         """Rows, `pitch` bytes apart, that the first cache holds.

@@ -47,7 +47,7 @@ def streamed(kernel: Kernel, machine: CpuMachine) -> frozenset[Buffer]:
             where=f"kernel {kernel.name}",
             hint=f"note {STREAM!r} of results only that the kernel does not read",
         )
-    if machine.arch != "x86_64" or not machine.has("avx"):
+    if not machine.has("avx"):
         raise CompileError(
             f"no stores past the caches on {machine.arch} without AVX",
             where=f"kernel {kernel.name}",

@@ -104,7 +104,7 @@ class Expressions(MemoryEmitter):
     def together(self, *operands: Expr) -> list[LlvmValue]:
         """The operands' values with one number of lanes, constants left scalar."""
         values = [self.value(e) for e in operands]
-        lanes = max(v.lanes for v in values)
+        lanes = max((v.lanes for v in values), default=1)
         return [
             v if v.const is not None else self.wide(e, lanes)
             for e, v in zip(operands, values, strict=True)
@@ -312,7 +312,7 @@ class Expressions(MemoryEmitter):
         self.own[e.function] = text
         type = memory_type(e.dtype)
         args = self.together(*e.args)
-        lanes = max(v.lanes for v in args)
+        lanes = max((v.lanes for v in args), default=1)
         result = LlvmValue("poison", type, lanes)
         for n in range(lanes):
             passed = ", ".join(self.lane(v, n).typed for v in args)

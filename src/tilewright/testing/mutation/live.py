@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import gc
+import sys
 from collections.abc import Iterator
 from types import CodeType, FunctionType
 
@@ -20,6 +21,8 @@ class Functions:
         for found in gc.get_objects():
             if type(found) is FunctionType:
                 self._of.setdefault(found.__code__.co_filename, []).append(found)
+        files = (getattr(m, "__file__", None) for m in sys.modules.values())
+        self._imported = {file for file in files if file is not None}
 
     def replace(
         self,
@@ -30,10 +33,10 @@ class Functions:
         """Give the functions of a file, imported as `before`, the code that they have in `after`.
 
         False if that cannot be: then nothing is known about the process. What ran when the file
-        was imported is not run again.
+        was imported is not run again. A file that is not imported yet will be with the fault.
         """
         if path not in self._of:
-            return False
+            return before == after or path not in self._imported
         old = _numbered(_compiled(before, path))
         same = _numbered(_compiled(_laid_out(before), path))
         new = _numbered(_compiled(_laid_out(after), path))

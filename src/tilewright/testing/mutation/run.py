@@ -99,7 +99,12 @@ class Copy:
         self.root, self.sources = root, sources
         self._waiting: tuple[Sequence[str], Waiting] | None = None
         found = (str(sources.parent), str(SOURCES.parent))
-        self._environment = {**os.environ, "PYTHONPATH": os.pathsep.join(found)}
+        self._environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(found),
+            # Of a fault that lasted less than a second, it would be taken for the file without it.
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
 
     @classmethod
     def made(cls, folder: Path) -> Copy:
