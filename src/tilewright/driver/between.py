@@ -1,10 +1,11 @@
 """Which sizes of a wide range a graph may treat otherwise than the few that are planned.
 
 What each value of the graph is at the planned sizes (its extents; its numbers, where it is shape
-arithmetic) gives an affine function of the sizes, or of their products. Operators that copy or add
-affine extents keep that for every size; of each other one the results are worked out at all sizes
-that its operands depend on, and compared with the function. So a floor, a remainder, or a choice by
-a size that one size in a thousand takes is found without planning any of them.
+arithmetic) gives a sum of terms (`size_terms`: sizes, and floors of them), or of products of two
+such sums. Operators that copy or add extents keep that for every size; of each other one the
+results are worked out at all sizes that its operands depend on, and compared with the function. So
+a floor, a remainder, or a choice by a size that one size in a thousand takes is found without
+planning any of them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 from tilewright.base.errors import TilewrightError, UnsupportedError
 from tilewright.driver.generalize import is_corner
 from tilewright.driver.ranges import combinations, count
+from tilewright.driver.size_terms import Basis, Extents, Term, Terms
 from tilewright.graph.infer import FallbackProvider, Typer, Typing, known_branch
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.errors import place
@@ -27,7 +29,6 @@ from tilewright.graph.ops.registry import has_trait
 from tilewright.graph.ops.traits import POINTWISE, SPATIAL
 from tilewright.runtime.dispatch import Allowed
 
-Extents = Mapping[str, int]
 # Results that are worked out, at most; each takes some tenths of a millisecond.
 WORKED: Final = 1 << 18
 KNOWN: Final = (
@@ -50,77 +51,95 @@ PLACES: Final = frozenset(("Gather", "Slice", "Squeeze", "Unsqueeze"))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class AffineForm:
-    """A numeric array as an affine function of sizes, and of products of two of them.
+class _Product:
+    """What is added by the product of two sizes: `times * along one * along other / run`.
 
-    slopes: by size, none that is zero. products: what is added by the product of two sizes.
+    times, run: arrays; along a size: the change of the number from the start on.
+    """
+
+    times: np.ndarray[Any, Any]
+    run: np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class AffineForm:
+    """A numeric array as an affine function of terms, and of products of two sizes' sums.
+
+    slopes: by term, none that is zero.
     """
 
     start: Extents
     base: np.ndarray[Any, Any]
-    slopes: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
-    products: Mapping[tuple[str, str], np.ndarray[Any, Any]] = field(
-        default_factory=dict
-    )
+    slopes: Mapping[Term, np.ndarray[Any, Any]] = field(default_factory=dict)
+    products: Mapping[tuple[str, str], _Product] = field(default_factory=dict)
 
     @classmethod
-    def through(
-        cls, points: Sequence[Extents], found: Sequence[Any]
-    ) -> AffineForm | None:
-        """The function through the arrays found at points; None for what no function goes through.
-
-        points: one, then others that differ from it in one size each, then any.
-        """
-        first, start = found[0], points[0]
+    def through(cls, basis: Basis, found: Sequence[Any]) -> AffineForm | None:
+        """The function through the arrays found at the points of a basis, or at the first of them;
+        None for what no function goes through."""
+        first, start = found[0], basis.points[0]
         if all(a is first or _same(a, first) for a in found):
             return cls(start, first)
         if first.dtype.kind not in "iuf" or any(a.shape != first.shape for a in found):
             return None
         base = first.astype(np.float64 if first.dtype.kind == "f" else np.int64)
-        slopes: dict[str, Any] = {}
-        for point, a in zip(points[1:], found[1:], strict=True):
-            name, *more = (n for n in start if point[n] != start[n])
-            if more or name in slopes:
-                continue
-            rise, run = a.astype(base.dtype) - base, point[name] - start[name]
-            slopes[name] = rise / run if base.dtype.kind == "f" else rise // run
-        form = cls(start, first, {n: a for n, a in slopes.items() if a.any()})
-        form = form._with_products(points[-1], found[-1])
+        slopes = basis.factors([a.astype(base.dtype) for a in found])
+        if slopes is None:
+            return None
+        form = cls(start, first, {t: a.astype(base.dtype) for t, a in slopes.items()})
+        form = form._with_products(basis.points[len(found) - 1], found[-1])
         exact = (
             np.array_equal(form.at(point), a.astype(base.dtype))
-            for point, a in zip(points, found, strict=True)
+            for point, a in zip(basis.points, found, strict=False)
         )
         return form if all(exact) else None
+
+    @property
+    def sizes(self) -> frozenset[str]:
+        """The sizes that it depends on."""
+        return frozenset(t.size for t in self.slopes)
 
     def _with_products(self, point: Extents, found: np.ndarray[Any, Any]) -> AffineForm:
         """With what is missing at a point as the product of the two sizes that a number has."""
         rest = found.astype(np.int64) - self.at(point)
         if found.dtype.kind == "f" or not rest.any():
             return self
+        changes = {n: self._change(n, point).astype(object) for n in sorted(self.sizes)}
+        many = sum((a != 0).astype(int) for a in changes.values())
         products = {}
-        many = sum((slope != 0).astype(int) for slope in self.slopes.values())
-        for one, other in combine(self.slopes, 2):
-            both = (self.slopes[one] != 0) & (self.slopes[other] != 0) & (many == 2)
-            run = math.prod(point[n] - self.start[n] for n in (one, other))
-            if run and (rest * both).any():
-                products[one, other] = rest * both // run
+        for one, other in combine(changes, 2):
+            run = changes[one] * changes[other] * (many == 2)
+            times = rest * (run != 0)
+            if times.any():
+                products[one, other] = _Product(times.astype(object), run + (run == 0))
         return replace(self, products=products)
+
+    def _change(self, size: str, extents: Extents) -> np.ndarray[Any, Any]:
+        """How much is added to the base by one size's being other than at the start."""
+        terms = ((t, s) for t, s in self.slopes.items() if t.size == size)
+        added = (s * (t.at(extents) - t.at(self.start)) for t, s in terms)
+        return np.asarray(sum(added))
 
     def at(self, extents: Extents) -> np.ndarray[Any, Any]:
         """The array at these sizes."""
         if not self.slopes:
             return self.base
-        run = {n: extents[n] - self.start[n] for n in self.slopes}
-        found = self.base + sum(s * run[n] for n, s in self.slopes.items())
-        found = found + sum(s * run[n] * run[m] for (n, m), s in self.products.items())
+        found = self.base + sum(self._change(n, extents) for n in self.sizes)
+        for (one, other), product in self.products.items():
+            changes = (self._change(n, extents).astype(object) for n in (one, other))
+            found = found + math.prod(changes) * product.times // product.run
         return np.asarray(found).astype(self.base.dtype)
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal for equal functions."""
-        rises = (*self.slopes.items(), *self.products.items())
-        steps = ((n, s.tobytes()) for n, s in rises)
-        return (self.base.shape, self.base.dtype, self.base.tobytes(), *steps)
+        steps = ((t, s.tobytes()) for t, s in self.slopes.items())
+        more = (
+            (sizes, *(tuple(a.flat) for a in (p.times, p.run)))
+            for sizes, p in self.products.items()
+        )
+        head = (self.base.shape, self.base.dtype, self.base.tobytes())
+        return (*head, *steps, *more)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -131,9 +150,9 @@ class CornerForm:
     shape: AffineForm
 
     @property
-    def slopes(self) -> Mapping[str, np.ndarray[Any, Any]]:
+    def sizes(self) -> frozenset[str]:
         """What its extents depend on."""
-        return self.shape.slopes
+        return self.shape.sizes
 
     def at(self, extents: Extents) -> np.ndarray[Any, Any]:
         """The array at these sizes."""
@@ -157,7 +176,7 @@ class Fact:
     def sizes(self) -> frozenset[str]:
         """The sizes that it depends on."""
         forms = (f for f in (self.shape, self.numbers) if f is not None)
-        return frozenset(name for f in forms for name in f.slopes)
+        return frozenset[str]().union(*(f.sizes for f in forms))
 
     def at(self, extents: Extents) -> tuple[Value, Any]:
         """The value at these sizes, and its numbers or None."""
@@ -176,8 +195,9 @@ class Fact:
 class Between:
     """Finds the sizes at which a graph is not the same function of them as at the points.
 
-    points: one, others that differ from it in one size each, and the largest of all sizes. typings:
-    of the graph at the points.
+    points: one, others that differ from it in one size each, as many as it has terms, and the
+    largest of all sizes. typings: of the graph at the points. terms: of each size those that occur;
+    None: itself.
     """
 
     graph: Graph
@@ -185,9 +205,19 @@ class Between:
     points: Sequence[Extents]
     typings: Sequence[Typing]
     fallback: FallbackProvider | None = None
+    terms: Terms | None = None
     facts: dict[Value, Fact | None] = field(default_factory=dict)
     done: set[tuple[Any, ...]] = field(default_factory=set)
     worked: int = 0
+    _basis: Basis | None = None
+
+    @property
+    def basis(self) -> Basis:
+        """What tells functions of the sizes by the values at the points."""
+        if self._basis is None:
+            known = self.terms or {name: (Term(name),) for name in self.allowed}
+            self._basis = Basis.of(self.points, known)
+        return self._basis
 
     def odd(self) -> Iterator[Extents]:
         """Those sizes; each stands for all with the same values of the sizes that it names.
@@ -222,7 +252,7 @@ class Between:
         return self._through(v, len(self.points)) or self._through(v, -1)
 
     def _through(self, v: Value, count: int) -> Fact | None:
-        points, typings = self.points[:count], self.typings[:count]
+        typings = self.typings[:count]
         values = [t.env.get(v, v) for t in typings]
         first = values[0]
         if not all(w.static and w.dtype is first.dtype for w in values):
@@ -230,7 +260,7 @@ class Between:
         shapes = [np.array(w.extents, np.int64) for w in values]
         if len({len(s) for s in shapes}) > 1:
             return None
-        shape = AffineForm.through(points, shapes)
+        shape = AffineForm.through(self.basis, shapes)
         known = [t.known.get(w) for t, w in zip(typings, values, strict=True)]
         if shape is None:
             return None
@@ -244,7 +274,7 @@ class Between:
             corners = all(is_corner(a, whole) for a in known)
             numbers = CornerForm(whole, shape) if corners else None
         else:
-            numbers = AffineForm.through(points, known)
+            numbers = AffineForm.through(self.basis, known)
         return None if numbers is None else Fact(first, shape, numbers)
 
     def _branch(self, op: Operation) -> Graph:

@@ -1,8 +1,8 @@
 """An open plan from the plans of several sizes, where these differ in nothing but numbers.
 
-A number that differs is taken for an affine function of the sizes, through the first plans, and a
-constant that differs for the leading corner of the largest one: the positions or the mask of the
-longest sequence begin with those of a shorter one. That is a guess: `equal` says whether the open
+A number that differs is taken for a sum of terms (`size_terms`: sizes, and floors of them), through
+the first plans, and a constant that differs for the leading corner of the largest one: the
+positions or the mask of the longest sequence begin with those of a shorter one. That is a guess: `equal` says whether the open
 plan at some sizes is what planning gives for them, and only sizes for which it has said so may run
 the open plan's code.
 """
@@ -18,10 +18,23 @@ from typing import Any
 
 from tilewright.base.errors import UnsupportedError, VerifyError
 from tilewright.compute.canonical import canonical
-from tilewright.compute.nodes import Computation, Output
+from tilewright.compute.guards import Ranges, conjuncts, inside, keeps_inside, loads
+from tilewright.compute.nodes import CC, Computation, Output
 from tilewright.compute.reducer import Reducer
-from tilewright.expr.affine import Affine, to_expr
-from tilewright.expr.nodes import INDEX, Buffer, Cast, Const, Expr, Extent, Var
+from tilewright.compute.transforms import environment, map_outputs
+from tilewright.driver.size_terms import Basis, Extents, Term, Terms
+from tilewright.expr.affine import Affine, affine, to_expr
+from tilewright.expr.nodes import (
+    INDEX,
+    And,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    Extent,
+    Select,
+    Var,
+)
 from tilewright.expr.simplify import simplify
 from tilewright.graph.nodes import Graph, Value
 from tilewright.ir.node import Node, transform
@@ -30,7 +43,6 @@ from tilewright.plan.nodes import FusionGroup, OpenExtent, Plan, Step
 from tilewright.plan.open_extents import at
 from tilewright.plan.verify import verify
 
-Extents = Mapping[str, int]  # of symbolic dimensions, by name
 
 
 def generalize(
@@ -38,16 +50,19 @@ def generalize(
     points: Sequence[Extents],
     graph: Graph,
     bounds: Mapping[str, tuple[int, int]],
+    terms: Terms | None = None,
 ) -> Plan:
     """The open plan of which `plans` are those at `points`.
 
-    points: one, then one for each dimension that differs from the first in that one alone, then
-    any others; constants that differ are corners of the last one's. graph: its inputs name the
-    dimensions. bounds: of each dimension the least and the most. Raises UnsupportedError naming the
-    step or tensor in which the plans differ by more than numbers.
+    points: one, for each dimension as many as it has terms that differ from the first in that one
+    alone, and any others; constants that differ are corners of the last one's. graph: its inputs
+    name the dimensions. bounds: of each dimension the least and the most. terms: of each dimension
+    those that occur; None: itself. Raises UnsupportedError naming the step or tensor in which the
+    plans differ by more than numbers.
     """
     sizes = {name: Var(name, INDEX) for name in bounds}
-    together = _Together(points, sizes)
+    known = terms or {name: (Term(name),) for name in bounds}
+    together = _Together(Basis.of(points, known), sizes)
     if any(len(p.steps) != len(plans[0].steps) for p in plans):
         raise _differs(f"plan {graph.name}", "the number of steps")
     ends = [(*p.graph.inputs, *used_constants(p), *p.graph.outputs) for p in plans]
@@ -157,14 +172,18 @@ def _programs(group: FusionGroup) -> list[Computation | Node]:
     constant."""
     if group.kernel is not None:
         return [transform(group.kernel.body, _folded)]
-    return [
-        replace(c, outputs=tuple(map(_simple, c.outputs))) for c in group.computations
-    ]
+    return [_simple(c) for c in group.computations if not _is_empty(c)]
 
 
-def _simple(o: Output) -> Output:
-    index = tuple(simplify(i, {}) for i in o.index)
-    return Output(o.tensor, index, simplify(o.value, {}))
+def _is_empty(c: Computation) -> bool:
+    """Whether it writes nothing: a side of a border that some sizes do not have."""
+    return any(d.size == 0 and d.combine == CC for d in c.dims)
+
+
+def _simple(c: Computation) -> Computation:
+    """Without conditions that always hold, which some sizes have and others do not."""
+    env = environment(c.dims)
+    return replace(c, outputs=map_outputs(c, lambda e: simplify(e, env)))
 
 
 def _folded(node: Any) -> Node:
@@ -204,11 +223,13 @@ def _differs(where: str, what: str) -> UnsupportedError:
 class _Together:
     """Reads several plans at once: the same place in each is one thing in the open plan."""
 
-    points: Sequence[Extents]
+    basis: Basis
     sizes: Mapping[str, Var]
     buffers: dict[tuple[Buffer, ...], Buffer] = field(default_factory=dict)
     known: dict[tuple[Hashable, ...], Any] = field(default_factory=dict)
     where: str = ""
+    ranges: tuple[Ranges, ...] = ()
+    range: Ranges = field(default_factory=dict)
 
     def step(self, steps: tuple[Any, ...]) -> FusionGroup:
         first: FusionGroup = steps[0]
@@ -247,6 +268,8 @@ class _Together:
         for ds in zip(*(c.dims for c in found), strict=True):
             self.known[tuple(d.var for d in ds)] = ds[0].var
             dims.append(replace(ds[0], size=self.extent(tuple(d.extent for d in ds))))
+        self.ranges = tuple(environment(c.dims) for c in found)
+        self.range = environment(dims)
         outputs = []
         for os in zip(*(c.outputs for c in found), strict=True):
             index = tuple(map(self.expr, zip(*(o.index for o in os), strict=True)))
@@ -282,22 +305,6 @@ class _Together:
         count = self._count(found)
         return int(count.value.real) if isinstance(count, Const) else count
 
-    def affine(self, found: tuple[int, ...]) -> Affine:
-        base, start = found[0], self.points[0]
-        form, lines = Affine((), base), 1 + len(self.sizes)
-        for value, point in zip(found[1:lines], self.points[1:lines], strict=True):
-            (name,) = (n for n in start if point[n] != start[n])
-            slope, rest = divmod(value - base, point[name] - start[name])
-            if rest:
-                raise _differs(self.where, f"{list(found)} is not a multiple of {name}")
-            term = Affine(((self.sizes[name], slope),), 0) if slope else Affine((), 0)
-            form = form + term + Affine((), -slope * start[name])
-        for value, point in zip(found[lines:], self.points[lines:], strict=True):
-            values = (c * point[a.name] for a, c in form.terms if isinstance(a, Var))
-            if form.const + sum(values) != value:
-                raise _differs(self.where, f"{list(found)} is not a sum of sizes")
-        return form
-
     def expr(self, found: tuple[Any, ...]) -> Any:
         """One node, or field of one, for the same place in all plans."""
         if not isinstance(found[0], Node):
@@ -308,7 +315,12 @@ class _Together:
 
     def _expr(self, found: tuple[Any, ...]) -> Any:
         first = found[0]
-        self._require({type(n) for n in found}, "an expression")
+        if any(isinstance(n, Select) for n in found):
+            guarded = self._guarded(found)
+            if guarded is not None:
+                return guarded
+        if len({type(n) for n in found}) > 1:
+            return self._linear(found)
         match first:
             case Buffer():
                 return self.buffer(found)
@@ -329,6 +341,32 @@ class _Together:
         fields = (tuple(getattr(n, f) for n in found) for f in first._fields)
         return type(first)(*map(self.expr, fields))
 
+    def _guarded(self, found: tuple[Any, ...]) -> Expr | None:
+        """Reads under the conditions of the ends that some size's windows reach beyond; None where
+        the reads are under the same ones at all sizes, or under others."""
+        selects = [n for n in found if isinstance(n, Select)]
+        counts = {len(conjuncts(s.condition)) for s in selects}
+        outside = {s.otherwise for s in selects}
+        if len(selects) == len(found) and len(counts) == 1 or len(outside) > 1:
+            return None
+        pairs = zip(found, self.ranges, strict=False)
+        if not all(keeps_inside(n, r) for n, r in pairs if isinstance(n, Select)):
+            return None
+        then = self.expr(tuple(n.then if isinstance(n, Select) else n for n in found))
+        known = (c for load in loads(then) for c in inside(load, self.range))
+        return Select(reduce(And, dict.fromkeys(known)), then, *outside)
+
+    def _linear(self, found: tuple[Any, ...]) -> Expr:
+        """A sum of which one number is 0 at some sizes."""
+        what = "an expression"
+        self._require({isinstance(n, Expr) and n.dtype is INDEX for n in found} | {True}, what)
+        forms = [affine(n) for n in found]
+        self._require({tuple(c for _, c in form.terms) for form in forms}, what)
+        atoms = zip(*((a for a, _ in form.terms) for form in forms), strict=True)
+        terms = zip(map(self.expr, atoms), (c for _, c in forms[0].terms), strict=True)
+        number = self._count(tuple(form.const for form in forms))
+        return to_expr(Affine(tuple(terms), 0) + affine(number))
+
     def _const(self, found: tuple[Const, ...]) -> Expr:
         first = found[0]
         if all(n is first for n in found):
@@ -342,20 +380,55 @@ class _Together:
         return Cast(self._count(numbers), first.type)
 
     def _count(self, found: tuple[int, ...]) -> Expr:
-        """A number of elements, as a mean divides by it: a sum of sizes, or their product."""
-        try:
-            return to_expr(self.affine(found))
-        except UnsupportedError:
-            start = self.points[0]
-            lines = zip(self.sizes, found[1:], strict=False)
-            names = [name for name, value in lines if value != found[0]]
-            factor = found[0] // max(math.prod(start[n] for n in names), 1)
-            products = (factor * math.prod(p[n] for n in names) for p in self.points)
-            if tuple(products) != found:
-                raise
-        whole = reduce(mul, (self.sizes[n] for n in names))
+        """A number of elements, as a mean divides by it: a sum of terms, or a product of sums."""
+        factors = self.basis.factors(found)
+        if factors is None:
+            raise _differs(self.where, f"{list(found)} is no sum of sizes")
+        points = self.basis.points
+        form = _Sum.through(factors, points[0], found[0])
+        if all(form.at(p) == n for p, n in zip(points, found, strict=True)):
+            return self._expr_of(form)
+        parts = form.by_size(points[0])
+        factor, rest = divmod(found[0], math.prod(p.at(points[0]) for p in parts) or 1)
+        products = (factor * math.prod(p.at(point) for p in parts) for point in points)
+        if rest or tuple(products) != found:
+            raise _differs(self.where, f"{list(found)} is no sum or product of sizes")
+        whole = reduce(mul, map(self._expr_of, parts))
         return whole if factor == 1 else whole * factor
+
+    def _expr_of(self, form: _Sum) -> Expr:
+        terms = ((t.expr(self.sizes[t.size]), c) for t, c in form.factors.items())
+        return to_expr(Affine(tuple(terms), form.constant))
 
     def _require(self, found: set[Any], what: str) -> None:
         if len(found) > 1:
             raise _differs(self.where, f"{what} depends on a size")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Sum:
+    """A sum of terms with these factors, and a constant."""
+
+    factors: Mapping[Term, int]
+    constant: int
+
+    @classmethod
+    def through(cls, factors: Mapping[Term, Any], point: Extents, value: int) -> _Sum:
+        """The one with a value at a point."""
+        whole = {t: int(c) for t, c in factors.items()}
+        return cls(whole, value - sum(c * t.at(point) for t, c in whole.items()))
+
+    def at(self, extents: Extents) -> int:
+        """The sum at these sizes."""
+        return self.constant + sum(c * t.at(extents) for t, c in self.factors.items())
+
+    def by_size(self, start: Extents) -> list[_Sum]:
+        """For each size the sum along it from the start on, without a common factor."""
+        found = []
+        for size in dict.fromkeys(t.size for t in self.factors):
+            own = {t: c for t, c in self.factors.items() if t.size == size}
+            line = _Sum.through(own, start, self.at(start))
+            common = math.gcd(line.constant, *own.values())
+            parts = {t: c // common for t, c in own.items()}
+            found.append(_Sum(parts, line.constant // common))
+        return found

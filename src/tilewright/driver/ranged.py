@@ -11,6 +11,7 @@ its own: for a combination, or again for a range with one extent fixed.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import (
     Callable,
@@ -32,10 +33,11 @@ from tilewright.base.errors import (
 )
 from tilewright.compute.nodes import Computation
 from tilewright.driver.between import Between
-from tilewright.driver.generalize import Extents, difference, equal, generalize
+from tilewright.driver.generalize import difference, equal, generalize
 from tilewright.driver.open_model import symbolic
 from tilewright.driver.processes import share, workers
 from tilewright.driver.ranges import combinations, count
+from tilewright.driver.size_terms import Extents, Terms, points_of, terms_of
 from tilewright.graph.infer import FallbackProvider, Typing
 from tilewright.graph.nodes import Graph, Value
 from tilewright.plan.nodes import Plan
@@ -99,6 +101,7 @@ class Replayed:
             ),
             lambda group: self._answer(self.real.is_profitable, group),
             replace(self.real.costs, key_block=1),
+            many_sizes=True,
         )
 
     def _answer(
@@ -188,7 +191,7 @@ def _together(making: Making, allowed: Allowed) -> Iterator[Key | Shared]:
         return
     covers, odd = _cover(inside, compared)
     if many or len(odd) > ALONE:
-        inside = _without_odd(inside, odd, _key(_points(allowed)[0]))
+        inside = _without_odd(inside, odd, _key(_start(allowed)))
         covers, odd = _cover(inside, compared)
     if odd and (many or len(odd) > ALONE):
         raise _differs(making, plan, dict(zip(allowed, max(odd), strict=True)))
@@ -220,7 +223,7 @@ def _key(extents: Extents) -> Key:
 def _box(allowed: Allowed, compared: Mapping[Key, bool]) -> dict[str, Collection[int]]:
     """Of each dimension the extents around the pattern's between which all that were compared
     agree, where the other dimensions are as in the pattern."""
-    start = _key(_points(allowed)[0])
+    start = _key(_start(allowed))
     found: dict[str, Collection[int]] = {}
     for axis, (name, extents) in enumerate(allowed.items()):
         line = {
@@ -292,8 +295,13 @@ def open_plan(making: Making, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
     A dimension with one extent is not a size of it. Raises UnsupportedError naming what differs
     between two sizes by more than numbers.
     """
-    points = _points(allowed)
+    start = _start(allowed)
     opened = {name: e for name, e in allowed.items() if len(e) > 1}
+    terms = {
+        name: terms_of(making.typing_at, start, name, (min(e), max(e)))
+        for name, e in opened.items()
+    }
+    points = _points(allowed, terms)
     replayed = Replayed(making.real)
     plans = []
     for point in points:
@@ -304,9 +312,9 @@ def open_plan(making: Making, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
     own = [{name: point[name] for name in opened} for point in (*points, largest)]
     try:
         last = making.plan_at(largest, replayed.questions())
-        found = generalize([*plans, last], own, making.graph, bounds)
+        found = generalize([*plans, last], own, making.graph, bounds, terms)
     except UnsupportedError:  # the largest may have code of its own
-        found = generalize(plans, own[:-1], making.graph, bounds)
+        found = generalize(plans, own[:-1], making.graph, bounds, terms)
 
     def agrees(extents: Extents) -> bytes:
         try:
@@ -315,7 +323,7 @@ def open_plan(making: Making, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
         except (UnsupportedError, VerifyError):
             return bytes([False])
 
-    wanted = _compared(allowed, points)
+    wanted = _compared(allowed, points, terms)
     jobs = [partial(agrees, extents) for extents in wanted]
     answers = share(jobs, workers(len(jobs), thread_count()))
     compared = {
@@ -326,7 +334,7 @@ def open_plan(making: Making, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
     if count(allowed) > COMPARED:
         told = [*points, largest]
         known = [making.typing_at(point) for point in told]
-        between = Between(making.graph, allowed, told, known, making.fallback)
+        between = Between(making.graph, allowed, told, known, making.fallback, terms)
         for odd in between.odd():
             compared[_key({**points[0], **odd})] = False
     return found, compared
@@ -345,8 +353,13 @@ def _differs(making: Making, plan: Plan, extents: Extents) -> UnsupportedError:
     )
 
 
-def _compared(allowed: Allowed, points: Sequence[Extents]) -> list[Extents]:
-    """All combinations, or some of many: along each dimension, at corners, and by chance."""
+def _compared(
+    allowed: Allowed, points: Sequence[Extents], terms: Terms
+) -> list[Extents]:
+    """All combinations, or some of many: along each dimension, at corners, and by chance.
+
+    Of a dimension that is divided, also one with each remainder.
+    """
     if count(allowed) <= COMPARED:
         return list(combinations(allowed))
     start = points[0]
@@ -354,7 +367,10 @@ def _compared(allowed: Allowed, points: Sequence[Extents]) -> list[Extents]:
     found = list(points)
     for name in opened:
         values = _telling(allowed[name], SAMPLED // len(opened))
-        found += [{**start, name: value} for value in values]
+        period = min(math.lcm(*(t.divisor for t in terms[name])), SAMPLED)
+        beside = [start[name] + n for n in range(1, period)]
+        values += [n for n in beside if n in allowed[name]]
+        found += [{**start, name: value} for value in dict.fromkeys(values)]
     chance = random.Random(0)
     ends = {n: (min(e), max(e)) for n, e in allowed.items()}
     inner = {n: (sorted(e)[min(1, len(e) - 1)], max(e)) for n, e in allowed.items()}
@@ -378,14 +394,22 @@ def _telling(extents: Collection[int], most: int) -> list[int]:
     return list(known)
 
 
-def _points(allowed: Allowed) -> Sequence[Extents]:
-    """The pattern, and for each dimension one that differs in it alone.
+def _start(allowed: Allowed) -> dict[str, int]:
+    """The pattern: not at the end of a range, where a plan may have another form, as for an extent
+    of 1."""
+    return {name: _at(extents, 2) for name, extents in allowed.items()}
 
-    Neither is at an end of its range, where a plan may have another form, as for an extent of 1.
-    """
-    start = {name: _at(extents, 2) for name, extents in allowed.items()}
-    others = [start | {name: _at(e, 1)} for name, e in allowed.items()]
-    return [start, *(o for o in others if o != start)]
+
+def _points(allowed: Allowed, terms: Terms) -> Sequence[Extents]:
+    """The pattern, and for each dimension those that differ in it alone and tell its terms apart:
+    one that is far, and neighbors."""
+    start = _start(allowed)
+    found: list[Extents] = [start]
+    for name, known in terms.items():
+        values = sorted(allowed[name])
+        near = sorted(values, key=lambda n: abs(n - start[name]))
+        found += points_of(start, known, [_at(values, 1), *near])
+    return found
 
 
 def _at(extents: Collection[int], thirds: int) -> int:

@@ -205,11 +205,12 @@ class AddHalos(Pass[Plan]):
     """Tensors that are read with padding hold it in memory."""
 
     halo: float
+    many_sizes: bool = False
 
     def run(self, program: Plan) -> Plan:
         fixed = _fixed(program)
-        most = self.halo
-        return _on_host(program, lambda steps: add_halos(steps, fixed, most))
+        most, empty = self.halo, self.many_sizes
+        return _on_host(program, lambda steps: add_halos(steps, fixed, most, empty))
 
 
 def _split(asked: Questions, device: str) -> SplitDeepSums:
@@ -268,7 +269,7 @@ def plan_pipeline(
     if fusion:  # after Winograd, whose convolutions read whole tensors
         passes.append(PoolInBlocks(ask.estimated_cost))
         passes.append(MergeProducts(ask.estimated_cost))
-    passes.append(AddHalos(costs.halo))
+    passes.append(AddHalos(costs.halo, ask.many_sizes))
     if limit is not None:
         passes.append(Recompute(ask.estimated_cost, limit))
     checked: set[Computation] = (

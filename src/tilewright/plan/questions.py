@@ -85,9 +85,11 @@ NO_REWRITE_PAYS: Final = PlanCosts(
 class Questions:
     """estimated_cost: of Computations as one kernel. is_profitable: whether they should be one.
 
-    costs: what else rewrites cost.
+    costs: what else rewrites cost. many_sizes: whether plans of other sizes will be compared with
+    this one, so that a part that is empty at this size stays.
     """
 
     estimated_cost: Cost
     is_profitable: Callable[[Sequence[Computation]], bool]
     costs: PlanCosts
+    many_sizes: bool = False

@@ -36,11 +36,15 @@ Pads = tuple[tuple[int, int], ...]
 
 
 def add_halos(
-    steps: Sequence[Step], keep: Collection[Buffer], most: float
+    steps: Sequence[Step],
+    keep: Collection[Buffer],
+    most: float,
+    empty: bool = False,
 ) -> list[Step]:
     """The groups with halos where they pay; buffers in `keep` stay unchanged.
 
-    most: times its size that a tensor may take with its border.
+    most: times its size that a tensor may take with its border. empty: whether a border has all
+    its sides, although there is nothing in some.
 
     A tensor t gets a border where it is not in `keep` and only Computations write and read it. A
     read `c if outside(t, i) else t[i]` becomes plain where its guard is that i is inside t, no
@@ -80,7 +84,7 @@ def add_halos(
         for t in step.writes:
             if t in found and t not in filled:
                 filled.add(t)
-                out.append(_border(t, padded[t], found[t]))
+                out.append(_border(t, padded[t], found[t], empty))
                 events.emit("padded", tensor=t.name, pads=found[t].pads)
         moved = tuple(_moved(c, found, padded) for c in step.computations)
         out.append(replace(step, computations=moved))
@@ -197,13 +201,18 @@ def _moved(
     return replace(c, outputs=tuple(outputs))
 
 
-def _border(tensor: Buffer, padded: Buffer, halo: _Halo) -> FusionGroup:
-    """The group that writes around the tensor: two slabs per padded axis, disjoint."""
+def _border(
+    tensor: Buffer, padded: Buffer, halo: _Halo, empty: bool = False
+) -> FusionGroup:
+    """The group that writes around the tensor: two slabs per padded axis, disjoint.
+
+    empty: all slabs, those of axes without padding too.
+    """
     parts: list[Computation] = []
     pads = halo.pads
     for axis, (before, after) in enumerate(pads):
         for size, start in ((before, 0), (after, before + tensor.shape[axis])):
-            if not size:
+            if not size and not empty:
                 continue
             starts = (
                 [a for a, _ in pads[:axis]] + [start] + [0] * (len(pads) - axis - 1)

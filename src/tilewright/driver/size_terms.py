@@ -1,0 +1,258 @@
+"""Functions of sizes: sums of terms, each a number times `(size + shift) // divisor`.
+
+A window with a stride of 2 has about h // 2 places along a size h, and one with a stride of 2
+behind it about h // 4. Every function that grows by the same amount whenever a size grows by some
+period is such a sum. Which terms occur is read off the shapes of a graph at consecutive sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base.errors import TilewrightError
+from tilewright.expr.nodes import Expr, FloorDiv, Var, const
+from tilewright.graph.infer import Typing
+
+Extents = Mapping[str, int]  # of symbolic dimensions, by name
+Row = list[Fraction]
+
+# Consecutive sizes that are looked at first, and at most: twice the longest period that is found.
+FIRST: Final = 8
+MOST: Final = 128
+# Elements of an array of which the numbers are looked at, at most: shape arithmetic has few.
+FEW: Final = 16
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Term:
+    """`(size + shift) // divisor`, with a shift below the divisor."""
+
+    size: str
+    divisor: int = 1
+    shift: int = 0
+
+    def at(self, extents: Extents) -> int:
+        """What it is at these sizes."""
+        return (extents[self.size] + self.shift) // self.divisor
+
+    def expr(self, size: Var) -> Expr:
+        """The same of a variable."""
+        if self.divisor == 1:
+            return size
+        shifted = size + const(self.shift) if self.shift else size
+        return FloorDiv(shifted, const(self.divisor))
+
+
+Terms = Mapping[str, Sequence[Term]]  # by size; the size itself is one of them
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Line:
+    """The factors of one size's terms from values at points that differ in that size alone.
+
+    They are `inverse @ (values at points - value at the start) / divisor`.
+    """
+
+    terms: tuple[Term, ...]
+    points: tuple[int, ...]
+    inverse: np.ndarray[Any, Any]
+    divisor: int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Basis:
+    """Tells sums of terms by their values at some points.
+
+    points: a start, and others. Each size has as many terms as points that differ from the start in
+    it alone tell apart.
+    """
+
+    points: Sequence[Extents]
+    lines: Mapping[str, _Line]
+
+    @classmethod
+    def of(cls, points: Sequence[Extents], terms: Terms) -> Basis:
+        """Of the points and terms that are given, without those that cannot be told apart."""
+        start, *others = points
+        lines = {}
+        for size, known in terms.items():
+            alone = [
+                n
+                for n, p in enumerate(others, 1)
+                if all((p[s] == start[s]) != (s == size) for s in start)
+            ]
+            kept, told = _independent(known, start, [points[n] for n in alone])
+            inverse, divisor = _inverse(kept, start, [points[alone[n]] for n in told])
+            places = tuple(alone[n] for n in told)
+            lines[size] = _Line(kept, places, inverse, divisor)
+        return cls(points, lines)
+
+    def factors(self, found: Sequence[Any]) -> dict[Term, Any] | None:
+        """By term the factor of the sum with these values at the points; none that is zero.
+
+        found: numbers or arrays. None where a factor of whole numbers is not a whole number. The
+        sum has the values at the points of the lines; at others it may have different ones.
+        """
+        made: dict[Term, Any] = {}
+        first = np.asarray(found[0])
+        kind = first.dtype if first.dtype.kind == "f" else object
+        for line in self.lines.values():
+            if not line.points:
+                continue
+            values = np.stack([np.asarray(found[n], kind) for n in line.points])
+            rises = np.tensordot(line.inverse, values - first.astype(kind), 1)
+            if kind is not object:
+                rises = rises / line.divisor
+            elif np.any(rises % line.divisor):
+                return None
+            else:
+                rises = rises // line.divisor
+            made |= {
+                t: rise for t, rise in zip(line.terms, rises, strict=True) if np.any(rise)
+            }
+        return made
+
+
+def _independent(
+    terms: Sequence[Term], start: Extents, points: Sequence[Extents]
+) -> tuple[tuple[Term, ...], list[int]]:
+    """Terms that no sum of others is at the points, and the numbers of points that show it."""
+    rows: dict[int, Row] = {}  # by the number of the term that it has first
+    told = []
+    for number, point in enumerate(points):
+        row = [Fraction(t.at(point) - t.at(start)) for t in terms]
+        for first, known in rows.items():
+            row = _reduced(row, known, first)
+        first = next((n for n, value in enumerate(row) if value), len(row))
+        if first < len(row):
+            rows[first] = row
+            told.append(number)
+    # In the order of the rows: so each point tells one term more.
+    return tuple(terms[n] for n in rows), told
+
+
+def _reduced(row: Row, by: Row, column: int) -> Row:
+    """A row that is zero in a column, by another one."""
+    times = row[column] / by[column]
+    return [a - times * b for a, b in zip(row, by, strict=True)]
+
+
+def _inverse(
+    terms: Sequence[Term], start: Extents, points: Sequence[Extents]
+) -> tuple[np.ndarray[Any, Any], int]:
+    """The inverse of the matrix of terms at points less those at the start, times a number."""
+    count = len(terms)
+    rows: list[Row] = []
+    for n, point in enumerate(points):
+        unit = [Fraction(int(n == k)) for k in range(count)]
+        rows.append([Fraction(t.at(point) - t.at(start)) for t in terms] + unit)
+    for column in range(count):
+        pivot = next(n for n in range(column, count) if rows[n][column])
+        rows[column], rows[pivot] = rows[pivot], rows[column]
+        scale = rows[column][column]
+        rows[column] = [value / scale for value in rows[column]]
+        for n in range(count):
+            if n != column:
+                rows[n] = _reduced(rows[n], rows[column], column)
+    right = [row[count:] for row in rows]
+    divisor = math.lcm(*(value.denominator for row in right for value in row))
+    numbers = [[int(value * divisor) for value in row] for row in right]
+    return np.array(numbers, object).reshape(count, count), divisor
+
+
+def points_of(start: Extents, terms: Sequence[Term], wished: Iterable[int]) -> list[Extents]:
+    """Points that differ from the start in the terms' size and tell the terms apart.
+
+    wished: extents that may be taken, the best first.
+    """
+    size = terms[0].size
+    points = [{**start, size: n} for n in wished if n != start[size]]
+    _, told = _independent(terms, start, points)
+    return [points[n] for n in told]
+
+
+def terms_of(
+    typing_at: Callable[[Extents], Typing],
+    start: Extents,
+    size: str,
+    ends: tuple[int, int],
+) -> tuple[Term, ...]:
+    """The size, and the floors of it that shapes and shape arithmetic are made of.
+
+    They are looked for at consecutive sizes about the start, where the graph has types: between
+    the ends, least and most, unless these are too near.
+    """
+    least, most = ends
+    known: dict[int, dict[Any, Any]] = {}
+    found: set[Term] = set()
+    count = FIRST
+    while count <= MOST:
+        first = min(start[size], max(least, most + 1 - count))
+        window = range(first, first + count)
+        for n in window:
+            if n not in known:
+                try:
+                    typing = typing_at({**start, size: n})
+                except TilewrightError:
+                    return (Term(size), *sorted(found))
+                known[n] = dict(_numbers(typing))
+        lines = _lines([known[n] for n in window])
+        made = [_floors(line, size, first) for line in lines]
+        found = {term for terms in made for term in terms or ()}
+        if all(terms is not None for terms in made):
+            break
+        count *= 2
+    return (Term(size), *sorted(found))
+
+
+def _numbers(typing: Typing) -> Iterator[tuple[Any, Any]]:
+    """Extents, and small integer arrays, by the value of the graph."""
+    for v, typed in typing.env.items():
+        if typed.static:
+            yield v, np.array(typed.extents, np.int64)
+        array = typing.known.get(typed)
+        if array is not None and array.dtype.kind == "i" and array.size <= FEW:
+            yield (v, "numbers"), array
+
+
+def _lines(known: Sequence[Mapping[Any, Any]]) -> Iterator[tuple[int, ...]]:
+    """Each distinct sequence of numbers that is not constant."""
+    seen = set()
+    for name, first in known[0].items():
+        arrays = [k.get(name) for k in known]
+        if any(a is None or a.shape != first.shape for a in arrays):
+            continue
+        for line in np.stack(arrays).reshape(len(known), -1).T.tolist():
+            rises = tuple(n - line[0] for n in line)
+            if any(rises) and rises not in seen:
+                seen.add(rises)
+                yield rises
+
+
+def _floors(line: Sequence[int], size: str, start: int) -> list[Term] | None:
+    """The floors of which a sequence is a sum, from extent `start` on; None: of no short period."""
+    steps = [b - a for a, b in zip(line, line[1:], strict=False)]
+    period = _period(steps)
+    if period is None:
+        return None
+    ((usual, _),) = Counter(sorted(steps[:period], key=abs)).most_common(1)
+    return [
+        Term(size, period, -(start + n + 1) % period)
+        for n, step in enumerate(steps[:period])
+        if step != usual and period > 1
+    ]
+
+
+def _period(steps: Sequence[int]) -> int | None:
+    """After how many steps they come again; at least twice."""
+    for period in range(1, len(steps) // 2 + 1):
+        if all(a == b for a, b in zip(steps, steps[period:], strict=False)):
+            return period
+    return None
