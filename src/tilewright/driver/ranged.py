@@ -37,7 +37,13 @@ from tilewright.driver.generalize import difference, equal, generalize
 from tilewright.driver.open_model import symbolic
 from tilewright.driver.processes import share, workers
 from tilewright.driver.ranges import combinations, count
-from tilewright.driver.size_terms import Extents, Terms, points_of, terms_of
+from tilewright.driver.size_terms import (
+    Extents,
+    Terms,
+    every_floor,
+    points_of,
+    terms_of,
+)
 from tilewright.graph.infer import FallbackProvider, Typing
 from tilewright.graph.nodes import Graph, Value
 from tilewright.plan.nodes import Plan
@@ -53,6 +59,9 @@ NAMED: Final = 4  # combinations of ranges that are few enough to have been name
 TOGETHER: Final = 8  # ranges that share code, at most
 COMPARED: Final = 256  # combinations that are all compared, at most
 SAMPLED: Final = 48  # combinations of more than those that are compared, about
+DENSE: Final = (
+    12  # neighbors that are looked at where few do not tell, and period, at most
+)
 MakePlan = Callable[[Extents, "Questions | None"], Plan]
 
 
@@ -101,19 +110,25 @@ class Replayed:
             ),
             lambda group: self._answer(self.real.is_profitable, group),
             replace(self.real.costs, key_block=1),
-            many_sizes=True,
+            self._decided,
         )
+
+    def _decided(self, what: str, here: bool) -> bool:
+        return bool(self._again(what, lambda: here))
 
     def _answer(
         self, ask: Callable[..., Any], group: Sequence[Computation], *more: Any
     ) -> Any:
         key = (ask is self.real.is_profitable, tuple(c.name for c in group))
+        return self._again(key, lambda: ask(group, *more))
+
+    def _again(self, key: Hashable, ask: Callable[[], Any]) -> Any:
         known = self.answers.setdefault(key, [])
         if self.recording:
-            known.append(ask(group, *more))
+            known.append(ask())
             return known[-1]
         if not known:
-            return ask(group, *more)
+            return ask()
         times = self.given.get(key, 0)
         self.given[key] = times + 1
         return known[min(times, len(known) - 1)]
@@ -297,24 +312,21 @@ def open_plan(making: Making, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
     """
     start = _start(allowed)
     opened = {name: e for name, e in allowed.items() if len(e) > 1}
-    terms = {
+    terms: Terms = {
         name: terms_of(making.typing_at, start, name, (min(e), max(e)))
         for name, e in opened.items()
     }
-    points = _points(allowed, terms)
     replayed = Replayed(making.real)
-    plans = []
-    for point in points:
-        plans.append(making.plan_at(point, replayed.questions()))
-        replayed.recording = False
-    largest = {name: max(e) for name, e in allowed.items()}
-    bounds = {name: (min(e), max(e)) for name, e in opened.items()}
-    own = [{name: point[name] for name in opened} for point in (*points, largest)]
     try:
-        last = making.plan_at(largest, replayed.questions())
-        found = generalize([*plans, last], own, making.graph, bounds, terms)
-    except UnsupportedError:  # the largest may have code of its own
-        found = generalize(plans, own[:-1], making.graph, bounds, terms)
+        points = _points(allowed, terms)
+        found = _opened(making, allowed, replayed, points, terms)
+    except UnsupportedError:
+        terms = {name: every_floor(known, DENSE) for name, known in terms.items()}
+        points = _dense(allowed, terms)
+        if len(points) == 1:
+            raise
+        replayed = Replayed(making.real)
+        found = _opened(making, allowed, replayed, points, terms)
 
     def agrees(extents: Extents) -> bytes:
         try:
@@ -332,12 +344,34 @@ def open_plan(making: Making, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
         for extents, same in zip(wanted, answers, strict=True)
     }
     if count(allowed) > COMPARED:
-        told = [*points, largest]
+        told = [*points, {name: max(e) for name, e in allowed.items()}]
         known = [making.typing_at(point) for point in told]
         between = Between(making.graph, allowed, told, known, making.fallback, terms)
         for odd in between.odd():
             compared[_key({**points[0], **odd})] = False
     return found, compared
+
+
+def _opened(
+    making: Making,
+    allowed: Allowed,
+    replayed: Replayed,
+    points: Sequence[Extents],
+    terms: Terms,
+) -> Plan:
+    """The open plan through those at points and, where it has the same form, at the largest."""
+    plans = []
+    for point in points:
+        plans.append(making.plan_at(point, replayed.questions()))
+        replayed.recording = False
+    largest = {name: max(e) for name, e in allowed.items()}
+    bounds = {name: (min(allowed[name]), max(allowed[name])) for name in terms}
+    own = [{name: point[name] for name in terms} for point in (*points, largest)]
+    try:
+        last = making.plan_at(largest, replayed.questions())
+        return generalize([*plans, last], own, making.graph, bounds, terms)
+    except UnsupportedError:  # the largest may have code of its own
+        return generalize(plans, own[:-1], making.graph, bounds, terms)
 
 
 def _differs(making: Making, plan: Plan, extents: Extents) -> UnsupportedError:
@@ -410,6 +444,21 @@ def _points(allowed: Allowed, terms: Terms) -> Sequence[Extents]:
         near = sorted(values, key=lambda n: abs(n - start[name]))
         found += points_of(start, known, [_at(values, 1), *near])
     return found
+
+
+def _dense(allowed: Allowed, terms: Terms) -> Sequence[Extents]:
+    """The pattern and neighbors of it, along each dimension that is divided and along all at once:
+    with each remainder some. The pattern alone where none is."""
+    start = _start(allowed)
+    found: list[Extents] = []
+    divided = [name for name, known in terms.items() if len(known) > 1]
+    for names in (*([name] for name in divided), divided):
+        for n in range(1, DENSE + 1):
+            beside = {name: start[name] - n for name in names}
+            if all(value in allowed[name] for name, value in beside.items()):
+                found.append({**start, **beside})
+    whole = [p for p in _points(allowed, terms) if p not in found] if found else [start]
+    return [*whole, *found]
 
 
 def _at(extents: Collection[int], thirds: int) -> int:

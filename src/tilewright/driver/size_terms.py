@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -115,7 +116,9 @@ class Basis:
             else:
                 rises = rises // line.divisor
             made |= {
-                t: rise for t, rise in zip(line.terms, rises, strict=True) if np.any(rise)
+                t: rise
+                for t, rise in zip(line.terms, rises, strict=True)
+                if np.any(rise)
             }
         return made
 
@@ -167,7 +170,9 @@ def _inverse(
     return np.array(numbers, object).reshape(count, count), divisor
 
 
-def points_of(start: Extents, terms: Sequence[Term], wished: Iterable[int]) -> list[Extents]:
+def points_of(
+    start: Extents, terms: Sequence[Term], wished: Iterable[int]
+) -> list[Extents]:
     """Points that differ from the start in the terms' size and tell the terms apart.
 
     wished: extents that may be taken, the best first.
@@ -212,6 +217,15 @@ def terms_of(
     return (Term(size), *sorted(found))
 
 
+def every_floor(terms: Sequence[Term], most: int) -> tuple[Term, ...]:
+    """The terms of all functions with the period that the terms have together, up to a period."""
+    period = math.lcm(*(t.divisor for t in terms))
+    if period == 1 or period > most:
+        return tuple(terms)
+    size = terms[0].size
+    return (Term(size), *(Term(size, period, n) for n in range(period)))
+
+
 def _numbers(typing: Typing) -> Iterator[tuple[Any, Any]]:
     """Extents, and small integer arrays, by the value of the graph."""
     for v, typed in typing.env.items():
@@ -238,7 +252,7 @@ def _lines(known: Sequence[Mapping[Any, Any]]) -> Iterator[tuple[int, ...]]:
 
 def _floors(line: Sequence[int], size: str, start: int) -> list[Term] | None:
     """The floors of which a sequence is a sum, from extent `start` on; None: of no short period."""
-    steps = [b - a for a, b in zip(line, line[1:], strict=False)]
+    steps = [b - a for a, b in pairwise(line)]
     period = _period(steps)
     if period is None:
         return None
