@@ -281,7 +281,9 @@ class Together:
         if not all(n is None or isinstance(n, Expr) for n in found):
             raise differs(self.where, "an expression depends on a size")
         self._require({n.dtype for n in found if n is not None}, "a type")
-        longest = max(filter(None, found), key=lambda n: sum(1 for _ in postorder(n)))
+        longest = max(
+            (n for n in found if n is not None), key=lambda n: sum(1 for _ in postorder(n))
+        )
         return tuple(n if type(n) is type(longest) else None for n in found)
 
     def _const(self, found: tuple[Const | None, ...]) -> Expr:
