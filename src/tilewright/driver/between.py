@@ -86,7 +86,8 @@ class AffineForm:
         slopes = basis.factors([a.astype(base.dtype) for a in found])
         if slopes is None:
             return None
-        form = cls(start, first, {t: a.astype(base.dtype) for t, a in slopes.items()})
+        arrays = {t: np.asarray(a, base.dtype) for t, a in slopes.items()}
+        form = cls(start, first, arrays)
         form = form._with_products(basis.points[len(found) - 1], found[-1])
         exact = (
             np.array_equal(form.at(point), a.astype(base.dtype))

@@ -58,6 +58,8 @@ ALONE: Final = 16  # combinations that have code of their own, at most
 NAMED: Final = 4  # combinations of ranges that are few enough to have been named
 TOGETHER: Final = 8  # ranges that share code, at most
 COMPARED: Final = 256  # combinations that are all compared, at most
+# Neighbors of the pattern that check what is divided.
+CHECKED: Final = 4
 SAMPLED: Final = 48  # combinations of more than those that are compared, about
 DENSE: Final = (
     12  # neighbors that are looked at where few do not tell, and period, at most
@@ -322,9 +324,9 @@ def open_plan(making: Making, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
         found = _opened(making, allowed, replayed, points, terms)
     except UnsupportedError:
         terms = {name: every_floor(known, DENSE) for name, known in terms.items()}
-        points = _dense(allowed, terms)
-        if len(points) == 1:
+        if all(len(known) == 1 for known in terms.values()):
             raise
+        points = _dense(allowed, terms)
         replayed = Replayed(making.real)
         found = _opened(making, allowed, replayed, points, terms)
 
@@ -436,29 +438,39 @@ def _start(allowed: Allowed) -> dict[str, int]:
 
 def _points(allowed: Allowed, terms: Terms) -> Sequence[Extents]:
     """The pattern, and for each dimension those that differ in it alone and tell its terms apart:
-    one that is far, and neighbors."""
+    one that is far, and neighbors; then some that check what is divided."""
     start = _start(allowed)
     found: list[Extents] = [start]
     for name, known in terms.items():
         values = sorted(allowed[name])
         near = sorted(values, key=lambda n: abs(n - start[name]))
         found += points_of(start, known, [_at(values, 1), *near])
-    return found
+    divided = [name for name, known in terms.items() if len(known) > 1]
+    checks = _beside(allowed, divided, CHECKED)
+    return [*found, *(p for p in checks if p not in found)]
 
 
 def _dense(allowed: Allowed, terms: Terms) -> Sequence[Extents]:
-    """The pattern and neighbors of it, along each dimension that is divided and along all at once:
-    with each remainder some. The pattern alone where none is."""
-    start = _start(allowed)
-    found: list[Extents] = []
+    """More neighbors of the pattern, along each dimension that is divided and along all at once:
+    with each remainder some."""
     divided = [name for name, known in terms.items() if len(known) > 1]
-    for names in (*([name] for name in divided), divided):
-        for n in range(1, DENSE + 1):
-            beside = {name: start[name] - n for name in names}
+    alone = (p for name in divided for p in _beside(allowed, [name], DENSE))
+    found = [*alone, *_beside(allowed, divided, DENSE)]
+    return [*(p for p in _points(allowed, terms) if p not in found), *found]
+
+
+def _beside(allowed: Allowed, names: Sequence[str], count: int) -> list[Extents]:
+    """Neighbors of the pattern, with all the names' extents so much less or, where there is no
+    room, more."""
+    start = _start(allowed)
+    found = []
+    for n in range(1, count + 1) if names else ():
+        for away in (-n, n):
+            beside = {name: start[name] + away for name in names}
             if all(value in allowed[name] for name, value in beside.items()):
                 found.append({**start, **beside})
-    whole = [p for p in _points(allowed, terms) if p not in found] if found else [start]
-    return [*whole, *found]
+                break
+    return found
 
 
 def _at(extents: Collection[int], thirds: int) -> int:

@@ -20,6 +20,7 @@ from operator import mul
 from typing import Any, Final
 
 from tilewright.base.errors import UnsupportedError
+from tilewright.base.text import plural
 from tilewright.compute.guards import Ranges, conjuncts, inside, keeps_inside, loads
 from tilewright.compute.nodes import Computation, Output
 from tilewright.compute.reducer import Reducer
@@ -43,6 +44,8 @@ from tilewright.plan.nodes import FusionGroup
 
 # Plans that have to have what others leave out, at least.
 ENOUGH: Final = 3
+# At the place of a plan that leaves out what is there in others.
+ABSENT: Final = object()
 
 
 def differs(where: str, what: str) -> UnsupportedError:
@@ -83,11 +86,16 @@ class Sum:
         return found
 
 
+def _of(node: Any, name: str) -> Any:
+    """A field of a node, or of an absent one."""
+    return node if node is ABSENT else getattr(node, name)
+
+
 @dataclass(eq=False, slots=True)
 class Together:
     """Reads several plans at once. sizes: the variables of the open plan, by name.
 
-    A place is a tuple with what each plan has there; None for a plan that leaves it out.
+    A place is a tuple with what each plan has there; ABSENT for a plan that leaves it out.
     """
 
     basis: Basis
@@ -96,7 +104,7 @@ class Together:
     _known: dict[Any, Any] = field(default_factory=dict)
     _buffers: dict[tuple[int, Buffer], Buffer] = field(default_factory=dict)
     _variables: dict[tuple[int, Var], Var] = field(default_factory=dict)
-    _counts: dict[tuple[int | None, ...], Expr] = field(default_factory=dict)
+    _counts: dict[tuple[Any, ...], Expr] = field(default_factory=dict)
     _sums: dict[tuple[int, ...], Sum] = field(default_factory=dict)
     _ranges: tuple[Ranges, ...] = ()
     _range: Ranges = field(default_factory=dict)
@@ -149,25 +157,25 @@ class Together:
             outputs.append(Output(tensor, index, value))
         return replace(first, dims=tuple(dims), outputs=tuple(outputs))
 
-    def _name(self, found: Sequence[Var | None]) -> None:
+    def _name(self, found: Sequence[Any]) -> None:
         """Takes the variables of loops at one place for that of the first plan."""
-        first = next(v for v in found if v is not None)
+        first = next(v for v in found if v is not ABSENT)
         for n, v in enumerate(found):
-            if v is not None:
+            if v is not ABSENT:
                 self._variables[n, v] = first
 
-    def put(self, found: tuple[Buffer | None, ...], b: Buffer) -> None:
+    def put(self, found: Sequence[Buffer], b: Buffer) -> None:
         """Take a buffer for those at a place."""
-        self._buffers |= {(n, f): b for n, f in enumerate(found) if f is not None}
+        self._buffers |= dict.fromkeys(enumerate(found), b)
 
-    def buffer(self, found: tuple[Buffer | None, ...]) -> Buffer:
+    def buffer(self, found: tuple[Any, ...]) -> Buffer:
         """The buffer of the open plan at a place."""
-        known = {
-            self._buffers.get((n, b)) for n, b in enumerate(found) if b is not None
-        }
-        if known == {None} and None not in found:
-            self.put(found, self._opened(found))  # type: ignore[arg-type]
-            return self.buffer(found)
+        places = ((n, b) for n, b in enumerate(found) if b is not ABSENT)
+        known = set(map(self._buffers.get, places))
+        if known == {None} and ABSENT not in found:
+            made = self._opened(found)
+            self.put(found, made)
+            return made
         (b, *others) = known
         if others or b is None:
             raise differs(self.where, "a tensor depends on a size")
@@ -192,15 +200,15 @@ class Together:
         return self._known[found]
 
     def _made(self, found: tuple[Any, ...]) -> Any:
-        kinds = {type(n) for n in found if n is not None}
+        kinds = {type(n) for n in found if n is not ABSENT}
         made = self._guarded(found) if Select in kinds else None
-        if made is None and len(kinds) > 1:
+        if made is None:
             made = self._sum(found)
         if made is not None:
             return made
         if len(kinds) > 1:
             found = self._longest(found)
-        first = next(n for n in found if n is not None)
+        first = next(n for n in found if n is not ABSENT)
         match first:
             case Buffer():
                 return self.buffer(found)
@@ -209,31 +217,28 @@ class Together:
             case Var():
                 return self._variable(found)
             case For():
-                self._name([None if f is None else f.var for f in found])
+                self._name([_of(f, "var") for f in found])
             case Reducer():
                 return first
             case tuple():
                 return self._each(found)
         if not isinstance(first, Node):
-            self._require({n for n in found if n is not None}, "an expression")
+            self._require({n for n in found if n is not ABSENT}, "an expression")
             return first
-        fields = (
-            tuple(None if n is None else getattr(n, f) for n in found)
-            for f in first._fields
-        )
+        fields = (tuple(_of(n, f) for n in found) for f in first._fields)
         return type(first)(*map(self._expr, fields))
 
     def _each(self, found: tuple[Any, ...]) -> tuple[Any, ...]:
-        self._require({len(n) for n in found if n is not None}, "an expression")
-        count = next(len(n) for n in found if n is not None)
+        counts = {len(n) for n in found if n is not ABSENT}
+        self._require(counts, "an expression")
         places = (
-            tuple(None if n is None else n[k] for n in found) for k in range(count)
+            tuple(n if n is ABSENT else n[k] for n in found) for k in range(*counts)
         )
         return tuple(map(self._expr, places))
 
-    def _variable(self, found: tuple[Var | None, ...]) -> Var:
+    def _variable(self, found: tuple[Any, ...]) -> Var:
         names = {
-            self._variables.get((n, v)) for n, v in enumerate(found) if v is not None
+            self._variables.get((n, v)) for n, v in enumerate(found) if v is not ABSENT
         }
         (v, *others) = names
         if others or v is None:
@@ -246,7 +251,7 @@ class Together:
         selects = [n for n in found if isinstance(n, Select)]
         counts = {len(conjuncts(s.condition)) for s in selects}
         outside = {s.otherwise for s in selects}
-        all_are = all(n is None or isinstance(n, Select) for n in found)
+        all_are = all(n is ABSENT or isinstance(n, Select) for n in found)
         if (all_are and len(counts) == 1) or len(outside) > 1:
             return None
         pairs = zip(found, self._ranges, strict=False)
@@ -257,56 +262,53 @@ class Together:
         return Select(reduce(And, dict.fromkeys(known)), then, *outside)
 
     def _sum(self, found: tuple[Any, ...]) -> Expr | None:
-        """A sum of which one number is 0 at some sizes; None for other terms."""
-        if not all(
-            n is None or (isinstance(n, Expr) and n.dtype is INDEX) for n in found
-        ):
+        """A sum of which one number is 0 at some sizes; None for what differs in another way."""
+        known = [n for n in found if n is not ABSENT]
+        if not all(isinstance(n, Expr) and n.dtype is INDEX for n in known):
             return None
-        forms = [None if n is None else affine(n) for n in found]
+        forms = [n if n is ABSENT else affine(n) for n in found]
+        numbers = {form.const != 0 for form in forms if form is not ABSENT}
         factors = {
-            tuple(c for _, c in form.terms) for form in forms if form is not None
+            tuple(c for _, c in form.terms) for form in forms if form is not ABSENT
         }
-        if len(factors) > 1:
+        if len(numbers) == 1 or len(factors) > 1:
             return None
-        (known,) = factors
         terms = [
-            (self._expr(tuple(None if f is None else f.terms[k][0] for f in forms)), c)
-            for k, c in enumerate(known)
+            (self._expr(tuple(f if f is ABSENT else f.terms[k][0] for f in forms)), c)
+            for k, c in enumerate(*factors)
         ]
-        number = self._count(tuple(None if f is None else f.const for f in forms))
+        number = self._count(tuple(_of(form, "const") for form in forms))
         return to_expr(Affine(tuple(terms), 0) + affine(number))
 
     def _longest(self, found: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The expressions of one kind, which has the longest of them; None for all others."""
-        if not all(n is None or isinstance(n, Expr) for n in found):
+        """The expressions of one kind, which has the longest of them; all others are absent."""
+        known = [n for n in found if n is not ABSENT]
+        if not all(isinstance(n, Expr) for n in known):
             raise differs(self.where, "an expression depends on a size")
-        self._require({n.dtype for n in found if n is not None}, "a type")
-        longest = max(
-            (n for n in found if n is not None), key=lambda n: sum(1 for _ in postorder(n))
-        )
-        return tuple(n if type(n) is type(longest) else None for n in found)
+        self._require({n.dtype for n in known}, "a type")
+        longest = max(known, key=lambda n: sum(1 for _ in postorder(n)))
+        return tuple(n if type(n) is type(longest) else ABSENT for n in found)
 
-    def _const(self, found: tuple[Const | None, ...]) -> Expr:
-        known = [n for n in found if n is not None]
+    def _const(self, found: tuple[Any, ...]) -> Expr:
+        known = [n for n in found if n is not ABSENT]
         first = known[0]
         if first.type is not INDEX and all(n is first for n in known):
-            return first
-        values = [None if n is None else complex(n.value) for n in found]
-        if any(v is not None and (v.imag or not v.real.is_integer()) for v in values):
+            return first  # type: ignore[no-any-return]
+        values = [n if n is ABSENT else complex(n.value) for n in found]
+        if any(v.imag or not v.real.is_integer() for v in values if v is not ABSENT):
             raise differs(self.where, f"the constant {first.value} depends on a size")
-        count = self._count(tuple(None if v is None else int(v.real) for v in values))
+        count = self._count(tuple(v if v is ABSENT else int(v.real) for v in values))
         return count if first.type is INDEX else Cast(count, first.type)
 
-    def _count(self, found: tuple[int | None, ...]) -> Expr:
+    def _count(self, found: tuple[Any, ...]) -> Expr:
         """A number of elements, as a mean divides by it: a sum of terms, or a product of sums."""
         if found not in self._counts:
             self._counts[found] = self._counted(found)
         return self._counts[found]
 
-    def _counted(self, found: tuple[int | None, ...]) -> Expr:
-        first = found[0]
-        if all(n == first for n in found) and first is not None:
-            return to_expr(Affine((), first))
+    def _counted(self, found: tuple[Any, ...]) -> Expr:
+        if len(set(found)) == 1:
+            return to_expr(Affine((), found[0]))
         whole = self._whole(found)
         factors = self.basis.factors(whole)
         if factors is None:
@@ -324,23 +326,22 @@ class Together:
         made = reduce(mul, map(self._expr_of, parts))
         return made if factor == 1 else made * factor
 
-    def _whole(self, found: tuple[int | None, ...]) -> tuple[int, ...]:
+    def _whole(self, found: tuple[Any, ...]) -> tuple[int, ...]:
         """The numbers of all plans from those of some: they are as far from those of one that is
         known, which an end of a tensor is from its extent."""
-        if None not in found:
-            return found  # type: ignore[return-value]
-        some = [(k, n) for k, n in enumerate(found) if n is not None]
+        if ABSENT not in found:
+            return found
+        some = [(k, n) for k, n in enumerate(found) if n is not ABSENT]
         if len(some) < ENOUGH:
-            raise differs(
-                self.where, f"a number that {len(some)} plans have depends on a size"
-            )
+            what = f"a number that {plural(len(some), 'plan')} have depends on a size"
+            raise differs(self.where, what)
         if len({n for _, n in some}) == 1:
             return (some[0][1],) * len(found)
         for numbers in reversed(self._sums):
             (away, *others) = {n - numbers[k] for k, n in some}
             if not others:
                 return tuple(n + away for n in numbers)
-        raise differs(self.where, f"{list(found)} is no extent and a number")
+        raise differs(self.where, f"{[n for _, n in some]} is no extent and a number")
 
     def _expr_of(self, form: Sum) -> Expr:
         terms = ((t.expr(self.sizes[t.size]), c) for t, c in form.factors.items())
