@@ -11,7 +11,7 @@ planning any of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations as combine
 from typing import Any, Final
@@ -47,6 +47,13 @@ COPIES: Final = frozenset(
 )
 # Their numbers, in int64, are affine functions of those of all operands, or of the first one.
 AFFINE: Final = frozenset(("Add", "Concat", "Identity", "Shape", "Sub"))
+# An extent of the result depends on the first operand's extent along the same axis alone.
+EACH_AXIS: Final = frozenset(
+    (
+        *("AveragePool", "Conv", "ConvInteger", "ConvTranspose", "LpPool", "MaxPool"),
+        *("QLinearConv",),
+    )
+)
 PLACES: Final = frozenset(("Gather", "Slice", "Squeeze", "Unsqueeze"))
 
 
@@ -296,6 +303,7 @@ class Between:
     ) -> Iterator[Extents]:
         """The sizes at which the results of an operator are not what was taken of them."""
         spread = {n: e for n, e in self.allowed.items() if n in sizes}
+        spreads = _each_axis(op, reads, made, spread, self.points[0]) or [spread]
         key = (
             *(op.qualified, op.version, len(op.outputs)),
             tuple((k, _frozen(a)) for k, a in op.attributes.items()),
@@ -306,12 +314,15 @@ class Between:
             return
         self.done.add(key)
         arrays = (f.numbers.whole for f in made if isinstance(f.numbers, CornerForm))
-        self.worked += count(spread) * (1 + sum(a.size for a in arrays) // PIECE)
+        piece = 1 + sum(a.size for a in arrays) // PIECE
+        self.worked += sum(map(count, spreads)) * piece
         if self.worked > WORKED:
             raise _untold(op, f"there are over {WORKED:,} results to compare")
-        for extents in combinations(spread):
-            if not self._as_taken(op, reads, made, extents):
-                yield dict(extents)
+        for part in spreads:
+            alone = [n for n, e in part.items() if len(e) > 1]
+            for extents in combinations(part):
+                if not self._as_taken(op, reads, made, extents):
+                    yield {n: extents[n] for n in alone or part}
 
     def _as_taken(
         self,
@@ -355,6 +366,37 @@ def _plain(op: Operation, reads: Sequence[Fact], made: Sequence[Fact]) -> bool:
         return True
     along = (np.flatnonzero(s).tolist() == [0] for s in first.shape.slopes.values())
     return has_trait(op, SPATIAL) and all(along) and alone
+
+
+def _each_axis(
+    op: Operation,
+    reads: Sequence[Fact],
+    made: Sequence[Fact],
+    spread: Allowed,
+    start: Extents,
+) -> list[dict[str, Collection[int]]] | None:
+    """The sizes one after another, where that shows all of their combinations; else None.
+
+    requires: the operator treats each axis for itself; only the first operand has sizes, and of it
+    and the results each axis at most one, the same one.
+    """
+    first, *others = reads
+    forms = [f.shape for f in (first, *made)]
+    if op.qualified not in EACH_AXIS or any(f.sizes for f in others):
+        return None
+    if any(f.numbers is not None for f in (first, *made)):
+        return None
+    if any(form.products or len(form.base) != len(first.shape.base) for form in forms):
+        return None
+    owners: dict[int, set[str]] = {}
+    for form in forms:
+        for term, slope in form.slopes.items():
+            for axis in np.flatnonzero(slope).tolist():
+                owners.setdefault(axis, set()).add(term.size)
+    if any(len(names) > 1 for names in owners.values()):
+        return None
+    fixed: dict[str, Collection[int]] = {n: (start[n],) for n in spread}
+    return [fixed | {name: e} for name, e in spread.items()]
 
 
 def _frozen(attribute: Any) -> Any:
