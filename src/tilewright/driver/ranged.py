@@ -315,7 +315,7 @@ def open_plan(making: Making, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
     start = _start(allowed)
     opened = {name: e for name, e in allowed.items() if len(e) > 1}
     terms: Terms = {
-        name: terms_of(making.typing_at, start, name, (min(e), max(e)))
+        name: terms_of(making.typing_at, start, name, (min(e), max(e)), _at(e, 1))
         for name, e in opened.items()
     }
     replayed = Replayed(making.real)

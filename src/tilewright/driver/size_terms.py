@@ -188,19 +188,21 @@ def terms_of(
     start: Extents,
     size: str,
     ends: tuple[int, int],
+    far: int,
 ) -> tuple[Term, ...]:
     """The size, and the floors of it that shapes and shape arithmetic are made of.
 
     They are looked for at consecutive sizes about the start, where the graph has types: between
-    the ends, least and most, unless these are too near.
+    the ends, least and most, unless these are too near. far: another size, at which they have to
+    be right as well.
     """
     least, most = ends
-    known: dict[int, dict[Any, Any]] = {}
+    known: dict[int, Mapping[Any, Any]] = {}
     found: set[Term] = set()
     count = FIRST
     while count <= MOST:
         first = min(start[size], max(least, most + 1 - count))
-        window = range(first, first + count)
+        window = [*range(first, first + count), far]
         for n in window:
             if n not in known:
                 try:
@@ -209,7 +211,7 @@ def terms_of(
                     return (Term(size), *sorted(found))
                 known[n] = dict(_numbers(typing))
         lines = _lines([known[n] for n in window])
-        made = [_floors(line, size, first) for line in lines]
+        made = [_floors(line, size, window) for line in lines]
         found = {term for terms in made for term in terms or ()}
         if all(terms is not None for terms in made):
             break
@@ -250,15 +252,20 @@ def _lines(known: Sequence[Mapping[Any, Any]]) -> Iterator[tuple[int, ...]]:
                 yield rises
 
 
-def _floors(line: Sequence[int], size: str, start: int) -> list[Term] | None:
-    """The floors of which a sequence is a sum, from extent `start` on; None: of no short period."""
-    steps = [b - a for a, b in pairwise(line)]
+def _floors(line: Sequence[int], size: str, window: Sequence[int]) -> list[Term] | None:
+    """The floors of which a sequence is a sum, along a window of extents of which all but the last
+    are consecutive; None: of no short period."""
+    first, *_, far = window
+    steps = [b - a for a, b in pairwise(line[:-1])]
     period = _period(steps)
     if period is None:
         return None
+    periods, rest = divmod(far - first, period)
+    if line[rest] + periods * (line[period] - line[0]) != line[-1]:
+        return None
     ((usual, _),) = Counter(sorted(steps[:period], key=abs)).most_common(1)
     return [
-        Term(size, period, -(start + n + 1) % period)
+        Term(size, period, -(first + n + 1) % period)
         for n, step in enumerate(steps[:period])
         if step != usual and period > 1
     ]

@@ -1,0 +1,125 @@
+"""One executable for a range: windows with a stride along open sizes, whose extents are floors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+import tilewright as tw
+from tests.driver.test_ranged import HEAD
+from tilewright.driver import ranged
+from tilewright.driver.options import Options
+from tilewright.driver.steps import import_model
+from tilewright.graph.infer import specialize
+from tilewright.graph.interp import evaluate
+from tilewright.runtime.ranged import RangedExecutable
+
+SHAPES = {
+    "v": (4, 3, 3, 3),
+    "u": (4, 4, 3, 3),
+    "o": (4, 3, 1, 1),
+    "g": (4, 5),
+    "b": (5,),
+}
+SHAPES |= {"p": (8, 3, 4, 4), "q": (8, 6)}
+STEM = (
+    "a = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(x, v) r = Relu(a)"
+    " m = MaxPool<kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]>(r)"
+)
+MODELS = {
+    "a convolution": "y = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(x, v)",
+    "three steps, two behind": "y = Conv<strides = [3, 1], pads = [0, 1, 2, 1]>(x, v)",
+    "the same extent": 'y = Conv<strides = [2, 2], auto_pad = "SAME_UPPER">(x, v)',
+    "dilated": "y = Conv<strides = [2, 1], dilations = [2, 1]>(x, v)",
+    "a pooling": "y = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(x)",
+    "rounded up": "y = MaxPool<kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1>(x)",
+    "a mean, rounded up": "y = AveragePool<kernel_shape = [2, 2], strides = [2, 2],"
+    " ceil_mode = 1>(x)",
+    "a stem": STEM + " y = Conv<pads = [1, 1, 1, 1]>(m, u)",
+    "a residual": STEM + " c = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(m, u)"
+    " s = Conv<strides = [4, 4]>(x, o) z = MaxPool<kernel_shape = [1, 1], strides = [2, 2]>(s)"
+    " y = Add(c, z)",
+    "a small network": "a = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(x, v) r = Relu(a)"
+    " c = Conv<pads = [1, 1, 1, 1]>(r, u)"
+    " m = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(c)"
+    " d = MaxPool<kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1>(m)"
+    " e = GlobalAveragePool(d) f = Flatten(e) y = Gemm(f, g, b)",
+    "halves": "l, k = Split<axis = 2, num_outputs = 2>(x) n = Neg(k)"
+    " y = Concat<axis = 2>(n, l)",
+    "patches": "a = Conv<strides = [4, 4]>(x, p) i = Constant<value_ints = [0, 0, -1]>()"
+    " c = Reshape(a, i) t = Transpose<perm = [0, 2, 1]>(c) y = MatMul(t, q)",
+}
+SLOW = {"three steps, two behind", "dilated", "a stem", "a pooling", "halves"}
+NAMES = [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in MODELS]
+HOW: Any = {"jit": False, "threads": 1, "cache": False}
+
+
+def model(name: str, width: str = "17") -> onnx.ModelProto:
+    text = f"(float[1, 3, h, {width}] x) => (float[1, i, j, k] y) {{ {MODELS[name]} }}"
+    made = onnx.parser.parse_model(HEAD + text)
+    made.graph.output[0].type.tensor_type.ClearField("shape")
+    used = {i for node in made.graph.node for i in node.input}
+    rng = np.random.default_rng(1)
+    for n, shape in SHAPES.items():
+        if n in used:
+            array = rng.standard_normal(shape).astype(np.float32)
+            made.graph.initializer.append(onnx.numpy_helper.from_array(array, n))
+    return made
+
+
+def compared(exe: Any, source: onnx.ModelProto, points: list[tuple[int, int]]) -> None:
+    """With ONNX's reference, and with ours."""
+    theirs = ReferenceEvaluator(source)
+    graph = import_model(source, (), Options.of({}))
+    for h, w in points:
+        rng = np.random.default_rng(h * 1000 + w)
+        x = rng.standard_normal((1, 3, h, w)).astype(np.float32)
+        found = exe(x)
+        sized = specialize(graph, {"h": h, "w": w})
+        for (want,) in (theirs.run(None, {"x": x}), evaluate(sized, {"x": x}).values()):
+            assert found.shape == want.shape, (h, w)
+            np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("name", NAMES)
+def test_one_code_is_right_at_every_size(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_DEBUG", "1")
+    source = model(name)
+    exe: Any = tw.compile(source, dims={"h": (16, 33)}, **HOW)
+    assert isinstance(exe, RangedExecutable)
+    assert [len(s.covers) for s in exe.model.shared] == [18], exe
+    exe.save(tmp_path / "m.tw")
+    loaded = tw.load(tmp_path / "m.tw", threads=2)
+    compared(exe, source, [(h, 17) for h in range(16, 34)])
+    compared(loaded, source, [(16, 17), (25, 17), (33, 17)])
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", ["a stem", "a small network", "patches"])
+def test_height_and_width_are_open(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CHECK", "1")
+    source = model(name, "w")
+    exe: Any = tw.compile(source, dims={"h": (18, 29), "w": (16, 25)}, **HOW)
+    assert [len(s.covers) for s in exe.model.shared] == [120], exe
+    points = [(18, 16), (18, 25), (29, 16), (29, 25), (21, 23), (22, 20), (23, 17)]
+    compared(exe, source, points)
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("name", ["a residual", "a small network"])
+def test_of_a_wide_range_some_sizes_are_planned(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranged, "COMPARED", 40)
+    source = model(name)
+    exe: Any = tw.compile(source, dims={"h": (16, 300)}, **HOW)
+    assert [len(s.covers) for s in exe.model.shared] == [285], exe
+    compared(exe, source, [(h, 17) for h in (16, 17, 30, 111, 112, 233, 298, 299, 300)])
