@@ -104,8 +104,7 @@ def test_one_code_is_right_at_every_size(
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["a stem", "a small network", "patches"])
-def test_height_and_width_are_open(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TILEWRIGHT_CHECK", "1")
+def test_height_and_width_are_open(name: str) -> None:
     source = model(name, "w")
     exe: Any = tw.compile(source, dims={"h": (18, 29), "w": (16, 25)}, **HOW)
     assert [len(s.covers) for s in exe.model.shared] == [120], exe

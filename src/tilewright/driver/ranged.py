@@ -39,6 +39,7 @@ from tilewright.driver.processes import share, workers
 from tilewright.driver.ranges import combinations, count
 from tilewright.driver.size_terms import (
     Extents,
+    Term,
     Terms,
     every_floor,
     points_of,
@@ -438,7 +439,7 @@ def _start(allowed: Allowed) -> dict[str, int]:
 
 def _points(allowed: Allowed, terms: Terms) -> Sequence[Extents]:
     """The pattern, and for each dimension those that differ in it alone and tell its terms apart:
-    one that is far, and neighbors; then some that check what is divided."""
+    one that is far, and neighbors; then some others that check what is divided."""
     start = _start(allowed)
     found: list[Extents] = [start]
     for name, known in terms.items():
@@ -446,8 +447,22 @@ def _points(allowed: Allowed, terms: Terms) -> Sequence[Extents]:
         near = sorted(values, key=lambda n: abs(n - start[name]))
         found += points_of(start, known, [_at(values, 1), *near])
     divided = [name for name, known in terms.items() if len(known) > 1]
-    checks = _beside(allowed, divided, CHECKED)
+    others = {name: _other(allowed[name], terms[name], start) for name in divided}
+    checks = [{**start, **others}, *_beside(allowed, divided, CHECKED)]
     return [*found, *(p for p in checks if p not in found)]
+
+
+def _other(extents: Collection[int], terms: Sequence[Term], start: Extents) -> int:
+    """An extent, not at an end, at which as many terms as possible are not what they are at the
+    start: where that is so of several sizes, a sum of terms is no product."""
+    (name,) = {t.size for t in terms}
+    inner = sorted(extents)[1:-1] or sorted(extents)
+
+    def changed(n: int) -> tuple[int, int]:
+        here = sum(t.at({name: n}) != t.at(start) for t in terms)
+        return here, -abs(n - start[name])
+
+    return max(inner, key=changed)
 
 
 def _dense(allowed: Allowed, terms: Terms) -> Sequence[Extents]:

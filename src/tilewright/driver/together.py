@@ -194,10 +194,16 @@ class Together:
     def _expr(self, found: tuple[Any, ...]) -> Any:
         """One node, or field of one, for the same place in all plans."""
         if not any(isinstance(n, Node) for n in found):
-            return self._made(found)
+            return self._alike(found)
         if found not in self._known:
-            self._known[found] = self._made(found)
-        return self._known[found]
+            try:
+                self._known[found] = self._made(found)
+            except UnsupportedError as error:
+                self._known[found] = error
+        made = self._known[found]
+        if isinstance(made, UnsupportedError):
+            raise made
+        return made
 
     def _made(self, found: tuple[Any, ...]) -> Any:
         kinds = {type(n) for n in found if n is not ABSENT}
@@ -206,8 +212,18 @@ class Together:
             made = self._sum(found)
         if made is not None:
             return made
+        longest = self._longest(found)
         if len(kinds) > 1:
-            found = self._longest(found)
+            return self._alike(longest)
+        try:
+            return self._alike(found)
+        except UnsupportedError:
+            if longest == found:
+                raise
+            return self._expr(longest)
+
+    def _alike(self, found: tuple[Any, ...]) -> Any:
+        """What is of one kind in all plans, or absent."""
         first = next(n for n in found if n is not ABSENT)
         match first:
             case Buffer():
@@ -281,13 +297,19 @@ class Together:
         return to_expr(Affine(tuple(terms), 0) + affine(number))
 
     def _longest(self, found: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The expressions of one kind, which has the longest of them; all others are absent."""
+        """The longest of the expressions; all others are absent. Of statements all."""
         known = [n for n in found if n is not ABSENT]
         if not all(isinstance(n, Expr) for n in known):
-            raise differs(self.where, "an expression depends on a size")
+            self._require({type(n) for n in known}, "an expression")
+            return found
         self._require({n.dtype for n in known}, "a type")
-        longest = max(known, key=lambda n: sum(1 for _ in postorder(n)))
-        return tuple(n if type(n) is type(longest) else ABSENT for n in found)
+        lengths = {n: sum(1 for _ in postorder(n)) for n in known}
+        longest = max(known, key=lengths.__getitem__)
+        form = type(longest), lengths[longest]
+        return tuple(
+            n if n is not ABSENT and (type(n), lengths[n]) == form else ABSENT
+            for n in found
+        )
 
     def _const(self, found: tuple[Any, ...]) -> Expr:
         known = [n for n in found if n is not ABSENT]
