@@ -49,8 +49,8 @@ def generalize(
     plans differ by more than numbers.
     """
     sizes = {name: Var(name, INDEX) for name in bounds}
-    known = terms or {name: (Term(name),) for name in bounds}
-    together = Together(Basis.of(points, known), sizes)
+    basis = Basis.of(points, terms or {name: (Term(name),) for name in bounds})
+    together = Together(basis, sizes)
     if any(len(p.steps) != len(plans[0].steps) for p in plans):
         raise differs(f"plan {graph.name}", "the number of steps")
     ends = [(*p.graph.inputs, *used_constants(p), *p.graph.outputs) for p in plans]

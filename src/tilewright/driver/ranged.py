@@ -62,9 +62,10 @@ COMPARED: Final = 256  # combinations that are all compared, at most
 # Neighbors of the pattern that check what is divided.
 CHECKED: Final = 4
 SAMPLED: Final = 48  # combinations of more than those that are compared, about
-DENSE: Final = (
-    12  # neighbors that are looked at where few do not tell, and period, at most
-)
+# More of them, where conditions depend on what is divided.
+DENSE: Final = 12
+# Sizes after which all of a plan comes again, at most, where it has floors that the graph has not.
+PERIOD: Final = 32
 MakePlan = Callable[[Extents, "Questions | None"], Plan]
 
 
@@ -324,7 +325,7 @@ def open_plan(making: Making, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
         points = _points(allowed, terms)
         found = _opened(making, allowed, replayed, points, terms)
     except UnsupportedError:
-        terms = {name: every_floor(known, DENSE) for name, known in terms.items()}
+        terms = {name: every_floor(known, PERIOD) for name, known in terms.items()}
         if all(len(known) == 1 for known in terms.values()):
             raise
         points = _dense(allowed, terms)
@@ -478,7 +479,7 @@ def _beside(allowed: Allowed, names: Sequence[str], count: int) -> list[Extents]
     """Neighbors of the pattern, with all the names' extents so much less or, where there is no
     room, more."""
     start = _start(allowed)
-    found = []
+    found: list[Extents] = []
     for n in range(1, count + 1) if names else ():
         for away in (-n, n):
             beside = {name: start[name] + away for name in names}

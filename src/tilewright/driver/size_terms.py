@@ -242,8 +242,8 @@ def _lines(known: Sequence[Mapping[Any, Any]]) -> Iterator[tuple[int, ...]]:
     """Each distinct sequence of numbers that is not constant."""
     seen = set()
     for name, first in known[0].items():
-        arrays = [k.get(name) for k in known]
-        if any(a is None or a.shape != first.shape for a in arrays):
+        arrays = [k[name] for k in known if name in k]
+        if len(arrays) < len(known) or any(a.shape != first.shape for a in arrays):
             continue
         for line in np.stack(arrays).reshape(len(known), -1).T.tolist():
             rises = tuple(n - line[0] for n in line)

@@ -45,7 +45,7 @@ from tilewright.plan.nodes import FusionGroup
 # Plans that have to have what others leave out, at least.
 ENOUGH: Final = 3
 # At the place of a plan that leaves out what is there in others.
-ABSENT: Final = object()
+ABSENT: Final[Any] = object()
 
 
 def differs(where: str, what: str) -> UnsupportedError:
@@ -289,9 +289,10 @@ class Together:
         }
         if len(numbers) == 1 or len(factors) > 1:
             return None
+        (each,) = factors
         terms = [
             (self._expr(tuple(f if f is ABSENT else f.terms[k][0] for f in forms)), c)
-            for k, c in enumerate(*factors)
+            for k, c in enumerate(each)
         ]
         number = self._count(tuple(_of(form, "const") for form in forms))
         return to_expr(Affine(tuple(terms), 0) + affine(number))
