@@ -405,7 +405,13 @@ def _compared(
     found = list(points)
     for name in opened:
         values = _telling(allowed[name], SAMPLED // len(opened))
-        period = min(math.lcm(*(t.divisor for t in terms[name])), SAMPLED)
+        period = math.lcm(*(t.divisor for t in terms[name]))
+        if period > COMPARED:
+            raise UnsupportedError(
+                f"extents along {name} come again only after {period:,} sizes",
+                code="TW-JIT",
+                hint=f"name at most {COMPARED} combinations of extents",
+            )
         beside = [start[name] + n for n in range(1, period)]
         values += [n for n in beside if n in allowed[name]]
         found += [{**start, name: value} for value in dict.fromkeys(values)]

@@ -212,12 +212,12 @@ class Together:
             made = self._sum(found)
         if made is not None:
             return made
-        longest = self._longest(found)
         if len(kinds) > 1:
-            return self._alike(longest)
+            return self._alike(self._longest(found))
         try:
             return self._alike(found)
         except UnsupportedError:
+            longest = self._longest(found)
             if longest == found:
                 raise
             return self._expr(longest)
