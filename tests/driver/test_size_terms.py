@@ -12,7 +12,13 @@ from tests.driver.test_ranged import HEAD
 from tilewright.base.errors import UnsupportedError
 from tilewright.driver.between import KNOWN, Between
 from tilewright.driver.options import Options
-from tilewright.driver.size_terms import Basis, Term, every_floor, points_of, terms_of
+from tilewright.driver.size_terms import (
+    Basis,
+    SizeTerm,
+    every_floor,
+    points_of,
+    terms_of,
+)
 from tilewright.driver.steps import import_model
 from tilewright.graph.infer import typing_at
 
@@ -25,19 +31,19 @@ def graph_of(text: str) -> Any:
 
 def found(
     body: str, start: int = 50, ends: tuple[int, int] = (9, 90), far: int = 30
-) -> set[Term]:
+) -> set[SizeTerm]:
     graph = graph_of(f"(float[1, 1, h] x) => (float[1, 1, k] y) {{ {body} }}")
     terms = terms_of(lambda e: typing_at(graph, e), {"h": start}, "h", ends, far)
-    assert terms[0] == Term("h")
+    assert terms[0] == SizeTerm("h")
     return set(terms[1:])
 
 
 def test_floors_of_windows_are_found() -> None:
     assert found("y = Relu(x)") == set()
-    assert found(f"y = {POOL}(x)") == {Term("h", 2)}
-    assert found(f"p = {POOL}(x) y = {POOL}(p)") == {Term("h", 2), Term("h", 4)}
+    assert found(f"y = {POOL}(x)") == {SizeTerm("h", 2)}
+    assert found(f"p = {POOL}(x) y = {POOL}(p)") == {SizeTerm("h", 2), SizeTerm("h", 4)}
     three = "MaxPool<kernel_shape = [3], strides = [3], pads = [1, 1]>"
-    assert found(f"y = {three}(x)") == {Term("h", 3, 2)}
+    assert found(f"y = {three}(x)") == {SizeTerm("h", 3, 2)}
     # 3 (h // 2) // 2: of period 4, and not one floor.
     up = "s = Constant<value_floats = [1.0, 1.0, 3.0]>()"
     up += ' u = Resize<mode = "nearest">(p, , s)'
@@ -47,7 +53,7 @@ def test_floors_of_windows_are_found() -> None:
 
 def test_a_long_period_is_looked_for_and_a_square_is_none() -> None:
     far = "y = MaxPool<kernel_shape = [32], strides = [32]>(x)"
-    assert found(far, 120, (40, 300), 70) == {Term("h", 32)}
+    assert found(far, 120, (40, 300), 70) == {SizeTerm("h", 32)}
     assert found("s = Shape(x) y = Tile(x, s)") == set()
 
 
@@ -58,11 +64,14 @@ def test_a_graph_without_types_at_some_sizes_has_the_floors_before() -> None:
         f" = [0]>() t = Constant<value_ints = [2]>() m = Min(s, l) p = {POOL}(x)"
         " c = Slice(x, z, m, t) y = Add(c, x)"
     )
-    assert found(text, 50, (9, 55)) == {Term("h", 2)}
+    assert found(text, 50, (9, 55)) == {SizeTerm("h", 2)}
     assert found(text, 58, (9, 90)) == set()
 
 
-TERMS = {"h": (Term("h"), Term("h", 2, 1), Term("h", 4, 3)), "w": (Term("w"),)}
+TERMS = {
+    "h": (SizeTerm("h"), SizeTerm("h", 2, 1), SizeTerm("h", 4, 3)),
+    "w": (SizeTerm("w"),),
+}
 
 
 def basis() -> Basis:
@@ -80,7 +89,7 @@ def test_factors_of_terms_are_told_by_values() -> None:
         3 * ((p["h"] + 1) // 2) - (p["h"] + 3) // 4 + 2 * p["w"] - 7
         for p in told.points
     ]
-    wanted = {Term("h", 2, 1): 3, Term("h", 4, 3): -1, Term("w"): 2}
+    wanted = {SizeTerm("h", 2, 1): 3, SizeTerm("h", 4, 3): -1, SizeTerm("w"): 2}
     assert told.factors(values) == wanted
     assert told.factors([5] * 6) == {}
     arrays = [
@@ -89,7 +98,7 @@ def test_factors_of_terms_are_told_by_values() -> None:
     whole = told.factors(arrays)
     assert whole is not None
     assert {t: a.tolist() for t, a in whole.items()} == {
-        Term("h"): [0, 1, 0],
+        SizeTerm("h"): [0, 1, 0],
         **{t: [c, 0, 0] for t, c in wanted.items()},
     }
 
@@ -98,18 +107,18 @@ def test_what_is_no_sum_of_the_terms_has_no_whole_factors() -> None:
     told = basis()
     assert told.factors([p["w"] // 2 for p in told.points]) is None
     halves = told.factors([np.float64(p["w"] / 2) for p in told.points])
-    assert halves == {Term("w"): 0.5}
+    assert halves == {SizeTerm("w"): 0.5}
 
 
 def test_terms_that_points_do_not_tell_apart_are_left_out() -> None:
     even = [{"h": n} for n in (20, 10, 16, 18)]
-    told = Basis.of(even, {"h": (Term("h"), Term("h", 2), Term("h", 2, 1))})
-    assert told.factors([p["h"] for p in even]) == {Term("h"): 1}
+    told = Basis.of(even, {"h": (SizeTerm("h"), SizeTerm("h", 2), SizeTerm("h", 2, 1))})
+    assert told.factors([p["h"] for p in even]) == {SizeTerm("h"): 1}
     assert told.factors([p["h"] // 2 for p in even]) is None
 
 
 def test_every_function_of_a_period_is_a_sum_of_its_floors() -> None:
-    terms = every_floor((Term("h"), Term("h", 2), Term("h", 3, 1)), 12)
+    terms = every_floor((SizeTerm("h"), SizeTerm("h", 2), SizeTerm("h", 3, 1)), 12)
     assert {t.divisor for t in terms} == {1, 6}
     start = {"h": 30}
     points = [start, *points_of(start, terms, range(18, 43))]
@@ -126,8 +135,11 @@ def test_every_function_of_a_period_is_a_sum_of_its_floors() -> None:
         return odd(30) + int(sum(changes))
 
     assert all(through(n) == odd(n) for n in range(100))
-    assert every_floor((Term("h"), Term("h", 16)), 12) == (Term("h"), Term("h", 16))
-    assert every_floor((Term("h"),), 12) == (Term("h"),)
+    assert every_floor((SizeTerm("h"), SizeTerm("h", 16)), 12) == (
+        SizeTerm("h"),
+        SizeTerm("h", 16),
+    )
+    assert every_floor((SizeTerm("h"),), 12) == (SizeTerm("h"),)
 
 
 # ------------------------------------------------------------- between the sizes that are planned
@@ -188,7 +200,7 @@ def test_a_guess_through_even_sizes_is_wrong_at_odd_ones() -> None:
     graph = graph_of(text)
     points = [{"h": 200}, {"h": 30}, {"h": 400}]
     typings = [typing_at(graph, p, fold_elements=KNOWN) for p in points]
-    terms = {"h": (Term("h"), Term("h", 2))}
+    terms = {"h": (SizeTerm("h"), SizeTerm("h", 2))}
     between = Between(graph, {"h": range(8, 401)}, points, typings, terms=terms)
     with pytest.raises(UnsupportedError, match="is not an affine function"):
         list(between.odd())  # (h // 2): even points do not tell it from h

@@ -21,7 +21,7 @@ import numpy as np
 from tilewright.base.errors import TilewrightError, UnsupportedError
 from tilewright.driver.generalize import is_corner
 from tilewright.driver.ranges import combinations, count
-from tilewright.driver.size_terms import Basis, Extents, Term, Terms
+from tilewright.driver.size_terms import Basis, Extents, SizeTerm, Terms
 from tilewright.graph.infer import FallbackProvider, Typer, Typing, known_branch
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.errors import place
@@ -58,7 +58,7 @@ PLACES: Final = frozenset(("Gather", "Slice", "Squeeze", "Unsqueeze"))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Product:
+class _SizeProduct:
     """What is added by the product of two sizes: `times * along one * along other / run`.
 
     times, run: arrays; along a size: the change of the number from the start on.
@@ -77,8 +77,8 @@ class AffineForm:
 
     start: Extents
     base: np.ndarray[Any, Any]
-    slopes: Mapping[Term, np.ndarray[Any, Any]] = field(default_factory=dict)
-    products: Mapping[tuple[str, str], _Product] = field(default_factory=dict)
+    slopes: Mapping[SizeTerm, np.ndarray[Any, Any]] = field(default_factory=dict)
+    products: Mapping[tuple[str, str], _SizeProduct] = field(default_factory=dict)
 
     @classmethod
     def through(cls, basis: Basis, found: Sequence[Any]) -> AffineForm | None:
@@ -119,7 +119,9 @@ class AffineForm:
             run = changes[one] * changes[other] * (many == 2)
             times = rest * (run != 0)
             if times.any():
-                products[one, other] = _Product(times.astype(object), run + (run == 0))
+                products[one, other] = _SizeProduct(
+                    times.astype(object), run + (run == 0)
+                )
         return replace(self, products=products)
 
     def _change(self, size: str, extents: Extents) -> np.ndarray[Any, Any]:
@@ -223,7 +225,7 @@ class Between:
     def basis(self) -> Basis:
         """What tells functions of the sizes by the values at the points."""
         if self._basis is None:
-            known = self.terms or {name: (Term(name),) for name in self.allowed}
+            known = self.terms or {name: (SizeTerm(name),) for name in self.allowed}
             self._basis = Basis.of(self.points, known)
         return self._basis
 

@@ -17,8 +17,8 @@ from tilewright.base.errors import VerifyError
 from tilewright.compute.canonical import canonical
 from tilewright.compute.nodes import CC, Computation
 from tilewright.compute.transforms import environment, map_outputs
-from tilewright.driver.size_terms import Basis, Extents, Term, Terms
-from tilewright.driver.together import Together, differs
+from tilewright.driver.plan_merger import PlanMerger, differs
+from tilewright.driver.size_terms import Basis, Extents, SizeTerm, Terms
 from tilewright.expr.nodes import (
     INDEX,
     Buffer,
@@ -49,8 +49,8 @@ def generalize(
     plans differ by more than numbers.
     """
     sizes = {name: Var(name, INDEX) for name in bounds}
-    basis = Basis.of(points, terms or {name: (Term(name),) for name in bounds})
-    together = Together(basis, sizes)
+    basis = Basis.of(points, terms or {name: (SizeTerm(name),) for name in bounds})
+    merger = PlanMerger(basis, sizes)
     if any(len(p.steps) != len(plans[0].steps) for p in plans):
         raise differs(f"plan {graph.name}", "the number of steps")
     ends = [(*p.graph.inputs, *used_constants(p), *p.graph.outputs) for p in plans]
@@ -64,12 +64,12 @@ def generalize(
         buffers = tuple(_buffer_of(p, v) for p, v in pairs)
         if found[0] in plans[0].graph.constants:
             arrays = [p.graph.constants[v] for p, v in zip(plans, found, strict=True)]
-            constants[found[0]] = _constant(together, buffers, arrays)
-        b = together.buffer(buffers)
+            constants[found[0]] = _constant(merger, buffers, arrays)
+        b = merger.buffer(buffers)
         shape = tuple(e if isinstance(e, int) else str(e) for e in b.extents)
         value = known.setdefault(found[0], replace(found[0], shape=shape))
         values[value] = b
-    steps = tuple(together.step(s) for s in zip(*(p.steps for p in plans), strict=True))
+    steps = tuple(merger.step(s) for s in zip(*(p.steps for p in plans), strict=True))
     first = plans[0].graph
     inputs, outputs = (
         tuple(known[v] for v in ends) for ends in (first.inputs, first.outputs)
@@ -100,14 +100,14 @@ def equal(plan: Plan, extents: Extents, fixed: Plan) -> bool:
 
 
 def _constant(
-    together: Together, found: tuple[Buffer, ...], arrays: Sequence[Any]
+    merger: PlanMerger, found: tuple[Buffer, ...], arrays: Sequence[Any]
 ) -> Any:
     """The array of a constant: of those that differ the last, if all are its corners."""
     first, *_, last = *arrays, arrays[-1]
     if all(a is first for a in arrays) or not all(is_corner(a, last) for a in arrays):
         return first
     b = found[-1]
-    together.put(found, Buffer(found[0].name, b.shape, b.dtype, b.scope))
+    merger.put(found, Buffer(found[0].name, b.shape, b.dtype, b.scope))
     return last
 
 

@@ -39,7 +39,7 @@ from tilewright.driver.processes import share, workers
 from tilewright.driver.ranges import combinations, count
 from tilewright.driver.size_terms import (
     Extents,
-    Term,
+    SizeTerm,
     Terms,
     every_floor,
     points_of,
@@ -459,7 +459,7 @@ def _points(allowed: Allowed, terms: Terms) -> Sequence[Extents]:
     return [*found, *(p for p in checks if p not in found)]
 
 
-def _other(extents: Collection[int], terms: Sequence[Term], start: Extents) -> int:
+def _other(extents: Collection[int], terms: Sequence[SizeTerm], start: Extents) -> int:
     """An extent, not at an end, at which as many terms as possible are not what they are at the
     start: where that is so of several sizes, a sum of terms is no product."""
     (name,) = {t.size for t in terms}

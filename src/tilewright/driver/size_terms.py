@@ -32,7 +32,7 @@ FEW: Final = 16
 
 
 @dataclass(frozen=True, order=True, slots=True)
-class Term:
+class SizeTerm:
     """`(size + shift) // divisor`, with a shift below the divisor."""
 
     size: str
@@ -51,17 +51,17 @@ class Term:
         return FloorDiv(shifted, const(self.divisor))
 
 
-Terms = Mapping[str, Sequence[Term]]  # by size; the size itself is one of them
+Terms = Mapping[str, Sequence[SizeTerm]]  # by size; the size itself is one of them
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Line:
+class _SizeLine:
     """The factors of one size's terms from values at points that differ in that size alone.
 
     They are `inverse @ (values at points - value at the start) / divisor`.
     """
 
-    terms: tuple[Term, ...]
+    terms: tuple[SizeTerm, ...]
     points: tuple[int, ...]
     inverse: np.ndarray[Any, Any]
     divisor: int
@@ -76,7 +76,7 @@ class Basis:
     """
 
     points: Sequence[Extents]
-    lines: Mapping[str, _Line]
+    lines: Mapping[str, _SizeLine]
 
     @classmethod
     def of(cls, points: Sequence[Extents], terms: Terms) -> Basis:
@@ -92,16 +92,16 @@ class Basis:
             kept, told = _independent(known, start, [points[n] for n in alone])
             inverse, divisor = _inverse(kept, start, [points[alone[n]] for n in told])
             places = tuple(alone[n] for n in told)
-            lines[size] = _Line(kept, places, inverse, divisor)
+            lines[size] = _SizeLine(kept, places, inverse, divisor)
         return cls(points, lines)
 
-    def factors(self, found: Sequence[Any]) -> dict[Term, Any] | None:
+    def factors(self, found: Sequence[Any]) -> dict[SizeTerm, Any] | None:
         """By term the factor of the sum with these values at the points; none that is zero.
 
         found: numbers or arrays. None where a factor of whole numbers is not a whole number. The
         sum has the values at the points of the lines; at others it may have different ones.
         """
-        made: dict[Term, Any] = {}
+        made: dict[SizeTerm, Any] = {}
         first = np.asarray(found[0])
         kind = first.dtype if first.dtype.kind == "f" else object
         for line in self.lines.values():
@@ -124,8 +124,8 @@ class Basis:
 
 
 def _independent(
-    terms: Sequence[Term], start: Extents, points: Sequence[Extents]
-) -> tuple[tuple[Term, ...], list[int]]:
+    terms: Sequence[SizeTerm], start: Extents, points: Sequence[Extents]
+) -> tuple[tuple[SizeTerm, ...], list[int]]:
     """Terms that no sum of others is at the points, and the numbers of points that show it."""
     rows: dict[int, Row] = {}  # by the number of the term that it has first
     told = []
@@ -148,7 +148,7 @@ def _reduced(row: Row, by: Row, column: int) -> Row:
 
 
 def _inverse(
-    terms: Sequence[Term], start: Extents, points: Sequence[Extents]
+    terms: Sequence[SizeTerm], start: Extents, points: Sequence[Extents]
 ) -> tuple[np.ndarray[Any, Any], int]:
     """The inverse of the matrix of terms at points less those at the start, times a number."""
     count = len(terms)
@@ -171,7 +171,7 @@ def _inverse(
 
 
 def points_of(
-    start: Extents, terms: Sequence[Term], wished: Iterable[int]
+    start: Extents, terms: Sequence[SizeTerm], wished: Iterable[int]
 ) -> list[Extents]:
     """Points that differ from the start in the terms' size and tell the terms apart.
 
@@ -189,7 +189,7 @@ def terms_of(
     size: str,
     ends: tuple[int, int],
     far: int,
-) -> tuple[Term, ...]:
+) -> tuple[SizeTerm, ...]:
     """The size, and the floors of it that shapes and shape arithmetic are made of.
 
     They are looked for at consecutive sizes about the start, where the graph has types: between
@@ -198,7 +198,7 @@ def terms_of(
     """
     least, most = ends
     known: dict[int, Mapping[Any, Any]] = {}
-    found: set[Term] = set()
+    found: set[SizeTerm] = set()
     count = FIRST
     while count <= MOST:
         first = min(start[size], max(least, most + 1 - count))
@@ -208,7 +208,7 @@ def terms_of(
                 try:
                     typing = typing_at({**start, size: n})
                 except TilewrightError:
-                    return (Term(size), *sorted(found))
+                    return (SizeTerm(size), *sorted(found))
                 known[n] = dict(_numbers(typing))
         lines = _lines([known[n] for n in window])
         made = [_floors(line, size, window) for line in lines]
@@ -216,16 +216,16 @@ def terms_of(
         if all(terms is not None for terms in made):
             break
         count *= 2
-    return (Term(size), *sorted(found))
+    return (SizeTerm(size), *sorted(found))
 
 
-def every_floor(terms: Sequence[Term], most: int) -> tuple[Term, ...]:
+def every_floor(terms: Sequence[SizeTerm], most: int) -> tuple[SizeTerm, ...]:
     """The terms of all functions with the period that the terms have together, up to a period."""
     period = math.lcm(*(t.divisor for t in terms))
     if period == 1 or period > most:
         return tuple(terms)
     size = terms[0].size
-    return (Term(size), *(Term(size, period, n) for n in range(period)))
+    return (SizeTerm(size), *(SizeTerm(size, period, n) for n in range(period)))
 
 
 def _numbers(typing: Typing) -> Iterator[tuple[Any, Any]]:
@@ -252,7 +252,9 @@ def _lines(known: Sequence[Mapping[Any, Any]]) -> Iterator[tuple[int, ...]]:
                 yield rises
 
 
-def _floors(line: Sequence[int], size: str, window: Sequence[int]) -> list[Term] | None:
+def _floors(
+    line: Sequence[int], size: str, window: Sequence[int]
+) -> list[SizeTerm] | None:
     """The floors of which a sequence is a sum, along a window of extents of which all but the last
     are consecutive; None: of no short period."""
     first, *_, far = window
@@ -265,7 +267,7 @@ def _floors(line: Sequence[int], size: str, window: Sequence[int]) -> list[Term]
         return None
     ((usual, _),) = Counter(sorted(steps[:period], key=abs)).most_common(1)
     return [
-        Term(size, period, -(first + n + 1) % period)
+        SizeTerm(size, period, -(first + n + 1) % period)
         for n, step in enumerate(steps[:period])
         if step != usual and period > 1
     ]

@@ -25,7 +25,7 @@ from tilewright.compute.guards import Ranges, conjuncts, inside, keeps_inside, l
 from tilewright.compute.nodes import Computation, Output
 from tilewright.compute.reducer import Reducer
 from tilewright.compute.transforms import environment
-from tilewright.driver.size_terms import Basis, Extents, Term
+from tilewright.driver.size_terms import Basis, Extents, SizeTerm
 from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.nodes import (
     INDEX,
@@ -58,14 +58,16 @@ def differs(where: str, what: str) -> UnsupportedError:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Sum:
+class SizeSum:
     """A sum of terms with these factors, and a constant."""
 
-    factors: Mapping[Term, int]
+    factors: Mapping[SizeTerm, int]
     constant: int
 
     @classmethod
-    def through(cls, factors: Mapping[Term, Any], point: Extents, value: int) -> Sum:
+    def through(
+        cls, factors: Mapping[SizeTerm, Any], point: Extents, value: int
+    ) -> SizeSum:
         """The one with a value at a point."""
         whole = {t: int(c) for t, c in factors.items()}
         return cls(whole, value - sum(c * t.at(point) for t, c in whole.items()))
@@ -74,15 +76,15 @@ class Sum:
         """The sum at these sizes."""
         return self.constant + sum(c * t.at(extents) for t, c in self.factors.items())
 
-    def by_size(self, start: Extents) -> list[Sum]:
+    def by_size(self, start: Extents) -> list[SizeSum]:
         """For each size the sum along it from the start on, without a common factor."""
         found = []
         for size in dict.fromkeys(t.size for t in self.factors):
             own = {t: c for t, c in self.factors.items() if t.size == size}
-            line = Sum.through(own, start, self.at(start))
+            line = SizeSum.through(own, start, self.at(start))
             common = math.gcd(line.constant, *own.values())
             parts = {t: c // common for t, c in own.items()}
-            found.append(Sum(parts, line.constant // common))
+            found.append(SizeSum(parts, line.constant // common))
         return found
 
 
@@ -92,7 +94,7 @@ def _of(node: Any, name: str) -> Any:
 
 
 @dataclass(eq=False, slots=True)
-class Together:
+class PlanMerger:
     """Reads several plans at once. sizes: the variables of the open plan, by name.
 
     A place is a tuple with what each plan has there; ABSENT for a plan that leaves it out.
@@ -105,7 +107,7 @@ class Together:
     _buffers: dict[tuple[int, Buffer], Buffer] = field(default_factory=dict)
     _variables: dict[tuple[int, Var], Var] = field(default_factory=dict)
     _counts: dict[tuple[Any, ...], Expr] = field(default_factory=dict)
-    _sums: dict[tuple[int, ...], Sum] = field(default_factory=dict)
+    _sums: dict[tuple[int, ...], SizeSum] = field(default_factory=dict)
     _ranges: tuple[Ranges, ...] = ()
     _range: Ranges = field(default_factory=dict)
 
@@ -337,7 +339,7 @@ class Together:
         if factors is None:
             raise differs(self.where, f"{list(found)} is no sum of sizes")
         points = self.basis.points
-        form = Sum.through(factors, points[0], whole[0])
+        form = SizeSum.through(factors, points[0], whole[0])
         if all(form.at(p) == n for p, n in zip(points, whole, strict=True)):
             self._sums[whole] = form
             return self._expr_of(form)
@@ -366,7 +368,7 @@ class Together:
                 return tuple(n + away for n in numbers)
         raise differs(self.where, f"{[n for _, n in some]} is no extent and a number")
 
-    def _expr_of(self, form: Sum) -> Expr:
+    def _expr_of(self, form: SizeSum) -> Expr:
         terms = ((t.expr(self.sizes[t.size]), c) for t, c in form.factors.items())
         return to_expr(Affine(tuple(terms), form.constant))
 
