@@ -12,8 +12,11 @@ from onnx.reference import ReferenceEvaluator
 
 import tilewright as tw
 from tests.driver.test_ranged import HEAD
+from tilewright.base.errors import UnsupportedError
 from tilewright.driver import ranged
 from tilewright.driver.options import Options
+from tilewright.driver.plan_merger import SizeSum
+from tilewright.driver.size_terms import Basis, SizeTerm
 from tilewright.driver.steps import import_model
 from tilewright.graph.infer import specialize
 from tilewright.graph.interp import evaluate
@@ -49,6 +52,8 @@ MODELS = {
     " m = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(c)"
     " d = MaxPool<kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1>(m)"
     " e = GlobalAveragePool(d) f = Flatten(e) y = Gemm(f, g, b)",
+    "a border that pays at some sizes alone": "a = Conv<strides = [3, 3]>(x, v)"
+    " c = Conv<pads = [2, 2, 2, 2]>(a, u) y = Relu(c)",
     "halves": "l, k = Split<axis = 2, num_outputs = 2>(x) n = Neg(k)"
     " y = Concat<axis = 2>(n, l)",
     "patches": "a = Conv<strides = [4, 4]>(x, p) i = Constant<value_ints = [0, 0, -1]>()"
@@ -121,3 +126,38 @@ def test_of_a_wide_range_some_sizes_are_planned(
     exe: Any = tw.compile(source, dims={"h": (16, 130)}, **HOW)
     assert [len(s.covers) for s in exe.model.shared] == [115], exe
     compared(exe, source, [(h, 17) for h in (16, 17, 30, 31, 100, 113, 129, 130)])
+
+
+FLOORS = {
+    "h": (SizeTerm("h"), SizeTerm("h", 2, 1), SizeTerm("h", 12, 3)),
+    "w": (SizeTerm("w"),),
+}
+
+
+def test_a_size_with_each_remainder_is_compared() -> None:
+    allowed = {"h": range(16, 400), "w": range(1, 40)}
+    points = ranged._points(allowed, FLOORS)
+    found = ranged._compared(allowed, points, FLOORS)
+    start = ranged._start(allowed)
+    line = {p["h"] % 12 for p in found if p["w"] == start["w"]}
+    assert line == set(range(12))
+    long = {**FLOORS, "h": (*FLOORS["h"], SizeTerm("h", 64), SizeTerm("h", 9))}
+    with pytest.raises(UnsupportedError, match="come again only after 576 sizes"):
+        ranged._compared(allowed, points, long)
+
+
+def test_a_corner_has_other_floors_than_the_pattern_along_each_size() -> None:
+    """Products of floors that change along one size at a time alone look like sums."""
+    terms = {n: (SizeTerm(n), SizeTerm(n, 8, 1)) for n in "hw"}
+    allowed = {"h": range(18, 30), "w": range(16, 26)}
+    points = ranged._points(allowed, terms)
+    start = points[0]
+    assert any(
+        all(t.at(p) != t.at(start) for t in (*terms["h"], *terms["w"])) for p in points
+    )
+    basis = Basis.of(points, terms)
+    products = [((p["h"] + 1) // 8) * ((p["w"] + 1) // 8) for p in points]
+    factors = basis.factors(products)
+    assert factors is not None
+    form = SizeSum.through(factors, start, products[0])
+    assert [form.at(p) for p in points] != products

@@ -92,7 +92,7 @@ OPEN: dict[str, tuple[Expr, Expr, dict[Any, Any]]] = {
     "a remainder by 0": (K % N, N, env() | {K: (0, None)}),
     "a remainder by another": (K % N, C, env((K, B * N))),
     "a sum of another": (K // (N + 2), B + 2, env((K, (B + 2) * (N + 1)))),
-    "a sum too long": (K // (N + 1), B + 1, env((K, (B + 2) * (N + 1)))),
+    "a sum longer than its part": (K // (N + 1), B + 1, env((K, (B + 2) * (N + 1)))),
     "a low sum too long": (K % (N + 1), N, env((K, (B + 2) * (N + 1)))),
     "a tile that overlaps": (
         (J * 3 + K) // N,
