@@ -82,7 +82,7 @@ def test_inside_of_a_tensor_of_any_size() -> None:
         frozenset({(K, 1), (n, -1)}): (None, -1),
     }
     assert inside(t[K, J], ranges) == []  # type: ignore[arg-type]
-    assert inside(t[K + 1, J], ranges) == [K + 1 < n]  # type: ignore[arg-type]
+    assert inside(t[K + 1, J], ranges) == [K < n - 1]  # type: ignore[arg-type]
 
 
 def test_what_is_read_behind_the_guard_is_a_read_alone() -> None:
