@@ -11,6 +11,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import tilewright as tw
+from tests.driver import random_windows
 from tests.driver.test_ranged import HEAD
 from tilewright.base.errors import UnsupportedError
 from tilewright.driver import ranged
@@ -52,8 +53,10 @@ MODELS = {
     " m = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(c)"
     " d = MaxPool<kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1>(m)"
     " e = GlobalAveragePool(d) f = Flatten(e) y = Gemm(f, g, b)",
-    "a border that pays at some sizes alone": "a = Conv<strides = [3, 3]>(x, v)"
-    " c = Conv<pads = [2, 2, 2, 2]>(a, u) y = Relu(c)",
+    "a padded mean": "y = AveragePool<kernel_shape = [3, 3], strides = [2, 2],"
+    " pads = [1, 0, 1, 0]>(x)",
+    "a border that pays at some sizes alone": "a = Conv<strides = [5, 3]>(x, v)"
+    " c = Conv<pads = [1, 1, 1, 1]>(a, u) y = Relu(c)",
     "halves": "l, k = Split<axis = 2, num_outputs = 2>(x) n = Neg(k)"
     " y = Concat<axis = 2>(n, l)",
     "patches": "a = Conv<strides = [4, 4]>(x, p) i = Constant<value_ints = [0, 0, -1]>()"
@@ -107,6 +110,15 @@ def test_one_code_is_right_at_every_size(
     compared(loaded, source, [(16, 17), (25, 17), (29, 17)])
 
 
+def test_one_size_alone_has_windows_that_reach_beyond_the_end() -> None:
+    source = model("a convolution")
+    source.graph.node[0].attribute[0].ints[0] = 7
+    assert source.graph.node[0].attribute[0].name == "strides"
+    exe: Any = tw.compile(source, dims={"h": (20, 26)}, **HOW)
+    assert [len(s.covers) for s in exe.model.shared] == [7], exe
+    compared(exe, source, [(h, 17) for h in range(20, 27)])
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["a stem", "a small network", "patches"])
 def test_height_and_width_are_open(name: str) -> None:
@@ -126,6 +138,17 @@ def test_of_a_wide_range_some_sizes_are_planned(
     exe: Any = tw.compile(source, dims={"h": (16, 130)}, **HOW)
     assert [len(s.covers) for s in exe.model.shared] == [115], exe
     compared(exe, source, [(h, 17) for h in (16, 17, 30, 31, 100, 113, 129, 130)])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_networks_of_windows(seed: int) -> None:
+    assert random_windows.run(seed) == "right"
+
+
+@pytest.mark.slow
+def test_many_random_networks_of_windows() -> None:
+    found = [random_windows.run(seed) for seed in range(100, 200)]
+    assert found.count("right") > 70
 
 
 FLOORS = {
