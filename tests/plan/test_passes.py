@@ -321,6 +321,28 @@ def test_halos(name: str) -> None:
     same(steps, after, given, sorted(results, key=lambda b: b.name))
 
 
+@pytest.mark.parametrize("answer", [True, False])
+def test_a_halo_of_one_plan_of_several_is_as_decided_and_has_all_its_sides(
+    answer: bool,
+) -> None:
+    steps, results, _ = HALOS["and one who reads inside"]
+    given = [X, *(b for s in steps for b in s.reads if b.name == "w3")]
+    asked: list[tuple[str, bool]] = []
+
+    def decided(what: str, here: bool) -> bool:
+        asked.append((what, here))
+        return answer
+
+    after = add_halos(steps, {*results, *given}, 1.0, decided)
+    assert asked == [("t.halo", False)]  # it does not pay here
+    assert (len(after) > len(steps)) is answer
+    same(steps, after, given, sorted(results, key=lambda b: b.name))
+    if answer:
+        border = next(s for s in after if s.name == "t.halo")
+        assert isinstance(border, FusionGroup)
+        assert len(border.computations) == 2 * len(T.shape)
+
+
 # -- Winograd's form
 
 

@@ -11,6 +11,7 @@ combination, or again a range with one extent fixed.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import (
     Callable,
@@ -32,10 +33,18 @@ from tilewright.base.errors import (
 )
 from tilewright.compute.nodes import Computation
 from tilewright.driver.between import Between
-from tilewright.driver.generalize import Extents, difference, equal, generalize
+from tilewright.driver.generalize import difference, equal, generalize
 from tilewright.driver.open_model import symbolic
 from tilewright.driver.processes import share, workers
 from tilewright.driver.ranges import combinations, count
+from tilewright.driver.size_terms import (
+    Extents,
+    SizeTerm,
+    Terms,
+    every_floor,
+    points_of,
+    terms_of,
+)
 from tilewright.graph.infer import FallbackProvider, Typing
 from tilewright.graph.nodes import Graph, Value
 from tilewright.plan.nodes import Plan
@@ -51,6 +60,9 @@ NAMED: Final = 4  # most combinations of ranges that count as named one by one
 TOGETHER: Final = 8  # most ranges with shared code
 COMPARED: Final = 256  # most combinations that are all compared
 SAMPLED: Final = 48  # about how many to compare if there are more
+CHECKED: Final = 4  # neighbors of the pattern that check divided dimensions
+DENSE: Final = 12  # more of them, if conditions depend on divided dimensions
+PERIOD: Final = 32  # longest period of a plan with floors that the graph does not have
 MakePlan = Callable[[Extents, "Questions | None"], Plan]
 
 
@@ -99,18 +111,25 @@ class Replayed:
             ),
             lambda group: self._answer(self.real.is_profitable, group),
             replace(self.real.costs, key_block=1),
+            self._decided,
         )
+
+    def _decided(self, what: str, here: bool) -> bool:
+        return bool(self._again(what, lambda: here))
 
     def _answer(
         self, ask: Callable[..., Any], group: Sequence[Computation], *more: Any
     ) -> Any:
         key = (ask is self.real.is_profitable, tuple(c.name for c in group))
+        return self._again(key, lambda: ask(group, *more))
+
+    def _again(self, key: Hashable, ask: Callable[[], Any]) -> Any:
         known = self.answers.setdefault(key, [])
         if self.recording:
-            known.append(ask(group, *more))
+            known.append(ask())
             return known[-1]
         if not known:
-            return ask(group, *more)
+            return ask()
         times = self.given.get(key, 0)
         self.given[key] = times + 1
         return known[min(times, len(known) - 1)]
@@ -188,7 +207,7 @@ def _together(making: Making, allowed: Allowed) -> Iterator[Key | Shared]:
         return
     covers, odd = _cover(inside, compared)
     if many or len(odd) > ALONE:
-        inside = _without_odd(inside, odd, _key(_points(allowed)[0]))
+        inside = _without_odd(inside, odd, _key(_start(allowed)))
         covers, odd = _cover(inside, compared)
     if odd and (many or len(odd) > ALONE):
         raise _differs(making, plan, dict(zip(allowed, max(odd), strict=True)))
@@ -222,7 +241,7 @@ def _box(allowed: Allowed, compared: Mapping[Key, bool]) -> dict[str, Collection
 
     The other dimensions are as in the pattern.
     """
-    start = _key(_points(allowed)[0])
+    start = _key(_start(allowed))
     found: dict[str, Collection[int]] = {}
     for axis, (name, extents) in enumerate(allowed.items()):
         line = {
@@ -294,21 +313,23 @@ def open_plan(making: Making, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
     A dimension with only one extent is not a size of the plan. Raises UnsupportedError naming a
     part that differs between two sizes by more than numbers.
     """
-    points = _points(allowed)
+    start = _start(allowed)
     opened = {name: e for name, e in allowed.items() if len(e) > 1}
+    terms: Terms = {
+        name: terms_of(making.typing_at, start, name, (min(e), max(e)), _at(e, 1))
+        for name, e in opened.items()
+    }
     replayed = Replayed(making.real)
-    plans = []
-    for point in points:
-        plans.append(making.plan_at(point, replayed.questions()))
-        replayed.recording = False
-    largest = {name: max(e) for name, e in allowed.items()}
-    bounds = {name: (min(e), max(e)) for name, e in opened.items()}
-    own = [{name: point[name] for name in opened} for point in (*points, largest)]
     try:
-        last = making.plan_at(largest, replayed.questions())
-        found = generalize([*plans, last], own, making.graph, bounds)
-    except UnsupportedError:  # the largest may need its own code
-        found = generalize(plans, own[:-1], making.graph, bounds)
+        points = _points(allowed, terms)
+        found = _opened(making, allowed, replayed, points, terms)
+    except UnsupportedError:
+        terms = {name: every_floor(known, PERIOD) for name, known in terms.items()}
+        if all(len(known) == 1 for known in terms.values()):
+            raise
+        points = _dense(allowed, terms)
+        replayed = Replayed(making.real)
+        found = _opened(making, allowed, replayed, points, terms)
 
     def agrees(extents: Extents) -> bytes:
         try:
@@ -317,7 +338,7 @@ def open_plan(making: Making, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
         except (UnsupportedError, VerifyError):
             return bytes([False])
 
-    wanted = _compared(allowed, points)
+    wanted = _compared(allowed, points, terms)
     jobs = [partial(agrees, extents) for extents in wanted]
     answers = share(jobs, workers(len(jobs), thread_count()))
     compared = {
@@ -326,12 +347,34 @@ def open_plan(making: Making, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
         for extents, same in zip(wanted, answers, strict=True)
     }
     if count(allowed) > COMPARED:
-        told = [*points, largest]
+        told = [*points, {name: max(e) for name, e in allowed.items()}]
         known = [making.typing_at(point) for point in told]
-        between = Between(making.graph, allowed, told, known, making.fallback)
+        between = Between(making.graph, allowed, told, known, making.fallback, terms)
         for odd in between.odd():
             compared[_key({**points[0], **odd})] = False
     return found, compared
+
+
+def _opened(
+    making: Making,
+    allowed: Allowed,
+    replayed: Replayed,
+    points: Sequence[Extents],
+    terms: Terms,
+) -> Plan:
+    """The open plan through the plans at points and, if it has the same form, at the largest."""
+    plans = []
+    for point in points:
+        plans.append(making.plan_at(point, replayed.questions()))
+        replayed.recording = False
+    largest = {name: max(e) for name, e in allowed.items()}
+    bounds = {name: (min(allowed[name]), max(allowed[name])) for name in terms}
+    own = [{name: point[name] for name in terms} for point in (*points, largest)]
+    try:
+        last = making.plan_at(largest, replayed.questions())
+        return generalize([*plans, last], own, making.graph, bounds, terms)
+    except UnsupportedError:  # the largest may need its own code
+        return generalize(plans, own[:-1], making.graph, bounds, terms)
 
 
 def _differs(making: Making, plan: Plan, extents: Extents) -> UnsupportedError:
@@ -349,8 +392,13 @@ def _differs(making: Making, plan: Plan, extents: Extents) -> UnsupportedError:
     )
 
 
-def _compared(allowed: Allowed, points: Sequence[Extents]) -> list[Extents]:
-    """All combinations or, of many, some: along each dimension, at corners, and at random."""
+def _compared(
+    allowed: Allowed, points: Sequence[Extents], terms: Terms
+) -> list[Extents]:
+    """All combinations or, of many, some: along each dimension, at corners, and at random.
+
+    For a divided dimension, also one with each remainder.
+    """
     if count(allowed) <= COMPARED:
         return list(combinations(allowed))
     start = points[0]
@@ -358,7 +406,16 @@ def _compared(allowed: Allowed, points: Sequence[Extents]) -> list[Extents]:
     found = list(points)
     for name in opened:
         values = _telling(allowed[name], SAMPLED // len(opened))
-        found += [{**start, name: value} for value in values]
+        period = math.lcm(*(t.divisor for t in terms[name]))
+        if period > COMPARED:
+            raise UnsupportedError(
+                f"extents along {name} come again only after {period:,} sizes",
+                code="TW-JIT",
+                hint=f"name at most {COMPARED} combinations of extents",
+            )
+        beside = [start[name] + n for n in range(1, period)]
+        values += [n for n in beside if n in allowed[name]]
+        found += [{**start, name: value} for value in dict.fromkeys(values)]
     chance = random.Random(0)
     ends = {n: (min(e), max(e)) for n, e in allowed.items()}
     inner = {n: (sorted(e)[min(1, len(e) - 1)], max(e)) for n, e in allowed.items()}
@@ -382,14 +439,61 @@ def _telling(extents: Collection[int], most: int) -> list[int]:
     return list(known)
 
 
-def _points(allowed: Allowed) -> Sequence[Extents]:
-    """The pattern, and for each dimension a point that differs from it only there.
+def _start(allowed: Allowed) -> dict[str, int]:
+    """The pattern. It is not at an end of a range, where a plan may have another form, as for an
+    extent of 1."""
+    return {name: _at(extents, 2) for name, extents in allowed.items()}
 
-    No point is at an end of its range, where a plan may have another form, as for an extent of 1.
-    """
-    start = {name: _at(extents, 2) for name, extents in allowed.items()}
-    others = [start | {name: _at(e, 1)} for name, e in allowed.items()]
-    return [start, *(o for o in others if o != start)]
+
+def _points(allowed: Allowed, terms: Terms) -> Sequence[Extents]:
+    """The pattern, and for each dimension points that differ from it only there and distinguish its
+    terms: a distant one, and neighbors; then some others that check divided dimensions."""
+    start = _start(allowed)
+    found: list[Extents] = [start]
+    for name, known in terms.items():
+        values = sorted(allowed[name])
+        near = sorted(values, key=lambda n: abs(n - start[name]))
+        found += points_of(start, known, [_at(values, 1), *near])
+    divided = [name for name, known in terms.items() if len(known) > 1]
+    others = {name: _other(allowed[name], terms[name], start) for name in divided}
+    checks = [{**start, **others}, *_beside(allowed, divided, CHECKED)]
+    return [*found, *(p for p in checks if p not in found)]
+
+
+def _other(extents: Collection[int], terms: Sequence[SizeTerm], start: Extents) -> int:
+    """An extent, not at an end, at which as many terms as possible differ from the start: if
+    several sizes have one, a sum of terms is distinguished from a product."""
+    (name,) = {t.size for t in terms}
+    inner = sorted(extents)[1:-1] or sorted(extents)
+
+    def changed(n: int) -> tuple[int, int]:
+        here = sum(t.at({name: n}) != t.at(start) for t in terms)
+        return here, -abs(n - start[name])
+
+    return max(inner, key=changed)
+
+
+def _dense(allowed: Allowed, terms: Terms) -> Sequence[Extents]:
+    """More neighbors of the pattern, along each divided dimension and along all at once, with every
+    remainder."""
+    divided = [name for name, known in terms.items() if len(known) > 1]
+    alone = (p for name in divided for p in _beside(allowed, [name], DENSE))
+    found = [*alone, *_beside(allowed, divided, DENSE)]
+    return [*(p for p in _points(allowed, terms) if p not in found), *found]
+
+
+def _beside(allowed: Allowed, names: Sequence[str], count: int) -> list[Extents]:
+    """Neighbors of the pattern, with the extents of all names reduced or, if impossible, increased
+    by the same amount."""
+    start = _start(allowed)
+    found: list[Extents] = []
+    for n in range(1, count + 1) if names else ():
+        for away in (-n, n):
+            beside = {name: start[name] + away for name in names}
+            if all(value in allowed[name] for name, value in beside.items()):
+                found.append({**start, **beside})
+                break
+    return found
 
 
 def _at(extents: Collection[int], thirds: int) -> int:

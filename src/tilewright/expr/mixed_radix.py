@@ -36,7 +36,7 @@ def inside(index: Expr, extent: Extent, env: Env) -> bool:
     size = as_expr(extent, INDEX)
     if isinstance(index, FloorDiv | Mod):
         whole = products(size)
-        return any(limit == whole for limit in _limits(index, env))
+        return any(products(_sum(limit)) == whole for limit in _limits(index, env))
     return _put_together(index, size, env)
 
 
@@ -115,6 +115,8 @@ def _limits(e: Expr, env: Env) -> Iterator[Products]:
         by, least = products(e.rhs), bounds(e.rhs, env)[0]
         if least is None or least < 0:
             return
+        if len(by) > 1:  # a radix that is a sum is one factor of the extent
+            by = {(e.rhs,): 1}
         parts = (_divided(limit, by) for limit in _limits(e.lhs, env))
         known = (part for part in parts if part is not None)
         if isinstance(e, FloorDiv):

@@ -28,7 +28,7 @@ from tilewright.plan.passes.split_sums import split_deep_sums
 from tilewright.plan.passes.stream_attention import stream_attention
 from tilewright.plan.passes.windows import separate_windows
 from tilewright.plan.passes.winograd import Forms, transform_convolutions
-from tilewright.plan.questions import Cost, PlanCosts, Questions
+from tilewright.plan.questions import Cost, Decided, PlanCosts, Questions
 from tilewright.plan.verify import verify
 
 # Results of a tile per axis that `math` allows: large ones round more.
@@ -205,11 +205,12 @@ class AddHalos(Pass[Plan]):
     """Tensors that are read with padding hold it in memory."""
 
     halo: float
+    decided: Decided | None = field(default=None, repr=False)
 
     def run(self, program: Plan) -> Plan:
         fixed = _fixed(program)
-        most = self.halo
-        return _on_host(program, lambda steps: add_halos(steps, fixed, most))
+        most, decided = self.halo, self.decided
+        return _on_host(program, lambda steps: add_halos(steps, fixed, most, decided))
 
 
 def _split(asked: Questions, device: str) -> SplitDeepSums:
@@ -268,7 +269,7 @@ def plan_pipeline(
     if fusion:  # after Winograd, whose convolutions read whole tensors
         passes.append(PoolInBlocks(ask.estimated_cost))
         passes.append(MergeProducts(ask.estimated_cost))
-    passes.append(AddHalos(costs.halo))
+    passes.append(AddHalos(costs.halo, ask.decided))
     if limit is not None:
         passes.append(Recompute(ask.estimated_cost, limit))
     checked: set[Computation] = (

@@ -81,13 +81,19 @@ NO_REWRITE_PAYS: Final = PlanCosts(
 )
 
 
+Decided = Callable[[str, bool], bool]
+
+
 @dataclass(frozen=True)
 class Questions:
     """estimated_cost: of Computations as one kernel. is_profitable: whether they should be one.
 
-    costs: what else rewrites cost.
+    costs: what else rewrites cost. decided: for a plan that is compared with those of other sizes,
+    what to do of what is named, if one would decide so at this size; what is empty at this size
+    stays then. None for any other plan.
     """
 
     estimated_cost: Cost
     is_profitable: Callable[[Sequence[Computation]], bool]
     costs: PlanCosts
+    decided: Decided | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 from tilewright.base import events
@@ -31,16 +32,20 @@ from tilewright.expr.nodes import (
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import Node, postorder
 from tilewright.plan.nodes import DefUse, FusionGroup, Step
+from tilewright.plan.questions import Decided
 
 Pads = tuple[tuple[int, int], ...]
 
 
 def add_halos(
-    steps: Sequence[Step], keep: Collection[Buffer], most: float
+    steps: Sequence[Step],
+    keep: Collection[Buffer],
+    most: float,
+    decided: Decided | None = None,
 ) -> list[Step]:
     """The groups with halos where they pay; buffers in `keep` stay unchanged.
 
-    most: times its size that a tensor may take with its border.
+    most: times its size that a tensor may take with its border. decided: as of `Questions`.
 
     A tensor t gets a border where it is not in `keep` and only Computations write and read it. A
     read `c if outside(t, i) else t[i]` becomes plain where its guard is that i is inside t, no
@@ -58,8 +63,11 @@ def add_halos(
             continue
         if any(s.kernel for s in (*writers, *readers)):
             continue
-        halo = _wanted(tensor, [c for s in readers for c in s.computations], most)
-        if halo is not None:
+        halo = _wanted(tensor, [c for s in readers for c in s.computations])
+        if halo is None:
+            continue
+        pays = _size(tensor, halo) <= most * tensor.size
+        if pays if decided is None else decided(f"{tensor.name}.halo", pays):
             found[tensor] = halo
     padded = {
         t: Buffer(
@@ -80,7 +88,7 @@ def add_halos(
         for t in step.writes:
             if t in found and t not in filled:
                 filled.add(t)
-                out.append(_border(t, padded[t], found[t]))
+                out.append(_border(t, padded[t], found[t], decided is not None))
                 events.emit("padded", tensor=t.name, pads=found[t].pads)
         moved = tuple(_moved(c, found, padded) for c in step.computations)
         out.append(replace(step, computations=moved))
@@ -95,10 +103,8 @@ class _Halo:
     constant: Const
 
 
-def _wanted(
-    tensor: Buffer, readers: Sequence[Computation], most: float
-) -> _Halo | None:
-    """The border that guarded reads of the readers reach into; None if it does not pay.
+def _wanted(tensor: Buffer, readers: Sequence[Computation]) -> _Halo | None:
+    """The border that guarded reads of the readers reach into; None if none of them pays for it.
 
     It holds what those have outside that it pays for; reads with another constant stay guarded.
     """
@@ -119,12 +125,13 @@ def _wanted(
                 return None
             before, after = pads[n]
             pads[n] = (max(before, -low), max(after, high - tensor.shape[n] + 1))
-    size = 1
-    for extent, (a, b) in zip(tensor.shape, pads, strict=True):
-        size *= extent + a + b
-    if size > most * tensor.size:
-        return None
     return _Halo(tuple(pads), constant)
+
+
+def _size(tensor: Buffer, halo: _Halo) -> int:
+    """The elements of a tensor with its border."""
+    pairs = zip(tensor.shape, halo.pads, strict=True)
+    return prod(extent + a + b for extent, (a, b) in pairs)
 
 
 def _is_wide_map(c: Computation) -> bool:
@@ -197,13 +204,18 @@ def _moved(
     return replace(c, outputs=tuple(outputs))
 
 
-def _border(tensor: Buffer, padded: Buffer, halo: _Halo) -> FusionGroup:
-    """The group that writes around the tensor: two slabs per padded axis, disjoint."""
+def _border(
+    tensor: Buffer, padded: Buffer, halo: _Halo, empty: bool = False
+) -> FusionGroup:
+    """The group that writes around the tensor: two slabs per padded axis, disjoint.
+
+    empty: all slabs, those of axes without padding too.
+    """
     parts: list[Computation] = []
     pads = halo.pads
     for axis, (before, after) in enumerate(pads):
         for size, start in ((before, 0), (after, before + tensor.shape[axis])):
-            if not size:
+            if not size and not empty:
                 continue
             starts = (
                 [a for a, _ in pads[:axis]] + [start] + [0] * (len(pads) - axis - 1)
