@@ -136,8 +136,8 @@ DAMAGES: dict[str, Callable[[Any], object]] = {
     "an operand too many": lambda h: _shared(h)["touched"][0].append(99),
     "another rank": lambda h: _shared(h)["values"][0].append(1),
     "another code": lambda h: _shared(h)["model"]["objects"].append(99),
-    "other constants": lambda h: _shared(h)["model"].update(constants=[64, 1 << 20]),
-    "constants between": lambda h: _shared(h)["model"].update(constants=[1, 2]),
+    "other constants": lambda h: _shared(h)["model"].update(place=[64, 1 << 20]),
+    "constants between": lambda h: _shared(h)["model"].update(place=[1, 2]),
     "a size outside": lambda h: h["single"][0].__setitem__(0, [99]),
     "a key too long": lambda h: h["single"][0].__setitem__(0, [1, 1]),
     "cover of other rank": lambda h: _shared(h)["covers"].update(extents=[]),
@@ -161,7 +161,7 @@ def test_damaged_manifests_are_refused(
         DAMAGES[damage](head)
         for name in ("members", "constants_offset"):
             del head[name]
-        bundle.pack(out, constants, codes, head)
+        bundle.pack(out, constants.data, codes, head)
     with pytest.raises(ArtifactError):
         tw.load(bad)
 

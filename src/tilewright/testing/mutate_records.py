@@ -23,7 +23,7 @@ def _valid() -> Mapping[str, Any]:
     """A valid record of each kind, as JSON."""
     from tilewright.dataflow.results import Point
     from tilewright.driver.compiled import CompiledGroup, Preparation
-    from tilewright.driver.strided import StridedCopy
+    from tilewright.runtime.packing import Packing, Part
 
     pack = Preparation(
         symbol="pack",
@@ -31,7 +31,7 @@ def _valid() -> Mapping[str, Any]:
         shape=(4, 8),
         dtype="float32",
         workspace=64,
-        view=StridedCopy(0, (4, 8), (8, 1)),
+        packing=Packing((Part((4, 8), (0,), (8, 1), (), ((0, 0),), (8, 1)),)),
     )
     group = CompiledGroup(
         symbol="k",
