@@ -83,6 +83,7 @@ def test_json_both_ways():
         {"steps": (("add", 0, 0.5),)},
         {"steps": (("scale", 2, 0.5),)},
         {"writes": ((6, 0),)},
+        {"writes": ()},
     ],
 )
 def test_what_is_no_packing(change):

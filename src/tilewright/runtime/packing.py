@@ -213,7 +213,10 @@ class Packing:
 
 
 def _check(part: Part) -> None:
-    """Raise ValueError for axes that do not fit, and registers that nothing has made."""
+    """Raise ValueError for axes that do not fit, and registers that nothing has made.
+
+    Without results its points would not be counted, and so not be limited.
+    """
     if {len(part.strides), len(part.into)} != {len(part.extents)}:
         raise ValueError(f"a part of {len(part.extents)} axes has other strides")
     known = len(part.reads)
@@ -222,5 +225,5 @@ def _check(part: Part) -> None:
         if not all(isinstance(r, int) and 0 <= r < known for r in operands):
             raise ValueError(f"{name} of {a} and {b}, of {known} registers")
         known += 1
-    if not all(register < known for register, _ in part.writes):
-        raise ValueError(f"it has {known} registers, and writes others")
+    if not part.writes or not all(register < known for register, _ in part.writes):
+        raise ValueError(f"it has {known} registers, and writes none or others")
