@@ -15,7 +15,7 @@ import tilewright as tw
 from tilewright.driver import constants
 from tilewright.driver.constants import ConstantPool, PackedWeight
 from tilewright.runtime.executable import Executable
-from tilewright.runtime.packing import Packing, Part
+from tilewright.runtime.packing import Packing, PackingPart
 from tilewright.runtime.ranged import RangedExecutable
 
 RESIDUAL = """
@@ -57,7 +57,7 @@ def model(text: str, **weights: tuple[int, ...]) -> tuple[Any, int]:
     return made, sum(a.nbytes for a in data.values())
 
 
-REVERSED = Part((1 << 13,), ((1 << 13) - 1,), (-1,), (), ((0, 0),), (1,))
+REVERSED = PackingPart((1 << 13,), ((1 << 13) - 1,), (-1,), (), ((0, 0),), (1,))
 
 
 def residual(batch: int | str = 1) -> tuple[Any, int]:

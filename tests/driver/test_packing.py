@@ -11,7 +11,7 @@ from tilewright.expr.nodes import INDEX, Buffer, Load, Lt, Overlap, Select, Var,
 from tilewright.loops.interp import run
 from tilewright.loops.nodes import Kernel, Store, block, loop
 from tilewright.runtime.buffer import bytes_of
-from tilewright.runtime.packing import Packing, Part
+from tilewright.runtime.packing import Packing, PackingPart
 
 a = Buffer("a", (6, 4), float32)
 b = Buffer("b", (2, 4, 3), float32)
@@ -34,7 +34,7 @@ def panels(tensor=a, row=None):
 
 
 def moves(first, extents, strides, into, at=0):
-    return Part(extents, (first,), strides, (), ((0, at),), into)
+    return PackingPart(extents, (first,), strides, (), ((0, at),), into)
 
 
 def found(kernel, *made):

@@ -12,7 +12,7 @@ from tests.runtime.test_bundle import rewrite
 from tilewright.base.errors import ArtifactError
 from tilewright.runtime import bundle, packed
 from tilewright.runtime.packed import PackedConstant
-from tilewright.runtime.packing import Packing, Part
+from tilewright.runtime.packing import Packing, PackingPart
 
 KIB = 1 << 10
 PLAIN = 68 * KIB  # of constants in front of the first packed one, between, and behind
@@ -21,13 +21,17 @@ PLAIN = 68 * KIB  # of constants in front of the first packed one, between, and 
 def doubled(count):
     """Each element, and behind all of them twice each."""
     return Packing(
-        (Part((count,), (0,), (1,), (("scale", 0, 2.0),), ((0, 0), (1, count)), (1,)),)
+        (
+            PackingPart(
+                (count,), (0,), (1,), (("scale", 0, 2.0),), ((0, 0), (1, count)), (1,)
+            ),
+        )
     )
 
 
 def turned(rows, columns):
     return Packing(
-        (Part((columns, rows), (0,), (1, columns), (), ((0, 0),), (rows, 1)),)
+        (PackingPart((columns, rows), (0,), (1, columns), (), ((0, 0),), (rows, 1)),)
     )
 
 
@@ -178,7 +182,7 @@ def test_damaged_descriptions_are_refused(artifact, tmp_path, damage, message):
 
 def test_no_file_asks_for_much_more_memory_than_it_has_bytes(tmp_path):
     weight = np.zeros(64, np.uint8)
-    many = Packing((Part((16 * 17,), (0,), (0,), (), ((0, 0),), (1,)),))
+    many = Packing((PackingPart((16 * 17,), (0,), (0,), (), ((0, 0),), (1,)),))
     constant = PackedConstant(0, -1, 64, "float32", many)
     block = np.zeros(constant.end, np.uint8)
     bad = dataclasses.replace(

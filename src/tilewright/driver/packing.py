@@ -26,7 +26,7 @@ from tilewright.expr.nodes import (
 )
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import SIZE, Block, For, Kernel, Store
-from tilewright.runtime.packing import Packing, Part, Step
+from tilewright.runtime.packing import Packing, PackingPart, Step
 
 _MOST_RESULTS: Final = 64  # of arithmetic at one point; F(6, 3) has as many
 Ranges = Mapping[Expr, range]
@@ -272,7 +272,7 @@ def _parts(
     results: Sequence[tuple[int, int]],
     target: Affine,
     ranges: Ranges,
-) -> Iterator[Part]:
+) -> Iterator[PackingPart]:
     """The work over these ranges: one part for each range in which tiles start at regular places.
 
     None at all where something else than a variable or the start of a tile is in the place.
@@ -317,14 +317,14 @@ def _part(
     results: Sequence[tuple[int, int]],
     target: Affine,
     ranges: Ranges,
-) -> Part:
+) -> PackingPart:
     """The work over these ranges, all of whose places are linear forms of the variables."""
     place = work.place
     first = place.const + sum(place.coefficient(v) * r.start for v, r in ranges.items())
     begin = sum(target.coefficient(v) * r.start for v, r in ranges.items())
     axes = [v for v, r in ranges.items() if len(r) > 1]
     axes.sort(key=target.coefficient, reverse=True)
-    return Part(
+    return PackingPart(
         tuple(len(ranges[v]) for v in axes),
         tuple(first + distance for distance in work.reads),
         tuple(place.coefficient(v) for v in axes),
@@ -334,7 +334,7 @@ def _part(
     )
 
 
-def _inside(part: Part, source: Buffer) -> bool:
+def _inside(part: PackingPart, source: Buffer) -> bool:
     """Whether all that it reads is inside of the constant."""
     axes = zip(part.extents, part.strides, strict=True)
     reach = [(n - 1) * stride for n, stride in axes]

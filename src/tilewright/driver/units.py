@@ -1,8 +1,8 @@
 """Kernels of an open plan some units at a time: kernels of fixed sizes in loops over units.
 
 A kernel of fixed sizes has all schedules of its target. What is as fast alone as among others is
-done one by one. Products, which want many rows at once, are done `MANY` at a time, and the rest in
-ever fewer. The others have schedules for any size.
+done one by one. Products, which want many rows at once, are done as many at a time as the target's
+costs say, and the rest in ever fewer. The others have schedules for any size.
 """
 
 from __future__ import annotations
@@ -32,12 +32,6 @@ from tilewright.plan.units import Units, units
 from tilewright.schedule import edit
 from tilewright.targets.base import Target
 
-# Units at a time: the rows of a product's tile on any machine, and more.
-MANY: Final = 16
-# The share of time that a kernel of another number of units has to save to be worth its code.
-LOSS: Final = 1.1
-# Units one by one that may take as long as `MANY`: if fewer do, most of a tile would be empty.
-ALONE: Final = 4
 # Elements that lie together: a vector of any machine, or a line of its cache.
 TOGETHER: Final = 16
 
@@ -134,20 +128,22 @@ class _Parts:
 
 def _counts(of: _Parts) -> list[int]:
     """How many units at a time, most first; 1 is the last."""
-    one, many = of.work(1), of.work(MANY)
-    if one * MANY <= many * LOSS:
+    costs = of.target.open_costs
+    most, gain = costs.many_units, costs.unit_gain
+    one, many = of.work(1), of.work(most)
+    if one * most <= many * gain:
         return [1]
-    if one * ALONE > many:
+    if one * costs.few_units > many:
         return []
     counts, last = [1], one
     few = 2
-    while few < MANY:
+    while few < most:
         taken = of.work(few)
-        if taken / few * LOSS < last / counts[-1]:
+        if taken / few * gain < last / counts[-1]:
             counts.append(few)
             last = taken
         few *= 2
-    return [MANY, *reversed(counts)]
+    return [most, *reversed(counts)]
 
 
 def _assembled(

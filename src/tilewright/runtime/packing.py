@@ -44,7 +44,7 @@ SHAPE: Final = [
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PackingPart:
     """The same arithmetic at every point of a box, on elements at regular places.
 
     extents: of the box. reads: the weight's elements that the first point takes, into registers
@@ -104,7 +104,7 @@ def _operands(step: Step) -> tuple[int, ...]:
     return (a,) if name == "scale" else (a, int(b))
 
 
-def _places(part: Part) -> list[int]:
+def _places(part: PackingPart) -> list[int]:
     """Which memory each register is in, reused after the last step that reads it; -1 for a step
     that makes a result, which is made in its place."""
     first = len(part.reads)
@@ -127,7 +127,7 @@ def _places(part: Part) -> list[int]:
 class _Registers:
     """Memory for the registers of a part at the points of one block."""
 
-    def __init__(self, part: Part, block: tuple[int, ...], dtype: Any) -> None:
+    def __init__(self, part: PackingPart, block: tuple[int, ...], dtype: Any) -> None:
         self._part = part
         self._places = _places(part)
         self._memory = [np.empty(block, dtype) for _ in range(max(self._places) + 1)]
@@ -159,7 +159,7 @@ class _Registers:
 class Packing:
     """All elements of a constant, made part by part."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[PackingPart, ...]
 
     @property
     def size(self) -> int:
@@ -197,7 +197,7 @@ class Packing:
         parts = []
         for extents, reads, strides, steps, writes, into in data:
             parts.append(
-                Part(
+                PackingPart(
                     tuple(extents),
                     tuple(reads),
                     tuple(strides),
@@ -212,7 +212,7 @@ class Packing:
         return found
 
 
-def _check(part: Part) -> None:
+def _check(part: PackingPart) -> None:
     """Raise ValueError for axes that do not fit, and registers that nothing has made.
 
     Without results its points would not be counted, and so not be limited.

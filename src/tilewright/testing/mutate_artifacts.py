@@ -38,7 +38,7 @@ from tilewright.runtime.model import (
     Tensor,
 )
 from tilewright.runtime.packed import PackedConstant
-from tilewright.runtime.packing import Packing, Part
+from tilewright.runtime.packing import Packing, PackingPart
 from tilewright.testing import mutate_records
 from tilewright.testing.mutants import MutantFailure
 from tilewright.testing.mutate_json import mutated, written
@@ -128,14 +128,33 @@ def _copies() -> CompiledModel:
     )
     weight = np.arange(16, dtype=np.float32)
     total = weight[:8] + weight[8:]
-    arithmetic = (("add", 0, 1), ("scale", 2, 0.5))
-    part = Part((2, 4), (0, 8), (4, 1), arithmetic, ((2, 0), (3, 8)), (4, 1))
-    packed = PackedConstant(64, -1, 64, "float32", Packing((part,)))
+    block = np.concatenate([weight, total, total / 2])
+    part = PackingPart(
+        extents=(2, 4),
+        reads=(0, 8),
+        strides=(4, 1),
+        steps=(
+            ("add", 0, 1),
+            ("scale", 2, 0.5),
+        ),
+        writes=(
+            (2, 0),
+            (3, 8),
+        ),
+        into=(4, 1),
+    )
+    packed = PackedConstant(
+        at=64,
+        weight=-1,
+        weight_bytes=64,
+        dtype="float32",
+        packing=Packing((part,)),
+    )
     return CompiledModel(
         (x, y),
         (x, x, y),
         steps,
-        constants=np.concatenate([weight, total, total / 2]).view(np.uint8),
+        constants=block.view(np.uint8),
         packed=(packed,),
         weights=(weight.view(np.uint8),),
         arena_bytes=128,
