@@ -15,7 +15,9 @@ from tilewright.runtime.packed import PackedConstant
 from tilewright.runtime.packing import Packing, PackingPart
 
 KIB = 1 << 10
-PLAIN = 68 * KIB  # of constants in front of the first packed one, between, and behind
+PLAIN = (
+    68 * KIB + 5 * 64
+)  # of constants in front of the first packed one, between, and behind
 
 
 def doubled(count):
@@ -83,33 +85,36 @@ def test_a_file_has_the_weight_and_not_what_is_packed_of_it(artifact):
 
 def test_large_runs_are_mapped_where_their_pages_lie_alike(artifact):
     kept = bundle.load(artifact)
-    address = kept.constants.ctypes.data
-    mapped = []
+    first, second = kept.packed
+    assert mapped(artifact, kept.constants) == [
+        (0, PLAIN // 4096 * 4096),
+        whole_pages(first.end, second.at),
+        whole_pages(second.end, len(kept.constants)),
+    ]
+
+
+def mapped(path, constants):
+    """Where the constants are pages of the file, and how many bytes."""
+    start = constants.ctypes.data
+    found = []
     with open("/proc/self/maps") as file:
         for line in file:
             begin, end = (int(x, 16) for x in line.split()[0].split("-"))
-            if str(artifact) in line and address <= begin < address + len(
-                kept.constants
-            ):
-                mapped.append((begin - address, end - begin))
-    first, second = kept.packed
-    assert mapped == [
-        (0, PLAIN),
-        *[(at, n) for at, n in whole_pages(first.end, second.at)],
-        *[(at, n) for at, n in whole_pages(second.end, len(kept.constants))],
-    ]
+            if str(path) in line and start <= begin < start + len(constants):
+                found.append((begin - start, end - begin))
+    return found
 
 
 def whole_pages(begin, end):
     first, last = -(-begin // 4096) * 4096, end // 4096 * 4096
-    return [(first, last - first)]
+    return first, last - first
 
 
 @pytest.mark.parametrize("mapping", ["small", "elsewhere", "another phase"])
 def test_what_cannot_be_mapped_is_copied(artifact, tmp_path, monkeypatch, mapping):
     made, path = model(), artifact
     if mapping == "small":
-        made, path = model(8 * KIB, 16 * KIB), tmp_path / "small.tw"
+        made, path = model(count=16 * KIB), tmp_path / "small.tw"
         bundle.save(made, path)
     elif mapping == "elsewhere":
         monkeypatch.setattr("sys.platform", "darwin")
@@ -117,7 +122,10 @@ def test_what_cannot_be_mapped_is_copied(artifact, tmp_path, monkeypatch, mappin
         monkeypatch.setattr(packed, "PAGE", 64)
         path = tmp_path / "phase.tw"
         bundle.save(made, path)
-    np.testing.assert_array_equal(bundle.load(path).constants, made.constants)
+    found = bundle.load(path)
+    np.testing.assert_array_equal(found.constants, made.constants)
+    if mapping != "another phase":
+        assert not mapped(path, found.constants)
 
 
 def test_much_is_packed_in_several_threads(monkeypatch, artifact):
@@ -159,6 +167,7 @@ def change(**values):
         (change(weight=-2), "IndexError"),
         (change(weight=0), "a weight of 1228800 bytes is at 0"),
         (change(weight=PLAIN), "a weight of 1228800 bytes is at"),
+        (change(weight=model().packed[1].end), "a weight of 1228800 bytes is at"),
         (change(weight_bytes=64), "a weight of 64 bytes"),
         (change(weight_bytes=-1), "expected a count"),
         (change(dtype="float16"), r"bytes of constants, not|strides"),

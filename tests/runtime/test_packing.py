@@ -39,6 +39,21 @@ def test_blocks_of_any_size_compute_the_same(block, monkeypatch):
     np.testing.assert_array_equal(made[2], half)
 
 
+@pytest.mark.parametrize(
+    ("extents", "outer"),
+    [
+        ((8, 2, 512, 2, 16), 1),
+        ((8, 2, 512, 4, 16), 2),
+        ((3,), 0),
+        ((1 << 20,), 0),
+        ((5, 1 << 20), 1),
+        ((5, (1 << 15) + 1, 2), 1),  # two elements at a time would take long
+    ],
+)
+def test_blocks_are_whole_axes_of_about_a_cache(extents, outer):
+    assert packing._outer(extents) == outer
+
+
 def test_memory_of_registers_is_reused_when_nothing_reads_it_any_more():
     part = PackingPart((2,), (0, 1), (2,), STEPS, ((5, 0),), (1,))
     assert packing._places(part) == [0, 1, 2, 3, 2, -1]
