@@ -9,7 +9,7 @@ from tilewright.base.dtypes import float16, float32, int32
 from tilewright.driver.packing import packing_of
 from tilewright.expr.nodes import INDEX, Buffer, Load, Lt, Overlap, Select, Var, const
 from tilewright.loops.interp import run
-from tilewright.loops.nodes import Kernel, Store, block, loop
+from tilewright.loops.nodes import SIZE, Kernel, Store, block, loop
 from tilewright.runtime.buffer import bytes_of
 from tilewright.runtime.packing import Packing, PackingPart
 
@@ -181,6 +181,7 @@ other = Buffer("o", (6, 4), float32)
         packing(Load(a, (r * 3 + t, s)), params=(a, other)),
         packing(Load(b, (r, s, t))),  # of the result itself
         replace(packing(panels()), body=block(*[packing(panels()).body] * 2)),
+        replace(packing(panels()), body=loop(r, 2, packing(panels()).body.body, SIZE)),
     ],
 )
 def test_anything_else_is_none(kernel) -> None:
@@ -193,11 +194,12 @@ def test_anything_else_is_none(kernel) -> None:
         (transform(tap(0) * tap(1)), pack()),  # no multiple
         (transform(tap(0) + 1.0), pack()),
         (transform(Load(w, (i, j, i // 3))), pack()),  # not equally far everywhere
-        (transform(index=((0, j, i), (0, j, i))), pack()),  # one result twice
+        (transform(index=((0, j, i), (0, j, i))), pack()),  # a result that nobody made
+        (transform(SUM, Load(w, (i, const(4) - j, const(0)))), pack()),
         (transform(index=((0, j, i), (1, j, const(5) - i))), pack()),
         (transform(index=((0, j, i), (1, i, j))), pack()),  # along other axes
         (transform(index=((0, j, i), (j, j, i))), pack()),
-        (transform(), pack((s * 2, t, r * 2 + u))),  # a result that nobody made
+        (transform(), pack((s * 2, t, r * 2 + u))),
         (transform(), pack((s, t, r + s + u))),  # loops over results read others
         (transform(), pack((s // 1 % 2, t, r * 2 + u))),
         (transform(tap(0), const(0.0, float32)), pack()),
@@ -218,6 +220,28 @@ def test_a_part_of_a_dimension_and_arithmetic_on_integers_are_none() -> None:
     out = Buffer("p", (5, 6), int32)
     body = nest(Store(out, (r, s), Load(sums, (const(0), r, s))), 5, 6, names=(r, s))
     assert found(Kernel("pack", (sums, out), (out,), body), first) is None
+
+
+def test_a_diagonal_and_loops_besides_are_none() -> None:
+    square, out = Buffer("mid", (1, 5, 5), float32), Buffer("p", (5, 5), float32)
+    read = Store(out, (r, s), Load(square, (const(0), r, s)))
+    second = Kernel("pack", (square, out), (out,), nest(read, 5, 5, names=(r, s)))
+    value = Load(w, (const(0), j, const(0))) + Load(w, (const(0), j, const(1)))
+    diagonal = nest(Store(square, (const(0), j, j), value), 5, names=(j,))
+    assert found(second, Kernel("first", (w, square), (square,), diagonal)) is None
+    value = Load(w, (i, j, const(0))) + Load(w, (i, j, const(1)))
+    body = nest(Store(square, (const(0), i, j), value), 5, 5, names=(i, j))
+    first = Kernel("first", (w, square), (square,), body)
+    assert found(second, first) is not None
+    assert found(second, first.with_body(loop(Var("q", INDEX), 2, body))) is None
+
+
+def test_the_last_of_two_results_counts() -> None:
+    out = Buffer("p", (3, 5, 2), float32)
+    value = Load(mid, (const(0), s, r * 2 + t))
+    body = nest(Store(out, (r, s, t), value), 3, 5, 2)
+    twice = transform(index=((0, j, i), (0, j, i)))
+    assert_same(Kernel("pack", (mid, out), (out,), body), twice)
 
 
 def test_arithmetic_on_what_is_prepared_is_none() -> None:

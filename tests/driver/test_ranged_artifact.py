@@ -106,6 +106,14 @@ def test_constants_and_code_are_in_the_file_once(made: tuple[Any, Path]) -> None
     assert sum(n.startswith("support/") for n in names) == 1
 
 
+def test_constants_of_each_model_begin_where_a_page_does() -> None:
+    """So that they can be mapped."""
+    parts = ranged_bundle._Parts()
+    one, two = np.ones(5, np.uint8), np.full(70, 2, np.uint8)
+    assert [parts.place(b) for b in (one, two, one)] == [[0, 5], [4096, 70], [0, 5]]
+    assert parts.block()[4096 : 4096 + 70].tolist() == two.tolist()
+
+
 def test_who_expects_one_shape_is_told_of_several(made: tuple[Any, Path]) -> None:
     with pytest.raises(ArtifactError, match="code for ranges of shapes"):
         bundle.load(made[1])

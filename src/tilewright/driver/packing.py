@@ -112,7 +112,7 @@ def packing_of(
     if work.source.name in made:
         return None
     parts = tuple(_parts(work, results, target, ranges))
-    if not parts or not all(_inside(p, work.source) for p in parts):
+    if not all(_inside(p, work.source) for p in parts):
         return None
     packing = Packing(parts)
     return (work.source, packing) if packing.size == store.buffer.size else None
@@ -124,7 +124,7 @@ def _ranges(nest: _Nest) -> dict[Expr, range]:
 
 def _dense(place: Affine, loops: Mapping[Expr, int], buffer: Buffer) -> bool:
     """Whether loops go through 0, 1, .. to the end of a buffer, to each once."""
-    if place.const or any(atom not in loops for atom, _ in place.terms):
+    if any(atom not in loops for atom, _ in place.terms):
         return False
     size = 1
     for var in sorted(loops, key=place.coefficient):
@@ -139,8 +139,8 @@ def _dense(place: Affine, loops: Mapping[Expr, int], buffer: Buffer) -> bool:
 def _arithmetic(kernel: Kernel) -> _Arithmetic | None:
     """What a kernel computes at each point of its loops.
 
-    requires, else None: each index of its stores is a constant, the same one in no two stores, or
-    the variable of a loop over that whole dimension, the same one in all of them; values are sums,
+    requires, else None: each index of its stores is a constant, or the variable of a loop over that
+    whole dimension, the same one in all of them; there are no other loops; values are sums,
     differences and multiples of loads, all of them equally far from one another at each point.
     """
     nest = _Nest.of(kernel)
@@ -171,7 +171,7 @@ def _arithmetic(kernel: Kernel) -> _Arithmetic | None:
     for store, register in zip(nest.stores, registers, strict=True):
         fixed = [i for i, a in zip(store.index, axes, strict=True) if a is None]
         key = tuple(int(i.value.real) for i in fixed if isinstance(i, Const))
-        if register is None or len(key) < len(fixed) or key in results:
+        if register is None or len(key) < len(fixed):
             return None
         results[key] = register
     reads = tuple(steps.reads)
@@ -246,8 +246,6 @@ def _joined(
         if atom not in moved:
             return None
         place += moved[atom].scaled(factor)
-    if any(place.coefficient(v) for v in over):
-        return None
     results: list[tuple[int, int]] = []
     for point in product(*(ranges[v] for v in over)):
         at = dict(zip(over, point, strict=True))
