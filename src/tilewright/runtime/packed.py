@@ -79,11 +79,20 @@ class Constants:
     packed: tuple[PackedConstant, ...] = ()
     weights: tuple[Block, ...] = ()
 
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of what a file has of them."""
+        return self._layout.size
+
+    @property
+    def _layout(self) -> _Layout:
+        return _Layout.of(len(self.block), self.packed, list(map(len, self.weights)))
+
     def stored(self) -> Block:
         """What a file has of them."""
         if not self.packed:
             return self.block
-        layout = _Layout.of(len(self.block), self.packed, list(map(len, self.weights)))
+        layout = self._layout
         found = np.zeros(layout.size, np.uint8)
         for at, size, place in layout.runs:
             found[place : place + size] = self.block[at : at + size]
