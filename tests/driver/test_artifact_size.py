@@ -143,6 +143,8 @@ def test_what_is_packed_to_about_its_size_is_stored_packed(tmp_path: Path) -> No
         (1, False, 0, 0),  # as large as the weight
         (2, False, 2, 1),  # two kernels read it in different orders
         (1, True, 1, 0),  # another one as it is
+        (8, False, 8, 1),
+        (9, False, 0, 0),  # a file that asks for so much memory would look damaged
     ],
 )
 def test_packing_again_has_to_be_worth_it(
@@ -166,10 +168,10 @@ def test_packing_again_has_to_be_worth_it(
 
     held = pool().held()
     assert (len(held.packed), len(held.weights)) == (packed, kept)
-    monkeypatch.setattr(constants, "WORTH", 2.0)
+    monkeypatch.setattr(constants, "WORTH", 8.0)
     assert not pool().held().packed
     monkeypatch.undo()
-    monkeypatch.setattr(constants, "LEAST", weight.nbytes + 1)
+    monkeypatch.setattr(constants, "LEAST", 8 * weight.nbytes)
     assert not pool().held().packed
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.runtime import abi
 from tilewright.runtime.buffer import arena, bytes_of
-from tilewright.runtime.packed import Constants, PackedConstant
+from tilewright.runtime.packed import MOST_GROWTH, Constants, PackedConstant
 from tilewright.runtime.packing import Packing
 from tilewright.runtime.threads import available
 
@@ -19,6 +19,7 @@ _ALONE: Final = 1 << 20  # bytes that one thread writes before another has start
 # How many times its bytes a file may have of a weight: what is packed anew is not mapped, and so
 # not shared by processes. 64-element tiles of few rows take up to 1.2 times as much (LeNet).
 WORTH: Final = 1.25
+MOST: Final = MOST_GROWTH / 2  # times, so that no file is refused with all its padding
 LEAST: Final = 16 << 10  # bytes saved; the packing itself takes up to 2 KiB of a file
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -91,8 +92,8 @@ class ConstantPool:
     def _packed_anew(self) -> tuple[tuple[PackedConstant, ...], tuple[Bytes, ...]]:
         """The constants that a file has as weights instead, and those weights.
 
-        So it has less: what is made of a weight takes more than `WORTH` times its bytes, with the
-        weight itself where kernels read it.
+        So it has less: what is made of a weight takes more than `WORTH` times its bytes, and no
+        more than `MOST` times, with the weight itself where kernels read it.
         """
         made: dict[int, list[tuple[int, int, PackedWeight]]] = {}
         for item in self._packed:
@@ -105,7 +106,9 @@ class ConstantPool:
             plain = self._plain.get(number)
             if plain is not None:
                 total += weight.nbytes
-            if total <= WORTH * weight.nbytes or total - weight.nbytes < LEAST:
+            if total - weight.nbytes < LEAST:
+                continue
+            if not WORTH < total / weight.nbytes <= MOST:
                 continue
             if plain is None:
                 plain = -1 - len(weights)
