@@ -101,6 +101,16 @@ def test_blocks_of_rows_are_the_whole(name: str, mcpu: str) -> None:
             )
 
 
+def test_costs_of_the_machine_say_how_many_rows_a_block_has() -> None:
+    group, ins, outs = GROUPS["two sizes"]()
+    machine = target("cpu", "x86-64-v4", description={"costs": {"row_step": 3}})
+    kernel = plain(group, ins, outs)
+    some = by_rows(kernel, FusionGroup("g", tuple(group)), machine)
+    assert some is not None
+    names = [f.var.name for f in loops_of(some.body) if f.kind == "parallel"]
+    assert names == ["rows.9", "rows.3", "rows.1"]
+
+
 def scheduled(most: int, exact: bool = False) -> Kernel:
     """Attention over sizes below `most`."""
     group, ins, outs = GROUPS["attention"]()

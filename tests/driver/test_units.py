@@ -158,6 +158,24 @@ def at_a_time(kernel: Kernel) -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.parametrize(
+    ("costs", "counts"),
+    [
+        ({}, [16, 2, 1]),
+        ({"many_units": 8}, [8, 2, 1]),
+        ({"unit_gain": 4.0}, [1]),
+        ({"few_units": 40}, []),
+    ],
+)
+def test_costs_of_the_machine_say_how_many_at_a_time(
+    costs: dict[str, float], counts: list[int]
+) -> None:
+    machine = target("cpu", "x86-64-v3", description={"costs": costs})
+    with events.record() as heard:
+        parted(GROUPS["rows of several"](), machine)
+    assert [e.fields["at_a_time"] for e in heard if e.kind == "units"] == [counts]
+
+
 @pytest.mark.covering(2)
 @pytest.mark.parametrize("mcpu", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "neoverse-n1"])
 @pytest.mark.parametrize("counts", [None, [1], [4, 1], [16, 4, 2, 1]])

@@ -167,8 +167,8 @@ def set_(*path, to):
     ("change", "message"),
     [
         (
-            set_("format", to=9),
-            "has format 9, this version reads 6. Load it with the version",
+            set_("format", to=6),
+            "has format 6, this version reads 8. Load it with the version",
         ),
         (
             set_("abi", to=9),

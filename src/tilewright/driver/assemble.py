@@ -93,13 +93,16 @@ class Assembler:
         steps += self._copies(graph)
         devices = self._devices(memory)
         self._check_limit(graph, arena + workspace, self._on_devices(devices, steps))
+        held = self._constants.held()
         return CompiledModel(
             inputs=tuple(_tensor(v) for v in graph.inputs),
             outputs=tuple(_tensor(v) for v in graph.outputs),
             steps=tuple(steps),
             objects=(*objects, *segments),
             support=tuple(self.target.support()) if built else (),
-            constants=self._constants.block(),
+            constants=held.block,
+            packed=held.packed,
+            weights=held.weights,
             arena_bytes=arena,
             workspace=_round(workspace),
             thread_workspace=max((b.code.thread_workspace for b in built), default=0),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
 
 from tilewright.base.dtypes import ALL, dtype_of
-from tilewright.driver.strided import StridedCopy
-from tilewright.runtime import schema
+from tilewright.runtime import packing, schema
+from tilewright.runtime.packing import Packing
 
 # The schema of the line of JSON that begins a cache entry.
 _SHAPE: Final = {
@@ -24,13 +25,7 @@ _SHAPE: Final = {
             "shape": [schema.Count],
             "dtype": schema.One("dtype", *(dtype.name for dtype in ALL)),
             "workspace": schema.Count,
-            "view": schema.Maybe(
-                {
-                    "first": schema.Count,
-                    "extents": [schema.Count],
-                    "strides": [schema.Integer],
-                }
-            ),
+            "packing": schema.Maybe(packing.SHAPE),
         }
     ],
     "in_place": [schema.Integer],
@@ -42,8 +37,8 @@ _SHAPE: Final = {
 class Preparation:
     """Work on constants at compile time: `symbol(inputs..., result)`.
 
-    inputs: indices into the interface, or -1 - n for the result of preparation n. view: the copy,
-    if it only moves elements; it then has no code.
+    inputs: indices into the interface, or -1 - n for the result of preparation n. packing: the
+    packing that it performs, if it is one; it then has no code.
     """
 
     symbol: str
@@ -51,7 +46,7 @@ class Preparation:
     shape: tuple[int, ...]
     dtype: str
     workspace: int
-    view: StridedCopy | None = None
+    packing: Packing | None = None
 
     @property
     def nbytes(self) -> int:
@@ -89,7 +84,7 @@ class CompiledGroup:
             "arguments": self.arguments,
             "workspace": self.workspace,
             "thread_workspace": self.thread_workspace,
-            "preparations": [asdict(p) for p in self.preparations],
+            "preparations": [_encode(p) for p in self.preparations],
             "in_place": self.in_place,
             "sizes": [len(c) for c in (self.code, *self.prepare_code)],
         }
@@ -110,22 +105,7 @@ class CompiledGroup:
         for size in sizes:
             codes.append(blobs[at : at + size])
             at += size
-        preparations = tuple(
-            Preparation(
-                p["symbol"],
-                tuple(p["inputs"]),
-                tuple(p["shape"]),
-                p["dtype"],
-                p["workspace"],
-                p["view"]
-                and StridedCopy(
-                    p["view"]["first"],
-                    tuple(p["view"]["extents"]),
-                    tuple(p["view"]["strides"]),
-                ),
-            )
-            for p in h["preparations"]
-        )
+        preparations = tuple(map(_decode, h["preparations"]))
         return CompiledGroup(
             h["symbol"],
             tuple(h["arguments"]),
@@ -136,3 +116,21 @@ class CompiledGroup:
             tuple(codes[1:]),
             tuple(h["in_place"]),
         )
+
+
+def _encode(p: Preparation) -> dict[str, Any]:
+    data = {f.name: getattr(p, f.name) for f in fields(p)}
+    return {**data, "packing": p.packing and p.packing.to_json()}
+
+
+def _decode(data: Mapping[str, Any]) -> Preparation:
+    """Raises ValueError for a packing that is none."""
+    given = data["packing"]
+    return Preparation(
+        data["symbol"],
+        tuple(data["inputs"]),
+        tuple(data["shape"]),
+        data["dtype"],
+        data["workspace"],
+        None if given is None else Packing.from_json(given),
+    )

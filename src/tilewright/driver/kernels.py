@@ -274,7 +274,9 @@ class KernelCompiler:
             )
             # By name: a schedule may reshape a tensor and back.
             position = {p.name: n for n, p in enumerate(signature.params)}
-            preparations, codes = self._prepared.compile(work.prepare, position)
+            preparations, codes = self._prepared.compile(
+                work.prepare, position, work.kernel.params
+            )
             arguments = tuple(position[b.name] for b in work.kernel.params)
             written = [position[b.name] for b in overwritable(work.kernel)]
         except TilewrightError as error:

@@ -178,7 +178,7 @@ def keep(store: Store, asked: Known, model: CompiledModel, limit: int) -> None:
     key = _key(store, asked, names, limit)
     if key is None or _changed(asked, names):
         return
-    size = len(model.constants) + sum(map(len, model.objects))
+    size = model.held.stored_bytes + sum(map(len, model.objects))
 
     def write() -> None:
         try:

@@ -118,7 +118,7 @@ def _pack(
     compiler: PreparationCompiler,
 ) -> tuple[CompiledGroup, list[str]]:
     """The preparation of constants, and the names of those that `reader` reads."""
-    preparations, codes = compiler.compile(kernels, position)
+    preparations, codes = compiler.compile(kernels, position, reader.params)
     read = {b.name for b in reader.params}
     names = [k.outputs[0].name for k in kernels if k.outputs[0].name in read]
     kept = tuple(position[name] for name in names)

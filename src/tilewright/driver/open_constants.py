@@ -6,24 +6,25 @@ from collections.abc import Sequence
 
 from tilewright.base.dtypes import dtype_of
 from tilewright.driver.compiled import CompiledGroup
-from tilewright.driver.constants import Bytes, ConstantPool
+from tilewright.driver.constants import ConstantPool
 from tilewright.driver.open_code import OpenCode
-from tilewright.driver.prepare import ConstantPacker
+from tilewright.driver.prepare import ConstantPacker, place_prepared
 from tilewright.expr.nodes import Buffer
 from tilewright.plan.nodes import Plan
+from tilewright.runtime.packed import Constants
 
 
 class OpenConstants:
-    """Places the constants that code reads; `block` makes their contents."""
+    """Places the constants that code reads; `held` makes their contents."""
 
     def __init__(self, plan: Plan) -> None:
         self.places: dict[Buffer, int] = {}
         self._data = plan.data
         self._pool = ConstantPool()
 
-    def block(self) -> Bytes:
+    def held(self) -> Constants:
         """All constants, each at its place."""
-        return self._pool.block()
+        return self._pool.held()
 
     def arguments(self, code: OpenCode, tensors: Sequence[Buffer]) -> list[Buffer]:
         """The tensors to call the code with; constants among them get places.
@@ -40,18 +41,10 @@ class OpenConstants:
     def _packed(self, pack: CompiledGroup, tensors: Sequence[Buffer]) -> list[Buffer]:
         """The packed constants; the same packing of the same constants has one place."""
         data = [self._data.get(b) for b in tensors]
-        kept = [-1 - k for k in pack.arguments]
-        made = [pack.preparations[n] for n in kept]
-
-        def fill(views: Sequence[Bytes]) -> None:
-            results = dict(zip(kept, views, strict=True))
-            ConstantPacker([pack]).run(pack, data, results)
-
-        key = tuple(
-            (p.symbol, *(id(data[n]) if n >= 0 else n for n in p.inputs))
-            for p in pack.preparations
-        )
-        found = [Buffer(p.symbol, p.shape, dtype_of(p.dtype)) for p in made]
-        places = self._pool.place(key, [p.nbytes for p in made], fill)
-        self.places |= zip(found, places, strict=True)
+        places = place_prepared(self._pool, pack, data, lambda: ConstantPacker([pack]))
+        found: list[Buffer] = []
+        for k in pack.arguments:
+            p = pack.preparations[-1 - k]
+            found.append(Buffer(p.symbol, p.shape, dtype_of(p.dtype)))
+            self.places[found[-1]] = places[-1 - k]
         return found

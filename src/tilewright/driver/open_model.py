@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from tilewright.base import events
 from tilewright.base.errors import VerifyError
@@ -35,6 +35,7 @@ from tilewright.runtime.model import (
     Tensor,
 )
 from tilewright.runtime.open_model import OpenModel
+from tilewright.runtime.packed import Constants
 from tilewright.runtime.ranged_model import Cover, RangedModel, Shared
 from tilewright.targets.base import Argument, KernelCall, Target
 
@@ -48,7 +49,7 @@ class _Code:
     kernels: tuple[OpenCode, ...]
     segment: bytes
     operands: tuple[Buffer, ...]
-    constants: Any
+    constants: Constants
     places: Mapping[Buffer, int]
 
 
@@ -122,7 +123,9 @@ def _first(plan: Plan, code: _Code, target: Target) -> CompiledModel:
         steps=(NativeStep(_SYMBOL, (scratch, *slots), records),),
         objects=(*(a.code for a in code.kernels), code.segment),
         support=tuple(target.support()),
-        constants=code.constants,
+        constants=code.constants.block,
+        packed=code.constants.packed,
+        weights=code.constants.weights,
         requirements=target.requirements,
         meta={"name": plan.graph.name, "target": target.name},
     )
@@ -173,7 +176,7 @@ def _compiled(plan: Plan, target: Target, sanitize: bool) -> _Code:
         arguments = tuple(Argument(slot[b]) for b in tensors)
         calls.append(KernelCall(code.symbol, arguments, scratch, n))
     segment = target.segment(_SYMBOL, calls)
-    return _Code(tuple(made), segment, operands, constants.block(), constants.places)
+    return _Code(tuple(made), segment, operands, constants.held(), constants.places)
 
 
 def _tensor(v: Value, b: Buffer) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from tilewright.base import events
 from tilewright.base.errors import VerifyError
@@ -19,9 +18,6 @@ from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.rows import rows
 from tilewright.targets.base import Target
 
-# Rows per block, the most first: each number divides the one before it.
-COUNTS: Final = (16, 4, 1)
-
 
 def by_rows(kernel: Kernel, group: FusionGroup, target: Target) -> Kernel | None:
     """The scheduled kernel of a group as parallel loops over blocks of rows.
@@ -36,7 +32,9 @@ def by_rows(kernel: Kernel, group: FusionGroup, target: Target) -> Kernel | None
     parts: list[Computation] = []
     done: Expr = const(0, INDEX)
     left = found.size
-    for count in COUNTS:
+    step = target.open_costs.row_step
+    counts = [step * step, step, 1]
+    for count in counts:
         size = const(count, INDEX)
         unit = Var(fresh(taken, f"rows.{count}"), INDEX)
         some = found.some(count, done + unit * size, taken)
@@ -51,7 +49,7 @@ def by_rows(kernel: Kernel, group: FusionGroup, target: Target) -> Kernel | None
         events.emit("kept-whole", kernel=kernel.name, reason=str(error))
         return None
     made = target.default_schedule(whole, parts, ()).kernel
-    events.emit("rows", kernel=kernel.name, at_a_time=list(COUNTS))
+    events.emit("rows", kernel=kernel.name, at_a_time=counts)
     units = {n.var.name for n in nests if isinstance(n, For)}
 
     def shared(node: Node) -> Node:

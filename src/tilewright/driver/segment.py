@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.driver.built import Built, BuiltControl, Native
 from tilewright.driver.constants import ConstantPool
-from tilewright.driver.prepare import ConstantPacker
+from tilewright.driver.prepare import ConstantPacker, place_prepared
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Value
 from tilewright.plan.nodes import Branch, Loop, Plan
@@ -115,19 +115,10 @@ class Segment:
     ) -> dict[int, Argument]:
         """The addresses of a group's prepared constants, by the number of the preparation.
 
-        The same weights are packed only once. Intermediate results of preparations take no space.
+        Intermediate results of preparations take no space.
         """
-        code = item.code
-        kept = code.kept
-        sizes = [code.preparations[n].nbytes for n in kept]
-        key = (code.symbol, tuple(map(id, data)))
-
-        def fill(views: Sequence[np.ndarray[Any, Any]]) -> None:
-            self.prepared.run(code, data, dict(zip(kept, views, strict=True)))
-
-        found = self.constants.place(key, sizes, fill)
-        places = [Argument(abi.TABLE_CONSTANTS, at) for at in found]
-        return dict(zip(kept, places, strict=True))
+        found = place_prepared(self.constants, item.code, data, lambda: self.prepared)
+        return {n: Argument(abi.TABLE_CONSTANTS, at) for n, at in found.items()}
 
     def _inner(
         self,

@@ -1,8 +1,9 @@
 """Kernels of an open plan over units: kernels of a fixed number of units, in loops.
 
 A kernel of fixed sizes has all schedules of its target. Units that are as fast alone as together
-are computed one by one. Products, which are faster on many rows, take `MANY` units at a time, and
-the rest in smaller and smaller numbers. Other kernels have schedules for any size.
+are computed one by one. Products, which are faster on many rows, take as many units at a time as
+the target's costs say, and the rest in smaller and smaller numbers. Other kernels have schedules
+for any size.
 """
 
 from __future__ import annotations
@@ -32,12 +33,6 @@ from tilewright.plan.units import Units, units
 from tilewright.schedule import edit
 from tilewright.targets.base import Target
 
-# Units at a time: at least the rows of a product's tile on any machine.
-MANY: Final = 16
-# The speedup by which a kernel for another number of units justifies its code.
-LOSS: Final = 1.1
-# If fewer than so many single units take as long as `MANY`, most of a tile would be empty.
-ALONE: Final = 4
 # Contiguous elements: a vector of any machine, or a cache line.
 TOGETHER: Final = 16
 
@@ -133,20 +128,22 @@ class _Parts:
 
 def _counts(of: _Parts) -> list[int]:
     """The numbers of units per kernel, descending to 1; empty if units do not pay."""
-    one, many = of.work(1), of.work(MANY)
-    if one * MANY <= many * LOSS:
+    costs = of.target.open_costs
+    most, gain = costs.many_units, costs.unit_gain
+    one, many = of.work(1), of.work(most)
+    if one * most <= many * gain:
         return [1]
-    if one * ALONE > many:
+    if one * costs.few_units > many:
         return []
     counts, last = [1], one
     few = 2
-    while few < MANY:
+    while few < most:
         taken = of.work(few)
-        if taken / few * LOSS < last / counts[-1]:
+        if taken / few * gain < last / counts[-1]:
             counts.append(few)
             last = taken
         few *= 2
-    return [MANY, *reversed(counts)]
+    return [most, *reversed(counts)]
 
 
 def _assembled(

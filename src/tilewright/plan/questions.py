@@ -54,6 +54,23 @@ class PlanCosts:
     launch: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class OpenCosts:
+    """Numbers of a target's cost model that say how many units or rows of an open plan a kernel
+    does at a time.
+
+    many_units: products, which want many. unit_gain: times faster per unit than fewer, at least,
+    that a kernel of another number is. few_units: one by one, at least, in the time of many, so
+    that tiles are not mostly empty. row_step: times the rows of a block that the next larger one
+    has.
+    """
+
+    many_units: int
+    unit_gain: float
+    few_units: int
+    row_step: int
+
+
 def dearer(one: float | None, several: Sequence[float | None]) -> str:
     """Why one kernel in place of several does not pay, by their expected nanoseconds; empty if it
     does. If the target handles one of the several badly, any kernel that it handles well is a

@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.base.dtypes import ALL, dtype_of
 from tilewright.base.errors import ArtifactError
-from tilewright.runtime import schema
+from tilewright.runtime import packed, schema
 from tilewright.runtime.model import (
     OBJECT,
     CompiledModel,
@@ -26,6 +26,7 @@ from tilewright.runtime.model import (
     Step,
     Tensor,
 )
+from tilewright.runtime.packed import StoredConstants
 
 Json = Any
 
@@ -89,6 +90,7 @@ MODEL: Final[Mapping[str, schema.Shape]] = {
     "aliases": [(schema.Count, schema.Count)],
     "devices": schema.Named(schema.Count),
     "tensors": [_TENSOR],
+    "constants": packed.CONSTANTS,
     "steps": [_STEP],
     "meta": schema.Object,
 }
@@ -131,6 +133,7 @@ def encode(model: CompiledModel) -> dict[str, Json]:
         "aliases": [list(pair) for pair in model.aliases],
         "devices": dict(model.devices),
         "tensors": [_encode_tensor(t) for t in tensors],
+        "constants": model.held.to_json(),
         "steps": steps,
         "meta": encode_value(model.meta),
     }
@@ -166,10 +169,11 @@ def decode(
     objects: Sequence[bytes],
     support: Sequence[bytes],
     programs: Sequence[bytes],
-    constants: Any,
+    constants: StoredConstants,
 ) -> CompiledModel:
     """The model of a manifest that `check` let pass, and its bulk data. Raises ArtifactError."""
     try:
+        held = constants.read(data["constants"])
         tensors = [_decode_tensor(t) for t in data["tensors"]]
         return CompiledModel(
             inputs=tuple(map(_decode_tensor, data["inputs"])),
@@ -177,7 +181,9 @@ def decode(
             steps=tuple(_decode_step(s, tensors) for s in data["steps"]),
             objects=tuple(objects),
             support=tuple(support),
-            constants=constants,
+            constants=held.block,
+            packed=held.packed,
+            weights=held.weights,
             arena_bytes=data["arena_bytes"],
             workspace=data["workspace"],
             thread_workspace=data["thread_workspace"],

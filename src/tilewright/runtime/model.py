@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import ArtifactError
 from tilewright.runtime.abi import ABI_VERSION
+from tilewright.runtime.packed import Constants, PackedConstant
 
 PlaceKind = Literal["arena", "constant", "input", "output", "object", "device"]
 
@@ -169,7 +170,8 @@ class CompiledModel:
     """Everything needed to run.
 
     objects: ELF objects of kernels and segments, linked together; support: the thread pool's.
-    constants: uint8 array that slots of kind "constant" point into; may be a mapped file.
+    constants: uint8 array that slots of kind "constant" point into; may be a mapped file. packed,
+    weights: which of them a file has as weights instead; see `runtime.packed`.
     arena_bytes: of tensors between kernels; `workspace` bytes and `threads` times
     `thread_workspace` bytes follow in the same block. aliases: outputs, by index, that are written
     into the memory of an input, by index. object_slots: Python variables between
@@ -185,6 +187,8 @@ class CompiledModel:
     objects: tuple[bytes, ...] = ()
     support: tuple[bytes, ...] = ()
     constants: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
+    packed: tuple[PackedConstant, ...] = ()
+    weights: tuple[NDArray[np.uint8], ...] = ()
     arena_bytes: int = 0
     workspace: int = 0
     thread_workspace: int = 0
@@ -196,6 +200,11 @@ class CompiledModel:
     devices: Mapping[str, int] = field(default_factory=dict)
     meta: Mapping[str, Any] = field(default_factory=dict)
     abi: int = ABI_VERSION
+
+    @property
+    def held(self) -> Constants:
+        """The constants with what a file has of them."""
+        return Constants(self.constants, self.packed, self.weights)
 
     @property
     def kernels(self) -> tuple[KernelRecord, ...]:

@@ -28,7 +28,7 @@ from tilewright.expr.nodes import Buffer, Extent
 from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.loops.nodes import Kernel
-from tilewright.plan.questions import NO_REWRITE_PAYS, PlanCosts
+from tilewright.plan.questions import NO_REWRITE_PAYS, OpenCosts, PlanCosts
 from tilewright.runtime.device import HOST
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Sketch
@@ -372,6 +372,11 @@ class Target:
     def plan_costs(self) -> PlanCosts:
         """What rewrites of a plan cost, besides kernels."""
         return NO_REWRITE_PAYS
+
+    @property
+    def open_costs(self) -> OpenCosts:
+        """How much of an open plan a kernel does at a time."""
+        self._lacks("model of its time")
 
     # ------------------------------------------------------------------------------ code
 

@@ -37,6 +37,8 @@ from tilewright.runtime.model import (
     Slot,
     Tensor,
 )
+from tilewright.runtime.packed import PackedConstant
+from tilewright.runtime.packing import Packing, PackingPart
 from tilewright.testing import mutate_records
 from tilewright.testing.mutants import MutantFailure
 from tilewright.testing.mutate_json import mutated, written
@@ -113,22 +115,48 @@ def _odd() -> bytes:
 
 
 def _copies() -> CompiledModel:
+    """A model without code, of whose constants half are packed when it is read."""
     x = Tensor("x", "float32", (3,))
     y = Tensor("y", "string", (2,))
     kept = Slot("object", 0, y)
     steps = (
         CopyStep(Slot("input", 0, x), Slot("arena", 64, x)),
         CopyStep(Slot("arena", 64, x), Slot("output", 0, x)),
-        CopyStep(Slot("constant", 0, x), Slot("output", 1, x)),
+        CopyStep(Slot("constant", 64, x), Slot("output", 1, x)),
         CopyStep(Slot("input", 1, y), kept),
         CopyStep(kept, Slot("output", 2, y)),
     )
-    constants = np.arange(64, dtype=np.uint8)
+    weight = np.arange(16, dtype=np.float32)
+    total = weight[:8] + weight[8:]
+    block = np.concatenate([weight, total, total / 2])
+    part = PackingPart(
+        extents=(2, 4),
+        reads=(0, 8),
+        strides=(4, 1),
+        steps=(
+            ("add", 0, 1),
+            ("scale", 2, 0.5),
+        ),
+        writes=(
+            (2, 0),
+            (3, 8),
+        ),
+        into=(4, 1),
+    )
+    packed = PackedConstant(
+        at=64,
+        weight=-1,
+        weight_bytes=64,
+        dtype="float32",
+        packing=Packing((part,)),
+    )
     return CompiledModel(
         (x, y),
         (x, x, y),
         steps,
-        constants=constants,
+        constants=block.view(np.uint8),
+        packed=(packed,),
+        weights=(weight.view(np.uint8),),
         arena_bytes=128,
         object_slots=1,
     )

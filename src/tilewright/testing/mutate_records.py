@@ -23,15 +23,23 @@ def _valid() -> Mapping[str, Any]:
     """A valid record of each kind, as JSON."""
     from tilewright.dataflow.results import Point
     from tilewright.driver.compiled import CompiledGroup, Preparation
-    from tilewright.driver.strided import StridedCopy
+    from tilewright.runtime.packing import Packing, PackingPart
 
+    part = PackingPart(
+        extents=(4, 8),
+        reads=(0,),
+        strides=(8, 1),
+        steps=(("scale", 0, 2.0),),
+        writes=((1, 0),),
+        into=(8, 1),
+    )
     pack = Preparation(
         symbol="pack",
         inputs=(0, -1),
         shape=(4, 8),
         dtype="float32",
         workspace=64,
-        view=StridedCopy(0, (4, 8), (8, 1)),
+        packing=Packing((part,)),
     )
     group = CompiledGroup(
         symbol="k",

@@ -111,9 +111,9 @@ class KernelRunner:
         for n, p in enumerate(self.code.preparations):
             made.append(self._memory(f"prepared constant {n}", p.nbytes, run))
             given = [made[-1 - k] if k < 0 else self.held[k] for k in p.inputs]
-            if p.view is not None:
-                itemsize = dtype_of(p.dtype).itemsize
-                p.view.run(given[0].bytes, made[-1].bytes, itemsize)
+            if p.packing is not None:
+                dtype = dtype_of(p.dtype).numpy
+                p.packing.run(given[0].bytes, made[-1].bytes, dtype)
                 continue
             workspace = self._memory(
                 f"the workspace of preparation {n}", p.workspace, run

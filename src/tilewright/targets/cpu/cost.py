@@ -2,8 +2,9 @@
 
 `constants()` lists the constants with their units, meanings and sources. A machine description may
 carry other values (`CpuMachine.measured`); CALIBRATE measures those whose source it is. The others
-were set by hand: SWEEP times the kernels that each decides about, under several values of it. What
-the processor itself is (caches, lines, registers) is in `machine.py`.
+were set by hand: SWEEP times the kernels that each decides about, under several values of it, and
+RANGES compares code for a range of shapes with code for each of them. What the processor itself is
+(caches, lines, registers) is in `machine.py`.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from functools import cache
 from typing import Any, Final
 
 from tilewright.expr.nodes import Buffer
-from tilewright.plan.questions import PlanCosts
+from tilewright.plan.questions import OpenCosts, PlanCosts
 from tilewright.targets.cpu.machine import CpuMachine
 
 CALIBRATE: Final = "python -m benchmarks.calibrate"
 SWEEP: Final = "python -m benchmarks.sweep"
+RANGES: Final = "python -m benchmarks.shape_range"
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,6 +355,23 @@ class CostModel:
         "of a row of such parts, at most: threads share a longer one",
     )
 
+    # Ranges of shapes: units, such as the images of a batch, in kernels of fixed sizes.
+    many_units: int = _constant(
+        16, "units", "of products at a time: any tile has fewer rows", RANGES
+    )
+    unit_gain: float = _constant(
+        1.1, "times the speed", "per unit that a kernel of more units needs", RANGES
+    )
+    few_units: int = _constant(
+        4,
+        "units",
+        "one by one, at least, as fast as many: else tiles are empty",
+        RANGES,
+    )
+    row_step: int = _constant(
+        4, "times", "the rows of a block that the next larger one has", RANGES
+    )
+
     def multiply_rate(self, lanes: int, itemsize: int) -> float:
         """Multiply-adds per cycle, with vectors of this many elements of this many bytes."""
         return min(self.multiply_adds, self.multiplied / (lanes * itemsize))
@@ -362,6 +381,11 @@ class CostModel:
         """The constants that passes over a plan decide by."""
         asked = [f.name for f in fields(PlanCosts) if f.default is MISSING]
         return PlanCosts(**{name: getattr(self, name) for name in asked})
+
+    @property
+    def open(self) -> OpenCosts:
+        """The constants that kernels of an open plan are divided by."""
+        return OpenCosts(**{f.name: getattr(self, f.name) for f in fields(OpenCosts)})
 
     @property
     def guarded(self) -> float:

@@ -11,7 +11,7 @@ from tilewright.base.dtypes import DType
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Kernel
-from tilewright.plan.questions import PlanCosts
+from tilewright.plan.questions import OpenCosts, PlanCosts
 from tilewright.runtime.machine import architecture, missing_features
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Sketch
@@ -141,6 +141,11 @@ class CpuTarget(Target):
     def plan_costs(self) -> PlanCosts:
         """The constants that passes over a plan decide by."""
         return cost_model(self.machine).plan
+
+    @property
+    def open_costs(self) -> OpenCosts:
+        """The constants that kernels of an open plan are divided by."""
+        return cost_model(self.machine).open
 
     def emit(
         self, kernel: Kernel, symbol: str, permitted: Permissions | None = None
