@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 
 from tilewright.base.errors import ScheduleError
-from tilewright.expr.nodes import Buffer, Expr, Overlap
-from tilewright.ir.node import postorder
-from tilewright.loops.analysis.access import Access, environment, expressions, shared
+from tilewright.expr.nodes import Buffer
+from tilewright.loops.analysis.access import Access, environment, shared
 from tilewright.loops.analysis.dependence import can_parallelize, covered_in
 from tilewright.loops.analysis.effects import together, writes
 from tilewright.loops.analysis.region import uncovered
-from tilewright.loops.analysis.terms import loads, variables
+from tilewright.loops.analysis.terms import loads
 from tilewright.loops.analysis.verdict import Illegal, Unknown
 from tilewright.loops.nodes import (
     GPU_AXES,
@@ -24,7 +22,7 @@ from tilewright.loops.nodes import (
     Stmt,
     Update,
 )
-from tilewright.loops.walk import below, loops_of, walk, whole
+from tilewright.loops.walk import loops_of, summary, walk
 from tilewright.schedule.tree import find_loop
 
 
@@ -95,7 +93,7 @@ def check_steps(kernel: Kernel, primitive: str) -> None:
     `together`); loops around whose kind needs them to commute are checked again.
     """
     found: dict[str, None] = {}
-    if not whole(kernel.body).joint:
+    if not summary(kernel.body).joint:
         return
     for place in walk(kernel.body):
         if isinstance(place.stmt, Update) and not together(place.stmt, place.above):
@@ -116,27 +114,9 @@ def check_tiles(before: Kernel, after: Kernel, primitive: str) -> None:
         was = old.get(f.var.name)
         if not f.together or f is was:
             continue
-        if _tiled(f) or (was is not None and _tiled(was)):
+        if any(f.var in summary(s).tiles for s in (f, was) if s is not None):
             found.append(f.var.name)
     check_kinds(after, found, primitive, f"{primitive} before the loop gets its kind")
-
-
-def _tiled(f: For) -> bool:
-    waiting: list[Stmt] = [f.body]
-    while waiting:
-        s = waiting.pop()
-        starts = (o for e in expressions(s) for o in _starts(e))
-        if any(f.var in variables(o) for o in starts):
-            return True
-        waiting += below(s)
-    return False
-
-
-@lru_cache(maxsize=1 << 14)
-def _starts(e: Expr) -> tuple[Overlap, ...]:
-    """The starts of overlapping tiles in an expression; cached, since it is needed after each
-    step."""
-    return tuple(n for n in postorder(e) if isinstance(n, Overlap))
 
 
 def check_steady(

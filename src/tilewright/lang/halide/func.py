@@ -15,6 +15,7 @@ from tilewright.base.errors import (
     TilewrightError,
 )
 from tilewright.compute.nodes import Computation
+from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.options import Options
 from tilewright.driver.schedulable import Plain
 from tilewright.expr.nodes import fixed
@@ -131,7 +132,8 @@ class Runs(Texts):
 
         Raises ScheduleError where a verb is not legal, with the user's line.
         """
-        return replay(self.regions(sizes), self.name()).schedule
+        with exclusive():
+            return replay(self.regions(sizes), self.name()).schedule
 
     def kernel(self, sizes: Any) -> Kernel:
         """The scheduled loops that compute `sizes`."""
@@ -181,16 +183,18 @@ class Runs(Texts):
         self, sizes: Any, target: str, threads: int | None
     ) -> tuple[Function, Stages]:
         """The function and its pipeline, made again only after a new directive."""
-        found = self.regions(sizes)
-        directives = tuple(
-            f.schedule_key() if isinstance(f, Scheduled) else f for f in found.funcs
-        )
-        boxes = None if sizes is None else tuple(found.boxes.items())
-        promised = [(f, *sorted(f.strides.items())) for f in found.boxes if f.strides]
-        key = (directives, boxes, target, threads, self._auto, *promised)
-        if key not in self._compiled:
-            self._compiled[key] = self._built(found, target, threads), found
-        return self._compiled[key]
+        with exclusive():
+            found = self.regions(sizes)
+            directives = tuple(
+                f.schedule_key() if isinstance(f, Scheduled) else f for f in found.funcs
+            )
+            boxes = None if sizes is None else tuple(found.boxes.items())
+            strided = [f for f in found.boxes if f.strides]
+            promised = [(f, *sorted(f.strides.items())) for f in strided]
+            key = (directives, boxes, target, threads, self._auto, *promised)
+            if key not in self._compiled:
+                self._compiled[key] = self._built(found, target, threads), found
+            return self._compiled[key]
 
     def _built(self, found: Stages, target: str, threads: int | None) -> Function:
         strict = any(is_strict(d) for f in found.funcs for d in f.definitions)

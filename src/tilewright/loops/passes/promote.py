@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from tilewright.expr.nodes import Buffer
 from tilewright.ir.node import postorder
-from tilewright.loops.analysis.access import accesses
+from tilewright.loops.analysis.access import accesses_of
 from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import Alloc, For, Kernel, Operand, Stmt
 from tilewright.loops.passes.on_buffers import on_buffers
@@ -57,7 +57,7 @@ def _is_constant(b: Buffer, body: Stmt) -> bool:
     if any(isinstance(node, Operand) and node.buffer is b for node in postorder(body)):
         return False
     known = {f.var for f in loops if _is_written_out(f)}
-    indices = (e for a in accesses(body) if a.buffer is b for e in a.index)
+    indices = (e for a in accesses_of(body, b) for e in a.index)
     return all(known.issuperset(variables(e)) for e in indices)
 
 
