@@ -164,8 +164,8 @@ def _union(sets: Sequence[frozenset[_T]]) -> frozenset[_T]:
 @lru_cache(maxsize=1 << 14)
 def _of_expression(e: Node) -> tuple[frozenset[Buffer], frozenset[Var]]:
     """The buffers that an expression or operand reads, and what starts of tiles in it depend on."""
-    reads = set()
-    tiles = set()
+    reads: set[Buffer] = set()
+    tiles: set[Var] = set()
     for node in postorder(e):
         if isinstance(node, Load):
             reads.add(node.buffer)
