@@ -85,6 +85,27 @@ kernel k(A: float32[16], B: float32[16]) -> O: float32[64], P: float32[64]:
         # The second value is what the first store leaves there.
         (("O[x * 2] = A[x]", "O[x * 2 + 1] = O[x * 2]", "P[x] = A[x]"), False),
         (("O[x * 2] = A[x]", "O[x * 2 + 1] = O[x * 2 + 33]", "P[x] = A[x]"), False),
+        # In place, each element by itself.
+        (
+            (
+                "O[x * 2] = O[x * 2] + 1.0",
+                "O[x * 2 + 1] = O[x * 2 + 1] * A[x]",
+                "P[x] = A[x]",
+            ),
+            True,
+        ),
+        (
+            ("O[x * 2 + 1] = O[x * 2 + 1] * A[x]", "O[x * 2] = A[x]", "P[x] = O[x]"),
+            True,
+        ),
+        (
+            (
+                "O[x * 2] = O[x * 2] + 1.0",
+                "O[x * 2 + 1] = O[x * 2] * A[x]",
+                "P[x] = A[x]",
+            ),
+            False,
+        ),
         # Elements between stay as they are.
         (("O[x * 3] = A[x]", "O[x * 3 + 1] = B[x]", "P[x] = 1.0"), False),
         (("O[x * 3] = A[x]", "O[x * 3 + 1] = B[x]", "O[x * 3 + 5] = 1.0"), False),

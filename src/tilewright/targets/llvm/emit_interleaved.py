@@ -28,8 +28,9 @@ def store_interleaved(x: Expressions, stmts: Sequence[Node]) -> int:
     """Emits the first statements as one where they are interleaved stores; returns how many.
 
     requires: they follow one another. They are as many as their stride, store to one buffer, to
-    elements that together are neighbors, in every lane; and none reads that buffer, so that all
-    values may be known before the first store. 0: the first one is no such store.
+    elements that together are neighbors, in every lane. Of that buffer each reads at most the
+    element that it stores, which no other store or lane changes: so all values may be known before
+    the first store. 0: the first one is no such store.
     """
     stores = _stores(x, stmts)
     if not stores:
@@ -82,11 +83,13 @@ def _stores(x: Expressions, stmts: Sequence[Node]) -> list[Store]:
 
 
 def _is_plain(x: Expressions, s: Store, first: Store) -> bool:
-    """Whether a store to the buffer of the first reads nothing of it, and is inside it, at
+    """Whether a store to the buffer of the first reads no other element of it, and is inside it, at
     places that are known for all lanes."""
     buffer = first.buffer
-    read = {e.buffer for root in expressions(s) for e in loads(root)}
-    if s.buffer is not buffer or buffer in read or 0 in buffer.extents:
+    read = [e for root in expressions(s) for e in loads(root) if e.buffer is buffer]
+    if s.buffer is not buffer or any(e.index != s.index for e in read):
+        return False
+    if 0 in buffer.extents:
         return False
     if any(x.is_unproven(*pair) for pair in zip(s.index, buffer.extents, strict=True)):
         return False
