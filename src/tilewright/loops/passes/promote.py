@@ -14,10 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.expr.nodes import Buffer
-from tilewright.ir.node import postorder
 from tilewright.loops.analysis.access import accesses_of
 from tilewright.loops.analysis.terms import variables
-from tilewright.loops.nodes import Alloc, For, Kernel, Operand, Stmt
+from tilewright.loops.nodes import Alloc, For, Kernel, Stmt
 from tilewright.loops.passes.on_buffers import on_buffers
 from tilewright.loops.walk import loops_of, walk
 
@@ -29,8 +28,7 @@ def promote(kernel: Kernel, most: int) -> Kernel:
 
     An array can be where it is allocated in a loop, and all indices of its accesses are made of
     constants and of the variables of loops inside of the allocation that are written out or
-    vectors. No thread of a loop in it may share it, and no tensor intrinsic take its address. Its
-    scope changes, nothing else.
+    vectors. No thread of a loop in it may share it. Its scope changes, nothing else.
     """
     names = {
         b: Buffer(b.name, b.extents, b.dtype, "stack") for b in _found(kernel, most)
@@ -53,8 +51,6 @@ def _is_constant(b: Buffer, body: Stmt) -> bool:
     """Whether every index of a buffer is a constant once the loops in `body` are written out."""
     loops = loops_of(body)
     if any(f.kind == "parallel" for f in loops):
-        return False
-    if any(isinstance(node, Operand) and node.buffer is b for node in postorder(body)):
         return False
     known = {f.var for f in loops if _is_written_out(f)}
     indices = (e for a in accesses_of(body, b) for e in a.index)
