@@ -31,7 +31,7 @@ Axes = Sequence[Expr]
 
 
 @dataclass(frozen=True, slots=True)
-class Attention:
+class AttentionParts:
     """The parts of softmax(t) @ v: the scores t, what softmax is made of, the product, the rest.
 
     guarded: probabilities that are NaN count as 0. hidden: what a mask by position hides.
@@ -81,7 +81,7 @@ def _peak_at(group: Sequence[Computation]) -> int:
     return at if len(group) >= at + 5 else 0
 
 
-def recognized(group: Group) -> Attention | None:
+def recognized(group: Group) -> AttentionParts | None:
     """The parts of an attention, as `online_softmax` requires them; None of anything else."""
     if not may_be_attention(group):
         return None
@@ -120,7 +120,7 @@ def recognized(group: Group) -> Attention | None:
     )
     if not fits:
         return None
-    return Attention(
+    return AttentionParts(
         scores,
         peak,
         exp,

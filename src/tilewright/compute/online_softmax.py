@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import cache
 
 from tilewright.base.dtypes import DType
-from tilewright.compute.attention import Attention, Group, recognized
+from tilewright.compute.attention import AttentionParts, Group, recognized
 from tilewright.compute.hidden_keys import asks
 from tilewright.compute.nodes import PW, Computation, Dim, Output
 from tilewright.compute.reducer import Reducer
@@ -157,7 +157,7 @@ class _Blocks:
 
     def __init__(
         self,
-        attention: Attention,
+        attention: AttentionParts,
         size: int,
         far: Buffer | None,
     ) -> None:

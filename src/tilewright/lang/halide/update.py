@@ -31,9 +31,8 @@ class Update(Stage):
         several = len(kept) == 1 and isinstance(kept[0], Sequence)
         named = [_pair(pair, plan) for pair in (kept[0] if several else [kept])]
         definition = _reshaped(plan)
-        partial = factor.factored(
-            plan.func, plan.stage, definition, named, type(plan.func)
-        )
+        make: Any = type(plan.func)
+        partial: Func = factor.factored(plan.func, plan.stage, definition, named, make)
         plan.directives.clear()
         plan.vars[:] = plan_of(plan.func, plan.stage).vars
         return partial
