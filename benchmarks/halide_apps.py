@@ -58,13 +58,13 @@ def measure(name: str, threads: int, rounds: int) -> dict[str, Any]:
     images = app.images(np.random.default_rng(0), *app.size)
     warm_up(here)
     warm_up(halide)
-    start = time.perf_counter()
-    mine = apps.ours(app, app.size, images)
-    middle = time.perf_counter()
-    other = apps.theirs(halide, app, app.size, images, np.zeros_like(mine.out))
-    end = time.perf_counter()
-    calls = [mine.call, other.call]
     clock = time.process_time if threads == 1 else time.perf_counter
+    start = clock()
+    mine = apps.ours(app, app.size, images)
+    middle = clock()
+    other = apps.theirs(halide, app, app.size, images, np.zeros_like(mine.out))
+    end = clock()
+    calls = [mine.call, other.call]
     once = [timed(c, 1, clock) for c in calls]
     difference = apps.difference(mine.out, other.out)
     times = [max(1, math.ceil(ROUND / seconds)) for seconds in once]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from random import Random
 
 import pytest
 
-from tilewright.driver import in_network
+from tilewright.driver import in_network, tuning_session
 from tilewright.driver.in_network import SITTINGS, Compared, kept
 from tilewright.tune.base import Candidate, Measurement, Status, Task, Trial
 from tilewright.tune.gain import confidence
@@ -119,3 +120,11 @@ def test_a_gain_within_the_noise_is_none(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_without_any_kernel_nothing_is_compiled() -> None:
     assert kept([], None, {}) == ([], None)  # type: ignore[arg-type]
+
+
+def test_a_kernel_whose_trials_all_failed_says_why_the_first_did() -> None:
+    made = outcome("k")
+    failed = Measurement(Status.BUILD, reason="kernel k: no room")
+    first = Trial(Candidate("s", {}), failed)
+    said = tuning_session._why(replace(made, best=None, default=first), [], {})
+    assert said == "no: every trial failed: kernel k: no room"

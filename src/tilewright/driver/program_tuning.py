@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import inf
 from pathlib import Path
 
+from tilewright.base.errors import UnsupportedError
 from tilewright.driver.in_network import Compared, kept
 from tilewright.driver.options import Options
 from tilewright.driver.same_results import Array
@@ -20,6 +21,7 @@ from tilewright.driver.tuning_session import (
     improved,
     records_path,
 )
+from tilewright.runtime.bundle import process_functions
 from tilewright.runtime.executable import Executable
 from tilewright.tune.base import Measurement, Status
 from tilewright.tune.tuner import Outcome
@@ -45,15 +47,18 @@ def tune_program(
 
     build: builds the program without records, or with those of a file. inputs: for the final
     comparison of both, which decides; random by default. The other arguments and the errors are as
-    for `driver.tune`. If the program has a written schedule (`program.usual`), the best schedule is
-    compared with that one, not only with the default of its space.
+    for `driver.tune`; UnsupportedError also for code that calls functions of this process. If the
+    program has a written schedule (`program.usual`), the best schedule is compared with that one,
+    not only with the default of its space.
     """
     how = how or How()
     budget = budget_of(trials, seconds, expected_gain)
     path = records_path(records)
     task = program.task()
     options = Options.of({**program.options, "records": False})
-    given: Mapping[str, Array] = feeds_of(build(None), inputs)
+    plain = build(None)
+    _check_process(plain, task.name)
+    given: Mapping[str, Array] = feeds_of(plain, inputs)
     with Session([task], task.name, path, how, options) as session:
         ending = session.search(budget, until)
         outcomes = session.settled()
@@ -65,6 +70,19 @@ def tune_program(
             chosen = outcomes if chosen else []
         session.choose(chosen)
         return session.result(ending, outcomes, chosen, compared)
+
+
+def _check_process(executable: Executable, name: str) -> None:
+    """Raise UnsupportedError for code that the processes that measure it could not run."""
+    found = process_functions([executable.model.objects])
+    if found:
+        raise UnsupportedError(
+            f"it calls functions of this process: {', '.join(found)}; schedules are measured in "
+            "another one",
+            where=f"tune {name}",
+            hint="tune it with an expression, or with LLVM's text (hardware_intrinsic(..., "
+            "llvm=text)), in the place of the call, and write the schedule found for the call",
+        )
 
 
 def _any_best(outcomes: Sequence[Outcome]) -> list[Outcome]:

@@ -346,7 +346,10 @@ def _why(
     if not o.trials:
         return "no: not measured"
     if o.best is None:
-        return "no: every trial failed"
+        reason = "" if o.default is None else o.default.measurement.reason
+        return (
+            f"no: every trial failed: {reason}" if reason else "no: every trial failed"
+        )
     if o.gain < MARGIN:
         return "no: the default is as fast"
     if o.confidence < SURE:

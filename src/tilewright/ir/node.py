@@ -266,9 +266,12 @@ class Node(metaclass=NodeMeta):
 keep_fact: Callable[[Node, object], None] = Node.fact.__set__  # type: ignore[attr-defined]
 
 
-def postorder(root: Node) -> Iterator[Node]:
-    """Each distinct node below `root` once, children first, without recursion."""
-    seen: set[Node] = set()
+def postorder(root: Node, known: Iterable[Node] = ()) -> Iterator[Node]:
+    """Each distinct node below `root` once, children first, without recursion.
+
+    known: nodes that are left out, with what is below them alone.
+    """
+    seen = set(known)
     stack: list[Node | None] = [root]
     while stack:
         node = stack.pop()

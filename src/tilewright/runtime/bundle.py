@@ -152,13 +152,18 @@ def pack(
         archive.comment = _MARK + hashlib.sha256(text).hexdigest().encode()
 
 
-def _check_process(codes: Iterable[Sequence[bytes]]) -> None:
+def process_functions(codes: Iterable[Sequence[bytes]]) -> list[str]:
+    """The functions of this process that code calls at their address, by name."""
     mark = re.compile(re.escape(abi.OF_PROCESS.encode()) + rb"(\w+)")
     parts = (part for several in codes for part in several)
-    found = {m[1].decode() for part in parts for m in mark.finditer(part)}
+    return sorted({m[1].decode() for part in parts for m in mark.finditer(part)})
+
+
+def _check_process(codes: Iterable[Sequence[bytes]]) -> None:
+    found = process_functions(codes)
     if found:
         raise ArtifactError(
-            f"the code calls functions of this process: {', '.join(sorted(found))}",
+            f"the code calls functions of this process: {', '.join(found)}",
             hint="a file can hold their code as LLVM's text: hardware_intrinsic(..., llvm=text)",
         )
 

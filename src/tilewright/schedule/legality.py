@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer
-from tilewright.loops.analysis.access import Access, environment, expressions, shared
+from tilewright.loops.analysis.access import Access, environment, shared
 from tilewright.loops.analysis.dependence import can_parallelize, covered_in
 from tilewright.loops.analysis.effects import together, writes
 from tilewright.loops.analysis.overlap import starts
 from tilewright.loops.analysis.region import uncovered
-from tilewright.loops.analysis.terms import loads, variables
+from tilewright.loops.analysis.terms import loads
 from tilewright.loops.analysis.verdict import Illegal, Unknown
 from tilewright.loops.nodes import (
     GPU_AXES,
@@ -24,7 +24,7 @@ from tilewright.loops.nodes import (
     Stmt,
     Update,
 )
-from tilewright.loops.walk import below, loops_of, walk, whole
+from tilewright.loops.walk import loops_of, summary, walk
 from tilewright.schedule.tree import find_loop
 
 
@@ -95,7 +95,7 @@ def check_steps(kernel: Kernel, primitive: str) -> None:
     `together`); loops around whose kind needs them to commute are checked again.
     """
     found: dict[str, None] = {}
-    if not whole(kernel.body).joint:
+    if not summary(kernel.body).joint:
         return
     for place in walk(kernel.body):
         if isinstance(place.stmt, Update) and not together(place.stmt, place.above):
@@ -116,20 +116,9 @@ def check_tiles(before: Kernel, after: Kernel, primitive: str) -> None:
         was = old.get(f.var.name)
         if not f.together or f is was:
             continue
-        if _tiled(f) or (was is not None and _tiled(was)):
+        if any(f.var in summary(s).tiles for s in (f, was) if s is not None):
             found.append(f.var.name)
     check_kinds(after, found, primitive, f"{primitive} before the loop gets its kind")
-
-
-def _tiled(f: For) -> bool:
-    waiting: list[Stmt] = [f.body]
-    while waiting:
-        s = waiting.pop()
-        found = (o for e in expressions(s) for o in starts(e))
-        if any(f.var in variables(o) for o in found):
-            return True
-        waiting += below(s)
-    return False
 
 
 def check_steady(

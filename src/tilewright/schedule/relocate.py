@@ -7,7 +7,12 @@ from typing import NamedTuple
 
 from tilewright.expr.affine import Affine, affine
 from tilewright.expr.nodes import Buffer, Var
-from tilewright.loops.analysis.access import Access, Env, accesses
+from tilewright.loops.analysis.access import (
+    Access,
+    Env,
+    accesses,
+    accesses_of,
+)
 from tilewright.loops.analysis.dependence import are_independent
 from tilewright.loops.analysis.effects import allocated, reads, writes
 from tilewright.loops.analysis.region import span
@@ -197,7 +202,7 @@ def restrict_to_rows(
 
     Raises ScheduleError, in the name of `verb`, where these need more of it than themselves.
     """
-    own = {_loop_of_row(a, dim, verb) for a in accesses(nest) if a.buffer is buffer}
+    own = {_loop_of_row(a, dim, verb) for a in accesses_of(nest, buffer)}
     return slice_nest(nest, {f.var: rows for f in own}, env, verb)
 
 
@@ -207,7 +212,7 @@ def reads_in(
     verb: str,
 ) -> list[Access]:
     """The reads of the buffer in a loop. Raises ScheduleError if it has none, or writes there."""
-    found = [a for a in accesses(f.body) if a.buffer is buffer]
+    found = accesses_of(f.body, buffer)
     if not found or any(a.writes for a in found):
         problem = "also writes" if found else "does not read"
         raise refuse_buffer(

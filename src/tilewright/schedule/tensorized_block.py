@@ -13,7 +13,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.loops.match import match
 from tilewright.loops.nodes import Kernel, Stmt, Unit
 from tilewright.loops.operands import Mismatch
-from tilewright.loops.walk import below, whole
+from tilewright.loops.walk import below, units_of
 
 
 def settled(before: Kernel, after: Kernel, primitive: str) -> Kernel:
@@ -22,10 +22,10 @@ def settled(before: Kernel, after: Kernel, primitive: str) -> Kernel:
     Raises ScheduleError, in the name of the primitive that led from `before` to `after`, for a Unit
     that cannot be done by its intrinsic any more.
     """
-    units = {s for s in whole(after.body).units if s.intrinsic is not None}
+    units = {s for s in units_of(after.body) if s.intrinsic is not None}
     if not units:
         return after
-    changed = units.difference(whole(before.body).units)
+    changed = units.difference(units_of(before.body))
     new = {unit: _matched(unit, primitive) for unit in changed}
     new = {old: unit for old, unit in new.items() if unit is not old}
     if new:

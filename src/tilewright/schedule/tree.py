@@ -12,8 +12,14 @@ from difflib import get_close_matches
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer, Load, Var
 from tilewright.loops.analysis.terms import variables
-from tilewright.loops.nodes import SIZE, Alloc, For, Kernel, Unit
-from tilewright.loops.walk import Place, loops_of, place_of, walk, whole
+from tilewright.loops.nodes import SIZE, For, Kernel, Unit
+from tilewright.loops.walk import (
+    Place,
+    loops_of,
+    place_of,
+    place_of_alloc,
+    summary,
+)
 
 
 def find_loop(
@@ -50,13 +56,13 @@ def find_buffer(
     for b in kernel.params:
         if b.name == name:
             return b, None
-    names = [b.name for b in kernel.params]
-    for place in walk(kernel.body):
-        if isinstance(place.stmt, Alloc):
-            if place.stmt.buffer.name == name:
-                _check_outside(place, f"buffer {name}", primitive)
-                return place.stmt.buffer, place
-            names.append(place.stmt.buffer.name)
+    allocated = summary(kernel.body).buffers
+    for b in allocated:
+        if b.name == name:
+            place = place_of_alloc(kernel.body, b)
+            _check_outside(place, f"buffer {name}", primitive)
+            return b, place
+    names = [b.name for b in (*kernel.params, *allocated)]
     raise ScheduleError(
         f"{primitive}: there is no buffer {name!r}",
         where=kernel.name,
@@ -107,6 +113,6 @@ def check_steady(f: For, others: Collection[Var], primitive: str) -> None:
 
 def names(kernel: Kernel) -> set[str]:
     """Every name of a loop or a buffer in use."""
-    used = whole(kernel.body)
-    found = {b.name for b in (*kernel.params, *used.buffers)}
-    return found.union(f.var.name for f in used.loops)
+    allocated = summary(kernel.body).buffers
+    found = {b.name for b in (*kernel.params, *allocated)}
+    return found.union(f.var.name for f in loops_of(kernel.body))

@@ -158,6 +158,14 @@ def test_addresses_strides_and_numbers() -> None:
     np.testing.assert_allclose(own, a @ b, rtol=1e-5, atol=1e-5)
 
 
+def test_schedules_of_code_of_this_process_are_not_measured(tmp_path: Path) -> None:
+    X, Y = hypot(lambda v: t.call_pure_extern("float32", LIBRARY.hypotf, v, 3.0))
+    f = t.build(t.create_schedule(Y.op), [X, Y])
+    message = r"tune Y: it calls functions of this process: hypotf; .* llvm=text"
+    with pytest.raises(UnsupportedError, match=message):
+        f.tune(trials=1, records=tmp_path / "r.sqlite")
+
+
 def test_code_of_this_process_is_not_written_to_files(tmp_path: Path) -> None:
     X, Y = hypot(lambda v: t.call_pure_extern("float32", LIBRARY.hypotf, v, 3.0))
     s = t.create_schedule(Y.op)

@@ -139,10 +139,26 @@ def accesses(
     """
     found: list[Access] = []
     for at in walk(root):
-        for e in expressions(at.stmt):
-            found += [Access(x.buffer, x.index, "load", at, ranges) for x in loads(e)]
-        found += _written(at, (*above, *at.above), ranges, ())
+        found += _of_statement(at, ranges, above)
     return found
+
+
+def accesses_of(root: Stmt, *buffers: Buffer) -> list[Access]:
+    """Those of `accesses(root)` to some buffers: statements that have none are passed over."""
+    some = frozenset(buffers)
+    found: list[Access] = []
+    for at in walk(root, touching=some):
+        found += [a for a in _of_statement(at, _UNKNOWN, ()) if a.buffer in some]
+    return found
+
+
+def _of_statement(
+    at: Place, ranges: intervals.Env, above: tuple[Stmt, ...]
+) -> Iterator[Access]:
+    for e in expressions(at.stmt):
+        for x in loads(e):
+            yield Access(x.buffer, x.index, "load", at, ranges)
+    yield from _written(at, (*above, *at.above), ranges, ())
 
 
 def guarded_accesses(root: Stmt, inside: Stmt | None = None) -> Iterator[Access]:

@@ -4,38 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.expr.nodes import Buffer, Load
-from tilewright.ir.node import postorder
-from tilewright.loops.launch import Combine
-from tilewright.loops.nodes import Alloc, For, Stmt, Store, Update, While
-from tilewright.loops.walk import whole
+from tilewright.expr.nodes import Buffer
+from tilewright.loops.nodes import Alloc, For, Stmt, Update, While
+from tilewright.loops.walk import summary
 
 
-def reads(stmt: Stmt) -> set[Buffer]:
+def reads(stmt: Stmt) -> frozenset[Buffer]:
     """Buffers whose contents `stmt` uses, including the targets of an `Update`."""
-    found: set[Buffer] = set()
-    for node in postorder(stmt):
-        if isinstance(node, Load):
-            found.add(node.buffer)
-        elif isinstance(node, Update | Combine):
-            found.update(node.buffers)
-    return found
+    return summary(stmt).reads
 
 
-def writes(stmt: Stmt) -> set[Buffer]:
+def writes(stmt: Stmt) -> frozenset[Buffer]:
     """Buffers whose contents `stmt` may change."""
-    found: set[Buffer] = set()
-    for node in postorder(stmt):
-        if isinstance(node, Store):
-            found.add(node.buffer)
-        elif isinstance(node, Update | Combine):
-            found.update(node.buffers)
-    return found
+    return summary(stmt).writes
 
 
 def allocated(root: Stmt) -> set[Buffer]:
     """The buffers that exist only inside `root`."""
-    return set(whole(root).buffers)
+    return set(summary(root).buffers)
 
 
 def together(update: Update, above: Sequence[Stmt]) -> tuple[Buffer, ...]:
@@ -62,6 +48,6 @@ def together(update: Update, above: Sequence[Stmt]) -> tuple[Buffer, ...]:
     return ()
 
 
-def conflict(a: Stmt, b: Stmt) -> set[Buffer]:
+def conflict(a: Stmt, b: Stmt) -> frozenset[Buffer]:
     """The buffers through which the order of two statements matters."""
     return (writes(a) & (reads(b) | writes(b))) | (reads(a) & writes(b))

@@ -29,7 +29,12 @@ from tilewright.expr.nodes import (
 )
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import substitute
-from tilewright.loops.analysis.access import Access, Env, Index, accesses
+from tilewright.loops.analysis.access import (
+    Access,
+    Env,
+    Index,
+    accesses_of,
+)
 from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import For, If, Stmt, While
 
@@ -242,7 +247,7 @@ def uncovered(
     the other arm of a branch is too.
     writes_too: later writes must stay in that box as well, so that the box is wholly defined.
     """
-    found = [a for a in accesses(root) if a.buffer is buffer]
+    found = accesses_of(root, buffer)
     first = found[0]
     if first.kind != "store":
         return first

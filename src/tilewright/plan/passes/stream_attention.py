@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from tilewright.base import events
+from tilewright.compute.attention import may_be_attention
 from tilewright.compute.nodes import Computation
 from tilewright.compute.online_softmax import (
     hidden_blocks,
-    may_be_attention,
     online_softmax,
 )
 from tilewright.expr.nodes import Buffer

@@ -11,7 +11,12 @@ from tilewright.expr.affine import Affine, affine
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Buffer, Const, Expr, Le, Load, Lt, Select, const
 from tilewright.ir.node import postorder, substitute
-from tilewright.loops.analysis.access import Env, Index, accesses, environment
+from tilewright.loops.analysis.access import (
+    Env,
+    Index,
+    accesses_of,
+    environment,
+)
 from tilewright.loops.analysis.effects import writes
 from tilewright.loops.analysis.region import region
 from tilewright.loops.nodes import Alloc, Kernel, Stmt, Store, block
@@ -58,7 +63,7 @@ def cache_read(
     old, alloc = tree.find_buffer(kernel, buffer, "cache_read")
     part = _read_part(kernel, old, alloc, loop)
     body = part.body
-    found = [a for a in accesses(body) if a.buffer is old]
+    found = accesses_of(body, old)
     env = environment(kernel.body)
     box = region(old, found, env, "cache_read", clip=not pad)
     taken = tree.names(kernel)
@@ -98,7 +103,7 @@ def _read_part(
     else:
         f, place = tree.find_loop(kernel, loop, "cache_read")
         part = body_of("cache_read", f, place, old.name, alloc)
-    found = [a for a in accesses(part.body) if a.buffer is old]
+    found = accesses_of(part.body, old)
     if not found or any(a.writes for a in found):
         raise refuse_buffer(
             "cache_read",

@@ -8,7 +8,7 @@ from tilewright.loops.analysis.access import (
     Access,
     Env,
     Index,
-    accesses,
+    accesses_of,
     environment,
 )
 from tilewright.loops.analysis.region import Region, region, uncovered
@@ -99,7 +99,7 @@ def cache_write(
 
 def _touching(body: Stmt, buffer: Buffer, why_not: str) -> list[Access]:
     """The accesses to a buffer, at least one of which must write it."""
-    found = [a for a in accesses(body) if a.buffer is buffer]
+    found = accesses_of(body, buffer)
     if not any(a.writes for a in found):
         raise refuse_buffer(
             "cache_write", buffer.name, why_not, "cache_read stages reads"

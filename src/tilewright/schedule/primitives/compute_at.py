@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer, const
 from tilewright.expr.reads import reads_memory
-from tilewright.loops.analysis.access import Access, Env, accesses, environment
+from tilewright.loops.analysis.access import (
+    Access,
+    Env,
+    accesses,
+    accesses_of,
+    environment,
+)
 from tilewright.loops.analysis.effects import allocated, reads, writes
 from tilewright.loops.analysis.region import Region, region, uncovered
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, While, block
@@ -225,7 +231,7 @@ def _with_steps(box: Region, group: Sequence[Buffer], made: Sequence[Stmt]) -> R
     """
     whole: set[int] = set()
     for s in made:
-        found = [a for a in accesses(s) if a.buffer in group]
+        found = accesses_of(s, *group)
         for a in found:
             if a.writes:
                 whole |= {d for d, i in enumerate(a.index) if reads_memory(i)}
@@ -261,9 +267,9 @@ def _needed(
     f: For,
 ) -> list[Access]:
     """The loop's reads of the buffers, which nothing else may use except their producer nests."""
-    needed = [a for a in accesses(f.body) if a.buffer in group]
-    own = [a.buffer for s in made for a in accesses(s)]
-    every = [a.buffer for a in accesses(kernel.body)]
+    needed = accesses_of(f.body, *group)
+    own = [a.buffer for s in made for a in accesses_of(s, *group)]
+    every = [a.buffer for a in accesses_of(kernel.body, *group)]
     for b in group:
         uses = [a for a in needed if a.buffer is b]
         if any(a.writes for a in uses):

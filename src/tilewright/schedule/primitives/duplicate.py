@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from tilewright.base.errors import ScheduleError
 from tilewright.base.names import fresh
 from tilewright.expr.nodes import Buffer
-from tilewright.loops.analysis.access import Env, accesses, environment
+from tilewright.loops.analysis.access import (
+    Env,
+    accesses,
+    accesses_of,
+    environment,
+)
 from tilewright.loops.analysis.effects import writes
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block
 from tilewright.loops.walk import loops_of
@@ -90,7 +95,7 @@ def _copied(
 def _check_uses(
     kernel: Kernel, group: Sequence[Buffer], made: Sequence[Stmt], f: For
 ) -> None:
-    used = [a for a in accesses(f.body) if a.buffer in group]
+    used = accesses_of(f.body, *group)
 
     def count_writes(stmt: Stmt) -> int:
         return sum(a.writes and a.buffer in group for a in accesses(stmt))

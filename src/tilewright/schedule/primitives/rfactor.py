@@ -9,7 +9,12 @@ from typing import Any, NamedTuple
 from tilewright.base.names import fresh
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Or, Var, const
 from tilewright.ir.node import postorder, substitute
-from tilewright.loops.analysis.access import Env, Index, accesses, environment
+from tilewright.loops.analysis.access import (
+    Env,
+    Index,
+    accesses_of,
+    environment,
+)
 from tilewright.loops.analysis.effects import allocated
 from tilewright.loops.analysis.region import Region, gapless, region
 from tilewright.loops.analysis.terms import variables
@@ -131,7 +136,7 @@ def _check_commutes(update: Update, name: str) -> None:
 
 def _check_unused(top: For, update: Update, name: str) -> None:
     """Nothing else in all of `top` uses what the Update changes."""
-    used = [a for a in accesses(top) if a.buffer in update.buffers]
+    used = accesses_of(top, *update.buffers)
     if len(used) > len(update.buffers):
         raise refuse(
             "rfactor",
@@ -160,7 +165,7 @@ def _box(
     env: Env,
 ) -> Region:
     """What the Update changes in all of `top`: without gaps."""
-    outside = [a for a in accesses(top) if a.buffer is update.buffers[0]]
+    outside = accesses_of(top, update.buffers[0])
     box = region(update.buffers[0], outside, env, "rfactor")
     if not all(gapless(a, env) for a in outside):
         raise refuse(

@@ -18,6 +18,7 @@ from tilewright.expr.nodes import Extent
 from tilewright.ir.node import Node, postorder
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.keep_sums import keep_sums
+from tilewright.loops.passes.promote import promote
 from tilewright.loops.passes.unroll_scatters import unroll_scatters
 from tilewright.loops.passes.write_out import write_out
 from tilewright.runtime.abi import OF_PROCESS
@@ -38,6 +39,7 @@ from tilewright.targets.permitted import Permissions
 _DEPTH = 50_000
 SHALLOW = 300  # nodes below one another: any stack holds their walk
 STACK = 256 << 20  # bytes; what is not touched takes no memory
+SPILLED = 4  # register files: a larger array would hardly be in registers
 LEVEL = 2  # of LLVM's choice of instructions and registers, 0 to 3
 
 
@@ -139,7 +141,7 @@ def finished(kernel: Kernel, machine: CpuMachine, sanitized: bool = False) -> Ke
     kernel = row_vectors(dead_fills(kernel), machine)
     kernel = write_out(keep_sums(kernel, most))
     kernel = align_rows(steady(copies_across(kernel, machine.transpose)))
-    return unroll_scatters(kernel)
+    return promote(unroll_scatters(kernel), SPILLED * most)
 
 
 def written(

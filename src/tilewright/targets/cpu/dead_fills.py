@@ -17,7 +17,7 @@ import numpy as np
 
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Buffer, Const, Expr
-from tilewright.loops.analysis.access import Access, accesses, environment
+from tilewright.loops.analysis.access import Access, accesses, accesses_of, environment
 from tilewright.loops.analysis.dependence import stored_once
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, Store, block
 from tilewright.loops.walk import below, walk
@@ -106,7 +106,7 @@ def _reads_written(stmts: Sequence[Stmt], buffer: Buffer) -> bool:
         return False
     known = np.zeros(buffer.shape, bool)
     for s in stmts:
-        found = [a for a in accesses(s) if a.buffer is buffer]
+        found = accesses_of(s, buffer)
         if not all(known[_most(a)].all() for a in found if a.kind != "store"):
             return False
         for a in found:

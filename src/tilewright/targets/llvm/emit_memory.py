@@ -103,7 +103,7 @@ class MemoryEmitter(AddressEmitter):
             return outside
         permission = None
         if self.guard is not None and self.info(e).risky:
-            permission = self._holds(self.guard)
+            permission = self.holds(self.guard)
         check(self, LOAD, e.buffer, index, permission)
         place = self.access(e.buffer, index)
         raw = self._load_raw(place, e.buffer, permission, outside)
@@ -338,10 +338,13 @@ class MemoryEmitter(AddressEmitter):
         self, place: LaneAccess, size: int
     ) -> tuple[NearVector, ...] | None:
         """Vectors that cover what the lanes store, where a vector can be stored in part."""
-        in_part = self.machine.has("avx512vl" if size >= 4 else "avx512bw")
-        if place.may_meet or not in_part:
+        if place.may_meet or not self.stores_in_part(size):
             return None
         return parts(place.steps, min(place.steps), max(place.steps))
+
+    def stores_in_part(self, size: int) -> bool:
+        """Whether the machine stores some lanes of a vector, of elements of so many bytes."""
+        return self.machine.has("avx512vl" if size >= 4 else "avx512bw")
 
     def storing(
         self, buffer: Buffer, form: Affine, lane: Var | None, lanes: int
@@ -401,7 +404,7 @@ class MemoryEmitter(AddressEmitter):
         holds = self.value(ok)
         bad = self.ops.invert(holds, dtypes.bool_)
         if self.guard is not None:
-            bad = self.ops.binary(And, bad, self._holds(self.guard), dtypes.bool_)
+            bad = self.ops.binary(And, bad, self.holds(self.guard), dtypes.bool_)
         bad = self.any(bad)
         if bad.const is False:
             return bad
@@ -418,12 +421,12 @@ class MemoryEmitter(AddressEmitter):
         self.label(fine)
         return bad
 
-    def _holds(self, guard: Expr) -> LlvmValue:
+    def holds(self, guard: Expr) -> LlvmValue:
         """A guard's value, each condition under those around it, as when it was tested first.
 
         Under itself, a condition that reads at a checked index would need its own value.
         """
-        outer = self._holds(guard.lhs) if isinstance(guard, And) else None
+        outer = self.holds(guard.lhs) if isinstance(guard, And) else None
         saved, self.guard = self.guard, guard.lhs if isinstance(guard, And) else None
         try:
             if outer is None or not isinstance(guard, And):

@@ -100,7 +100,8 @@ class Operations:
         """The greater or lesser operand, NaN if one is; of two zeros either.
 
         The instruction of x86 gives its second operand where either is NaN, so that only the first
-        one must be looked at: what has been accumulated, so that the other may come from memory.
+        one must be tested. What has been accumulated is the second: the test of the new value is
+        not a part of the chain of steps, each of which waits for the one before.
         """
         w = self.w
         if self.machine.arch != "x86_64":
@@ -113,8 +114,8 @@ class Operations:
             a, b = b, a
         if a.const is not None and not math.isnan(a.const):
             return w.select(w.compare(order, a, b), a, b)
-        best = w.select(w.compare(order, a, b), a, b)
-        return w.select(w.compare("fcmp ord", a, a), best, a)
+        best = w.select(w.compare(order, b, a), b, a)
+        return w.select(w.compare("fcmp ord", b, b), best, b)
 
     def _bool(self, kind: type[Expr], a: LlvmValue, b: LlvmValue) -> LlvmValue:
         logical: dict[type[Expr], str] = {

@@ -298,7 +298,7 @@ class Statements(Expressions):
         """Where the guard around the statement holds (None: everywhere)."""
         if self.guard is None:
             return None
-        return self._holds(self.guard)
+        return self.holds(self.guard)
 
     def _store(self, s: Store) -> None:
         v = self.value(s.value)

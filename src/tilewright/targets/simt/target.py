@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import ClassVar, Final
 
 from tilewright.base.errors import CompileError
+from tilewright.compute.attention import may_be_attention
 from tilewright.compute.nodes import Computation
-from tilewright.compute.online_softmax import may_be_attention
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.launch import Launch
 from tilewright.loops.nodes import Kernel
