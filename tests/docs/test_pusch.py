@@ -256,8 +256,7 @@ def test_the_model_detects(pusch: Any, factorization: str) -> None:
 # ----------------------------------------------------------------------------------------- scripts
 
 SAYS = {
-    "speed 12 1 2 2x2 3x2": [
-        "2 x 2, 12 x 14:",
+    "speed 12 1 2 3x2": [
         "3 x 2, 12 x 14:",
         "of the bound",
         "NumPy",
