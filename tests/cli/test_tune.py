@@ -101,6 +101,7 @@ def test_killed_three_times_it_loses_nothing_and_goes_on(perceptron, tmp_path):
         assert len({r.run.id for r in read.records()}) == 1
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_round_and_keeps_what_was_measured(perceptron, tmp_path):
     records = tmp_path / "r.sqlite"
     process = started(perceptron, records, "--trials", "500")

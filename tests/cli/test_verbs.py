@@ -176,7 +176,11 @@ def test_bench_refuses_engines_that_are_unknown(command, perceptron, engines):
 
 
 @pytest.mark.parametrize(
-    ("engines", "said"), [("", ""), ("torch_eager", "tilewright is timed alone")]
+    ("engines", "said"),
+    [
+        pytest.param("", "", marks=pytest.mark.slow),
+        ("torch_eager", "tilewright is timed alone"),
+    ],
 )
 def test_bench_times_us_alone_where_there_is_no_other(
     command, perceptron, engines, said

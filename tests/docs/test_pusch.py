@@ -151,7 +151,7 @@ def compare(
     np.testing.assert_allclose(ratios, expected, rtol=5e-3, atol=5e-2)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("method", ["cholesky", "lu"])
 @pytest.mark.parametrize("sizes", LAYOUTS)
 def test_each_step_agrees_with_double_precision(

@@ -68,7 +68,7 @@ def maxima(
     return y
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("mcpu", ["native", "x86-64-v3"])
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 def test_maximum_keeps_nan(geometry: str, mcpu: str) -> None:
@@ -120,7 +120,7 @@ def _model(nodes: list[Any], x: np.ndarray, constants: list[Any]) -> onnx.ModelP
     )
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("mcpu", ["native", "x86-64-v3"])
 @pytest.mark.parametrize("include", [0, 1])
 @pytest.mark.parametrize("geometry", GEOMETRIES)

@@ -67,7 +67,7 @@ def test_blocks_of_rows_are_the_whole(name: str, mcpu: str) -> None:
     ]
     parted = full_tiles(some)
     verify(parted)
-    for n in (0, 1, 5, 16, 23):
+    for n in (0, 1, 21):
         sized = Resized({N: n, M: 19}, {})
         rng = np.random.default_rng(n)
         memory: dict[Any, Any] = {

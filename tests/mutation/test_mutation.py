@@ -1,11 +1,13 @@
 """The tool that seeds faults: which it makes, that tests catch one, that the list stays true."""
 
 import ast
+import gc
 import importlib.util
 import json
 import os
 import subprocess
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -81,8 +83,12 @@ def test_a_name_does_not_depend_on_the_rest_of_the_file():
     assert len(names) == len(list(mutants("f.py", SOURCE)))
 
 
+mutants_of = cache(lambda name, text: [*mutants(name, text)])  # of our own sources
+
+
 @pytest.mark.parametrize("room", ROOMS)
-def test_rooms_name_what_there_is(room: str):
+def test_rooms_name_what_there_is(room: str, monkeypatch):
+    monkeypatch.setattr(run, "mutants", mutants_of)
     for pattern in ROOMS[room].files:
         assert list(run.SOURCES.glob(pattern)), pattern
     for path in ROOMS[room].tests:
@@ -101,7 +107,7 @@ def test_what_is_said_to_be_harmless_is_still_there():
     texts = (
         {str(p.relative_to(run.SOURCES)): p.read_text() for p in files} if known else {}
     )
-    names = {m.name for name, text in texts.items() for m in mutants(name, text)}
+    names = {m.name for name, text in texts.items() for m in mutants_of(name, text)}
     assert set(known) <= names
     assert all(reason.strip() for reason in known.values())
 
@@ -247,17 +253,23 @@ made = outer(3)
 """
 
 
-def live(tmp_path: Path):
-    path = tmp_path / "live.py"
-    path.write_text(LIVE)
-    spec = importlib.util.spec_from_file_location("live", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module, str(path), Functions()
+@pytest.fixture(scope="module")
+def live(tmp_path_factory):
+    """Two modules, where each is, and the functions of the process."""
+    folder, modules = tmp_path_factory.mktemp("live"), []
+    for name in ("one", "two"):
+        path = folder / f"{name}.py"
+        path.write_text(LIVE)
+        spec = importlib.util.spec_from_file_location(name, path)
+        modules.append(importlib.util.module_from_spec(spec))
+        spec.loader.exec_module(modules[-1])
+    functions = Functions()
+    gc.freeze()  # as before: see tests/conftest.py
+    return modules, [m.__file__ for m in modules], functions
 
 
-def test_functions_are_given_the_code_with_the_fault(tmp_path: Path):
-    module, path, functions = live(tmp_path)
+def test_functions_are_given_the_code_with_the_fault(live):
+    (module, _), (path, _), functions = live
     changes = {"n + 1": "n - 1", "(1, 2)": "(1, 3)", "x + 2": "x - 2"}
     after = LIVE
     for old, new in changes.items():
@@ -267,8 +279,8 @@ def test_functions_are_given_the_code_with_the_fault(tmp_path: Path):
     assert [row(1) for row in module.rows] == [1, -1] and module.made() == 3
 
 
-def test_a_fault_that_reads_other_variables_is_not_put_in(tmp_path: Path):
-    _, path, functions = live(tmp_path)
+def test_a_fault_that_reads_other_variables_is_not_put_in(live):
+    _, (_, path), functions = live
     assert not functions.replace(path, LIVE, LIVE.replace("return y", "return 3"))
 
 

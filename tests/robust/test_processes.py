@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 import warnings
-from functools import cache
 
 import numpy as np
 import onnx
@@ -38,10 +37,10 @@ def convolutions(count=4):
 
 @pytest.fixture
 def path(tmp_path, monkeypatch):
-    """The model as a file; the cache is a folder of this test."""
+    """A model as a file; the cache is a folder of this test."""
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
     place = tmp_path / "m.onnx"
-    onnx.save(convolutions(), place)
+    onnx.save(convolutions(2), place)
     return place
 
 
@@ -75,11 +74,6 @@ def entries(folder):
     return whole, [p for p in files if p.name.startswith(".")]
 
 
-@cache
-def undisturbed():
-    return tw.compile(convolutions(), cache=False)(X)
-
-
 def test_many_processes_compile_the_same_model_to_the_same_bytes(path, tmp_path):
     """Two at once on one cache, then one without a cache: hash seeds and sharing play no part."""
     made = [tmp_path / f"{n}.tw" for n in range(3)]
@@ -92,12 +86,14 @@ def test_many_processes_compile_the_same_model_to_the_same_bytes(path, tmp_path)
     assert alone.wait(PATIENCE) == 0
     assert len({t.read_bytes() for t in made}) == 1
     whole, left = entries(tmp_path / "cache")
-    assert len(whole) >= 4 and not left
+    assert len(whole) >= 2 and not left
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGKILL], ids=lambda s: s.name)
 def test_a_blow_in_the_middle_of_compiling(path, tmp_path, blow):
+    source = convolutions()
+    onnx.save(source, path)
     process = compiling(path, tmp_path / "m.tw")
     until(lambda: entries(tmp_path / "cache")[0] or process.poll() is not None)
     process.send_signal(blow)
@@ -111,7 +107,8 @@ def test_a_blow_in_the_middle_of_compiling(path, tmp_path, blow):
     again = compiling(path, tmp_path / "m.tw")
     _, err = again.communicate(timeout=PATIENCE)
     assert again.returncode == 0 and err == ""
-    np.testing.assert_array_equal(tw.load(tmp_path / "m.tw")(X), undisturbed())
+    expected = tw.compile(source, cache=False)(X)
+    np.testing.assert_array_equal(tw.load(tmp_path / "m.tw")(X), expected)
 
 
 # Where an interrupt meets llvmlite disposing of an object, llvmlite disposes of it once more.
@@ -129,9 +126,9 @@ def test_interrupts_leave_the_compiler_whole():
     handler = signal.signal(signal.SIGALRM, on_alarm)
     interrupted = 0
     try:
-        for n in range(12):
+        for n in range(7):
             try:
-                signal.setitimer(signal.ITIMER_REAL, 0.002 + whole * n / 16)
+                signal.setitimer(signal.ITIMER_REAL, 0.002 + whole * n / 9)
                 tw.compile(source, cache=False)
                 signal.setitimer(signal.ITIMER_REAL, 0)
             except KeyboardInterrupt:
@@ -193,7 +190,7 @@ def test_executables_from_many_threads_and_forks():
     for t in threads:
         t.start()
     try:
-        for n in range(6):
+        for n in range(3):
             with warnings.catch_warnings():
                 warnings.simplefilter(
                     "ignore", DeprecationWarning
