@@ -203,7 +203,12 @@ def test_bench_counts_the_calls_of_several_callers(command, perceptron):
     assert min(*ours, *theirs) > 0
     ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
     assert found.json["speed"]["onnxruntime"] == pytest.approx(sum(ratios) / 2)
-    shown = command("bench", perceptron, *how).out
+
+
+@pytest.mark.slow
+def test_bench_says_how_many_callers_there_are(command, perceptron):
+    how = ("--rounds", 1, "--seconds", 0.01, "--threads", 1, "--concurrency", 3)
+    shown = command("bench", perceptron, "--against=", *how).out
     assert "3 callers at a time, 1 thread each" in shown
 
 

@@ -89,8 +89,8 @@ def run(block: Block, scope: dict[str, object], where: str) -> str:
 LONG = {
     f"{name}.md"
     for name in (
-        "dataflow gpu halide mdh pytorch te tuning tuning-fleet tuning-measurement "
-        "tuning-models tuning-spaces"
+        "dataflow gpu halide lift llm mdh npu pytorch te tuning tuning-fleet "
+        "tuning-measurement tuning-models tuning-spaces vta"
     ).split()
 }
 

@@ -166,6 +166,7 @@ def test_sixteen_antennas_and_eight_layers(pusch: Any, method: str) -> None:
     compare(pusch, (16, 8, "256QAM"), method, subcarriers=3276)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["QPSK", "16QAM", "64QAM", "256QAM"])
 def test_ratios_of_clean_symbols_say_the_bits(pusch: Any, name: str) -> None:
     layout = pusch.slot.Layout(60, 4, 2, name)

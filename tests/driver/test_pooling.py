@@ -135,7 +135,10 @@ def test_mean(
 @pytest.mark.sampled(13)
 @pytest.mark.parametrize("mcpu", ["native", "x86-64-v3"])
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
-@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize(
+    "geometry",
+    [pytest.param(g, marks=[pytest.mark.slow] * (g == "5p2")) for g in GEOMETRIES],
+)
 def test_channels_last(geometry: str, op: str, mcpu: str) -> None:
     x = data((1, 5, 17, 22))
     model = between(op, x, GEOMETRIES[geometry])
