@@ -40,7 +40,7 @@ def test_every_constant_has_a_case_and_every_case_a_constant() -> None:
     assert {c.name for c in CASES.values()} == {*MODELS, *PROGRAMS}
 
 
-@pytest.mark.sampled(13)
+@pytest.mark.sampled(17)
 @pytest.mark.parametrize("name", CASES)
 def test_a_constant_changes_the_kernels_of_its_case(name: str) -> None:
     assert deciding(CONSTANTS[name]) is not None
