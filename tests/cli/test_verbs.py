@@ -161,6 +161,7 @@ def test_bench_compares_and_checks(command, perceptron):
     assert [len(t) for t in found.json["times"].values()] == [2, 2]
 
 
+@pytest.mark.slow
 def test_bench_says_which_engine_cannot_run_the_file(command, perceptron):
     pytest.importorskip("onnxruntime")
     found = command("bench", perceptron, "--against", "torch_eager,onnxruntime", "--rounds", 1,

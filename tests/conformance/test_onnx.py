@@ -136,8 +136,7 @@ EVERY = 20  # of tests of one family, every so many is a fast one, the first amo
 def _slow() -> set[str]:
     """All but one of so many of a family; and real models: tests/networks has smaller ones.
 
-    A family: node tests of the same operators; those that ONNX expanded; other tests whose names
-    begin alike.
+    A family: node tests of the same operators; those that ONNX expanded; other tests of a category.
     """
     operators = {
         case.name: frozenset(node.op_type for node in case.model.graph.node)
@@ -147,8 +146,7 @@ def _slow() -> set[str]:
     met: Counter[object] = Counter()
     rest = set()
     for category, name in TESTS:
-        begin = "_expanded" if "_expanded" in name else name.split("_")[1]
-        family = operators.get(name, (category, begin))
+        family = operators.get(name, (category, "_expanded" in name))
         if category == "RealModel" or met[family] % EVERY:
             rest.add(name)
         met[family] += 1

@@ -160,8 +160,18 @@ def at_a_time(kernel: Kernel) -> list[tuple[str, str]]:
 
 
 @pytest.mark.covering(2)
-@pytest.mark.parametrize("mcpu", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "neoverse-n1"])
-@pytest.mark.parametrize("counts", [None, [1], [4, 1], [16, 4, 2, 1]])
+@pytest.mark.parametrize(
+    "mcpu",
+    [
+        "x86-64-v2",
+        pytest.param("x86-64-v3", marks=pytest.mark.slow),
+        "x86-64-v4",
+        "neoverse-n1",
+    ],
+)
+@pytest.mark.parametrize(
+    "counts", [None, [1], pytest.param([4, 1], marks=pytest.mark.slow), [16, 4, 2, 1]]
+)
 @pytest.mark.parametrize("name", GROUPS)
 def test_units_are_the_whole(
     name: str, counts: list[int] | None, mcpu: str, monkeypatch: pytest.MonkeyPatch

@@ -91,7 +91,7 @@ def test_many_processes_compile_the_same_model_to_the_same_bytes(
     assert len(whole) >= 2 and not left
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGKILL], ids=lambda s: s.name)
 def test_a_blow_in_the_middle_of_compiling(path, tmp_path, blow):
     source = convolutions()
