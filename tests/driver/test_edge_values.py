@@ -188,7 +188,7 @@ def test_a_scan_of_nothing(axis: int) -> None:
 FUNCTIONS = "Tanh Sin Exp Log Sigmoid Erf Sinh Atan Softplus".split()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("op", FUNCTIONS)
 def test_functions_of_float64_without_fma(op: str) -> None:
     """They are the same bit by bit: where the instruction is missing it is emulated exactly."""

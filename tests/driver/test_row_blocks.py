@@ -81,7 +81,7 @@ def test_blocks_of_rows_are_the_whole(name: str, mcpu: str) -> None:
     verify(parted)
     found = rows(group, kernel.params)
     assert found is not None
-    for n in (0, 1, 5, 16, 23):
+    for n in (0, 1, 21):
         sized = Resized({**dict.fromkeys(some.sizes, 19), found.size: n}, {})
         rng = np.random.default_rng(n)
         memory: dict[Any, Any] = {

@@ -147,6 +147,7 @@ def test_gradients_by_weights_of_one_pixel():
     torch.testing.assert_close(squeeze.weight.grad, wanted, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_network_trains():
     """Statistics of the batch, pooling, attention: backward graphs are compiled too."""
 

@@ -74,7 +74,9 @@ def test_a_schedule_that_is_not_possible_any_more_is_given_up(
     assert used(records) == []
 
 
-@pytest.mark.parametrize("seconds", [0.5, 2.0, float("inf")])
+@pytest.mark.parametrize(
+    "seconds", [0.5, pytest.param(2.0, marks=pytest.mark.slow), float("inf")]
+)
 def test_what_was_chosen_is_measured_again_and_kept_if_it_is_faster(
     model: onnx.ModelProto,
     tmp_path: Path,

@@ -18,19 +18,14 @@ from tilewright.testing.graphs import Case
 from tilewright.testing.networks import FAMILIES, NETWORKS
 from tilewright.testing.networks.judge import Judge, every_value, lines
 
-# One of each family, at least, in every form; the rest of the forms are slow tests.
+# One of each family, at least, that compiles quickly; the others are slow tests. Those at every
+# eighth and sixth place take part in more than one form.
 SAMPLE = (
-    "resnet_basic vovnet maxout_chain mobilenet_v3 shufflenet_v2 deeplab_v3 unet_transposed "
-    "feature_pyramid vit attention_then_convolution lstm mamba hifigan r2plus1d gcn capsules "
-    "qdq_resnet"
+    "attention_then_convolution maxout_chain efficientnet_v2 dilated_head unet_unpadded "
+    "feature_pyramid res2net deit dcgan_generator operator_oriented mamba c3d gcn capsules lstm "
+    "qdq_concat"
 ).split()
 REST = [name for name in NETWORKS if name not in SAMPLE]
-# Every thirtieth of the rest by itself is a fast test: twenty architectures and one.
-FAST = {*SAMPLE, *REST[::30]}
-WHOLE = [
-    pytest.param(name, id=name, marks=() if name in FAST else pytest.mark.slow)
-    for name in NETWORKS
-]
 FORMS = [pytest.param(name, id=name) for name in SAMPLE]
 FORMS += [pytest.param(name, id=name, marks=pytest.mark.slow) for name in REST]
 
@@ -45,7 +40,7 @@ def run(case: Case, math: str = "default", threads: int = 2) -> list[str]:
     return lines(judge, (exe(*arrays) for _ in range(2)))
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", FORMS)
 def test_a_network_gives_what_it_gives_in_float64(name: str) -> None:
     assert not run(NETWORKS[name]())
 
@@ -62,7 +57,7 @@ def test_so_it_does_in_other_arithmetic(math: str, name: str) -> None:
     assert not run(NETWORKS[name](), math, threads=1)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", FORMS)
 def test_every_tensor_inside_is_right(name: str) -> None:
     case = NETWORKS[name]()
@@ -104,6 +99,11 @@ def test_every_family_is_there_and_signals_neither_fade_nor_explode() -> None:
             if a.dtype.kind == "f" and a.size > 1:
                 assert 1e-3 < np.abs(a).max() < 100 and np.isfinite(a).all(), (name, v)
                 assert np.std(a) > 1e-4, f"{name}: {v} is constant and proves nothing"
+
+
+def test_each_family_has_a_fast_test() -> None:
+    for family, module in FAMILIES.items():
+        assert vars(module).keys() & NETWORKS.keys() & {*SAMPLE}, family
 
 
 def test_a_network_is_the_same_each_time() -> None:

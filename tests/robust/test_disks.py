@@ -33,7 +33,7 @@ def left(folder):
 
 
 # Every so many instructions; each of them, or nearly so, in the slow tests.
-FINE = pytest.mark.parametrize("coarse", [7, pytest.param(1, marks=pytest.mark.slow)])
+FINE = pytest.mark.parametrize("coarse", [17, pytest.param(1, marks=pytest.mark.slow)])
 
 
 @FINE

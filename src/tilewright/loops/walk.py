@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from tilewright.expr.nodes import Buffer, Load, Overlap, Var
 from tilewright.ir.node import Node, keep_fact, postorder
-from tilewright.loops.launch import Barrier, Combine
+from tilewright.loops.launch import Barrier, Combine, Wait
 from tilewright.loops.nodes import (
     Alloc,
     Block,
@@ -86,12 +86,12 @@ def _touches(stmt: Stmt, buffers: Set[Buffer]) -> bool:
 
 @dataclass(eq=False, slots=True)
 class Summary:
-    """What a statement contains, in program order.
+    """Facts about a statement and its substatements, in program order.
 
-    loops, units: those inside, itself left out, since it holds this. buffers: that are allocated.
-    joint: whether some Update changes several buffers. reads, writes: the buffers that are read
-    and changed; an update reads what it changes. tiles: variables that starts of overlapping tiles
-    depend on.
+    loops, units: those inside, excluding the statement itself, which holds this. buffers: that it
+    allocates. joint: whether some Update changes several buffers. reads, writes: the buffers that
+    it reads and changes; an update also reads its targets. tiles: variables that starts of
+    overlapping tiles depend on.
     """
 
     loops: tuple[For, ...] = ()
@@ -104,7 +104,7 @@ class Summary:
 
 
 def summary(root: Stmt) -> Summary:
-    """What a statement contains; kept in it, as statements never change.
+    """A summary of a statement; cached in it, since statements are immutable.
 
     A rewrite makes new statements only around its changes, so little is computed again.
     """
@@ -124,7 +124,7 @@ def summary(root: Stmt) -> Summary:
 
 
 def _summary(s: Stmt) -> Summary:
-    """The summary of a statement, of those of its parts."""
+    """The summary of a statement, from those of its parts."""
     parts = below(s)
     facts: list[Summary] = [p.fact for p in parts]  # type: ignore[attr-defined]
     reads = [i.reads for i in facts]
@@ -155,7 +155,7 @@ def _summary(s: Stmt) -> Summary:
 
 
 def _union(sets: Sequence[frozenset[_T]]) -> frozenset[_T]:
-    """All elements; where one set has all, that set."""
+    """The union; if one of the sets equals it, that set."""
     most = max(sets, key=len, default=frozenset())
     if all(s <= most for s in sets):
         return most
@@ -164,7 +164,7 @@ def _union(sets: Sequence[frozenset[_T]]) -> frozenset[_T]:
 
 @lru_cache(maxsize=1 << 14)
 def _of_expression(e: Node) -> tuple[frozenset[Buffer], frozenset[Var]]:
-    """The buffers that an expression or operand reads, and what starts of tiles in it depend on."""
+    """The buffers that an expression or operand reads, and the variables in starts of tiles."""
     reads: set[Buffer] = set()
     tiles: set[Var] = set()
     for node in postorder(e):

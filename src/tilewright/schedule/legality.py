@@ -11,7 +11,6 @@ from tilewright.expr.nodes import Buffer
 from tilewright.loops.analysis.access import Access, environment, shared
 from tilewright.loops.analysis.dependence import can_parallelize, covered_in
 from tilewright.loops.analysis.effects import together, writes
-from tilewright.loops.analysis.overlap import starts
 from tilewright.loops.analysis.region import uncovered
 from tilewright.loops.analysis.terms import loads
 from tilewright.loops.analysis.verdict import Illegal, Unknown

@@ -383,6 +383,7 @@ def test_with_a_key_only_health_is_open(service):
 
 def test_vectors_are_those_of_the_embedder(tmp_path):
     folder = bert(tmp_path / "vectors").write().path
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 16}')
     service = server.make(folder, None, 1, 9, {"threads": 1})
     wanted = service.embedder(["abc", "x"])
     body = {"model": "vectors", "input": ["abc", "x"]}
