@@ -195,7 +195,7 @@ def test_extents_of_a_call_stay_as_they_are() -> None:
     assert LowerArithmetic(FINITE, Pricing(work), None, []).run(graph) is graph
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("group", range(15))
 def test_random_graphs_mean_the_same(group: int) -> None:
     steps = 0
