@@ -342,6 +342,7 @@ def test_tiles_mean_what_the_plain_nest_does():
     point.schedule.verify()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("first", [False, True], ids=["last", "first"])
 def test_convolutions_in_tiles_are_exact(first):
     c = convolution(40, 64, 32, first, 0)
