@@ -64,15 +64,18 @@ def checked(seeds: Iterable[int]) -> Counter[str]:
     return seen
 
 
-@pytest.mark.sampled(8)
-@pytest.mark.parametrize("batch", range(8))
-def test_399_random_launches_do_what_their_kernels_did(batch):
+HUNDREDS = [
+    pytest.param(range(n, n + 100), marks=pytest.mark.slow) for n in range(0, 400, 100)
+]
+
+
+@pytest.mark.parametrize("seeds", [range(50), *HUNDREDS], ids=str)
+def test_399_random_launches_do_what_their_kernels_did(seeds):
     """Of which three quarters, 300, are lowered, the others refused."""
-    seeds = range(batch * 50, batch * 50 + 50)
     seen = checked(seed for seed in seeds if seed != LARGE)
-    assert seen["refused"] <= 15, seen
-    least = {"blocks": 20, "threads": 20, "two axes": 2, "shared": 15, "barriers": 10}
-    assert all(seen[what] >= n for what, n in least.items()), seen
+    assert seen["refused"] <= 0.3 * len(seeds), seen
+    least = {"blocks": 40, "threads": 40, "two axes": 5, "shared": 30, "barriers": 20}
+    assert all(seen[what] >= n * len(seeds) // 100 for what, n in least.items()), seen
 
 
 @pytest.mark.slow

@@ -203,7 +203,7 @@ def test_random_points_are_exact():
         want = native(plain(computations))
         sketch = sketches(plain(computations), computations, Context(host()))[0]
         seen = set()
-        for _ in range(12):
+        for _ in range(7):
             try:
                 point = sketch.random(r)
             except ScheduleError:
@@ -375,7 +375,7 @@ def test_random_points_with_tiles(side):
     kernel = plain(computations)
     sketch = sketches(kernel, computations, Context(NEW))[0]
     r = random.Random(side)
-    for _ in range(5):
+    for _ in range(3):
         drawn = Choices(
             {"mm.intrinsic": f"cpu.tdpbusd.{side}"}, lambda _, some, __: r.choice(some)
         )
