@@ -269,6 +269,7 @@ def mdh_tiled(**options: Any) -> Any:
     return mdh.build(s, threads=1, **options)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("build", [te_tiled, halide_tiled, mdh_tiled])
 def test_of_a_schedule_by_hand_the_factors_are_tuned(
     build: Callable[..., Any], records: Path, found_better: None

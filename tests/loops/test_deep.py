@@ -71,16 +71,16 @@ def index_of_products() -> Expr:
     return A[j]
 
 
-def index_of_choices() -> Expr:
+def index_of_choices(steps: int = STEPS) -> Expr:
     j: Expr = AT
-    for _ in range(STEPS):
+    for _ in range(steps):
         j = Select(j < 4, (j + 1) % LENGTH, j - 1)
     return A[Max(Min(j, const(LENGTH - 1)), const(0))]
 
 
-def index_of_minima() -> Expr:
+def index_of_minima(steps: int = STEPS) -> Expr:
     j: Expr = AT
-    for _ in range(STEPS):
+    for _ in range(steps):
         j = Min(j + j, j // 2 + j)
     return A[Max(Min(j, const(LENGTH - 1)), const(0))]
 
@@ -127,10 +127,12 @@ def test_every_room_takes_a_deep_term(make):
         assert len(cpu.text(scheduled, "deep", "llvm")) < 2_000_000
 
 
+@pytest.mark.parametrize("steps", [16, pytest.param(STEPS, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("make", [index_of_choices, index_of_minima])
-def test_simplifying_within_bounds(make):
-    found = simplify(make(), {AT: (0, LENGTH - 1)})
-    assert sum(1 for _ in postorder(found)) < 40 * STEPS
+def test_simplifying_within_bounds(make, steps):
+    """Of three or four reads of the step before in each."""
+    found = simplify(make(steps), {AT: (0, LENGTH - 1)})
+    assert sum(1 for _ in postorder(found)) < 40 * steps
 
 
 def test_bounds_tell_the_cases_of_a_chain_apart():

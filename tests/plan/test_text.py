@@ -99,7 +99,7 @@ def test_a_random_plan_is_read_back(seed: int) -> None:
     same(plan, again(plan), case)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", EVERY)
 def test_the_plan_of_a_network_is_read_back(name: str) -> None:
     again(planned(NETWORKS[name]().graph))

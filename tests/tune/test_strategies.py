@@ -77,7 +77,7 @@ def test_the_default_comes_first_and_then_the_seeds(name: str) -> None:
 def test_a_finite_space_is_exhausted_and_nothing_is_proposed_twice(
     name: str, batch: int
 ) -> None:
-    land = Landscape((4, 3, 5), bowl)
+    land = Landscape((3, 2, 4), bowl)
     found = [c for some in proposals(made(name, land), land, batch) for c in some]
     assert len(found) == len(set(found)) == land.size
 
@@ -86,7 +86,7 @@ def test_a_finite_space_is_exhausted_and_nothing_is_proposed_twice(
 def test_equal_seeds_and_answers_give_equal_proposals(name: str) -> None:
     land = Landscape(MILLION, bowl)
     runs = [
-        list(islice(proposals(made(name, land, seed=seed), land), 4))
+        list(islice(proposals(made(name, land, seed=seed), land), 3))
         for seed in (1, 1, 2)
     ]
     assert runs[0] == runs[1]

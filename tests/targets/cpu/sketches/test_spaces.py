@@ -189,7 +189,7 @@ def checked(name: str, results, on: CpuMachine, draws: int) -> set[Meaning]:
     return met
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_random_points_compute_the_same(name: str, results) -> None:
     assert checked(name, results, ON.get(name, Small()), 3)
