@@ -343,7 +343,7 @@ def test_targets_are_classes_or_ignored_as_in_pytorch(shape):
         bad = target.copy()
         bad.reshape(-1)[2] = wrong
         with pytest.raises(
-            InputError, match=rf"target\[.*\] is {wrong}, none of the 4"
+            InputError, match=rf"target\[.*\] is {wrong}, not one of the 4"
         ):
             step.step(x, bad)
         assert step.steps == 0

@@ -377,11 +377,11 @@ def test_a_rule_without_end_is_named() -> None:
     around = Rule("turn", x + y, y + x)
     graph = graph_of("out = Add(x, y)", TWO)
     with pytest.raises(
-        CompileError, match=r"rule 'turn': it does not come to an end"
+        CompileError, match=r"rule 'turn': it does not terminate"
     ) as caught:
         rewrite(graph, [around])
     assert caught.value.code == "TW-RULE"
-    with pytest.raises(InputError, match="does not come to an end"):
+    with pytest.raises(InputError, match="does not terminate"):
         register(around)
     there, back = Rule("there", x - y, x + -y), Rule("back", x + -y, x - y)
     with pytest.raises(CompileError, match=r"or back|or there"):

@@ -477,9 +477,9 @@ def test_derivations_that_do_not_fit_are_refused():
     made = found.derivation
     with pytest.raises(InputError, match="another graph"):
         replay(found.graph, made, SUBSTITUTIONS)
-    with pytest.raises(InputError, match="no rule is called"):
+    with pytest.raises(InputError, match="there is no rule"):
         replay(graph, made, ())
-    with pytest.raises(InputError, match="make another graph now"):
+    with pytest.raises(InputError, match="now make another graph"):
         replay(graph, replace(made, end=made.start), SUBSTITUTIONS)
     stage = made.stages[0]
     off = replace(stage.steps[0], place=99)

@@ -120,7 +120,7 @@ TAKES_NONE = {
         "h = MatMul(x, w0)  r = Clip(h, low, high)  y = MatMul(r, w1)",
         "float[3, 4] x) => (float[3, 2] y",
     ),
-    "Add -> r adds what is computed": (
+    "Add -> r adds a computed operand": (
         "h = MatMul(x, w0)  e = Exp(h)  r = Add(e, e)  y = MatMul(r, w1)",
         "float[3, 4] x) => (float[3, 2] y",
     ),

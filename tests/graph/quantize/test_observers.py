@@ -140,7 +140,7 @@ def test_squared_error_is_least():
 
 
 def test_unknown_methods_are_refused():
-    with pytest.raises(InputError, match="no calibration method 'luck'"):
+    with pytest.raises(InputError, match="unknown calibration method 'luck'"):
         observer_of("luck")
     with pytest.raises(InputError, match="percentile is given for the method 'mse'"):
         observer_of("mse", 99)

@@ -147,7 +147,7 @@ STAYS = {
         "float[2, 4] x) => (float[2, 3] y",
         {"w": np.full((4, 3), np.inf, np.float32)},
     ),
-    "its weights are of rank 3, and not a matrix": (
+    "its weights are of rank 3, not a matrix": (
         "y = MatMul(x, w)",
         "float[2, 2, 4] x) => (float[2, 2, 3] y",
         {"w": drawn(0, 2, 4, 3)},
@@ -157,7 +157,7 @@ STAYS = {
         "float[2, 4] x) => (float[2, 3] y",
         {"w": drawn(0, 4, 3)},
     ),
-    "it computes in float64, and not in float32": (
+    "it computes in float64, not in float32": (
         "y = MatMul(x, w)",
         "double[2, 4] x) => (double[2, 3] y",
         {"w": drawn(0, 4, 3).astype(np.float64)},
@@ -191,7 +191,7 @@ def test_layers_that_are_asked_for_stay_in_floats():
     graph = perceptron()
     name = next(op.label for op in graph.operations if op.op_type == "MatMul")
     found, report = quantize(graph, samples_for(graph), Recipe(), RUNNER, keep=[name])
-    assert [(k.name, k.why) for k in report.kept] == [(name, "it was asked to")]
+    assert [(k.name, k.why) for k in report.kept] == [(name, "it was requested")]
     kept = next(op for op in found.operations if op.label == name)
     assert kept.inputs == next(op for op in graph.operations if op.label == name).inputs
     with pytest.raises(InputError, match="no layer 'nothing'"):

@@ -41,7 +41,7 @@ def test_the_fragile_layer_alone_is_kept():
         quantize(graph, samples, Recipe(), RUNNER, max_drop=0.1) for _ in range(2)
     )
     assert [layer.name for layer in first.report.kept] == ["MatMul -> c"]
-    assert first.report.kept[0].why == "it costs more than may be lost"
+    assert first.report.kept[0].why == "it exceeds the acceptable loss"
     assert first.report.agreement.drop <= 0.1
     assert first.report == again.report
     assert str(first.graph) == str(again.graph)

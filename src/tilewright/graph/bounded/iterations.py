@@ -1,9 +1,9 @@
-"""A closed body that runs again and again on bounded tensors: its states, and what it stacks.
+"""A closed body that runs repeatedly on bounded tensors: its states and its stacked items.
 
-What a body carries keeps one memory through all iterations. A state whose extents change is memory
-for the most that they can be, and carries its counts with it: an extent that grows by as much in
-each iteration is bounded by that times the number of iterations. What an iteration gives is a row
-of memory for as many as there can be, of which there are as many as there were iterations.
+A state keeps the same memory through all iterations. If its extents change, the memory has their
+maximal size and the counts are carried along: an extent that grows by a constant per iteration is
+bounded by that constant times the number of iterations. Each iteration stores its items in one row
+of a buffer with a row for every possible iteration.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from tilewright.graph.ops.open_extents import DOMAIN
 if TYPE_CHECKING:
     from tilewright.graph.bounded.bound import Env, Walk
 
-ATTEMPTS = 6  # until the bounds of states hold
+ATTEMPTS = 6  # attempts until the bounds of states hold
 
 
 @dataclass(frozen=True)
 class LoopSource:
-    """A Loop to be: what it runs, how often at most, on what, and how its results are stacked.
+    """What a Loop is built from: its body, trip count, states and the way its results are stacked.
 
-    step: adds one iteration to a body, given its number and the states; gives whether it continues,
-    the states and the items. bound: of trips; None where nothing says.
+    step: adds one iteration to a body, given its number and the states; returns the condition to
+    continue, the states and the items. bound: of the trip count; None if unknown.
     """
 
     op: Operation
@@ -47,9 +47,9 @@ class LoopSource:
 
 @dataclass(frozen=True, slots=True)
 class Upto:
-    """An extent of a state that changes: its bound. growth: by how much in each iteration.
+    """The upper bound of a state's changing extent. growth: by how much it grows per iteration.
 
-    kind: extents of one kind are one number in every iteration, and have one count.
+    kind: extents of one kind are equal in every iteration and share one count.
     """
 
     most: int
@@ -80,7 +80,7 @@ def _spec(dims: Dims) -> Spec:
 
 
 def _kinds(specs: Sequence[Spec], said: Sequence[Sequence[object]]) -> list[Spec]:
-    """The extents by kind, where kinds are split by what is known about each extent."""
+    """The extents by kind; kinds are split by what is known about each extent."""
     known: dict[object, int] = {}
     found = []
     for spec, what in zip(specs, said, strict=True):
@@ -95,7 +95,7 @@ def _kinds(specs: Sequence[Spec], said: Sequence[Sequence[object]]) -> list[Spec
 
 
 class _Attempt:
-    """One iteration of a body on states of certain bounds."""
+    """One iteration of a body on states with given bounds."""
 
     def __init__(
         self, walk: Walk, source: LoopSource, env: Env, specs: Sequence[Spec]
@@ -131,11 +131,11 @@ class _Attempt:
 
     @property
     def b(self) -> BoundedBuilder:
-        """What builds the body."""
+        """The body's builder."""
         return self.body.walk.builder
 
     def wider(self) -> list[Spec] | None:
-        """What the bounds must be; None where there are none."""
+        """The bounds that the states need; None if there are none."""
         if not all(v.static for v in (self.again, *self.after, *self.items)):
             return None
         found = []
@@ -169,12 +169,12 @@ class _Attempt:
             return now
         if now.growth or self.source.bound is None:
             return None
-        # A body that never runs has room for one iteration, which it is checked as.
+        # A body that never runs is still checked for one iteration, so leave room for it.
         most_ever = now.most + growth * max(self.source.bound, 1)
         return Upto(most_ever, growth, now.kind)
 
     def results(self) -> Results | None:
-        """The operator around the body, and what it gives."""
+        """The operator around the body and its results."""
         b, source, outer = self.b, self.source, self.walk.builder
         trips, bound = source.trips, source.bound
         if any(is_open(b.dims(v)) for v in self.items):
@@ -223,7 +223,7 @@ class _Attempt:
         return self._named(made)
 
     def _each(self, dims: Sequence[Dims]) -> list[Dim]:
-        """Of each kind of extents, in order, the one that it is in tensors of these."""
+        """For each kind of extents, in order, its value in tensors of these."""
         found: dict[int, Dim] = {}
         for spec, known in zip(self.specs, dims, strict=True):
             for s, d in zip(spec, known, strict=True):
@@ -247,7 +247,7 @@ class _Attempt:
         return list(found)
 
     def _trips(self, count: Value) -> Dim:
-        """How many iterations there are."""
+        """The number of iterations."""
         outer, bound = self.walk.builder, self.source.bound
         always = _is_true(self.again, self.b) and _is_true(self.source.going, outer)
         held = self.walk.context.contents.ints(self.source.trips)
@@ -267,7 +267,7 @@ def _is_true(v: Value, b: BoundedBuilder) -> bool:
 
 
 def _within(b: BoundedBuilder, v: Value, spec: Spec) -> tuple[Value, Dims]:
-    """A state after an iteration, in memory of the bounds; more of it is an error of the run."""
+    """A state after an iteration, in memory of the bounds; exceeding them is a run-time error."""
     wanted = [d if isinstance(d, int) else d.most for d in spec]
     dims = list(b.dims(v))
     for axis, (d, end) in enumerate(zip(dims, wanted, strict=True)):
@@ -281,5 +281,5 @@ def _within(b: BoundedBuilder, v: Value, spec: Spec) -> tuple[Value, Dims]:
 
 
 def scalar(b: BoundedBuilder, v: Value) -> Value:
-    """The only element of a tensor as a scalar."""
+    """A tensor's only element as a scalar."""
     return v if v.shape == () else b.op("Reshape", v, b.constant(np.empty(0)))

@@ -19,12 +19,12 @@ Buffers = Sequence[Buffer]
 def _type(op: OpCall) -> Sequence[Type]:
     shape = op.shape(0)
     if len(shape) < 2 or shape[-1] != shape[-2]:
-        raise op.error(f"{list(shape)} holds no square matrices")
+        raise op.error(f"{list(shape)} does not hold square matrices")
     return [(op.dtype(0), shape[:-2])]
 
 
 class _Elimination:
-    """The statements for one matrix, in its own buffers."""
+    """The statements for one matrix, in local buffers."""
 
     def __init__(self, nests: Nests, x: Buffer) -> None:
         self.nests = nests
@@ -37,7 +37,7 @@ class _Elimination:
         self.zero = (const(0),)
 
     def choose(self, k: Expr) -> Stmt:
-        """The row from `k` on with the largest entry in column `k`."""
+        """Choose the row from `k` on with the largest entry in column `k`."""
         m = self.matrix
         pivot = self.pivot[0]
 
@@ -50,7 +50,7 @@ class _Elimination:
         return block(first, self.nests.loop(self.size, compare))
 
     def exchange(self, k: Expr) -> Stmt:
-        """Swap row `k` with the chosen one; the sign of the product changes with it."""
+        """Swap row `k` with the chosen one, which flips the sign of the product."""
         m = self.matrix
         pivot = self.pivot[0]
 

@@ -1,7 +1,7 @@
-"""Results of an extent that only a run knows, as a bounded tensor and a count.
+"""Results with extents known only at run time, as bounded tensors with counts.
 
-Operators of the domain `tilewright`, which `graph/bounded` puts in the place of ONNX's: what is
-after the count is 0. `Trim` cuts a bounded tensor to its true shape where it leaves native code.
+Operators of the domain `tilewright`, with which `graph/bounded` replaces ONNX's: elements past the
+count are 0. `Trim` cuts a bounded tensor to its true shape when it leaves native code.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def cleared(
     nests: Nests,
     out: Buffer,
 ) -> Stmt:
-    """Zeros in the whole of `out`, so that what is after a count is defined."""
+    """Fill `out` with zeros, so that elements past a count are defined."""
     return nests.copy(out, lambda *i: const(0, out.dtype))
 
 
@@ -37,7 +37,7 @@ def padded(
     extent: int,
     axis: int = 0,
 ) -> Array:
-    """The array with zeros after it along an axis, up to an extent."""
+    """The array padded with zeros along an axis, up to an extent."""
     widths = [(0, 0)] * rows.ndim
     widths[axis] = (0, extent - rows.shape[axis])
     return np.pad(rows, widths)

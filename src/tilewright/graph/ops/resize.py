@@ -1,8 +1,8 @@
-"""Resize and Upsample: one pass per axis that changes, each by the internal operator Resample.
+"""Resize and Upsample: one pass of the internal operator Resample per axis that changes.
 
-Resample(x, weights?, first?) mixes along one axis: result o is the sum over t of weights[o, t]
-times element first(o) + t, clamped to the axis. first(o) is (a * o + b) // d where such a line
-exists (attribute `line`), else a table. Without weights it copies element first(o).
+Resample(x, weights?, first?) resamples one axis: result o is the sum over t of weights[o, t] times
+element first(o) + t, clamped to the axis. first(o) is (a * o + b) // d if such a line exists
+(attribute `line`), else it is read from a table. Without weights it copies element first(o).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tilewright.graph.ops.traits import SPATIAL
 
 Buffers = Sequence[Buffer]
 DOMAIN = "tilewright"
-UNROLLED = 8  # taps written out; longer filters are a reduction
+UNROLLED = 8  # most taps that are unrolled; longer filters are a reduction
 
 
 def _resample_type(call: OpCall) -> Sequence[Type]:
@@ -55,7 +55,7 @@ def _position(
     tap: Any,
     extent: int,
 ) -> Expr:
-    """Where along an axis of that extent the element of a tap is."""
+    """The position of a tap's element along an axis of that extent."""
     line = call.attr("line")
     if line is None:
         first: Expr = inputs[2][o]
@@ -216,14 +216,14 @@ def _type(call: OpCall) -> Sequence[Type]:
 
 
 def _transformation(call: OpCall) -> str:
-    """Before version 11 there was but one, and nearest rounded down."""
+    """Before version 11 there was only one transformation, and nearest rounded down."""
     if call.operation.qualified == "Upsample" or call.version < 11:
         return "asymmetric"
     name = str(call.attr("coordinate_transformation_mode", "half_pixel"))
     if name == "tf_half_pixel_for_nn":
         return "half_pixel"
     if name not in TRANSFORMATIONS:
-        raise call.error(f"no such coordinate transformation: {name!r}")
+        raise call.error(f"unknown coordinate transformation: {name!r}")
     return name
 
 
@@ -235,7 +235,7 @@ def _filter(call: OpCall) -> Filter:
         mode not in ("nearest", "linear", "bilinear", "cubic")
         or rounding not in ROUNDINGS
     ):
-        raise call.error(f"no such mode: {mode!r}, {rounding!r}")
+        raise call.error(f"unknown mode: {mode!r}, {rounding!r}")
     return Filter(
         "linear" if mode == "bilinear" else mode,
         rounding,
@@ -285,7 +285,7 @@ def _along(
     """`x` resized along its axis `n`."""
     how = _filter(call)
     transformation = _transformation(call)
-    # Positions, their roundings, and for each tap its distance and what becomes of it.
+    # Positions, their rounded values, and per tap its distance and weight.
     call.table((8 + 6 * taps(axis, how)) * axis.outputs, f"the tables of axis {n}")
     place = coordinates(axis, transformation)
     weights: Value | None = None

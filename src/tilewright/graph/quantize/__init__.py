@@ -1,4 +1,4 @@
-"""Post-training quantization: a float Graph and data give a Graph in ONNX's QDQ form.
+"""Post-training quantization: from a float Graph and data to a Graph in ONNX's QDQ form.
 
 affine       integers for real numbers: scales and zero points
 observers    ranges of tensors: min-max, percentile, entropy, squared error

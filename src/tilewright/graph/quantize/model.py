@@ -1,4 +1,4 @@
-"""A model with all that is needed to quantize it: ranges from data, weights in integers."""
+"""A model with everything needed to quantize it: ranges from data, and integer weights."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Calibrated:
-    """A model ready to be written in integers, all of it or in part.
+    """A model ready to be quantized, in whole or in part.
 
     graph: in floats, with factors moved and biases corrected. spans: the range of each tensor that
-    may be quantized. weights: of the layers. skipped: what is not a layer. notes: what a method
-    left out, by method and tensor or layer.
+    may be quantized. weights: of the layers. skipped: operations that are not layers. notes: what a
+    method left out, by method and tensor or layer.
     """
 
     graph: Graph
@@ -55,7 +55,7 @@ class Calibrated:
         self,
         names: Collection[str],
     ) -> Calibrated:
-        """The model whose layers of these names stay in floats, as was asked."""
+        """The model with the named layers kept in floats, as requested."""
         left = [layer for layer in self.layers if layer.name not in names]
         asked = [Skipped(la.op, _ASKED) for la in self.layers if la.name in names]
         return replace(self, layers=left, skipped=[*self.skipped, *asked])
@@ -64,7 +64,7 @@ class Calibrated:
         self,
         keep: Collection[str] = (),
     ) -> Places:
-        """Where bytes are, if the layers of these names stay in floats."""
+        """The tensors in bytes if the named layers stay in floats."""
         chosen = [layer for layer in self.layers if layer.name not in keep]
         return find_places(self.graph, chosen, self.spans)
 
@@ -72,7 +72,7 @@ class Calibrated:
         self,
         places: Places,
     ) -> dict[Value, AffineQuantization]:
-        """How each tensor in `places` is kept: those that are tied, by the range of them all."""
+        """The quantization of each tensor in `places`; tied tensors share their joint range."""
         found = {}
         for v, tied in places.tied.items():
             span = self.spans[v]
@@ -85,7 +85,7 @@ class Calibrated:
         self,
         keep: Collection[str] = (),
     ) -> Graph:
-        """The model in QDQ form; the layers of these names stay in floats."""
+        """The model in QDQ form; the named layers stay in floats."""
         places = self.places(keep)
         chosen = {la.op: la for la in self.layers if la.name not in keep}
         affine = self.affine(places)
@@ -99,7 +99,7 @@ def calibrated(
     runner: Runner,
     fallback: FallbackProvider | None = None,
 ) -> Calibrated:
-    """What data say about a model. Raises InputError where there are no samples."""
+    """Calibrate a model with data. Raises InputError if there are no samples."""
     graph = remove_unused(rewrite(rewrite(graph, NO_OPS), [BATCHNORM]))
     notes: dict[str, Mapping[str, str]] = {}
     if recipe.equalize:
@@ -128,7 +128,7 @@ def calibrated(
 
 
 _INFINITE = "its data are not finite"
-_ASKED = "it was asked to"
+_ASKED = "it was requested"
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +145,7 @@ def _observed(
     recipe: Recipe,
     runner: Runner,
 ) -> _Seen:
-    """One pass over the data with all that the recipe needs."""
+    """One pass over the data that collects everything the recipe needs."""
     values = list(find_places(graph, layers).tied)
     observers = {v: recipe.observer() for v in values}
     parts: dict[Value, list[Sees]] = {v: [o] for v, o in observers.items()}
@@ -171,7 +171,7 @@ def _with_factors(
     runner: Runner,
     notes: dict[str, Mapping[str, str]],
 ) -> Graph:
-    """The graph smoothed, and with the factors that a search found."""
+    """The graph after smoothing and after moving the factors that a search found."""
     layers = find_layers(graph)[0]
     ranges = {la.data: Channels(la.data_axis) for la in layers}
     products = [la for la in layers if la.op.qualified != "Conv"] * recipe.search
@@ -214,7 +214,7 @@ def _carried(
     layers: Sequence[Layer],
     weights: Mapping[Operation, Weights],
 ) -> tuple[list[Layer], dict[Operation, Weights]]:
-    """Layers and weights by the operations of a graph in which biases alone were changed."""
+    """Layers and weights by the operations of a graph in which only biases have changed."""
     now = {v: layer for layer in find_layers(graph)[0] for v in layer.op.writes}
     renewed = [now[layer.result] for layer in layers]
     pairs = zip(layers, renewed, strict=True)

@@ -30,11 +30,11 @@ def quantize(
 ) -> Quantized:
     """The graph with its layers in QDQ form.
 
-    samples: as `data.samples_of` gives them; of several, the last quarter is held out, and the
-    agreement is measured there. runner: makes what runs a graph. max_drop: the most that may be
-    lost of top-1 agreement and cosine; fragile layers are kept in floats for it. keep: layers to
-    keep in floats in any case. metric: "cosine" where outputs are not scores of classes. Raises
-    InputError for a layer that is not there, and an unknown metric.
+    samples: as from `data.samples_of`; of several, the last quarter is held out to measure the
+    agreement. runner: makes a function that runs a graph. max_drop: the largest acceptable loss of
+    top-1 agreement and cosine; fragile layers stay in floats to meet it. keep: layers to keep in
+    floats in any case. metric: "cosine" if outputs are not class scores. Raises InputError for an
+    unknown layer or metric.
     """
     check_metric(metric)
     for_ranges, for_measuring = held_out(samples)
@@ -75,7 +75,7 @@ def _check_names(
             )
 
 
-_FRAGILE = "it costs more than may be lost"
+_FRAGILE = "it exceeds the acceptable loss"
 
 
 def _layers(

@@ -1,9 +1,9 @@
-"""Products with dequantized blocks of few bits keep the integers: they are read, not the floats.
+"""Products with dequantized blocks of few bits read the integers instead of floats.
 
     a @ (scale * (q - zero))  =  sum over blocks of  scale * (sum over the block of a * (q - zero))
 
-The sums are the same, in another order. Rounding the activations to bytes is another matter: it is
-done where the model asks for it (`accuracy_level=4`), or `math="fast"` does.
+The sums are the same, in another order. Activations are rounded to bytes only if the model
+(`accuracy_level=4`) or `math="fast"` asks for it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from tilewright.graph.rules.patterns import (
 )
 from tilewright.graph.rules.rule import Given, Rule, Sample
 
-BYTES = 4  # the accuracy_level at which activations may be bytes
+BYTES = 4  # the accuracy_level from which activations may be bytes
 FLOATS = ("float32", "float16", "bfloat16")
-# The bits of a storage type, and what makes its numbers unsigned ones of as many bits.
+# The bits of a storage type, and the offset that makes its numbers unsigned.
 STORED: Mapping[str, tuple[int, int]] = {
     "uint4": (4, 0),
     "int4": (4, 8),
@@ -58,7 +58,7 @@ def _is_product_of_floats(v: Value) -> bool:
 
 
 def _may_stay_packed(w: BlockWeights) -> bool:
-    """Some, and finite: 0 * inf is NaN for an element, and may be none for a block's sum."""
+    """Not empty and finite: 0 * inf is NaN for an element but perhaps not for a block's sum."""
     return w.q.size > 0 and bool(
         np.isfinite(w.scale).all() and np.isfinite(w.zero).all()
     )
@@ -134,7 +134,7 @@ def added(
 
 
 def _block_weights(m: Match) -> BlockWeights | None:
-    """What is dequantized, as the second factor of the product: [depth, columns]."""
+    """The dequantized matrix as the second factor of the product: [depth, columns]."""
     op: Operation = m.operation(real)
     stored = m[q].dtype
     if stored is None or stored.name not in STORED or len(m[q].extents) != 2:
@@ -205,7 +205,7 @@ def block_rules(
     in_bytes: bool,
     fast: bool,
 ) -> tuple[Rule, ...]:
-    """in_bytes: the machine multiplies bytes faster than floats. fast: they may be used unasked."""
+    """in_bytes: the machine multiplies bytes faster than floats. fast: use them unasked."""
 
     def made(
         name: str,

@@ -1,10 +1,10 @@
-"""Convolutions of few positions as products of matrices.
+"""Convolutions with few output positions as matrix products.
 
     Conv(x, w)  =  Transpose(MatMul(w, Im2Col(x)))        w as a matrix [m, c * kernel]
 
-Weights that a training step changes cannot be packed beforehand. Where there are no more positions
-than channels of the result, the columns are no more numbers than the weights, which are then read
-once and in order, in the product itself and in its two derivatives, which are products as well.
+Weights that a training step changes cannot be packed in advance. If the result has no more
+positions than channels, the columns are no larger than the weights. The product and its two
+derivatives, which are products as well, then read the weights once and in order.
 """
 
 from __future__ import annotations

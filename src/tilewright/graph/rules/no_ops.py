@@ -71,7 +71,7 @@ NO_OPS = (
         when=[_keeps_every_axis],
         keeps_type=True,
     ),
-    # Elements of one type in one row-major order: with equal shapes, each stays where it is.
+    # The same elements in the same row-major order: with equal shapes, each stays in place.
     Rule("cast-to-itself", cast, x, samples=_with(cast, to=1)),
     Rule(
         "cast-like-itself",

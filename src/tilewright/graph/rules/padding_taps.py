@@ -1,9 +1,9 @@
-"""Convolutions without the window positions that reach nothing but padding.
+"""Convolutions without the window positions that reach only padding.
 
     Conv(x, w)  =  Conv(x, w without its outer positions), with less padding
 
-Wide dilations over small images (the last head of DeepLabV3 has 3x3 windows 36 apart) and windows
-over few frames (3x3x3 over one) read only zeros at some positions, for every result.
+With wide dilations over small images (the last head of DeepLabV3 has 3x3 windows with dilation 36)
+or windows over few frames (3x3x3 over one), some positions read only zeros for every result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ x, b = tensors("x b")
 (w,) = constants("w")
 conv = onnx.Conv(x, w, maybe(b)).with_attributes()
 
-Outer = tuple[int, int]  # window positions in front and after, along an axis
+Outer = tuple[int, int]  # window positions at the front and at the end, along an axis
 
 
 def _of_known_shapes(m: Match) -> bool:
@@ -50,7 +50,7 @@ def _outer(s: Windows) -> tuple[Outer, ...]:
 
 
 def _outer_along(s: Windows, axis: int) -> Outer:
-    """How many positions to leave out; those alone whose place is taken from the padding."""
+    """How many positions to drop, limited to those whose space is taken from the padding."""
     taps, step = s.kernel[axis], s.dilations[axis]
     meets = [_meets_data(s, axis, tap) for tap in range(taps)]
     if not any(meets):
@@ -61,10 +61,12 @@ def _outer_along(s: Windows, axis: int) -> Outer:
 
 
 def _meets_data(s: Windows, axis: int, tap: int) -> bool:
-    """Whether a position of the window is inside the data for some result."""
+    """Whether a window position is inside the data for some result."""
     first = tap * s.dilations[axis] - s.begin[axis]
     stride = s.strides[axis]
-    here = first if first >= 0 else first % stride  # the first one not before the data
+    here = (
+        first if first >= 0 else first % stride
+    )  # the first one that is not before the data
     last = first + (s.outputs[axis] - 1) * stride
     return here <= min(last, s.inputs[axis] - 1)
 
@@ -91,7 +93,7 @@ def _without(m: Match, f: Fragment) -> Value:
 
 
 def _samples(rng: np.random.Generator) -> Sample:
-    """A window of 3 positions, 3 apart, over 3 rows: only the middle one reads them."""
+    """A window of 3 positions, 3 apart, over 3 rows, which only the middle one reads."""
     bias = rng.standard_normal(4).astype(np.float32)
     return {
         x: rng.standard_normal((2, 4, 3, 6)).astype(np.float32),

@@ -1,8 +1,8 @@
-"""Deriving rules from axioms: both sides are rewritten until no axiom applies, and compared.
+"""Deriving rules from axioms: rewrite both sides until no axiom applies, and compare.
 
-A proof says that the sides are equal wherever all that stands in it is defined: not in which shapes
-that is so, nor how sums round. That is what conditions, labels and the check on random operands are
-for; a rule is proved besides, not instead.
+A proof says that both sides are equal wherever everything in it is defined. It does not say for
+which shapes that holds, nor how sums round. Conditions, labels and the check on random operands
+cover that; a proof complements them and does not replace them.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from tilewright.graph.rules.patterns import (
 from tilewright.graph.rules.rule import Rule
 from tilewright.graph.rules.substitutions.rows import NUMBER
 
-STEPS = 200  # that a side may take
-COMMUTATIVE = ("Add", "Mul")  # and associative
+STEPS = 200  # most steps per side
+COMMUTATIVE = ("Add", "Mul")  # commutative and associative
 
 
 @dataclass(frozen=True)
 class Term:
-    """An operator on terms; a tensor or a number without any.
+    """An operator applied to terms; a tensor or a number has no operands.
 
-    Sums and products have any number of operands, in their own order.
+    Sums and products have any number of operands, in canonical order.
     """
 
     head: str
@@ -54,7 +54,7 @@ Bound = Mapping[int, Any]
 
 
 class NoFormula(Exception):
-    """A side that is not a formula, of which nothing can be derived."""
+    """A side that is not a formula, so nothing can be derived from it."""
 
 
 def prove(
@@ -73,7 +73,7 @@ def prove(
 
 
 def _meaning(rule: Rule) -> Bound:
-    """What its conditions say of attributes and tensors, by their identities."""
+    """What its conditions say about attributes and tensors, by their identities."""
     found: dict[int, Any] = {}
     for condition in rule.when:
         found |= getattr(condition, "means", {})
@@ -81,7 +81,7 @@ def _meaning(rule: Rule) -> Bound:
 
 
 def _term(part: Any, bound: Bound) -> Term:
-    """A pattern as a term. bound: what stands for tensors and attributes, by their identities."""
+    """A pattern as a term. bound: stands for tensors and attributes, by their identities."""
     match part:
         case Tensor():
             found = bound.get(id(part))
@@ -108,7 +108,7 @@ def _attribute(given: Any, bound: Bound) -> Any:
         case Computed():
             return given.text
         case LeftOut():
-            return None  # it means the same as leaving it out
+            return None  # it means the same as omitting it
     return str(given)
 
 
@@ -117,7 +117,7 @@ def _applied(
     operands: Sequence[Term],
     attributes: Sequence[tuple[str, Any]],
 ) -> Term:
-    """The term, its operands in order where that does not matter, and numbers multiplied."""
+    """The term, with operands sorted if order does not matter and numbers multiplied."""
     if head not in COMMUTATIVE:
         return Term(head, tuple(operands), tuple(sorted(attributes)))
     flat: list[Term] = []
@@ -159,7 +159,7 @@ def _normal(
     axioms: Sequence[Rule],
     used: dict[str, None],
 ) -> Term:
-    """The term with axioms applied until none does, the innermost terms first."""
+    """The term after applying axioms, innermost terms first, until none applies."""
     for _ in range(STEPS):
         inner = [_normal(t, axioms, used) for t in term.operands]
         term = _applied(term.head, inner, term.attributes) if inner else term
@@ -175,7 +175,7 @@ def _step(
     axioms: Sequence[Rule],
     used: dict[str, None],
 ) -> Term | None:
-    """The term with the first axiom that matches all of it, or some operands of a sum."""
+    """The term after the first axiom that matches all of it, or some operands of a sum."""
     for axiom in axioms:
         for part, rest in _parts(term):
             for bound in _match(axiom.pattern, part, _meaning(axiom)):
@@ -188,7 +188,7 @@ def _step(
 
 
 def _parts(term: Term) -> Iterator[tuple[Term, Sequence[Term]]]:
-    """The term with nothing left over; of sums and products, two operands with the others."""
+    """The whole term; for sums and products, also each two operands with the rest."""
     yield term, ()
     if term.head in COMMUTATIVE and len(term.operands) > 2:
         places = range(len(term.operands))

@@ -1,10 +1,10 @@
-"""Operators between dequantized and quantized bytes, as quantizers write them, on bytes.
+"""Operators between DequantizeLinear and QuantizeLinear, as quantizers write them, on bytes.
 
     DequantizeLinear(a, s, p) @ DequantizeLinear(b, t, q)  =  s * t * MatMulInteger(a, b, p, q)
 
-exact in int32 where the left side rounds at each step. Quantized again, that is QLinearMatMul, and
-the same of convolutions: one factor s * t / u instead of a product and a quotient. What moves or
-selects elements does the same to bytes, between one and the same quantization.
+exact in int32, whereas the left side rounds at each step. Requantized, that is QLinearMatMul, and
+likewise for convolutions: one factor s * t / u instead of a product and a quotient. Operators that
+move or select elements do the same to bytes if the quantization before and after is the same.
 """
 
 from __future__ import annotations

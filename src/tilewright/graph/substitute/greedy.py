@@ -1,10 +1,10 @@
-"""Steps that lower the arithmetic of the operators, one after another: no search.
+"""Greedy steps that reduce the operators' arithmetic, without a search.
 
-A match is priced by what it changes: what the operators that come count, less what those that go
-do; constant subexpressions are folded. No graph is made before a step is
-taken, and matches of one structure, as in the layers of a network, are priced once. The step that
-saves most is taken first, if the kernels around it are expected to take less time for it; after
-it, only what is near is looked at again.
+A match is priced by the change in arithmetic: that of the added operators minus that of the removed
+ones, after constant folding. No graph is built before a step is taken, and matches with the same
+structure, as in the layers of a network, are priced once. The step that saves most is taken first,
+if it is expected to make the kernels around it faster; afterwards only its neighborhood is searched
+again.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from tilewright.graph.substitute.pricing import Pricing, arithmetic
 from tilewright.graph.substitute.steps import Substitution, folded
 from tilewright.ir.passes import Pass
 
-# Edges from a change after which matches stay unchanged: patterns are not deeper.
+# Distance in edges from a change beyond which matches stay valid: patterns are not deeper.
 REACH: Final = 6
-# Of the arithmetic of the graph: a step that saves less is not looked at.
+# Share of the graph's arithmetic; steps that save less are ignored.
 LEAST: Final = 1e-3
 
 Structure = tuple[object, ...]
@@ -39,7 +39,7 @@ Structure = tuple[object, ...]
 
 @dataclass(frozen=True, eq=False)
 class _Candidate:
-    """A match that lowers the arithmetic by so much; those of one structure are alike."""
+    """A match that reduces the arithmetic by `saved`; those of one structure are equivalent."""
 
     rule: Rule
     match: Match
@@ -49,9 +49,9 @@ class _Candidate:
 
 @dataclass(frozen=True)
 class LowerArithmetic(Pass[Graph]):
-    """Fewer operations where kernels are expected to be faster for it; see `lower_arithmetic`.
+    """Reduce arithmetic if kernels are expected to become faster; see `lower_arithmetic`.
 
-    taken: the steps are put there. A graph with extents that a call decides stays unchanged.
+    taken: receives the steps. A graph whose extents are set by each call is unchanged.
     """
 
     rules: Sequence[Rule] = field(repr=False)
@@ -74,15 +74,15 @@ def lower_arithmetic(
     pricing: Pricing,
     fallback: FallbackProvider | None = None,
 ) -> tuple[Graph, tuple[Substitution, ...]]:
-    """The graph after the steps that pay, and these; the same each time.
+    """The graph after the steps that pay, and the steps; deterministic.
 
-    pricing: what a step costs, evaluated for steps that lower the arithmetic by LEAST of it.
+    pricing: the cost of a step, evaluated for steps that save at least LEAST of the arithmetic.
     """
     return _Greedy(rules, pricing, fallback).lowered(graph)
 
 
 class _Greedy:
-    """Greedy steps of some rules on one graph."""
+    """Greedy application of some rules to one graph."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class _Greedy:
         graph: Graph,
         best: _Candidate,
     ) -> tuple[Substitution, Graph] | None:
-        """The step and the graph after it; None where that is not expected to be faster."""
+        """The step and the graph after it; None if it is not expected to be faster."""
         if not self._pays.get(best.structure, True):
             return None
         wanted = best.match
@@ -149,7 +149,7 @@ class _Greedy:
         graph: Graph,
         roots: Iterable[Operation],
     ) -> list[_Candidate]:
-        """Every match at one of the roots that lowers the arithmetic by enough."""
+        """Every match at one of the roots that saves enough arithmetic."""
         least = LEAST * self._arithmetic(graph)
         at = self._by_root(graph)
         fixed = fixed_values(graph)
@@ -171,7 +171,7 @@ class _Greedy:
         return found
 
     def _by_root(self, graph: Graph) -> Mapping[str, Sequence[Rule]]:
-        """By the operator that they start at, the rules whose operators the graph has."""
+        """The rules whose operators occur in the graph, by the operator they start at."""
         there = {op.qualified for op in graph.operations}
         found: defaultdict[str, list[Rule]] = defaultdict(list)
         for rule, names in self._rules:
@@ -188,8 +188,8 @@ class _Greedy:
         gone: Sequence[float],
         fixed: set[Value],
     ) -> Structure:
-        """What decides what a match saves: its operators and values, which of these is which part
-        of the pattern, whether results keep their names, and what goes counts."""
+        """What determines the saving of a match: its operators and values, their roles in the
+        pattern, whether results keep their names, and the arithmetic of all that may be removed."""
         operations = _in_order(m)
         values = dict.fromkeys(v for op in operations for v in (*op.writes, *op.reads))
         number = {v: n for n, v in enumerate(values)}
@@ -201,7 +201,7 @@ class _Greedy:
         return tuple(parts)
 
     def _known(self, graph: Graph, v: Value) -> object:
-        """What is known of a value."""
+        """A constant's digest, or the type of any other value."""
         array = graph.constants.get(v)
         return v.type_text if array is None else self._digests.array(v, array)
 
@@ -212,7 +212,7 @@ class _Greedy:
         m: Match,
         fixed: set[Value],
     ) -> float:
-        """What a match saves: negative where it costs more, 0 where it cannot be applied."""
+        """The saving of a match: negative if it costs more, 0 if it cannot be applied."""
         change = change_at(graph, rule, m, fixed, 0)
         if change is None:
             return 0.0
@@ -221,7 +221,7 @@ class _Greedy:
         return less - self._more(graph, change)
 
     def _more(self, graph: Graph, change: Change) -> float:
-        """What the operations of a change count, but for those of constants."""
+        """The arithmetic of a change's operations, except those on constants."""
         known: dict[Value, Any] = {**graph.constants, **change.fragment.constants}
         computed: set[Value] = set()
         total = 0.0
@@ -244,7 +244,7 @@ class _Greedy:
 
 
 def _changed(before: Graph, after: Graph) -> list[Operation]:
-    """The operations near those that came, in order."""
+    """The operations near the added ones, in order."""
     known = set(before.operations)
     came = [op for op in after.operations if op not in known]
     near = neighborhood(after, came, REACH)
@@ -252,7 +252,7 @@ def _changed(before: Graph, after: Graph) -> list[Operation]:
 
 
 def _needs(part: Any, there: set[str]) -> bool:
-    """Whether operators of these names may be all that a part of a pattern needs."""
+    """Whether a part of a pattern can match among operators with these names."""
     match part:
         case Apply():
             named = not part.operator.names.isdisjoint(there)
@@ -283,7 +283,7 @@ def _gone(
     m: Match,
     read: Iterable[Value] = (),
 ) -> set[Operation]:
-    """What has no readers left once a replacement of the match reads these."""
+    """Operations without readers once the match's replacement reads these values."""
     needed = {*graph.outputs, *read}
     gone = {m.root, *m.also}
     waiting = [v for op in gone for v in op.reads]

@@ -1,4 +1,4 @@
-"""The search over the whole of a graph: by parts where it is large, then around the cuts."""
+"""The search over a whole graph: by parts if it is large, then around the cuts."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ AROUND: Final = 3
 
 @dataclass(frozen=True)
 class Settings:
-    """How to search. Raises InputError.
+    """Options of the search. Raises InputError if they are invalid.
 
-    alpha, patience: see `backtrack`. budget: expansions per part. part: operations that are
-    searched together, at most. math: one of modes.MATH: "exact" takes rules that change no bit,
-    "default" also those that round, "fast" also those that hold for finite numbers alone. strategy:
-    one of modes.STRATEGIES.
-    nodes: of the e-graph of a part, for "saturate", which takes no alpha, budget and patience.
+    alpha, patience: see `backtrack`. budget: expansions per part. part: most operations that are
+    searched together. math: one of modes.MATH: "exact" uses rules that preserve every bit,
+    "default" also those that round, "fast" also those that hold only for finite numbers. strategy:
+    one of modes.STRATEGIES. nodes: of the e-graph of a part, for "saturate", which does not use
+    alpha, budget and patience.
     """
 
     alpha: float = 1.05
@@ -54,7 +54,7 @@ class Settings:
             )
         if self.strategy not in modes.STRATEGIES:
             raise InputError(
-                f"no strategy is called {self.strategy!r}",
+                f"there is no strategy {self.strategy!r}",
                 hint=f"choose of {listing(modes.STRATEGIES)}",
             )
         if self.nodes < 1:
@@ -72,7 +72,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was found. before, after: the costs of the whole graph. interrupted: a limit or the
+    """The result of a search. before, after: costs of the whole graph. interrupted: a limit or the
     caller ended the search before its budget did."""
 
     graph: Graph
@@ -93,11 +93,11 @@ def optimize(
     fallback: FallbackProvider | None = None,
     least: GraphCost | None = None,
 ) -> Outcome:
-    """The cheapest graph that was found of those that the rules make of `graph`; itself if none is.
+    """The cheapest graph found among those that the rules make of `graph`, or `graph` itself.
 
-    The cost of the entire graph decides at the end: the returned graph never costs more. least:
-    see `Pricing`; what it makes look too expensive is never priced. Raises
-    InputError for settings that are wrong, ModelError for a graph that is not well-formed.
+    The cost of the entire graph decides at the end, so the returned graph never costs more. least:
+    see `Pricing`; graphs that it makes look too expensive are never priced. Raises InputError for
+    invalid settings, ModelError for an ill-formed graph.
     """
     verify(graph)
     how = settings or Settings()
@@ -117,7 +117,7 @@ def optimize(
 
 
 class _Search:
-    """A search of parts, one after another. stages: what was done so far."""
+    """A search of parts, one after another. stages: the steps so far."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class _Search:
         self.interrupted = False
 
     def whole(self, graph: Graph) -> Graph:
-        """The graph after a search of all its parts, and around the cuts between them."""
+        """The graph after searching all its parts and around the cuts between them."""
         parts = partition(graph, self.rules, self.how.part)
         seams = [_crossing(a, parts[n + 1 :]) for n, a in enumerate(parts[:-1])]
         for part in parts:
@@ -156,7 +156,7 @@ class _Search:
         return graph
 
     def part(self, graph: Graph, part: Collection[Operation]) -> Graph:
-        """The graph with the best form of a part that was found."""
+        """The graph with the best form found for a part."""
         if self.interrupted or not self.rules:
             return graph
         inside = [op for op in graph.operations if op in set(part)]
@@ -200,6 +200,6 @@ class _Search:
 def _crossing(
     part: Sequence[Operation], later: Sequence[Sequence[Operation]]
 ) -> set[str]:
-    """The names of the values that a part makes and a later one reads."""
+    """The names of the values that a part computes and a later one reads."""
     read = {v for other in later for op in other for v in op.reads}
     return {v.name for op in part for v in op.writes if v in read}

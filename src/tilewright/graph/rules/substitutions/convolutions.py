@@ -1,4 +1,4 @@
-"""Convolutions: of wider kernels, of fewer groups, and with what is added folded in."""
+"""Convolutions: wider kernels, fewer groups, and added terms folded in."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _residual(draw: Drawing) -> list[Value]:
 
 
 def _any_convolution(draw: Drawing) -> tuple[Value, Value]:
-    """An image, and a convolution of it that often has its shape."""
+    """An image, and a convolution of it that often has the same shape."""
     rank = draw.one_of(1, 2)
     group = draw.one_of(1, 1, 2)
     channels = group * draw.extent(1, 2)
@@ -84,7 +84,7 @@ def _any_convolution(draw: Drawing) -> tuple[Value, Value]:
     dilation = draw.one_of(1, 1, 2)
     stride = draw.one_of(1, 1, 2)
     spatial = [draw.one_of(1, 2, 4)] * rank
-    # As much padding as keeps the extent.
+    # Padding that keeps the extent.
     spans = [(k - 1) * dilation for k in kernel]
     more = (stride - 1) * (spatial[0] - 1)
     total = [span + more for span in spans]
@@ -109,7 +109,7 @@ def _any_convolution(draw: Drawing) -> tuple[Value, Value]:
 # ------------------------------------------------------------------- wider, and of fewer groups
 
 plain = onnx.Conv(x, w, maybe(bias)).with_attributes()
-LARGEST = 3  # the extent to which kernels grow
+LARGEST = 3  # the extent to which kernels may grow
 
 
 def _wider(m: Match, f: Fragment) -> Value | None:

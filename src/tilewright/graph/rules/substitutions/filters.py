@@ -39,7 +39,7 @@ other = onnx.Conv(y, v, maybe(d)).with_attributes().once()
 
 
 def _sum(f: Fragment, first: Value | None, second: Value | None) -> Value | None:
-    """The sum of two values, each of which may be left out."""
+    """The sum of two values, each of which may be omitted."""
     if first is None or second is None:
         return first or second
     return f.op("Add", first, second)
@@ -107,7 +107,7 @@ def _convolved(
     channels: int,
     change: float,
 ) -> Value:
-    """A convolution that now and then differs in one way from the plain one."""
+    """A convolution that occasionally differs in one way from the plain one."""
     group = 2 if draw.maybe(change) else 1
     rank = len(image.extents) - 2
     odd = draw.maybe(change)
@@ -163,7 +163,7 @@ def _along_channels(m: Match) -> bool:
 
 
 def _rows(m: Match, f: Fragment, channels: int) -> Value:
-    """c as a vector of one number for each channel."""
+    """c as a vector with one number per channel."""
     if len(m[c].extents) < 2 and m[c].extents[:1] in (
         (),
         (1,),

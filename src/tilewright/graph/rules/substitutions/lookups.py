@@ -1,4 +1,4 @@
-"""Lookups: rows of a table that Gather takes."""
+"""Lookups: rows of a table selected by Gather."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products with one operand in common as one product."""
+"""Products with a common operand merged into one product."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tilewright.graph.rules.substitutions.siblings import (
 
 
 def _same_but(place: int, axis: int) -> Condition:
-    """The condition that operands may be put together along an axis."""
+    """The condition that operands can be concatenated along an axis."""
 
     def condition(m: Match) -> bool:
         shapes = []
@@ -43,7 +43,7 @@ def _same_but(place: int, axis: int) -> Condition:
 
 
 def _split(f: Fragment, y: Value, like: Sequence[Value], axis: int) -> list[Value]:
-    """The parts of a product that belong to the operands that were put together."""
+    """The parts of a product that belong to the concatenated operands."""
     sizes = [v.extents[axis] for v in like]
     return f.pieces(
         "Split",

@@ -1,4 +1,4 @@
-"""Transposes and concatenations that change places with what computes."""
+"""Transposes and concatenations moved past other operators."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ binary = BINARY(x, y)
 
 
 def transposed(of: Any, by: Any = perm) -> Any:
-    """A transpose with an attribute, or a computed permutation, for its own."""
+    """A transpose with an attribute, or a computed permutation, as its order."""
     return onnx.Transpose(of, perm=by)
 
 
@@ -58,7 +58,7 @@ behind_both = BINARY(transposed(x), transposed(y))
 
 
 def order(m: Match, by: Attribute, of: Tensor) -> list[int]:
-    """A permutation, spelled out: it may be left out for the reverse."""
+    """A permutation in full; if omitted, it reverses the axes."""
     found = m.attribute(by)
     if found is None:
         return list(range(len(m[of].extents)))[::-1]
@@ -199,7 +199,7 @@ def _one_shape_each(m: Match) -> bool:
 
 
 def _alike_but(place: int) -> Condition:
-    """The condition that x and y have one shape but for an axis."""
+    """The condition that x and y have the same shape except along an axis."""
 
     def condition(m: Match) -> bool:
         shapes = [list(m[t].extents) for t in (x, y)]
@@ -233,7 +233,7 @@ def _factors(
     single: Tensor,
     left: bool,
 ) -> Any:
-    """Two matrices to join, and one to multiply with: from the left or the right."""
+    """Two matrices to join, and one to multiply by from the left or the right."""
 
     def draw_shapes(draw: Drawing) -> Drawn:
         rank = draw.one_of(2, 2, 3)

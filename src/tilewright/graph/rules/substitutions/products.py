@@ -33,8 +33,8 @@ a, b, c = tensors("a b c")
 
 
 def no_vector(*parts: Tensor) -> Condition:
-    """The condition that operands of a product have two axes at least: a vector gets one
-    next to a matrix, which vanishes again.
+    """The condition that operands of a product have at least two axes; a vector next to a matrix
+    gets a second axis, which disappears again.
     """
 
     def condition(m: Match) -> bool:
@@ -46,7 +46,7 @@ def no_vector(*parts: Tensor) -> Condition:
 
 
 def _chains(rng: np.random.Generator) -> Sample:
-    """Three operands that may be multiplied, in any number of dimensions."""
+    """Three operands that can be multiplied, in any number of dimensions."""
     draw = Drawing(rng)
     m, k, n, p = (draw.extent() for _ in range(4))
     if draw.maybe():
@@ -119,7 +119,7 @@ def one_shape(*parts: Tensor) -> Condition:
 
 
 def one_number(part: Tensor) -> Condition:
-    """The condition that a tensor is a number, without its own axis."""
+    """The condition that a tensor is a single number without axes."""
 
     def condition(m: Match) -> bool:
         return m[part].shape == ()

@@ -1,4 +1,4 @@
-"""Writing substitutions: pairs of rules, and the types that they are tried on."""
+"""Writing substitutions: pairs of rules, and the types to try them on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tilewright.graph.rules.substitutions.drawing import (
     Drawing,
 )
 
-# How the two sides of a rule agree.
+# How closely the two sides of a rule agree.
 ROUNDED: Mapping[str, Any] = {"exact": False}
 REAL: Mapping[str, Any] = {"exact": False, "finite": True}
 
@@ -63,7 +63,7 @@ def both(
     samples: Samples | None = None,
     agree: Mapping[str, Any] = ROUNDED,
 ) -> tuple[Rule, Rule]:
-    """An equation as two rules of these names: from left to right, and back."""
+    """An equation as two rules with these names, one per direction."""
     return (
         Rule(
             there,
@@ -87,8 +87,7 @@ def both(
 def typed(
     draw: Callable[[Drawing], Mapping[Any, Any]],
 ) -> Samples:
-    """Samples from a function that gives a shape (a tuple) or an array per tensor, and
-    attributes."""
+    """Samples from a function that returns attributes and a shape (tuple) or array per tensor."""
 
     def samples(rng: np.random.Generator) -> Sample:
         drawing = Drawing(rng)
@@ -104,15 +103,13 @@ NUMBER = "number"
 
 
 def meaning(condition: Condition, means: Mapping[Any, str]) -> Condition:
-    """The condition with what it says of attributes (their value) and tensors (NUMBER), for
-    proofs to know.
-    """
+    """The condition, annotated for proofs with what it says of attributes and tensors (NUMBER)."""
     vars(condition)["means"] = {id(part): what for part, what in means.items()}
     return condition
 
 
 def same_rank(*parts: Tensor) -> Condition:
-    """The condition that tensors have one rank."""
+    """The condition that tensors have the same rank."""
 
     def condition(m: Match) -> bool:
         return len({len(m[p].extents) for p in parts}) == 1

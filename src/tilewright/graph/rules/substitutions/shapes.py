@@ -1,4 +1,4 @@
-"""Other shapes of the same elements."""
+"""Other shapes for the same elements."""
 
 from __future__ import annotations
 

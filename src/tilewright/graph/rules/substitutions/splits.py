@@ -1,4 +1,4 @@
-"""Splits: of what was joined, and next to operators on each element."""
+"""Splits of concatenations, and splits moved past elementwise operators."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tilewright.graph.rules.substitutions.rows import UNARY
 x = tensors("x")[0]
 axis = Attribute("axis", examples=(0, 1, -1), default=0)
 
-# Along another axis the results would have other shapes, so that no condition says which.
+# Along another axis the results would have other shapes, which no condition excludes.
 split = onnx.Split(x, ...).with_attributes()
 first, last = split.results(2)
 
@@ -38,14 +38,14 @@ def _split_and_joined(draw: Drawing) -> list[Value]:
 
 @dataclass(frozen=True, eq=False)
 class SplitOf:
-    """A Split of what an operator makes: the match's `kept` has that operation as `of`."""
+    """A Split of an operator's result; the match's `kept` holds that operation as `of`."""
 
     operator: AnyOf
 
     names = onnx.Split.names
 
     def matches(self, graph: Graph, op: Operation) -> Iterator[Match]:
-        """The place where `op` is such a Split."""
+        """The match at `op`, if it is such a Split."""
         source = op.inputs[0]
         made = None if source is None else graph.producer(source)
         if made is not None and self.operator.covers(made) and len(made.writes) == 1:
@@ -57,17 +57,17 @@ class SplitOf:
 
 @dataclass(frozen=True, eq=False)
 class OnEachPart:
-    """One operator on each part of a Split, which nothing else reads. The match has the Split."""
+    """One operator on each part of a Split, which nothing else reads; the match holds the Split."""
 
     operator: AnyOf
 
     @property
     def names(self) -> frozenset[str]:
-        """The qualified names of the operators at which to look for it."""
+        """The qualified names of the operators at which to look for a match."""
         return self.operator.names
 
     def matches(self, graph: Graph, op: Operation) -> Iterator[Match]:
-        """The place where `op` is the last of them."""
+        """The match at `op`, if it is the last of them."""
         source = op.inputs[0]
         made = None if source is None else graph.producer(source)
         if made is None or not onnx.Split.covers(made) or None in made.outputs:

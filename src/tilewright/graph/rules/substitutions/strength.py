@@ -1,4 +1,4 @@
-"""Operators in the place of dearer ones."""
+"""Operators replaced by cheaper ones."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _divisors(draw: Drawing) -> dict[object, object]:
 
 axes = constants("axes")[0]
 keep = Attribute("keepdims", examples=(0, 1), default=1)
-# Where both have one type, an axis that one averages and the other does not has one element.
+# If both types agree, an axis that only one side averages has one element.
 mean = onnx.ReduceMean(x, axes, keepdims=keep)
 
 
