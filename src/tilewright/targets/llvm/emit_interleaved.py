@@ -27,9 +27,9 @@ MOST_INTERLEAVED = 4  # stores
 def store_interleaved(x: Expressions, stmts: Sequence[Node]) -> int:
     """Emits the first statements as one where they are interleaved stores; returns how many.
 
-    requires: they follow one another. They are as many as their stride, store to one buffer, to
-    elements that together are neighbors, in every lane; and none reads that buffer, so that all
-    values may be known before the first store. 0: the first one is no such store.
+    requires: the statements are consecutive. There are as many stores as their stride; they write
+    adjacent elements of one buffer in every lane, and none reads that buffer, so all values may be
+    computed before the first store. Returns 0 if the first statement is no such store.
     """
     stores = _stores(x, stmts)
     if not stores:
