@@ -205,9 +205,9 @@ def check(
 ) -> list[str]:
     """Compile and run `graph` with each number of threads, and again after saving to `path`.
 
-    others: inputs of other extents, where the graph has symbols for them. dims: these are given to
-    the compiler, which is asked again for each; else a call brings them. target: a machine
-    described otherwise than this one. Returns what is wrong. Errors of the compiler are raised.
+    others: inputs of other extents, if the graph has symbolic ones. dims: compile once for each set
+    of extents instead of once for all. target: a description of another machine. Returns the
+    failure. Errors of the compiler are raised.
     """
     from tilewright.driver import compile
 

@@ -1,8 +1,8 @@
 """Pieces of random graphs with bodies: If, Loop and Scan, nested now and then.
 
-A body is a graph in the making like any other. It reads values around it, and new inputs of the
-whole; what it is made of has no jumps, because an iteration after the first has other operands than
-those that are looked at here, and ends in what keeps its state small.
+A body is built like any other graph. It reads values of the enclosing graph and new inputs. Its
+operators are continuous, because only the operands of the first iteration are inspected here, and
+it ends in an operator that bounds its state.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KEEP = ("Tanh", "Sigmoid", "Softsign", "Sin")
 
 
 def branch(b: Builder) -> None:
-    """An If on a constant, an input, or something computed; what it makes is of one type."""
+    """An If on a constant, an input, or a computed value; its results have one type."""
     x = b.pick(lambda v: v.dtype in FLOATS)
     condition = _condition(b)
     count = b.one_of(1, 1, 2)
@@ -147,7 +147,7 @@ def _body(
     inputs: Sequence[Value],
     results: Any,
 ) -> Graph:
-    """The graph of a body with these inputs; results: adds what it gives, in its Builder."""
+    """The graph of a body with these inputs. results: adds its results in its Builder."""
     if b.depth == DEEPEST:
         raise Rejected
     around = b.rng.sample(b.values, min(len(b.values), 3))
@@ -170,7 +170,7 @@ def _input(
     array: Array,
     like: Value | None = None,
 ) -> Value:
-    """An input of a body, with what it holds when that runs first."""
+    """An input of a body, with its value in the first iteration."""
     dtype = dtypes.dtype_of(array.dtype) if like is None else like.dtype
     name = b.fresh("b")
     value = Value(name, dtype, array.shape)
@@ -184,7 +184,7 @@ def _like(b: Builder, wanted: Sequence[Value]) -> list[Value]:
 
 
 def _joined(b: Builder, x: Value) -> Value:
-    """It with another value that goes into it, if there is one."""
+    """`x` combined with another value that broadcasts to it, if there is one."""
     try:
         other = b.pick(lambda v: v.dtype is x.dtype and ops.fits(v, x))
         return b.op(b.one_of("Add", "Mul", "Sub"), x, other)

@@ -1,6 +1,6 @@
-"""What random graphs are made of: each piece adds an operator, or a few that go together.
+"""The pieces of random graphs: each adds an operator, or a few that belong together.
 
-A piece picks operands in the Builder and adds to it. It raises Rejected where they do not fit.
+A piece picks operands in the Builder and adds to it. It raises Rejected if they do not fit.
 """
 
 from __future__ import annotations

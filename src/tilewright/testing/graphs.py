@@ -318,7 +318,8 @@ class Builder:
         return bare.with_operations(self.drafts)
 
     def graph(self, outputs: Sequence[Value]) -> Graph:
-        """The graph so far, typed: what is known is a constant, what is composed is decomposed."""
+        """The graph so far, typed: known values are constants, composed operators are
+        decomposed."""
         constants = dict(self.typer.known)
         bare = Graph(
             name="random",

@@ -1,8 +1,8 @@
-"""What a loop's kind promises, made visible: its iterations in another order, or together.
+"""Tests the promise of a loop's kind: runs its iterations in another order, or interleaved.
 
-The interpreter runs every loop in order, whatever its kind, so that a parallel loop which should be
-none computes what it ought to. Here are two of the orders in which threads or lanes may run as
-well: the last iteration first, and each statement for all iterations before the next statement.
+The interpreter runs every loop in order, whatever its kind, so an incorrectly parallel loop still
+computes the right result. Here are two more orders in which threads or lanes may run: the last
+iteration first, and each statement for all iterations before the next statement.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _serial(s: Stmt, order: Callable[[Stmt, _Lanes], Stmt]) -> Stmt:
 
 @dataclass(frozen=True, slots=True)
 class _Lanes:
-    """The iterations of a loop over `var`, of which those run that fulfill `guard`."""
+    """The iterations of a loop over `var`; only those that satisfy `guard` run."""
 
     var: Var
     n: int

@@ -63,7 +63,7 @@ def rugged(place: Place) -> float:
 
 
 class Landscape:
-    """All places below the sides, in their order. refused: those that a primitive refuses."""
+    """All places below the sides, in order. refused: whether a primitive rejects a place."""
 
     def __init__(
         self,
@@ -150,9 +150,9 @@ class Landscape:
         )
 
     def point(self, candidate: Candidate) -> Point:
-        """The program of a candidate; numbers that it does not have are those of the start.
+        """The program of a candidate; missing numbers come from the start.
 
-        Raises ScheduleError for refused places.
+        Raises ScheduleError for rejected places.
         """
         start = dict(zip(self.names, self._start, strict=True))
         values: Mapping[str, Any] = {**start, **candidate.values}
@@ -181,9 +181,11 @@ def place_of(kernel: Kernel) -> Place:
 
 
 class TableRunner:
-    """Measures artifacts of landscapes by looking their times up. jobs: candidates, in order.
+    """Measures artifacts of landscapes by looking up their times. jobs: the candidates measured, in
+    order.
 
-    rounds: of a measurement, each with so much noise, which belongs to the candidate and the round.
+    rounds: the rounds of a measurement. noise: its amplitude, seeded by the candidate and the
+    round.
     """
 
     slots = 1

@@ -311,7 +311,7 @@ def _zeros(tensor: Tensor) -> Any:
 
 
 def _entry(rng: Random) -> tuple[bytes, str]:
-    """A remembered digest, whatever is there."""
+    """A remembered digest, damaged or replaced by random bytes."""
     value, damage = mutated(rng, {"entry": [["boot", 1, 2, 3, 4, 5], "0" * 64]})
     data = written(json.dumps(value.get("entry")))
     return rng.choice((data, data, rng.randbytes(50), b"")), damage

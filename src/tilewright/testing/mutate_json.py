@@ -10,7 +10,7 @@ from typing import Any, Final
 Data = Any
 Path = tuple[Any, ...]
 
-# In its place goes text that nests deeper than any reader that calls itself goes, see `written`.
+# `written` replaces it by text that nests deeper than any recursive reader can go.
 _DEEP: Final = "@deep@"
 # What programs that read data tend to forget.
 ODD: Final[tuple[Any, ...]] = (

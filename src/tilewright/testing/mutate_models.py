@@ -1,9 +1,10 @@
-"""Damaged ONNX files: each compiles and runs, or is refused by name, in bounded memory and time.
+"""Damaged ONNX files: each compiles and runs, or is rejected with a TilewrightError, in bounded
+memory and time.
 
 `run(seed)` makes one mutant of a valid model and compiles it as users do, then calls it once. Any
-end but success or a TilewrightError is a failure. A mutant may ask for whatever it likes, so they
-run in their own process, with limits on its memory and time, which is used again until one of
-them ends it.
+end but success or a TilewrightError is a failure. A mutant may request any amount of memory or
+time, so mutants run in a separate process with limits on both, which is reused until one of them
+ends it.
 
     python -m tilewright.testing.mutate_models 0 1000
 """
@@ -112,7 +113,8 @@ def _use(data: bytes) -> None:
 
 
 def _array(tensor: Any) -> Any:
-    """Zeros and ones in turn: each is an index of most tensors; None for what is not an array."""
+    """Alternating zeros and ones, which are valid indices of most tensors; None if it is not an
+    array."""
     from tilewright.base import dtypes
 
     known = {d.name: d for d in dtypes.ALL}.get(tensor.dtype)
@@ -132,9 +134,9 @@ def _array(tensor: Any) -> Any:
 
 
 class MutantProcess:
-    """A process that attempts mutants in turn, and is begun again after one that ends it.
+    """A process that tries one mutant after another, and is restarted after one that ends it.
 
-    kept: a folder where ONNX's cases are kept; without one, each process makes them.
+    kept: a folder that caches ONNX's cases; without one, each process makes them.
     """
 
     def __init__(self, kept: Path | None = None) -> None:

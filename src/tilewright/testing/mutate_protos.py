@@ -146,7 +146,8 @@ def _text(
     slot: Slot,
     slots: Sequence[Slot],
 ) -> None:
-    """Another name of the model: an edge goes elsewhere, an operator becomes another."""
+    """Replace a name by another one of the model: an edge changes its end, or an operator its
+    type."""
     texts = [s for s in slots if _kind(s) == "str"]
     alike = rng.choice([s.value for s in texts if s.name == slot.name])
     other = rng.choice([s.value for s in texts])

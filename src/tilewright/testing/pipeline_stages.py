@@ -29,7 +29,7 @@ CHANNELS: Final = 16
 
 @dataclass(frozen=True, eq=False)
 class ImageStage:
-    """An image in a pipeline. ask: its NumPy meaning, in float64."""
+    """An image in a pipeline. ask: computes its NumPy meaning in float64."""
 
     tensor: Tensor
     ask: Callable[[], Array]
@@ -45,7 +45,7 @@ class ImageStage:
         return self.tensor.shape
 
 
-# How weights come in that are not written out.
+# How weights without a literal value are added.
 ADD: Final[Mapping[str, Callable[[Net, Array], Tensor]]] = {
     "constant": Net.const,
     "given": Net.given,
@@ -346,9 +346,9 @@ def _histogram(
     f: ImageStage,
     _: ImageStage,
 ) -> ImageStage | None:
-    """How often values fall into each bucket, in squares of the first channel.
+    """Histograms of squares of the first channel.
 
-    As many channels as a square has elements; the height and width are those of the squares.
+    One channel per bucket, as many as a square has elements; height and width count the squares.
     """
     height, width = f.shape[HEIGHT:]
     box = r.choice((2, 4))
@@ -386,7 +386,7 @@ def _slice(
     f: ImageStage,
     g: ImageStage,
 ) -> ImageStage:
-    """One channel: at each place that of the second stage whose number the first one says."""
+    """One channel: at each place the first stage selects a channel of the second."""
     channels = g.shape[1]
     chosen = resampled(f, 1, *g.shape[HEIGHT:])
     number = chosen.tensor.Cast(to=7)
@@ -428,7 +428,7 @@ def resampled(
     height: int,
     width: int,
 ) -> ImageStage:
-    """An image in another size: channels in turn, the nearest places.
+    """An image in another size: channels repeat cyclically, places are the nearest ones.
 
     requires: heights and widths are a power of two apart, so that places are exact.
     """

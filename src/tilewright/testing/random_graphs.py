@@ -47,7 +47,7 @@ def random_case(
 
     Most are small: the same number of operators covers more settings in many graphs than in few.
 
-    steering: weighs the pieces, and is told those taken; the graph then depends on it, too.
+    steering: weighs the pieces and records those taken; the graph then depends on it, too.
     """
     from tilewright.frontends.onnx.reference import OnnxFallback
 
@@ -82,10 +82,10 @@ def random_case(
 
 
 def case_of(b: Builder) -> Case:
-    """The graph in the making, whole.
+    """The finished graph of a Builder, with its inputs.
 
-    One with bodies, or with extents that are symbols, is imported as a model, operators as they
-    were asked for: what an importer makes of these hangs on what it is told of shapes.
+    A graph with bodies or symbolic extents is imported from a model with the original operators,
+    because its import depends on the shapes that the model states.
     """
     inputs = {v.name: a for v, a in b.inputs.items()}
     has_bodies = any(op.subgraphs for op in b.drafts)
@@ -96,7 +96,7 @@ def case_of(b: Builder) -> Case:
     asked = b.asked(outputs)
     graph = load(_loosened(b, to_model(asked)))
     if not _runs(b, graph, inputs):
-        # An empty result of a body has the rank that its type tells, and here nothing tells it.
+        # An empty result of a body has the rank of its type, which is omitted here.
         return Case(load(to_model(asked)), inputs)
     more = 2 if b.free else 0
     others = [_other(b, graph, inputs) for _ in range(more)]
@@ -104,7 +104,7 @@ def case_of(b: Builder) -> Case:
 
 
 def _loosened(b: Builder, model: Any) -> Any:
-    """The ModelProto, which says less of its shapes than is known; extents may be symbols."""
+    """The ModelProto with some shapes omitted; extents may be symbols."""
     if b.free or b.chance(0.5):
         without_shapes(model.graph)
     symbols = {e: f"N{n}" for n, e in enumerate(sorted(b.free))}

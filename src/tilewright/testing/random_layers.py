@@ -54,7 +54,8 @@ def _affordable(
     counts: Sequence[int],
     each: int,
 ) -> int:
-    """One of these counts of outputs that take so many multiply-adds each; the least if none."""
+    """A count of outputs with at most MOST multiply-adds, `each` per output; the least if none
+    fits."""
     known = [c for c in counts if c * each <= MOST]
     return r.choice(known or [min(counts)])
 

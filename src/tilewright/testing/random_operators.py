@@ -30,9 +30,9 @@ UNITS: Final = {
     "float32": 2.0**-23,
     "float64": 2.0**-48,
 }
-# The judges have its constants in float32, whatever the element type.
+# The judges use float32 constants, whatever the element type.
 COARSE: Final = frozenset({"Gelu"})
-# What is refused on purpose, though both judges run it.
+# Rejected on purpose, though both judges run it.
 MEANT: Final = (
     "does not fit the extent",  # a window that is nowhere inside its input
     "are not 0 and 1",  # the standard's only axes of ReverseSequence

@@ -24,12 +24,12 @@ from tilewright.schedule.primitives.pipeline import sequence
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """What a request may name.
+    """The names that a request may use.
 
-    loop: one of the kernel's; next: the one that begins after it; nest: it and the loops directly
-    nested in it; inside: it and all loops in it; parts: the statements of its body; buffer: one of
-    the kernel's, parameters included; staged: one that is allocated in a loop, if there is one;
-    made: an intermediate, if there is one; user: looks for a loop in which that is read.
+    loop: a loop of the kernel; next: the loop that begins after it; nest: `loop` and the loops
+    perfectly nested in it; inside: `loop` and all loops in it; parts: the number of statements in
+    its body; buffer: a buffer of the kernel, parameters included; staged: a buffer allocated in a
+    loop, if any; made: an intermediate, if any; user: finds a loop that reads `made`.
     """
 
     loop: str
@@ -52,7 +52,7 @@ def _asks(
     *arguments: Any,
     **options: Any,
 ) -> Request:
-    """A request; what is callable among its arguments is drawn or looked up, in their order."""
+    """A request; callable arguments are drawn or looked up, in order."""
 
     def request(r: random.Random, at: Spot) -> Step:
         found = [a(r, at) if callable(a) else a for a in arguments]
@@ -249,7 +249,7 @@ def _user(
 
 # How often the second primitive of a pair was accepted after the first.
 Coverage = Counter[tuple[str, str]]
-# Of so many requests the one is made whose pairs are the rarest.
+# The number of requests drawn for a step; the one with the rarest pairs is made.
 CANDIDATES = 3
 
 
@@ -279,11 +279,11 @@ def random_schedule(
     after: Callable[[Schedule, Step], None] | None = None,
     met: Coverage | None = None,
 ) -> Schedule:
-    """`kernel` after those of `tries` random requests that are legal.
+    """`kernel` after the legal ones of `tries` random requests.
 
-    after: called after every step. met: the pairs of primitives that met so far, which steer what
-    is asked for, and to which this schedule's are added. Raises Crash if a primitive ends
-    in anything but a ScheduleError that names it and a place and gives a hint.
+    after: called after every step. met: counts of pairs of primitives, which steer the requests and
+    to which this schedule's pairs are added. Raises Crash if a primitive fails other than by a
+    ScheduleError that names the primitive and a place and has a hint.
     """
     s = Schedule(kernel)
     candidates = 1 if met is None else CANDIDATES

@@ -1,9 +1,9 @@
 """Random plans through every pass after lowering, compared after each, then run.
 
 A random model is lowered; after every pass the list is verified and interpreted, and its results
-are compared with NumPy's. The target's opinions, which decide what passes do, are often replaced by
-a coin. Then every kernel is compared with its group, as the plain nest and as native code in
-guarded memory, for a machine that goes with the seed, and the whole model is run.
+are compared with NumPy's. The target's decisions, which steer the passes, are often replaced by
+random ones. Then every kernel is compared with its group, as the plain nest and as native code in
+guarded memory, for a machine chosen by the seed, and the whole model is run.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _through(
 
 
 def _asked(seed: int) -> dict[str, Any]:
-    """What users may ask of a plan: for some, as little memory as it may do with, or no fusion."""
+    """Options of a plan: for some seeds the least possible memory, or no fusion."""
     rng = random.Random(f"asked {seed}")
     if rng.random() < 0.15:
         limit = 0
@@ -229,7 +229,7 @@ def _start(plan: Plan, case: Case) -> PlanState:
 
 
 def difference(got: Array, want: Array) -> str:
-    """How a tensor differs from what is expected; empty if it does not."""
+    """How a tensor differs from the expected one; empty if it does not."""
     a = np.asarray(got).astype(np.float64)
     b = np.asarray(want).astype(np.float64)
     if a.size != b.size:

@@ -23,7 +23,7 @@ from tilewright.expr.patterns import ANY, BOOL, FLOAT, IDX, INT, Hole
 from tilewright.ir.node import postorder, substitute
 from tilewright.ir.rewrite import Rule, RuleSet
 
-# Which dtypes stand for a sort when a rule is checked.
+# The dtypes that represent a sort when a rule is checked.
 _EXAMPLES: dict[DType, tuple[DType, ...]] = {
     INT: (dtypes.int8, dtypes.uint8),
     IDX: (dtypes.int64,),

@@ -34,9 +34,9 @@ Arrays = Mapping[Buffer, Any]
 
 @dataclass(frozen=True, slots=True)
 class ScheduleFailure:
-    """A schedule that changed a result, or did not end in a ScheduleError.
+    """A schedule that changed a result, or failed other than by a ScheduleError.
 
-    seed: that of `program`; steps: replayed on it they fail; reason: how.
+    seed: the seed of `program`; steps: fail when replayed on it; reason: the failure.
     """
 
     seed: int
@@ -67,11 +67,11 @@ def run(
     tries: int = 30,
     tell: Callable[[Trace], object] = lambda trace: None,
 ) -> ScheduleFailure | None:
-    """What a random schedule of `program(seed)` gets wrong; None if nothing.
+    """The failure of a random schedule of `program(seed)`; None if it is correct.
 
-    met: counts of pairs of primitives, which steer the schedule and are added to. levels: the
-    processor levels to compile for, one of which is taken by the seed (empty: not compiled; None:
-    those of this processor). tell: is given the schedule before it runs, which could end the
+    met: counts of pairs of primitives, which steer the schedule and are updated. levels: the
+    processor levels to compile for, one of which the seed chooses (empty: not compiled; None: those
+    of this processor). tell: called with the schedule before it runs, as the run could crash the
     process.
     """
     kernel = program(seed)

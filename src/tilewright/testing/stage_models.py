@@ -1,7 +1,7 @@
 """Random models whose tensors are written in parts, shared, placed in one another, and returned.
 
-What they are made of leads to halos, concatenations without copies, windows along one axis after
-another, and results that are inner tensors, inputs, constants, or one tensor twice.
+Their pieces lead to halos, concatenations without copies, windows along one axis after another, and
+results that are inner tensors, inputs, constants, or one tensor twice.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def padded_reader(b: Builder) -> None:
 
 
 def stem(b: Builder) -> None:
-    """A pooling or the like, then what reads beyond the edges of its result."""
+    """A pooling or a similar operator, then one that reads beyond the edges of its result."""
     x = _image(b)
     way = b.one_of("pool", "pool", "pool", "conv", "concat", "unary")
     if way == "pool":
@@ -200,7 +200,8 @@ def stem(b: Builder) -> None:
 
 
 def dense(b: Builder) -> None:
-    """Every layer appends to what all before it made; inner results are read elsewhere, too."""
+    """Every layer appends to the results of all earlier ones; inner results have other readers,
+    too."""
     x = _image(b)
     for _ in range(b.rng.randint(1, 2)):
         if b.chance(0.6):
@@ -275,7 +276,7 @@ def sibling_reductions(b: Builder) -> None:
 
 
 def sibling_maps(b: Builder) -> None:
-    """Several maps of one tensor, of which one may read another."""
+    """Several maps of one tensor; one may read another."""
     x = b.floating(1, 4)
     y = b.op("Add", x, b.partner(x))
     b.op(b.one_of("Relu", "Neg", "Abs"), b.one_of(x, y))

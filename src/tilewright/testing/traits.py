@@ -1,4 +1,4 @@
-"""Whether an operator has the traits that its definition gives, tried on one use of it."""
+"""Tests on one use of an operator whether it has the traits of its definition."""
 
 from __future__ import annotations
 

@@ -63,14 +63,15 @@ def dialect(machine: AmdMachine) -> Dialect:
 def llvm_ir(program: LaunchProgram, machine: AmdMachine, contract: bool = True) -> str:
     """The program as LLVM assembly, before LLVM's passes; a kernel has its launch's name.
 
-    Raises UnsupportedError for what has no native code, CompileError for memory that a GPU lacks.
+    Raises UnsupportedError for code without a native equivalent, CompileError for memory that a GPU
+    lacks.
     """
     of = dialect(machine)
     return in_spaces(launches_text(program, of, machine, contract, machine.shared))
 
 
 def assembly(program: LaunchProgram, machine: AmdMachine, contract: bool = True) -> str:
-    """The program in assembler. Raises as `llvm_ir`, and CompileError if LLVM refuses it."""
+    """The program in assembly. Raises as `llvm_ir`, and CompileError if LLVM rejects it."""
     text = llvm_ir(program, machine, contract)
     target: Any = backend.target_machine(TRIPLE, machine.name, "", _LEVEL)
     module = backend.optimized(text, target, program.name, _PASSES)

@@ -1,7 +1,7 @@
-"""AMD's GPUs as code is generated for them: what one compute unit has.
+"""AMD's GPUs as seen by code generation: the resources of one compute unit.
 
-Figures are those of AMD's instruction set manuals ("CDNA3", "RDNA3") and of LLVM's "User Guide for
-AMDGPU Backend". Units and clocks are usual ones of the family, and nothing here has been measured.
+Figures come from AMD's instruction set manuals ("CDNA3", "RDNA3") and LLVM's "User Guide for AMDGPU
+Backend". Units and clocks are typical of the family, and nothing here has been measured.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class AmdOccupancy:
 
 
 def occupancy(used: AmdResources, threads: int, machine: AmdMachine) -> AmdOccupancy:
-    """Of a kernel of so many threads in a block; 0 waves: it cannot run."""
+    """The occupancy of a kernel with `threads` threads in a block; with 0 waves it cannot run."""
     of_block = -(-threads // machine.warp)
     each = -(-max(used.vectors, 1) // machine.granule) * machine.granule
     blocks = machine.shared // used.shared if used.shared else machine.waves * _SIMDS

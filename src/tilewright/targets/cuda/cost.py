@@ -123,7 +123,7 @@ def tensor_tiling(product: Product, tile: TensorTile) -> TensorTiling:
     return TensorTiling(tile, Tiling(product, shares, {along: tile.depth}))
 
 
-# -- what is asked of shared memory
+# -- requests of shared memory
 
 
 def operand_requests(
@@ -176,8 +176,8 @@ def _loads(t: TensorTiling, read: Load, room: int) -> int:
 
 
 def result_requests(t: TensorTiling, machine: CudaMachine) -> tuple[Request, Request]:
-    """What a block does with its results: each warp its own into shared memory, then all threads
-    those beside one another from there."""
+    """Requests for a block's results: each warp stores its own in shared memory, then all threads
+    load adjacent ones."""
     pitch = t.tile.columns + RESULT_ROOM
     lanes = [WORD * (pitch * (n // 4) + 2 * (n % 4)) for n in range(WARP)]
     down, across = t.mine
@@ -233,7 +233,7 @@ def block_bytes(t: TensorTiling, held: Mapping[Load, int], stages: int = 1) -> i
 
 
 def factor_rooms(t: TensorTiling, machine: CudaMachine) -> dict[Load, int]:
-    """The room of each factor's tile, if nothing else is said."""
+    """The default padding of each factor's tile."""
     return dict(_rooms(t.plan.product, t.tile, machine))
 
 

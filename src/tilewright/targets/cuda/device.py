@@ -107,11 +107,11 @@ class CudaDevice:
 
     @property
     def capability(self) -> int:
-        """As 90 for 9.0."""
+        """The compute capability as an integer: 90 for 9.0."""
         return 10 * self.has["major"] + self.has["minor"]
 
     def enter(self) -> None:
-        """Make the context that of this thread."""
+        """Make the context current in this thread."""
         self.driver("CtxSetCurrent", self._context)
 
     def allocate(self, nbytes: int) -> Allocation:
@@ -126,7 +126,8 @@ class CudaDevice:
         return made
 
     def load(self, code: bytes) -> Loaded:
-        """A program. Raises ArtifactError for other bytes, and for what this GPU cannot run."""
+        """Load a program. Raises ArtifactError for malformed bytes, and for code that this GPU
+        cannot run."""
         program = DeviceProgram.from_bytes(code, PTX)
         self._check(program)
         self.enter()

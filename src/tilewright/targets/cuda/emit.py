@@ -1,8 +1,8 @@
 """A Program as PTX: a kernel per launch, made by LLVM's back end for NVIDIA's GPUs.
 
-LLVM gives each pointer its memory (global, or shared by a block), and reads what only is read
-through the cache for that. Arithmetic is IEEE's: divisions and roots are rounded right, subnormal
-numbers are kept, and products are fused with sums only where `contract` says so.
+LLVM infers the memory of each pointer (global, or shared by a block), and loads read-only data
+through the read-only cache. Arithmetic follows IEEE: divisions and roots are correctly rounded,
+subnormal numbers are kept, and products are fused with sums only with `contract`.
 """
 
 from __future__ import annotations
@@ -63,13 +63,14 @@ DIALECT: Final = Dialect(
 def llvm_ir(program: LaunchProgram, machine: CudaMachine, contract: bool = True) -> str:
     """The program as LLVM assembly, before LLVM's passes; a kernel has its launch's name.
 
-    Raises UnsupportedError for what has no native code, CompileError for memory that a GPU lacks.
+    Raises UnsupportedError for code without a native equivalent, CompileError for memory that a GPU
+    lacks.
     """
     return launches_text(program, DIALECT, machine, contract, STATIC)
 
 
 def ptx(program: LaunchProgram, machine: CudaMachine, contract: bool = True) -> str:
-    """The program as PTX. Raises as `llvm_ir`, and CompileError if LLVM refuses it."""
+    """The program as PTX. Raises as `llvm_ir`, and CompileError if LLVM rejects it."""
     return assembly(llvm_ir(program, machine, contract), machine, program.name)
 
 

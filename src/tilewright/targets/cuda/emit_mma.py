@@ -1,4 +1,4 @@
-"""Tensor intrinsics of a warp as instructions: which element is in which thread's register.
+"""Emits tensor intrinsics of a warp: which element is in which thread's register.
 
 Of an array of registers of 32 bits, with `per` numbers in each, thread t = 4*g + q of a warp has
 
@@ -6,10 +6,10 @@ Of an array of registers of 32 bits, with `per` numbers in each, thread t = 4*g 
     b    register r: rows from (q + 4*r) * per on, column g, r < 2
     out  element n:  row g + 8*(n / 2), column 2*q + n % 2, n < 4
 
-(PTX ISA, "Matrix Fragments for mma.m16n8k8", ".m16n8k16", ".m16n8k32"), which is what `ldmatrix`
-gives each thread of matrices of 8 rows of 16 bytes. Barriers
-are placed where a product reads what others wrote, as all threads read all of it. A store counts as
-the first thread's alone: the threads of a warp synchronize around it.
+(PTX ISA, "Matrix Fragments for mma.m16n8k8", ".m16n8k16", ".m16n8k32"), which is the layout in
+which `ldmatrix` loads matrices of 8 rows of 16 bytes. Barriers are placed where a product reads
+what other threads wrote, as all threads read all of it. A store counts as a store by the first
+thread only: the threads of a warp synchronize around it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class _Product:
         sums = [_load(x, type, p).typed for p in part]
         made = f"{{ {', '.join([type] * _PART)} }}"
         given = ", ".join([*factors, *sums])
-        # LLVM does not know that all threads of the warp have to come to it.
+        # Tell LLVM that all threads of the warp have to reach it.
         call = f"call {made} @llvm.nvvm.mma.{self.name}({given}) convergent"
         found = x.ins(call, made)
         for n, p in enumerate(part):
@@ -128,8 +128,8 @@ def _loaded_matrices(
     strides: tuple[int, int],
     places: Sequence[tuple[int, int]],
 ) -> list[LlvmValue]:
-    """A thread's registers of a factor by one instruction: thread t gives the address of row t % 8
-    of matrix t / 8."""
+    """Load a thread's registers of a factor by one instruction: thread t passes the address of row
+    t % 8 of matrix t / 8."""
     size = o.buffer.dtype.itemsize
     lane = x.value(AXIS["threadIdx.x"])
     row = x.binary("and", lane, integer(7))
@@ -154,7 +154,7 @@ def _loaded_matrices(
 
 
 def _is_multiple(o: Operand, of: int) -> bool:
-    """Whether an operand begins at a multiple of so many elements."""
+    """Whether an operand begins at a multiple of `of` elements."""
     form = position(o.buffer, o.index)
     return all(c % of == 0 for c in (form.const, *(c for _, c in form.terms)))
 

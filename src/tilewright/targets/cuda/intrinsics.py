@@ -1,10 +1,10 @@
 """Tensor intrinsics of NVIDIA's GPUs: `mma.sync`, a product of tiles by the 32 threads of a warp.
 
 The accumulators are a tile in "warp", of which each thread has four elements in registers; `fill`
-starts it, `store` writes it to memory. The factors are in memory with any strides: with a stride
-of 1 along the reduction a thread loads a word of 32 bits, else its elements one by one; from tiles
-in shared memory whose rows are aligned, `ldmatrix` loads them for the whole warp. Shapes and
-types are those of the PTX ISA, "Warp-level matrix instructions", from sm_80 on.
+starts it, `store` writes it to memory. The factors are in memory with any strides: with a stride of
+1 along the reduction a thread loads words of 32 bits, otherwise single elements; `ldmatrix` loads
+tiles in shared memory with aligned rows for the whole warp. Shapes and types follow the PTX ISA,
+"Warp-level matrix instructions", from sm_80 on.
 """
 
 from __future__ import annotations

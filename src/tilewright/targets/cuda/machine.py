@@ -1,7 +1,7 @@
-"""NVIDIA's GPUs as code is generated for them: what one multiprocessor has.
+"""NVIDIA's GPUs as seen by code generation: the resources of one multiprocessor.
 
-Figures are those of the table "Technical Specifications per Compute Capability" in NVIDIA's CUDA
-C++ Programming Guide, and of the granularities in its occupancy calculator.
+Figures come from the table "Technical Specifications per Compute Capability" in NVIDIA's CUDA C++
+Programming Guide; granularities come from its occupancy calculator.
 """
 
 from __future__ import annotations

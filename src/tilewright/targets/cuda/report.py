@@ -36,10 +36,10 @@ _WARPS: Final = 4  # a block has a multiple of so many warps' room
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one kernel takes: registers of a thread, and bytes.
+    """The resources of a kernel: registers of a thread, and bytes of memory.
 
-    stack: of a thread, in memory; spill_stores, spill_loads: what is put there for want of
-    registers. shared: of a block, as the code asks for it.
+    stack: stack of a thread. spill_stores, spill_loads: spilled registers. shared: static shared
+    memory of a block.
     """
 
     registers: int
@@ -63,9 +63,9 @@ def ptxas() -> str | None:
 
 
 def assemble(text: str, machine: CudaMachine) -> tuple[bytes, dict[str, Resources]]:
-    """PTX as code of the machine (a cubin), and what each kernel takes.
+    """PTX assembled for the machine (a cubin), and the resources of each kernel.
 
-    Raises UnsupportedError without ptxas, CompileError if that refuses the text.
+    Raises UnsupportedError without ptxas, CompileError if ptxas rejects the text.
     """
     tool = ptxas()
     if tool is None:
@@ -90,7 +90,7 @@ def assemble(text: str, machine: CudaMachine) -> tuple[bytes, dict[str, Resource
 
 
 def resources(said: str) -> dict[str, Resources]:
-    """What each kernel takes, from what `ptxas -v` prints."""
+    """The resources of each kernel, from the output of `ptxas -v`."""
     parts = _ENTRY.split(said)
     found = {}
     for name, text in zip(parts[1::2], parts[2::2], strict=True):
@@ -111,9 +111,10 @@ class Occupancy:
 def occupancy(
     used: Resources, threads: int, machine: CudaMachine, dynamic: int = 0
 ) -> Occupancy:
-    """Of a kernel of so many threads in a block; dynamic: further shared bytes of a block.
+    """The occupancy of a kernel with `threads` threads in a block. dynamic: further shared bytes of
+    a block.
 
-    0 blocks: it cannot run.
+    With 0 blocks it cannot run.
     """
     warps = -(-threads // WARP)
     shared = used.shared + dynamic

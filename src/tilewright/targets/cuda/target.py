@@ -49,7 +49,7 @@ class Cuda(LlvmGpuTarget[CudaMachine]):
         computations: Sequence[Computation],
         constants: Collection[Buffer],
     ) -> Sequence[Sketch]:
-        """Those that all GPUs have, and that of tensor cores."""
+        """The sketches of all GPUs, and that of tensor cores."""
         found = super().sketches(kernel, computations, constants)
         return self.tensor_cores.with_sketch(found, kernel, computations)
 
@@ -63,7 +63,7 @@ class Cuda(LlvmGpuTarget[CudaMachine]):
     ) -> Artifact:
         """PTX with the grid of each launch.
 
-        permitted is of no use here. Raises CompileError for what no GPU of the architecture can do.
+        permitted is ignored. Raises CompileError for code that no GPU of the architecture can run.
         """
         program = self.launches(kernel)
         made = code_of(program, self.assembly(program), self.machine)
@@ -78,7 +78,7 @@ class Cuda(LlvmGpuTarget[CudaMachine]):
         return ptx(program, self.machine, not self.exact)
 
     def workspace(self, code: bytes) -> int:
-        """What is between the launches of a program."""
+        """Bytes of the buffers between the launches of a program."""
         return sum(DeviceProgram.from_bytes(code, PTX).workspace)
 
 

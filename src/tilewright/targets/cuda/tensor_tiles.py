@@ -107,7 +107,7 @@ class TensorCores:
         kernel: Kernel,
         computations: Sequence[Computation],
     ) -> Sequence[Sketch]:
-        """Sketches, best first, and among them that of tensor cores, if they can do a product."""
+        """Sketches, best first, including that of tensor cores if they can compute a product."""
         given = tuple(computations)
         able = [p for p in products_of(given) if not self.refusal(p)]
         how = partial(tiled_products, kernel, given, self.machine.simt, self.schedule)
@@ -125,10 +125,11 @@ class TensorCores:
     def schedule(
         self, s: Schedule, p: Product, machine: SimtMachine, choose: Choices
     ) -> None:
-        """Schedule a product; see the module's docstring. One that they cannot do is in tiles.
+        """Schedule a product; see the module's docstring. A product that tensor cores cannot
+        compute is scheduled by `in_tiles`.
 
         parameters: `<reduction>.tensor_tile`, the tile of a block and its warps; those of
-        `in_tiles` but for `tile` and `staged`. Raises ScheduleError where a primitive refuses.
+        `in_tiles` except `tile` and `staged`. Raises ScheduleError if a primitive fails.
         """
         if self.refusal(p):
             in_tiles(s, p, machine, choose)
@@ -233,7 +234,8 @@ class _TensorWork:
         return row
 
     def by_threads(self, row: str, column: str) -> None:
-        """What is done with the results, by all threads: those of a warp beside one another."""
+        """Distribute the loops over the results to all threads: a warp's threads have adjacent
+        columns."""
         s, tile = self.s, self.t.tile
         parts, own = s.split(column, WARP)
         rows, row_warp = s.split(row, tile.row_warps * tile.column_warps)

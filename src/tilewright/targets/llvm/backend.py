@@ -33,7 +33,7 @@ def new_machine(triple: str, cpu: str, features: str, level: int) -> Any:
         target = llvm.Target.from_triple(triple)
     except RuntimeError as e:
         raise CompileError(f"LLVM has no target {triple}: {e}", code="TW-LLVM") from e
-    # Where nothing loads code at an address of its own choice, none has to be found out.
+    # Targets without a dynamic loader need no position-independent code.
     fixed = triple.startswith("wasm") or "-none-" in triple
     return target.create_target_machine(
         cpu=cpu,
@@ -70,7 +70,7 @@ def pipeline(target: Any, names: Sequence[str] = CHEAP) -> tuple[Any, Any]:
 def module_of(text: str, target: Any, where: str) -> Any:
     """LLVM assembly as a module for the target.
 
-    Raises CompileError naming `where` for text that LLVM refuses.
+    Raises CompileError naming `where` if LLVM rejects the text.
     """
     import llvmlite.binding as llvm
 
@@ -107,9 +107,9 @@ def host_features() -> dict[str, bool]:
 
 
 def link_in(whole: Any, part: Any, where: str) -> None:
-    """Add a module to another, which then has what both define.
+    """Link a module into another, which then has the definitions of both.
 
-    Raises CompileError naming `where` for what both define under one name.
+    Raises CompileError naming `where` if both define a name.
     """
     try:
         whole.link_in(part)

@@ -74,7 +74,7 @@ def _whole(e: Expr) -> float | None:
 
 
 def from_table(ops: Operations, index: LlvmValue, b: Bits) -> LlvmValue:
-    """The entry of each lane: what is above the number's bits picks a copy of it."""
+    """The table entry of each lane; entries repeat, so bits above the number's do not matter."""
     numbers = np.arange(ENTRIES) % (1 << b.count) - (b.less or 0.0)
     entries = ", ".join(f"float {real(float(n)).text}" for n in numbers)
     full = f"<{ENTRIES} x float>"

@@ -1,4 +1,4 @@
-"""Copies from the caller's memory into shared memory that arrive while a thread goes on."""
+"""Asynchronous copies from the caller's memory into shared memory."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from tilewright.targets.llvm.emit_text import LlvmValue, int_vector, integer
 
 @dataclass(frozen=True, slots=True)
 class AsyncCopies:
-    """How a GPU has them.
+    """How a GPU issues asynchronous copies.
 
-    call: of so many bytes, of which so many are read (None: all) and the rest is zero, with the
-    address that they go to and that they come from. wait: lines until what the thread copied is
-    there.
+    call: the instruction for a destination, a source, the number of bytes, and how many of them are
+    read (None: all); the rest become zero. wait: lines that wait for the thread's copies.
     """
 
     call: Callable[[LlvmValue, LlvmValue, int, LlvmValue | None], str]

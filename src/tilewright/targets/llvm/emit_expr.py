@@ -211,10 +211,11 @@ class Expressions(MemoryEmitter):
             self.guard = outer
 
     def _outside(self, arm: Expr, otherwise: Expr) -> LlvmValue | None:
-        """The constant `otherwise` where a load can give it where it is not permitted: padding.
+        """The constant `otherwise` if a masked load can produce it where the mask is false
+        (padding).
 
-        requires: the arm is not loaded yet. What was loaded under fewer conditions, such as by the
-        condition itself, is the element where the condition is false.
+        requires: the arm is not loaded yet. A value loaded under fewer conditions, such as by the
+        condition itself, holds the element even where the condition is false.
         """
         if not (
             isinstance(arm, Load)
@@ -347,7 +348,7 @@ class Expressions(MemoryEmitter):
 def _template(
     rewrite: Expansion, arguments: tuple[Const | DType, ...]
 ) -> tuple[tuple[Const | Var, ...], Expr]:
-    """An expansion's parameters and its expression of them; constants stand for themselves."""
+    """An expansion's parameters and its expression of them; constants remain constants."""
     formal = tuple(
         a if isinstance(a, Const) else Var(f"x{n}", a) for n, a in enumerate(arguments)
     )

@@ -59,9 +59,10 @@ def _isinf(ops: Operations, args: list[LlvmValue], dtype: DType) -> LlvmValue:
 
 
 def _fma(ops: Operations, args: list[LlvmValue], dtype: DType) -> LlvmValue:
-    """One rounding. Without the instruction, a sum rounded to odd goes before it.
+    """A fused multiply-add with one rounding. Without the instruction, a sum is first rounded to
+    odd.
 
-    What is rounded to odd with two more bits than the result has rounds as the exact sum does
+    A sum rounded to odd with at least two more bits than the result rounds as the exact sum does
     (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums", 2008).
     """
     w = ops.w

@@ -27,11 +27,11 @@ MOST_INTERLEAVED = 4  # stores
 def store_interleaved(x: Expressions, stmts: Sequence[Node]) -> int:
     """Emits the first statements as one where they are interleaved stores; returns how many.
 
-    requires: they follow one another. They are as many as their stride, store to one buffer, to
-    elements that together are neighbors, in every lane. Of that buffer each reads at most the
-    element that it stores, which no other store or lane changes: so all values may be known before
-    the first store. A guard around them is one for all; a machine that cannot store vectors in part
-    does each by itself. 0: the first one is no such store.
+    requires: the statements are consecutive. There are as many stores as their stride; together
+    they write adjacent elements of one buffer, in every lane. Each reads at most the element that
+    it stores from that buffer, which no other store or lane changes: so all values may be computed
+    before the first store. They have the same guard, if any; a machine without masked vector stores
+    executes each separately. Returns 0 if the first statement is no such store.
     """
     stores = _stores(x, stmts)
     if not stores:

@@ -300,7 +300,8 @@ class Thread(Statements):
     # -- memory
 
     def place_buffer(self, buffer: Buffer) -> None:
-        """What a thread allocates is its own, in whatever scope: registers, if they suffice."""
+        """Allocate memory private to the thread, whatever the scope; LLVM keeps it in registers if
+        they suffice."""
         if buffer in self.pointers:
             return
         size = buffer.size * buffer.dtype.itemsize
@@ -317,7 +318,7 @@ class Thread(Statements):
             self.allocate(buffer, 1)
 
     def _place_part(self, buffer: Buffer) -> None:
-        """Of what a warp holds together each thread has a part, in whatever order."""
+        """Give each thread its part of a buffer shared by a warp; the order is unspecified."""
         count = -(-buffer.size // self.dialect.warp)
         here, self.out = self.out, self.entry
         array = f"[{count} x {memory_type(buffer.dtype)}]"
@@ -380,10 +381,10 @@ class Thread(Statements):
         return f"align {self.alignment(buffer, first, lanes)}"
 
     def comparison(self, e: Binary) -> LlvmValue:
-        """As a processor does, but in one lane where all agree: those of a whole vector.
+        """As on a CPU, but in one lane if all lanes of a whole vector agree.
 
-        `c * lane + rest < 0` changes from one lane to the next only if the rest lies between the
-        two, which its residue by c * lanes may exclude.
+        `c * lane + rest < 0` differs between neighboring lanes only for some values of the rest,
+        which its residue modulo c * lanes may exclude.
         """
         if self.vector is None or e.lhs.dtype is not INDEX:
             return super().comparison(e)
@@ -472,8 +473,8 @@ def launches_text(
 ) -> str:
     """A program as LLVM assembly, before LLVM's passes; a kernel has its launch's name.
 
-    static: as for `Shared.of`. Raises UnsupportedError for what has no native code, CompileError
-    for memory that a GPU lacks.
+    static: as for `Shared.of`. Raises UnsupportedError for code without a native equivalent,
+    CompileError for memory that a GPU lacks.
     """
     parts: list[str] = []
     remainders: set[str] = set()

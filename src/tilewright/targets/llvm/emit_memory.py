@@ -77,7 +77,7 @@ class MemoryEmitter(AddressEmitter):
         self._clamped: set[Expr] = set()
 
     def report(self) -> LlvmValue:
-        """Where sanitized code writes what it reports."""
+        """The address where sanitized code writes its report."""
         raise NotImplementedError
 
     def constant_text(self, text: str) -> str:
@@ -157,7 +157,7 @@ class MemoryEmitter(AddressEmitter):
         return self.ins(f"call {full} @{name}({args})", type, lanes)
 
     def _prefetch(self, pointer: LlvmValue) -> None:
-        """What the vector loop is noted to fetch ahead, relative to what it loads."""
+        """Prefetch at the distance that the vector loop is annotated with, relative to the load."""
         ahead = self.ahead.get(self.vector[0].name) if self.vector is not None else None
         if ahead is not None:
             there = self.ins(f"getelementptr i8, {pointer.typed}, i64 {ahead}", "ptr")
@@ -349,17 +349,16 @@ class MemoryEmitter(AddressEmitter):
     def storing(
         self, buffer: Buffer, form: Affine, lane: Var | None, lanes: int
     ) -> str:
-        """How a store of so many lanes at a linear form is aligned, and the other attributes of
-        it."""
+        """The alignment and other attributes of a store of `lanes` lanes at a linear form."""
         return f"align {buffer.dtype.itemsize}"
 
     def alignment(self, buffer: Buffer, form: Affine, lanes: int) -> int:
-        """Bytes that divide the address of so many lanes that begin at a linear form."""
+        """The alignment in bytes of `lanes` lanes that begin at a linear form."""
         return buffer.dtype.itemsize
 
     def _rewritable(self, buffer: Buffer, index: tuple[Expr, ...]) -> bool:
-        """Whether what is in `buffer` at `index` may be written back in every lane: the memory is
-        this thread's own, and no lane is outside it."""
+        """Whether every lane may write back the element of `buffer` at `index`: the memory is
+        private to this thread, and no lane is outside it."""
         if buffer.scope == "global":
             return False
         places = zip(index, buffer.extents, strict=True)

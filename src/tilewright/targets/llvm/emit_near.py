@@ -1,9 +1,9 @@
-"""Lanes whose elements are near one another: whole vectors of memory, and shuffles.
+"""Accesses whose lanes are near one another: loads and stores of whole vectors, and shuffles.
 
-The elements of a vector with strides, of `x // 2` or of a reversed row are picked out of a few
-vectors that cover them, instead of one by one. What is covered is between the first and the last
-element that a lane accesses, all of which belongs to the buffer, or is proven to do so (`Room`).
-Under a mask only the elements that a permitted lane accesses are touched.
+The elements of a strided vector, of `x // 2` or of a reversed row are shuffled out of a few vectors
+that cover them, instead of being accessed one by one. The covering vectors stay between the first
+and the last element that a lane accesses, which all belong to the buffer, or go as far beyond as is
+proven to belong to it (`Room`). Under a mask only the elements of active lanes are touched.
 """
 
 from __future__ import annotations
@@ -149,9 +149,9 @@ def store_near(
     size: int,
     mask: LlvmValue | None,
 ) -> None:
-    """The lanes of `v` to their elements from `pointer` on; what is between is not written.
+    """Store the lanes of `v` to their elements from `pointer` on; gaps are not written.
 
-    requires: no two lanes mean one element.
+    requires: no two lanes access one element.
     """
     for part in covered:
         at = at_element(w, pointer, part.start, size)
@@ -207,5 +207,5 @@ def otherwise(full: str, lanes: int, outside: LlvmValue | None) -> str:
 
 
 def aligned(pointer: LlvmValue, size: int) -> str:
-    """A pointer, or several, as arguments of which the alignment is known."""
+    """A pointer, or several, as arguments with known alignment."""
     return f"{pointer.full} align {size} {pointer.text}"

@@ -97,11 +97,11 @@ class Operations:
         raise _unsupported(kind.__name__, dtype)
 
     def _extremum(self, kind: type[Expr], a: LlvmValue, b: LlvmValue) -> LlvmValue:
-        """The greater or lesser operand, NaN if one is; of two zeros either.
+        """The greater or lesser operand; NaN if either is NaN; of two zeros either one.
 
-        The instruction of x86 gives its second operand where either is NaN, so that only the first
-        one must be tested. What has been accumulated is the second: the test of the new value is
-        not a part of the chain of steps, each of which waits for the one before.
+        The x86 instruction returns its second operand if either is NaN, so only the first one needs
+        a check. The accumulator is the second one: so the check of the new value is not on the
+        critical path of the chain of steps.
         """
         w = self.w
         if self.machine.arch != "x86_64":
@@ -379,7 +379,7 @@ class Operations:
         return self.formats.settle(self.formats.narrow_double(v), target)
 
     def _truncated(self, v: LlvmValue, target: DType, nan: bool) -> LlvmValue:
-        """A float that is in the range of an integer dtype, or not a number, which gives 0."""
+        """Convert a float in the range of an integer dtype; NaN becomes 0."""
         type = register_type(target)
         wide = type if target.bits > 16 else "i32"
         is_unsigned = target.bits > 16 and not target.is_signed
@@ -390,7 +390,7 @@ class Operations:
         return whole if wide == type else self.w.convert("trunc", whole, type)
 
     def _float_to_integer(self, v: LlvmValue, target: DType) -> LlvmValue:
-        """Truncation with saturation; LLVM's own saturating conversion goes lane by lane."""
+        """Truncation with saturation; LLVM scalarizes its own saturating conversion."""
         w = self.w
         type = register_type(target)
         lowest = float(target.min)
@@ -414,7 +414,7 @@ class Operations:
         return w.select(ordered, whole, integer(0, type))
 
     def clamped(self, v: LlvmValue, low: float, high: float) -> LlvmValue:
-        """Between the bounds; what is not a number is the lower one."""
+        """Clamp to the bounds; NaN becomes the lower one."""
         w = self.w
         least = real(low, v.type)
         most = real(high, v.type)
@@ -422,7 +422,7 @@ class Operations:
         return w.select(w.compare("fcmp olt", inside, most), inside, most)
 
     def narrowed(self, v: LlvmValue, whole: LlvmValue, target: DType) -> LlvmValue:
-        """`whole`, made of the float `v`, in 16 bits or less; 0 for what is not a number."""
+        """`whole`, converted from the float `v`, in 16 bits or less; NaN becomes 0."""
         if target.min:
             ordered = self.w.compare("fcmp ord", v, v)
             whole = self.w.select(ordered, whole, integer(0, whole.type))

@@ -18,7 +18,7 @@ from tilewright.targets.llvm.value_numbering import PURE, Info, Scopes
 Terms = tuple[tuple[Expr, int], ...]  # of a linear form
 
 
-# Not frozen, as so many are made: setting the fields of a frozen one takes three times as long.
+# Not frozen for speed: many are created, and a frozen one takes three times as long.
 @dataclass(slots=True, eq=False)
 class LaneLayout:
     """The relative positions of the elements of an access: `form` + steps[lane] + varying.
@@ -92,7 +92,8 @@ class AddressEmitter(Scopes):
         return 1
 
     def address(self, buffer: Buffer, index: tuple[Expr, ...]) -> Affine:
-        """`address`, remembered: a reduction asks for the place it reads and writes three times."""
+        """`address`, cached: a reduction computes the place that it reads and writes three
+        times."""
         key = (buffer, index)
         form = self._addresses.get(key)
         if form is None:
@@ -145,7 +146,7 @@ class AddressEmitter(Scopes):
         return low + min(steps), high + max(steps)
 
     def parted(self, form: Affine) -> tuple[Affine, list[int]]:
-        """A form without what is known of it per lane, and that."""
+        """Split a form into its base and its known offsets per lane."""
         steps = [0] * self.lanes
         if self.vector is None:
             return form, steps
@@ -206,7 +207,7 @@ class AddressEmitter(Scopes):
         return self.binary("mul nsw", v, integer(c))
 
     def pointer(self, buffer: Buffer, terms: Terms, offset: int) -> LlvmValue:
-        """Base plus terms, those of outer loops first, so that each loop adds only its own."""
+        """Base plus terms, outer loops first, so that each loop only adds its own terms."""
         key = ("base", buffer, self.guard, terms)
         pointer = self.scopes[-1].values.get(key)
         if pointer is None:
@@ -251,7 +252,7 @@ class AddressEmitter(Scopes):
         return self.ins(f"getelementptr i8, {base.typed}, {total.typed}", "ptr")
 
     def guarded(self, info: Info) -> tuple[Expr | None, Info]:
-        """The permission a risky value is computed under, and what it then depends on."""
+        """The guard of a risky value, and its dependences including those of the guard."""
         if self.guard is None or not info.risky:
             return None, info
         return self.guard, info | self.info(self.guard)

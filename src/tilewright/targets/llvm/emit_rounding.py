@@ -36,7 +36,7 @@ QUARTERS = 4  # registers of 4-byte integers that become one of bytes
 class Rounding:
     """`cast(round_even(value / divisor) + offset, target)`.
 
-    factors: what `factors` gives for the divisor; None without a division.
+    factors: `factors` of the divisor; None without a division.
     """
 
     value: Expr
@@ -47,7 +47,7 @@ class Rounding:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Of `value`: beyond them the result is the same as at them."""
+        """The range of `value`; beyond it the result saturates."""
         low, high = _ends(self.target, self.offset)
         return low * self.divisor, high * self.divisor
 
@@ -181,7 +181,7 @@ def to_float(ops: Operations, v: LlvmValue, r: Rounding, less: int) -> LlvmValue
 
 
 def _rounded(ops: Operations, v: LlvmValue, r: Rounding) -> LlvmValue:
-    """Between the bounds, without the offset; what is not a number is the lower one."""
+    """Clamp and round, without the offset; NaN becomes the lower bound."""
     inside = _quotient(ops, ops.clamped(v, *r.bounds), r)
     if not does(ops.machine, "nearest"):
         return ops.w.convert("fptosi", ops.w.unary("roundeven", inside), "i32")
@@ -201,8 +201,8 @@ def _quotient(ops: Operations, v: LlvmValue, r: Rounding) -> LlvmValue:
 
 
 def _packed(ops: Operations, v: LlvmValue, r: Rounding) -> LlvmValue:
-    """A register of bytes. The conversion gives the least integer for what is too large, small or
-    not a number, so that only the upper bound is needed, and packs saturate."""
+    """A register of bytes. The conversion returns the least integer for NaN and for values out of
+    range, and packs saturate, so only the upper bound needs a clamp."""
     w, signed, (_, most) = ops.w, bool(r.target.min), r.bounds
     top = real(most, v.type)
     inside = _quotient(ops, w.select(w.compare("fcmp olt", top, v), top, v), r)

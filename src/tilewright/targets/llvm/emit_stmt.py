@@ -58,7 +58,7 @@ from tilewright.targets.llvm.statements import (
 )
 from tilewright.targets.llvm.value_numbering import NumberingScope
 
-# An innermost loop may hold one in so many registers with vectors that are loaded before it.
+# An innermost loop may hold preloaded vectors in one of HELD registers.
 HELD = 4
 
 
@@ -78,7 +78,7 @@ class Statements(Expressions):
         raise NotImplementedError
 
     def counter(self, extent: Interval) -> str:
-        """The type of the counter of a loop of so many iterations."""
+        """The type of the counter of a loop with this extent."""
         return "i64"
 
     def intrinsic(self, s: Unit) -> None:

@@ -27,7 +27,8 @@ _PERMUTATIONS = {
 
 
 def fits(machine: Processor, count: int, lanes: int, size: int) -> bool:
-    """Whether looking up so many lanes in a table of `count` entries of `size` bytes pays."""
+    """Whether an in-register lookup of `lanes` lanes in a table of `count` entries of `size` bytes
+    pays."""
     if size not in _PERMUTATIONS:
         return False
     _, feature, most = _PERMUTATIONS[size]
@@ -68,7 +69,7 @@ def look_up(
 def _chunks(
     w: Writer, pointer: LlvmValue, count: int, type: str, size: int
 ) -> list[LlvmValue]:
-    """The table in registers, of which the last may be a part."""
+    """The table in registers; the last one may be partial."""
     width = REGISTER // size
     found = []
     for first in range(0, count, width):

@@ -16,7 +16,7 @@ Chunk = list[Any]
 _LONGEST = 60  # letters of a loop's name in a label: LLVM cuts longer ones, which are then equal
 
 
-# Not frozen, as so many are made: setting the fields of a frozen one takes three times as long.
+# Not frozen for speed: many are created, and a frozen one takes three times as long.
 @dataclass(slots=True, eq=False)
 class LlvmValue:
     """An SSA value or constant: operand text, LLVM element type, lanes (1: scalar).

@@ -156,7 +156,7 @@ class Formats:
         return v
 
     def narrow_double(self, v: LlvmValue) -> LlvmValue:
-        """float64 -> float32 rounded to odd, so that a second rounding gives the right result."""
+        """float64 -> float32 rounded to odd, so that a second rounding is correct."""
         w = self.w
         near = w.convert("fptrunc", v, "float")
         back = w.convert("fpext", near, "double")

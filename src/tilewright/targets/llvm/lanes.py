@@ -9,7 +9,7 @@ from tilewright.expr.nodes import Const, Expr, FloorDiv, Max, Min, Mod, Var, con
 from tilewright.ir.node import postorder
 
 
-# Not frozen, as so many are made: setting the fields of a frozen one takes three times as long.
+# Not frozen for speed: many are created, and a frozen one takes three times as long.
 @dataclass(slots=True, eq=False)
 class Lanes:
     """In lane n the value `base + steps[n]`."""
@@ -24,10 +24,11 @@ class Lanes:
 
 
 def lanes_of(e: Expr, lane: Var, count: int) -> Lanes | None:
-    """An index by lane, `lane` being 0 .. count - 1; None where it is not of that form.
+    """An index as a uniform base and an offset per lane, `lane` being 0 .. count - 1; None if it
+    has no such form.
 
-    `x // d` and `x % d` are, where what is uniform in x has a known residue: that of 2*i + 3 by 2,
-    not that of i.
+    `x // d` and `x % d` have that form if the uniform part of x has a known residue modulo d: 2*i +
+    3 has one modulo 2, i does not.
     """
     form = affine(e)
     base = Affine((), form.const)

@@ -86,10 +86,10 @@ def wasm_sections(code: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def with_data(code: bytes, section: str, data: memoryview) -> bytes:
-    """An ELF object, one section of which is replaced by read-only data.
+    """An ELF object with one section replaced by read-only data.
 
-    It goes to the end of the file: all else stays where it is. Raises CompileError where it has
-    no such section.
+    The data is appended to the file, so everything else keeps its offset. Raises CompileError if
+    there is no such section.
     """
     kind = code[4]
     at, count, names = _table(code)

@@ -1,4 +1,4 @@
-"""What the emitter asks of a machine: its vectors, its registers, and what it has."""
+"""The emitter's interface to a machine: its vectors, registers, and features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a value is computed: once, before the outermost loop in which it does not change.
+"""Computes each value once, before the outermost loop in which it does not change.
 
 A function is emitted as nested scopes: loops, and branches that may not run. A value is looked up
 in the scopes around the current place; a new one goes before the outermost loop whose variable,
@@ -135,7 +135,7 @@ class Scopes(Writer):
     def new(
         self, key: Hashable, info: Info, make: Callable[[], LlvmValue]
     ) -> LlvmValue:
-        """`make()`, of which nothing is kept under `key`, emitted where `info` allows."""
+        """`make()`, not yet kept under `key`, emitted at the outermost place that `info` allows."""
         return self._made(self._placement(info), key, info, make)
 
     def _made(

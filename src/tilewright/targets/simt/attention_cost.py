@@ -34,9 +34,9 @@ KEY_BLOCK: Final = 64  # keys at a time, at most
 
 
 class AttentionShape(NamedTuple):
-    """around: rows of queries have so many others around them. keys: of a block, of which there are
-    `blocks`. depth: products of each score. columns: of the result. itemsize: bytes of a number.
-    keys_last: whether neighbors in memory are of neighboring keys, and not along their depth."""
+    """around: iterations of the loops around the rows of queries. keys: keys of a block. blocks:
+    number of blocks. depth: products per score. columns: columns of the result. itemsize: bytes of
+    a number. keys_last: whether neighboring keys, not the depth, are contiguous in memory."""
 
     around: int
     rows: int
@@ -66,7 +66,7 @@ class AttentionTile(NamedTuple):
         return self.rows // self.row_threads
 
     def columns(self, count: int) -> int:
-        """Of so many columns those of a thread."""
+        """Columns of a thread, of `count` in total."""
         return -(-count // self.column_threads)
 
 
@@ -74,7 +74,7 @@ class AttentionTile(NamedTuple):
 def attention_tiles(
     a: AttentionShape, machine: SimtMachine
 ) -> tuple[AttentionTile, ...]:
-    """The tiles that fit the machine, those first that are expected to be fastest."""
+    """The tiles that fit the machine, the fastest expected first."""
     times = {}
     for tile in _possible(a, machine):
         if _fits(a, tile, machine):

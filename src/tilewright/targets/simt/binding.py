@@ -17,11 +17,11 @@ HELD: Final = 32  # elements at most that a thread accumulates in registers
 
 
 def bind_elements(s: Schedule, nest: For, threads: int, width: int = 1) -> str:
-    """Bind the outer loops of a nest that may run at once: blocks of so many threads.
+    """Bind the outer parallel loops of a nest to blocks of `threads` threads.
 
-    As many as are proven to be apart when they are one loop: the indices of several in one hide
-    what each of them shows. width: iterations of the innermost loop that a thread does as a vector.
-    Returns the loop over threads; empty where there is none.
+    Binds as many loops as are still proven independent after fusion: fused indices hide what the
+    indices of each loop show. width: iterations of the innermost loop that a thread runs as a
+    vector. Returns the loop over threads; empty if there is none.
     """
     if width > 1:
         *around, last = (f.var.name for f in _chain(nest))
@@ -113,9 +113,10 @@ def over_threads(
     unrolled: int,
     axis: str = "threadIdx.x",
 ) -> None:
-    """Nested loops of a block over so many of its threads: neighbors take neighboring iterations.
+    """Distribute nested loops over `threads` threads of a block: neighbors get neighboring
+    iterations.
 
-    unrolled: rounds of a thread at most that are written out.
+    unrolled: the most rounds of a thread that are unrolled.
     """
     loop = fuse_all(s, loops)
     if loop is None or threads == 1:

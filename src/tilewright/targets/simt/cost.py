@@ -24,7 +24,7 @@ WORD: Final = 4  # bytes of a bank of shared memory, and of a register
 SECTOR: Final = 32  # bytes that come from the device's memory together
 OWN_REGISTERS: Final = 24  # of a thread, for addresses and loops
 LATENCY: Final = 500.0  # nanoseconds until a load from the device's memory arrives
-# Nanoseconds of a barrier, with all that threads wait for each other.
+# Nanoseconds of a barrier, including the wait for the slowest thread.
 SYNC: Final = 20.0
 IN_FLIGHT: Final = 16  # multiply-adds of warps that keep a unit busy
 USUAL_WARP: Final = 32  # threads
@@ -55,7 +55,7 @@ class Held(NamedTuple):
 
 
 def in_step(machine: SimtMachine) -> int:
-    """The threads that access memory together; of an unknown GPU as many as most have."""
+    """The threads that access memory together; for an unknown GPU the usual number."""
     return machine.warp if machine.warp > 1 else USUAL_WARP
 
 
@@ -65,10 +65,10 @@ def sectors(addresses: Iterable[int], size: int = WORD) -> int:
 
 
 def bank_turns(addresses: Sequence[int], banks: int, size: int = WORD) -> int:
-    """The turns that banks take for `size` bytes at the address of each thread.
+    """The transactions of banked memory for `size` bytes at the address of each thread.
 
-    One word is read once for all. Threads that want more than a word each come in groups, of which
-    each wants as much as all banks have: halves of a warp, or quarters.
+    A word is read once for all threads. Threads that access more than a word each are served in
+    groups that access one word per bank: half or quarter warps.
     """
     group = banks * WORD // max(size, WORD)
     return sum(
@@ -173,7 +173,7 @@ def fetch_request(plan: Tiling, read: Load, room: int, machine: SimtMachine) -> 
 
 
 def store_request(plan: Tiling, read: Load, room: int, machine: SimtMachine) -> Request:
-    """The stores of what was fetched into shared memory."""
+    """The stores of fetched tiles into shared memory."""
     strides = _pitched(plan, read, room)
     size, count, places = _copied(plan, read, room, strides, machine)
     worst = max((bank_turns(a, machine.banks, size) for a in places), default=0)

@@ -53,8 +53,8 @@ class LlvmGpuTarget(SimtTarget, Generic[_Machine]):
     def launches(self, kernel: Kernel) -> LaunchProgram:
         """A scheduled kernel as launches that the machine can run.
 
-        Raises ScheduleError if its loops are not those of a launch, CompileError for blocks that
-        are too large.
+        Raises ScheduleError if its loops do not form a launch, CompileError for blocks that are too
+        large.
         """
         program = to_launches(kernel, self.warp, self.simt.async_copies)
         for launch in program.launches:
@@ -66,7 +66,7 @@ class LlvmGpuTarget(SimtTarget, Generic[_Machine]):
         raise NotImplementedError
 
     def assembly(self, program: LaunchProgram) -> str:
-        """The program as text of the machine. Raises CompileError for what it cannot do."""
+        """The program as text of the machine. Raises CompileError for code that it cannot run."""
         raise NotImplementedError
 
     def listing(self, program: LaunchProgram) -> str:

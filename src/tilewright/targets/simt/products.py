@@ -32,8 +32,8 @@ from tilewright.schedule.space.patterns import (
 class Product:
     """See the module's docstring; dimensions are outermost first.
 
-    reduction, epilogue: the contraction and the map after it, if any. last: each dimension of
-    the contraction with the epilogue's. left, right: what is read of the operands.
+    reduction, epilogue: the contraction and the map after it, if any. last: pairs of a
+    contraction's dimension and the epilogue's. left, right: the reads of the operands.
     """
 
     reduction: Computation

@@ -1,12 +1,12 @@
-"""Schedules that always apply: a thread for each element of a result, whatever computes it.
+"""Schedules that always apply: a thread for each element of a result.
 
     for i in m: for j in n: y[i, j] = ...     ->   blockIdx.x b: threadIdx.x t:
                                                      if 64*b + t < m*n: y[.., ..] = ...
 
-The loops of a nest that may run at once, from the outside in, become one, in tiles of a block's
-threads; what is inside runs in a thread. A nest without such a loop is one thread. Each nest is a
-launch of its own, with what it leaves to others in memory of the device; maps between nests are
-inlined, and a reduction whose results one map reads is computed in the map's threads.
+The outer parallel loops of a nest are fused and tiled by a block's threads; inner loops run in a
+thread. A nest without a parallel loop is one thread. Each nest is a separate launch, which passes
+results to others through device memory; maps between nests are inlined, and a reduction with a
+single map as reader is computed in the map's threads.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def sketches(
 ) -> list[Sketch]:
     """The families of schedules of a kernel, best first.
 
-    Computations: what it computes; without any it is one that an operator gives. exact: reductions
-    keep the order of the program.
+    computations: the kernel's Computations; empty for a kernel that an operator provides. exact:
+    reductions keep the order of the program.
     """
     given = tuple(computations)
     found = [
@@ -95,9 +95,9 @@ def tiled_products(
     tiled: InTiles,
     choose: Choices,
 ) -> Schedule:
-    """Products in tiles, all else by element. tiled: how one product is.
+    """Products in tiles, everything else by element. tiled: schedules one product.
 
-    parameters: those of both, and of `inlined`; `<reduction>.tiled`, of one of several products.
+    parameters: those of both, and of `inlined`; `<reduction>.tiled` for each of several products.
     """
     start = merged(kernel, computations)
     s, rest = start.start(), list(start.computations)
@@ -206,7 +206,7 @@ def _roots(s: Schedule) -> list[For]:
 
 
 def nests(body: Stmt) -> Iterator[Stmt]:
-    """The statements at the root of a kernel, what is allocated around them left out."""
+    """The statements at the root of a kernel, without the allocations around them."""
     if isinstance(body, Alloc):
         yield from nests(body.body)
     elif isinstance(body, Block):

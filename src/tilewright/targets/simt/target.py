@@ -96,7 +96,7 @@ class SimtTarget(Target):
 
     @property
     def plan_costs(self) -> PlanCosts:
-        """Keys go by in blocks of what registers hold the scores of; sums may be in parts."""
+        """Blocks of keys are as large as registers can hold the scores of; sums may be split."""
         return replace(_COSTS, launch=self.simt.launch_ns)
 
 

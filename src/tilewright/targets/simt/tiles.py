@@ -40,10 +40,10 @@ def in_tiles(
     """Schedule a product; see the module's docstring.
 
     parameters: `<reduction>.tile`, the tile of a block and its threads; `<reduction>.staged`,
-    whether operands go through shared memory; `<operand>.room`, elements between the rows of such
-    a tile; `<reduction>.stages`, tiles of an operand at once: with two the next is fetched while
-    one is used, and threads synchronize once per step. Raises ScheduleError where a primitive
-    refuses.
+    whether operands are staged in shared memory; `<operand>.room`, padding elements between the
+    rows of such a tile; `<reduction>.stages`, tiles of an operand at once: with two, the next is
+    fetched while one is used, and threads synchronize once per step. Raises ScheduleError if a
+    primitive fails.
     """
     name = product.name
     staged = choose(f"{name}.staged", (True, False), machine.shared_pays)
@@ -73,7 +73,7 @@ def in_tiles(
 
 
 def results(s: Schedule, p: Product) -> tuple[str, dict[Dim, str]]:
-    """The accumulators, an intermediate; the loops of what reads them, by dimension."""
+    """The accumulators, an intermediate, and the loops of their reader, by dimension."""
     out = p.reduction.outputs[0]
     if p.epilogue is not None:
         loops = {d: f"{p.epilogue.name}.{e.var.name}" for d, e in p.last}
@@ -84,16 +84,16 @@ def results(s: Schedule, p: Product) -> tuple[str, dict[Dim, str]]:
 
 
 def _tiled_dims(plan: Tiling) -> list[Dim]:
-    """Those of which a block has more than one, rows before columns."""
+    """The dimensions with more than one iteration per block, rows before columns."""
     dims = (*plan.product.rows, *plan.product.columns)
     return [d for d in dims if plan.shares[d].size > 1]
 
 
 def grid_of(s: Schedule, plan: Tiling, last: Mapping[Dim, str]) -> list[str]:
-    """Loops over the blocks of the grid around all that reads the results, outermost first; the
-    product is padded to whole tiles.
+    """Make loops over the blocks of the grid around the readers of the results, outermost first;
+    pad the product to whole tiles.
 
-    last: the loops of what reads the results. Raises ScheduleError where there is one block.
+    last: the loops of the results' reader. Raises ScheduleError if there is only one block.
     """
     name = plan.product.name
     for d, n in plan.sizes.items():
@@ -106,7 +106,7 @@ def grid_of(s: Schedule, plan: Tiling, last: Mapping[Dim, str]) -> list[str]:
 
 
 def _blocks(s: Schedule, plan: Tiling, last: Mapping[Dim, str]) -> list[str]:
-    """Loops over blocks around all that reads the results, outermost first."""
+    """Loops over blocks around the readers of the results, outermost first."""
     p = plan.product
     outer, inner = [last[d] for d in p.batch], []
     for d in (*p.rows, *p.columns):
@@ -146,9 +146,9 @@ def _fetch(
 def fetch_ahead(
     s: Schedule, loop: str, fetched: Collection[str], machine: SimtMachine
 ) -> None:
-    """Fetch the tiles of the next iteration before those of this one are used, in two copies.
+    """Double-buffer tiles: fetch the next iteration's before this one's are used.
 
-    Threads do not wait for vectors that arrive by themselves, where the machine has such copies.
+    Vectors are copied asynchronously if the machine has such copies.
     """
     f, _ = find_loop(s.kernel, loop, "pipeline")
     made = [{b.name for b in writes(stmt)} for stmt in sequence(f.body).stmts]
@@ -159,7 +159,7 @@ def fetch_ahead(
 
 
 def _is_copy(f: For, fetched: Collection[str]) -> bool:
-    """Whether a vector loop fetches as much as the machine copies by itself."""
+    """Whether a vector loop fetches a size that the machine copies asynchronously."""
     store = f.body
     if not isinstance(store, Store) or store.buffer.name not in fetched:
         return False

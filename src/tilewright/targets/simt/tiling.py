@@ -1,10 +1,10 @@
-"""How the results of a product are shared out: a block's tile, and of it a thread's part.
+"""How the results of a product are distributed: a tile per block, and a part of it per thread.
 
     tile = (rows, columns, depth, row threads, column threads)
 
-A thread has every `threads`-th row and column of its block's tile: so neighbors read and write
-neighboring elements at each step, and those of one warp read a row's element together. Where a side
-has several dimensions, the inner ones fill the tile first.
+A thread has every `threads`-th row and column of its block's tile: neighbors read and write
+neighboring elements at each step, and the threads of a warp read a row's element together. If a
+side has several dimensions, the inner ones fill the tile first.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class SimtTile(NamedTuple):
 
 
 class Share(NamedTuple):
-    """One dimension in a block: its iterations there, and the threads that have them in turn.
+    """One dimension in a block: its iterations, and the threads that they are dealt to cyclically.
 
-    axis: of these threads; empty where each thread has all iterations.
+    axis: the axis of these threads; empty if each thread has all iterations.
     """
 
     size: int
@@ -77,7 +77,7 @@ class Tiling:
 
     @property
     def steps(self) -> int:
-        """Tiles that a block goes through, one after the other."""
+        """Successive tiles of a block along the reduction."""
         return math.prod(-(-d.extent // n) for d, n in self.depths.items())
 
     @property
@@ -132,7 +132,8 @@ def _shared(
 
 
 def _fitting(extent: int, most: int) -> int:
-    """Steps of a sum: all, or a divisor of at least half of what there may be, or that."""
+    """Steps of a sum: all of them, else a divisor between half of `most` and `most`, else
+    `most`."""
     most = max(most, 1)
     if extent <= most:
         return extent

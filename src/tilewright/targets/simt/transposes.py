@@ -73,10 +73,10 @@ def by_tiles(
     machine: SimtMachine,
     choose: Choices,
 ) -> Schedule:
-    """See the module's docstring. `is_transpose` has to say that it applies.
+    """See the module's docstring. requires: `is_transpose`.
 
-    parameters: those of `inlined`; `tile`, its sides; `rows`, of a tile that threads do at once.
-    Raises ScheduleError where maps before it stay their own launches.
+    parameters: those of `inlined`; `tile`, its sides; `rows`, rows of a tile that threads copy at
+    once. Raises ScheduleError if maps before it remain separate launches.
     """
     rest = list(computations)
     if len(rest) > 1:
@@ -114,5 +114,5 @@ def by_tiles(
 
 
 def _axis(a: Load, d: Dim) -> int:
-    """The dimension of a buffer that a loop goes along."""
+    """The dimension of a buffer that a loop indexes."""
     return next(n for n, i in enumerate(a.index) if uses(i, d.var))

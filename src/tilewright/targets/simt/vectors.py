@@ -1,12 +1,12 @@
-"""Neighboring elements of a map that one thread computes together, in loads and stores of vectors.
+"""Each thread computes neighboring elements of a map, with vector loads and stores.
 
     for i in m: for j in n: y[i, j] = f(x[i, j], b[j])
     ->  blockIdx.x, threadIdx.x: for l in 4 vector: y[.., 4*j + l] = f(x[.., 4*j + l], b[4*j + l])
 
-A warp asks for the same sectors of memory in a quarter of the requests. It is for nests of stores
-in which each access goes along the innermost loop, element by element, or does not depend on it,
-and no condition does: then the groups of a thread are whole ones. A group that does not begin at a
-multiple of its length is as right, and takes more loads.
+A warp accesses the same sectors of memory in a quarter of the requests. This applies to nests of
+stores in which each access is contiguous along the innermost loop or does not depend on it, and no
+condition depends on it: then a thread's groups are whole. A group that does not begin at a multiple
+of its length is correct, too, but takes more loads.
 """
 
 from __future__ import annotations

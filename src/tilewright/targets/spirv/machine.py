@@ -1,4 +1,4 @@
-"""A machine that runs SPIR-V, as the emitter asks for it; schedules see a `SimtMachine`."""
+"""A machine that runs SPIR-V, as the emitter sees it; schedules see a `SimtMachine`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tilewright.targets.simt.machine import SimtMachine
 
 @dataclass(frozen=True, slots=True)
 class SpirvMachine:
-    """simt: what it has."""
+    """simt: its resources."""
 
     simt: SimtMachine
     arch: str = "spirv64"

@@ -1,4 +1,4 @@
-"""SPIR-V as a target: a listing and what it takes of a device. Nothing here loads it."""
+"""SPIR-V as a target: generates a listing and reports its resources; cannot run it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Spirv(LlvmGpuTarget[SpirvMachine]):
     def emit(
         self, kernel: Kernel, symbol: str, permitted: Permissions | None = None
     ) -> Artifact:
-        """The listing. Raises CompileError for what SPIR-V or the machine does not have."""
+        """The listing. Raises CompileError for code that SPIR-V or the machine cannot run."""
         return Artifact(symbol, self.assembly(self.launches(kernel)).encode())
 
     def llvm(self, program: LaunchProgram) -> str:

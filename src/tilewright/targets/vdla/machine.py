@@ -96,7 +96,7 @@ def _dma(load: bool) -> Callable[..., None]:
     return copy
 
 
-# dma_copy2d is one instruction for its users; its addresses give its direction.
+# dma_copy2d is one instruction for its users; its addresses determine its direction.
 _ON_CHIP = ((ACC_BUFFER,),)
 _UNIT = ((ACC_BUFFER, INP_BUFFER, INP_BUFFER),)
 

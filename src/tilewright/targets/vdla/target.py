@@ -19,8 +19,9 @@ class Vdla(Target):
     def load(self, program: Any) -> VdlaProgram:
         """The kernel as a program of the machine.
 
-        Raises CompileError for what the machine cannot do: statements outside its instructions
-        (TW-VDLA-SCALAR), buffers that do not fit (TW-VDLA-MEMORY), memories and dtypes it lacks.
+        Raises CompileError for code that the machine cannot run: statements outside its
+        instructions (TW-VDLA-SCALAR), buffers that do not fit (TW-VDLA-MEMORY), memories and dtypes
+        it lacks.
         """
         return VdlaProgram(program)
 

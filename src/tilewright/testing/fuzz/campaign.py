@@ -1,6 +1,6 @@
 """Runs generators in turn, counts, and writes a test for each fault.
 
-The combinations that occurred in a generator's programs are kept, too: the next campaign is steered
+It also keeps the combinations that occurred in a generator's programs: the next campaign is steered
 to others.
 """
 
@@ -44,8 +44,8 @@ def read_counts(path: Path) -> dict[str, Count]:
 
 
 def read_met(path: Path) -> dict[str, Met]:
-    """What met by a file, for each generator; nothing if there is none. Raises ValueError for
-    another content."""
+    """The pair counts of each generator in a file; empty if there is no file. Raises ValueError for
+    malformed content."""
     if not path.exists():
         return {}
     rows: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -113,7 +113,8 @@ class Campaign:
         jobs: int,
         programs: int | None = None,
     ) -> None:
-        """Go on for that long, or that many programs, or until Ctrl-C; all that ended is kept."""
+        """Run for `seconds`, `programs`, or until Ctrl-C; keep the results of completed
+        programs."""
         workers = [FuzzProcess() for _ in range(jobs)]
         try:
             end = time.monotonic() + seconds
@@ -225,7 +226,7 @@ def source_of_test(
     seed: int,
     result: Found | Lost,
 ) -> str:
-    """The source of a test of what failed; by its seed where there is nothing smaller."""
+    """The source of a test of the failure; it uses the seed if there is no reduced program."""
     if isinstance(result, Lost):
         told = result.told
     else:

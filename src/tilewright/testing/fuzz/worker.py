@@ -1,4 +1,4 @@
-"""A process that runs programs for a campaign: it may crash, hang, or ask for too much memory."""
+"""A process that runs programs for a campaign: it may crash, hang, or exceed its memory."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Found:
 class CaseGenerator:
     """A kind of random programs.
 
-    run: the program of a seed, and what is wrong with it. It may `tell` what it is about to try,
-    and has its whole time again from there. again: the same for what was told last, where a seed
-    alone does not say it. seconds: that a program may take. met: the pairs that met so far in this
-    process, which lead it to others; it counts there.
+    run: runs the program of a seed and returns its fault. It may `tell` what it is about to try,
+    which restarts its time limit. again: repeats the last attempt told, if the seed alone does not
+    determine it. seconds: the time limit of a program. met: the counts of pairs in this process,
+    which steer the generator to rare ones; it updates them.
     """
 
     name: str
@@ -49,7 +49,7 @@ class CaseGenerator:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A program that took its process with it, or raised. told: what it said last."""
+    """A program that crashed its process or raised. told: its last message."""
 
     reason: str
     told: str
@@ -83,8 +83,8 @@ class FuzzProcess:
         told: str | None = None,
         met: Met | None = None,
     ) -> None:
-        """Begin a program; `told`: again, as an earlier one told it. met: what the generator's
-        programs met so far, for a process that has not seen it."""
+        """Start a program. told: repeat the attempt that an earlier program told. met: the
+        generator's pair counts so far, for a process that does not have them yet."""
         if self._process is None:
             self._pipe, other = multiprocessing.get_context("spawn").Pipe()
             process = multiprocessing.get_context("spawn").Process(
@@ -135,7 +135,7 @@ class FuzzProcess:
         return Lost(reason, self._told)
 
     def close(self) -> None:
-        """End the process, whatever it is at."""
+        """Kill the process."""
         process = self._process
         busy = self.generator is not None
         self._process = self.generator = None
@@ -167,7 +167,7 @@ def alone(
 
 
 def _serve(pipe: Connection) -> None:
-    """Programs in, what is wrong with them out, until there are no more."""
+    """Receive programs and send their faults until the pipe closes."""
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # the campaign ends its processes itself

@@ -68,7 +68,7 @@ def _compiled(source: str, path: str) -> CodeType:
 
 
 def _numbered(code: CodeType) -> dict[tuple[str, int], CodeType]:
-    """Each code inside one by its name and which of those of that name it is."""
+    """The code objects nested in `code`, by name and number among those of the same name."""
     seen: dict[str, int] = {}
     found: dict[tuple[str, int], CodeType] = {}
     for inner in _inside(code):

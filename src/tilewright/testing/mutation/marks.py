@@ -101,7 +101,7 @@ class _Marker(ast.NodeTransformer):
         return ast.fix_missing_locations(ast.copy_location(call, node))
 
     def visit_Lambda(self, node: ast.Lambda) -> Any:
-        """The mark gives None, so that the body follows."""
+        """The mark returns None, so that `or` evaluates the body."""
         mark = self._mark(node.body)
         self.generic_visit(node)
         node.body = ast.BoolOp(ast.Or(), [mark, node.body])

@@ -1,7 +1,7 @@
-"""The faults: small changes of a syntax tree, each of which usually means something else.
+"""The faults: small changes of a syntax tree, most of which change its meaning.
 
-Left alone are messages (what is raised, f-strings, docstrings), annotations, imports, `__all__`,
-and assertions (`zip(strict=True)` is one): a change there is no fault of the program.
+Messages (raised exceptions, f-strings, docstrings), annotations, imports, `__all__`, and assertions
+(`zip(strict=True)` is one) are left alone: changing them is no fault of the program.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Path = tuple[tuple[str, int | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One fault. name: the same whatever else of the file changes. path: the node's place.
+    """One fault. name: stable under other changes of the file. path: the node's place.
 
-    lines: of the statement, or of the head of a compound one, from the first to the last.
+    lines: the lines of the statement, or of the head of a compound one.
     """
 
     file: str
@@ -37,7 +37,7 @@ class Mutant:
     changed: ast.AST
 
     def source(self, text: str) -> str:
-        """The file `text`, in which the fault was found, with it."""
+        """The file's `text` with the fault in it."""
         tree = ast.parse(text)
         return _with(tree, self.path, self.changed)
 

@@ -72,7 +72,7 @@ class Reach:
         return frozenset[str]().union(*(known.get(line, frozenset()) for line in lines))
 
     def affordable(self, tests: Sequence[str], seconds: float) -> list[str]:
-        """The first tests, one at least, as many as take that long together."""
+        """The longest prefix of `tests` that fits in `seconds`; at least one test."""
         ends = accumulate(self.tests.get(name, 0.0) for name in tests)
         return [
             name
@@ -161,6 +161,6 @@ class _Recorder:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register what the environment asks for."""
+    """Register the recorder if the environment requests it."""
     if RECORD in os.environ:
         config.pluginmanager.register(_Recorder(**json.loads(os.environ[RECORD])))

@@ -93,7 +93,8 @@ class MutationResult:
 
 
 class Copy:
-    """Tests in `root` and the sources that they import, in which one file at a time is another."""
+    """Tests in `root` and a copy of the sources that they import, with one file changed at a
+    time."""
 
     def __init__(self, root: Path, sources: Path) -> None:
         self.root, self.sources = root, sources
@@ -108,7 +109,8 @@ class Copy:
 
     @classmethod
     def made(cls, folder: Path) -> Copy:
-        """Of our own sources and tests. No links: pytest would follow them to the sources here."""
+        """A copy of our sources and tests. No links: pytest would follow them to the original
+        sources."""
         for name in ("src", "tests", "docs", "benchmarks", "examples"):
             shutil.copytree(ROOT / name, folder / name)
         for name in ("pyproject.toml", "README.md"):
@@ -121,9 +123,9 @@ class Copy:
         digest: str,
         path: Path,
     ) -> None:
-        """Write to `path` which tests of the rooms reach which lines of theirs.
+        """Write to `path` which lines of each room its tests reach.
 
-        Raises ClickException if pytest does not come to an end.
+        Raises ClickException if pytest does not finish.
         """
         files = {
             p
@@ -383,7 +385,7 @@ def _try(
     seconds: float,
     out: Path,
 ) -> None:
-    """Try what is missing, and write each result as it comes."""
+    """Try the missing mutants, and write each result at once."""
     with (
         tempfile.TemporaryDirectory() as scratch,
         out.open("a", encoding="utf-8") as file,

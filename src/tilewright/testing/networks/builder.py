@@ -37,7 +37,7 @@ NETWORKS: dict[str, Callable[[], Case]] = {}
 
 
 def network(make: Callable[[Net], Tensor | Sequence[Tensor]]) -> Callable[[], Case]:
-    """Registers a function that adds a network to a Net and gives its outputs."""
+    """Registers a function that adds a network to a Net and returns its outputs."""
     name = make.__name__
 
     def build() -> Case:

@@ -198,7 +198,7 @@ def capsules(n: Net) -> Tensor:
 
 @network
 def spatial_transformer(n: Net) -> Tensor:
-    """Jaderberg et al. 2015: a grid that a small network makes, and what is there."""
+    """Jaderberg et al. 2015: a small network computes a grid, at which the image is sampled."""
     x = n.input(1, 2, 15, 15)
     y = x.conv_bias(8, 5)
     y = y.max_pool(3, 2)

@@ -1,9 +1,9 @@
-"""Whether what a compiled network gives is its value in float64, up to what rounding explains.
+"""Compares a compiled network's results with float64, within a bound on rounding errors.
 
-A value that is made of d roundings, one after another, each of at most half a unit in the last
-place, is off by about sqrt(d) of them (they are as often up as down). d is counted along the graph:
-a product or a sum over k numbers takes k, anything else one. So the difference allowed is
-FACTOR * unit * sqrt(d), as a share of the tensor's peak. Nothing in it is measured on results.
+After d successive roundings, each of at most half a unit in the last place, a value is off by about
+sqrt(d) of them (up and down are equally likely). d is counted along the graph: a product or a sum
+over k numbers adds k, any other operator one. The allowed difference is FACTOR * unit * sqrt(d),
+relative to the tensor's peak. None of it is fitted to results.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ QUANTIZERS = frozenset(
 
 
 class Judge:
-    """The values of a graph in float64 on some inputs, and how far off each may be.
+    """The values of a graph in float64 on some inputs, and the error allowed for each.
 
     Raises whatever the interpreter raises.
     """
@@ -126,7 +126,7 @@ def _shares(graph: Graph) -> dict[Value, float]:
 
 
 def _terms(op: Operation) -> int:
-    """How many roundings there are after one element, beyond those of the operands."""
+    """The number of roundings that an operator adds to those of its operands."""
     sizes = [v.extents for v in op.inputs if v is not None and v.static]
     match op.qualified:
         case "Conv" | "ConvInteger" | "ConvTranspose":

@@ -43,7 +43,7 @@ def _inverted(
 
 
 def _shuffled(x: Tensor, groups: int) -> Tensor:
-    """Channels of all groups, one of each in turn."""
+    """Interleaves the channels of all groups."""
     b, c, h, w = x.shape
     each = c // groups
     y = x.reshape(b, groups, each, h, w)
@@ -145,7 +145,7 @@ def efficientnet_v2(n: Net) -> Tensor:
 
 @network
 def ghostnet(n: Net) -> Tensor:
-    """Han et al. 2020: half of the channels are made of the other half by cheap convolutions."""
+    """Han et al. 2020: cheap convolutions make half of the channels from the other half."""
 
     def ghost(
         x: Tensor,

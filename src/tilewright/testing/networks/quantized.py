@@ -169,7 +169,7 @@ def qdq_transformer(n: Net) -> Tensor:
 
 @network
 def dynamic_quantization(n: Net) -> Tensor:
-    """Bytes whose scale is that of the data: DynamicQuantizeLinear and MatMulInteger."""
+    """Bytes scaled by the data's range: DynamicQuantizeLinear and MatMulInteger."""
     x = n.input(5, 26)
     for out in (34, 9):
         depth = x.shape[1]

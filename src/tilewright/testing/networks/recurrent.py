@@ -221,7 +221,7 @@ def tcn(n: Net) -> Tensor:
 
 @network
 def wavenet(n: Net) -> Tensor:
-    """van den Oord et al. 2016: gated dilated convolutions, sums of what each layer skips."""
+    """van den Oord et al. 2016: gated dilated convolutions, and a sum of all skip connections."""
     x = n.input(1, 1, 45)
     skips = []
     x = x.project(12, 1)

@@ -79,7 +79,7 @@ def deeplab_v3(n: Net) -> Tensor:
 
 @network
 def dilated_head(n: Net) -> Tensor:
-    """A dilated convolution of so many channels that a second cache of 1 MiB keeps none of it."""
+    """A dilated convolution with too many channels for a second-level cache of 1 MiB."""
     x = n.input(1, 12, 17, 17)
     x = x.conv(320, 1)
     x = x.conv(20, dilation=6)
@@ -160,7 +160,7 @@ def unet_transposed(n: Net) -> Tensor:
 
 @network
 def unet_unpadded(n: Net) -> Tensor:
-    """As published: convolutions without padding, and crops of what is concatenated."""
+    """As published: convolutions without padding; operands of concatenations are cropped."""
     first = n.input(1, 2, 30, 30)
     first = first.conv(9, pads=0)
     first = first.conv(9, pads=0)

@@ -260,7 +260,8 @@ def poolformer(n: Net) -> Tensor:
 
 @network
 def bert(n: Net) -> list[Tensor]:
-    """Devlin et al. 2019: three embeddings, a mask of what is padding, normalized after each."""
+    """Devlin et al. 2019: three embeddings, a padding mask, and normalization after each
+    sublayer."""
     ids = n.ids(2, 13, below=40)
     kinds = n.ids(2, 13, below=2)
     seen = n.flags(2, 13)
@@ -450,7 +451,7 @@ def conformer(n: Net) -> Tensor:
 
 @network
 def attention_pooling(n: Net) -> Tensor:
-    """CLIP's head: the mean of a map asks the map itself."""
+    """CLIP's head: the mean of a feature map is the query, the map the keys and values."""
     x = n.input(2, 3, 21, 21)
     x = x.conv(16, 3, 2)
     x = x.conv(24, 3, 2)

@@ -105,7 +105,7 @@ def mul(
 
 
 def shift(kind: str) -> Callable[[Array, Array], Array]:
-    """By at most the width: what is shifted out is gone."""
+    """A shift that clamps its count to the width, as PTX does."""
 
     def run(a: Array, b: Array) -> Array:
         bits = 8 * a.dtype.itemsize
@@ -158,7 +158,7 @@ def _bits(
     at: Array,
     count: Array,
 ) -> Array:
-    """Some bits, the highest of which is the sign of a signed number."""
+    """A bit field; the highest bit is the sign of a signed number."""
     one = np.uint64(1)
     width = count.astype(np.uint64)
     mask = (one << width) - one
@@ -280,7 +280,7 @@ def convert(
 
 
 def widened(value: Array) -> Array:
-    """Integers are extended to a register, of whatever width it is."""
+    """Integers extended to 64 bits, the widest register."""
     if value.dtype.kind not in "iu":
         return value
     wide: type[np.integer[Any]] = np.uint64

@@ -34,7 +34,7 @@ class CopyOnTheWay:
 
 @dataclass(slots=True)
 class CopiesOnTheWay:
-    """In the order in which they were started."""
+    """Copies in flight, in starting order."""
 
     waiting: list[CopyOnTheWay] = field(default_factory=list)
 

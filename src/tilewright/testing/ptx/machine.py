@@ -40,12 +40,13 @@ def run(
     dynamic: int = 0,
     traffic: WarpTraffic | None = None,
 ) -> None:
-    """Run a kernel in place; arguments: addresses; dynamic: bytes of what has no size in the text.
+    """Run a kernel in place. arguments: addresses. dynamic: bytes of shared memory without a size
+    in the text.
 
-    traffic: counts what it asks of memory.
+    traffic: counts memory requests.
 
-    Raises IndexError for an access outside memory, RuntimeError for a barrier that a part of a
-    block does not reach, NotImplementedError for an instruction that is not known.
+    Raises IndexError for an access outside memory, RuntimeError for a barrier that only part of a
+    block reaches, NotImplementedError for an unknown instruction.
     """
     with np.errstate(all="ignore"):
         made = _Grid(kernel, grid, threads, memory, arguments, dynamic)
@@ -87,7 +88,7 @@ class _Grid(ThreadState):
         raise RuntimeError(f"{self.kernel.name}: a neighbor is not at the shuffle")
 
     def _complete(self, i: PtxInstruction, who: Array) -> Array:
-        """Those of the threads with which all that an instruction is for in their warp are here."""
+        """The threads for which every participating thread of their warp has arrived."""
         mask = "-1"
         if i.op.startswith(_MASKED):
             mask = i.operands[-1]
@@ -186,7 +187,7 @@ class _Grid(ThreadState):
         return known(*self._all(asked))
 
     def _packed(self, asked: _Asked, kind: str) -> Array:
-        """Two numbers in a word, each by itself."""
+        """An operation on the two numbers in a word separately."""
         known = SIMPLE.get(asked.base)
         if known is None:
             modes = ".".join(asked.modes)
@@ -273,7 +274,7 @@ class _Grid(ThreadState):
         operands: tuple[str, ...],
         who: Array,
     ) -> None:
-        """`shfl.sync.bfly`: among threads of a warp that are here; all that the mask names are."""
+        """`shfl.sync.bfly` among the threads that arrived, which are all that the mask names."""
         if modes[1] != "bfly":
             raise NotImplementedError(f"PTX shfl.{'.'.join(modes)}")
         target, source, step, _, mask = operands
@@ -375,7 +376,7 @@ class _Grid(ThreadState):
         operands: tuple[str, ...],
         who: Array,
     ) -> None:
-        """`cp.async`: what is read now is written where the thread waits, and not before."""
+        """`cp.async`: data is read now and written when the thread waits, not earlier."""
         if modes == ["async", "wait_all"]:
             for copy in self.copies.arrived(who):
                 bytes_, rows = self.bytes_of(copy.at, copy.width, copy.who)

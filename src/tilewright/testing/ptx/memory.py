@@ -14,7 +14,7 @@ _APART: Final = 256
 
 
 class CallerMemory:
-    """The caller's arrays, by address; what is between them may not be touched."""
+    """The caller's arrays, by address; gaps between them must not be accessed."""
 
     def __init__(self, arrays: Sequence[Array]) -> None:
         self.addresses: list[int] = []

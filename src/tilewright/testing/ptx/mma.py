@@ -158,9 +158,9 @@ def _elements(words: Sequence[Array], of: str) -> list[Array]:
 
 
 def fragments(matrices: Array, is_turned: bool) -> Array:
-    """The words that `ldmatrix` gives to each thread, of matrices of 8 by 8 halves of words.
+    """The words that `ldmatrix` loads for each thread from matrices of 8 by 8 half-words.
 
-    Thread t has two neighbors of row t / 4, of the transpose with `.trans`.
+    Thread t receives two neighbors of row t / 4, or with `.trans` of that row of the transpose.
     """
     if is_turned:
         matrices = matrices.swapaxes(-1, -2)

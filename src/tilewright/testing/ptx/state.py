@@ -106,7 +106,8 @@ class ThreadState:
         return np.array(value, f"uint{size}").view(type)[()]
 
     def register(self, name: str) -> Array:
-        """What each thread has there: at first what is not a number in any float format."""
+        """The register of each thread; initially a bit pattern that is NaN in every float
+        format."""
         if name not in self.registers:
             self.registers[name] = np.full(self.count, _UNSET, np.uint64)
         return self.registers[name]
@@ -138,7 +139,7 @@ class ThreadState:
         width: int,
         who: Array,
     ) -> Array:
-        """Of an access of so many bytes."""
+        """The address of an access of `width` bytes."""
         found = _PLACE.fullmatch(place)
         assert found is not None
         offset = int(found[2] or 0) % (1 << 64)
@@ -154,7 +155,7 @@ class ThreadState:
         width: int,
         who: Array,
     ) -> None:
-        """Count what is asked of memory."""
+        """Count a memory request."""
         if self.traffic is None or not who.size:
             return
         space = int(at[0] // np.uint64(_SPACE))
@@ -163,7 +164,7 @@ class ThreadState:
         self.traffic.note(space, writes, first, width, warps)
 
     def param(self, place: str, who: Array) -> Array:
-        """The argument of a parameter: by its name, or where a register says that it is."""
+        """The argument of a parameter, by name or by an address in a register."""
         match = _PLACE.fullmatch(place)
         assert match is not None
         place = match[1]

@@ -1,9 +1,9 @@
-"""What the warps of a kernel ask of memory, counted while it is interpreted.
+"""Counts the memory requests of a kernel's warps while it is interpreted.
 
-A request is one instruction of one warp. Of the device's memory it takes a turn for each sector of
-32 bytes that its threads touch; of a block's memory as many as the bank of which the threads want
-most words: a word is read once for all who want it. Threads that want 8 or 16 bytes each come in
-halves or quarters of a warp, one after another.
+A request is one instruction of one warp. In device memory it takes one transaction per sector of 32
+bytes that its threads touch. In shared memory it takes as many as the largest number of distinct
+words in one bank: a word is read once for all threads. Threads that access 8 or 16 bytes each are
+served by half or quarter warps, one after another.
 """
 
 from __future__ import annotations

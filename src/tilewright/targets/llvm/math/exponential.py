@@ -62,8 +62,8 @@ def exp(x: Expr) -> Expr:
 
 
 def exp_by_scaling(x: Expr) -> Expr:
-    """e**x of float32 as exp(r) * 2**n for n in sixteenths, |r| <= ln(2) / 32, where `entry`, which
-    gives the power of the fraction, and `ldexp` are one instruction."""
+    """e**x of float32 as exp(r) * 2**n for n in sixteenths, |r| <= ln(2) / 32, for processors where
+    `entry`, which looks up the power of the fraction, and `ldexp` are one instruction each."""
     least, most = EXP_LIMITS["float32"]
     high, low = LN2["float32"]
     y = at_least(at_most(x, most), least)

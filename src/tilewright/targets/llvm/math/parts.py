@@ -1,4 +1,4 @@
-"""What every expansion is made of: fused multiply-adds, Horner's rule, clamps, exponent bits.
+"""The building blocks of expansions: fused multiply-adds, Horner's rule, clamps, exponent bits.
 
 Nothing here branches. A clamp is written as `Select(limit < x, limit, x)`, which is one machine
 instruction (`vminps`, `fcmgt` + `bsl`) and lets a NaN through. Powers of two are built by shifting
