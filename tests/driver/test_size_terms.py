@@ -54,6 +54,9 @@ def test_floors_of_windows_are_found() -> None:
 def test_a_long_period_is_looked_for_and_a_square_is_none() -> None:
     far = "y = MaxPool<kernel_shape = [32], strides = [32]>(x)"
     assert found(far, 120, (40, 300), 70) == {SizeTerm("h", 32)}
+    longest = far.replace("32", "64")
+    assert found(longest, 200, (100, 300), 130) == {SizeTerm("h", 64)}
+    assert found(far.replace("32", "65"), 200, (100, 300), 130) == set()
     assert found("s = Shape(x) y = Tile(x, s)") == set()
 
 

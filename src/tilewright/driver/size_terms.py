@@ -24,7 +24,7 @@ from tilewright.graph.infer import Typing
 Extents = Mapping[str, int]  # of symbolic dimensions, by name
 Row = list[Fraction]
 
-# Consecutive sizes that are looked at first, and at most: twice the longest period that is found.
+# Steps from size to size that are looked at first, and at most: twice the longest period.
 FIRST: Final = 8
 MOST: Final = 128
 # Elements of an array of which the numbers are looked at, at most: shape arithmetic has few.
@@ -201,8 +201,8 @@ def terms_of(
     found: set[SizeTerm] = set()
     count = FIRST
     while count <= MOST:
-        first = min(start[size], max(least, most + 1 - count))
-        window = [*range(first, first + count), far]
+        first = min(start[size], max(least, most - count))
+        window = [*range(first, first + count + 1), far]
         for n in window:
             if n not in known:
                 try:
