@@ -139,7 +139,7 @@ class DeviceCopy:
 
     @property
     def name(self) -> str:
-        """The name of what is copied."""
+        """The name of the copied tensor."""
         return f"copy of {self.source.name}"
 
     @property

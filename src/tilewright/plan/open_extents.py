@@ -320,7 +320,7 @@ def _declared(
 ) -> None:
     for v in sizes:
         if v not in known:
-            _broken(plan, f"{v.name} has no value yet where it is used", where)
+            _broken(plan, f"{v.name} has no value yet when it is used", where)
 
 
 def _broken(
