@@ -13,7 +13,10 @@ _PIECE: Final = 1 << 20
 
 
 def checked(path: Path, limit: int) -> None:
-    """Raise ModelError or MemoryLimitError for a file that is no regular file or is too large."""
+    """Raise ModelError for a missing file, a folder or a device; MemoryLimitError if it is too large.
+
+    limit: bytes that the model may need.
+    """
     where = str(path)
     try:
         if path.is_dir():

@@ -81,8 +81,10 @@ class ConcatInPlace(Pass[Plan]):
 
 @dataclass(frozen=True)
 class StreamAttention(Pass[Plan]):
-    """Process attention in blocks of keys if a cache cannot hold all scores, or if blocks of keys
-    are hidden."""
+    """Process attention in blocks of keys if scores exceed a cache, or if blocks are hidden.
+
+    device: whose kernels.
+    """
 
     ask: Questions = field(repr=False)
     device: str = HOST
