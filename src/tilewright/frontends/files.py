@@ -13,7 +13,7 @@ _PIECE: Final = 1 << 20
 
 
 def checked(path: Path, limit: int) -> None:
-    """Raise ModelError for a missing file, a folder or a device; MemoryLimitError if it is too large.
+    """Raise ModelError for a missing file, folder or device; MemoryLimitError if it is too large.
 
     limit: bytes that the model may need.
     """
