@@ -227,7 +227,7 @@ def test_an_artifact_holds_the_defaults(tmp_path: Path) -> None:
 def test_what_cannot_be_made_an_input() -> None:
     source = model(CONV, w=W, b=B)
     with pytest.raises(
-        InputError, match="no input with a default is called 'x'"
+        InputError, match="there is no input with a default named 'x'"
     ) as info:
         tw.compile(source, inputs=["x"])
     assert info.value.hint == "the model has: 'w', 'b'"

@@ -53,7 +53,7 @@ REFUSED = {
         lambda a: a[0, 0].scatter_add(0, torch.zeros((), dtype=torch.int64), a[1, 1]),
         "has no axes",
     ),
-    "a histogram of its own range": (lambda a: torch.histc(a, 4), "its ranges are"),
+    "a histogram of its own range": (lambda a: torch.histc(a, 4), "its ranges depend"),
     "a complex input": (
         lambda a: torch.fft.fft(a).cumsum(0).abs(),
         "no rule.*prims.sum|aten.cumsum.*complex",

@@ -59,9 +59,9 @@ BROKEN = [
         (ROW,),
         {"axes": [1]},
         21,
-        "attribute 'axes' is one of another version",
+        "attribute 'axes' belongs to another version",
     ),
-    ("Clip", (ROW,), {"min": 0.5}, 21, "attribute 'min' is one of another version"),
+    ("Clip", (ROW,), {"min": 0.5}, 21, "attribute 'min' belongs to another version"),
     ("RegexFullMatch", (np.array(["a"], object),), {"pattern": "("}, 21, "regex"),
     (
         "Split",
@@ -105,7 +105,7 @@ def test_folding_what_breaks_the_rules(op, constants, attributes, opset, words):
 def test_attributes_of_an_older_label_encoder():
     given = {"classes_strings": ["a", "b"]}
     with pytest.raises(
-        ModelError, match=r"'n' .*classes_strings.* is one of another version"
+        ModelError, match=r"'n' .*classes_strings.* belongs to another version"
     ):
         compiled("LabelEncoder", (np.array([1, 2]),), given, domain="ai.onnx.ml")
 

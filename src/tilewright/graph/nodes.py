@@ -36,7 +36,7 @@ class Value:
     """A value that operations read and write.
 
     dtype: of the elements (None: unknown). shape: extents; a name is a symbolic extent, None an
-    unknown one; the whole shape is None where not even the rank is known. kind: one of KINDS.
+    unknown one; the whole shape is None if not even the rank is known. kind: one of KINDS.
     """
 
     name: str

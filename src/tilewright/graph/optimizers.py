@@ -26,7 +26,10 @@ from tilewright.graph.ops.fragment import Fragment
 
 @dataclass(frozen=True)
 class Update:
-    """One parameter in a step. p: its value, g: its gradient, states: its saved tensors."""
+    """One parameter in a step. p: its value, g: its gradient, states: its saved tensors.
+
+    rate and factors: scalars of its type. f: where operators are added.
+    """
 
     f: Fragment
     p: Value

@@ -240,7 +240,10 @@ def _between_zeros(
 
 @dataclass(frozen=True, slots=True)
 class _Phases:
-    """Phases of weights start .. stop - 1: `taps` weights each, the first one at -`shift`."""
+    """Phases of an axis whose first weights are start .. stop - 1.
+
+    Each has `taps` weights, and the first one multiplies the input `shift` positions earlier.
+    """
 
     start: int
     stop: int

@@ -1,5 +1,6 @@
 """Products and convolutions of quantized integers: MatMulInteger, ConvInteger, QLinear forms.
 
+They accumulate in int32, wrapping around; QLinearMatMul and QLinearConv scale the sum in float32.
 Only products and convolutions of plain uint8 by int8 are native; the others are these plus the
 terms of their zero points (`offsets`).
 """

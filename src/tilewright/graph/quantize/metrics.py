@@ -27,7 +27,11 @@ def check_metric(metric: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How closely outputs match."""
+    """How closely outputs match.
+
+    top1: share of rows whose largest number is at the same position, over outputs [rows, classes];
+    None if there are none. cosine: the mean over outputs. rows: the number of rows compared.
+    """
 
     top1: float | None
     cosine: float

@@ -7,9 +7,10 @@ decides:
 
     (a + c) / s  =  a / s + c / s            c is constant, or its channels are
     (a * c) / s  =  a * (c / s)
-    f(a) / s = f(a / s) f is positively homogeneous and does not mix channels: Relu, LeakyRelu,
-    pooling, but not Clip, Gelu, Sigmoid (a @ W) / s = a @ (W / s) likewise for convolutions norm(a)
-    = (...) * c + d as a product and a sum
+    f(a) / s     =  f(a / s)                 f is positively homogeneous and does not mix channels:
+                                             Relu, LeakyRelu, pooling, but not Clip, Gelu, Sigmoid
+    (a @ W) / s  =  a @ (W / s)              likewise for convolutions
+    norm(a)      =  (...) * c + d            as a product and a sum
 
 Nothing else may read the divided tensor: neither another operation nor the model's caller.
 """

@@ -50,7 +50,7 @@ def _blocks(draw: Drawing) -> dict[Any, Any]:
 
 
 def _in_rows(m: Match) -> bool:
-    """x and z, and y and w, have as many rows"""
+    """x and z, and y and w, have the same number of rows"""
     pairs = [(m[x], m[z]), (m[y], m[w])]
     return all(one.extents[0] == other.extents[0] for one, other in pairs)
 

@@ -72,7 +72,7 @@ def _nbits(
 ) -> Value | None:
     """a product of blocks in their packed form
 
-    None where the matrix is not constant, not of blocks, or not of finite numbers.
+    None if the matrix is not constant, not in blocks, or has numbers that are not finite.
     """
     call = OpCall(m.root, m.graph.constants)
     weights = nbits_weights(call) if _is_product_of_floats(m[a]) else None
@@ -96,8 +96,8 @@ def _blocked(
 ) -> Value | None:
     """a product of blocks in their packed form
 
-    None where the blocks are not along the depth, the operands are not a product's of matrices, or
-    scales are not finite.
+    None if the blocks are not along the depth, the operands are not a matrix product's, or scales
+    are not finite.
     """
     weights = _block_weights(m)
     gemm = m.root.attributes if m.root.qualified == "Gemm" else {}

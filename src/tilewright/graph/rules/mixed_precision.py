@@ -84,7 +84,7 @@ _PRODUCTS: Mapping[str, Callable[[_Rounded, Operation], None]] = {
 
 
 def check_precision(graph: Graph, precision: str) -> None:
-    """Raise UnsupportedError for a precision or an operation that is not supported."""
+    """Raise UnsupportedError unless it is bfloat16 and all operations support it."""
     if precision != "bfloat16":
         raise UnsupportedError(
             f"training with precision={precision!r}: derivatives underflow in {precision}",

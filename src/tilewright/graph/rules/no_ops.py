@@ -23,8 +23,8 @@ def _keeps_every_axis(m: Match) -> bool:
 def _at_inference(m: Match) -> bool:
     """it does not train
 
-    Versions 7 and 10 are inference alone; since 12 input 2 says whether it trains. Version 1 and 6
-    train unless is_test is set, as exporters always did.
+    Versions 7 and 10 are for inference only; since 12 input 2 says whether it trains. Versions 1
+    and 6 train unless is_test is set, as exporters always set it.
     """
     op = m.root
     training = op.inputs[2] if len(op.inputs) > 2 else None
@@ -34,7 +34,7 @@ def _at_inference(m: Match) -> bool:
 
 
 def _one_kind(m: Match) -> bool:
-    """x is a tensor where the result is one"""
+    """x is a tensor if the result is one"""
     return m[x].kind == m.result.kind
 
 

@@ -36,12 +36,12 @@ def _of_known_shapes(m: Match) -> bool:
 
 
 def _some_meet_padding_alone(m: Match) -> bool:
-    """some outer positions of the window meet padding alone"""
+    """some outer positions of the window reach only padding"""
     return any(pair != (0, 0) for pair in _outer(windows_of(m.root)))
 
 
 def _finite(m: Match) -> bool:
-    """w is finite: 0 times another is not a zero"""
+    """w is finite, as 0 times infinity or NaN is not zero"""
     return bool(np.isfinite(m.array(w)).all())
 
 

@@ -72,10 +72,10 @@ inner = product.once()
 
 
 def _as_before(m: Match) -> bool:
-    """both quantize in the same way
+    """both have the same quantization
 
-    select(s * (a - p)) = s * (select(a) - p), as the factor is above zero and keeps order; after
-    it is the same quantization (`_same`).
+    select(s * (a - p)) = s * (select(a) - p), as the factor is positive and keeps order; the
+    quantization after it is the same (`_same`).
     """
     q = quantizer(m.root)
     made = m.operation(dequantized)
@@ -84,12 +84,12 @@ def _as_before(m: Match) -> bool:
 
 
 def _elements_alone(m: Match) -> bool:
-    """no more than the elements is asked for"""
+    """only the elements are used"""
     return len(m.operation(selected).writes) == 1
 
 
 def _saturates(m: Match) -> bool:
-    """what is clipped saturates
+    """the clipped values saturate
 
     round(low / s) + p <= the least byte and round(high / s) + p >= the largest. Bounds and
     quantization are known, and nothing else reads what was clipped.
@@ -122,7 +122,7 @@ def _real_product(m: Match, f: Fragment) -> Value | None:
 def _product_in_bytes(m: Match, f: Fragment) -> Value | None:
     """a product of bytes, quantized
 
-    None where the bias is not one of int32 with the product's scale.
+    None if the bias is not an int32 one with the product's scale.
     """
     graph = m.graph
     q = quantizer(m.root)

@@ -77,7 +77,9 @@ class _Guide:
         self._digests = Digests()
         self._places = {v: egraph.place(v, {}) for v in graph.inputs}
         nodes = self._nodes(graph)
-        assert nodes is not None, "an e-graph has the operations that it was made of"
+        assert nodes is not None, (
+            "an e-graph contains the operations that it was made from"
+        )
         self.start = _State(graph, nodes, self._digests.graph(graph))
 
     def towards(self, target: frozenset[ENode], limits: Limits | None) -> _State:

@@ -1,8 +1,8 @@
 """Padding without a copy: a feature map is stored with the border that its convolutions read.
 
-A convolution reads outside its input and gets zeros there, or the zero point of bytes. Where an
-intermediate tensor is read so, it gets a halo of that constant in memory: its producers write the
-inside, a small group fills the border, and every guarded read becomes a plain one.
+A convolution that reads outside its input gets zeros there, or the zero point for bytes. If an
+intermediate tensor is read like this, it gets a halo of that constant in memory: its producers
+write the inside, a small group fills the border, and every guarded read becomes a plain one.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ def add_halos(
     most: float,
     decided: Decided | None = None,
 ) -> list[Step]:
-    """The groups with halos where they pay; buffers in `keep` stay unchanged.
+    """The groups with halos where they pay; buffers in `keep` are unchanged.
 
-    most: times its size that a tensor may take with its border. decided: as of `Questions`.
+    most: limit for the size of a tensor with its border, relative to its own size. decided: as in
+    `Questions`.
 
-    A tensor t gets a border where it is not in `keep` and only Computations write and read it. A
-    read `c if outside(t, i) else t[i]` becomes plain where its guard is that i is inside t, no
-    more and no less, and c is what the border holds; every other read keeps its guard. The border
-    reaches as far as all these do. Writers write the inside, as they wrote t; the border is written
-    before the first of them, by its own group, once.
+    A tensor t gets a border if it is not in `keep` and only Computations write and read it. A read
+    `c if outside(t, i) else t[i]` becomes plain if its guard says exactly that i is inside t and
+    the border holds c; every other read keeps its guard. The border covers all these reads. Writers
+    write the inside as before; a separate group writes the border once, before the first of them.
     """
     flow = DefUse(steps)
     found: dict[Buffer, _Halo] = {}
@@ -97,16 +97,17 @@ def add_halos(
 
 @dataclass(frozen=True, slots=True)
 class _Halo:
-    """How far it goes before and after each axis, and what it holds."""
+    """The halo's extent before and after each axis, and its value."""
 
     pads: Pads
     constant: Const
 
 
 def _wanted(tensor: Buffer, readers: Sequence[Computation]) -> _Halo | None:
-    """The border that guarded reads of the readers reach into; None if none of them pays for it.
+    """The border that the readers' guarded reads need; None if it does not pay.
 
-    It holds what those have outside that it pays for; reads with another constant stay guarded.
+    It holds the outside value of the reads for which it pays; reads with another constant stay
+    guarded.
     """
     guarded = [(c, g) for c in readers for g in _guarded_reads(c, tensor)]
     paying = {g.otherwise for c, g in guarded if is_contraction(c) or _is_wide_map(c)}
@@ -142,7 +143,7 @@ def _is_wide_map(c: Computation) -> bool:
 def _guarded_reads(c: Computation, tensor: Buffer) -> tuple[Select, ...]:
     """Reads that are a constant outside the tensor: `Select(inside, tensor[index], c)`.
 
-    Asked of a Computation when it is decided whether they pay, and again when they are rewritten.
+    Used to decide whether a halo pays, and again for rewriting.
     """
     env = environment(c.dims)
     found = []
@@ -159,7 +160,7 @@ def _guarded_reads(c: Computation, tensor: Buffer) -> tuple[Select, ...]:
 
 @dataclass(frozen=True)
 class _Shift:
-    """An index into the tensor as one into the tensor with a halo."""
+    """Translates an index into the tensor to one into the tensor with a halo."""
 
     pads: Pads
 
@@ -207,9 +208,9 @@ def _moved(
 def _border(
     tensor: Buffer, padded: Buffer, halo: _Halo, empty: bool = False
 ) -> FusionGroup:
-    """The group that writes around the tensor: two slabs per padded axis, disjoint.
+    """The group that writes the border: two slabs per padded axis, disjoint.
 
-    empty: all slabs, those of axes without padding too.
+    empty: also the empty slabs of axes without padding.
     """
     parts: list[Computation] = []
     pads = halo.pads

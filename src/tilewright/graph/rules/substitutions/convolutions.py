@@ -45,7 +45,7 @@ def _center(shape: Windows) -> tuple[int, ...]:
 
 
 def _each_in_place(m: Match) -> bool:
-    """each window has a place that reads where it writes"""
+    """each window has a position that reads the element it writes"""
     shape = windows_of(m.operation(conv))
     exact = all(b % d == 0 for b, d in zip(shape.begin, shape.dilations, strict=True))
     places = zip(_center(shape), shape.kernel, strict=True)
@@ -113,7 +113,7 @@ LARGEST = 3  # the extent to which kernels may grow
 
 
 def _wider(m: Match, f: Fragment) -> Value | None:
-    """the same with a zero more on each side of the kernel"""
+    """the same with one more zero on each side of the kernel"""
     shape = windows_of(m.root)
     if any(k + 2 > LARGEST for k in shape.kernel) or not shape.kernel:
         return None
@@ -133,7 +133,7 @@ def _even_groups(m: Match) -> bool:
 
 
 def _half_the_groups(m: Match, f: Fragment) -> Value:
-    """the same with pairs of groups as one, with zeros between them"""
+    """the same with pairs of groups merged, padded with zeros"""
     group = group_of(m.root)
     out, depth, *kernel = m[w].extents
     per_group = out // group
@@ -151,7 +151,7 @@ def _half_the_groups(m: Match, f: Fragment) -> Value:
 
 
 def _one_place_each(m: Match) -> bool:
-    """each channel is multiplied with one number"""
+    """each channel is multiplied by one number"""
     shape = windows_of(m.root)
     alone = {
         m[w].extents[1],

@@ -49,7 +49,7 @@ def _sum(f: Fragment, first: Value | None, second: Value | None) -> Value | None
 
 
 def _one_geometry(m: Match) -> bool:
-    """both have one kernel, stride, dilation and padding"""
+    """both have the same kernel size, stride, dilation and padding"""
     second = same if m.has(same) else other
     one, two = (windows_of(m.operation(part)) for part in (conv, second))
     fields = (
@@ -63,7 +63,7 @@ def _one_geometry(m: Match) -> bool:
 
 
 def _one_grouping(m: Match) -> bool:
-    """both have one number of groups"""
+    """both have the same number of groups"""
     return group_of(m.operation(conv)) == group_of(m.operation(same))
 
 
@@ -73,7 +73,7 @@ def _no_groups(m: Match) -> bool:
 
 
 def _one_batch(m: Match) -> bool:
-    """x and y are images of one shape but for the channels"""
+    """x and y are images of the same shape except for the channels"""
     one, two = m[x].extents, m[y].extents
     return one[:1] == two[:1] and one[2:] == two[2:]
 
@@ -153,7 +153,7 @@ def _sums_of_two(draw: Drawing) -> list[Value]:
 
 
 def _along_channels(m: Match) -> bool:
-    """c is a number, or has one for each channel"""
+    """c is a number, or has one per channel"""
     shape = m[c].extents
     rank = len(m.result.extents)
     if len(shape) > rank:
@@ -238,14 +238,14 @@ def _zeros_around(m: Match) -> bool:
 
 
 def _spatial_alone(m: Match) -> bool:
-    """it does not pad images or channels"""
+    """it does not pad the batch or channels"""
     rank = len(m[x].extents)
     numbers = m.array(pads)
     return not numbers[[0, 1, rank, rank + 1]].any()
 
 
 def _not_cut(m: Match) -> bool:
-    """it cuts nothing off"""
+    """it crops nothing"""
     return bool((m.array(pads) >= 0).all())
 
 
@@ -300,7 +300,7 @@ pointwise = onnx.Conv(x, w, maybe(b)).with_attributes()
 
 
 def _one_place(m: Match) -> bool:
-    """the kernel has one place, without stride and padding"""
+    """the kernel has one element, without stride or padding"""
     shape = windows_of(m.root)
     return {*shape.kernel, *shape.strides} == {1} and not any(
         (*shape.begin, *shape.end)
@@ -313,7 +313,7 @@ def _no_group(m: Match) -> bool:
 
 
 def _as_product(m: Match, f: Fragment) -> Value:
-    """w @ x over the places of the image, + b"""
+    """w @ x over the positions of the image, + b"""
     images, channels, *spatial = m[x].extents
     out = m[w].extents[0]
     matrix = f.reshape(m[w], out, channels)

@@ -36,17 +36,17 @@ def _no_groups(m: Match) -> bool:
 
 
 def _one_stride(m: Match) -> bool:
-    """one stride"""
+    """the same stride"""
     return len({windows_of(op).strides for op in members(m)}) == 1
 
 
 def _one_dilation(m: Match) -> bool:
-    """one dilation"""
+    """the same dilation"""
     return len({windows_of(op).dilations for op in members(m)}) == 1
 
 
 def _lined_up(m: Match) -> bool:
-    """kernels grow to one extent where the padding does"""
+    """kernels grow to the same extent as their padding does"""
     shapes = [windows_of(op) for op in members(m)]
     whole = all(
         missing % dilation == 0

@@ -38,7 +38,7 @@ def _same_but(place: int, axis: int) -> Condition:
 
     which = "columns" if axis == -1 else "rows"
     side = "right" if place else "left"
-    condition.__doc__ = f"the {side} operands are matrices that differ in {which} alone"
+    condition.__doc__ = f"the {side} operands are matrices that differ only in {which}"
     return condition
 
 

@@ -184,7 +184,7 @@ def _along(place: int, of: Tensor, words: str) -> Condition:
 
 
 def part_by_part(m: Match) -> bool:
-    """x and z, and y and w, have one rank and one extent along the axis"""
+    """x and z, and y and w, have the same rank and the same extent along the axis"""
     at = int(m.attribute(axis))
     pairs = [
         (m[x].extents, m[z].extents),
@@ -194,7 +194,7 @@ def part_by_part(m: Match) -> bool:
 
 
 def _one_shape_each(m: Match) -> bool:
-    """x and z, and y and w, have one shape"""
+    """x and z, and y and w, have the same shape"""
     return m[x].shape == m[z].shape and m[y].shape == m[w].shape
 
 
@@ -207,7 +207,7 @@ def _alike_but(place: int) -> Condition:
             shape[place:] = [0, *shape[place:][1:]]
         return shapes[0] == shapes[1]
 
-    condition.__doc__ = f"x and y differ along axis {place} alone"
+    condition.__doc__ = f"x and y differ only along axis {place}"
     return condition
 
 

@@ -109,12 +109,12 @@ def _sums_on_the_right(
 
 
 def one_shape(*parts: Tensor) -> Condition:
-    """The condition that tensors have one shape: none is broadcast."""
+    """The condition that tensors have the same shape: none is broadcast."""
 
     def condition(m: Match) -> bool:
         return len({m[p].shape for p in parts}) == 1
 
-    condition.__doc__ = f"{' and '.join(map(str, parts))} have one shape"
+    condition.__doc__ = f"{' and '.join(map(str, parts))} have the same shape"
     return condition
 
 

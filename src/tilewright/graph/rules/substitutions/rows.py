@@ -114,7 +114,7 @@ def same_rank(*parts: Tensor) -> Condition:
     def condition(m: Match) -> bool:
         return len({len(m[p].extents) for p in parts}) == 1
 
-    condition.__doc__ = f"{' and '.join(map(str, parts))} have one rank"
+    condition.__doc__ = f"{' and '.join(map(str, parts))} have the same rank"
     return condition
 
 

@@ -103,7 +103,7 @@ def _what_was_joined(m: Match, f: Fragment) -> Sequence[Value]:
 
 
 def _as_many(m: Match) -> bool:
-    """as many parts as were joined"""
+    """there are as many parts as operands of Concat"""
     return len(m.bound[of_join].inputs) == len(m.results)
 
 

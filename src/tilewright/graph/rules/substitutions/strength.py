@@ -31,7 +31,7 @@ c = Tensor("c", known=True, real=True)
 
 
 def _powers_of_two(m: Match) -> bool:
-    """c has powers of two alone, and so has 1 / c"""
+    """c and 1 / c contain only powers of two"""
     mantissa, _ = np.frexp(m.array(c).astype(np.float64))
     return bool(np.all(np.abs(mantissa) == 0.5)) and _moderate(m)
 
@@ -43,7 +43,7 @@ def _inverse(m: Match) -> object:
 
 
 def _moderate(m: Match) -> bool:
-    """c is from 2**-14 to 2**14 in size, so that 1 / c is normal even in float16"""
+    """the magnitude of c is from 2**-14 to 2**14, so that 1 / c is normal even in float16"""
     found = np.abs(m.array(c).astype(np.float64))
     return bool(np.all((found >= 2.0**-14) & (found <= 2.0**14)))
 

@@ -70,7 +70,7 @@ def _log_sigmoid(c: Call) -> Value:
 
 @rule("aten.prelu", "aten._prelu_kernel")
 def _prelu(c: Call) -> Value:
-    """One slope for each channel, which is axis 1."""
+    """One slope per channel, along axis 1."""
     slope = c.tensor("weight")
     if c.rank("weight") == 1 and c.rank() > 2 and c.extent(0, "weight") != 1:
         slope = c.reshape(slope, [-1, *[1] * (c.rank() - 2)])
@@ -87,7 +87,7 @@ def _glu(c: Call) -> Value:
 
 @rule("aten.lerp")
 def _lerp(c: Call) -> Value:
-    """From the nearer end: at weight 1 it is the other one, however far they are apart."""
+    """Interpolate from the nearer end, so that weight 1 yields the other end exactly."""
     start = c.tensor("self")
     end = c.tensor("end")
     weight = c.tensor("weight", c.dtype)

@@ -1,4 +1,4 @@
-"""Functions of elements: arithmetic, comparisons, logic, activations."""
+"""Elementwise functions: arithmetic, comparisons, logic, activations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tilewright.base.dtypes import DType, bool_, int64
 from tilewright.frontends.torch.aten.rules import Call, rule
 from tilewright.graph.nodes import Value
 
-# One operand, in the type of the result.
+# One operand, in the result's type.
 _UNARY: Final = {
     "abs": "Abs",
     "acos": "Acos",
@@ -41,11 +41,11 @@ _UNARY: Final = {
     "hardswish": "HardSwish",
     "softsign": "Softsign",
 }
-# Of integers these are what was given.
+# Identities on integers.
 _ROUNDING: Final = ("ceil", "floor", "round", "trunc")
-# Two operands, in the type of the result.
+# Two operands, in the result's type.
 _BINARY: Final = {"mul": "Mul", "maximum": "Max", "minimum": "Min", "pow": "Pow"}
-# Two operands, in the type that both become.
+# Two operands, in their common type.
 _COMPARISONS: Final = {
     "eq": "Equal",
     "lt": "Less",
@@ -117,7 +117,7 @@ for _name in _LOGIC:
 
 
 def _names(c: Call) -> tuple[str, str]:
-    """The two operands: `pow` has an exponent."""
+    """The names of the two operands; that of `pow` is `exponent`."""
     if "exponent" in c.arguments:
         return "self", "exponent"
     return "self", "other"
@@ -125,7 +125,7 @@ def _names(c: Call) -> tuple[str, str]:
 
 @rule("aten.add", "aten.sub", "aten.rsub")
 def _sum(c: Call) -> Value:
-    """`self + alpha * other`; of booleans a sum is a disjunction."""
+    """`self + alpha * other`; for booleans a disjunction."""
     name = c.name.split(".")[1]
     a = c.tensor("self", c.dtype)
     b = c.tensor("other", c.dtype)
@@ -179,13 +179,13 @@ def _fmod(c: Call) -> Value:
 
 
 def truncated(c: Call, x: Value) -> Value:
-    """`x` without its fraction; a zero keeps the sign of what it was."""
+    """`x` without its fraction; zeros keep the sign."""
     negative = c.op("Less", x, c.value(0, x.dtype))
     return c.op("Where", negative, c.op("Ceil", x), c.op("Floor", x))
 
 
 def remainder(c: Call, a: Value, b: Value, dtype: DType) -> Value:
-    """With the sign of the divisor, as Python's."""
+    """The remainder with the sign of the divisor, as in Python."""
     if not dtype.is_float:
         return c.op("Mod", a, b)
     rest = c.op("Mod", a, b, fmod=1)
@@ -194,7 +194,7 @@ def remainder(c: Call, a: Value, b: Value, dtype: DType) -> Value:
 
 
 def floor_divided(c: Call, a: Value, b: Value, dtype: DType) -> Value:
-    """The quotient without a remainder: exact where that is `Mod`'s, as PyTorch computes it."""
+    """The floored quotient, consistent with `Mod`'s remainder, as PyTorch computes it."""
     if not dtype.is_float:
         return c.op("Div", c.op("Sub", a, remainder(c, a, b, dtype)), b)
     zero = c.value(0, dtype)
@@ -207,7 +207,7 @@ def floor_divided(c: Call, a: Value, b: Value, dtype: DType) -> Value:
 
 
 def _against(c: Call, rest: Value, b: Value) -> Value:
-    """Whether a remainder that is not zero has another sign than the divisor."""
+    """Whether a nonzero remainder and the divisor have different signs."""
     zero = c.value(0, b.dtype)
     other = c.op("Xor", c.op("Less", rest, zero), c.op("Less", b, zero))
     return c.op("And", other, c.op("Not", c.op("Equal", rest, zero)))
@@ -223,7 +223,7 @@ def _rsqrt(c: Call) -> Value:
 
 @rule("aten.sign", "aten.sgn")
 def _sign(c: Call) -> Value:
-    """Of NaN it is 0, and a boolean is its own."""
+    """0 for NaN; a boolean is its own sign."""
     if c.dtype is bool_:
         return c.tensor()
     x = c.tensor()
@@ -252,7 +252,7 @@ def _exp2(c: Call) -> Value:
 
 @rule("aten.log1p")
 def _log1p(c: Call) -> Value:
-    """Exact to rounding near zero: what `1 + x` lost is made up for (Kahan, HP-15C handbook)."""
+    """Accurate near zero: compensates for what `1 + x` rounds off (Kahan, HP-15C handbook)."""
     x = c.tensor(dtype=c.dtype)
     one = c.number(1)
     u = c.op("Add", x, one)
@@ -265,7 +265,7 @@ def _log1p(c: Call) -> Value:
 
 @rule("aten.expm1")
 def _expm1(c: Call) -> Value:
-    """As `log1p`, the other way."""
+    """The inverse of `log1p`, computed likewise."""
     x = c.tensor(dtype=c.dtype)
     one = c.number(1)
     u = c.op("Exp", x)
@@ -303,12 +303,12 @@ def _is_special(c: Call) -> Value:
 
 @rule("aten.atan2")
 def _atan2(c: Call) -> Value:
-    """By the quotient of the sizes, moved into its quadrant; zeros have signs (IEEE 754)."""
+    """By the quotient of the magnitudes, moved into its quadrant; zeros have signs (IEEE 754)."""
     y = c.tensor("self", c.dtype)
     x = c.tensor("other", c.dtype)
     high = c.op("Abs", y)
     wide = c.op("Abs", x)
-    same = c.op("Equal", high, wide)  # two infinities too
+    same = c.op("Equal", high, wide)  # also for two infinities
     slope = c.op("Where", same, c.number(1), c.op("Div", high, wide))
     none = c.op("And", same, c.op("Equal", high, c.number(0)))
     angle = c.op("Atan", c.op("Where", none, c.number(0), slope))
@@ -320,7 +320,7 @@ def _atan2(c: Call) -> Value:
 
 
 def _negative(c: Call, x: Value) -> Value:
-    """Whether the sign is set: that of a zero is its reciprocal's."""
+    """Whether the sign is set; a zero has the sign of its reciprocal."""
     nothing = c.op("Equal", x, c.number(0))
     signed = c.op("Where", nothing, c.op("Reciprocal", x), x)
     return c.op("Less", signed, c.number(0))

@@ -1,4 +1,4 @@
-"""Attention, written out: the graph's rules make one operation of it again."""
+"""Attention, spelled out; the graph's rules turn it back into one operation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilewright.graph.nodes import Value
 
 @rule("aten.scaled_dot_product_attention")
 def _attention(c: Call) -> Value:
-    """Any number of axes in front of queries by features: they are batch and heads."""
+    """Any number of axes before queries by features; they are batch and heads."""
     _check(c)
     q, k, v = (c.tensor(n) for n in ("query", "key", "value"))
     if c["enable_gqa"]:
@@ -24,9 +24,9 @@ def _attention(c: Call) -> Value:
 
 @rule("aten._scaled_dot_product_flash_attention_for_cpu")
 def _attention_of_cpu(c: Call) -> tuple[Value, Value | None]:
-    """What `scaled_dot_product_attention` becomes on a processor.
+    """The CPU operator that `scaled_dot_product_attention` becomes.
 
-    Its other result, the logarithm of what each row of shares was divided by, is for training.
+    Its other result, the logarithm of each row's divisor, is for training.
     """
     _check(c)
     q, k, v = (c.tensor(n) for n in ("query", "key", "value"))
@@ -44,7 +44,7 @@ def _check(c: Call) -> None:
 
 
 def _repeated(c: Call, x: Value, name: str) -> Value:
-    """Heads of keys or values, each for several heads of queries, which follow one another."""
+    """Heads of keys or values, each repeated for consecutive heads of queries."""
     heads = c.of("query").shape[-3]
     mine = c.of(name).shape[-3]
     if heads == mine:
@@ -62,7 +62,7 @@ def _repeated(c: Call, x: Value, name: str) -> Value:
 
 
 def _attended(c: Call, q: Value, k: Value, v: Value) -> Value:
-    """A row all of whose keys are masked gives zeros, as in PyTorch; NaN in scores stays."""
+    """A row whose keys are all masked yields zeros, as in PyTorch; NaN in scores remains."""
     scores, seen = _scores(c, q, k)
     shares = c.op("Softmax", scores, axis=-1)
     if seen is not None:
@@ -71,7 +71,7 @@ def _attended(c: Call, q: Value, k: Value, v: Value) -> Value:
 
 
 def _scores(c: Call, q: Value, k: Value) -> tuple[Value, Value | None]:
-    """Scaled and masked scores, and which of them a mask leaves, where there is one."""
+    """Scaled and masked scores, and the mask of those that remain, if there is a mask."""
     size = c.of("query").shape[-1]
     if c.has("scale"):
         scale = float(c["scale"])
@@ -94,7 +94,7 @@ def _scores(c: Call, q: Value, k: Value) -> tuple[Value, Value | None]:
 
 
 def _causal(c: Call) -> Value:
-    """Each query sees as many keys as there are queries up to it."""
+    """Each query sees the keys up to its own position."""
     rows = c.of("query").shape[-2]
     keys = c.of("key").shape[-2]
     if type(rows) is int and type(keys) is int:
@@ -123,7 +123,7 @@ def _transposed(c: Call, x: Value, rank: int) -> Value:
 
 @rule("aten._transformer_encoder_layer_fwd")
 def _encoder_layer(c: Call) -> Value:
-    """PyTorch's own layer of an encoder, which it runs as one operator when it does not train."""
+    """PyTorch's encoder layer, which runs as one operator outside training."""
     if c.has("mask"):
         raise c.refuse("it has a mask")
     x = c.tensor("src")
@@ -146,7 +146,7 @@ def _encoder_layer(c: Call) -> Value:
 
 
 def _self_attention(c: Call, x: Value) -> Value:
-    """Queries, keys and values by one product."""
+    """Queries, keys and values from one product."""
     both = _product(c, x, "qkv_weight", "qkv_bias")
     parts = c.build.ops("Split", both, count=3, axis=-1, num_outputs=3)
     q, k, v = (_heads(c, p) for p in parts)

@@ -23,7 +23,7 @@ def _zeros(c: Call, like: Value) -> Value:
 
 
 def _as_complex(c: Call, x: Any, part: DType) -> Complex:
-    """An operand, a complex tensor, a real one, or a number, with parts of that type."""
+    """An operand (a complex or real tensor, or a number) as a complex one with such parts."""
     if isinstance(x, Complex):
         return Complex(c.cast(x.real, part), c.cast(x.imag, part))
     if isinstance(x, Value):
@@ -35,7 +35,7 @@ def _as_complex(c: Call, x: Any, part: DType) -> Complex:
 
 
 def _operands(c: Call) -> tuple[Complex, Complex]:
-    """Both with parts of the result's type: a real operand may be wider than a complex one."""
+    """Both operands with parts of the result's type: a real one may be wider than a complex one."""
     part = _part_of(c)
     return _as_complex(c, c["self"], part), _as_complex(c, c["other"], part)
 
@@ -52,7 +52,7 @@ def _part_of(c: Call) -> DType:
 
 @complex_rule("aten._to_copy", "aten.to", "prims.convert_element_type")
 def _converted(c: Call) -> Complex | Value:
-    """To complex with nothing next to the real part; to a real type the real part alone."""
+    """To complex: with a zero imaginary part; to a real type: only the real part."""
     if c.has("self"):
         x = c["self"]
     else:
@@ -73,7 +73,7 @@ def _joined(c: Call) -> Complex:
     imag = c.tensor("imag")
     zero_real = _zeros(c, real)
     zero_imag = _zeros(c, imag)
-    # Each part is broadcast to the shape of both; adding zeros would lose the sign of one.
+    # Broadcast each part to the common shape; adding zeros would lose signs.
     shape = c.op("Shape", c.op("Add", zero_real, zero_imag))
     return Complex(c.op("Expand", real, shape), c.op("Expand", imag, shape))
 
@@ -155,7 +155,7 @@ def _imaginary(c: Call) -> Value:
 
 @complex_rule("aten.abs")
 def _size(c: Call) -> Value:
-    """By the larger part, so that no square of it overflows."""
+    """Scaled by the larger part, so that squares do not overflow."""
     pairs = in_pairs(c, c["self"])
     sizes = c.op("Abs", pairs)
     axes = c.ints(-1)
@@ -166,7 +166,7 @@ def _size(c: Call) -> Value:
     divisor = c.op("Where", condition, one, most)
     shares = c.op("ReduceL2", c.op("Div", pairs, divisor), c.ints(-1), keepdims=0)
     found = c.op("Mul", shares, c.op("Squeeze", divisor, c.ints(-1)))
-    # Of each part: with an infinite one the size is infinite, whatever the other one is.
+    # If a part is infinite, the magnitude is infinite, whatever the other part is.
     ends = c.op("Cast", c.op("IsInf", pairs), to=number_of("int32"))
     infinite = c.op(
         "Cast", c.op("ReduceMax", ends, c.ints(-1), keepdims=0), to=number_of("bool")

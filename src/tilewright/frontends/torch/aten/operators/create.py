@@ -1,4 +1,4 @@
-"""Tensors out of numbers."""
+"""Tensors created from numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilewright.graph.nodes import Value
 
 
 def _filled(c: Call, value: Any) -> Value:
-    """`value` in every element of the result."""
+    """A tensor with `value` in every element of the result."""
     one = c.value(value, c.dtype)
     fixed = c.fixed()
     if fixed is None:
@@ -38,7 +38,7 @@ def _filled(c: Call, value: Any) -> Value:
     "aten.new_empty_strided",
 )
 def _zeros(c: Call) -> Value:
-    """What is not defined is zero."""
+    """Undefined elements become zero."""
     return _filled(c, 0)
 
 
@@ -64,7 +64,7 @@ def _scalar(c: Call) -> Value:
 
 @rule("aten.arange")
 def _arange(c: Call) -> Value:
-    """As many as PyTorch counts by the numbers given, before they have the result's type."""
+    """The count that PyTorch computes from the given numbers, before converting their type."""
     if c.has("start"):
         start = c["start"]
     else:
@@ -86,7 +86,7 @@ def _arange(c: Call) -> Value:
 def _eye(c: Call) -> Value:
     fixed = c.fixed()
     if fixed is None:
-        raise c.refuse("a call only knows its extents")
+        raise c.refuse("its extents are known only at run time")
     return c.build.constant(np.eye(*fixed, dtype=c.dtype.numpy))
 
 
@@ -95,7 +95,7 @@ def _linspace(c: Call) -> Value:
     """From both ends to the middle, as PyTorch computes it."""
     numbers = [c["start"], c["end"], c["steps"]]
     if not all(isinstance(n, int | float) for n in numbers):
-        raise c.refuse("a call only knows its ends")
+        raise c.refuse("its ends are known only at run time")
     start, end, steps = numbers
     found = np.linspace(start, end, int(steps), dtype=c.dtype.numpy)
     return c.build.constant(found)
@@ -129,4 +129,4 @@ def _item(c: Call) -> Value:
     "aten._assert_tensor_metadata",
 )
 def _checked(c: Call) -> None:
-    """What PyTorch asserts about a program; nothing is computed."""
+    """An assertion of PyTorch about a program; computes nothing."""

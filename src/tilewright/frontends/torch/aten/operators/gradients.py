@@ -1,4 +1,4 @@
-"""Operators of backward passes. Those that PyTorch decomposes into others have no rule here."""
+"""Operators of backward passes; those that PyTorch decomposes have no rule here."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tilewright.graph.nodes import Value
 
 @dataclass(frozen=True)
 class Pullback:
-    """One operator of a backward pass: it is `forward`'s, whose arguments have the same names.
+    """The backward operator of `forward`; arguments have the same names.
 
-    flow: the argument that flows to the result. wanted: the tensors to which it gives what flows,
-    in the order of its results. mask: the argument that says which of them are wanted.
+    flow: the argument with the gradient of the result. wanted: the tensors whose gradients it
+    returns, in the order of its results. mask: the argument that says which of them are wanted.
     """
 
     operator: str
@@ -52,7 +52,7 @@ _ROWS: Final = (
 
 
 def operator_of(name: str) -> Any:
-    """`aten.name`, its overload included."""
+    """`aten.name`, including its overload."""
     import torch
 
     packet, _, overload = name.partition(".")
@@ -85,7 +85,7 @@ for _row in _ROWS:
 
 @rule("aten.convolution_backward")
 def _convolution(c: Call) -> list[Value | None]:
-    """By its input, its weights, and its bias, which is added to each channel."""
+    """With respect to its input, its weights, and its bias, which is added to each channel."""
     names = ("input", "weight")
     shared = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
     arguments = {n: c[n] for n in (*names, *shared)}
@@ -109,11 +109,11 @@ def _convolution(c: Call) -> list[Value | None]:
 
 @rule("aten.max_pool2d_with_indices_backward", "aten.max_pool3d_with_indices_backward")
 def _max_pool(c: Call) -> Value:
-    """What flows to a maximum flows to where it was found; windows that overlap add up."""
+    """A maximum's gradient flows to the position of the maximum; overlapping windows add up."""
     shape = list(c.of("self").shape)
     axes = 2 if "pool2d" in c.name else 3
     if not all(type(n) is int for n in shape):
-        raise c.refuse("a call only knows its extents")
+        raise c.refuse("its extents are known only at run time")
     rows = [math.prod(shape[:-axes]), -1]
     zeros = c.op("Expand", c.number(0), c.ints(rows[0], math.prod(shape[-axes:])))
     places = c.reshape(c.tensor("indices"), rows)
@@ -123,7 +123,7 @@ def _max_pool(c: Call) -> Value:
 
 
 def _linear(operator: str, forward: str, sizes: Callable[[Call], Any]) -> None:
-    """Register what a linear operator pulls back, which does not save its input."""
+    """Register the backward of a linear operator, which does not save its input."""
 
     @rule(f"aten.{operator}")
     def _apply(c: Call) -> Value:
@@ -138,10 +138,10 @@ def _linear(operator: str, forward: str, sizes: Callable[[Call], Any]) -> None:
 
 
 def _any(c: Call) -> Value:
-    """A tensor in the shape of the result, whatever is in it: a linear operator's input."""
+    """A tensor in the result's shape with arbitrary elements: a linear operator's input."""
     shape = c.fixed()
     if shape is None or 0 in list(c.of("grad_output").shape):
-        raise c.refuse("a call only knows its extents, or it has no elements")
+        raise c.refuse("its extents are known only at run time, or it has no elements")
     flat = c.reshape(c.tensor("grad_output"), [-1])
     starts = c.ints(0)
     ends = c.ints(1)

@@ -9,7 +9,7 @@ from tilewright.graph.nodes import Value
 
 
 def _parameter(c: Call, name: str, fill: float, extents: list[int]) -> Value:
-    """A weight or bias, or the constant that has no effect where there is none."""
+    """A weight or bias, or a neutral constant if there is none."""
     import numpy as np
 
     if c.has(name):
@@ -28,7 +28,7 @@ def _layer_norm(c: Call) -> Value | list[Value]:
     if ".native" in c.name:
         how: dict[str, Any] = {"axis": -len(extents), "epsilon": float(c["eps"])}
         x = c.tensor("input")
-        # Besides the result its mean and the reciprocal of its deviation.
+        # Returns the result, its mean and the reciprocal of its deviation.
         return c.build.ops("LayerNormalization", x, scale, bias, count=3, **how)
     axis = -len(extents)
     eps = float(c["eps"])
@@ -39,7 +39,7 @@ def _layer_norm(c: Call) -> Value | list[Value]:
 
 @rule("aten.rms_norm")
 def _rms_norm(c: Call) -> Value:
-    """Where no epsilon is given, it is that of the type in which PyTorch computes."""
+    """The default epsilon is that of the type in which PyTorch computes."""
     import torch
 
     extents = [int(n) for n in c["normalized_shape"]]
@@ -57,10 +57,10 @@ def _rms_norm(c: Call) -> Value:
 
 @rule("aten.batch_norm", "aten._native_batch_norm_legit_no_training")
 def _batch_norm(c: Call) -> Value | tuple[Value | None, ...]:
-    """By the running statistics; with those of the batch it is refused."""
+    """By the running statistics; batch statistics are not supported."""
     alone = "legit_no_training" in c.name
     if not alone and (c["training"] or not c.has("running_mean")):
-        raise c.refuse("it normalizes by the batch's own mean and variance")
+        raise c.refuse("it normalizes by the batch's mean and variance")
     extents = [int(c.of("input").shape[1])]
     scale = _parameter(c, "weight", 1, extents)
     bias = _parameter(c, "bias", 0, extents)
@@ -80,7 +80,7 @@ def _batch_norm(c: Call) -> Value | tuple[Value | None, ...]:
 
 @rule("aten.group_norm")
 def _group_norm(c: Call) -> Value:
-    """Each group of channels in a row is normalized, then each channel scaled."""
+    """Normalize each group of channels as a row, then scale each channel."""
     groups = int(c["num_groups"])
     channels = int(c.of("input").shape[1])
     return _by_rows(c, groups, channels)
@@ -88,7 +88,7 @@ def _group_norm(c: Call) -> Value:
 
 @rule("aten.native_group_norm")
 def _native_group_norm(c: Call) -> list[Value | None]:
-    """Its other results train: the mean of each group and the reciprocal of its deviation."""
+    """Its other results are for training: the mean and reciprocal deviation of each group."""
     groups = int(c["group"])
     channels = int(c["C"])
     found = _by_rows(c, groups, channels)
@@ -116,7 +116,7 @@ def _instance_norm(c: Call) -> Value:
 def _by_rows(c: Call, groups: int, channels: int) -> Value:
     x = c.tensor("input")
     rank = c.rank("input")
-    # 0 keeps the extent of the batch.
+    # 0 keeps the batch extent.
     shape = c.ints(0, groups, -1)
     rows = c.op("Reshape", x, shape)
     ones, zeros = (_parameter(c, "", fill, [groups]) for fill in (1, 0))

@@ -14,7 +14,7 @@ _END = (1 << 63) - 1
 
 @rule("aten.cat", "aten.concat", "aten.concatenate")
 def _concatenated(c: Call) -> Value:
-    """Tensors of one axis without elements go with anything, for old programs."""
+    """Empty one-axis tensors may be joined with any others, for old programs."""
     shapes = [n.meta["val"].shape for n in c.given["tensors"]]
     parts = [
         c.cast(v, c.dtype)
@@ -51,7 +51,7 @@ def _split(c: Call) -> list[Value]:
     else:
         sizes = [p.shape[axis] for p in parts]
     if not all(type(n) is int for n in sizes):
-        raise c.refuse("the sizes of its parts are known at a call only")
+        raise c.refuse("the sizes of its parts are known only at run time")
     found = [c.tensor()]
     if len(sizes) > 1:
         found = c.build.ops(
@@ -117,13 +117,13 @@ def _flipped(c: Call) -> Value:
 
 @rule("aten.roll")
 def _rolled(c: Call) -> Value:
-    """Along each axis the end goes to the front; without axes along all elements in a row."""
+    """Rotate along each axis; without axes, along all elements in order."""
     x = c.tensor()
     shifts = [int(n) for n in c["shifts"]]
     if not c["dims"]:
         shape = c.fixed()
         if shape is None:
-            raise c.refuse("a call only knows how many elements it has")
+            raise c.refuse("its number of elements is known only at run time")
         flat = _turned(c, c.reshape(x, [-1]), 0, shifts[0], math.prod(shape))
         return c.reshape(flat, shape)
     for axis, shift in zip(c.axes("dims"), shifts, strict=True):
@@ -139,7 +139,7 @@ def _turned(
     shift: int,
     extent: int | None,
 ) -> Value:
-    """Once around is nothing: a shift may be more than the extent."""
+    """Shifts are modulo the extent."""
     if extent is not None:
         shift = shift % extent if extent else 0
     if not shift:
@@ -155,7 +155,7 @@ def _turned(
 
 @rule("aten.slice_scatter", "aten.select_scatter")
 def _placed(c: Call) -> Value:
-    """`self` with a part of it replaced: what is in front of it, the new part, what is after."""
+    """`self` with a part replaced: the elements before it, the new part, the elements after it."""
     axis = c.axis()
     extent = c.extent(c.axis())
     src = c.cast(c["src"], c.dtype)
@@ -170,7 +170,9 @@ def _placed(c: Call) -> Value:
         end = c["end"]
         step = c["step"]
     if extent is None or not isinstance(start, int) or step != 1:
-        raise c.refuse("a call only knows which part it replaces, or it has steps")
+        raise c.refuse(
+            "the part it replaces is known only at run time, or it has steps"
+        )
     start = min(max(start + extent if start < 0 else start, 0), extent)
     if c.has("index"):
         end = start + 1

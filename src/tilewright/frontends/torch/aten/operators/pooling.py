@@ -31,11 +31,11 @@ def _max_pool(c: Call) -> Value | Sequence[Value | None]:
 
 
 def _max_and_place(c: Call, x: Value, axes: int, how: dict[str, Any]) -> list[Value]:
-    """The largest of each window and where it is in its image, by gathering the windows."""
+    """The maximum of each window and its position in the image, by gathering the windows."""
     extents = [c.extent(c.rank() - axes + n) for n in range(axes)]
     known = [n for n in extents if n is not None]
     if len(known) < axes:
-        raise c.refuse("a call only knows the extents of its image")
+        raise c.refuse("the extents of its image are known only at run time")
     counts = [int(n) for n in c.result.shape[-axes:]]
     table = _places(known, counts, how)
     places = c.build.constant(table)
@@ -52,7 +52,7 @@ def _max_and_place(c: Call, x: Value, axes: int, how: dict[str, Any]) -> list[Va
 def _places(
     extents: list[int], counts: list[int], how: dict[str, Any]
 ) -> np.ndarray[Any, Any]:
-    """Windows by their elements: places in the image, and for padding again one of the window."""
+    """Windows by elements: positions in the image; padding repeats an element of the window."""
     found = np.zeros((1, 1), np.int64)
     for n, extent in enumerate(extents):
         step = how["strides"][n]
@@ -73,7 +73,7 @@ def _places(
 def _avg_pool(c: Call) -> Value:
     axes = _axes(c)
     if c["divisor_override"]:
-        raise c.refuse("it divides by another number than that of its elements")
+        raise c.refuse("it divides by a number other than that of its elements")
     how = _windows(c, axes) | {"count_include_pad": int(c["count_include_pad"])}
     x, alone = _batched(c, axes)
     return _unbatched(c, c.op("AveragePool", x, **how), alone)
@@ -98,7 +98,7 @@ def _adaptive_max(c: Call) -> tuple[Value, None]:
 
 
 def _adaptive(c: Call, op_type: str, whole: str) -> Value:
-    """Windows of one size where the extents divide; a mean of different ones by matrices."""
+    """Windows of equal size if the extents divide; means of unequal ones by matrices."""
     axes = _axes(c)
     if c.has("output_size"):
         sizes = c.spread("output_size", axes)
@@ -110,7 +110,7 @@ def _adaptive(c: Call, op_type: str, whole: str) -> Value:
         return _unbatched(c, c.op(whole, x), alone)
     known = [n for n in extents if n is not None]
     if len(known) < axes:
-        raise c.refuse("a call only knows the extents of its image")
+        raise c.refuse("the extents of its image are known only at run time")
     if all(n % s == 0 for n, s in zip(known, sizes, strict=True)):
         step = [n // s for n, s in zip(known, sizes, strict=True)]
         found = c.op(op_type, x, kernel_shape=step, strides=step)
@@ -130,7 +130,7 @@ def _averaged(
     extent: int,
     size: int,
 ) -> Value:
-    """Means of windows along one axis, as a product with the matrix of their shares."""
+    """Means of windows along one axis, as a product with the matrix of their weights."""
     shares = np.zeros((extent, size), c.dtype.numpy)
     for n in range(size):
         start = n * extent // size
@@ -149,7 +149,7 @@ def _averaged(
 
 
 def _axes(c: Call) -> int:
-    """How many axes an image has: the digit in the operator's name."""
+    """The number of spatial axes: the digit in the operator's name."""
     name = c.name.split(".")[1]
     return int(name[name.index("pool") + len("pool")])
 

@@ -10,7 +10,7 @@ from tilewright.graph.nodes import Value
 
 @rule("aten.matmul", "aten.mm", "aten.bmm", "aten.mv", "aten.dot")
 def _matmul(c: Call) -> Value:
-    """By the names of its operands, which are `other`, `mat2`, `vec` or `tensor`."""
+    """A product; the second operand is called `other`, `mat2`, `vec` or `tensor`."""
     other = next(n for n in ("other", "mat2", "vec", "tensor") if c.has(n))
     return c.op("MatMul", c.tensor(), c.tensor(other))
 
@@ -28,14 +28,14 @@ def _linear(c: Call) -> Value:
 
 @rule("aten.addmm", "aten.baddbmm", "aten.addmv", "aten.addbmm")
 def _added_product(c: Call) -> Value:
-    """`beta * self + alpha * (a @ b)`; with beta 0 what `self` holds does not matter."""
+    """`beta * self + alpha * (a @ b)`; with beta 0 the contents of `self` do not matter."""
     a, b = (
         c[n]
         for n in c.arguments
         if n in ("mat1", "mat2", "batch1", "batch2", "mat", "vec")
     )
     if ".addbmm" in c.name:
-        raise c.refuse("it adds up a batch")
+        raise c.refuse("it sums over a batch")
     found = c.op("MatMul", a, b)
     if c["alpha"] != 1:
         found = c.op("Mul", found, c.number(c["alpha"]))
@@ -72,7 +72,7 @@ def _conv(c: Call) -> Value:
     if padding == "valid":
         how["pads"] = [0] * 2 * axes
     elif padding == "same":
-        # What is odd goes to the end.
+        # An odd remainder goes to the end.
         kernel = c.of("weight").shape[2:]
         whole = [
             d * (int(k) - 1) for d, k in zip(how["dilations"], kernel, strict=True)

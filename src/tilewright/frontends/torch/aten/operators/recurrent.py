@@ -1,4 +1,4 @@
-"""Recurrent networks: PyTorch's layers one after another, with gates in ONNX's order."""
+"""Recurrent networks: PyTorch's layers in sequence, with gates in ONNX's order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilewright.graph.nodes import Value
 
 @dataclass(frozen=True)
 class _Cell:
-    """kind: of ONNX. order: of ONNX's gates among PyTorch's. activation: where it says one."""
+    """kind: of ONNX. order: ONNX's gates in PyTorch's order. activation: if it has a choice."""
 
     kind: str
     order: tuple[int, ...]
@@ -65,7 +65,7 @@ def _layer(
     parts: Sequence[Sequence[Value]],
     begin: Sequence[Value],
 ) -> tuple[Value, list[Value]]:
-    """One layer in its directions: the sequence with directions side by side, and last states."""
+    """One layer in all directions: the sequence with concatenated directions, and last states."""
     hidden = int(parts[0][1].extents[1])
     weights = []
     for k in (0, 1):

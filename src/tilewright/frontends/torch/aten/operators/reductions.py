@@ -27,7 +27,7 @@ def reduced(
     axes: list[int],
     keep: bool,
 ) -> Value:
-    """A reduction over axes; of a tensor without axes it is the tensor."""
+    """A reduction over axes; a tensor without axes is returned as is."""
     rank = len(x.shape or ())
     if not rank:
         return x
@@ -90,7 +90,7 @@ def _place(c: Call) -> Value:
 
 @rule("aten.any", "aten.all")
 def _logical(c: Call) -> Value:
-    """How many are true, or false: of no elements none is. Of no axes, each element alone."""
+    """Count true or false elements; over no elements none is. Without axes, each element alone."""
     x = c.tensor("self", bool_)
     every = ".all" in c.name
     if c["dim"] != []:
@@ -109,7 +109,7 @@ def _logical(c: Call) -> Value:
 
 @rule("aten.var", "aten.std", "aten.var_mean", "aten.std_mean")
 def _variance(c: Call) -> Value | tuple[Value, Value]:
-    """Over `count - correction`; the default correction is 1."""
+    """Divided by `count - correction`; the default correction is 1."""
     name = c.name.split(".")[1]
     axes = c.axes()
     if c.rank():
@@ -118,7 +118,7 @@ def _variance(c: Call) -> Value | tuple[Value, Value]:
         extents = [1]
     known = [n for n in extents if n is not None]
     if len(known) < len(extents):
-        raise c.refuse("a call only knows how many elements it has")
+        raise c.refuse("its number of elements is known only at run time")
     correction = c["correction"]
     if correction is None:
         if c["unbiased"] in (None, True):
@@ -152,7 +152,7 @@ def _norm(c: Call) -> Value:
 
 @rule("aten.cdist", "aten._cdist_forward")
 def _distances(c: Call) -> Value:
-    """Of each row of one tensor from each row of the other."""
+    """The distance of each row of one tensor from each row of the other."""
     a = c.op("Unsqueeze", c.tensor("x1"), c.ints(-2))
     b = c.op("Unsqueeze", c.tensor("x2"), c.ints(-3))
     last = len(c.result.shape)
@@ -191,7 +191,7 @@ def _shares(c: Call) -> Value:
     op_type = "LogSoftmax" if "log_softmax" in c.name else "Softmax"
     x = c.tensor("self", c.dtype)
     if not c.rank():
-        zero = c.op("Sub", x, x)  # NaN where it is not finite
+        zero = c.op("Sub", x, x)  # NaN for elements that are not finite
         if op_type == "LogSoftmax":
             return zero
         return c.op("Exp", zero)
@@ -201,7 +201,7 @@ def _shares(c: Call) -> Value:
 
 @rule("aten._safe_softmax")
 def _safe_softmax(c: Call) -> Value:
-    """Zeros where all that is shared among is minus infinity."""
+    """Zeros if all elements are minus infinity."""
     x = c.tensor("self", c.dtype)
     found = _shares(c)
     highest = reduced(c, "ReduceMax", x, [c.axis()], keep=True)

@@ -1,4 +1,4 @@
-"""Images at another size."""
+"""Resizing images."""
 
 from __future__ import annotations
 
@@ -48,10 +48,12 @@ def _resized(c: Call) -> Value:
     sizes = c["output_size"]
     fixed = c.fixed()
     if c["align_corners"] and fixed is not None:
-        sizes = fixed[2:]  # the corners are those of whole extents, scales or not
+        sizes = fixed[2:]  # corners are those of whole extents, with or without scales
     elif scales is not None:
         if c["align_corners"]:
-            raise c.refuse("a call only knows the extents whose corners it aligns")
+            raise c.refuse(
+                "the extents whose corners it aligns are known only at run time"
+            )
         return c.op("Resize", x, None, scales, **how)
     if sizes is None:
         raise c.refuse("neither its size nor its scales are given")
@@ -61,7 +63,7 @@ def _resized(c: Call) -> Value:
 
 
 def _scales(c: Call, axes: int) -> Value | None:
-    """The scales that were given: where they were, they say where elements are."""
+    """The given scales, if any: they determine the positions of elements."""
     given = c["scale_factors"]
     if given is None:
         parts = [
@@ -81,7 +83,7 @@ def _scales(c: Call, axes: int) -> Value | None:
 @rule("aten.grid_sampler", "aten.grid_sampler_2d", "aten.grid_sampler_3d")
 def _grid_sample(c: Call) -> Value:
     if (c["interpolation_mode"], c["padding_mode"]) == (2, 1):
-        raise c.refuse("it interpolates cubically between elements over the border")
+        raise c.refuse("it interpolates cubically between elements beyond the border")
     how = {
         "mode": ("linear", "nearest", "cubic")[int(c["interpolation_mode"])],
         "padding_mode": ("zeros", "border", "reflection")[int(c["padding_mode"])],

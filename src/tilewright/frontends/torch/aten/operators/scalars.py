@@ -1,4 +1,4 @@
-"""Arithmetic on sizes known only at run time: functions of Python on integers without axes."""
+"""Arithmetic on sizes known only at run time: Python functions on integer scalars."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other shapes and orders of the same elements, parts of tensors and their concatenation."""
+"""Reshaping, reordering, slicing and concatenation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _END = (1 << 63) - 1
     "aten.alpha_dropout",
 )
 def _same(c: Call) -> Value:
-    """The same numbers; what drops elements is refused in training."""
+    """The identity; dropout in training is not supported."""
     if c["train"]:
         raise c.refuse("it drops elements at random, in training mode")
     return c.tensor("self" if c.has("self") else "input")
@@ -76,10 +76,10 @@ def _reshaped(c: Call) -> Value:
 
 
 def _found(c: Call) -> list[int]:
-    """The shape of the result where at most one extent is not known: -1."""
+    """The shape of the result with -1 for at most one unknown extent."""
     shape = [n if type(n) is int else -1 for n in c.result.shape]
     if shape.count(-1) > 1:
-        raise c.refuse("more than one extent of its result is known at a call only")
+        raise c.refuse("several extents of its result are known only at run time")
     return shape
 
 
@@ -91,7 +91,7 @@ def _unsqueezed(c: Call) -> Value:
 
 @rule("aten.squeeze")
 def _squeezed(c: Call) -> Value:
-    """Only axes of one element go; of no axes, none."""
+    """Remove only axes of one element; without axes, none."""
     if c["dim"] == []:
         named = []
     else:
@@ -155,7 +155,7 @@ def _expanded(c: Call) -> Value:
     size = c["size"]
     if size is None or c.fixed() is not None:
         size = c.fixed() or _found(c)
-    # -1 keeps an extent, which for Expand is to be broadcast from one.
+    # -1 keeps an extent; in ONNX's Expand, 1 does.
     return c.op("Expand", c.tensor(), c.sizes([1 if n == -1 else n for n in size]))
 
 
@@ -176,9 +176,9 @@ def _repeated(c: Call) -> Value:
 
 @rule("aten.repeat_interleave.self_int")
 def _interleaved(c: Call) -> Value:
-    """Each element several times: an axis more, stretched, and joined with the one in front.
+    """Repeat each element: add an axis, expand it, and merge it with the one before.
 
-    Without a dimension the elements are taken in a row.
+    Without a dimension the elements are flattened first.
     """
     x = c.tensor()
     axis = 0
@@ -193,12 +193,12 @@ def _interleaved(c: Call) -> Value:
     sizes: list[Any] = [1] * (rank + 1)
     sizes[axis + 1] = c["repeats"]
     wide = c.op("Expand", wide, c.sizes(sizes))
-    shape: list[Any] = [0] * rank  # kept
+    shape: list[Any] = [0] * rank  # unchanged
     shape[axis] = -1
     if c.fixed() is not None:
         return c.reshape(wide, c.fixed() or [])
     if axis < rank - 1:
-        raise c.refuse("a call only knows the extents after its dimension")
+        raise c.refuse("the extents after its dimension are known only at run time")
     return c.op("Reshape", wide, c.ints(*shape))
 
 
@@ -234,7 +234,7 @@ _MODES = {
 
 @rule("aten.pad", "aten.constant_pad_nd")
 def _padded(c: Call) -> Value:
-    """PyTorch counts pads from the last axis, begin and end together."""
+    """PyTorch lists pads from the last axis on, begin and end together."""
     mode = _MODES[c["mode"] or "constant"]
     x = c.tensor()
     pads = list(c["pad"])
@@ -260,12 +260,12 @@ def _triangle(c: Call) -> Value:
 
 @rule("aten.diagonal")
 def _diagonal(c: Call) -> Value:
-    """The elements of two axes whose places differ by the offset, as the last axis."""
+    """The elements of two axes whose indices differ by the offset, as the last axis."""
     axes = [c.axis("dim1"), c.axis("dim2")]
     offset = int(c["offset"])
     extents = [c.extent(a) for a in axes]
     if None in extents:
-        raise c.refuse("a call only knows its extents")
+        raise c.refuse("its extents are known only at run time")
     rest = [a for a in range(c.rank()) if a not in axes]
     x = _transposed(c, c.tensor(), [*axes, *rest])
     rows = np.arange(max(-offset, 0), max(-offset, 0) + c.result.shape[-1])
@@ -276,7 +276,7 @@ def _diagonal(c: Call) -> Value:
 
 @rule("aten.unfold")
 def _windows(c: Call) -> Value:
-    """Windows of an axis, their elements as the last axis."""
+    """Sliding windows along an axis, with their elements as the last axis."""
     axis = positive(int(c["dimension"]), c.rank())
     size = int(c["size"])
     step = int(c["step"])
@@ -284,7 +284,7 @@ def _windows(c: Call) -> Value:
         raise c.refuse("its input has no axes")
     extent = c.extent(axis)
     if extent is None:
-        raise c.refuse("a call only knows how many windows there are")
+        raise c.refuse("the number of windows is known only at run time")
     starts = np.arange(0, extent - size + 1, step)
     places = c.build.constant(starts[:, None] + np.arange(size))
     found = c.op("Gather", c.tensor(), places, axis=axis)
@@ -297,14 +297,14 @@ def _windows(c: Call) -> Value:
 
 @rule("aten.as_strided")
 def _strided(c: Call) -> Value:
-    """Elements by their places in memory, where PyTorch has its input in an order without gaps."""
+    """Elements by their positions in memory, if PyTorch's input is dense."""
     held = c.of("self")
     shape = c.fixed()
     steps = list(c["stride"])
     offset = c["storage_offset"]
     known = [*held.shape, *held.stride(), *steps, held.storage_offset()]
     if shape is None or not all(type(n) is int for n in known):
-        raise c.refuse("a call only knows its extents")
+        raise c.refuse("its extents are known only at run time")
     order = sorted(range(c.rank()), key=lambda a: (-held.stride()[a], a))
     if held.storage_offset() or not _is_dense(held.shape, held.stride(), order):
         raise c.refuse("its input is a part of another tensor")
