@@ -1,6 +1,6 @@
-"""Strategies: where and how often to rewrite, as functions that are put together.
+"""Strategies: where and how often to rewrite, as composable functions.
 
-A strategy takes a node and gives its replacement, or None if it does not apply. A rule set's
+A strategy takes a node and returns its replacement, or None if it does not apply. A rule set's
 `at_root` is the simplest one. The language is that of Elevate (Hagedorn et al., ICFP 2020).
 """
 

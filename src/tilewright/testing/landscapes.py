@@ -158,7 +158,7 @@ class Landscape:
         values: Mapping[str, Any] = {**start, **candidate.values}
         place = tuple(values[name] for name in self.names)
         if self.refused(place):
-            raise ScheduleError(f"{place} is refused", where="landscape")
+            raise ScheduleError(f"{place} is rejected", where="landscape")
         ranges = zip(self.names, self.sides, strict=True)
         parameters = tuple(
             Parameter(name, tuple(range(side)), start[name], values[name])

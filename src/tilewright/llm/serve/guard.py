@@ -79,7 +79,7 @@ async def _body(receive: Receive) -> bytes:
 
 
 def _given(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that gives the body first."""
+    """A `receive` that returns the body first."""
     left = [body]
 
     async def given() -> Message:

@@ -151,7 +151,7 @@ def _grid(across: Axis, upwards: Axis, height: float) -> list[Markup]:
 
 
 def _roof(across: Axis, upwards: Axis, peak: float, stream: float) -> Markup:
-    """What memory allows, up to what the arithmetic units do."""
+    """The roofline: the memory bound up to the arithmetic peak."""
     ridge = peak / stream
     start = max(across.low, upwards.low / stream)
     points = [(start, start * stream), (ridge, peak), (across.high, peak)]

@@ -213,7 +213,7 @@ def _into(f: Mapping[str, Any]) -> str:
 def _rewrites(log: Sequence[events.Event]) -> Iterator[Facts]:
     """Each rewrite, in order, with the pass that it happened in.
 
-    The event of a pass comes at its end, so what it did is waiting until then.
+    The event of a pass comes at its end, so its rewrites wait until then.
     """
     waiting: list[Facts] = []
     for event in log:
@@ -251,7 +251,7 @@ def memory(plan: Plan) -> Facts:
 
 
 def _kernels(made: Explained, profile: Profile) -> Iterator[Facts]:
-    """A row of the profile each, with all that is known of how it came to be."""
+    """The rows of the profile, each with the origin of its kernel."""
     waiting: dict[str, list[ExplainedKernel]] = {}
     for kernel in made.kernels:
         waiting.setdefault(kernel.group.name, []).append(kernel)

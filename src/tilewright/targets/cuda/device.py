@@ -95,9 +95,9 @@ class CudaDevice:
         }
         if not self.has["pools"]:
             raise ArtifactError(
-                "the NVIDIA driver has no pools of memory",
+                "the NVIDIA driver does not support memory pools",
                 code="TW-DEVICE",
-                hint="update the driver: 11.2 is the first that has them",
+                hint="update the driver: memory pools need CUDA 11.2",
             )
         self._context = self.driver("DevicePrimaryCtxRetain", number)
         self.enter()
@@ -145,7 +145,7 @@ class CudaDevice:
         )
         if not runs:
             raise ArtifactError(
-                f"the code is for {made.name}, and this GPU is sm_{self.capability}",
+                f"the code is for {made.name}, but this GPU is sm_{self.capability}",
                 code="TW-DEVICE",
                 hint=f"compile with mcpu='sm_{self.capability}', or without an 'a'",
             )
@@ -156,7 +156,7 @@ class CudaDevice:
                 if count > self.has[what]:
                     unit = "threads" if what == "threads" else "bytes of shared memory"
                     raise ArtifactError(
-                        f"a block takes {count:,} {unit}, and this GPU has {self.has[what]:,}",
+                        f"a block takes {count:,} {unit}, but this GPU has {self.has[what]:,}",
                         code="TW-DEVICE",
                         where=f"kernel {call.name}",
                         hint="compile for this GPU: mcpu is its architecture",

@@ -70,7 +70,7 @@ def assemble(text: str, machine: CudaMachine) -> tuple[bytes, dict[str, Resource
     tool = ptxas()
     if tool is None:
         raise UnsupportedError(
-            "ptxas is not there",
+            "ptxas was not found",
             code="TW-PTXAS",
             hint="pip install nvidia-cuda-nvcc; compiling and running do not need it",
         )
@@ -83,7 +83,7 @@ def assemble(text: str, machine: CudaMachine) -> tuple[bytes, dict[str, Resource
         if done.returncode:
             wrong = [line for line in said.splitlines() if "error" in line] or [said]
             raise CompileError(
-                f"ptxas refuses the code for {machine.name}: {wrong[0].strip()}",
+                f"ptxas rejects the code for {machine.name}: {wrong[0].strip()}",
                 code="TW-PTXAS",
             )
         return code.read_bytes(), resources(said)

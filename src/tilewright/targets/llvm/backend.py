@@ -80,7 +80,7 @@ def module_of(text: str, target: Any, where: str) -> Any:
         module.data_layout = str(target.target_data)
         module.verify()
     except RuntimeError as e:
-        raise CompileError(f"LLVM refuses the generated code: {e}", where=where) from e
+        raise CompileError(f"LLVM rejects the generated code: {e}", where=where) from e
     return module
 
 
@@ -114,7 +114,7 @@ def link_in(whole: Any, part: Any, where: str) -> None:
     try:
         whole.link_in(part)
     except RuntimeError as e:
-        raise CompileError(f"LLVM cannot join the code: {e}", where=where) from e
+        raise CompileError(f"LLVM cannot link the code: {e}", where=where) from e
 
 
 def keep_internal(module: Any, exported: Collection[str]) -> None:

@@ -52,7 +52,7 @@ def _there(x: Statements, store: Store, source: Load, size: int) -> LlvmValue | 
     assert isinstance(store.value, Select)
     holds = x.value(store.value.condition)
     if holds.lanes > 1:
-        raise _refused(source, "its elements have no one condition")
+        raise _refused(source, "its elements have different conditions")
     return x.select(holds, integer(size, "i32"), integer(0, "i32"))
 
 
@@ -70,5 +70,5 @@ def _refused(o: Load, why: str) -> CompileError:
     return CompileError(
         f"no asynchronous copy of {o!r}: {why}",
         code="TW-LAUNCH",
-        hint=f"leave the note {ASYNC!r} out: the threads copy it then",
+        hint=f"remove the annotation {ASYNC!r}: the threads then copy it",
     )

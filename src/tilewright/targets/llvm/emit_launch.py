@@ -186,10 +186,10 @@ class Thread(Statements):
         found = self.dialect.copies
         if found is None:
             raise CompileError(
-                "it copies while threads go on, which this GPU does not do",
+                "it uses asynchronous copies, which this GPU lacks",
                 code="TW-LAUNCH",
                 where=f"launch {self.launch.name}",
-                hint=f"leave the note {ASYNC!r} out: the threads copy it then",
+                hint=f"remove the annotation {ASYNC!r}: the threads then copy it",
             )
         return found
 
@@ -197,7 +197,7 @@ class Thread(Statements):
         """In log2(width) rounds each thread has what twice as many had; earlier ones go left."""
         if s.width > self.dialect.warp:
             raise CompileError(
-                f"it combines {s.width} threads, and a warp has {self.dialect.warp}",
+                f"it combines {s.width} threads, but a warp has {self.dialect.warp}",
                 where=f"launch {self.launch.name}",
             )
         held = [self.value(Load(b, index)) for b, index in s.targets]
@@ -307,10 +307,10 @@ class Thread(Statements):
         size = buffer.size * buffer.dtype.itemsize
         if size > LOCAL:
             raise CompileError(
-                f"a thread allocates {size:,} bytes, of {LOCAL:,} that it may have",
+                f"a thread allocates {size:,} bytes, but may have at most {LOCAL:,}",
                 code="TW-SCOPE",
                 where=f"buffer {buffer.name}",
-                hint="allocate it around the loops that are bound, or tile what computes it",
+                hint="allocate it outside the bound loops, or tile its producer",
             )
         if buffer.scope == "warp":
             self._place_part(buffer)

@@ -99,9 +99,9 @@ class Statements(Expressions):
     def _for(self, s: For) -> None:
         if s.kind in GPU_AXES:
             raise UnsupportedError(
-                f"it is bound to {s.kind}, an axis of a GPU, which a processor does not have",
+                f"it is bound to {s.kind}, a GPU axis, but the target is a CPU",
                 where=f"loop {s.var.name}",
-                hint="parallel() runs a loop on the threads of a processor",
+                hint="parallel() runs a loop on CPU threads",
             )
         trips = s.trips
         if s.kind == SIZE:  # the function has its value from the call
@@ -131,7 +131,7 @@ class Statements(Expressions):
         try:
             self.in_order([*instances(s.body, s.var, map(const, range(trips)))])
         except LimitError as error:
-            raise error.at(f"loop {s.var.name}, written out {trips} times") from None
+            raise error.at(f"loop {s.var.name}, unrolled {trips} times") from None
 
     def _vector_kind(self, s: For) -> str:
         """How a vector loop is run: as vectors, in strips of them, unrolled, or serially."""

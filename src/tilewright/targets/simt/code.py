@@ -116,7 +116,7 @@ class DeviceProgram:
 def _made(head: Mapping[str, Any], rest: bytes) -> DeviceProgram:
     size = head["text"]
     if size + head["binary"] != len(rest):
-        raise ValueError(f"{len(rest)} bytes follow, expected another number")
+        raise ValueError(f"{len(rest)} bytes follow, not the expected number")
     return DeviceProgram(
         language=head["language"],
         params=head["params"],

@@ -93,7 +93,7 @@ def by_rows(
         s, rest = inlined(s, rest, choose)
     found = rows_of(rest, machine)
     if found is None:
-        raise ScheduleError("what is left after inlining is not computed by rows")
+        raise ScheduleError("the rest after inlining is not computed by rows")
     s = s.fork()
     row = _one_row(s, rest)
     lanes = choose("lanes", lane_counts(found), usual_lanes(found))
@@ -112,7 +112,8 @@ def by_rows(
 
 
 def _row_dims(computations: Sequence[Computation]) -> list[Dim]:
-    """The leading dimensions of the last one, as many as reductions have results along."""
+    """The row dimensions: leading ones of the last Computation, as many as a reduction's free
+    ones."""
     first = next(c for c in computations if not c.is_map)
     return free_dims(computations[-1])[: len(free_dims(first))]
 

@@ -113,8 +113,8 @@ def check_block(launch: Launch, of: SimtMachine) -> None:
     ):
         if count > most:
             raise CompileError(
-                f"a block takes {count:,} {what}, and one of {of.name} has {most:,} at most",
+                f"a block takes {count:,} {what}, but {of.name} allows at most {most:,}",
                 code="TW-LAUNCH",
                 where=f"launch {launch.name}",
-                hint="tile the loops that are bound to threadIdx, or what is cached",
+                hint="use smaller tiles for the loops bound to threadIdx, or for caches",
             )

@@ -101,7 +101,7 @@ def grid_of(s: Schedule, plan: Tiling, last: Mapping[Dim, str]) -> list[str]:
     blocks = _blocks(s, plan, last)
     grid = [loop for loop in blocks if loop in extents(s.kernel)]
     if not grid:
-        raise ScheduleError("it is all in one tile", where=f"reduction {name}")
+        raise ScheduleError("the whole result is one tile", where=f"reduction {name}")
     return grid
 
 

@@ -138,7 +138,9 @@ class Copy:
             capture_output=True, text=True,
         )  # fmt: skip
         if not path.exists():
-            raise click.ClickException(f"the tests did not end: {ran.stdout[-2000:]}")
+            raise click.ClickException(
+                f"the tests did not finish: {ran.stdout[-2000:]}"
+            )
 
     def try_one(
         self,

@@ -80,7 +80,7 @@ class Waiting:
         with contextlib.suppress(BrokenPipeError):  # there will be no answer
             _write(self._requests, message.encode())
         if not select.select([self._answers], [], [], START + request.seconds)[0]:
-            raise RuntimeError("pytest did not come up in time")
+            raise RuntimeError("pytest did not start in time")
         line = self._lines.readline()
         if not line:
             self._said.seek(0)

@@ -145,7 +145,7 @@ class ThreadState:
         offset = int(found[2] or 0) % (1 << 64)
         at: Array = self.get(found[1], "u64", who) + np.uint64(offset)
         if (at % np.uint64(width)).any():
-            raise IndexError(f"{self.kernel.name}: an access that is not aligned")
+            raise IndexError(f"{self.kernel.name}: a misaligned access")
         return at
 
     def note(
@@ -198,14 +198,14 @@ class ThreadState:
             memory = self.local
             row = who
         if inside.max() >= memory.shape[1]:
-            raise IndexError(f"{self.kernel.name}: outside of a block's memory")
+            raise IndexError(f"{self.kernel.name}: an access outside a block's memory")
         return memory, (row[:, None], inside)
 
     def check_global(self, places: Array) -> None:
         valid = self.memory.valid
         is_far = places >= valid.size
         if is_far.any() or not valid[places].all():
-            raise IndexError(f"{self.kernel.name}: outside of an array")
+            raise IndexError(f"{self.kernel.name}: an access outside an array")
 
 
 def _axes(

@@ -25,7 +25,7 @@ class Shaped:
 
 
 def size(name: str) -> Var:
-    """A size that a call gives: an extent of `md_hom[...]` and of `buffer`, alone or in a sum."""
+    """A size known at a call: an extent of `md_hom[...]` and of `buffer`, alone or in a sum."""
     if not isinstance(name, str) or not name.isidentifier():
         raise InputError(
             f"the name {name!r} is not an identifier",
@@ -56,7 +56,7 @@ def buffer(dtype: Any, *shape: Any) -> Shaped:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class BufferView:
-    """One buffer of a view: what it holds and an index function per access."""
+    """One buffer of a view: its element type and an index function per access."""
 
     name: str
     type: DType | Shaped | Buffer
