@@ -230,7 +230,7 @@ def _report(
     missed: list[str],
     out: Path,
 ) -> None:
-    """The table, the summary lines and what is missed, on standard output."""
+    """Print the table, the summary lines and the missed bars."""
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(show.table(rows))
     for group in groups:

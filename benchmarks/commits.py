@@ -1,6 +1,6 @@
 """The speed of these sources against those of another checkout: rounds interleaved, same cores.
 
-A change that moves code must not make it slower:
+A refactoring must not make compiled code slower:
 
     git worktree add ../before v0.1
     python -m benchmarks.commits ../before --networks '*'
@@ -69,7 +69,7 @@ def main(
 ) -> None:
     """Time networks compiled by these sources and by those of BEFORE, a checkout.
 
-    Exits with 1 where the geometric mean of before / after is below --least.
+    Exits with 1 if the geometric mean of before / after is below --least.
     """
     where = directory or models.default_directory()
     disturbed = timing.disturbance()

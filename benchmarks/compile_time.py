@@ -52,7 +52,7 @@ def stages(name: str, directory: Path, threads: int) -> dict[str, float]:
 
 
 def peer(engine: str, name: str, directory: Path, threads: int) -> float:
-    """Seconds in which another engine loads the model, its own import left out."""
+    """Seconds in which another engine loads the model, without its import."""
     path, inputs = prepare(name, directory)
     return float(fresh("load", engine, path, inputs, threads)["load_seconds"])
 

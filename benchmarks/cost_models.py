@@ -85,7 +85,7 @@ def pair_accuracy(cost: Vector, seconds: Vector) -> float:
 
 
 def top_1(cost: Vector, seconds: Vector) -> float:
-    """The best time by that of the program with the least cost."""
+    """The best time over the time of the program with the least cost."""
     return float(seconds.min() / seconds[np.argmin(cost)])
 
 

@@ -92,7 +92,7 @@ class Operator:
             import_model(model(OPERATORS[name]), (), options), options, target
         )
         plan = compiling.planned(graph)
-        # Copies into another layout may stand next to it.
+        # There may also be copies into another layout.
         group = max(plan.groups_on(HOST), key=lambda g: g.flops)
         signature = kernel_signature(group, plan.live[group])
         known = zip(signature.params, signature.values, strict=True)

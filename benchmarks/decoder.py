@@ -111,8 +111,8 @@ def compare(
 ) -> dict[str, float]:
     """The median seconds of a token by engine.
 
-    clock: that of this thread counts nothing that others do meanwhile, if there is one thread.
-    Raises AssertionError where their logits differ, or are not finite.
+    clock: the thread's processor time, for one thread, excludes other work on the machine. Raises
+    AssertionError if logits differ or are not finite.
     """
     rng = np.random.default_rng(3)
     taken: dict[str, list[float]] = {name: [] for name in engines}

@@ -84,7 +84,7 @@ define void @meet(ptr %ctx, ptr %closure) {
 
 
 class Regions:
-    """The regions above on the process-wide pool with so many threads."""
+    """The regions above on the process-wide pool with `threads` threads."""
 
     def __init__(self, threads: int) -> None:
         from tilewright.runtime import abi, pool
@@ -171,7 +171,7 @@ def _product(n: int, threads: int) -> Callable[[], Any]:
 
 
 def after_a_pause(threads: int, rounds: int) -> float:
-    """Seconds of the second call after a pause over those of one among many: medians."""
+    """The second call after a pause relative to a call among many: the ratio of median seconds."""
     run = _product(512, threads)
 
     def second() -> float:
@@ -189,7 +189,7 @@ def after_a_pause(threads: int, rounds: int) -> float:
 
 
 def together(threads: int, seconds: float, rounds: int) -> float:
-    """Calls per second of two models at once, all together, over those of one alone: the median.
+    """Total calls per second of two concurrent models relative to one alone: the median.
 
     Each model is a product on `threads` threads; the two are called by their own threads.
     """
@@ -213,7 +213,7 @@ def together(threads: int, seconds: float, rounds: int) -> float:
 
 
 def measure(threads: int, repeats: int) -> dict[str, Any]:
-    """All of it on so many threads."""
+    """All measurements on `threads` threads."""
     return {
         "threads": threads,
         **costs(threads, repeats),

@@ -75,7 +75,7 @@ def listed(results: Any) -> list[Any]:
 
 
 def difference(got: Any, want: Any) -> float:
-    """The largest difference, of the largest value; 0 for what has no elements."""
+    """The largest difference relative to the largest value; 0 without elements."""
     peak = float(np.abs(want).max(initial=0.0)) or 1.0
     return float(np.abs(got - want).max(initial=0.0)) / peak
 

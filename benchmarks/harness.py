@@ -68,7 +68,7 @@ class Rows:
 
 
 def source_hash() -> str:
-    """Changes with any source file of the package: old rows are then not taken for new ones."""
+    """A digest of the package's sources: rows of other sources are outdated."""
     import hashlib
 
     digest = hashlib.sha256()
@@ -214,7 +214,8 @@ def chosen(patterns: str, known: Sequence[str]) -> list[str]:
 
 
 def names_option(flag: str, known: Sequence[str], **more: Any) -> Callable[..., Any]:
-    """An option that takes names or patterns of `known` and gives a list, or None if left out."""
+    """An option that takes names or patterns of `known`; its value is a list, or None if
+    omitted."""
 
     def parse(
         _context: object, _parameter: object, value: str | None

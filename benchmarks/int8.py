@@ -114,9 +114,9 @@ def onnxruntime(path: Path, names: Sequence[str]) -> Run:
 
 
 def openvino(model: Any, names: Sequence[str]) -> Run | None:
-    """OpenVINO with one thread, of its own file or model; None where it is not installed.
+    """OpenVINO with one thread, on its own file or model; None if it is not installed.
 
-    Floats stay float32: on some processors it would round them to bfloat16 unasked.
+    Floats stay float32: on some processors it would round them to bfloat16 by default.
     """
     try:
         import openvino as ov
@@ -203,9 +203,9 @@ def engines(name: str, folder: Path, recipe: Mapping[str, Any]) -> list[Engine]:
 
 
 def measure(name: str, all_: Sequence[Engine], rounds: int, count: int) -> list[Row]:
-    """Times in interleaved rounds, and agreement on so many inputs.
+    """Times in interleaved rounds, and agreement on `count` inputs.
 
-    all_: first what the others are compared with in speed, second in outputs.
+    all_: the first is the reference for speed, the second for outputs.
     """
     feeds = inputs(name, 0)
     for n in range(rounds + 1):

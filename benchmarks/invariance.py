@@ -277,7 +277,7 @@ def accuracy(some: Sequence[Timed], foreseen: Array) -> float:
 
 
 def learned(rows: Array, every: Sequence[Timed], learns: Sequence[bool]) -> float:
-    """Accuracy on what is not learned from."""
+    """Accuracy on programs outside the training set."""
     least: dict[tuple[str, int], float] = {}
     for t in every:
         least[t.task] = min(least.get(t.task, math.inf), t.seconds)

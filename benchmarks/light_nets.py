@@ -27,7 +27,7 @@ ROLE_OF_PLACE = {
     ("Add", 1): "shift",
 }
 
-# Operators that hand on the sign of their input: what is rectified before is rectified after.
+# Operators that preserve the sign of their input: a rectified input has a rectified output.
 SIGN_KEEPING = {
     "MaxPool",
     "AveragePool",
@@ -60,7 +60,7 @@ class _Graph:
         return node.op_type in SIGN_KEEPING and self.rectified(node.input[0])
 
     def place(self, tensor: str) -> tuple[NodeProto, int] | None:
-        """The operator and the input index where a weight is used, whatever its shape becomes."""
+        """The operator and the input index where a weight is used, through any reshapes."""
         readers = self.readers.get(tensor)
         if not readers:
             return None

@@ -22,7 +22,7 @@ class Peaks:
     gbs: tuple[tuple[float, float], ...]
 
     def bandwidth(self, touched: int) -> float:
-        """GB/s of the level that holds so many bytes."""
+        """GB/s of the level that holds `touched` bytes."""
         return next(rate for capacity, rate in self.gbs if touched <= capacity)
 
 

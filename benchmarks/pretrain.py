@@ -34,7 +34,7 @@ def main() -> None:
 @click.option("--mcpu", default="native", show_default=True, help="Instructions.")
 @click.option("--count", default=24, show_default=True, type=click.IntRange(2))
 def data(path: Path, seconds: float, mcpu: str, count: int) -> None:
-    """Measure programs for so many seconds, COUNT of each kernel, and add them to PATH."""
+    """Measure programs for --seconds, COUNT of each kernel, and add them to PATH."""
     machine = harness.machine()
     try:
         said = pretrain_data.collect(path, seconds, mcpu, count, machine, _say)

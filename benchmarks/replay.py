@@ -1,6 +1,6 @@
-"""The code of every benchmark network, to be compared with that of another commit.
+"""Records the code of every benchmark network, to compare it with another commit's.
 
-A change that moves code and decides nothing again leaves all of it as it was:
+A pure refactoring leaves all generated code unchanged:
 
     python -m benchmarks.replay before      # on the old commit
     python -m benchmarks.replay after --against before

@@ -52,7 +52,7 @@ class Change:
 
 
 def single_changes(task: Task, wanted: str, most: int) -> Iterator[Change]:
-    """Those of the parameters of a pattern, of each at most so many values, spread evenly."""
+    """Changes of parameters that match a pattern; at most `most` values of each, evenly spread."""
     space, default = task.space, task.space.default()
     assert isinstance(space, SketchSpace)
     by_name: dict[str, list[Change]] = defaultdict(list)
@@ -122,7 +122,7 @@ def main(
     passes: int,
     verbose: bool,
 ) -> None:
-    """Change one parameter at a time of what the rules choose."""
+    """Change the rules' choice one parameter at a time."""
     best: dict[str, list[float]] = defaultdict(list)
     for name in networks:
         path, _ = harness.prepare(name, models.default_directory())

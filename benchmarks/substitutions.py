@@ -136,10 +136,10 @@ def applied(head: str, *operands: Formula) -> Formula:
 
 
 def equations(operators: int) -> list[tuple[Formula, Formula]]:
-    """Formulas of at most so many operators, each with the cheapest that computes the same.
+    """Formulas of at most `operators` operators, each with the cheapest equivalent one.
 
-    Larger formulas are made of the cheapest ones alone: an equation in a part of a formula says all
-    that there is to say of it.
+    Larger formulas are built only from cheapest ones: an equation for a subformula covers every
+    formula that contains it.
     """
     rng = np.random.default_rng(0)
     shape = (ROUNDS, EXTENT, EXTENT)
@@ -220,7 +220,7 @@ def _instance(
     f: Formula,
     names: Mapping[str, Formula],
 ) -> Mapping[str, Formula] | None:
-    """What the names of a pattern stand for in a formula; None if it is not an instance."""
+    """The bindings of a pattern's names in a formula; None if it is not an instance."""
     if not pattern.operands:
         bound = names.get(pattern.head, f)
         return {**names, pattern.head: f} if bound == f else None

@@ -108,7 +108,7 @@ def _listed(results: Any) -> Arrays:
 
 
 def values(constant: Constant, factors: Sequence[float] = FACTORS) -> list[float]:
-    """Multiples of the default, in order; of an integer those of at least 1."""
+    """Multiples of the default, in order; for an integer constant, integers of at least 1."""
     found = (constant.value * f for f in factors)
     if constant.whole:
         found = (max(1, round(v)) for v in found)
