@@ -64,7 +64,10 @@ def measure(name: str, directory: Path, engine: str, threads: int) -> dict[str, 
 )
 @click.option("--threads", default=2, show_default=True)
 @click.option(
-    "--dir", "directory", type=click.Path(path_type=Path), help="Of the model files."
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    help="Directory of the model files.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per network.")
 def main(

@@ -1,4 +1,4 @@
-"""What one call of a compiled model costs besides its work (python -m benchmarks.call_overhead).
+"""The overhead of one call of a compiled model (python -m benchmarks.call_overhead).
 
 A model of one ReLU on 100 elements, called in every possible way; the minimum of 7 repeats.
 """

@@ -74,7 +74,8 @@ class Found:
 def heaviest(
     path: Path, feeds: dict[str, Any], level: str, count: int
 ) -> Iterator[tuple[Task, float, int]]:
-    """Those kernels of a network, their shares of its time, and the bytes that a run touches."""
+    """The heaviest kernels of a network, their shares of its time, and the bytes that a run
+    touches."""
     options: dict[str, Any] = {"threads": 1, "mcpu": level, "records": False}
     exe = tw.compile(str(path), **options)
     assert isinstance(exe, Executable)
@@ -159,7 +160,7 @@ def line(found: Found) -> str:
 )
 @harness.networks_option
 @click.option("--mcpu", "levels", multiple=True, default=("native",))
-@click.option("--kernels", default=2, help="Of each network, the heaviest first.")
+@click.option("--kernels", default=2, help="Kernels per network, heaviest first.")
 @click.option("--trials", default=96)
 @click.option("--seed", default=0)
 @click.option("--json", "as_json", is_flag=True, help="An object for each kernel.")

@@ -50,13 +50,16 @@ def shown(row: timing.RoundTable) -> str:
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(min=1))
 @click.option("--rounds", default=9, show_default=True, type=click.IntRange(min=1))
 @click.option(
-    "--seconds", default=0.3, show_default=True, help="Of calls in one round."
+    "--seconds", default=0.3, show_default=True, help="Seconds of calls per round."
 )
 @click.option(
-    "--least", default=0.99, show_default=True, help="Geometric mean that is passed."
+    "--least", default=0.99, show_default=True, help="Least accepted geometric mean."
 )
 @click.option(
-    "--dir", "directory", type=click.Path(path_type=Path), help="Of the model files."
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    help="Directory of the model files.",
 )
 def main(
     before: Path,

@@ -102,7 +102,7 @@ class Operator:
         )
 
     def kernel(self, sketch: str, values: Mapping[str, Any]) -> Kernel:
-        """What is run each time: the scheduled kernel, its work on weights left out."""
+        """The kernel that runs at each call: scheduled, without its work on weights."""
         from tilewright.loops.passes.hoist import hoist
 
         found = next(s for s in self.sketches if s.name == sketch)

@@ -134,7 +134,9 @@ def compare(
 
 @click.command()
 @click.option("--size", type=click.Choice([*SIZES]), default="small", show_default=True)
-@click.option("--tokens", default=48, show_default=True, help="After two that warm up.")
+@click.option(
+    "--tokens", default=48, show_default=True, help="Tokens after two warm-up tokens."
+)
 @click.option("--threads", default=1, show_default=True)
 @click.option(
     "--write", type=click.Path(path_type=Path), help="Write the model, and end."

@@ -85,10 +85,13 @@ def difference(got: Any, want: Any) -> float:
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(min=1))
 @click.option("--rounds", default=31, show_default=True, type=click.IntRange(min=1))
 @click.option(
-    "--least", default=1.5, show_default=True, help="Geometric mean that is passed."
+    "--least", default=1.5, show_default=True, help="Least accepted geometric mean."
 )
 @click.option(
-    "--dir", "directory", type=click.Path(path_type=Path), help="Of the model files."
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    help="Directory of the model files.",
 )
 def main(
     networks: Sequence[str],

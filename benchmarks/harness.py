@@ -1,4 +1,5 @@
-"""What the benchmarks share: rows that survive a break, names on the command line, the machine."""
+"""Shared parts of the benchmarks: rows that survive an interruption, options for names, the
+machine."""
 
 from __future__ import annotations
 
@@ -78,7 +79,7 @@ def source_hash() -> str:
 
 
 def provenance(version: str) -> dict[str, str]:
-    """Where a row comes from: commit (`+` with changes), sources, processor, day, packages."""
+    """The origin of a row: commit (`+` with changes), sources, processor, day, packages."""
     found = versions()
     packages = [
         f"{name} {found[name]}" for name in ("onnxruntime", "openvino", "torch")
@@ -182,7 +183,7 @@ def versions() -> dict[str, str | None]:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers are measured on."""
+    """The machine of the measurements."""
     facts: dict[str, Any] = {"system": platform.platform(), "python": platform.python_version(),
                              "processor": processor_name()}  # fmt: skip
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():

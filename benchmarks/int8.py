@@ -178,7 +178,7 @@ def quantize_static(source: Path, samples: Sequence[Feeds], path: Path) -> None:
 
 
 def engines(name: str, folder: Path, recipe: Mapping[str, Any]) -> list[Engine]:
-    """All that run the network: ours in float32 first, ONNX Runtime in float32 second."""
+    """All engines of the network: ours in float32 first, ONNX Runtime in float32 second."""
     source = models.build(name, models.default_directory())
     samples = [inputs(name, seed) for seed in range(1, CALIBRATION + 1)]
     made = tw.quantize(str(source), samples, threads=1, **recipe)

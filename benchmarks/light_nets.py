@@ -80,7 +80,7 @@ class _Graph:
         return role, self._branch_gain(node) if role in ("scale", "shift") else 1.0
 
     def _branch_gain(self, node: NodeProto) -> float:
-        """What a normalization at the end of a residual branch is multiplied with."""
+        """The factor of a normalization at the end of a residual branch."""
         for reader, _ in self.readers.get(node.output[0], []):
             if reader.op_type == "Sum":
                 makers = [self.maker.get(name) for name in reader.input]

@@ -1,4 +1,4 @@
-"""What one core can do at best: fused multiply-adds per second, bytes per second by cache level."""
+"""The peaks of one core: fused multiply-adds per second, bytes per second by cache level."""
 
 from __future__ import annotations
 

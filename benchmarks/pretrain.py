@@ -68,7 +68,7 @@ def data(path: Path, seconds: float, mcpu: str, count: int) -> None:
     default=2e-5,
     show_default=True,
     type=click.FloatRange(0),
-    help="Seconds of a default; less is left out.",
+    help="Skip kernels whose default takes less time (in seconds).",
 )
 @click.option("--seed", default=0, show_default=True)
 def train(

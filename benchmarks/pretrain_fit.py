@@ -121,7 +121,7 @@ def _counts(own: Sequence[Row], shortest: float) -> bool:
 
 
 def examples(kernels: Mapping[str, Sequence[Row]], prior: bool) -> Examples:
-    """All programs of these kernels, as what a learner takes."""
+    """All programs of these kernels, in a learner's format."""
     every = [row for own in kernels.values() for row in own]
     names = [name for name, own in kernels.items() for _ in own]
     columns = np.array([r.columns for r in every], np.float32)
@@ -187,7 +187,8 @@ def results(verdicts: Mapping[str, Sequence[_Verdict]]) -> list[Result]:
 
 @dataclass(frozen=True)
 class _Verdict:
-    """On one kernel. gain, sure: logarithms; None where the default is not known, or not beaten."""
+    """The verdict on one kernel. gain, sure: logarithms; None if the default is unknown, or not
+    beaten."""
 
     programs: int
     pairs: float
@@ -272,7 +273,7 @@ def table(results: Sequence[Result]) -> Table:
 
 
 def card(fitted: Fitted, command: str) -> dict[str, Any]:
-    """What a model says of itself."""
+    """A model's card."""
     rows = fitted.data.rows
     return {
         "command": command,

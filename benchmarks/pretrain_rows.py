@@ -52,7 +52,7 @@ class Row:
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What is measured once."""
+        """The key of a program, which is measured once."""
         return self.level, self.source, self.task, self.candidate
 
 
@@ -63,7 +63,7 @@ def packed(columns: Rows) -> str:
 
 @dataclass(frozen=True)
 class Measured:
-    """What files hold. done: (level, source) of the models that are through. runs: on what."""
+    """The content of files. done: (level, source) of completed models. runs: the machines."""
 
     rows: Sequence[Row]
     done: frozenset[tuple[str, str]]
@@ -71,7 +71,7 @@ class Measured:
 
 
 def read(paths: Sequence[Path]) -> Measured:
-    """What all of them hold, each program once; a line that a kill cut off at the end is not.
+    """The rows of all files, each program once; without a last line that a kill cut off.
 
     Raises InputError for a damaged line elsewhere, and for features of another version.
     """

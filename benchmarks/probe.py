@@ -73,7 +73,7 @@ def compile(model: str, threads: str, artifact: str) -> dict[str, Any]:
 
 
 def processor_seconds() -> float:
-    """What this process and those that it waited for have used so far."""
+    """Processor seconds of this process and its finished children so far."""
     return sum(os.times()[:4])
 
 

@@ -58,7 +58,10 @@ def _listed(_context: object, _parameter: object, value: str) -> list[str]:
 )
 @click.option("--threads", default="1,2", callback=_listed, show_default=True)
 @click.option(
-    "--dir", "models_at", type=click.Path(path_type=Path), help="Of the model files."
+    "--dir",
+    "models_at",
+    type=click.Path(path_type=Path),
+    help="Directory of the model files.",
 )
 @click.option(
     "--against", type=click.Path(exists=True, path_type=Path), help="An earlier FOLDER."

@@ -66,7 +66,7 @@ class Row:
 
 
 def landscapes(files: Sequence[Path]) -> dict[str, Landscape]:
-    """By name."""
+    """The landscapes, by name."""
     wide = (10,) * 6
     made = {
         "bowl": Landscape(wide, bowl),

@@ -108,7 +108,7 @@ def gains(
 )
 @harness.networks_option
 @click.option("--mcpu", "level", default="native")
-@click.option("--kernels", default=2, help="Of each network, the heaviest first.")
+@click.option("--kernels", default=2, help="Kernels per network, heaviest first.")
 @click.option("--only", default="*", help="Parameters, as a pattern.")
 @click.option("--most", default=3, help="Values of each parameter.")
 @click.option("--passes", default=3)

@@ -108,18 +108,18 @@ class Formula:
 
     @cached_property
     def cost(self) -> int:
-        """Of its operations together."""
+        """The total cost of its operations."""
         return sum(KINDS[f.head].cost for f in self.operators)
 
     @cached_property
     def text(self) -> str:
-        """What it is sorted by."""
+        """The text that it is sorted by."""
         if not self.operands:
             return self.head
         return f"{self.head}({', '.join(o.text for o in self.operands)})"
 
     def renamed(self, names: Mapping[str, Formula]) -> Formula:
-        """With formulas for names."""
+        """The formula with names replaced by formulas."""
         if not self.operands:
             return names.get(self.head, self)
         return applied(self.head, *(o.renamed(names) for o in self.operands))
@@ -183,7 +183,7 @@ def _next(levels: Sequence[Sequence[Formula]], count: int) -> Iterator[Formula]:
 
 
 def _run(f: Formula, known: Mapping[Formula, Array]) -> Array | None:
-    """What it computes; None where operands do not fit."""
+    """The result of a formula; None if operands do not fit."""
     try:
         return np.asarray(KINDS[f.head].run(*(known[o] for o in f.operands)))
     except ValueError:

@@ -160,7 +160,7 @@ def openvino(source: onnx.ModelProto, x: np.ndarray, threads: int) -> Run:
 def engines(
     rows: int, depth: int, width: int, group: int, x: np.ndarray, threads: int
 ) -> dict[tuple[str, str], tuple[Run, int]]:
-    """What is timed, by engine and kind of product, and how many products that is.
+    """The timed functions, by engine and kind of product, and the number of products.
 
     An engine that is not there is left out.
     """

@@ -23,7 +23,7 @@ _VOCABULARY: Final = 97  # of the small language models
 
 @dataclass(frozen=True)
 class Extents:
-    """Of the inputs: the side of pictures, how many sequences, their length."""
+    """Extents of the inputs: the side of images, the number of sequences, their length."""
 
     side: int
     batch: int = 2
@@ -50,7 +50,8 @@ class Entry:
     full_side: int = 224
 
     def extents(self, full: bool) -> Extents:
-        """Of the inputs in either size: one sequence of usual length in the full one."""
+        """The extents of the inputs in either size: one sequence of usual length in the full
+        one."""
         return Extents(self.full_side, 1, 96) if full else Extents(self.side)
 
 

@@ -137,7 +137,7 @@ class RuleSet:
 
     @cached_property
     def traced(self) -> dict[type[Node], Callable[[Any], tuple[Rule, Any] | None]]:
-        """The same functions, returning the rule with the replacement."""
+        """The same functions, returning the rule along with the replacement."""
         return _compile(self, traced=True)
 
     def at_root(self, node: Node) -> Any:

@@ -67,7 +67,7 @@ def repeat(strategy: Strategy, limit: int = GENERATIONS) -> Strategy:
 
 
 def at_children(strategy: Strategy) -> Strategy:
-    """At every direct child where it applies; None if it applies at none."""
+    """Apply a strategy at every direct child where it applies; None if it applies at none."""
 
     def apply(node: Node) -> Any:
         result = node.map(attempt(strategy))
@@ -91,7 +91,8 @@ def everywhere(strategy: Strategy) -> Strategy:
 
 
 def somewhere(strategy: Strategy) -> Strategy:
-    """At the first distinct node, children first, where it applies; None if there is none.
+    """Apply a strategy at the first distinct node, children first, where it applies; None if there
+    is none.
 
     Interned nodes: a node that occurs several times is one place.
     """

@@ -1,4 +1,4 @@
-"""What follows a prompt: the choice of each token, the text it adds, and where it ends."""
+"""The answer to a prompt: the choice of each token, the text it adds, and its end."""
 
 from __future__ import annotations
 

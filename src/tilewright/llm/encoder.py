@@ -62,7 +62,7 @@ def load_embedder(
 
 
 def _pooling(folder: Path) -> str:
-    """What the folder says. Raises UnsupportedError for a pooling that is not supported."""
+    """The folder's pooling. Raises UnsupportedError for an unsupported one."""
     found = load_json(folder, _POOLING, optional=True)
     if "pooling_mode" in found:  # as newer versions write it
         return str(found["pooling_mode"])

@@ -258,7 +258,7 @@ class LanguageModel:
         sampling: Sampling,
         stop: str | Sequence[str] = (),
     ) -> Answer:
-        """What is to follow a prompt. Raises InputError as `generate`."""
+        """The answer to a prompt, not yet generated. Raises InputError as `generate`."""
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
         if not all(stops):
             raise InputError("stop: a text is empty", hint="leave it out")

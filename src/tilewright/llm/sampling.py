@@ -46,7 +46,7 @@ class Sampling:
                 )
 
     def generator(self) -> np.random.Generator:
-        """What draws the tokens of one text."""
+        """The random generator of one text."""
         return np.random.default_rng(self.seed)
 
     def choose(self, logits: Array, generator: np.random.Generator) -> int:

@@ -144,7 +144,7 @@ class TextStream:
         return self._released(self._new(finished=False))
 
     def end(self) -> str:
-        """What was held back: nothing comes any more."""
+        """The text held back, when no more tokens come."""
         text = self._released(self._new(finished=True))
         if self.stopped:
             return text

@@ -137,7 +137,7 @@ class Function(Program):
 
     @property
     def machine(self) -> Target:
-        """What its code is for."""
+        """The machine that its code is for."""
         return registry.target(self.target, exact=self._exact)
 
     @cached_property
@@ -211,7 +211,7 @@ class Function(Program):
         return f"Function({self.kernel.name}, {self.target})"
 
     def _repr_html_(self) -> str:
-        """For notebooks: its parameters, and its loops to fold out."""
+        """For notebooks: its parameters, and its loops in a collapsible block."""
         params = ((show_buffer(b),) for b in self.kernel.params)
         loops = element("pre", repr(self.kernel))
         return join(

@@ -210,7 +210,8 @@ def fused(
     outputs: Sequence[Buffer],
     machine: Target,
 ) -> Plain:
-    """What the target is to schedule; of fewer Computations where it has none for all as written.
+    """The program for the target to schedule; with fewer Computations if the target has no schedule
+    for all of them.
 
     Maps that only move data go into what reads them, and maps that follow a reduction take its
     dimensions, as in a model's operators.

@@ -1,4 +1,4 @@
-"""What every built program has, be it one kernel, several with calls between, or one per size."""
+"""The interface of built programs: one kernel, several with calls between, or one per size."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def parts(
 
 
 def room(most: int | None, taken: Sequence[str]) -> Bound:
-    """What is left of a limit on the product of some parameters."""
+    """The remainder of a limit on the product of some parameters."""
     if most is None:
         return Bound(float("inf"), ())
     return Bound(lambda *before: most // prod(before), tuple(taken))

@@ -18,7 +18,7 @@ from tilewright.llm.model import LanguageModel
 
 @dataclass(frozen=True)
 class Piece:
-    """What one token adds to a text; reason: why the text ends here, None where it continues."""
+    """The text of one token. reason: why the answer ends here; None if it continues."""
 
     text: str
     reason: str | None

@@ -1,4 +1,4 @@
-"""What a request has to pass before it is read: the key, and the size and time of its body."""
+"""Checks of a request before it is read: the key, and the size and time of its body."""
 
 from __future__ import annotations
 

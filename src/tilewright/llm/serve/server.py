@@ -66,7 +66,7 @@ def serve(
 
 
 def server_of(service: Service) -> Any:
-    """What runs the application, a `uvicorn.Server`."""
+    """The `uvicorn.Server` of the application."""
     import uvicorn
 
     from tilewright.llm.serve.app import application
@@ -89,7 +89,7 @@ def make(
     tokens: int,
     options: Mapping[str, Any],
 ) -> Service:
-    """What is served of a folder, compiled: a decoder's engine, running, or an encoder."""
+    """The service of a folder, compiled: a decoder's engine, running, or an encoder."""
     from tilewright.llm.serve.app import Service
     from tilewright.llm.serve.engine import Engine
 

@@ -173,6 +173,6 @@ def _inside(box: tuple[float, float, float, float], name: str) -> list[Markup]:
 
 
 def _radius(k: Facts) -> float:
-    """Of a kernel's dot: the area is its share of the time, but no dot vanishes."""
+    """The radius of a kernel's dot: its area is the share of the time, with a lower limit."""
     share: float = k["share"]
     return 4 + 10 * math.sqrt(share)

@@ -45,7 +45,7 @@ class AmdMachine:
 
     @property
     def registers(self) -> int:
-        """Of a thread."""
+        """Registers of a thread."""
         return self.thread_registers
 
     @property

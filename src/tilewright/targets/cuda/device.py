@@ -53,7 +53,7 @@ class Loaded:
     workspace: list[Allocation]
 
     def addresses(self, arguments: Sequence[Region]) -> tuple[int, ...]:
-        """Of all buffers: the operands, then the workspace."""
+        """The addresses of all buffers: operands, then the workspace."""
         given = (a.memory.address + a.offset for a in arguments)
         return (*given, *(w.address for w in self.workspace))
 
@@ -215,7 +215,7 @@ class CudaEvent:
             )
 
     def duration(self) -> Duration:
-        """Between the driver's events, which count half microseconds."""
+        """The time between the driver's events, which have a resolution of half a microsecond."""
         elapsed = self._queue.device.driver
         return Duration(
             float(elapsed("EventElapsedTime", self._begin, self._end)) / 1e3

@@ -179,7 +179,8 @@ def _load(x: Thread, type: str, p: LlvmValue) -> LlvmValue:
 
 
 def _held(x: Thread, o: Operand) -> list[LlvmValue]:
-    """Where a thread has its four elements of a tile. Raises CompileError for a part of a tile."""
+    """The addresses of a thread's four elements of a tile. Raises CompileError for a part of a
+    tile."""
     b = o.buffer
     sides = (*[1] * (len(b.shape) - 2), ROWS, COLUMNS)
     forms = [affine(i) for i in o.index]

@@ -1,4 +1,4 @@
-"""What NVIDIA's assembler makes of a kernel: registers, spills, shared memory, and occupancy.
+"""Reports NVIDIA's assembler's results: registers, spills, shared memory, and occupancy.
 
 ptxas comes with CUDA's toolkit and as a wheel (nvidia-cuda-nvcc); neither compiling nor running a
 model needs it.
@@ -51,7 +51,7 @@ class Resources:
 
 
 def ptxas() -> str | None:
-    """Where the assembler is: in the path, or in the wheel; None without one."""
+    """The path of the assembler, from PATH or the wheel; None without one."""
     found = shutil.which("ptxas")
     if found is not None:
         return found

@@ -59,7 +59,7 @@ NAME = "tensor cores"  # of the sketch
 
 @dataclass(frozen=True, slots=True)
 class TensorCores:
-    """Those of a machine. exact: sums keep the program's order, and how it rounds."""
+    """The tensor cores of a machine. exact: sums keep the program's order and its rounding."""
 
     machine: CudaMachine
     exact: bool
@@ -140,7 +140,7 @@ class TensorCores:
 
 
 def _dtypes(p: Product) -> tuple[DType, DType]:
-    """Of the factors, and of the sums."""
+    """The dtypes of the factors and of the sums."""
     return p.left.dtype, p.reduction.outputs[0].tensor.dtype
 
 

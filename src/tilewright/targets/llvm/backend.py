@@ -85,7 +85,7 @@ def module_of(text: str, target: Any, where: str) -> Any:
 
 
 def optimized(text: str, target: Any, where: str, names: Sequence[str] = CHEAP) -> Any:
-    """As `module_of`, after the passes."""
+    """As `module_of`, after LLVM's passes."""
     module = module_of(text, target, where)
     passes, builder = pipeline(target, names)
     passes.run(module, builder)
@@ -100,7 +100,7 @@ def parsed(text: str) -> Any:
 
 
 def host_features() -> dict[str, bool]:
-    """What the processor reports that this runs on, by LLVM's names."""
+    """The features of the host processor, by LLVM's names."""
     import llvmlite.binding as llvm
 
     return dict(llvm.get_host_cpu_features())

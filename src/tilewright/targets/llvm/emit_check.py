@@ -152,7 +152,7 @@ def _loops(x: MemoryEmitter) -> list[tuple[str, LlvmValue]]:
 
 
 def check_unit(x: MemoryEmitter, s: Unit) -> None:
-    """What a Unit's body accesses in any of its iterations.
+    """Check the accesses of a Unit's body in all its iterations.
 
     Raises CompileError for a loop in it whose extent is not a number.
     """

@@ -57,7 +57,7 @@ def _there(x: Statements, store: Store, source: Load, size: int) -> LlvmValue | 
 
 
 def _place(x: Statements, o: Load, size: int) -> LlvmValue:
-    """Where a copy begins, as an address of its memory."""
+    """The address of a copy's operand in its memory space."""
     place = x.access(o.buffer, o.index)
     if x.alignment(o.buffer, place.form, place.lanes) < size:
         raise _refused(o, f"it does not begin at a multiple of {size} bytes")

@@ -87,9 +87,9 @@ class Dialect:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Where a block's memory is: the symbol, each buffer's offset, and the bytes of all.
+    """The layout of a block's shared memory: its symbol, each buffer's offset, and the total bytes.
 
-    is_dynamic: how much there is the launch says, and not the code.
+    is_dynamic: the launch, not the code, sets its size.
     """
 
     symbol: str
@@ -99,7 +99,7 @@ class Shared:
 
     @staticmethod
     def of(launch: Launch, symbol: str, static: int) -> Shared:
-        """One buffer after another; static: bytes that code may have without asking."""
+        """Lay out buffers one after another. static: the most bytes with a size in the code."""
         offsets, at = {}, 0
         for buffer in launch.shared:
             offsets[buffer] = at
@@ -108,7 +108,7 @@ class Shared:
 
     @property
     def text(self) -> str:
-        """Its definition."""
+        """The definition of the symbol."""
         if not self.nbytes:
             return ""
         if self.is_dynamic:
@@ -194,7 +194,8 @@ class Thread(Statements):
         return found
 
     def _combine_threads(self, s: Combine) -> None:
-        """In log2(width) rounds each thread has what twice as many had; earlier ones go left."""
+        """Combine in log2(width) rounds, each of which doubles the threads combined; earlier
+        threads are left operands."""
         if s.width > self.dialect.warp:
             raise CompileError(
                 f"it combines {s.width} threads, but a warp has {self.dialect.warp}",
@@ -241,7 +242,8 @@ class Thread(Statements):
         return self.select(is_last, last, every)
 
     def _exchanged(self, v: LlvmValue, step: int, mask: LlvmValue) -> LlvmValue:
-        """What the thread has whose number differs in one bit: in words of 32 bits."""
+        """The value of the thread whose number differs in one bit, exchanged in words of 32
+        bits."""
         kept = v.type
         bits = {"float": 32, "double": 64}.get(kept) or int(kept[1:])
         raw = v if kept.startswith("i") else self.convert("bitcast", v, f"i{bits}")
@@ -345,7 +347,7 @@ class Thread(Statements):
         mask: LlvmValue | None,
         outside: LlvmValue | None = None,
     ) -> LlvmValue:
-        """As a processor does, but for neighbors under one condition: a branch around the load."""
+        """As on a CPU, but adjacent lanes under one condition are loaded in a branch."""
         is_one = mask is not None and mask.const is None and mask.lanes == 1
         if not is_one or not place.is_dense:
             return super()._load_raw(place, buffer, mask, outside)
@@ -367,8 +369,8 @@ class Thread(Statements):
         return self.ins(f"phi {full} {arms}", type, lanes)
 
     def alignment(self, buffer: Buffer, form: Affine, lanes: int) -> int:
-        """Every buffer begins at a multiple of ALIGNMENT: what of it the place keeps, as far as
-        the lanes have use for it."""
+        """The alignment of an access, at most the size of its lanes; every buffer begins at a
+        multiple of ALIGNMENT."""
         size = buffer.dtype.itemsize
         counts = (n for n in (16, 8, 4, 2) if n <= lanes and n * size <= ALIGNMENT)
         return size * next((n for n in counts if residue(form, n) == 0), 1)
@@ -376,7 +378,7 @@ class Thread(Statements):
     def storing(
         self, buffer: Buffer, form: Affine, lane: Var | None, lanes: int
     ) -> str:
-        """As loads are aligned."""
+        """The alignment of a store, which is that of a load."""
         first, _ = self.parted(form)
         return f"align {self.alignment(buffer, first, lanes)}"
 
@@ -494,7 +496,7 @@ def launches_text(
 
 
 def unheld(computations: Sequence[Computation]) -> str:
-    """Which tensor of a group has a dtype that no GPU holds; empty where there is none."""
+    """A tensor of a group whose dtype no GPU supports; empty if there is none."""
     tensors = [o.tensor for c in computations for o in c.outputs]
     for b in (*tensors, *(b for c in computations for b in c.inputs)):
         if not _is_held(b.dtype):

@@ -85,7 +85,7 @@ class MemoryEmitter(AddressEmitter):
         raise NotImplementedError
 
     def status(self) -> LlvmValue:
-        """Where a failure is stored, as 64 bits."""
+        """The address of the status, 64 bits, for a failure."""
         raise NotImplementedError
 
     # -- loads
@@ -468,9 +468,10 @@ class MemoryEmitter(AddressEmitter):
 
 
 def weaker(guard: Expr | None) -> list[Expr | None]:
-    """What a guard implies, the weakest (None: no permission is needed) first, then itself.
+    """The conditions that a guard implies, the weakest (None: always true) first, then the guard
+    itself.
 
-    What was computed under one of them is right wherever the guard holds, and was checked there.
+    A value computed, and checked, under one of them is valid wherever the guard holds.
     """
     found: list[Expr | None] = []
     while guard is not None:

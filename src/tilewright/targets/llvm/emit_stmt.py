@@ -295,7 +295,7 @@ class Statements(Expressions):
         return tuple(parts), mask
 
     def _guarded(self) -> LlvmValue | None:
-        """Where the guard around the statement holds (None: everywhere)."""
+        """The value of the guard around the statement (None: always true)."""
         if self.guard is None:
             return None
         return self._holds(self.guard)

@@ -25,7 +25,7 @@ _NOTHING: frozenset[object] = frozenset()
 # Not frozen, as so many are made: setting the fields of a frozen one takes three times as long.
 @dataclass(slots=True, unsafe_hash=True)
 class Info:
-    """What a value depends on: variables, memory, and whether computing it needs permission.
+    """The dependences of a value: variables, memory, and whether computing it needs a guard.
 
     risky: it reads memory at an index not proven to be inside the buffer by the loops alone.
     """

@@ -1,4 +1,4 @@
-"""Which schedules of reductions and transposes a kernel may have, where they pay, best first."""
+"""The families of schedules of reductions and transposes that apply to a kernel, best first."""
 
 from __future__ import annotations
 

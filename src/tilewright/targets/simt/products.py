@@ -48,7 +48,7 @@ class Product:
 
     @property
     def name(self) -> str:
-        """Of the contraction: its loops begin with it."""
+        """The name of the contraction, with which its loops begin."""
         return self.reduction.name
 
     @property

@@ -148,7 +148,8 @@ def _one_row(s: Schedule, computations: Sequence[Computation]) -> str:
 
 
 def _own(s: Schedule, c: Computation) -> list[Buffer]:
-    """What it computes that is in buffers of the kernel, and did not go with its accumulators."""
+    """The results of a Computation that are still in buffers of the kernel, not in its
+    accumulators."""
     there = {b.name for b in allocated(s.kernel.body)}
     own = [o.tensor for o in c.outputs if o.tensor not in s.kernel.params]
     return [b for b in own if b.name in there]
@@ -181,7 +182,7 @@ def _product(dims: Sequence[Dim]) -> int:
 def _place(
     s: Schedule, at: _Row, computations: Sequence[Computation], choose: Choices
 ) -> int:
-    """Where intermediate rows are: in registers, in shared memory, or in memory of the device.
+    """Place intermediate rows: in registers, in shared memory, or in device memory.
 
     Returns the bytes of shared memory that a row takes.
     """

@@ -132,7 +132,7 @@ def _elements(
     machine: SimtMachine,
     choose: Choices,
 ) -> Schedule:
-    """What is not bound yet, a thread for each element.
+    """Bind the remaining nests: a thread for each element.
 
     parameters: `threads` of a block; `<map>.width`, elements of a thread.
     """

@@ -30,7 +30,7 @@ ROWS: Final = (8, 4, 16, 2, 1)  # of a tile that the threads of a block do at on
 
 
 class _Turned(NamedTuple):
-    """What is read along `along`, and written along `across`."""
+    """A map that reads along `along` and writes along `across`."""
 
     read: Load
     along: Dim

@@ -141,7 +141,7 @@ class _Server:
         reads: int,
         seconds: float,
     ) -> None:
-        """What the fork says, and how it ended."""
+        """Wait for the fork, and send its report and exit status."""
         ended = os.pidfd_open(pid)
         in_time = select.select([ended], [], [], seconds)[0]
         with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""What the threads of a grid have while they run a kernel of PTX: registers, and memory."""
+"""The state of a grid's threads while they run a PTX kernel: registers and memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNSET: Final = np.uint64((1 << 64) - 1)
 
 
 class ThreadState:
-    """Of all threads of a grid."""
+    """The state of all threads of a grid."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class ThreadState:
         size: int,
         who: Array,
     ) -> tuple[Array, tuple[Array, ...]]:
-        """Where each thread's bytes are: an array, and indices into it."""
+        """The bytes of each thread: an array, and indices into it."""
         spaces = at // np.uint64(_SPACE)
         space = int(spaces[0])
         if (spaces != space).any():

@@ -265,7 +265,7 @@ class _Nest:
 
     @staticmethod
     def of(f: FunctionType) -> _Nest:
-        """Those of a function in a file. Raises InputError for another form."""
+        """The loops of a function in a file. Raises InputError for another form."""
         definition = _definition(f)
         known = {**f.__globals__, **inspect.getclosurevars(f).nonlocals}
         names: list[str] = []

@@ -142,7 +142,7 @@ def pw_custom_func(
 
 
 def _components_of(value: Any, dtypes: Sequence[DType], where: str) -> tuple[Expr, ...]:
-    """What an operator's function gave: an expression per component, of its dtype."""
+    """The result of an operator's function: an expression per component, of its dtype."""
     values = value if isinstance(value, tuple) else (value,)
     if len(values) != len(dtypes):
         raise InputError(

@@ -49,7 +49,7 @@ def as_extent(value: Any, where: str, message: str) -> Extent:
 
 
 def buffer(dtype: Any, *shape: Any) -> Shaped:
-    """In a view's brackets: elements of `dtype` in a buffer of this shape."""
+    """For a view's brackets: elements of `dtype` in a buffer of this shape."""
     extents = tuple(as_extent(n, "buffer", "a size") for n in shape)
     return Shaped(dtype_of(dtype), extents)
 

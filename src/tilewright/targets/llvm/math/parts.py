@@ -71,7 +71,7 @@ def polynomial(
 
 
 def entry(table: Sequence[float], n: Expr) -> Expr:
-    """Of 16 float32 the one that the low bits of `n` say."""
+    """The one of 16 float32 entries that the low bits of `n` select."""
     return Call("entry", (*(const(c, dtypes.float32) for c in table), n))
 
 
