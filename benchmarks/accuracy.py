@@ -77,7 +77,7 @@ def main(
     directory: Path | None,
     as_json: bool,
 ) -> None:
-    """Compare outputs and inner tensors with float64; exit with 1 where the bar is missed."""
+    """Compare outputs and inner tensors with float64; exit with 1 if the bar is missed."""
     view = Table(
         title=f"{engine}: largest difference from float64, relative to the peak"
     )

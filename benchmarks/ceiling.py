@@ -67,7 +67,7 @@ class Found:
 
     @property
     def sure_gain(self) -> float:
-        """1 where it is not sure that the best is faster."""
+        """1 if it is not sure that the best is faster."""
         return self.gain if self.confidence >= SURE else 1.0
 
 

@@ -32,7 +32,7 @@ def task(name: str, threads: int, before: Path, directory: Path) -> timing.Timin
 
 
 def shown(row: timing.RoundTable) -> str:
-    """A line on one network; raises ClickException where it did not run or outputs differ."""
+    """A line on one network; raises ClickException if it did not run or outputs differ."""
     if row.failed:
         raise click.ClickException(f"{row.network}: {row.failed}")
     error = row.error["after"]

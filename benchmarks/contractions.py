@@ -75,7 +75,7 @@ def runs(
 
 
 def check(case: Case, found: Mapping[str, Callable[[], Any]]) -> None:
-    """Raise ClickException where an engine's result is not ours."""
+    """Raise ClickException if an engine's result is not ours."""
     mine = found["tilewright"]()
     for engine, run in found.items():
         theirs = run()

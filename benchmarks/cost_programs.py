@@ -60,7 +60,7 @@ SLOWEST: Final = 1.0  # seconds: what takes more is called once
 class Program:
     """A schedule of an operator, by its sketch and the values of its parameters.
 
-    seconds: infinite where it could not be made.
+    seconds: infinite if it could not be made.
     """
 
     operator: str

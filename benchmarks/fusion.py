@@ -46,7 +46,7 @@ class Compared:
 def compare(
     model: Path, feeds: Mapping[str, Any], threads: int, rounds: int
 ) -> Compared:
-    """Both forms of a model timed in turns; raises ClickException where outputs differ."""
+    """Both forms of a model timed in turns; raises ClickException if outputs differ."""
     made: list[Any] = [
         tw.compile(model, fusion=fusion, threads=threads) for fusion in (False, True)
     ]
@@ -102,7 +102,7 @@ def main(
 ) -> None:
     """Time networks with and without fusion.
 
-    Exits with 1 where the geometric mean of the speeds is below --least.
+    Exits with 1 if the geometric mean of the speeds is below --least.
     """
     where = directory or models.default_directory()
     disturbed = timing.disturbance()

@@ -304,7 +304,7 @@ def report(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the report, or write it; 1 where a result is wrong or a case fails."""
+    """Print the report, or write it; 1 if a result is wrong or a case fails."""
     parser = argparse.ArgumentParser(
         description=__doc__.split("\n")[0] if __doc__ else ""
     )

@@ -137,7 +137,7 @@ def openvino(model: Any, names: Sequence[str]) -> Run | None:
 
 
 def nncf(source: Path, samples: Sequence[Feeds], names: Sequence[str]) -> Run | None:
-    """OpenVINO's own quantizer and OpenVINO; None where one is not installed."""
+    """OpenVINO's own quantizer and OpenVINO; None if one is not installed."""
     try:
         import nncf as quantizer
         import openvino as ov

@@ -195,7 +195,7 @@ class Row:
 
 
 def measured(name: str, states: Make, n: int, rounds: int, pyatf: Any) -> Row:
-    """The medians of interleaved rounds. Raises AssertionError where the sizes differ."""
+    """The medians of interleaved rounds. Raises AssertionError if the sizes differ."""
     ours: list[float] = []
     divided: list[float] = []
     theirs: list[float] = []

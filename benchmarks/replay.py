@@ -74,7 +74,7 @@ def main(
     models_at: Path | None,
     against: Path | None,
 ) -> None:
-    """Write the LLVM text of networks into FOLDER; exit with 1 where it differs from another's."""
+    """Write the LLVM text of networks into FOLDER; exit with 1 if it differs from another's."""
     folder.mkdir(parents=True, exist_ok=True)
     changed = 0
     settings = [(n, m, int(t)) for n in networks for m in mcpu for t in threads]

@@ -78,7 +78,7 @@ def _change(default: Candidate, other: Candidate) -> Change:
 def gains(
     task: Task, changes: Sequence[Change], timing: Timing, passes: int
 ) -> list[list[float]]:
-    """How many times as fast each change is, in each pass; 0 where it failed or was wrong."""
+    """How many times as fast each change is, in each pass; 0 if it failed or was wrong."""
     expected = task.reference()
     runner = LocalRunner(timing=timing)
     builder = Builder(runner.spare)

@@ -158,7 +158,7 @@ class Truth:
 
 
 def _distance(one: Array, other: Array) -> float:
-    """The largest finite difference; infinite where the shapes differ."""
+    """The largest finite difference; infinite if the shapes differ."""
     if one.shape != other.shape:
         return math.inf
     apart = np.abs(one.astype(np.float64) - other)

@@ -182,7 +182,7 @@ def worker(kept: Path | None = None) -> Iterator[MutantProcess]:
 
 
 def run(seed: int) -> MutantFailure | None:
-    """Make and try the mutant number `seed` in its own process; None where it ended well."""
+    """Make and try the mutant number `seed` in its own process; None if it ended well."""
     with worker() as process:
         return process.run(seed)
 

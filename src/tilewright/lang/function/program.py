@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Program(ABC):
     """A program as a function on arrays. `functions` are its kernels, each a separate function.
 
-    What needs one kernel (`executable`, `tune`, `save`, `export_c`) raises InputError where there
+    What needs one kernel (`executable`, `tune`, `save`, `export_c`) raises InputError if there
     are several, or where none has been compiled yet, since it is compiled for the sizes of a call.
     """
 

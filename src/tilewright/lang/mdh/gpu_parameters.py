@@ -65,7 +65,7 @@ class GpuCut(Cut):
         return [b.name for b in self.expression.inputs]
 
     def schedule(self, values: Mapping[str, Any]) -> Schedule:
-        """The nest of these values. Raises ScheduleError where it is not legal."""
+        """The nest of these values. Raises ScheduleError if it is not legal."""
         s = self.plain()
         loops: dict[tuple[str, str], str] = {}
         for d in self.dims:

@@ -86,7 +86,7 @@ class Cut:
         return Schedule(lower(c.name, [c], params, results))
 
     def schedule(self, values: Mapping[str, Any]) -> Schedule:
-        """The nest of these values. Raises ScheduleError where it is not legal."""
+        """The nest of these values. Raises ScheduleError if it is not legal."""
         c = self.expression
         s = self.plain()
         loops: dict[tuple[str, str], str] = {}

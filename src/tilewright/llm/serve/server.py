@@ -158,7 +158,7 @@ def _expect_packages() -> None:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """A socket that does not listen yet. Raises InputError where there cannot be one."""
+    """A socket that does not listen yet. Raises InputError if there cannot be one."""
     try:
         kind = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         made = socket.socket(kind[0], kind[1])

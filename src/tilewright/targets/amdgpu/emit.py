@@ -15,7 +15,7 @@ from tilewright.targets.llvm.spaces import in_spaces
 
 TRIPLE: Final = "amdgcn-amd-amdhsa"
 _LEVEL: Final = 2
-# Short loops over arrays of a thread are written out, so that these stay in registers.
+# Short loops over a thread's arrays are unrolled, so that these stay in registers.
 _PASSES: Final = (*backend.CHEAP, "loop_unroll", *backend.CHEAP)
 _NUMBERS: Final = {"blockIdx": "workgroup.id", "threadIdx": "workitem.id"}
 _WORD: Final = 4  # bytes: values of neighbors are found by these

@@ -59,7 +59,7 @@ def resources(assembly: str) -> dict[str, AmdResources]:
 
 @dataclass(frozen=True, slots=True)
 class AmdOccupancy:
-    """The waves that a SIMD runs at once, their share of the most, and what limits them."""
+    """The waves that a SIMD runs at once, their share of the maximum, and the limiting resource."""
 
     waves: int
     share: float

@@ -268,14 +268,14 @@ def best_stages(t: TensorTiling, machine: CudaMachine) -> int:
 
 
 def _arrives_later(t: TensorTiling, machine: CudaMachine) -> bool:
-    """Whether both factors' tiles can be copied while threads go on."""
+    """Whether both factors' tiles can be copied asynchronously."""
     held = factor_rooms(t, machine)
     widths = {x: fetch_width(t.plan, x, n, machine.simt) for x, n in held.items()}
     return all(n > 1 and n * x.dtype.itemsize in BYTES for x, n in widths.items())
 
 
 def together(t: TensorTiling, machine: CudaMachine, stages: int = 1) -> int:
-    """The blocks that a unit runs at once; 0 where it has no room for one."""
+    """The blocks that a unit runs at once; 0 if it has no room for one."""
     of, threads = machine.simt, t.warps * WARP
     shared = block_bytes(t, factor_rooms(t, machine), stages)
     if registers(t) > of.thread_registers or threads > of.block_threads:
@@ -291,7 +291,7 @@ def together(t: TensorTiling, machine: CudaMachine, stages: int = 1) -> int:
 def time_on_tensor_cores(
     t: TensorTiling, machine: CudaMachine, stages: int = 1
 ) -> float | None:
-    """Nanoseconds of a product in these tiles; None where they do not fit the machine."""
+    """Nanoseconds of a product in these tiles; None if they do not fit the machine."""
     of = machine.simt
     held = together(t, machine, stages)
     if held == 0:

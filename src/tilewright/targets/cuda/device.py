@@ -1,9 +1,9 @@
 """An NVIDIA GPU as a device of the runtime, by the driver's API; no part of the compiler is needed.
 
 Everything runs in order on one stream of the primary context, which other libraries share: memory
-is allocated from and returned to the stream's pool in that order. Launches of a queue
-that is not timed are collected until something needs their results; a sequence that comes again
-with the same addresses is recorded as a graph, and runs as one command from then on.
+is allocated from and returned to the stream's pool in that order. Launches of an untimed queue are
+collected until something needs their results; a sequence that repeats with the same addresses is
+recorded as a graph, and then runs as one command.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A program that is to run on buffers, which stay while it is not over."""
+    """A program to run on buffers, which it keeps alive until it has finished."""
 
     program: Loaded
     addresses: tuple[int, ...]
@@ -259,7 +259,7 @@ class CudaQueue:
         return CudaEvent(self, begin, end, status)
 
     def launch(self, program: Loaded, arguments: Sequence[Region]) -> CudaEvent:
-        """Run a program; at once in a queue that is timed."""
+        """Run a program; immediately if the queue is timed."""
         found = Pending(program, program.addresses(arguments), tuple(arguments))
         if not self.timed:
             self._pending.append(found)
@@ -272,10 +272,10 @@ class CudaQueue:
         """Forget what went wrong."""
         self._driver("MemsetD8Async", self.device.status.address, 0, 8, self._stream)
 
-    # -- what was collected
+    # -- collected launches
 
     def flush(self) -> None:
-        """Give the GPU the launches that were collected: as a graph if they come again."""
+        """Submit the collected launches to the GPU: as a graph if they repeat."""
         self.device.enter()
         found, self._pending = tuple(self._pending), []
         if not found:
@@ -344,12 +344,12 @@ class CudaQueue:
         return self._mark() if self.timed else None
 
     def _mark(self) -> Any:
-        """An event at this place; of a queue that is not timed it keeps no time."""
+        """An event at this place; in an untimed queue it records no time."""
         event = self._driver("EventCreate", 0 if self.timed else 2)
         self._driver("EventRecord", event, self._stream)
         return event
 
 
 def make() -> CudaDevice:
-    """The device, for `runtime.devices`. Raises ArtifactError (TW-DEVICE) where there is none."""
+    """The device, for `runtime.devices`. Raises ArtifactError (TW-DEVICE) if there is none."""
     return CudaDevice(bindings())

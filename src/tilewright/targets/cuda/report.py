@@ -101,7 +101,8 @@ def resources(said: str) -> dict[str, Resources]:
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """The blocks that a multiprocessor runs at once, the share of its threads, what limits it."""
+    """The blocks that a multiprocessor runs at once, the share of its threads, and the limiting
+    resource."""
 
     blocks: int
     share: float

@@ -26,9 +26,9 @@ class AsyncCopies:
 
 
 def copy_elements(x: Statements, s: For, copies: AsyncCopies) -> None:
-    """The elements of an `async` loop together: all of them, or zeros.
+    """Copy the elements of an `async` loop together: all of them, or zeros.
 
-    Raises CompileError (TW-LAUNCH) where they are not aligned, or have no one condition.
+    Raises CompileError (TW-LAUNCH) if they are not aligned, or have different conditions.
     """
     store, lanes = s.body, s.trips
     assert isinstance(store, Store) and lanes is not None
@@ -46,7 +46,7 @@ def copy_elements(x: Statements, s: For, copies: AsyncCopies) -> None:
 
 
 def _there(x: Statements, store: Store, source: Load, size: int) -> LlvmValue | None:
-    """How many bytes are read; None where it is always all."""
+    """How many bytes are read; None if it is always all of them."""
     if store.value is source:
         return None
     assert isinstance(store.value, Select)

@@ -65,13 +65,13 @@ _SHORT: Final = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How LLVM calls what GPUs of one kind have.
+    """How LLVM expresses the features of one kind of GPU.
 
-    convention: of a kernel. axes: the call of an intrinsic that gives the number on an axis.
-    barrier: lines that synchronize the threads of a block. shuffle: the value of 32 bits that the
-    thread has whose number differs in one bit, of a mask of threads. local: the address space of a
-    thread's memory. copies: how memory is copied while threads go on. attributes: of a kernel of so
-    many threads. intrinsics: how hardware calls are emitted, by name.
+    convention: of a kernel. axes: the intrinsic call that returns the number on an axis. barrier:
+    lines that synchronize the threads of a block. shuffle: reads a 32-bit value from the thread
+    whose number differs in one bit, among a mask of threads. local: the address space of a thread's
+    memory. copies: asynchronous copies. attributes: of a kernel, by its threads. intrinsics: how
+    hardware calls are emitted, by name.
     """
 
     convention: str
@@ -266,7 +266,8 @@ class Thread(Statements):
         self.serial(s, integer(0), self.value(s.extent), s.trips is not None)
 
     def intrinsic(self, s: Unit) -> None:
-        """Raises CompileError for one that the machine lacks, or that is not exact if code is."""
+        """Raises CompileError for an intrinsic that the machine lacks, or an inexact one in exact
+        code."""
         assert s.intrinsic is not None
         of = s.intrinsic.intrinsic
         emit = self.dialect.intrinsics.get(s.intrinsic.call.name)
@@ -427,7 +428,7 @@ class Thread(Statements):
         return bounds(to_expr(form), self.ranges)
 
     def counter(self, extent: Interval) -> str:
-        """32 bits where they hold the extent."""
+        """32 bits if they hold the extent."""
         return "i32" if _is_short(extent) else "i64"
 
     # -- text
@@ -446,8 +447,8 @@ class Thread(Statements):
         )
 
     def _parameter(self, n: int, buffer: Buffer) -> str:
-        """A buffer that is only read may come through the cache for such; one that threads
-        exchange at a barrier is not a thread's alone."""
+        """A read-only buffer may be loaded through the read-only cache; a buffer that threads
+        exchange at a barrier is not private."""
         said = f"align {ALIGNMENT}"
         if buffer not in self.written:
             said += " noalias readonly"

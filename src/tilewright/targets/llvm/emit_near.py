@@ -42,8 +42,8 @@ class NearVector:
 def parts(steps: Sequence[int], first: int, last: int) -> tuple[NearVector, ...] | None:
     """Vectors of one power of two of elements that cover what the lanes access, by ascending start.
 
-    steps: by lane, its element. first, last: the elements that may be read, which contain all of
-    those. None where these are too far apart for so few vectors.
+    steps: by lane, its element. first, last: the range of elements that may be read, which includes
+    all of those. None if they are too far apart for few vectors.
     """
     width = 1 << (len(steps) - 1).bit_length()
     users: dict[int, list[int]] = {}

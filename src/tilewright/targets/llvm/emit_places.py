@@ -56,9 +56,9 @@ class LaneLayout:
 class LaneAccess(LaneLayout):
     """The place of one element per lane: `pointer` + steps[lane] elements + offsets (bytes).
 
-    form: the elements before `pointer`. offsets: a vector of integers where the lanes' places are
-    not known beforehand. reach: the first and the last element after `pointer` that steps and
-    offsets mean, where known.
+    form: the elements before `pointer`. offsets: a vector of integers if the lanes' places are not
+    static. reach: the first and the last element after `pointer` that steps and offsets access, if
+    known.
     """
 
     pointer: LlvmValue
@@ -186,7 +186,7 @@ class AddressEmitter(Scopes):
         size: int,
         reach: tuple[int, int] | None,
     ) -> LlvmValue:
-        """Bytes per lane, in 32 bits where they fit: gathers take twice as many of them."""
+        """Bytes per lane, in 32 bits if they fit: gathers take twice as many of them."""
         most = (1 << 31) // size
         is_short = reach is not None and -most < reach[0] and reach[1] < most
         is_short = is_short and all(abs(c) < most for _, c in terms)

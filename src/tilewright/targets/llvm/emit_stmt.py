@@ -220,7 +220,7 @@ class Statements(Expressions):
     # -- branches
 
     def when(self, condition: LlvmValue, body: Callable[[], None]) -> None:
-        """Run `body` where a scalar condition holds."""
+        """Run `body` if a scalar condition holds."""
         if condition.const is not None:
             if condition.const:
                 body()
@@ -277,7 +277,7 @@ class Statements(Expressions):
     def _target(
         self, buffer: Buffer, index: tuple[Expr, ...], mask: LlvmValue | None
     ) -> tuple[tuple[Expr, ...], LlvmValue | None]:
-        """A safe index to write at, and where writing is allowed (None: everywhere).
+        """A safe index to write at, and the mask of allowed writes (None: all).
 
         mask: where it would be, were the index safe.
         """

@@ -74,7 +74,7 @@ def _quotient(form: Affine, d: int) -> Affine:
 
 
 def residue(form: Affine, d: int) -> int | None:
-    """`form % d`, where it is the same for all values of the variables; else None."""
+    """`form % d` if it is the same for all values of the variables; else None."""
     total = form.const
     for atom, c in form.terms:
         if c % d == 0:

@@ -1,4 +1,4 @@
-"""Object files as LLVM makes them: what they lack, and constants that LLVM never sees.
+"""LLVM's object files: finds undefined symbols, and adds constants that LLVM never sees.
 
 Formats: System V gABI chapter 4 (ELF, 32 and 64 bits); WebAssembly 1.0, section 5, and the tool
 conventions' "Linking" (undefined functions are imports of the module "env").

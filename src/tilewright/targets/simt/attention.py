@@ -170,8 +170,8 @@ def shape(a: Attention) -> AttentionShape:
 def _dims(
     kept: Computation, online: Computation, last: Computation
 ) -> tuple[Dim, Dim] | None:
-    """The dimensions of the last map along rows and along columns; None where there is none, or
-    where indices are more than dimensions."""
+    """The dimensions of the last map along rows and along columns; None if there is none, or if
+    indices are not plain dimensions."""
     rows = _read(online, kept.outputs[0].tensor).index
     columns = [d.var for d in free_dims(online) if d.var not in rows]
     whole = online.outputs[-1]

@@ -1,8 +1,8 @@
 """The cost of attention over blocks of keys on a SIMT machine, and the tiles of rows that fit.
 
 As for products (`predict`): a step, that is a block of keys, takes as long as the slowest of its
-arithmetic, the turns of shared memory and the bytes from the device's memory. Constants are those
-of `cost`, and have not been measured.
+arithmetic, its shared-memory transactions and its bytes from device memory. Constants are those of
+`cost`, and have not been measured.
 """
 
 from __future__ import annotations

@@ -80,7 +80,8 @@ def _chain(nest: For) -> Iterator[For]:
 
 
 def made_serial(s: Schedule, f: For) -> bool:
-    """Whether the iterations of a loop may run at once; if so it is serial, until it is bound."""
+    """Whether the iterations of a loop may run in parallel; if so, it becomes serial until it is
+    bound."""
     name = f.var.name
     trial = s.fork()
     try:
@@ -132,10 +133,10 @@ def over_threads(
 def fetch_together(
     s: Schedule, loops: Sequence[str], threads: Mapping[str, int], width: int = 1
 ) -> None:
-    """Nested loops that copy, over all threads of a block: neighbors copy neighbors.
+    """Distribute nested copy loops over all threads of a block: neighbors copy neighbors.
 
-    threads: by axis, the fastest first. width: elements that a thread copies at once, which divides
-    the extent of the last loop.
+    threads: by axis, the fastest first. width: elements that a thread copies at once; divides the
+    extent of the last loop.
     """
     around, lanes = list(loops), ""
     if width > 1:

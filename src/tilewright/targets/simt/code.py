@@ -88,7 +88,8 @@ class DeviceProgram:
 
     @staticmethod
     def from_bytes(code: bytes, language: str) -> DeviceProgram:
-        """A program from its bytes. Raises ArtifactError for others, and for another language."""
+        """A program from its bytes. Raises ArtifactError for malformed bytes or another
+        language."""
         line, _, rest = code.partition(b"\n")
         try:
             head = json.loads(line)

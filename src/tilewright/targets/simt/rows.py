@@ -50,7 +50,7 @@ ROUNDS: Final = 32  # elements of a row at most that a thread keeps in registers
 
 
 def rows_of(computations: Sequence[Computation], machine: SimtMachine) -> Rows | None:
-    """The rows that a group reduces; None where it is not this sketch's."""
+    """The rows that a group reduces; None if this sketch does not apply."""
     reductions = [c for c in computations if not c.is_map]
     if not reductions or not all(suits(c) for c in computations):
         return None

@@ -161,7 +161,7 @@ def _width(
     machine: SimtMachine,
     choose: Choices,
 ) -> int:
-    """Elements that a thread computes together; one where it may have others to compute first."""
+    """Elements that a thread computes together; one if it may have to compute others first."""
     if c is None or not c.is_map or any(b in writers for b in c.inputs):
         return 1
     widths = element_widths(nest, machine)

@@ -118,7 +118,7 @@ def tiling(product: Product, tile: SimtTile) -> Tiling:
 def _shared(
     dims: Sequence[Dim], size: int, threads: int, first: int, free: list[str]
 ) -> Iterator[tuple[Dim, Share]]:
-    """The innermost dimension has its own axis, one further out that is otherwise unused."""
+    """The innermost dimension has its own axis; one further dimension gets the remaining axis."""
     axis = AXES[first]
     for d in reversed(dims):
         own = min(size, 1 << (d.extent - 1).bit_length())

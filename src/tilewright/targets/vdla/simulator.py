@@ -24,7 +24,7 @@ NAME: Final = "vdla"
 class VdlaProgram:
     """A kernel that the machine can run; called with one array per parameter.
 
-    text: what the machine's host runs, with an instruction as one call.
+    text: the program of the machine's host, with a call per instruction.
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -37,7 +37,7 @@ class VdlaProgram:
         exec(compile(source, f"<vdla {kernel.name}>", "exec"), self._scope)
 
     def __call__(self, arrays: Sequence[Any]) -> Counts:
-        """Run in place on the arrays; what the machine did. Raises InputError for wrong arrays."""
+        """Run in place on the arrays; returns the counts. Raises InputError for wrong arrays."""
         for b, a in zip(self.kernel.params, arrays, strict=True):
             check_array(self.kernel, b, a)
         counts = self._scope["counts"] = Counts()

@@ -75,7 +75,7 @@ class Waiting:
         self._lines: IO[str] = os.fdopen(self._answers, encoding="utf-8")
 
     def ask(self, request: Request) -> Answer:
-        """Run the tests with the fault. Raises RuntimeError where pytest did not come up."""
+        """Run the tests with the fault. Raises RuntimeError if pytest did not come up."""
         message = json.dumps(asdict(request)) + "\n"
         with contextlib.suppress(BrokenPipeError):  # there will be no answer
             _write(self._requests, message.encode())

@@ -298,7 +298,7 @@ class _Grid(ThreadState):
         self.set(target, value[other], who)
 
     def _check_warps(self, who: Array) -> None:
-        """Raise RuntimeError where not all threads of a warp are here."""
+        """Raise RuntimeError if not all threads of a warp are here."""
         _, counts = np.unique(self.warps(who), return_counts=True)
         if (counts != WARP).any():
             raise RuntimeError(f"{self.kernel.name}: only part of a warp is here")

@@ -131,5 +131,5 @@ def sign_mask(x: Expr) -> Expr:
 
 
 def xor_sign(x: Expr, mask: Expr) -> Expr:
-    """`x` with its sign flipped where the integer `mask` has the sign bit."""
+    """`x` with its sign flipped if the integer `mask` has the sign bit."""
     return Bitcast(bits(x) ^ mask, x.dtype)
