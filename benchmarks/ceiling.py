@@ -41,13 +41,13 @@ from tilewright.tune.tuner import Outcome, Tools, Tuning
 
 SURE: Final = 0.95
 EFFORT: Final = 8  # schedules per trial
-# Of a kernel in its network, which touches so many bytes: many programs, none very sharply.
+# Times a kernel under its network's cache state: many programs, each with low precision.
 TIMING: Final = partial(Timing, "network", fewest=3, most=15, seconds=0.06, tight=0.02)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search of one kernel came to.
+    """The result of a search for one kernel.
 
     share: of the network's time. seconds: of the rules' choice. gain: how many times as fast the
     best is, in the final comparison. other: the parameters that the best has otherwise, as
@@ -67,14 +67,15 @@ class Found:
 
     @property
     def sure_gain(self) -> float:
-        """1 where it is not sure that the best is faster."""
+        """1 if it is not sure that the best is faster."""
         return self.gain if self.confidence >= SURE else 1.0
 
 
 def heaviest(
     path: Path, feeds: dict[str, Any], level: str, count: int
 ) -> Iterator[tuple[Task, float, int]]:
-    """Those kernels of a network, their shares of its time, and the bytes that a run touches."""
+    """The heaviest kernels of a network, their shares of its time, and the bytes that a run
+    touches."""
     options: dict[str, Any] = {"threads": 1, "mcpu": level, "records": False}
     exe = tw.compile(str(path), **options)
     assert isinstance(exe, Executable)
@@ -88,7 +89,7 @@ def heaviest(
 
 
 def searched(task: Task, level: str, between: int, trials: int, seed: int) -> Outcome:
-    """The task after so many trials, settled."""
+    """The outcome of a task after this many trials, with its best schedules measured again."""
     random, default = Random(f"{seed} {task.key}"), task.space.default()
     drawn: list[Candidate] = []
     for _ in range(trials // 3):
@@ -109,7 +110,7 @@ def searched(task: Task, level: str, between: int, trials: int, seed: int) -> Ou
 
 
 def changes(task: Task, best: Candidate) -> dict[str, list[Any]]:
-    """The parameters in which it differs from the rules' choice, as [rules, best]."""
+    """The parameters that differ from the rules' choice, as [rules, best]."""
     rules = task.schedule(task.space.default())
     chosen = task.schedule(best)
     a, b = rules.values, chosen.values
@@ -159,7 +160,7 @@ def line(found: Found) -> str:
 )
 @harness.networks_option
 @click.option("--mcpu", "levels", multiple=True, default=("native",))
-@click.option("--kernels", default=2, help="Of each network, the heaviest first.")
+@click.option("--kernels", default=2, help="Kernels per network, heaviest first.")
 @click.option("--trials", default=96)
 @click.option("--seed", default=0)
 @click.option("--json", "as_json", is_flag=True, help="An object for each kernel.")

@@ -41,7 +41,7 @@ LIBRARIES = (
 
 
 def installed(asked: str) -> list[str]:
-    """Those of the engines asked for that can be imported."""
+    """The requested engines that can be imported."""
     return [e for e in asked.split(",") if importlib.util.find_spec(e) is not None]
 
 
@@ -62,7 +62,7 @@ def ours(case: Case, arrays: Sequence[Any], threads: int) -> Callable[[], Any]:
 def runs(
     case: Case, threads: int, engines: Sequence[str]
 ) -> tuple[dict[str, Callable[[], Any]], float]:
-    """What is timed, by engine, and the seconds that our compiler took."""
+    """The timed functions, by engine, and the seconds that our compiler took."""
     rng = np.random.default_rng(0)
     arrays = case.inputs(rng)
     start = time.perf_counter()
@@ -75,7 +75,7 @@ def runs(
 
 
 def check(case: Case, found: Mapping[str, Callable[[], Any]]) -> None:
-    """Raise ClickException where an engine's result is not ours."""
+    """Raise ClickException if an engine's result is not ours."""
     mine = found["tilewright"]()
     for engine, run in found.items():
         theirs = run()
@@ -137,8 +137,8 @@ def table(
     "--threads", default="1,2", help="Numbers of threads, a process for each."
 )
 @click.option("--rounds", default=7, help="Interleaved rounds.")
-@click.option("--engines", default=",".join(ENGINES), help="Those to run beside ours.")
-@click.option("--small", is_flag=True, help="Small sizes, to see that all of it runs.")
+@click.option("--engines", default=",".join(ENGINES), help="Engines to compare with.")
+@click.option("--small", is_flag=True, help="Small sizes, as a smoke test.")
 @click.option("--here", is_flag=True, hidden=True)
 def main(
     names: tuple[str, ...],

@@ -60,7 +60,7 @@ SLOWEST: Final = 1.0  # seconds: what takes more is called once
 class Program:
     """A schedule of an operator, by its sketch and the values of its parameters.
 
-    seconds: infinite where it could not be made.
+    seconds: infinite if it could not be made.
     """
 
     operator: str
@@ -92,7 +92,7 @@ class Operator:
             import_model(model(OPERATORS[name]), (), options), options, target
         )
         plan = compiling.planned(graph)
-        # Copies into another layout may stand next to it.
+        # There may also be copies into another layout.
         group = max(plan.groups_on(HOST), key=lambda g: g.flops)
         signature = kernel_signature(group, plan.live[group])
         known = zip(signature.params, signature.values, strict=True)
@@ -102,7 +102,7 @@ class Operator:
         )
 
     def kernel(self, sketch: str, values: Mapping[str, Any]) -> Kernel:
-        """What is run each time: the scheduled kernel, its work on weights left out."""
+        """The kernel that runs at each call: scheduled, without its work on weights."""
         from tilewright.loops.passes.hoist import hoist
 
         found = next(s for s in self.sketches if s.name == sketch)

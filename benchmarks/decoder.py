@@ -111,8 +111,8 @@ def compare(
 ) -> dict[str, float]:
     """The median seconds of a token by engine.
 
-    clock: that of this thread counts nothing that others do meanwhile, if there is one thread.
-    Raises AssertionError where their logits differ, or are not finite.
+    clock: the thread's processor time, for one thread, excludes other work on the machine. Raises
+    AssertionError if logits differ or are not finite.
     """
     rng = np.random.default_rng(3)
     taken: dict[str, list[float]] = {name: [] for name in engines}
@@ -134,7 +134,9 @@ def compare(
 
 @click.command()
 @click.option("--size", type=click.Choice([*SIZES]), default="small", show_default=True)
-@click.option("--tokens", default=48, show_default=True, help="After two that warm up.")
+@click.option(
+    "--tokens", default=48, show_default=True, help="Tokens after two warm-up tokens."
+)
 @click.option("--threads", default=1, show_default=True)
 @click.option(
     "--write", type=click.Path(path_type=Path), help="Write the model, and end."

@@ -186,7 +186,7 @@ def device_seconds(profile: Profile) -> float:
 
 
 def torch_peers(case: Case, arrays: Sequence[Array]) -> dict[str, Callable[[], float]]:
-    """What times PyTorch once, by name; empty without a CUDA device."""
+    """The functions that time PyTorch once, by name; empty without a CUDA device."""
     try:
         import torch
     except ImportError:
@@ -279,7 +279,7 @@ def _first(outputs: Any) -> Any:
 def report(
     target: str, models: Sequence[str], rounds: int, only: Sequence[str]
 ) -> dict[str, Any]:
-    """All rows, with what they were measured on; a case that fails has its error as its row."""
+    """All rows, with the machine; a failed case has its error as its row."""
     gpu = has_gpu(target)
     start = time.monotonic()
     jobs: list[tuple[str, Callable[[], dict[str, Any]]]] = [
@@ -304,7 +304,7 @@ def report(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the report, or write it; 1 where a result is wrong or a case fails."""
+    """Print the report, or write it; 1 if a result is wrong or a case fails."""
     parser = argparse.ArgumentParser(
         description=__doc__.split("\n")[0] if __doc__ else ""
     )

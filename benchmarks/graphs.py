@@ -141,7 +141,7 @@ def bert_layers(n: Net, layers: int = 4) -> Tensor:
 
 
 def experts(n: Net) -> Tensor:
-    """A layer of eight experts, all of which run, weighed by a gate (Jacobs et al. 1991)."""
+    """A layer of eight experts, which all run, weighted by a gate (Jacobs et al. 1991)."""
     x = n.input(32, 512)
     gate = x.linear(8).Softmax(axis=-1)
     parts = gate.split(*[1] * 8, axis=1)

@@ -39,7 +39,7 @@ def timed(call: Callable[[], object], times: int, clock: Callable[[], float]) ->
 
 
 def warm_up(hl: Any) -> None:
-    """What is loaded and set up once in a process is not a part of an app's compile time."""
+    """Load and set up Halide once per process, so that it is no part of an app's compile time."""
     x, f, g = hl.Var("x"), hl.Func("f"), hl.Func("g")
     f[x] = x
     g[x] = f[x] + f[x + 1]

@@ -1,4 +1,5 @@
-"""What the benchmarks share: rows that survive a break, names on the command line, the machine."""
+"""Shared parts of the benchmarks: rows that survive an interruption, options for names, the
+machine."""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ class Rows:
 
 
 def source_hash() -> str:
-    """Changes with any source file of the package: old rows are then not taken for new ones."""
+    """A digest of the package's sources: rows of other sources are outdated."""
     import hashlib
 
     digest = hashlib.sha256()
@@ -78,7 +79,7 @@ def source_hash() -> str:
 
 
 def provenance(version: str) -> dict[str, str]:
-    """Where a row comes from: commit (`+` with changes), sources, processor, day, packages."""
+    """The origin of a row: commit (`+` with changes), sources, processor, day, packages."""
     found = versions()
     packages = [
         f"{name} {found[name]}" for name in ("onnxruntime", "openvino", "torch")
@@ -182,7 +183,7 @@ def versions() -> dict[str, str | None]:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers are measured on."""
+    """The machine of the measurements."""
     facts: dict[str, Any] = {"system": platform.platform(), "python": platform.python_version(),
                              "processor": processor_name()}  # fmt: skip
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
@@ -214,7 +215,8 @@ def chosen(patterns: str, known: Sequence[str]) -> list[str]:
 
 
 def names_option(flag: str, known: Sequence[str], **more: Any) -> Callable[..., Any]:
-    """An option that takes names or patterns of `known` and gives a list, or None if left out."""
+    """An option that takes names or patterns of `known`; its value is a list, or None if
+    omitted."""
 
     def parse(
         _context: object, _parameter: object, value: str | None

@@ -1,12 +1,12 @@
-"""How well programs are measured: the same ones twice, during builds, and as in a network.
+"""How accurate measurements of programs are: repeated, during builds, and as in a network.
 
     python -m benchmarks.measurement [twice] [beside] [network] [--programs N] [--threads N]
     python -m benchmarks.measurement network --network mobilenet_v2
 
-twice: programs of several operators in two passes, in another order each: how far the times of one
-program are apart, whether the order of all is the same (Kendall's tau), and trials a second.
-beside: one program by turns alone and while others are built on another core, or on the same.
-network: each kernel of a network with hot caches and with the network's, against its time within
+twice: programs of several operators in two passes, each in another order: how far a program's two
+times are apart, whether the ranking agrees (Kendall's tau), and trials per second. beside: one
+program, alternately alone and while others are built on another core or on the same one. network:
+each kernel of a network with hot caches and with the network's cache state, against its time within
 the network.
 """
 
@@ -80,7 +80,8 @@ def measured(
 
 
 def twice(count: int, threads: int) -> str:
-    """Two passes of every operator's programs; whole, and as a tuner gives up slow ones."""
+    """Two passes of every operator's programs: in full, and with a tuner's early stop of slow
+    ones."""
     rows = [
         ["operator", "programs", "apart", "at most", "by anchor", "tau", "tau > 2%",
          "trials/s", "racing", "noise"]

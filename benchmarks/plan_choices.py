@@ -68,7 +68,7 @@ CHOICES: Final[Mapping[str, Decide]] = {
 
 @contextmanager
 def decided(decide: Decide | None) -> Iterator[None]:
-    """What is compiled inside has plans by this decision."""
+    """Plans compiled inside use this decision."""
     usual = planning.plan_pipeline
 
     def made(*args: Any) -> Pipeline[Plan]:
@@ -111,7 +111,7 @@ def rows(name: str) -> Iterator[str]:
 
 
 def code(exe: Executable) -> list[bytes]:
-    """What runs."""
+    """The generated code."""
     return [bytes(o) for o in exe.model.objects]
 
 

@@ -34,7 +34,7 @@ def main() -> None:
 @click.option("--mcpu", default="native", show_default=True, help="Instructions.")
 @click.option("--count", default=24, show_default=True, type=click.IntRange(2))
 def data(path: Path, seconds: float, mcpu: str, count: int) -> None:
-    """Measure programs for so many seconds, COUNT of each kernel, and add them to PATH."""
+    """Measure programs for --seconds, COUNT of each kernel, and add them to PATH."""
     machine = harness.machine()
     try:
         said = pretrain_data.collect(path, seconds, mcpu, count, machine, _say)
@@ -68,7 +68,7 @@ def data(path: Path, seconds: float, mcpu: str, count: int) -> None:
     default=2e-5,
     show_default=True,
     type=click.FloatRange(0),
-    help="Seconds of a default; less is left out.",
+    help="Skip kernels whose default takes less time (in seconds).",
 )
 @click.option("--seed", default=0, show_default=True)
 def train(

@@ -64,7 +64,7 @@ TRIES: Final = 4  # draws for each candidate that is wanted
 
 
 def every_source() -> Iterator[str]:
-    """The names of all models, in the order in which they are measured."""
+    """The names of all models, in measuring order."""
     for seed in itertools.count():
         for n in range(LAYERS):
             yield f"layer {LAYERS * seed + n}"
@@ -206,10 +206,10 @@ def collect(
     machine: Mapping[str, Any],
     say: Callable[[str], None] = lambda line: None,
 ) -> Counter[str]:
-    """Add to the file what is measured in so many seconds; what became of the programs.
+    """Measure programs for `seconds` and add them to the file; returns the count of each status.
 
-    machine: what a run says of it; its `processor` is that of the rows. say: gets a line for each
-    model. Raises InputError where programs of the level do not run.
+    machine: its description in the file; `processor` is that of the rows. say: receives a line per
+    model. Raises InputError if programs of the level cannot run.
     """
     if not target("cpu", level, threads=1).runs_here:
         raise InputError(

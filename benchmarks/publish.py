@@ -55,7 +55,7 @@ def newest(store: harness.Rows) -> dict[tuple[str, int], RoundTable]:
 def countable(rows: Rows) -> dict[tuple[str, int], RoundTable]:
     """The rows that may be published. Says on standard error why another may not.
 
-    Raises ClickException where they are from several processors, or none is left.
+    Raises ClickException if they are from several processors, or none is left.
     """
     kept: dict[tuple[str, int], RoundTable] = {}
     for key, row in rows.items():
@@ -244,7 +244,7 @@ _BLOCK: Final = re.compile(r"(<!-- bench -->\n).*?(\n<!-- /bench -->)", re.DOTAL
 
 
 def with_block(text: str, block: str) -> str:
-    """A page with the text between its markers replaced. Raises ValueError where there are none."""
+    """A page with the text between its markers replaced. Raises ValueError if there are none."""
     if len(_BLOCK.findall(text)) != 1:
         raise ValueError("a page has one <!-- bench --> block")
     return _BLOCK.sub(lambda m: f"{m[1]}\n{block}\n{m[2]}", text)

@@ -39,7 +39,7 @@ QUANTIZED: dict[str, Quantized] = {
     "int8_conv1x1_256x56_64": Quantized("Conv", (64, 256, 1, 1), (1, 256, 56, 56), {}),
 }
 
-# Quantized networks, and the float ones that they are made of.
+# Quantized networks, and their float originals.
 NETWORKS = {"int8_resnet18": "resnet18", "int8_mobilenet_v2": "mobilenet_v2"}
 
 

@@ -1,4 +1,4 @@
-"""What the measured rows amount to: the lead over the fastest peer, means, what misses a bar."""
+"""A summary of measured rows: the lead over the fastest peer, means, missed bars."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def summary(rows: Sequence[RoundTable]) -> list[dict[str, Any]]:
 
 
 def missed(rows: Sequence[RoundTable]) -> list[str]:
-    """What misses a bar, one sentence each; a void row misses."""
+    """The missed bars, one sentence each; a void row misses."""
     result = []
     for row in rows:
         name, bars = f"{row.network} x{row.threads}", BARS[kind(row.network)]

@@ -66,7 +66,7 @@ class Row:
 
 
 def landscapes(files: Sequence[Path]) -> dict[str, Landscape]:
-    """By name."""
+    """The landscapes, by name."""
     wide = (10,) * 6
     made = {
         "bowl": Landscape(wide, bowl),
@@ -87,7 +87,7 @@ def least(land: Landscape) -> float:
 
 
 def run(land: Landscape, method: str, trials: int, seed: int, effort: int) -> Tuning:
-    """One search of so many trials."""
+    """One search with this many trials."""
     by, _, without = method.partition("-")
     model = None if without else Learning(land.sides)
     tools = Tools(TableRunner(land, 0.05), model=model)

@@ -52,7 +52,7 @@ class Change:
 
 
 def single_changes(task: Task, wanted: str, most: int) -> Iterator[Change]:
-    """Those of the parameters of a pattern, of each at most so many values, spread evenly."""
+    """Changes of parameters that match a pattern; at most `most` values of each, evenly spread."""
     space, default = task.space, task.space.default()
     assert isinstance(space, SketchSpace)
     by_name: dict[str, list[Change]] = defaultdict(list)
@@ -78,7 +78,7 @@ def _change(default: Candidate, other: Candidate) -> Change:
 def gains(
     task: Task, changes: Sequence[Change], timing: Timing, passes: int
 ) -> list[list[float]]:
-    """How many times as fast each change is, in each pass; 0 where it failed or was wrong."""
+    """How many times as fast each change is, in each pass; 0 if it failed or was wrong."""
     expected = task.reference()
     runner = LocalRunner(timing=timing)
     builder = Builder(runner.spare)
@@ -108,7 +108,7 @@ def gains(
 )
 @harness.networks_option
 @click.option("--mcpu", "level", default="native")
-@click.option("--kernels", default=2, help="Of each network, the heaviest first.")
+@click.option("--kernels", default=2, help="Kernels per network, heaviest first.")
 @click.option("--only", default="*", help="Parameters, as a pattern.")
 @click.option("--most", default=3, help="Values of each parameter.")
 @click.option("--passes", default=3)
@@ -122,7 +122,7 @@ def main(
     passes: int,
     verbose: bool,
 ) -> None:
-    """Change one parameter at a time of what the rules choose."""
+    """Change the rules' choice one parameter at a time."""
     best: dict[str, list[float]] = defaultdict(list)
     for name in networks:
         path, _ = harness.prepare(name, models.default_directory())

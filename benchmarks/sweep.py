@@ -37,7 +37,7 @@ Arrays = list[np.ndarray[Any, Any]]
 
 @dataclass(frozen=True)
 class Setting:
-    """What a case is compiled for. costs: constants that are not as by default."""
+    """The setting of a case. costs: constants that differ from the defaults."""
 
     mcpu: str = "native"
     threads: int | None = None
@@ -108,7 +108,7 @@ def _listed(results: Any) -> Arrays:
 
 
 def values(constant: Constant, factors: Sequence[float] = FACTORS) -> list[float]:
-    """Multiples of the default, in order; of an integer those of at least 1."""
+    """Multiples of the default, in order; for an integer constant, integers of at least 1."""
     found = (constant.value * f for f in factors)
     if constant.whole:
         found = (max(1, round(v)) for v in found)
@@ -210,7 +210,11 @@ def table(constant: Constant, of: Sequence[Row]) -> str:
 @click.option(
     "--mcpu", help="Default: this one, or the case's where it decides nothing."
 )
-@click.option("--threads", type=click.IntRange(1), help="Default: what is really ours.")
+@click.option(
+    "--threads",
+    type=click.IntRange(1),
+    help="Default: the cores available to this process.",
+)
 @click.option("--rounds", type=click.IntRange(1), default=30, show_default=True)
 @click.option("--kernels-only", is_flag=True, help="Compile and time nothing.")
 def main(

@@ -42,10 +42,10 @@ A_T = np.array(
 
 
 def row(te: Any, values: np.ndarray[Any, Any], at: Any, element: Any) -> Any:
-    """Row `at` of a constant matrix times a vector, of which `element(k)` are the elements.
+    """Row `at` of a constant matrix times a vector with the elements `element(k)`.
 
-    A choice between rows, decided where the loop of `at` is written out. Only terms with a factor
-    other than 0 are there: 0 times an infinity would be NaN.
+    A selection of rows, resolved when the loop of `at` is unrolled. Terms with factor 0 are left
+    out: 0 times infinity would be NaN.
     """
     found: Any = None
     for n, factors in reversed(list(enumerate(values))):

@@ -47,7 +47,7 @@ def packed_weights(
 
 
 def real_weights(depth: int, width: int, group: int, n: int = 0) -> np.ndarray:
-    """What the integers of product n stand for, [depth, width]."""
+    """The dequantized weights of product n, [depth, width]."""
     packed, scales = packed_weights(depth, width, group, n)
     q = unpacked(packed.reshape(width, -1), 4).astype(np.float32) - 8
     return (q * np.repeat(scales.reshape(width, -1), group, 1)).T
@@ -91,7 +91,7 @@ def float_model(
 
 
 def reader(size: int, threads: int) -> Run:
-    """Reads so many bytes once."""
+    """Reads `size` bytes once."""
     count = size // 4 // 1024
     node = helper.make_node("ReduceMax", ["x", "axes"], ["y0"], keepdims=0)
     source = _model([node], [1024, count], [1024], {"axes": np.array([1])})
@@ -99,7 +99,7 @@ def reader(size: int, threads: int) -> Run:
 
 
 def copier(size: int) -> Run:
-    """Moves so many bytes: half of them are read, half written. On one thread."""
+    """Moves `size` bytes on one thread: half are read, half written."""
     source = np.ones(size // 8, np.float32)
     target = np.empty_like(source)
 
@@ -160,7 +160,7 @@ def openvino(source: onnx.ModelProto, x: np.ndarray, threads: int) -> Run:
 def engines(
     rows: int, depth: int, width: int, group: int, x: np.ndarray, threads: int
 ) -> dict[tuple[str, str], tuple[Run, int]]:
-    """What is timed, by engine and kind of product, and how many products that is.
+    """The timed functions, by engine and kind of product, and the number of products.
 
     An engine that is not there is left out.
     """

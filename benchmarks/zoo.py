@@ -50,7 +50,7 @@ def finished(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
 def run(
     name: str, check: str, options: Sequence[str], seconds: float
 ) -> dict[str, Any]:
-    """One network in its own process: its row, whatever comes of it."""
+    """Run one network in its own process; returns its row, even on failure."""
     command = [sys.executable, "-m", "benchmarks.zoo", "--serve", name]
     command += ["--check", check, *options]
     start = time.perf_counter()
@@ -95,7 +95,7 @@ def serve(
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """How many came to what, and each that is not right."""
+    """The number of networks per status, and each failure."""
     kinds = sorted({row["status"] for row in rows})
     yield ", ".join(f"{sum(r['status'] == k for r in rows)} {k}" for k in kinds)
     for row in rows:

@@ -383,7 +383,7 @@ def several() -> Any:
         (by_hand, "nothing to choose"),
         (of_open_sizes, "nothing to choose"),
         (lambda: te_product(target="interp"), "nothing to choose"),
-        (several, "2 kernels, where one is needed"),
+        (several, "2 kernels, but one is needed"),
     ],
 )
 def test_what_cannot_be_tuned(

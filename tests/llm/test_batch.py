@@ -129,7 +129,7 @@ def test_a_full_batch_takes_nobody(model):
     batch = Batch(model, 1)
     one, two = answers(model, prompts(2, 2), [1, 1])
     batch.join(one)
-    with pytest.raises(InputError, match="all 1 rows have a text"):
+    with pytest.raises(InputError, match="all 1 rows are in use"):
         batch.join(two)
 
 

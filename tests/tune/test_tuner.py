@@ -169,7 +169,7 @@ def test_refused_candidates_are_recorded_and_not_measured() -> None:
     recorder = Recorder()
     tuning = tuned(land, 3, Tools(runner, record=recorder), by="random")
     refused = [t for t in recorder.trials if t.measurement.status is Status.REFUSED]
-    assert refused and all("is refused" in t.measurement.reason for t in refused)
+    assert refused and all("is rejected" in t.measurement.reason for t in refused)
     assert all(sum(land.place(c)) % 2 == 0 for c in runner.jobs)
     assert tuning.used == len(runner.jobs) == 48 - len(refused)
     assert tuning.outcome().failed == {Status.REFUSED: len(refused)}

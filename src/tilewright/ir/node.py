@@ -287,7 +287,7 @@ def postorder(root: Node, known: Iterable[Node] = ()) -> Iterator[Node]:
 
 
 def has_nodes(root: Node, count: int) -> bool:
-    """Whether there are so many distinct nodes at and below `root`."""
+    """Whether there are at least `count` distinct nodes at and below `root`."""
     waiting = [root]
     for _ in range(count):  # of the tree, in which shared nodes occur several times
         if not waiting:
@@ -322,7 +322,7 @@ def substitute(root: Any, mapping: dict[Any, Any]) -> Any:
 
 
 def instances(root: Any, var: Node, values: Iterable[Node]) -> Iterator[Any]:
-    """`substitute(root, {var: value})` for each value; what it leaves alone is looked at once."""
+    """`substitute(root, {var: value})` for each value; visits unaffected nodes only once."""
     same: dict[Node, Any] = {}
     changing = {var: None}
     for node in postorder(root):

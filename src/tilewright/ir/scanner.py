@@ -1,4 +1,4 @@
-"""Words, numbers and marks of a line of text, for the parsers of what our printers write."""
+"""A scanner of words, numbers and marks in a line of text, for parsers of our printers' output."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Strategies: where and how often to rewrite, as functions that are put together.
+"""Strategies: where and how often to rewrite, as composable functions.
 
-A strategy takes a node and gives its replacement, or None if it does not apply. A rule set's
+A strategy takes a node and returns its replacement, or None if it does not apply. A rule set's
 `at_root` is the simplest one. The language is that of Elevate (Hagedorn et al., ICFP 2020).
 """
 
@@ -67,7 +67,7 @@ def repeat(strategy: Strategy, limit: int = GENERATIONS) -> Strategy:
 
 
 def at_children(strategy: Strategy) -> Strategy:
-    """At every direct child where it applies; None if it applies at none."""
+    """Apply a strategy at every direct child where it applies; None if it applies at none."""
 
     def apply(node: Node) -> Any:
         result = node.map(attempt(strategy))
@@ -91,7 +91,8 @@ def everywhere(strategy: Strategy) -> Strategy:
 
 
 def somewhere(strategy: Strategy) -> Strategy:
-    """At the first distinct node, children first, where it applies; None if there is none.
+    """Apply a strategy at the first distinct node, children first, where it applies; None if there
+    is none.
 
     Interned nodes: a node that occurs several times is one place.
     """

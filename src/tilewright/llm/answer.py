@@ -1,4 +1,4 @@
-"""What follows a prompt: the choice of each token, the text it adds, and where it ends."""
+"""The answer to a prompt: the choice of each token, the text it adds, and its end."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class Answer:
         self._generator = self.sampling.generator()
 
     def take(self, logits: Array) -> Token:
-        """The next token, of logits float[vocabulary]. Sets `reason` with the last one.
+        """The next token, from logits float[vocabulary]. Sets `reason` at the last token.
 
-        Raises ExecutionError for logits of which none can be chosen.
+        Raises ExecutionError for logits from which no token can be chosen.
         """
         token = self.sampling.choose(logits, self._generator)
         self.count += 1
@@ -64,7 +64,7 @@ class Answer:
         return Token(token, text)
 
     def _text(self, token: int) -> str:
-        """What a token adds: one that ends the text, what was held back only."""
+        """The text that a token adds; for an end token only the text held back."""
         stream = self.stream
         if stream is None:
             return ""

@@ -42,7 +42,7 @@ def sizes(rows: int) -> list[int]:
 
 
 class Batch:
-    """Up to so many texts of one model. Not for several threads at a time."""
+    """Up to `rows` texts of one model. Not thread-safe."""
 
     def __init__(self, model: LanguageModel, rows: int) -> None:
         self.model = model
@@ -52,7 +52,7 @@ class Batch:
         self._caches = model.caches(rows)
 
     def prepare(self) -> Batch:
-        """Compile all there is to compile, and give back the batch."""
+        """Compile everything in advance, and return the batch."""
         self.model.prepare(self.sizes)
         return self
 
@@ -64,7 +64,7 @@ class Batch:
         """A text that begins with the prompt of an answer. Raises InputError without a row."""
         if self.full:
             raise InputError(
-                f"all {self.rows} rows have a text", hint="let another one leave"
+                f"all {self.rows} rows are in use", hint="remove a text first"
             )
         text = Text(answer, list(answer.ids))
         self.texts.append(text)
@@ -106,7 +106,7 @@ class Batch:
 
     @staticmethod
     def take(text: Text, logits: Array) -> Token:
-        """The next token of a text, of what `step` gave it; the next step has it."""
+        """The next token of a text, from its logits of `step`; the next step reads it."""
         token = text.answer.take(logits)
         text.left = [token.id]
         text.position += 1

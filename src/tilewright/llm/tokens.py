@@ -19,7 +19,7 @@ from tilewright.frontends.hf.folder import load_json
 FILE: Final = "tokenizer.json"
 _CONFIG: Final = "tokenizer_config.json"
 _TEMPLATE: Final = "chat_template.jinja"
-# What stands for bytes that are not a character, or not yet.
+# Replaces bytes that are not, or not yet, a character.
 _UNFINISHED: Final = "\N{REPLACEMENT CHARACTER}"
 _LONGEST: Final = 4  # bytes of a character in UTF-8: so many tokens may be unfinished
 
@@ -144,7 +144,7 @@ class TextStream:
         return self._released(self._new(finished=False))
 
     def end(self) -> str:
-        """What was held back: nothing comes any more."""
+        """The text held back, when no more tokens come."""
         text = self._released(self._new(finished=True))
         if self.stopped:
             return text

@@ -68,7 +68,7 @@ def arrowhead(name: str, **more: Attribute) -> Markup:
 
 
 def legend(entries: Sequence[tuple[str, int]]) -> Markup:
-    """What each color stands for, names whole: a list that breaks its lines where it must."""
+    """The name of each color, as a list that wraps between names."""
 
     def entry(name: str, color: int) -> Markup:
         sign = element("i", style=f"background:var(--c{color})", aria_hidden="true")
@@ -118,7 +118,7 @@ def _round_step(least: float) -> float:
 
 @dataclass
 class Labels:
-    """Places labels so that none covers another, or what is `taken`; left out without a place."""
+    """Places labels so that none covers another or a `taken` box; omits labels that do not fit."""
 
     bounds: Box
     taken: list[Box] = field(default_factory=list)

@@ -20,8 +20,7 @@ Column = tuple[str, str, str]  # heading, key of a point, format of a number
 
 
 def page(found: Mapping[str, Any], schedules: Sequence[Mapping[str, Any]]) -> str:
-    """The page for what `Exploration.to_json` gives, with some schedules as their `to_json` gives
-    them."""
+    """The page for the result of `Exploration.to_json`, with some schedules as JSON."""
     title = f"{found['network']} on N processing elements, volume={found['volume']}"
     how = "all combinations" if found["exact"] else "a search among the combinations"
     count = plural(len(found["points"]), "schedule")
@@ -103,7 +102,7 @@ def _axes(across: Axis, upwards: Axis, pes: Sequence[int]) -> list[Markup]:
 
 
 def _apart(tick: float, axis: Axis) -> bool:
-    """Whether a number has room next to those of the ends."""
+    """Whether a tick's number does not collide with those at the ends."""
     return all(abs(axis.at(tick) - axis.at(end)) > 14 for end in (axis.low, axis.high))
 
 

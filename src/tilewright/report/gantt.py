@@ -27,10 +27,10 @@ Bar = Mapping[str, Any]
 
 
 def gantt(schedule: Mapping[str, Any]) -> Markup:
-    """SVG of what `to_json` of a schedule gives: cycles to the right, processing elements upwards.
+    """SVG of a schedule as JSON: cycles to the right, processing elements upwards.
 
-    A bar is the tasks of a node; pointing at it shows which, how many and when. Operators share a
-    color, which the legend names.
+    A bar is the tasks of a node; its tooltip shows their node, number and time. Bars of one
+    operator share a color, which the legend names.
     """
     bars: Sequence[Bar] = schedule["bars"]
     colors = {

@@ -1,4 +1,4 @@
-"""What keeps a random graph well conditioned: a last bit must not decide about its results."""
+"""Keeps random graphs well conditioned: rounding errors must not decide their results."""
 
 from __future__ import annotations
 

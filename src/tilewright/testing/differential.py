@@ -69,7 +69,7 @@ class Truth:
         self.growth *= 1 + len(graph.operations)
 
     def mismatches(self, outputs: Any) -> list[str]:
-        """What is wrong with these outputs, one line for each; empty if all are right."""
+        """The mismatches of these outputs, one line each; empty if all are right."""
         if isinstance(outputs, tuple | list):
             found = list(outputs)
         else:
@@ -158,7 +158,7 @@ class Truth:
 
 
 def _distance(one: Array, other: Array) -> float:
-    """The largest finite difference; infinite where the shapes differ."""
+    """The largest finite difference; infinite if the shapes differ."""
     if one.shape != other.shape:
         return math.inf
     apart = np.abs(one.astype(np.float64) - other)
@@ -257,6 +257,6 @@ def _for_machine(
 
 
 def _sizes(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, int]:
-    """What the symbols of a graph are for these inputs."""
+    """The values of a graph's symbols for these inputs."""
     pairs = (p for v in graph.inputs for p in zip(v.shape or (), inputs[v.name].shape))
     return {d: n for d, n in pairs if isinstance(d, str)}

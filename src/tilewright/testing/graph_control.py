@@ -193,7 +193,7 @@ def _joined(b: Builder, x: Value) -> Value:
 
 
 def _scanned(b: Builder, least: bool) -> list[Value]:
-    """What each iteration leaves, bounded; `least`: one at least."""
+    """Bounded values that each iteration outputs; `least`: at least one."""
     if least:
         count = b.one_of(1, 1, 2)
     else:

@@ -83,7 +83,8 @@ def run(
     steering: Steering | None = None,
     tell: Callable[[Case], object] = lambda case: None,
 ) -> GraphFailure | None:
-    """What the graph number `seed` gets wrong, in as few operators as it takes; None if nothing.
+    """The failure of the graph number `seed`, reduced to as few operators as possible; None if
+    correct.
 
     steering: leads to combinations of rules, passes and sketches not seen yet, and records those
     seen. tell: is given the graph before it runs, which could end the process.
@@ -98,7 +99,7 @@ def run_case(
     case: Case,
     steering: Steering | None = None,
 ) -> GraphFailure | None:
-    """As `run`, for this graph, compiled as `seed` says."""
+    """As `run`, for this graph, with the setting of `seed`."""
     setting = setting_of(seed)
     with ExitStack() as stack:
         if steering is not None:
@@ -132,7 +133,7 @@ def _smallest(case: Case, setting: Setting) -> Case:
 
 
 def problem(case: Case, setting: Setting) -> str:
-    """What is wrong with a graph, compiled and run like that; empty if nothing."""
+    """The fault of a graph, compiled and run with a setting; empty if none."""
     options: dict[str, Any] = {"math": setting.math, "threads": (setting.threads,)}
     target = setting.target()
     options |= {"others": case.others, "dims": setting.dims, "target": target}

@@ -206,7 +206,7 @@ class Builder:
         outputs: int = 1,
         **attrs: Any,
     ) -> Value:
-        """Add an operator; its first result. Raises Rejected where its results are not fit."""
+        """Add an operator; its first result. Raises Rejected if its results are not fit."""
         from tilewright.frontends.onnx.functions import schema_of
 
         version = schema_of(op_type, "", OPSET).since_version

@@ -113,7 +113,7 @@ def _arm(
 
 
 def _alloc(s: Alloc, lanes: _Lanes) -> Stmt:
-    """Each lane has its own."""
+    """Give each lane its own buffer."""
     old = s.buffer
     shape = (max(lanes.n, 1), *old.shape)
     new = Buffer(old.name, shape, old.dtype, old.scope)

@@ -44,7 +44,7 @@ def bowl(place: Place) -> float:
 
 
 def cliffs(place: Place) -> float:
-    """As a processor is: time falls with larger tiles until they leave a cache or the registers."""
+    """Like a processor: time falls with larger tiles until they exceed a cache or the registers."""
     sizes = [1 << n for n in place]
     work = 1.0
     for capacity, group in (
@@ -111,7 +111,7 @@ class Landscape:
         b: Candidate,
         random: Random,
     ) -> Candidate:
-        """Each number of one of them."""
+        """A place with each number from one of two others."""
         pairs = zip(self.place(a), self.place(b), strict=True)
         place = tuple(random.choice(pair) for pair in pairs)
         return self.candidate(place)
@@ -122,11 +122,11 @@ class Landscape:
         return Candidate(SKETCH, values)
 
     def place(self, candidate: Candidate) -> Place:
-        """Where a candidate is."""
+        """The place of a candidate."""
         return tuple(candidate.values[name] for name in self.names)
 
     def seconds(self, candidate: Candidate) -> float:
-        """What a candidate takes."""
+        """The time of a candidate."""
         arrays = self.place(candidate)
         return self.time(arrays)
 
@@ -158,7 +158,7 @@ class Landscape:
         values: Mapping[str, Any] = {**start, **candidate.values}
         place = tuple(values[name] for name in self.names)
         if self.refused(place):
-            raise ScheduleError(f"{place} is refused", where="landscape")
+            raise ScheduleError(f"{place} is rejected", where="landscape")
         ranges = zip(self.names, self.sides, strict=True)
         parameters = tuple(
             Parameter(name, tuple(range(side)), start[name], values[name])
@@ -204,7 +204,7 @@ class TableRunner:
         self._crash = crash or (lambda candidate: False)
 
     def measure(self, jobs: Iterable[Job]) -> Iterator[tuple[int, Measurement]]:
-        """In the order of the jobs."""
+        """Measure the jobs in order."""
         for job in jobs:
             candidate = Candidate.parse(job.artifact.decode())
             self.jobs.append(candidate)
@@ -236,10 +236,10 @@ class Knowing:
         self._error = error
 
     def fit(self, samples: Sequence[Sample]) -> None:
-        """It knows already."""
+        """Does nothing: the model knows the landscape."""
 
     def update(self, samples: Sequence[Sample]) -> None:
-        """It knows already."""
+        """Does nothing: the model knows the landscape."""
 
     def predict(self, task: str, kernels: Sequence[Kernel]) -> Prediction:
         """Logarithms of the times."""

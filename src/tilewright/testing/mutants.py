@@ -1,4 +1,4 @@
-"""What becomes of damaged files: each is to be used, or refused by name."""
+"""The outcomes of damaged files: each has to be used, or rejected with a TilewrightError."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ class MutantProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self, seed: int) -> MutantFailure | None:
-        """What came of the mutant number `seed`."""
+        """The outcome of the mutant number `seed`."""
         if self._process is None:
             self._process = _started(self._kept)
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -182,7 +182,7 @@ def worker(kept: Path | None = None) -> Iterator[MutantProcess]:
 
 
 def run(seed: int) -> MutantFailure | None:
-    """Make and try the mutant number `seed` in its own process; None where it ended well."""
+    """Make and try the mutant number `seed` in its own process; None if it ended well."""
     with worker() as process:
         return process.run(seed)
 

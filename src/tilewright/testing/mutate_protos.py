@@ -51,7 +51,7 @@ class Slot:
 
     @property
     def value(self) -> Any:
-        """What is there."""
+        """The current value."""
         found = getattr(self.message, self.name)
         if self.index is None:
             return found

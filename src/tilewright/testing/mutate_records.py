@@ -75,7 +75,7 @@ def _group(data: bytes, folder: Path) -> None:
     except (ValueError, RecursionError):  # what the cache takes for absent
         return
     if CompiledGroup.from_bytes(found.to_bytes()) != found:
-        raise AssertionError("it is read as something else than it is")
+        raise AssertionError("it does not survive a round trip")
 
 
 def _results(data: bytes, folder: Path) -> None:

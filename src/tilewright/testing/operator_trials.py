@@ -74,7 +74,7 @@ class _Draft:
 
 
 def trial(seed: int) -> Trial | None:
-    """The use number `seed` of an operator; None where the draw fits no schema."""
+    """The use number `seed` of an operator; None if the draw fits no schema."""
     rng = random.Random(seed)
     op_type = rng.choice(_operators())
     schema = rng.choice(_schemas(op_type))

@@ -132,7 +132,7 @@ def _other(
     graph: Graph,
     inputs: Mapping[str, Array],
 ) -> dict[str, Array] | None:
-    """Inputs of other extents on which the graph is fit; None where the extents do not continue."""
+    """Inputs of other extents on which the graph is fit; None if the extents do not continue."""
     sizes: dict[str, int] = {}
     for v in graph.inputs:
         for d in v.shape or ():

@@ -58,7 +58,7 @@ def run(
     native: bool = True,
     seen: Counter[str] | None = None,
 ) -> OperatorFailure | None:
-    """What the use number `seed` of an operator gets wrong; None if nothing.
+    """The failure of the use number `seed` of an operator; None if correct.
 
     native: as compiled code, else as interpreted. seen: counts what became of it.
     """

@@ -49,7 +49,7 @@ def random_program(r: random.Random) -> Kernel:
 
 
 def random_arrays(kernel: Kernel, seed: int) -> dict[Buffer, Any]:
-    """What the caller's buffers hold before a run, the outputs included."""
+    """The contents of the caller's buffers before a run, the outputs included."""
     rng = np.random.default_rng(seed)
     found: dict[Buffer, Any] = {}
     for b in kernel.params:
@@ -273,7 +273,7 @@ class _Program:
         loops: dict[Var, int],
         index: tuple[Expr, ...],
     ) -> Stmt:
-        """Where another tensor says, so that several iterations may write one element."""
+        """Write where another tensor says, so that several iterations may write one element."""
         d = self.r.randrange(len(index))
         at = list(index)
         at[d] = self._gathered(loops)

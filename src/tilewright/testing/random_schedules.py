@@ -204,7 +204,7 @@ REQUESTS: tuple[Request, ...] = (
 
 
 def random_step(r: random.Random, kernel: Kernel) -> Step | None:
-    """A request about `kernel`; None where it has no loop."""
+    """A request about `kernel`; None if it has no loop."""
     loops = loops_of(kernel.body)
     if not loops:
         return None

@@ -72,7 +72,7 @@ WHIMS = PlanCosts(
 
 @dataclass(frozen=True, slots=True)
 class StageFailure:
-    """What went wrong. where: the first pass, kernel or run that shows it."""
+    """A failure. where: the first pass, kernel or run that shows it."""
 
     seed: int
     where: str
@@ -105,7 +105,7 @@ def run_case(
     *,
     native: bool = True,
 ) -> StageFailure | None:
-    """As `run`, for this model, decided as `seed` says."""
+    """As `run`, for this model, with the decisions of `seed`."""
     try:
         _through(seed, case, native)
     except _Wrong as wrong:

@@ -118,7 +118,7 @@ _RADIUS = {0: 9, 1: 9, 2: 9, 3: 9, 4: 6, 5: 4}
 
 
 def _grid(dtypes_: Sequence[DType], radius: int) -> list[Any]:
-    """All combinations of small values of these dtypes: an array for each."""
+    """All combinations of small values of these dtypes, as an array for each."""
     axes = [np.array(_values(t, radius), t.numpy) for t in dtypes_]
     return [g.ravel() for g in np.meshgrid(*axes, indexing="ij")]
 
@@ -128,7 +128,7 @@ def _where(
     holes: Sequence[Hole],
     grid: Sequence[Any],
 ) -> Any:
-    """Where all conditions hold; they compute with unbounded integers, here int64."""
+    """The points where all conditions hold; they compute with unbounded integers, here int64."""
     env: dict[Var, Any] = {}
     filled: dict[Hole, Expr] = {}
     for h, g in zip(holes, grid, strict=True):
@@ -323,7 +323,7 @@ def _z3_node(
 
 
 def _z3_table(kind: str) -> dict[type[Expr], Callable[..., Any]]:
-    """What each node means to z3 on values of one kind."""
+    """The z3 meaning of each node on values of one kind."""
     import z3
 
     table: dict[type[Expr], Callable[..., Any]] = {

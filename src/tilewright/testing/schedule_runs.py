@@ -48,7 +48,7 @@ class ScheduleFailure:
 
 
 def levels_here() -> tuple[str, ...]:
-    """Those whose code this processor runs."""
+    """The levels whose code this processor runs."""
     return tuple(level for level in LEVELS if target("cpu", level).runs_here)
 
 
@@ -101,7 +101,7 @@ def problem(
     level: str | None,
     seed: int,
 ) -> str | None:
-    """What is wrong with `kernel` after these steps; None if nothing, or a step is refused."""
+    """The fault of `kernel` after these steps; None if there is none, or a step is rejected."""
     s = Schedule(kernel)
     try:
         for step in steps:

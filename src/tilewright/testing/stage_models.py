@@ -154,7 +154,7 @@ def _convolution(
 
 
 def branches(b: Builder) -> None:
-    """As in an inception block: what several make of one image, side by side."""
+    """As in an inception block: several branches from one image, concatenated."""
     x = _image(b)
     same: Attributes = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
     parts = []
@@ -173,7 +173,7 @@ def branches(b: Builder) -> None:
 
 
 def padded_reader(b: Builder) -> None:
-    """What reads beyond the edges of a tensor, and mostly something else that reads it plainly."""
+    """A reader beyond the edges of a tensor, and usually another plain reader."""
     x = _image(b)
     _convolution(b, x, keep=True)
     if b.chance(0.5):

@@ -35,7 +35,7 @@ LEAST, MOST = 0.2, 5.0  # times the usual weight
 
 
 def facts(events: Iterable[Event]) -> frozenset[str]:
-    """What acted in one compilation; a pass where it changed something."""
+    """The facts of a compilation: what acted in it; a pass counts if it changed something."""
     found = set()
     for e in events:
         if e.kind in FACTS:

@@ -98,7 +98,7 @@ def _run_parts(op: Operation, given: Sequence[Array | None]) -> list[Array]:
 
 
 def wrong_traits(use: Use, traits: Trait) -> list[str]:
-    """What of `traits` does not hold in this use, a line each. Each use tries every trait."""
+    """The `traits` that do not hold in this use, a line each. Each use tries every trait."""
     return [
         f"{use.op_type} is not {trait.name}: {why}"
         for trait, check in _CHECKS.items()

@@ -74,7 +74,7 @@ def test_what_is_copied_is_there_after_the_wait(n, value):
     ("n", "value", "why"),
     [
         (58, PLAIN, "does not begin at a multiple of 16 bytes"),
-        (60, GUARDED.replace("60", "59"), "no one condition"),
+        (60, GUARDED.replace("60", "59"), "different conditions"),
     ],
 )
 def test_what_cannot_be_one_copy_is_refused(n, value, why):
@@ -86,7 +86,7 @@ def test_what_cannot_be_one_copy_is_refused(n, value, why):
 def test_a_gpu_without_them_refuses_a_launch_that_has_them():
     p = program(TURNED.format(n=64, value=PLAIN))
     amd = amd_machine("gfx942")
-    with pytest.raises(CompileError, match="copies while threads go on"):
+    with pytest.raises(CompileError, match="asynchronous copies, which this GPU lacks"):
         amd_assembly(p, amd)
 
 

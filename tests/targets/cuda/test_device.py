@@ -234,9 +234,9 @@ def test_each_error_of_the_table_says_what_it_means():
         (
             {"MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 128},
             "sm_80",
-            r"takes 256 bytes of shared memory, and this GPU has 128",
+            r"takes 256 bytes of shared memory, but this GPU has 128",
         ),
-        ({"MEMORY_POOLS_SUPPORTED": 0}, "sm_80", "driver has no pools of memory"),
+        ({"MEMORY_POOLS_SUPPORTED": 0}, "sm_80", "does not support memory pools"),
     ],
 )
 def test_what_a_gpu_cannot_run_is_refused_before_it_is_given_to_it(has, name, message):

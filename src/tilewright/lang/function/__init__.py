@@ -50,14 +50,14 @@ class Function(Program):
 
     target: a target's name, that of a simulated machine, or "interp" for the interpreter (slow; it
     defines the meaning).
-    threads: as for `tilewright.compile`. description: what is otherwise than usual about a
-    simulated machine, in its own fields. account: how the kernel was scheduled, for `why`; asked
-    once. exact: as `math="exact"` of `tilewright.compile`. records: as for it. origin: what other
-    schedules are found of; None: the kernel is already scheduled.
+    threads: as for `tilewright.compile`. description: fields of a simulated machine that differ
+    from its defaults. account: how the kernel was scheduled, for `why`; called once. exact: as
+    `math="exact"` of `tilewright.compile`. records: as for it. origin: the program from which other
+    schedules are made; None: the kernel is already scheduled.
 
-    Raises VerifyError for a kernel that breaks an invariant (an access outside its buffer,
-    parallel iterations that depend on one another), and UnsupportedError for an unknown target or
-    a program that it has no code for.
+    Raises VerifyError for a kernel that breaks an invariant (an access outside its buffer, parallel
+    iterations that depend on one another), and UnsupportedError for an unknown target or a program
+    that it cannot compile.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Function(Program):
 
     @property
     def machine(self) -> Target:
-        """What its code is for."""
+        """The machine that its code is for."""
         return registry.target(self.target, exact=self._exact)
 
     @cached_property
@@ -163,7 +163,7 @@ class Function(Program):
         return replace(found, advice=(*said, *more))
 
     def having(self, found: Tuned) -> Function:
-        """The function, as what tuning has come to."""
+        """The function, with this result of tuning."""
         self._tuned = found
         return self
 
@@ -211,7 +211,7 @@ class Function(Program):
         return f"Function({self.kernel.name}, {self.target})"
 
     def _repr_html_(self) -> str:
-        """For notebooks: its parameters, and its loops to fold out."""
+        """For notebooks: its parameters, and its loops in a collapsible block."""
         params = ((show_buffer(b),) for b in self.kernel.params)
         loops = element("pre", repr(self.kernel))
         return join(

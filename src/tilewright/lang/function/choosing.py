@@ -95,9 +95,9 @@ def by_lines(
     exact: bool = False,
     records: Any = None,
 ) -> Function:
-    """The function of a schedule by hand, which `tune` gives other factors.
+    """The function of a hand-written schedule, whose factors `tune` can change.
 
-    It is as written; a record counts where the file of records is named.
+    Without tuning it stays as written; a record only applies if the file of records is named.
     """
     space = None if made.kernel.sizes or description is not None else factors(made)
     if space is None or not is_native(target):
@@ -210,7 +210,8 @@ def fused(
     outputs: Sequence[Buffer],
     machine: Target,
 ) -> Plain:
-    """What the target is to schedule; of fewer Computations where it has none for all as written.
+    """The program for the target to schedule; with fewer Computations if the target has no schedule
+    for all of them.
 
     Maps that only move data go into what reads them, and maps that follow a reduction take its
     dimensions, as in a model's operators.

@@ -31,5 +31,5 @@ class Kept:
 
     @property
     def functions(self) -> tuple[Function, ...]:
-        """Those of all programs that are kept, the last used last."""
+        """The functions of all kept programs, the most recently used last."""
         return tuple(f for made in self._made.values() for f in made.functions)

@@ -1,4 +1,4 @@
-"""Where a function comes from that could be scheduled in other ways, and how it is tuned."""
+"""The origin of a function that can be scheduled in other ways, and its tuning."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class GpuCut(Cut):
     threads: int = 256
 
     def parameters(self) -> Iterator[Parameter]:
-        """Those of the layers, each chain of parts in the order in which it is decided."""
+        """The parameters of the layers; each chain of parts is in decision order."""
         taken_threads: list[str] = []
         for d in reversed(self.dims):
             name = d.var.name
@@ -65,7 +65,7 @@ class GpuCut(Cut):
         return [b.name for b in self.expression.inputs]
 
     def schedule(self, values: Mapping[str, Any]) -> Schedule:
-        """The nest of these values. Raises ScheduleError where it is not legal."""
+        """The nest of these values. Raises ScheduleError if it is not legal."""
         s = self.plain()
         loops: dict[tuple[str, str], str] = {}
         for d in self.dims:
@@ -104,7 +104,7 @@ class GpuCut(Cut):
 class _Nest:
     """The loops of an expression: by layer and dimension, in order.
 
-    starts: of a loop in which results are updated, the one in which they are started.
+    starts: the loop that initializes results, by the loop that updates them.
     """
 
     s: Schedule
@@ -123,9 +123,9 @@ class _Nest:
             return ""
         if len(dims) > 3:
             raise ScheduleError(
-                f"{len(dims)} dimensions have parts for threads, and a block three axes",
+                f"{len(dims)} dimensions are split over threads, but a block has three axes",
                 where="MEM.SM",
-                hint="give one of them one part, or read no buffer by way of shared memory",
+                hint="give one of them one part, or read no buffer through shared memory",
             )
         return f"threadIdx.{'xyz'[dims.index(dim)]}"
 

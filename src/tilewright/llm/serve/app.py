@@ -1,4 +1,4 @@
-"""The routes of the server: what a request asks for, and its answer whole or in pieces."""
+"""The routes of the server: handle requests, and answer them whole or as a stream."""
 
 # No lazy annotations here: FastAPI reads the signatures of the routes.
 
@@ -41,8 +41,8 @@ class Gone(Exception):
 class Service:
     """One model: an engine of a decoder, or an encoder.
 
-    tokens: of an answer, at most. key: that clients have to know. hosts: under which names
-    clients may ask for the server, against pages that let a browser do it; None for all.
+    tokens: the most tokens of an answer. key: the key that clients must send. hosts: accepted names
+    in the Host header, against DNS rebinding by web pages; None for all.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Service:
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def check(self, model: str) -> None:
-        """Raise Refused unless a request means this model."""
+        """Raise RequestRefused unless a request names this model."""
         if model != self.name:
             said = f"there is no model {model!r:.80}; {self.name!r} is served"
             raise RequestRefused(404, said, "model", "model_not_found")
@@ -67,7 +67,9 @@ class Service:
 
     def embedding(self) -> Embedder:
         if self.embedder is None:
-            raise RequestRefused(400, f"{self.name!r} gives text, no vectors", "model")
+            raise RequestRefused(
+                400, f"{self.name!r} generates text, not vectors", "model"
+            )
         return self.embedder
 
 

@@ -18,7 +18,7 @@ from tilewright.llm.model import LanguageModel
 
 @dataclass(frozen=True)
 class Piece:
-    """What one token adds to a text; reason: why the text ends here, None where it continues."""
+    """The text of one token. reason: why the answer ends here; None if it continues."""
 
     text: str
     reason: str | None
@@ -83,7 +83,7 @@ class Engine:
         """
         with self._changed:
             if self._closed:
-                raise Closed("the server is being stopped")
+                raise Closed("the server is shutting down")
             free = self._batch.rows - len(self._active)
             if len(self._waiting) >= self._most + free:
                 raise LimitError(
@@ -110,10 +110,10 @@ class Engine:
                 for request in list(self._active):
                     self._end(request, error)
         for request in [*self._active, *self._waiting]:
-            request.tell(Closed("the server is being stopped"))
+            request.tell(Closed("the server is shutting down"))
 
     def _admitted(self) -> bool:
-        """Wait for work; free the rows of who has gone, and give them to who waits."""
+        """Wait for work; free the rows of cancelled requests, and give them to waiting ones."""
         with self._changed:
             while True:
                 for request in [r for r in self._active if r.cancelled]:
@@ -130,7 +130,8 @@ class Engine:
             return not self._closed
 
     def _round(self) -> None:
-        """One part of the prompt of who joined first, and one step of all that are read."""
+        """Read one chunk of the oldest unread prompt, then do one step of all texts that are
+        read."""
         unread = (r.text for r in self._active if r.text and not r.text.read)
         text = next(unread, None)
         if text is not None:

@@ -21,7 +21,7 @@ from tilewright.llm.serve.engine import Closed
 
 Fields = dict[str, Any]
 
-# Of these, what another server would do by default is all that there is.
+# Fields of which only the usual default values are supported.
 _ONLY: Final[Mapping[str, tuple[Any, ...]]] = {
     "best_of": (1,),
     "dimensions": (),
@@ -90,14 +90,14 @@ def _said(error: TilewrightError) -> str:
 
 
 class _Request(BaseModel):
-    """Types are those of JSON: a number in quotes is a string."""
+    """Types are strict: a number in quotes is a string."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
     model: str
 
     def settled(self) -> None:
-        """Raise Refused for a field that is not known, or whose value is not done."""
+        """Raise RequestRefused for an unknown field or an unsupported value."""
         for name, value in (self.model_extra or {}).items():
             if value is None or name in _IGNORED:
                 continue
@@ -155,7 +155,7 @@ class CompletionRequest(_Generation):
             return self.prompt  # type: ignore[return-value]
         if len(texts) > 1:
             raise RequestRefused(
-                400, f"prompt: {len(texts)} texts; only one is done", "prompt"
+                400, f"prompt: {len(texts)} texts; only one is supported", "prompt"
             )
         return texts[0]
 

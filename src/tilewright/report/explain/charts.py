@@ -151,7 +151,7 @@ def _grid(across: Axis, upwards: Axis, height: float) -> list[Markup]:
 
 
 def _roof(across: Axis, upwards: Axis, peak: float, stream: float) -> Markup:
-    """What memory allows, up to what the arithmetic units do."""
+    """The roofline: the memory bound up to the arithmetic peak."""
     ridge = peak / stream
     start = max(across.low, upwards.low / stream)
     points = [(start, start * stream), (ridge, peak), (across.high, peak)]
@@ -173,6 +173,6 @@ def _inside(box: tuple[float, float, float, float], name: str) -> list[Markup]:
 
 
 def _radius(k: Facts) -> float:
-    """Of a kernel's dot: the area is its share of the time, but no dot vanishes."""
+    """The radius of a kernel's dot: its area is the share of the time, with a lower limit."""
     share: float = k["share"]
     return 4 + 10 * math.sqrt(share)

@@ -24,9 +24,10 @@ _RDNA: Final = (96, 960.0, 3000.0, 2.5)
 class AmdMachine:
     """One architecture, by LLVM's name.
 
-    warp: threads in step, a wave. waves: of a SIMD at once, which shares `file` registers of each
-    lane out in pieces of `granule`. thread_registers: of a thread, at most. shared: bytes of a
-    block. units, bandwidth, cache_bandwidth, clock: as of `SimtMachine`, per nanosecond.
+    warp: threads of a wave. waves: the most waves of a SIMD at once. file: registers of each lane
+    of a SIMD, allocated in multiples of `granule`. thread_registers: the most of a thread. shared:
+    bytes of a block. units, bandwidth, cache_bandwidth, clock: as for `SimtMachine`, per
+    nanosecond.
     """
 
     name: str
@@ -45,7 +46,7 @@ class AmdMachine:
 
     @property
     def registers(self) -> int:
-        """Of a thread."""
+        """Registers of a thread."""
         return self.thread_registers
 
     @property

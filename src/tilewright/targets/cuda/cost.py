@@ -83,14 +83,14 @@ class TensorTiling:
 
     @property
     def threads(self) -> Mapping[str, int]:
-        """Of a block, by axis, the fastest first."""
+        """Threads of a block, by axis, the fastest first."""
         t = self.tile
         axes = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
         return dict(zip(axes, (WARP, t.row_warps, t.column_warps), strict=True))
 
     @property
     def warps(self) -> int:
-        """Of a block."""
+        """Warps of a block."""
         return self.tile.row_warps * self.tile.column_warps
 
     @property
@@ -129,7 +129,7 @@ def tensor_tiling(product: Product, tile: TensorTile) -> TensorTiling:
 def operand_requests(
     t: TensorTiling, read: Load, room: int, machine: CudaMachine
 ) -> tuple[Request, ...]:
-    """What a step does for one factor: fetch its tile, store it, load it into registers."""
+    """A step's requests for one factor: fetch its tile, store it, load it into registers."""
     copied = copies(t.plan, read, room, machine.simt)
     return (*copied, fragment_request(t, read, room, machine))
 
@@ -246,7 +246,7 @@ def _rooms(
 
 
 def registers(t: TensorTiling) -> int:
-    """Of a thread: its results, and the factors of one step along the sum."""
+    """Registers of a thread: its results, and the factors of one step along the sum."""
     down, across = t.mine
     return 4 * down * across + 4 * down + 2 * across + OWN_REGISTERS
 
@@ -259,7 +259,7 @@ def stage_counts(t: TensorTiling, machine: CudaMachine) -> list[int]:
 
 
 def best_stages(t: TensorTiling, machine: CudaMachine) -> int:
-    """Those with which a product is expected to be faster."""
+    """The number of stages with which a product is expected to be fastest."""
 
     def time(stages: int) -> float:
         return time_on_tensor_cores(t, machine, stages) or math.inf
@@ -268,14 +268,14 @@ def best_stages(t: TensorTiling, machine: CudaMachine) -> int:
 
 
 def _arrives_later(t: TensorTiling, machine: CudaMachine) -> bool:
-    """Whether both factors' tiles can be copied while threads go on."""
+    """Whether both factors' tiles can be copied asynchronously."""
     held = factor_rooms(t, machine)
     widths = {x: fetch_width(t.plan, x, n, machine.simt) for x, n in held.items()}
     return all(n > 1 and n * x.dtype.itemsize in BYTES for x, n in widths.items())
 
 
 def together(t: TensorTiling, machine: CudaMachine, stages: int = 1) -> int:
-    """The blocks that a unit runs at once; 0 where it has no room for one."""
+    """The blocks that a unit runs at once; 0 if it has no room for one."""
     of, threads = machine.simt, t.warps * WARP
     shared = block_bytes(t, factor_rooms(t, machine), stages)
     if registers(t) > of.thread_registers or threads > of.block_threads:
@@ -291,7 +291,7 @@ def together(t: TensorTiling, machine: CudaMachine, stages: int = 1) -> int:
 def time_on_tensor_cores(
     t: TensorTiling, machine: CudaMachine, stages: int = 1
 ) -> float | None:
-    """Nanoseconds of a product in these tiles; None where they do not fit the machine."""
+    """Nanoseconds of a product in these tiles; None if they do not fit the machine."""
     of = machine.simt
     held = together(t, machine, stages)
     if held == 0:

@@ -1,9 +1,9 @@
 """An NVIDIA GPU as a device of the runtime, by the driver's API; no part of the compiler is needed.
 
 Everything runs in order on one stream of the primary context, which other libraries share: memory
-is allocated from and returned to the stream's pool in that order. Launches of a queue
-that is not timed are collected until something needs their results; a sequence that comes again
-with the same addresses is recorded as a graph, and runs as one command from then on.
+is allocated from and returned to the stream's pool in that order. Launches of an untimed queue are
+collected until something needs their results; a sequence that repeats with the same addresses is
+recorded as a graph, and then runs as one command.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class Loaded:
     workspace: list[Allocation]
 
     def addresses(self, arguments: Sequence[Region]) -> tuple[int, ...]:
-        """Of all buffers: the operands, then the workspace."""
+        """The addresses of all buffers: operands, then the workspace."""
         given = (a.memory.address + a.offset for a in arguments)
         return (*given, *(w.address for w in self.workspace))
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A program that is to run on buffers, which stay while it is not over."""
+    """A program to run on buffers, which it keeps alive until it has finished."""
 
     program: Loaded
     addresses: tuple[int, ...]
@@ -95,9 +95,9 @@ class CudaDevice:
         }
         if not self.has["pools"]:
             raise ArtifactError(
-                "the NVIDIA driver has no pools of memory",
+                "the NVIDIA driver does not support memory pools",
                 code="TW-DEVICE",
-                hint="update the driver: 11.2 is the first that has them",
+                hint="update the driver: memory pools need CUDA 11.2",
             )
         self._context = self.driver("DevicePrimaryCtxRetain", number)
         self.enter()
@@ -145,7 +145,7 @@ class CudaDevice:
         )
         if not runs:
             raise ArtifactError(
-                f"the code is for {made.name}, and this GPU is sm_{self.capability}",
+                f"the code is for {made.name}, but this GPU is sm_{self.capability}",
                 code="TW-DEVICE",
                 hint=f"compile with mcpu='sm_{self.capability}', or without an 'a'",
             )
@@ -156,7 +156,7 @@ class CudaDevice:
                 if count > self.has[what]:
                     unit = "threads" if what == "threads" else "bytes of shared memory"
                     raise ArtifactError(
-                        f"a block takes {count:,} {unit}, and this GPU has {self.has[what]:,}",
+                        f"a block takes {count:,} {unit}, but this GPU has {self.has[what]:,}",
                         code="TW-DEVICE",
                         where=f"kernel {call.name}",
                         hint="compile for this GPU: mcpu is its architecture",
@@ -215,7 +215,7 @@ class CudaEvent:
             )
 
     def duration(self) -> Duration:
-        """Between the driver's events, which count half microseconds."""
+        """The time between the driver's events, which have a resolution of half a microsecond."""
         elapsed = self._queue.device.driver
         return Duration(
             float(elapsed("EventElapsedTime", self._begin, self._end)) / 1e3
@@ -259,7 +259,7 @@ class CudaQueue:
         return CudaEvent(self, begin, end, status)
 
     def launch(self, program: Loaded, arguments: Sequence[Region]) -> CudaEvent:
-        """Run a program; at once in a queue that is timed."""
+        """Run a program; immediately if the queue is timed."""
         found = Pending(program, program.addresses(arguments), tuple(arguments))
         if not self.timed:
             self._pending.append(found)
@@ -272,10 +272,10 @@ class CudaQueue:
         """Forget what went wrong."""
         self._driver("MemsetD8Async", self.device.status.address, 0, 8, self._stream)
 
-    # -- what was collected
+    # -- collected launches
 
     def flush(self) -> None:
-        """Give the GPU the launches that were collected: as a graph if they come again."""
+        """Submit the collected launches to the GPU: as a graph if they repeat."""
         self.device.enter()
         found, self._pending = tuple(self._pending), []
         if not found:
@@ -344,12 +344,12 @@ class CudaQueue:
         return self._mark() if self.timed else None
 
     def _mark(self) -> Any:
-        """An event at this place; of a queue that is not timed it keeps no time."""
+        """An event at this place; in an untimed queue it records no time."""
         event = self._driver("EventCreate", 0 if self.timed else 2)
         self._driver("EventRecord", event, self._stream)
         return event
 
 
 def make() -> CudaDevice:
-    """The device, for `runtime.devices`. Raises ArtifactError (TW-DEVICE) where there is none."""
+    """The device, for `runtime.devices`. Raises ArtifactError (TW-DEVICE) if there is none."""
     return CudaDevice(bindings())

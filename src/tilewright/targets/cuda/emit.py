@@ -20,7 +20,7 @@ from tilewright.targets.llvm.emit_text import LlvmValue
 
 TRIPLE: Final = "nvptx64-nvidia-cuda"
 _LEVEL: Final = 2
-# Short loops over arrays of a thread are written out, so that these stay in registers.
+# Short loops over a thread's arrays are unrolled, so that these stay in registers.
 _PASSES: Final = (*backend.CHEAP, "loop_unroll", *backend.CHEAP)
 _NUMBERS: Final = {"blockIdx": "ctaid", "threadIdx": "tid"}
 
@@ -31,7 +31,7 @@ def _butterfly(w: Statements, v: LlvmValue, step: int, mask: LlvmValue) -> LlvmV
 
 
 def _copy(to: LlvmValue, at: LlvmValue, size: int, there: LlvmValue | None) -> str:
-    """Past the first cache where there are 16 bytes: they are read once."""
+    """Copies of 16 bytes bypass the first-level cache: the data is read once."""
     cache = "cg" if size == 16 else "ca"
     zeros = "" if there is None else ".s"
     name = f"llvm.nvvm.cp.async.{cache}.shared.global.{size}{zeros}"

@@ -179,7 +179,8 @@ def _load(x: Thread, type: str, p: LlvmValue) -> LlvmValue:
 
 
 def _held(x: Thread, o: Operand) -> list[LlvmValue]:
-    """Where a thread has its four elements of a tile. Raises CompileError for a part of a tile."""
+    """The addresses of a thread's four elements of a tile. Raises CompileError for a part of a
+    tile."""
     b = o.buffer
     sides = (*[1] * (len(b.shape) - 2), ROWS, COLUMNS)
     forms = [affine(i) for i in o.index]
@@ -190,7 +191,8 @@ def _held(x: Thread, o: Operand) -> list[LlvmValue]:
     whole = all(n % side == 0 for side, ns in zip(sides, parts) for n in ns)
     if not whole or o.strides != b.strides[-2:]:
         raise CompileError(
-            f"{b.name} is not whole tiles of {ROWS} x {COLUMNS}, or the unit is not at one",
+            f"{b.name} does not consist of whole {ROWS} x {COLUMNS} tiles, "
+            "or the unit does not start at one",
             code="TW-INTRINSIC",
             where=f"launch {x.launch.name}",
             hint=f"give it extents that are multiples of {ROWS} and {COLUMNS}, and split the "

@@ -1,10 +1,10 @@
 """Tensor intrinsics of NVIDIA's GPUs: `mma.sync`, a product of tiles by the 32 threads of a warp.
 
 The accumulators are a tile in "warp", of which each thread has four elements in registers; `fill`
-starts it, `store` writes it to memory. The factors are in memory with any strides: with a stride of
-1 along the reduction a thread loads words of 32 bits, otherwise single elements; `ldmatrix` loads
-tiles in shared memory with aligned rows for the whole warp. Shapes and types follow the PTX ISA,
-"Warp-level matrix instructions", from sm_80 on.
+initializes it, `store` writes it to memory. The factors are in memory with any strides: with a
+stride of 1 along the reduction a thread loads words of 32 bits, otherwise single elements;
+`ldmatrix` loads tiles in shared memory with aligned rows for the whole warp. Shapes and types
+follow the PTX ISA, "Warp-level matrix instructions", from sm_80 on.
 """
 
 from __future__ import annotations
@@ -50,10 +50,11 @@ class MatrixLoads(NamedTuple):
 
 
 def matrix_loads(itemsize: int, strides: tuple[int, int]) -> MatrixLoads | None:
-    """How it loads a factor from a tile that begins at a multiple of a row; None where it cannot.
+    """How `ldmatrix` loads a factor from a tile that begins at a multiple of a row; None if it
+    cannot.
 
-    strides: elements between neighbors on the factor's side, and along the sum. Rows are in one
-    piece and begin at multiples of their bytes.
+    strides: elements between neighbors on the factor's side, and along the sum. Rows are contiguous
+    and begin at multiples of their size.
     """
     beside, along = strides
     if 1 not in strides:

@@ -1,4 +1,4 @@
-"""What NVIDIA's assembler makes of a kernel: registers, spills, shared memory, and occupancy.
+"""Reports NVIDIA's assembler's results: registers, spills, shared memory, and occupancy.
 
 ptxas comes with CUDA's toolkit and as a wheel (nvidia-cuda-nvcc); neither compiling nor running a
 model needs it.
@@ -51,7 +51,7 @@ class Resources:
 
 
 def ptxas() -> str | None:
-    """Where the assembler is: in the path, or in the wheel; None without one."""
+    """The path of the assembler, from PATH or the wheel; None without one."""
     found = shutil.which("ptxas")
     if found is not None:
         return found
@@ -70,7 +70,7 @@ def assemble(text: str, machine: CudaMachine) -> tuple[bytes, dict[str, Resource
     tool = ptxas()
     if tool is None:
         raise UnsupportedError(
-            "ptxas is not there",
+            "ptxas was not found",
             code="TW-PTXAS",
             hint="pip install nvidia-cuda-nvcc; compiling and running do not need it",
         )
@@ -83,7 +83,7 @@ def assemble(text: str, machine: CudaMachine) -> tuple[bytes, dict[str, Resource
         if done.returncode:
             wrong = [line for line in said.splitlines() if "error" in line] or [said]
             raise CompileError(
-                f"ptxas refuses the code for {machine.name}: {wrong[0].strip()}",
+                f"ptxas rejects the code for {machine.name}: {wrong[0].strip()}",
                 code="TW-PTXAS",
             )
         return code.read_bytes(), resources(said)
@@ -101,7 +101,8 @@ def resources(said: str) -> dict[str, Resources]:
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """The blocks that a multiprocessor runs at once, the share of its threads, what limits it."""
+    """The blocks that a multiprocessor runs at once, the share of its threads, and the limiting
+    resource."""
 
     blocks: int
     share: float

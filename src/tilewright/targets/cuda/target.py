@@ -40,7 +40,7 @@ class Cuda(LlvmGpuTarget[CudaMachine]):
 
     @property
     def tensor_cores(self) -> TensorCores:
-        """What its tensor cores can do."""
+        """The machine's tensor cores."""
         return TensorCores(self.machine, self.exact)
 
     def sketches(
@@ -54,7 +54,7 @@ class Cuda(LlvmGpuTarget[CudaMachine]):
         return self.tensor_cores.with_sketch(found, kernel, computations)
 
     def product_time(self, product: Product) -> float | None:
-        """On tensor cores, or as on other GPUs."""
+        """The time on tensor cores or as on other GPUs, the shorter one."""
         times = (self.tensor_cores.time(product), super().product_time(product))
         return min((t for t in times if t is not None), default=None)
 
@@ -83,7 +83,7 @@ class Cuda(LlvmGpuTarget[CudaMachine]):
 
 
 def code_of(program: LaunchProgram, text: str, of: CudaMachine) -> DeviceProgram:
-    """What the device takes; text: the PTX of the program."""
+    """The program for the device. text: its PTX."""
     buffers = [*program.params, *program.workspace]
     calls = []
     for launch in program.launches:

@@ -59,13 +59,13 @@ NAME = "tensor cores"  # of the sketch
 
 @dataclass(frozen=True, slots=True)
 class TensorCores:
-    """Those of a machine. exact: sums keep the program's order, and how it rounds."""
+    """The tensor cores of a machine. exact: sums keep the program's order and its rounding."""
 
     machine: CudaMachine
     exact: bool
 
     def refusal(self, p: Product) -> str:
-        """Why they cannot do a product; empty where they can."""
+        """Why tensor cores cannot compute a product; empty if they can."""
         of, out = _dtypes(p)
         found = _intrinsic(of, out)
         sides = {"row": p.rows, "column": p.columns, "sum": p.sums}
@@ -86,7 +86,8 @@ class TensorCores:
         return ""
 
     def time(self, p: Product) -> float | None:
-        """Expected nanoseconds of a product in its best tile; None where they cannot do it."""
+        """Expected nanoseconds of a product in its best tile; None if tensor cores cannot compute
+        it."""
         if self.refusal(p):
             return None
         best = tensor_tiling(p, tensor_tiles(p, self.machine)[0])
@@ -94,7 +95,7 @@ class TensorCores:
         return time_on_tensor_cores(best, self.machine, stages)
 
     def pays(self, p: Product) -> bool:
-        """Whether a product is expected to be faster on them than otherwise."""
+        """Whether a product is expected to be faster on tensor cores."""
         time, of = self.time(p), self.machine.simt
         others: list[float | None] = [time_by_element(p, of)]
         for tile in tiles(p, of, of.shared_pays)[:1]:
@@ -140,12 +141,12 @@ class TensorCores:
 
 
 def _dtypes(p: Product) -> tuple[DType, DType]:
-    """Of the factors, and of the sums."""
+    """The dtypes of the factors and of the sums."""
     return p.left.dtype, p.reduction.outputs[0].tensor.dtype
 
 
 def _intrinsic(of: DType, out: DType) -> TensorIntrinsic | None:
-    """The instruction of some dtypes that does not round its factors."""
+    """The instruction for these dtypes that does not round its factors."""
     for intrinsic in PRODUCTS:
         a, b, c = (t.dtype for t in intrinsic.tensors)
         if (a, b, c) == (of, of, out) and of is not out:

@@ -80,12 +80,12 @@ def module_of(text: str, target: Any, where: str) -> Any:
         module.data_layout = str(target.target_data)
         module.verify()
     except RuntimeError as e:
-        raise CompileError(f"LLVM refuses the generated code: {e}", where=where) from e
+        raise CompileError(f"LLVM rejects the generated code: {e}", where=where) from e
     return module
 
 
 def optimized(text: str, target: Any, where: str, names: Sequence[str] = CHEAP) -> Any:
-    """As `module_of`, after the passes."""
+    """As `module_of`, after LLVM's passes."""
     module = module_of(text, target, where)
     passes, builder = pipeline(target, names)
     passes.run(module, builder)
@@ -100,7 +100,7 @@ def parsed(text: str) -> Any:
 
 
 def host_features() -> dict[str, bool]:
-    """What the processor reports that this runs on, by LLVM's names."""
+    """The features of the host processor, by LLVM's names."""
     import llvmlite.binding as llvm
 
     return dict(llvm.get_host_cpu_features())
@@ -114,7 +114,7 @@ def link_in(whole: Any, part: Any, where: str) -> None:
     try:
         whole.link_in(part)
     except RuntimeError as e:
-        raise CompileError(f"LLVM cannot join the code: {e}", where=where) from e
+        raise CompileError(f"LLVM cannot link the code: {e}", where=where) from e
 
 
 def keep_internal(module: Any, exported: Collection[str]) -> None:

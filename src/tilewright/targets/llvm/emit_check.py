@@ -82,7 +82,7 @@ def _check_part(
 
 
 def _outside(x: MemoryEmitter, v: LlvmValue, span: IndexSet) -> LlvmValue:
-    """Whether an index is not one of a span's. A negative difference is a large unsigned one."""
+    """Whether an index is outside a span. A negative difference is a large unsigned one."""
     rest = x.binary("sub", v, integer(span.first))
     tests = []
     for step, count in span.terms:
@@ -152,9 +152,9 @@ def _loops(x: MemoryEmitter) -> list[tuple[str, LlvmValue]]:
 
 
 def check_unit(x: MemoryEmitter, s: Unit) -> None:
-    """What a Unit's body accesses in any of its iterations.
+    """Check the accesses of a Unit's body in all its iterations.
 
-    Raises CompileError for a loop in it whose extent is not a number.
+    Raises CompileError for an inner loop without a constant extent.
     """
     if x.permitted is None:
         return

@@ -26,9 +26,9 @@ class AsyncCopies:
 
 
 def copy_elements(x: Statements, s: For, copies: AsyncCopies) -> None:
-    """The elements of an `async` loop together: all of them, or zeros.
+    """Copy the elements of an `async` loop together: all of them, or zeros.
 
-    Raises CompileError (TW-LAUNCH) where they are not aligned, or have no one condition.
+    Raises CompileError (TW-LAUNCH) if they are not aligned, or have different conditions.
     """
     store, lanes = s.body, s.trips
     assert isinstance(store, Store) and lanes is not None
@@ -46,18 +46,18 @@ def copy_elements(x: Statements, s: For, copies: AsyncCopies) -> None:
 
 
 def _there(x: Statements, store: Store, source: Load, size: int) -> LlvmValue | None:
-    """How many bytes are read; None where it is always all."""
+    """How many bytes are read; None if it is always all of them."""
     if store.value is source:
         return None
     assert isinstance(store.value, Select)
     holds = x.value(store.value.condition)
     if holds.lanes > 1:
-        raise _refused(source, "its elements have no one condition")
+        raise _refused(source, "its elements have different conditions")
     return x.select(holds, integer(size, "i32"), integer(0, "i32"))
 
 
 def _place(x: Statements, o: Load, size: int) -> LlvmValue:
-    """Where a copy begins, as an address of its memory."""
+    """The address of a copy's operand in its memory space."""
     place = x.access(o.buffer, o.index)
     if x.alignment(o.buffer, place.form, place.lanes) < size:
         raise _refused(o, f"it does not begin at a multiple of {size} bytes")
@@ -70,5 +70,5 @@ def _refused(o: Load, why: str) -> CompileError:
     return CompileError(
         f"no asynchronous copy of {o!r}: {why}",
         code="TW-LAUNCH",
-        hint=f"leave the note {ASYNC!r} out: the threads copy it then",
+        hint=f"remove the annotation {ASYNC!r}: the threads then copy it",
     )

@@ -60,7 +60,7 @@ class Expressions(MemoryEmitter):
     """Adds `value` to memory access."""
 
     def value(self, e: Expr) -> LlvmValue:
-        """The held value of `e`: a scalar where it is the same in every lane, else a vector."""
+        """The cached value of `e`: a scalar if it is the same in every lane, else a vector."""
         if isinstance(e, Const):
             return constant(e.value, e.dtype)
         if self.guard is None:
@@ -82,7 +82,8 @@ class Expressions(MemoryEmitter):
         return self.new(key, info, lambda: rule(self, e))
 
     def _known(self, e: Expr, guard: Expr | None) -> LlvmValue | None:
-        """The value of `e` as it was computed under `guard` or under what that implies."""
+        """The value of `e` if it was computed under `guard` or under a condition that this
+        implies."""
         for permission in weaker(guard):
             found = self.lookup(e if permission is None else (e, permission))
             if found is not None:
@@ -120,7 +121,7 @@ class Expressions(MemoryEmitter):
         return self.ops.binary(type(e), a, b, e.lhs.dtype, limit)
 
     def _division(self, e: Binary) -> LlvmValue:
-        """A division of indices by lane, where it is uniform but for constants."""
+        """A division of indices, computed per lane if it is uniform except for constants."""
         found = None
         if self.vector is not None and e.dtype is INDEX:
             found = self.lanes_of(e, *self.vector)
@@ -238,7 +239,8 @@ class Expressions(MemoryEmitter):
         return to_float(self.ops, self.value(found[0].value), *found)
 
     def _few_bits(self, e: Expr) -> LlvmValue | None:
-        """Numbers of few bits of a vector of words, as floats; None where `e` is no such."""
+        """Numbers of few bits extracted from a vector of words, as floats; None for other
+        expressions."""
         b = few_bits(e)
         if b is None:
             return None
@@ -322,7 +324,7 @@ class Expressions(MemoryEmitter):
         return result
 
     def _expanded(self, e: Call, rewrite: Expansion) -> LlvmValue:
-        """The expansion on parameters, in its own scope where they are the arguments' values.
+        """The expansion on parameters, in its own scope, in which they are the arguments' values.
 
         So no `Select` of the expansion guards the loads of an argument, and the text is built once
         per function and constant argument. Contraction would break the exact sums and products of

@@ -82,7 +82,7 @@ def _fma(ops: Operations, args: list[LlvmValue], dtype: DType) -> LlvmValue:
 
 
 def _fma_double(w: Writer, a: LlvmValue, b: LlvmValue, c: LlvmValue) -> LlvmValue:
-    """Of float64, by the exact errors of a product and of two sums.
+    """A fused multiply-add of float64, from the exact errors of a product and of two sums.
 
     Exact but for products below 2**-960, whose last bit may be another.
     """

@@ -61,7 +61,7 @@ def store_interleaved(x: Expressions, stmts: Sequence[Node]) -> int:
 
 
 def _stores(x: Expressions, stmts: Sequence[Node]) -> list[Store]:
-    """The first stores, by ascending elements, if they may be done at once; else none."""
+    """The first stores, by ascending elements, if they may be combined; else none."""
     first = stmts[0]
     if len(stmts) < 2 or not isinstance(first, Store) or x.vector is None:
         return []

@@ -65,13 +65,13 @@ _SHORT: Final = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How LLVM calls what GPUs of one kind have.
+    """How LLVM expresses the features of one kind of GPU.
 
-    convention: of a kernel. axes: the call of an intrinsic that gives the number on an axis.
-    barrier: lines that synchronize the threads of a block. shuffle: the value of 32 bits that the
-    thread has whose number differs in one bit, of a mask of threads. local: the address space of a
-    thread's memory. copies: how memory is copied while threads go on. attributes: of a kernel of so
-    many threads. intrinsics: how hardware calls are emitted, by name.
+    convention: of a kernel. axes: the intrinsic call that returns the number on an axis. barrier:
+    lines that synchronize the threads of a block. shuffle: reads a 32-bit value from the thread
+    whose number differs in one bit, among a mask of threads. local: the address space of a thread's
+    memory. copies: asynchronous copies. attributes: of a kernel, by its threads. intrinsics: how
+    hardware calls are emitted, by name.
     """
 
     convention: str
@@ -87,9 +87,9 @@ class Dialect:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Where a block's memory is: the symbol, each buffer's offset, and the bytes of all.
+    """The layout of a block's shared memory: its symbol, each buffer's offset, and the total bytes.
 
-    is_dynamic: how much there is the launch says, and not the code.
+    is_dynamic: the launch, not the code, sets its size.
     """
 
     symbol: str
@@ -99,7 +99,7 @@ class Shared:
 
     @staticmethod
     def of(launch: Launch, symbol: str, static: int) -> Shared:
-        """One buffer after another; static: bytes that code may have without asking."""
+        """Lay out buffers one after another. static: the most bytes with a size in the code."""
         offsets, at = {}, 0
         for buffer in launch.shared:
             offsets[buffer] = at
@@ -108,7 +108,7 @@ class Shared:
 
     @property
     def text(self) -> str:
-        """Its definition."""
+        """The definition of the symbol."""
         if not self.nbytes:
             return ""
         if self.is_dynamic:
@@ -186,18 +186,19 @@ class Thread(Statements):
         found = self.dialect.copies
         if found is None:
             raise CompileError(
-                "it copies while threads go on, which this GPU does not do",
+                "it uses asynchronous copies, which this GPU lacks",
                 code="TW-LAUNCH",
                 where=f"launch {self.launch.name}",
-                hint=f"leave the note {ASYNC!r} out: the threads copy it then",
+                hint=f"remove the annotation {ASYNC!r}: the threads then copy it",
             )
         return found
 
     def _combine_threads(self, s: Combine) -> None:
-        """In log2(width) rounds each thread has what twice as many had; earlier ones go left."""
+        """Combine in log2(width) rounds, each of which doubles the threads combined; earlier
+        threads are left operands."""
         if s.width > self.dialect.warp:
             raise CompileError(
-                f"it combines {s.width} threads, and a warp has {self.dialect.warp}",
+                f"it combines {s.width} threads, but a warp has {self.dialect.warp}",
                 where=f"launch {self.launch.name}",
             )
         held = [self.value(Load(b, index)) for b, index in s.targets]
@@ -241,7 +242,8 @@ class Thread(Statements):
         return self.select(is_last, last, every)
 
     def _exchanged(self, v: LlvmValue, step: int, mask: LlvmValue) -> LlvmValue:
-        """What the thread has whose number differs in one bit: in words of 32 bits."""
+        """The value of the thread whose number differs in one bit, exchanged in words of 32
+        bits."""
         kept = v.type
         bits = {"float": 32, "double": 64}.get(kept) or int(kept[1:])
         raw = v if kept.startswith("i") else self.convert("bitcast", v, f"i{bits}")
@@ -264,7 +266,8 @@ class Thread(Statements):
         self.serial(s, integer(0), self.value(s.extent), s.trips is not None)
 
     def intrinsic(self, s: Unit) -> None:
-        """Raises CompileError for one that the machine lacks, or that is not exact if code is."""
+        """Raises CompileError for an intrinsic that the machine lacks, or an inexact one in exact
+        code."""
         assert s.intrinsic is not None
         of = s.intrinsic.intrinsic
         emit = self.dialect.intrinsics.get(s.intrinsic.call.name)
@@ -307,10 +310,10 @@ class Thread(Statements):
         size = buffer.size * buffer.dtype.itemsize
         if size > LOCAL:
             raise CompileError(
-                f"a thread allocates {size:,} bytes, of {LOCAL:,} that it may have",
+                f"a thread allocates {size:,} bytes, but may have at most {LOCAL:,}",
                 code="TW-SCOPE",
                 where=f"buffer {buffer.name}",
-                hint="allocate it around the loops that are bound, or tile what computes it",
+                hint="allocate it outside the bound loops, or tile its producer",
             )
         if buffer.scope == "warp":
             self._place_part(buffer)
@@ -345,7 +348,7 @@ class Thread(Statements):
         mask: LlvmValue | None,
         outside: LlvmValue | None = None,
     ) -> LlvmValue:
-        """As a processor does, but for neighbors under one condition: a branch around the load."""
+        """As on a CPU, but adjacent lanes under one condition are loaded in a branch."""
         is_one = mask is not None and mask.const is None and mask.lanes == 1
         if not is_one or not place.is_dense:
             return super()._load_raw(place, buffer, mask, outside)
@@ -367,8 +370,8 @@ class Thread(Statements):
         return self.ins(f"phi {full} {arms}", type, lanes)
 
     def alignment(self, buffer: Buffer, form: Affine, lanes: int) -> int:
-        """Every buffer begins at a multiple of ALIGNMENT: what of it the place keeps, as far as
-        the lanes have use for it."""
+        """The alignment of an access, at most the size of its lanes; every buffer begins at a
+        multiple of ALIGNMENT."""
         size = buffer.dtype.itemsize
         counts = (n for n in (16, 8, 4, 2) if n <= lanes and n * size <= ALIGNMENT)
         return size * next((n for n in counts if residue(form, n) == 0), 1)
@@ -376,7 +379,7 @@ class Thread(Statements):
     def storing(
         self, buffer: Buffer, form: Affine, lane: Var | None, lanes: int
     ) -> str:
-        """As loads are aligned."""
+        """The alignment of a store, which is that of a load."""
         first, _ = self.parted(form)
         return f"align {self.alignment(buffer, first, lanes)}"
 
@@ -425,7 +428,7 @@ class Thread(Statements):
         return bounds(to_expr(form), self.ranges)
 
     def counter(self, extent: Interval) -> str:
-        """32 bits where they hold the extent."""
+        """32 bits if they hold the extent."""
         return "i32" if _is_short(extent) else "i64"
 
     # -- text
@@ -444,8 +447,8 @@ class Thread(Statements):
         )
 
     def _parameter(self, n: int, buffer: Buffer) -> str:
-        """A buffer that is only read may come through the cache for such; one that threads
-        exchange at a barrier is not a thread's alone."""
+        """A read-only buffer may be loaded through the read-only cache; a buffer that threads
+        exchange at a barrier is not private."""
         said = f"align {ALIGNMENT}"
         if buffer not in self.written:
             said += " noalias readonly"
@@ -494,7 +497,7 @@ def launches_text(
 
 
 def unheld(computations: Sequence[Computation]) -> str:
-    """Which tensor of a group has a dtype that no GPU holds; empty where there is none."""
+    """A tensor of a group whose dtype no GPU supports; empty if there is none."""
     tensors = [o.tensor for c in computations for o in c.outputs]
     for b in (*tensors, *(b for c in computations for b in c.inputs)):
         if not _is_held(b.dtype):

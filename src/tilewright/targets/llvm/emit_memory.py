@@ -85,7 +85,7 @@ class MemoryEmitter(AddressEmitter):
         raise NotImplementedError
 
     def status(self) -> LlvmValue:
-        """Where a failure is stored, as 64 bits."""
+        """The address of the status, 64 bits, for a failure."""
         raise NotImplementedError
 
     # -- loads
@@ -166,8 +166,8 @@ class MemoryEmitter(AddressEmitter):
             )
 
     def _masked_width(self, buffer: Buffer, lanes: int) -> int:
-        """Lanes of a whole vector, where one with a mask is better than the parts of a vector of
-        another size; else 0. What lives in registers has no use for masks."""
+        """Lanes of a whole vector if a masked one is better than parts of a vector of another size;
+        else 0. Buffers in registers need no masks."""
         whole = 1 << (lanes - 1).bit_length()
         size = buffer.dtype.itemsize
         fits = (
@@ -182,7 +182,7 @@ class MemoryEmitter(AddressEmitter):
         mask: LlvmValue | None,
         outside: LlvmValue | None,
     ) -> LlvmValue | None:
-        """Lanes that are near one another, out of whole vectors; None where they are not."""
+        """Load lanes that are near one another from whole vectors; None if they are not."""
         type = memory_type(buffer.dtype)
         size = buffer.dtype.itemsize
         lanes = place.lanes
@@ -204,7 +204,8 @@ class MemoryEmitter(AddressEmitter):
     def _load_entry(
         self, place: LaneAccess, buffer: Buffer, offsets: LlvmValue
     ) -> LlvmValue | None:
-        """Lanes of a small table that is all inside the buffer; None where it is no such."""
+        """Load lanes from a small table that is entirely inside the buffer; None for other
+        accesses."""
         if not buffer.static:
             return None
         size = buffer.dtype.itemsize
@@ -230,8 +231,8 @@ class MemoryEmitter(AddressEmitter):
         return look_up(self, pointer, count, short, memory_type(buffer.dtype), size)
 
     def _room(self, place: LaneAccess, buffer: Buffer) -> tuple[int, int]:
-        """The elements around the lanes' that may be read: whole strides, so that accesses next to
-        this one share them, where the ranges prove that all of them belong to the buffer."""
+        """The elements around the lanes' that may be read: whole strides, so that neighboring
+        accesses share them, if ranges prove that all of them belong to the buffer."""
         first, last = min(place.steps), max(place.steps)
         stride = gcd(*(step - first for step in place.steps))
         low, high = linear_bounds(place.form, self.ranges)
@@ -337,7 +338,7 @@ class MemoryEmitter(AddressEmitter):
     def _near_stored(
         self, place: LaneAccess, size: int
     ) -> tuple[NearVector, ...] | None:
-        """Vectors that cover what the lanes store, where a vector can be stored in part."""
+        """Vectors that cover the stored lanes, if a vector can be stored partially."""
         if place.may_meet or not self.stores_in_part(size):
             return None
         return parts(place.steps, min(place.steps), max(place.steps))
@@ -391,7 +392,7 @@ class MemoryEmitter(AddressEmitter):
         return Lt(Cast(part, dtypes.uint64), size)
 
     def clamped(self, part: Expr, extent: Extent) -> Expr:
-        """`part` where it is inside, else 0; the failure is stored in the call's status."""
+        """`part` if it is inside, else 0; the failure is stored in the call's status."""
         ok = self.inside(part, extent)
         guard, info = self.guarded(self.info(ok) | Info(risky=True))
         self.cached(("check", ok, guard), info, lambda: self._report(ok))
@@ -471,9 +472,10 @@ class MemoryEmitter(AddressEmitter):
 
 
 def weaker(guard: Expr | None) -> list[Expr | None]:
-    """What a guard implies, the weakest (None: no permission is needed) first, then itself.
+    """The conditions that a guard implies, the weakest (None: always true) first, then the guard
+    itself.
 
-    What was computed under one of them is right wherever the guard holds, and was checked there.
+    A value computed, and checked, under one of them is valid wherever the guard holds.
     """
     found: list[Expr | None] = []
     while guard is not None:

@@ -31,7 +31,7 @@ class NearVector:
     lanes: tuple[tuple[int, ...], ...]
 
     def picked(self, lanes: int) -> list[int]:
-        """By lane, the element of this part that it accesses; -1 where that is in another one."""
+        """By lane, the element of this part that it accesses; -1 if it is in another part."""
         found = [-1] * lanes
         for n, users in enumerate(self.lanes):
             for lane in users:
@@ -42,8 +42,8 @@ class NearVector:
 def parts(steps: Sequence[int], first: int, last: int) -> tuple[NearVector, ...] | None:
     """Vectors of one power of two of elements that cover what the lanes access, by ascending start.
 
-    steps: by lane, its element. first, last: the elements that may be read, which contain all of
-    those. None where these are too far apart for so few vectors.
+    steps: by lane, its element. first, last: the range of elements that may be read, which includes
+    all of those. None if they are too far apart for few vectors.
     """
     width = 1 << (len(steps) - 1).bit_length()
     users: dict[int, list[int]] = {}
@@ -65,8 +65,8 @@ def parts(steps: Sequence[int], first: int, last: int) -> tuple[NearVector, ...]
 
 
 def _runs(elements: Sequence[int], most: int) -> tuple[list[int], int]:
-    """Where runs of neighbors begin, and the length that all of them have: a power of two from 2 to
-    `most`. None begins anywhere where they differ.
+    """The starts of runs of neighbors, and their common length: a power of two from 2 to `most`.
+    Returns no starts if lengths differ.
 
     elements: ascending, none twice.
     """

@@ -190,7 +190,7 @@ class Operations:
     def _short_division(
         self, kind: type[Expr], a: LlvmValue, b: LlvmValue
     ) -> LlvmValue:
-        """Division of 64-bit operands that fit 32 bits, where it is several times faster."""
+        """Division of 64-bit operands in 32 bits if they fit, which is several times faster."""
         x, y = (
             integer(v.const, "i32")
             if isinstance(v.const, int)
@@ -335,7 +335,7 @@ class Operations:
     ) -> LlvmValue:
         """`v` converted: to integers by saturation, to bool by `!= 0`, to floats by rounding.
 
-        known: bounds of a float, which need no saturation where the integers have them all.
+        known: bounds of a float; it needs no saturation if the integer type holds them.
         """
         type = register_type(target)
         if source is target:

@@ -1,4 +1,4 @@
-"""Where the elements of an access are, by lane of the vector loop around it."""
+"""The addresses of an access, by lane of the enclosing vector loop."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ class LaneLayout:
 class LaneAccess(LaneLayout):
     """The place of one element per lane: `pointer` + steps[lane] elements + offsets (bytes).
 
-    form: the elements before `pointer`. offsets: a vector of integers where the lanes' places are
-    not known beforehand. reach: the first and the last element after `pointer` that steps and
-    offsets mean, where known.
+    form: the elements before `pointer`. offsets: a vector of integers if the lanes' places are not
+    static. reach: the first and the last element after `pointer` that steps and offsets access, if
+    known.
     """
 
     pointer: LlvmValue
@@ -128,7 +128,7 @@ class AddressEmitter(Scopes):
         return LaneLayout(Affine(tuple(uniform), const), tuple(varying), tuple(steps))
 
     def access(self, buffer: Buffer, index: tuple[Expr, ...]) -> LaneAccess:
-        """Where `buffer[index]` is, per lane."""
+        """The address of `buffer[index]`, per lane."""
         layout = self.layout(buffer, index)
         form, varying, steps = layout.form, layout.varying, layout.steps
         size = buffer.dtype.itemsize
@@ -164,12 +164,13 @@ class AddressEmitter(Scopes):
         return _sum(rest), steps
 
     def forget(self, var: Var) -> None:
-        """As `Scopes.forget`: indices were simplified by ranges, too."""
+        """As `Scopes.forget`, and forget indices simplified by ranges."""
         super().forget(var)
         self._simple.clear()
 
     def lanes_of(self, e: Expr, lane: Var, count: int) -> Lanes | None:
-        """An index by lane, as the loops' ranges have it; None where it is uniform or another."""
+        """The lanes of an index, simplified by the loops' ranges; None if it is uniform or has no
+        such form."""
         info = self.info(e)
         if lane not in info.vars or info.reads:
             return None
@@ -185,7 +186,7 @@ class AddressEmitter(Scopes):
         size: int,
         reach: tuple[int, int] | None,
     ) -> LlvmValue:
-        """Bytes per lane, in 32 bits where they fit: gathers take twice as many of them."""
+        """Bytes per lane, in 32 bits if they fit: gathers take twice as many of them."""
         most = (1 << 31) // size
         is_short = reach is not None and -most < reach[0] and reach[1] < most
         is_short = is_short and all(abs(c) < most for _, c in terms)

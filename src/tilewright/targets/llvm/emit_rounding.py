@@ -1,10 +1,10 @@
 """Quantization: floats rounded to integers of 16 bits at most, in few instructions.
 
-`cast(round_even(x / c) + n)` is one conversion between bounds. The division by a constant is a
-product and a fused multiply-add where these are proven to come to the same integers (after
-Brisebarre, Muller and Raina, "Accelerating correctly rounded floating-point division when the
-divisor is known in advance", IEEE Transactions on Computers 53 (8), 2004). Whole registers become
-bytes by packs that saturate. What is dequantized at once stays wide.
+`cast(round_even(x / c) + n)` is one conversion between bounds. The division by a constant becomes a
+product and a fused multiply-add if these are proven to yield the same integers (after Brisebarre,
+Muller and Raina, "Accelerating correctly rounded floating-point division when the divisor is known
+in advance", IEEE Transactions on Computers 53 (8), 2004). Whole registers become bytes by
+saturating packs. Values that are dequantized at once stay wide.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Rounding:
 
 
 def rounding(e: Expr, machine: Processor) -> Rounding | None:
-    """How `e` rounds to an integer of 16 bits at most; None where it does not.
+    """How `e` rounds to an integer of 16 bits at most; None if it does not.
 
     Without fused multiply-adds division is left unchanged.
     """
@@ -137,7 +137,7 @@ def _number(e: Expr) -> float | None:
 def factors(divisor: float, most: int) -> tuple[float, float] | None:
     """a and b so that fma(x, a, x * b), rounded to an integer, is x / divisor rounded so.
 
-    For all float32 x whose quotient is at most `most`; None where that is not proven.
+    For all float32 x whose quotient is at most `most`; None if that is not proven.
 
     The sum is within 2**-46 of the quotient, relatively. So both round to the same float32 unless
     the quotient is as near to the middle m of two of them; and that is seen in the integer only if

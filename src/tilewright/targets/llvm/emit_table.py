@@ -1,7 +1,7 @@
-"""Small tables: each lane's entry out of whole registers, by permutations of two of them.
+"""Lookups in small tables held in registers, by permutations of two registers.
 
-x86 gathers neither bytes nor words: they would be loaded one by one. A permutation of AVX-512 picks
-among the entries of two registers at once, and the bits above choose among the results.
+x86 cannot gather bytes or words: they would be loaded one by one. An AVX-512 permutation picks from
+the entries of two registers, and higher index bits choose among the results.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class Writer:
         self._most = flags.CODE_LIMIT.get()
 
     def fresh(self, stem: str = "v") -> str:
-        """A new local name. Raises LimitError where there are too many instructions."""
+        """A new local name. Raises LimitError after too many instructions."""
         self.count += 1
         if self.count > self._most:
             raise limits.exceeded(

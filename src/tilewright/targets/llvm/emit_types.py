@@ -17,10 +17,10 @@ from tilewright.targets.llvm.processor import Processor, does
 
 @dataclass(frozen=True, slots=True)
 class Mini:
-    """A float format narrower than float32: widths, bias and what its top codes mean.
+    """A float format narrower than float32: widths, bias and the meaning of its top codes.
 
-    largest: code of the largest finite magnitude; over: code given on overflow; nan: code given for
-    NaN; infinity, nans: magnitude code of infinity, and the least one that is NaN (None: absent).
+    largest: code of the largest finite magnitude; over: code on overflow; nan: code for NaN;
+    infinity, nans: magnitude code of infinity, and the least one that is NaN (None: absent).
     unsigned_zero: there is one zero, and the code of -0 is the NaN.
     """
 

@@ -1,4 +1,4 @@
-"""What an index is in each lane of a vector loop: something uniform, plus a number per lane."""
+"""The lanes of an index in a vector loop: a uniform base, plus a number per lane."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilewright.ir.node import postorder
 # Not frozen for speed: many are created, and a frozen one takes three times as long.
 @dataclass(slots=True, eq=False)
 class Lanes:
-    """In lane n the value `base + steps[n]`."""
+    """The value `base + steps[n]` in lane n."""
 
     base: Affine
     steps: tuple[int, ...]
@@ -74,7 +74,7 @@ def _quotient(form: Affine, d: int) -> Affine:
 
 
 def residue(form: Affine, d: int) -> int | None:
-    """`form % d`, where it is the same for all values of the variables; else None."""
+    """`form % d` if it is the same for all values of the variables; else None."""
     total = form.const
     for atom, c in form.terms:
         if c % d == 0:

@@ -19,7 +19,7 @@ _NAME: Final = re.compile(r"^loop\.(.+)\.\d+$")
 
 
 def loops_of_lines(assembly: str) -> list[tuple[str, str]]:
-    """Each line that is an instruction or a label, without comments, and its innermost loop.
+    """Each instruction or label, without comments, and its innermost loop.
 
     The loop's name is as `header_stem` writes it; empty outside every loop.
     """

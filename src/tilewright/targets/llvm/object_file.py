@@ -1,4 +1,4 @@
-"""Object files as LLVM makes them: what they lack, and constants that LLVM never sees.
+"""LLVM's object files: finds undefined symbols, and adds constants that LLVM never sees.
 
 Formats: System V gABI chapter 4 (ELF, 32 and 64 bits); WebAssembly 1.0, section 5, and the tool
 conventions' "Linking" (undefined functions are imports of the module "env").
@@ -123,7 +123,7 @@ def _undefined_in_elf(code: bytes) -> Iterator[str]:
 
 
 def _table(code: bytes) -> tuple[int, int, int]:
-    """Where the section headers are, how many, and where their names are."""
+    """The offset and number of section headers, and the offset of their names."""
     fields = struct.unpack_from(_HEADERS[code[4]], code)
     layout = struct.Struct(_SECTIONS[code[4]])
     at, count, names = fields[6], fields[12], fields[13]

@@ -13,7 +13,8 @@ NEVER: Final = "never"  # the name of no feature
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What processors of an architecture do in one instruction; LLVM would call a library.
+    """Operations that processors of an architecture do in one instruction; LLVM would call a
+    library.
 
     Each is the LLVM feature that it takes; empty: all have it; NEVER: none. nearest: the conversion
     to the nearest integer. half: from and to float16. fused32, fused64: a product and a sum with

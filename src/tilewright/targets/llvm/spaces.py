@@ -51,7 +51,7 @@ def in_spaces(text: str) -> str:
             spaces[made[1]] = (int(made[2]), made[1])
         elif re.search(r"= (phi|select) .*\bptr\b", line):
             raise CompileError(
-                "a pointer is chosen where the program runs, and this GPU has several memories",
+                "a pointer is selected at run time, but this GPU has separate memory spaces",
                 hint="index one buffer instead",
             )
         lines.append(line)

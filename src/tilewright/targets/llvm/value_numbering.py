@@ -22,10 +22,10 @@ from tilewright.targets.llvm.processor import Processor
 _NOTHING: frozenset[object] = frozenset()
 
 
-# Not frozen, as so many are made: setting the fields of a frozen one takes three times as long.
+# Not frozen for speed: many are created, and a frozen one takes three times as long.
 @dataclass(slots=True, unsafe_hash=True)
 class Info:
-    """What a value depends on: variables, memory, and whether computing it needs permission.
+    """The dependences of a value: variables, memory, and whether computing it needs a guard.
 
     risky: it reads memory at an index not proven to be inside the buffer by the loops alone.
     """
@@ -167,8 +167,8 @@ class Scopes(Writer):
     ) -> LlvmValue:
         """The value kept under `key`; else `make()` emitted here, or before the innermost loop.
 
-        registers: how many it fills. Further outside a vector that is cheap to load would take them
-        while loops run that do not use it. Before the innermost loop it is where that has room.
+        registers: how many it fills. Hoisted further, a cheap vector load would occupy them in
+        loops that do not use it. It goes before the innermost loop if registers are left.
         """
         found = self.lookup(key)
         if found is not None:
@@ -205,7 +205,7 @@ class Scopes(Writer):
             self._readers.setdefault(buffer, []).append((scope.values, key))
 
     def changed(self, buffers: Iterable[object]) -> None:
-        """Forget what was read from buffers that change now."""
+        """Forget loads from buffers that change now."""
         for buffer in buffers:
             for values, key in self._readers.pop(buffer, ()):
                 values.pop(key, None)
@@ -223,8 +223,8 @@ class Scopes(Writer):
             self.ranges[var] = interval
 
     def forget(self, var: Var) -> None:
-        """Forget what was found by the range of a variable: a loop that is written out several
-        times may have another one each time."""
+        """Forget facts from the range of a variable: a loop emitted several times may have another
+        range each time."""
         self._infos.clear()
         self.anywhere.known.clear()
         facts = [key for key in self.ranges if isinstance(key, frozenset)]

@@ -65,7 +65,7 @@ class Attention:
 
     @property
     def keys(self) -> int:
-        """Of a block."""
+        """Keys of a block."""
         return self.scores.outputs[0].tensor.shape[-1]
 
     @property
@@ -87,7 +87,7 @@ class Attention:
 
     @property
     def blocks(self) -> int:
-        """Of keys."""
+        """Blocks of keys."""
         (d,) = reduction_dims(self.online)
         return d.extent
 
@@ -170,8 +170,8 @@ def shape(a: Attention) -> AttentionShape:
 def _dims(
     kept: Computation, online: Computation, last: Computation
 ) -> tuple[Dim, Dim] | None:
-    """The dimensions of the last map along rows and along columns; None where there is none, or
-    where indices are more than dimensions."""
+    """The dimensions of the last map along rows and along columns; None if there is none, or if
+    indices are not plain dimensions."""
     rows = _read(online, kept.outputs[0].tensor).index
     columns = [d.var for d in free_dims(online) if d.var not in rows]
     whole = online.outputs[-1]
@@ -256,8 +256,8 @@ class _Work:
         s.reorder(a.key_loop, row, column)
 
     def inside(self) -> None:
-        """All that is computed of a block of keys, in its iteration: what only a thread needs of it
-        in registers, the shares in shared memory."""
+        """Move all Computations on a block of keys into its iteration: private values in registers,
+        shares in shared memory."""
         s, a = self.s, self.a
         shares = _read(a.mean, a.inner[-1].outputs[0].tensor).buffer
         for c in (a.mean, a.kept, *reversed(a.inner), a.scores):
@@ -291,7 +291,7 @@ class _Work:
 
     @property
     def threads(self) -> dict[str, int]:
-        """Of a block, by axis."""
+        """Threads of a block, by axis."""
         t = self.tile
         return {"threadIdx.x": t.column_threads, "threadIdx.y": t.row_threads}
 

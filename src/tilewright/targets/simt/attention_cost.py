@@ -1,8 +1,8 @@
-"""What attention over blocks of keys costs on a SIMT machine, and the tiles of rows that fit.
+"""The cost of attention over blocks of keys on a SIMT machine, and the tiles of rows that fit.
 
 As for products (`predict`): a step, that is a block of keys, takes as long as the slowest of its
-arithmetic, the turns of shared memory and the bytes from the device's memory. Constants are those
-of `cost`, and have not been measured.
+arithmetic, its shared-memory transactions and its bytes from device memory. Constants are those of
+`cost`, and have not been measured.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class AttentionTile(NamedTuple):
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """Threads of a block."""
         return self.row_threads * self.column_threads
 
     @property
@@ -103,13 +103,14 @@ def _fits(a: AttentionShape, tile: AttentionTile, machine: SimtMachine) -> bool:
 
 
 def registers(a: AttentionShape, tile: AttentionTile) -> int:
-    """Of a thread: scores and their exponentials, four numbers of each result, four of a row."""
+    """Registers of a thread: scores and their exponentials, four per result, four per row."""
     columns = 2 * tile.columns(a.keys) + 4 * tile.columns(a.columns) + 4
     return tile.each * columns * (a.itemsize // WORD) + OWN_REGISTERS
 
 
 def shared_bytes(a: AttentionShape, tile: AttentionTile, machine: SimtMachine) -> int:
-    """Of a block: queries, keys, values and shares; parts of sums where no warp has them."""
+    """Shared bytes of a block: queries, keys, values and shares; parts of sums if warps cannot
+    shuffle."""
     held = tile.rows * (a.depth + ROOM + a.keys + ROOM) + a.keys * a.columns
     held += a.depth * a.keys if a.keys_last else a.keys * (a.depth + ROOM)
     trees = 2 * tile.threads if tile.column_threads > machine.warp else 0
@@ -130,7 +131,7 @@ def together(a: AttentionShape, tile: AttentionTile, machine: SimtMachine) -> in
 def reads(
     a: AttentionShape, tile: AttentionTile, machine: SimtMachine
 ) -> Iterator[Request]:
-    """What the products of a step read of shared memory: rows, and columns side by side."""
+    """The shared-memory reads of a step's products: rows, and adjacent columns."""
     warps = -(-tile.threads // in_step(machine))
     key = 1 if a.keys_last else a.depth + ROOM
     for steps, columns, pitch, beside_each in (

@@ -56,7 +56,7 @@ def _bind_together(s: Schedule, nest: For, chain: Sequence[For], threads: int) -
 
 
 def accumulate_in_registers(s: Schedule, nest: For, loop: str) -> None:
-    """What one iteration of a loop adds up is in registers until it is done."""
+    """Keep an iteration's accumulators in registers until it is done."""
     updates = (p.stmt for p in walk(nest) if isinstance(p.stmt, Update))
     for b in dict.fromkeys(b for u in updates for b in u.buffers):
         if b.scope == "register":
@@ -65,7 +65,7 @@ def accumulate_in_registers(s: Schedule, nest: For, loop: str) -> None:
         try:
             name = trial.cache_write(b.name, loop, "register")
         except ScheduleError:
-            continue  # what is touched is not one box: it stays where it is
+            continue  # its elements are not one box: they stay in memory
         held = (p.stmt for p in walk(trial.kernel.body) if isinstance(p.stmt, Alloc))
         if any(a.buffer.name == name and a.buffer.size <= HELD for a in held):
             s.cache_write(b.name, loop, "register")
@@ -80,7 +80,8 @@ def _chain(nest: For) -> Iterator[For]:
 
 
 def made_serial(s: Schedule, f: For) -> bool:
-    """Whether the iterations of a loop may run at once; if so it is serial, until it is bound."""
+    """Whether the iterations of a loop may run in parallel; if so, it becomes serial until it is
+    bound."""
     name = f.var.name
     trial = s.fork()
     try:
@@ -132,10 +133,10 @@ def over_threads(
 def fetch_together(
     s: Schedule, loops: Sequence[str], threads: Mapping[str, int], width: int = 1
 ) -> None:
-    """Nested loops that copy, over all threads of a block: neighbors copy neighbors.
+    """Distribute nested copy loops over all threads of a block: neighbors copy neighbors.
 
-    threads: by axis, the fastest first. width: elements that a thread copies at once, which divides
-    the extent of the last loop.
+    threads: by axis, the fastest first. width: elements that a thread copies at once; divides the
+    extent of the last loop.
     """
     around, lanes = list(loops), ""
     if width > 1:

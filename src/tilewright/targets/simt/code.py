@@ -88,7 +88,8 @@ class DeviceProgram:
 
     @staticmethod
     def from_bytes(code: bytes, language: str) -> DeviceProgram:
-        """A program from its bytes. Raises ArtifactError for others, and for another language."""
+        """A program from its bytes. Raises ArtifactError for malformed bytes or another
+        language."""
         line, _, rest = code.partition(b"\n")
         try:
             head = json.loads(line)
@@ -116,7 +117,7 @@ class DeviceProgram:
 def _made(head: Mapping[str, Any], rest: bytes) -> DeviceProgram:
     size = head["text"]
     if size + head["binary"] != len(rest):
-        raise ValueError(f"{len(rest)} bytes follow, expected another number")
+        raise ValueError(f"{len(rest)} bytes follow, not the expected number")
     return DeviceProgram(
         language=head["language"],
         params=head["params"],

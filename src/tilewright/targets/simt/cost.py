@@ -1,8 +1,8 @@
-"""What a tile of a product costs on a SIMT machine: closed forms, and every constant of them.
+"""The cost of a tile of a product on a SIMT machine: closed forms and all their constants.
 
-`traffic` says, for each of the accesses that a block makes in a step, how many requests a warp
-makes and what each of them takes: sectors of the device's memory, or turns of the banks of shared
-memory. Constants are from NVIDIA's documents of its architectures, and have not been measured here.
+`traffic` returns, for each access of a block in a step, the number of requests of warps and the
+cost of each: sectors of device memory, or transactions of the banks of shared memory. Constants are
+from NVIDIA's documents of its architectures, and have not been measured here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Request(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What a block has, and how many a unit runs at once."""
+    """The resources of a block, and how many blocks a unit runs at once."""
 
     registers: int
     shared: int
@@ -123,8 +123,8 @@ def padding(plan: Tiling, read: Load, machine: SimtMachine) -> int:
 def fetch_width(plan: Tiling, read: Load, room: int, machine: SimtMachine) -> int:
     """Neighboring elements of an operand's tile that a thread copies at once.
 
-    A power of two that divides rows of the tile, where they begin, and rows of the tensor: so that
-    each group is aligned in both memories, and is inside the tensor as a whole or not at all.
+    A power of two that divides rows of the tile, their starts, and rows of the tensor, so that each
+    group is aligned in both memories, and either entirely inside the tensor or entirely outside.
     """
     b, box = read.buffer, plan.box(read)
     wide = [
@@ -148,7 +148,7 @@ def fetch_width(plan: Tiling, read: Load, room: int, machine: SimtMachine) -> in
 def traffic(
     plan: Tiling, machine: SimtMachine, rooms: Mapping[Load, int]
 ) -> Iterator[Request]:
-    """What a block does in one step: fetch both tiles, store them, read them."""
+    """The memory traffic of a block's step: fetch both tiles, store them, read them."""
     for read, room in rooms.items():
         yield from copies(plan, read, room, machine)
         yield read_request(plan, read, room, machine)
@@ -157,7 +157,7 @@ def traffic(
 def copies(
     plan: Tiling, read: Load, room: int, machine: SimtMachine
 ) -> tuple[Request, Request]:
-    """What takes an operand's tile into shared memory in a step."""
+    """The requests that copy an operand's tile into shared memory in a step."""
     return (
         fetch_request(plan, read, room, machine),
         store_request(plan, read, room, machine),
@@ -187,7 +187,7 @@ def _copied(
     strides: tuple[int, ...],
     machine: SimtMachine,
 ) -> tuple[int, int, tuple[tuple[int, ...], ...]]:
-    """Bytes of a thread's part, requests, and what the first warps touch, of a tile's copy."""
+    """Bytes per thread, requests, and addresses of the first warps, for a tile's copy."""
     width = fetch_width(plan, read, room, machine)
     size, box = read.dtype.itemsize, plan.box(read)
     places = _places(box, strides, size, in_step(machine), width)
@@ -249,8 +249,8 @@ def _pitched(plan: Tiling, read: Load, room: int) -> tuple[int, ...]:
 def _places(
     box: tuple[int, ...], strides: tuple[int, ...], size: int, warp: int, width: int
 ) -> tuple[tuple[int, ...], ...]:
-    """Where each thread's part of `width` elements begins, for each of the first warps, in bytes:
-    they go through a tile in order."""
+    """The byte offset of each thread's `width` elements, for each of the first warps: threads
+    traverse a tile in order."""
     numbers = points(*(range(n) for n in box))
     total = min(math.prod(box), SEEN * warp * width)
     places = tuple(

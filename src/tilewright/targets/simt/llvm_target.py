@@ -70,7 +70,7 @@ class LlvmGpuTarget(SimtTarget, Generic[_Machine]):
         raise NotImplementedError
 
     def listing(self, program: LaunchProgram) -> str:
-        """What is shown as assembly."""
+        """The text shown as assembly."""
         return self.assembly(program)
 
     def text(self, kernel: Kernel, symbol: str, kind: str) -> str:

@@ -39,13 +39,14 @@ class Rows:
 
     @property
     def most_threads(self) -> int:
-        """Of a block: what the machine has, and what its shared memory holds the parts of."""
+        """The most threads of a block: limited by the machine, and by shared memory for their
+        parts."""
         held = self.machine.shared // self.tree_bytes
         return max(1, min(self.machine.block_threads, held))
 
     @property
     def tree_bytes(self) -> int:
-        """Of shared memory for each thread of a block: its parts of all reductions."""
+        """Shared bytes per thread of a block: its parts of all reductions."""
         return TREE_BYTES * self.passes
 
     @property
@@ -100,7 +101,8 @@ def _tree_ns(m: SimtMachine, lanes: int) -> float:
 
 
 def _memory_ns(rows: Rows, lanes: int) -> float:
-    """Of the bytes read once; neighbors that are rows apart have a sector each for themselves."""
+    """Nanoseconds to read all bytes once; neighboring threads in different rows use a sector
+    each."""
     size = rows.count * rows.width * rows.itemsize
     run = lanes * rows.itemsize
     waste = max(1.0, SECTOR / run) if rows.machine.shared_pays else 1.0

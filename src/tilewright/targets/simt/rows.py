@@ -50,7 +50,7 @@ ROUNDS: Final = 32  # elements of a row at most that a thread keeps in registers
 
 
 def rows_of(computations: Sequence[Computation], machine: SimtMachine) -> Rows | None:
-    """The rows that a group reduces; None where it is not this sketch's."""
+    """The rows that a group reduces; None if this sketch does not apply."""
     reductions = [c for c in computations if not c.is_map]
     if not reductions or not all(suits(c) for c in computations):
         return None
@@ -93,7 +93,7 @@ def by_rows(
         s, rest = inlined(s, rest, choose)
     found = rows_of(rest, machine)
     if found is None:
-        raise ScheduleError("what is left after inlining is not computed by rows")
+        raise ScheduleError("the rest after inlining is not computed by rows")
     s = s.fork()
     row = _one_row(s, rest)
     lanes = choose("lanes", lane_counts(found), usual_lanes(found))
@@ -112,7 +112,8 @@ def by_rows(
 
 
 def _row_dims(computations: Sequence[Computation]) -> list[Dim]:
-    """The leading dimensions of the last one, as many as reductions have results along."""
+    """The row dimensions: leading ones of the last Computation, as many as a reduction's free
+    ones."""
     first = next(c for c in computations if not c.is_map)
     return free_dims(computations[-1])[: len(free_dims(first))]
 
@@ -147,7 +148,8 @@ def _one_row(s: Schedule, computations: Sequence[Computation]) -> str:
 
 
 def _own(s: Schedule, c: Computation) -> list[Buffer]:
-    """What it computes that is in buffers of the kernel, and did not go with its accumulators."""
+    """The results of a Computation that are still in buffers of the kernel, not in its
+    accumulators."""
     there = {b.name for b in allocated(s.kernel.body)}
     own = [o.tensor for o in c.outputs if o.tensor not in s.kernel.params]
     return [b for b in own if b.name in there]
@@ -180,7 +182,7 @@ def _product(dims: Sequence[Dim]) -> int:
 def _place(
     s: Schedule, at: _Row, computations: Sequence[Computation], choose: Choices
 ) -> int:
-    """Where intermediate rows are: in registers, in shared memory, or in memory of the device.
+    """Place intermediate rows: in registers, in shared memory, or in device memory.
 
     Returns the bytes of shared memory that a row takes.
     """

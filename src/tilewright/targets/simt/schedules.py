@@ -132,7 +132,7 @@ def _elements(
     machine: SimtMachine,
     choose: Choices,
 ) -> Schedule:
-    """What is not bound yet, a thread for each element.
+    """Bind the remaining nests: a thread for each element.
 
     parameters: `threads` of a block; `<map>.width`, elements of a thread.
     """
@@ -161,7 +161,7 @@ def _width(
     machine: SimtMachine,
     choose: Choices,
 ) -> int:
-    """Elements that a thread computes together; one where it may have others to compute first."""
+    """Elements that a thread computes together; one if it may have to compute others first."""
     if c is None or not c.is_map or any(b in writers for b in c.inputs):
         return 1
     widths = element_widths(nest, machine)

@@ -1,4 +1,4 @@
-"""What all targets with blocks of threads decide alike: schedules, and the form of attention."""
+"""Common decisions of all targets with blocks of threads: schedules, and the form of attention."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class SimtTarget(Target):
         computations: Sequence[Computation],
         constants: Collection[Buffer],
     ) -> Sequence[Sketch]:
-        """Those that all GPUs have."""
+        """The sketches of all GPUs."""
         return sketches(kernel, computations, self.simt, self.exact)
 
     def is_profitable(self, computations: Sequence[Computation]) -> bool:
@@ -76,7 +76,7 @@ class SimtTarget(Target):
         return time_by_blocks(asked, best, self.simt)
 
     def _of_product(self, c: Computation) -> float | None:
-        """As fast as the target does it, its results written and read once."""
+        """The time of a product, with its results written and read once."""
         if not all(d.static and d.extent for d in c.dims):
             return None
         product = product_of(classify((c,)))
@@ -113,8 +113,8 @@ def check_block(launch: Launch, of: SimtMachine) -> None:
     ):
         if count > most:
             raise CompileError(
-                f"a block takes {count:,} {what}, and one of {of.name} has {most:,} at most",
+                f"a block takes {count:,} {what}, but {of.name} allows at most {most:,}",
                 code="TW-LAUNCH",
                 where=f"launch {launch.name}",
-                hint="tile the loops that are bound to threadIdx, or what is cached",
+                hint="use smaller tiles for the loops bound to threadIdx, or for caches",
             )

@@ -101,7 +101,7 @@ def grid_of(s: Schedule, plan: Tiling, last: Mapping[Dim, str]) -> list[str]:
     blocks = _blocks(s, plan, last)
     grid = [loop for loop in blocks if loop in extents(s.kernel)]
     if not grid:
-        raise ScheduleError("it is all in one tile", where=f"reduction {name}")
+        raise ScheduleError("the whole result is one tile", where=f"reduction {name}")
     return grid
 
 
@@ -189,7 +189,8 @@ class TileCopy(NamedTuple):
 
 
 def fetch_tile(s: Schedule, read: Load, loop: str, how: TileCopy) -> str:
-    """What each iteration of a loop reads of an operand, in shared memory; its buffer."""
+    """Fetch the part of an operand that each iteration of a loop reads into shared memory; its
+    buffer."""
     name = s.cache_read(read.buffer.name, loop, "shared", pad=True)
     copied, _ = find_buffer(s.kernel, name, "cache_read")
     rank = len(copied.shape)
@@ -203,7 +204,7 @@ def fetch_tile(s: Schedule, read: Load, loop: str, how: TileCopy) -> str:
 def _in_threads(
     s: Schedule, plan: Tiling, loops: Mapping[Dim, str], between: Collection[str]
 ) -> None:
-    """Each thread its elements of a tile, written out; between: loops around these."""
+    """Distribute a tile to threads, with unrolled elements of each. between: loops around these."""
     bound: dict[str, str] = {}
     parts = []
     for d, loop in loops.items():

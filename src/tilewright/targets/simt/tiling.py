@@ -56,13 +56,13 @@ class Tiling:
 
     @property
     def threads(self) -> Mapping[str, int]:
-        """Of a block, by axis, the fastest first."""
+        """Threads of a block, by axis, the fastest first."""
         found = {s.axis: s.threads for s in self.shares.values() if s.axis}
         return {axis: found[axis] for axis in AXES if axis in found}
 
     @property
     def block_threads(self) -> int:
-        """Of a block in all."""
+        """Threads of a block in total."""
         return math.prod(self.threads.values())
 
     @property
@@ -72,7 +72,7 @@ class Tiling:
 
     @property
     def blocks(self) -> int:
-        """Of the grid."""
+        """Blocks of the grid."""
         return math.prod(-(-d.extent // s.size) for d, s in self.shares.items())
 
     @property
@@ -118,7 +118,7 @@ def tiling(product: Product, tile: SimtTile) -> Tiling:
 def _shared(
     dims: Sequence[Dim], size: int, threads: int, first: int, free: list[str]
 ) -> Iterator[tuple[Dim, Share]]:
-    """The innermost dimension has its own axis, one further out that is otherwise unused."""
+    """The innermost dimension has its own axis; one further dimension gets the remaining axis."""
     axis = AXES[first]
     for d in reversed(dims):
         own = min(size, 1 << (d.extent - 1).bit_length())

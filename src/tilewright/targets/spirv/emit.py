@@ -25,9 +25,7 @@ _BOTH: Final = " 3"  # a block's memory, and the device's
 
 
 def _neighbor(w: Statements, v: LlvmValue, step: int, mask: LlvmValue) -> LlvmValue:
-    raise CompileError(
-        "threads in step are none of the core of SPIR-V", code="TW-LAUNCH"
-    )
+    raise CompileError("SPIR-V's core has no warps", code="TW-LAUNCH")
 
 
 DIALECT: Final = Dialect(

@@ -16,12 +16,12 @@ class SpirvMachine:
 
     @property
     def vector_bits(self) -> int:
-        """Of a load."""
+        """Bits of the widest load."""
         return 8 * self.simt.vector_bytes
 
     @property
     def registers(self) -> int:
-        """Of a thread."""
+        """Registers of a thread."""
         return self.simt.thread_registers
 
     def has(self, feature: str) -> bool:

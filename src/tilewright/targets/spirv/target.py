@@ -53,7 +53,7 @@ class Spirv(LlvmGpuTarget[SpirvMachine]):
         return assembly(program, self.machine, not self.exact)
 
     def listing(self, program: LaunchProgram) -> str:
-        """The listing after what each kernel takes."""
+        """The resources of each kernel, then the listing."""
         heads = [f"; {_taken(launch)}" for launch in program.launches]
         return "\n".join([*heads, self.assembly(program)])
 

@@ -18,7 +18,7 @@ Memory = NDArray[np.float32]
 
 @dataclass(slots=True)
 class Counts:
-    """What a run did: instructions by name, multiply-adds, bytes that crossed the chip's border."""
+    """Counts of a run: instructions by name, multiply-adds, bytes moved on and off the chip."""
 
     instructions: dict[str, int] = field(default_factory=dict)
     macs: int = 0

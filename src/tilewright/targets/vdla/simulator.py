@@ -24,7 +24,7 @@ NAME: Final = "vdla"
 class VdlaProgram:
     """A kernel that the machine can run; called with one array per parameter.
 
-    text: what the machine's host runs, with an instruction as one call.
+    text: the program of the machine's host, with a call per instruction.
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -37,7 +37,7 @@ class VdlaProgram:
         exec(compile(source, f"<vdla {kernel.name}>", "exec"), self._scope)
 
     def __call__(self, arrays: Sequence[Any]) -> Counts:
-        """Run in place on the arrays; what the machine did. Raises InputError for wrong arrays."""
+        """Run in place on the arrays; returns the counts. Raises InputError for wrong arrays."""
         for b, a in zip(self.kernel.params, arrays, strict=True):
             check_array(self.kernel, b, a)
         counts = self._scope["counts"] = Counts()
@@ -75,7 +75,7 @@ class _Writer(Writer):
         else:
             line = str(s).splitlines()[0]
             raise CompileError(
-                f"`{line}` is done by no instruction, and the machine has no scalar unit",
+                f"no instruction performs `{line}`, and the machine has no scalar unit",
                 code="TW-VDLA-SCALAR",
                 where=self.where,
                 hint="tensorize the nest around it",
@@ -100,7 +100,7 @@ class _Writer(Writer):
                 f"{room} are in use",
                 code="TW-VDLA-MEMORY",
                 where=self.where,
-                hint="compute it further in, so that a smaller part is held at a time",
+                hint="compute it in an inner loop, so that a smaller part is held at a time",
             )
         self.names[b] = self._fresh("b")
         self.line(f"{self.known(b)} = alloc({b.size})")
@@ -145,7 +145,7 @@ def _decoded(s: Unit, where: str) -> Instruction:
     of = s.intrinsic.intrinsic
     if of.target != NAME or call.name not in INSTRUCTIONS:
         raise CompileError(
-            f"{s!r}: {of.name} is declared for {of.target or 'no machine'}, and vdla does "
+            f"{s!r}: {of.name} is declared for {of.target or 'no machine'}, but vdla has "
             f"{', '.join(INSTRUCTIONS)}",
             code="TW-VDLA-INSTRUCTION",
             where=where,

@@ -28,7 +28,7 @@ PAIRS: Final = 20_000  # of one generator are kept, those that met most often
 
 @dataclass
 class Count:
-    """Of one generator, over all campaigns. next: the first seed that was never run."""
+    """Counts of one generator over all campaigns. next: the first seed that was never run."""
 
     programs: int = 0
     faults: int = 0
@@ -69,7 +69,8 @@ def met_text(met: Mapping[str, Met]) -> str:
 
 @dataclass
 class _Turn:
-    """What one generator does in this campaign. open: seeds that were begun and not finished."""
+    """The state of one generator in this campaign. open: seeds that were started and not
+    finished."""
 
     generator: CaseGenerator
     count: Count
@@ -206,7 +207,7 @@ class Campaign:
 
 
 def _kind(reason: str) -> str:
-    """What failures of one kind share: the words of the last line."""
+    """The words of a reason's last line, which failures of one kind share."""
     lines = reason.strip().splitlines() or [""]
     return re.sub(r"[^A-Za-z_ ]+", "", lines[-1])[:100]
 

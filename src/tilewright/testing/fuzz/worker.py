@@ -153,7 +153,7 @@ def alone(
     seed: int,
     told: str | None = None,
 ) -> str:
-    """What is wrong with a program, run in its own process; empty if nothing."""
+    """The fault of a program run in its own process; empty if none."""
     worker = FuzzProcess()
     try:
         worker.start(generator, seed, told)

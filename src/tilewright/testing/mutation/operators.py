@@ -135,14 +135,14 @@ def _call(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _drop_guard(node: ast.AST) -> Iterator[ast.AST]:
-    """Without a guard that raises, returns, yields or continues."""
+    """Drop a guard that raises, returns, yields or continues."""
     ends = ast.Raise | ast.Return | ast.Continue | ast.Break
     if isinstance(node, ast.If) and not node.orelse and isinstance(node.body[-1], ends):
         yield ast.Pass()
 
 
 def _drop_statement(node: ast.AST) -> Iterator[ast.AST]:
-    """Without a call for its effect, or a step of a sum."""
+    """Drop a call for its effect, or a step of a sum."""
     called = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
     if called or isinstance(node, ast.AugAssign):
         yield ast.Pass()
@@ -238,7 +238,7 @@ def _places(
 
 
 def _lines(node: ast.stmt) -> range:
-    """Of a statement, without the statements in it."""
+    """The lines of a statement, without the statements in it."""
     body = getattr(node, "body", None)
     if body:
         last = body[0].lineno - 1

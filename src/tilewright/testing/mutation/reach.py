@@ -86,7 +86,7 @@ class Reach:
 
 
 def read(path: Path) -> Reach:
-    """What the plugin wrote."""
+    """The data that the plugin wrote."""
     rows = json.loads(path.read_text(encoding="utf-8"))
     names = rows["names"]
     lines = {

@@ -77,7 +77,7 @@ def drawn(
 
 @dataclass(frozen=True, slots=True)
 class MutationResult:
-    """What became of a fault. by: the test that caught it, or `time`."""
+    """The outcome of a fault. by: the test that caught it, or `time`."""
 
     room: str
     name: str
@@ -143,7 +143,9 @@ class Copy:
             capture_output=True, text=True,
         )  # fmt: skip
         if not path.exists():
-            raise click.ClickException(f"the tests did not end: {ran.stdout[-2000:]}")
+            raise click.ClickException(
+                f"the tests did not finish: {ran.stdout[-2000:]}"
+            )
 
     def try_one(
         self,
@@ -227,7 +229,7 @@ def _reach(
     rooms: Sequence[Room],
     path: Path,
 ) -> Reach:
-    """Which tests of the rooms reach which lines; kept in a file for the same sources and tests."""
+    """The lines that each test of the rooms reaches; cached in a file by sources and tests."""
     digest = hashlib.sha256(repr(rooms).encode())
     for file in sorted(
         p for name in ("src", "tests") for p in (ROOT / name).rglob("*.py")
@@ -247,7 +249,7 @@ def _tried(
     known: Reach,
     seconds: float,
 ) -> Iterator[MutationResult]:
-    """Each fault with the tests that reach it, the quickest that take `seconds` together.
+    """Try each fault with the quickest tests that reach it, within `seconds` in total.
 
     As many faults at a time as there are copies.
     """

@@ -75,12 +75,12 @@ class Waiting:
         self._lines: IO[str] = os.fdopen(self._answers, encoding="utf-8")
 
     def ask(self, request: Request) -> Answer:
-        """Run the tests with the fault. Raises RuntimeError where pytest did not come up."""
+        """Run the tests with the fault. Raises RuntimeError if pytest did not come up."""
         message = json.dumps(asdict(request)) + "\n"
         with contextlib.suppress(BrokenPipeError):  # there will be no answer
             _write(self._requests, message.encode())
         if not select.select([self._answers], [], [], START + request.seconds)[0]:
-            raise RuntimeError("pytest did not come up in time")
+            raise RuntimeError("pytest did not start in time")
         line = self._lines.readline()
         if not line:
             self._said.seek(0)
@@ -141,7 +141,7 @@ class _Server:
         reads: int,
         seconds: float,
     ) -> None:
-        """What the fork says, and how it ended."""
+        """Wait for the fork, and send its report and exit status."""
         ended = os.pidfd_open(pid)
         in_time = select.select([ended], [], [], seconds)[0]
         with contextlib.suppress(ProcessLookupError):

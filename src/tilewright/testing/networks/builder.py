@@ -131,7 +131,7 @@ class Net:
 
     @property
     def operations(self) -> Sequence[Operation]:
-        """Those that were added so far."""
+        """The operations added so far."""
         return self._typer.operations
 
     def __call__(
@@ -213,7 +213,7 @@ class Tensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its extents."""
+        """The extents of the tensor."""
         return self.value.extents
 
     def __getattr__(self, op_type: str) -> Callable[..., Tensor]:

@@ -55,7 +55,7 @@ class Judge:
         self.allowed = {v: factor * share for v, share in _shares(graph).items()}
 
     def wrong(self, results: Any) -> list[str]:
-        """What is wrong with these outputs, a line each."""
+        """The faults of these outputs, a line each."""
         if isinstance(results, tuple | list):
             found = list(results)
         else:
@@ -153,7 +153,7 @@ def _lifted(weights: Sequence[int]) -> int:
 
 
 def lines(judge: Judge, runs: Iterator[Any]) -> list[str]:
-    """What is wrong with any of several runs, and where one differs from the first at all."""
+    """The faults of several runs, and whether any run differs from the first."""
     first: list[bytes] | None = None
     found: list[str] = []
     for n, results in enumerate(runs):

@@ -1,4 +1,4 @@
-"""What the instructions of PTX compute, on arrays of a value for each thread."""
+"""The arithmetic instructions of PTX, on arrays with a value for each thread."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def shift(kind: str) -> Callable[[Array, Array], Array]:
 
 
 def extremum(kind: str, keeps_nan: bool) -> Callable[[Array, Array], Array]:
-    """Of floats the other operand where one is not a number, or that with `.NaN`; -0 < +0."""
+    """The extremum of two numbers; if one is NaN, the other one, or NaN with `.NaN`; -0 < +0."""
     best = {"min": (np.minimum, np.fmin), "max": (np.maximum, np.fmax)}[kind]
 
     def run(a: Array, b: Array) -> Array:

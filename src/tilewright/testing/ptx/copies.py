@@ -1,4 +1,4 @@
-"""What threads of PTX have copied with `cp.async`, and that is not there yet."""
+"""The copies that threads of PTX have started with `cp.async` and that have not arrived."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CopyOnTheWay:
         return int(self.data.shape[1])
 
     def part(self, which: Array) -> CopyOnTheWay:
-        """Those of some of the threads."""
+        """The copies of some of the threads."""
         return CopyOnTheWay(
             self.who[which],
             self.at[which],
@@ -49,7 +49,7 @@ class CopiesOnTheWay:
         self.waiting.append(copy)
 
     def arrived(self, who: Array) -> Iterator[CopyOnTheWay]:
-        """All that these threads have started; it is no longer on the way."""
+        """Remove and return all copies that these threads have started."""
         waiting = self.waiting
         self.waiting = []
         for copy in waiting:

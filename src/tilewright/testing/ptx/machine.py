@@ -64,7 +64,7 @@ class _Grid(ThreadState):
                 if not self.waiting.any():
                     return
                 raise RuntimeError(
-                    f"{self.kernel.name}: a barrier not all threads reach"
+                    f"{self.kernel.name}: not all threads reach a barrier"
                 )
             self._step(*self._next(ready))
         raise RuntimeError(f"{self.kernel.name} does not end")
@@ -289,7 +289,7 @@ class _Grid(ThreadState):
         room = self.per_block - own // WARP * WARP
         warp = np.minimum(room, WARP).astype(np.uint64)
         if (masks >> warp).any():
-            raise RuntimeError(f"{self.kernel.name}: a mask of threads there are not")
+            raise RuntimeError(f"{self.kernel.name}: a mask of nonexistent threads")
         exists = thread < self.per_block
         if not (here[other] & named & exists).all():
             raise RuntimeError(f"{self.kernel.name}: a neighbor is not at the shuffle")
@@ -298,10 +298,10 @@ class _Grid(ThreadState):
         self.set(target, value[other], who)
 
     def _check_warps(self, who: Array) -> None:
-        """Raise RuntimeError where not all threads of a warp are here."""
+        """Raise RuntimeError if not all threads of a warp are here."""
         _, counts = np.unique(self.warps(who), return_counts=True)
         if (counts != WARP).any():
-            raise RuntimeError(f"{self.kernel.name}: a part of a warp is here alone")
+            raise RuntimeError(f"{self.kernel.name}: only part of a warp is here")
 
     def _mma(self, modes: list[str], operands: tuple[str, ...], who: Array) -> None:
         """`mma.sync.aligned.SHAPE.row.col`, of whole warps, which are neighbors in `who`."""

@@ -1,4 +1,4 @@
-"""What threads of PTX access: the caller's arrays, a block's memory, and a thread's own."""
+"""The memory that threads of PTX access: the caller's arrays, shared memory, and local memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `mma.sync` computes, on the registers of the threads of warps.
+"""The result of `mma.sync`, on the registers of the threads of warps.
 
 Element i of a thread's fragment is where the PTX ISA says for each shape, in its formulas; they are
 written here one by one, and not as the emitter has them. Sums are rounded once, which PTX allows.

@@ -1,4 +1,4 @@
-"""What the threads of a grid have while they run a kernel of PTX: registers, and memory."""
+"""The state of a grid's threads while they run a PTX kernel: registers and memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNSET: Final = np.uint64((1 << 64) - 1)
 
 
 class ThreadState:
-    """Of all threads of a grid."""
+    """The state of all threads of a grid."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class ThreadState:
         offset = int(found[2] or 0) % (1 << 64)
         at: Array = self.get(found[1], "u64", who) + np.uint64(offset)
         if (at % np.uint64(width)).any():
-            raise IndexError(f"{self.kernel.name}: an access that is not aligned")
+            raise IndexError(f"{self.kernel.name}: a misaligned access")
         return at
 
     def note(
@@ -181,7 +181,7 @@ class ThreadState:
         size: int,
         who: Array,
     ) -> tuple[Array, tuple[Array, ...]]:
-        """Where each thread's bytes are: an array, and indices into it."""
+        """The bytes of each thread: an array, and indices into it."""
         spaces = at // np.uint64(_SPACE)
         space = int(spaces[0])
         if (spaces != space).any():
@@ -198,14 +198,14 @@ class ThreadState:
             memory = self.local
             row = who
         if inside.max() >= memory.shape[1]:
-            raise IndexError(f"{self.kernel.name}: outside of a block's memory")
+            raise IndexError(f"{self.kernel.name}: an access outside a block's memory")
         return memory, (row[:, None], inside)
 
     def check_global(self, places: Array) -> None:
         valid = self.memory.valid
         is_far = places >= valid.size
         if is_far.any() or not valid[places].all():
-            raise IndexError(f"{self.kernel.name}: outside of an array")
+            raise IndexError(f"{self.kernel.name}: an access outside an array")
 
 
 def _axes(

@@ -31,7 +31,7 @@ class AccessKind(NamedTuple):
 
 @dataclass(slots=True)
 class WarpTraffic:
-    """By the kind of access: requests of warps, turns of memory, and bytes that threads touch.
+    """By kind of access: requests of warps, transactions, and bytes that threads touch.
 
     products: instructions of tensor cores, of warps.
     """
@@ -55,7 +55,7 @@ class WarpTraffic:
 
 
 def _words(at: Array, size: int) -> Array:
-    """Where each word of `size` bytes at these addresses begins."""
+    """The start of each word of `size` bytes at these addresses."""
     step = min(size, WORD)
     within = np.arange(0, size, step)
     touched: Array = at[:, None] + within

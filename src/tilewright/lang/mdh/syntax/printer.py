@@ -175,7 +175,7 @@ def _inferred(c: Computation) -> dict[Buffer, tuple[Extent, ...]]:
 
 
 def _refuse(c: Computation) -> None:
-    """Raise UnsupportedError for what the notation cannot say."""
+    """Raise UnsupportedError for a Computation that the notation cannot express."""
     tensors = [o.tensor for o in c.outputs]
     reasons = [
         (bool(c.tags), "it has tags"),
