@@ -27,10 +27,10 @@ class Functions:
         before: str,
         after: str,
     ) -> bool:
-        """Give the functions of a file, imported as `before`, the code that they have in `after`.
+        """Replace the code of a file's functions, imported as `before`, by that in `after`.
 
-        False if that cannot be: then nothing is known about the process. What ran when the file
-        was imported is not run again.
+        False if that is impossible: then the state of the process is unknown. Code that ran at
+        import is not run again.
         """
         if path not in self._of:
             return False
