@@ -83,7 +83,7 @@ def measure(
     store: harness.Rows,
     fresh: bool,
 ) -> RoundTable:
-    """The row of a network or operator, from the store where it is there and not `fresh`."""
+    """The row of a network or operator, from the store unless it is missing or `fresh`."""
     task, expected = prepare(name, threads, how)
     wanted = score.required(name, how.against)
     absent = {
@@ -192,8 +192,8 @@ def main(
 ) -> None:  # fmt: skip
     """Time networks and operators against the peers: same cores, same threads, rounds interleaved.
 
-    Everything is measured unless --networks or --operators names what; a run that was broken off
-    continues where it was.
+    Everything is measured unless --networks or --operators selects some; an interrupted run resumes
+    where it stopped.
     """
     names = [*(networks or ()), *(operators or ())] or [*models.RECIPES, *OPERATORS]
     directory = directory or models.default_directory()

@@ -2,12 +2,12 @@
 
     python -m benchmarks.ceiling --networks resnet18,minilm --mcpu x86-64-v3 --mcpu native
 
-The heaviest kernels of each network are searched separately, on one thread. A third of the
-trials are drawn by chance and a third are the rules' choice with a few parameters changed, so that
-nothing that a model expects bounds them; the others are bred as `tune` does it. The best is
-compared with the rules' choice again, in turns, and every program's results with the reference. A
-line for each kernel says the gain, how sure it is, and which parameters the best has otherwise; the
-last line of a level has the geometric mean of what is surely faster.
+The heaviest kernels of each network are searched separately, on one thread. A third of the trials
+are random and a third are the rules' choice with a few parameters changed, independent of any
+model's predictions; the others are bred as in `tune`. The best is compared with the rules' choice
+again in interleaved runs, and every program's results with the reference. A line for each kernel
+shows the gain, its confidence, and the parameters that differ; the last line of a level has the
+geometric mean of confident gains.
 """
 
 from __future__ import annotations
@@ -49,9 +49,8 @@ TIMING: Final = partial(Timing, "network", fewest=3, most=15, seconds=0.06, tigh
 class Found:
     """The result of a search for one kernel.
 
-    share: of the network's time. seconds: of the rules' choice. gain: how many times as fast the
-    best is, in the final comparison. other: the parameters that the best has otherwise, as
-    [rules, best].
+    share: of the network's time. seconds: of the rules' choice. gain: the speedup of the best in
+    the final comparison. other: the parameters that differ, as [rules, best].
     """
 
     network: str
@@ -67,7 +66,7 @@ class Found:
 
     @property
     def sure_gain(self) -> float:
-        """1 if it is not sure that the best is faster."""
+        """The gain, or 1 if it is not certain that the best is faster."""
         return self.gain if self.confidence >= SURE else 1.0
 
 
@@ -172,7 +171,7 @@ def main(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Search the heaviest kernels of networks, and say what the rules leave on the table."""
+    """Search the heaviest kernels of networks, and print how much the rules leave on the table."""
     for level in levels:
         start, logs = time.monotonic(), []
         for name in networks:

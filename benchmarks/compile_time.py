@@ -1,6 +1,6 @@
 """Seconds to compile a network, with an empty cache and again from the cache, and the artifact.
 
---stages: where they go. --peers: against what ONNX Runtime and OpenVINO take to load the model.
+--stages: time by stage. --peers: against the time of ONNX Runtime and OpenVINO to load the model.
 """
 
 from __future__ import annotations

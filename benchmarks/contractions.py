@@ -3,10 +3,10 @@
     python -m benchmarks.contractions [NAME ...] [--threads 1,2] [--rounds 7]
 
 Each case is one expression of `lang/mdh/syntax/catalog.py` at a size of TOPLAS 2024 (figure 17) or
-PACT 2019. Beside it run what users would write: NumPy (`einsum` where it can say it), PyTorch, and
-loops compiled by Numba; an engine that is not installed is left out. All run in one process per
-number of threads, pinned to as many CPUs, their rounds interleaved; their results are compared in
-the same run. A figure is the median of a round, and the ratio to ours.
+PACT 2019. It is compared with the code that users would write: NumPy (`einsum` if it can express
+it), PyTorch, and loops compiled by Numba; engines that are not installed are skipped. All run in
+one process per number of threads, pinned to as many CPUs, their rounds interleaved; their results
+are compared in the same run. A figure is the median of a round, and the ratio to ours.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def main(
         options = ["--threads", str(n), "--rounds", str(rounds), "--engines", engines]
         options += ["--here", *["--small"] * small]
         command = [sys.executable, "-m", "benchmarks.contractions", *names, *options]
-        # Threads of an engine that is not at work must not spin on the others' CPUs.
+        # Threads of an idle engine must not spin on the CPUs of others.
         waiting = {"OMP_WAIT_POLICY": "passive"}
         environment = child_environment(dict.fromkeys(LIBRARIES, str(n)) | waiting)
         done = subprocess.run(

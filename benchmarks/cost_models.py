@@ -229,7 +229,7 @@ def main(
     own: int | None,
     as_json: bool,
 ) -> None:
-    """Compare cost models on the programs of PATH, which are measured if it is not there."""
+    """Compare cost models on the programs of PATH, which are measured if it does not exist."""
     chosen = harness.chosen(operators, list(OPERATORS))
     if not path.exists():
         click.echo(f"measuring {count} programs of {len(chosen)} operators", err=True)

@@ -1,7 +1,7 @@
-"""Programs with what they take: operators of networks, each by random schedules.
+"""Programs with their times: operators of networks, each with random schedules.
 
-What is kept of a program is the selection that makes its schedule again, and the seconds. Timed in
-this process, on one thread, the same loop of calls for each.
+A program is stored as the selection that reproduces its schedule, and its seconds. All are timed in
+this process, on one thread, by the same loop of calls.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def ours(
 ) -> Step:
     """The compiled model; the caches it returns are inputs of the next step.
 
-    in_place: the caches stay where they are, and only new keys and values are written.
+    in_place: the caches are updated in place, and only new keys and values are written.
     """
     aliases = {f"{name}_out": name for name in d.caches} if in_place else {}
     exe = tw.compile(model, threads=threads, cache=False, aliases=aliases)
@@ -60,7 +60,7 @@ def ours(
 
 
 def onnx_runtime(model: onnx.ModelProto, d: Decoder, threads: int) -> Step:
-    """A session whose caches stay where they are."""
+    """A session that updates its caches in place."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()

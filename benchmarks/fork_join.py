@@ -18,7 +18,7 @@ from typing import Any
 import click
 import numpy as np
 
-# Seconds in the median; the share of their speed that two models at once keep together.
+# Median seconds; the share of their speed that two concurrent models keep.
 FORK_JOIN, COLD_WAKE, TOGETHER = 1e-6, 100e-6, 0.9
 REGIONS = 2000
 PAUSE = 2e-3  # longer than workers spin
@@ -129,7 +129,7 @@ class Regions:
 
 
 def costs(threads: int, repeats: int) -> dict[str, float]:
-    """Medians: an empty region, what a region adds to the work of a share, and a cold wake."""
+    """Medians: an empty region, the overhead of a region on a thread's share, and a cold wake."""
     alone, team = Regions(1), Regions(threads)
     empty, added, wakes = [], [], []
     for _ in range(repeats):
@@ -241,7 +241,7 @@ def missed(row: dict[str, Any]) -> list[str]:
 @click.option("--check", is_flag=True, help="Exit with 1 if a bar is missed.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(threads: int, repeats: int, check: bool, as_json: bool) -> None:
-    """Measure what a parallel region, a cold wake and a second model cost."""
+    """Measure the cost of a parallel region, a cold wake and a second model."""
     row = measure(threads, repeats)
     if as_json:
         click.echo(json.dumps(row))

@@ -46,7 +46,7 @@ class Compared:
 def compare(
     model: Path, feeds: Mapping[str, Any], threads: int, rounds: int
 ) -> Compared:
-    """Both forms of a model timed in turns; raises ClickException if outputs differ."""
+    """Time both forms of a model, interleaved; raises ClickException if outputs differ."""
     made: list[Any] = [
         tw.compile(model, fusion=fusion, threads=threads) for fusion in (False, True)
     ]

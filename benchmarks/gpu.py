@@ -1,14 +1,14 @@
-"""What a GPU is measured by: operators and models on it, against the peers that are installed.
+"""GPU benchmarks: operators and models, against the installed peers.
 
     python -m benchmarks.gpu --target cuda -o gpu.json      on a machine with an NVIDIA GPU
     python -m benchmarks.gpu                                 without one: small sizes on OpenCL
 
 Each case is an ONNX model: it is compiled, run, and compared with NumPy or the peer before it is
-timed. A time is the median over rounds of what the device's own clock says of the kernels of one
-call, without the copies to the device and back. Peers (PyTorch, as it is and by `torch.compile`)
-are timed by CUDA events in the same rounds, interleaved, on the same inputs; where there is no
-CUDA device they are left out. Without a GPU the sizes are small and the times mean nothing, as the
-output says: the run only shows that the path works and the results are right.
+timed. A time is the median over rounds of the kernels of one call by the device's own clock,
+without copies to the device and back. Peers (PyTorch, eager and with `torch.compile`) are timed by
+CUDA events in the same rounds, interleaved, on the same inputs; without a CUDA device they are
+skipped. Without a GPU the sizes are small and the times are meaningless, as the output states: the
+run only shows that the path works and results are correct.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ _NARROW: Final = {"bfloat16": ("bfloat16", 0.02), "float": ("float32", 1e-3)}
 
 
 def has_gpu(target: str) -> bool:
-    """Whether the device of the target is there, and not a processor."""
+    """Whether the target's device is available, and not a CPU."""
     device = devices.find(target)
     if target != "opencl":
         return True
@@ -180,7 +180,7 @@ def has_gpu(target: str) -> bool:
 
 
 def device_seconds(profile: Profile) -> float:
-    """The time of a call's kernels, without what the host and the copies take."""
+    """The time of a call's kernels, without the host and the copies."""
     kernels = [r.seconds for r in profile.rows if not r.name.startswith("copy ")]
     return sum(kernels)
 

@@ -42,7 +42,7 @@ def compile_byte_code() -> None:
 
 
 class Rows:
-    """Finished rows in a file of JSON lines: a run that was broken off continues where it was."""
+    """Finished rows in a file of JSON lines: an interrupted run resumes where it stopped."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -142,9 +142,9 @@ def served(
 def beside(other: str, names: Iterable[str], run: Callable[[str], Any]) -> None:
     """Prints a table of programs that two packages run: milliseconds, ratio, compile time.
 
-    other: the other package. run: of one program, `ms` and `compile` as pairs (ours first), the
-    `ratio` of its times, and the `difference` of results, which is to be below its `tolerance`; or
-    `error`.
+    other: the other package. run: returns for a program `ms` and `compile` as pairs (ours first),
+    the `ratio` of its times, and the `difference` of results, which must be below its `tolerance`;
+    or `error`.
     """
     print(f"{'':26} {'ms':>9} {other:>9} {'ratio':>6} {'compile':>7} {other:>7} s")
     ratios = []
@@ -196,7 +196,7 @@ def machine() -> dict[str, Any]:
 
 
 def prepare(name: str, directory: Path) -> tuple[Path, Path]:
-    """The model file and the file of its inputs (`in.<name>`), made where they are missing."""
+    """The model file and the file of its inputs (`in.<name>`), created if missing."""
     path = models.build(name, directory)
     inputs = directory / f"{name}.inputs.npz"
     np.savez(inputs, **{f"in.{k}": v for k, v in models.inputs(name).items()})  # type: ignore[arg-type]
@@ -204,7 +204,8 @@ def prepare(name: str, directory: Path) -> tuple[Path, Path]:
 
 
 def chosen(patterns: str, known: Sequence[str]) -> list[str]:
-    """The known names that patterns with commas between them match; BadParameter where none."""
+    """The known names that comma-separated patterns match; BadParameter if a pattern matches
+    none."""
     result: list[str] = []
     for pattern in patterns.split(","):
         found = fnmatch.filter(known, pattern)

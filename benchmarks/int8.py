@@ -83,7 +83,7 @@ def structured(shape: Sequence[int], seed: int) -> Array:
 
 
 def inputs(name: str, seed: int) -> Feeds:
-    """Structured images, or what the network's own inputs are."""
+    """Structured images, or the network's own inputs."""
     given = models.inputs(name, seed)
     return {
         k: structured(a.shape, seed) if a.ndim == 4 and a.dtype == np.float32 else a
@@ -156,7 +156,8 @@ def nncf(source: Path, samples: Sequence[Feeds], names: Sequence[str]) -> Run | 
 def quantize_static(source: Path, samples: Sequence[Feeds], path: Path) -> None:
     """ONNX Runtime's own quantizer: QDQ, weights per channel, its defaults otherwise.
 
-    But Softmax, which it keeps in steps of 1/256: of a thousand classes nothing would be left.
+    Softmax is excluded, as its outputs would have steps of 1/256: too coarse for a thousand
+    classes.
     """
     from onnxruntime import quantization
     from onnxruntime.quantization.registry import QDQRegistry

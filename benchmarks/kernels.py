@@ -92,7 +92,7 @@ def main(
 ) -> None:
     """Show the kernels over 3% of the time against this core's measured peaks (one thread).
 
-    NAMES are networks and operators or patterns of them; all networks where there is none.
+    NAMES are networks and operators or patterns of them; by default all networks.
     """
     peaks = peak.measure()
     directory = directory or models.default_directory()

@@ -161,7 +161,7 @@ def xgemm_direct(parameter: Make, interval: Make, some: Make, n: int) -> list[An
 
 
 def enumerated(n: int) -> list[Parameter]:
-    """`gemm` by ranges that enumerate and constraints that narrow, where there are some."""
+    """`gemm` by ranges that enumerate divisors, and constraints where needed."""
     narrowed = {
         "MWG": Parameter("MWG", Divisors(n)),
         "NWG": Parameter("NWG", Divisors(n)),

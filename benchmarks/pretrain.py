@@ -3,10 +3,10 @@
     python -m benchmarks.pretrain data v3.jsonl --seconds 3600 --mcpu x86-64-v3
     python -m benchmarks.pretrain train v3.jsonl v4.jsonl -o pretrained.json
 
-`data` measures random layers of networks and random pipelines of images, each kernel by random
-schedules, and adds every program to the file at once: a run that is killed continues where it was.
-`train` fits trees to the programs, prints how good they are on models that they have not seen, and
-writes the model with its card.
+`data` measures random layers of networks and random image pipelines, each kernel with random
+schedules, and immediately adds every program to the file: a killed run resumes where it stopped.
+`train` fits trees to the programs, prints how good they are on unseen models, and writes the model
+with its card.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def train(
 
 
 def _command(paths: Sequence[Path]) -> str:
-    """This command, with files by their names alone: where they lay says nothing elsewhere."""
+    """This command, with files by name only: their folders mean nothing elsewhere."""
     names = {str(p): p.name for p in paths}
     given = [names.get(a, a) for a in sys.argv[1:]]
     return " ".join(["python -m benchmarks.pretrain", *given])

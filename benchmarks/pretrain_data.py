@@ -1,7 +1,7 @@
 """Measuring what a model is pretrained on: random models, each kernel by random schedules.
 
-Some layers of networks and a pipeline of images take turns, by ascending seeds. Two thirds of a
-kernel's schedules are near the default, where the model will be asked, and the others are anywhere.
+Some layers of networks and an image pipeline alternate, by ascending seeds. Two thirds of a
+kernel's schedules are near the default, where the model will be used, and the others are anywhere.
 
 All programs of a kernel are built first. Then all are measured in turn, in one order and in the
 opposite one, those near the best TURNS times, and the fastest time of each counts: what disturbs
@@ -135,7 +135,7 @@ class Collector:
         except TilewrightError as error:  # of its reference
             self.said[f"kernel refused: {type(error).__name__}"] += 1
             return
-        # The default last: it says that all others are there.
+        # The default last: its row shows that all others are written.
         rows = list(zip(chosen, found, strict=True))
         for (candidate, point), of in reversed(rows):
             row = Row(
@@ -173,7 +173,7 @@ class Collector:
 
 
 def better(a: Measurement, b: Measurement) -> Measurement:
-    """The faster one; the one that failed, if any: what failed once is not right."""
+    """The faster measurement, or the failed one if any: a program that failed once is wrong."""
     return min(a, b, key=lambda of: (of.status is Status.OK, of.seconds))
 
 

@@ -44,8 +44,8 @@ PACKAGES: Final = ("tilewright", "llvmlite", "lightgbm", "numpy")
 @dataclass(frozen=True)
 class How:
     """How to fit. prior: learn what the analytic model leaves over. margin, least: by how much the
-    model's choice must beat the default to be taken, see `pretrained.choose`. shortest: seconds;
-    kernels whose default takes less are left out, because their times say little."""
+    model's choice must beat the default, see `pretrained.choose`. shortest: seconds; kernels with a
+    faster default are excluded, because their times say little."""
 
     objective: str = "regression"
     prior: bool = False
@@ -101,8 +101,8 @@ def part_of(source: str, parts: int, drawn: str = "") -> int:
 def by_kernel(rows: Sequence[Row], shortest: float = 0.0) -> dict[str, list[Row]]:
     """The programs of each kernel that has enough of them, by machine and task.
 
-    shortest: seconds; those whose default takes less are left out, or failed. Two models may have
-    the same kernel: it belongs to the first one's.
+    shortest: seconds; kernels whose default is faster, or failed, are excluded. Two models may have
+    the same kernel: it counts for the first one.
     """
     found: dict[str, list[Row]] = {}
     for row in rows:

@@ -136,7 +136,8 @@ def _damaged(where: str) -> InputError:
 
 
 class Writer:
-    """Adds to a file; what a kill cut off at its end is removed first. run: on what."""
+    """Appends to a file; a line at its end that a kill cut off is removed first. run: the
+    machine."""
 
     def __init__(self, path: Path, run: Mapping[str, Any]) -> None:
         if path.exists():

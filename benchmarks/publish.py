@@ -53,7 +53,7 @@ def newest(store: harness.Rows) -> dict[tuple[str, int], RoundTable]:
 
 
 def countable(rows: Rows) -> dict[tuple[str, int], RoundTable]:
-    """The rows that may be published. Says on standard error why another may not.
+    """The rows that may be published. Prints on standard error why others may not.
 
     Raises ClickException if they are from several processors, or none is left.
     """
@@ -95,7 +95,7 @@ def write(rows: Rows, path: Path = PUBLISHED) -> None:
     path.write_text("[\n" + ",\n".join(kept) + "\n]\n", encoding="utf-8")
 
 
-# -- what the pages say
+# -- text of the pages
 
 
 def _number(value: float | None) -> str:
@@ -251,7 +251,7 @@ def with_block(text: str, block: str) -> str:
 
 
 def outdated(rows: Rows, root: Path = ROOT) -> list[str]:
-    """The pages that say anything but what the rows say."""
+    """The pages that differ from the rows."""
     texts = {name: (root / name).read_text(encoding="utf-8") for name in PAGES}
     return [
         name

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from benchmarks.weights import draw
 
 # Weights have 7 bits, as ONNX Runtime advises: without VNNI it adds pairs of products in 16 bits,
-# and gives wrong results where they saturate.
+# and returns wrong results if they saturate.
 LARGEST = 63
 # Of activations (uint8) in and out: about four standard deviations of a normal variable.
 SCALE, ZERO = 1 / 32, 128

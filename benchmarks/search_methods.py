@@ -1,14 +1,14 @@
-"""Search methods side by side: how many trials each needs to come near the best there is.
+"""Compares search methods: how many trials each needs to come near the optimum.
 
     python -m benchmarks.search_methods [--trials N] [--seeds N] [--effort N] [--methods NAME ...]
                                         [--recorded FILE ...] [--record MODEL FILE] [--json]
 
 Synthetic landscapes: `bowl` (a million places, separable), `cliffs` (tiles against caches),
-`rugged` (a bowl with noise of its own), `holes` (a bowl of which a third is refused). A trial's
-rounds have 5% of noise. The guided methods share one model, a Gaussian process that learns from the
-trials alone; `-without` is the same method with no model. For each method the medians over the
-seeds: of the trials until a candidate takes at most 1/0.95 of the best, and of how near the best of
-the first 32 and 128 trials are. `--recorded` adds landscapes of measured times, which `--record`
+`rugged` (a bowl with fixed noise), `holes` (a bowl of which a third is rejected). A trial's rounds
+have 5% noise. The guided methods share one model, a Gaussian process that only learns from trials;
+`-without` is the same method without a model. For each method the medians over seeds are shown: of
+the trials until a candidate takes at most 1/0.95 of the best, and of how near the optimum the best
+of the first 32 and 128 trials are. `--recorded` adds landscapes of measured times, which `--record`
 makes: it measures random candidates of a model's first kernel.
 """
 

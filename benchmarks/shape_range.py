@@ -2,7 +2,7 @@
 
     python -m benchmarks.shape_range [--shapes 20] [--rounds 15]
 
-Both run in turns on one thread and are timed by its processor time; a ratio counts only if both
+Both run interleaved on one thread and are timed by its processor time; a ratio only counts if both
 outputs agree with PyTorch's. Above 1, the shared code is slower.
 """
 

@@ -1,14 +1,14 @@
-"""Which single parameter of a schedule, set otherwise than by the rules, makes kernels faster?
+"""Which single change of the rules' choice of a schedule makes kernels faster?
 
     python -m benchmarks.single_choices --networks resnet18,minilm --mcpu x86-64-v3
 
-Of the heaviest kernels of each network the rules' choice is compared with it changed in one
-parameter, or to the default of another sketch: every program is measured in several passes,
+For the heaviest kernels of each network, the rules' choice is compared with variants that differ in
+one parameter, or are the default of another sketch: every program is measured in several passes,
 each time between two measurements of the rules' choice, and its results are compared with the
-reference. A line says what is faster in every pass; the last lines
-have, for each parameter, in how many kernels it could be changed, in how many that helped, and the
-geometric mean if each had its best value. Where a parameter helps many kernels, a rule about it is
-wrong; where none helps, `benchmarks.ceiling` says what several at once do.
+reference. A line is printed for each variant that is faster in every pass; the last lines show, for
+each parameter, in how many kernels it could be changed, in how many that helped, and the geometric
+mean with each kernel's best value. If a parameter helps many kernels, a rule about it is wrong; if
+none helps, `benchmarks.ceiling` shows the effect of several at once.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python -m benchmarks.substitutions [--operators 3]
 
-1. Every formula of up to so many operators over four matrices is run on small integers, on which
-   no operator rounds. Formulas with equal results, twice, are candidates for one equation.
-2. Left out is what follows from a shorter equation: the same up to names, an instance, or one
-   operator around an equation; and what a few steps of those kept already derive.
+1. Every formula of up to --operators operators over four matrices is run on small integers, on
+   which no operator rounds. Formulas with equal results, twice, are candidates for one equation.
+2. Equations that follow from shorter ones are dropped: the same up to names, an instance, or one
+   operator around an equation; and those that a few steps of kept equations derive.
 3. Each candidate is proved from the axioms (`graph/rules/prove.py`) and checked on random shapes
    and types (`graph/rules/check.py`), which finds its labels. One that fails is dropped.
 
@@ -211,7 +211,7 @@ def _weight(f: Formula) -> tuple[int, int, str]:
 
 
 def _in_first_names(f: Formula) -> bool:
-    """Whether its names come in their order: others are the same formula under other names."""
+    """Whether its names occur in order: others are the same formula with other names."""
     return f.names == tuple(NAMES[: len(f.names)])
 
 
@@ -240,7 +240,7 @@ def _instance(
 
 # ------------------------------------------------------------------------------------------ rules
 
-# From the strongest claim to the weakest: what the check takes first is what the rule says.
+# From the strongest claim to the weakest: the rule gets the first one that passes the check.
 AGREE: tuple[list[str], ...] = (["finite"],)  # stronger ones need more instances
 TYPES: tuple[list[str], ...] = ([], ["real"])
 CLAIMS = tuple(

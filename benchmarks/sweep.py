@@ -1,12 +1,12 @@
-"""What follows from a constant of cost: the kernels and their times under several values of it.
+"""The effect of a cost constant: the kernels and their times under several values of it.
 
     python -m benchmarks.sweep far_piece
     python -m benchmarks.sweep tile_rows --values 7,14,28
 
-The kernels are those of the constant's row of `cost_cases.CASES`. Values come in by a machine
-description, all else is as by default. A bar parts values with other kernels. Those with the same
-ones are one row of the table: its results are compared with a reference, and rows are timed in
-turns, so that other work on the machine slows all of them.
+The kernels are those of the constant's row of `cost_cases.CASES`. A machine description sets the
+value; everything else has its default. A bar separates values with different kernels. Values with
+equal kernels share a row of the table: its results are compared with a reference, and rows are
+timed interleaved, so that other work on the machine slows all of them.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def rows(constant: str, tried: Sequence[float], name: str, at: Setting) -> list[
 def measure(
     constant: str, name: str, at: Setting, of: Sequence[Row], rounds: int
 ) -> None:
-    """Compile, check and time the rows, in turns.
+    """Compile, check and time the rows, interleaved.
 
     Raises AssertionError for wrong results.
     """

@@ -1,7 +1,7 @@
 """A 3x3 convolution by Winograd's F(4,3): its definition, and schedules for both packages.
 
-The weights are transformed before, as they are where they are constant. Lavin and Gray 2016 have
-the transforms; TVM's `topi` has the division into stages: tiles of the input, their transform, a
+The weights are transformed in advance, as for constant weights. The transforms are from Lavin and
+Gray 2016; the division into stages is that of TVM's `topi`: tiles of the input, their transform, a
 product for each of 36 points, the inverse transform, and the tiles in their places.
 """
 

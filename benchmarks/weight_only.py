@@ -2,13 +2,13 @@
 
     python -m benchmarks.weight_only [--threads N] [--group 32] [--rounds 12] [--rows 1]
 
-Rounds are interleaved: in each, every engine runs once, a model of as many products of one input as
-fill an array that is larger than the last cache, so that weights come from memory, and a call's own
-time is a small part. `read` is the largest element of as many bytes, by a kernel of ours; `copy`
-moves as many, half of them read and half written. On one thread, the time is the thread's, in which
-other processes do not count. Other engines compute with float32 activations (`float`) or with
-bytes (`bytes`, accuracy_level 4); float32 weights show what they save. Outputs are compared in the
-same run with the exact result of the same integers.
+Rounds are interleaved: in each, every engine runs once a model with enough products of one input
+that the weights exceed the last-level cache, so that they come from memory, and call overhead is a
+small part. `read` is a maximum over as many bytes, by our kernel; `copy` moves as many, half of
+them read and half written. On one thread, processor time is measured, which excludes other
+processes. Other engines compute with float32 activations (`float`) or with bytes (`bytes`,
+accuracy_level 4); float32 weights show the savings. Outputs are compared in the same run with the
+exact result of the same integers.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def engines(
 ) -> dict[tuple[str, str], tuple[Run, int]]:
     """The timed functions, by engine and kind of product, and the number of products.
 
-    An engine that is not there is left out.
+    Engines that are not installed are omitted.
     """
     found: dict[tuple[str, str], tuple[Run, int]] = {}
     size = packed_size(depth, width, group)

@@ -5,10 +5,10 @@
     python -m benchmarks.zoo --check train                  # gradients through torch.compile
     python -m benchmarks.zoo --check speed                  # against PyTorch and ONNX Runtime
 
-Each network has its own process, with a limit of time and of memory; a line of JSON is written
-when it ends, and those that are there are not run again. A result is right where its distance from
-PyTorch in float64, relative to the largest element, is below the tolerance or a few times that of
-PyTorch itself in float32. What is not installed is skipped, and said.
+Each network has its own process, with limits of time and memory; a line of JSON is written when it
+ends, and finished networks are not run again. A result is correct if its distance from PyTorch in
+float64, relative to the largest element, is below the tolerance or a few times that of PyTorch
+itself in float32. Networks of missing packages are skipped, with a message.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def main(
     peers: str,
     served: str | None,
 ) -> None:
-    """Run the networks, print what each came to, and write rows of JSON."""
+    """Run the networks, print each result, and write rows of JSON."""
     numbers = [int(n) for n in threads.split(",")]
     if preload:
         importlib.import_module(preload)

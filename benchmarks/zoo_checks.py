@@ -141,7 +141,7 @@ def compiled(module: nn.Module, inputs: Inputs, threads: int) -> Any:
 
 
 def captured(module: nn.Module, inputs: Inputs, threads: Sequence[int]) -> Row:
-    """Through torch.compile: graphs, breaks, and what was left to PyTorch."""
+    """Through torch.compile: graphs, breaks, and the parts left to PyTorch."""
     right = in_double(module, inputs)
     with torch.no_grad():
         near = leaves(called(module, inputs))

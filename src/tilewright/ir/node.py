@@ -141,7 +141,7 @@ def _generate(name: str, fields: dict[str, str], intern: bool, derive: bool) -> 
 
 
 def _map_source(fields: dict[str, str], kids: dict[str, str]) -> list[str]:
-    """Lines of `map`: the node itself where the function changes none of its children."""
+    """Lines of `map`: the node itself if the function changes none of its children."""
     lines, changed = ["def map(self, f):"], []
     for f, t in kids.items():
         lines.append(f"    old_{f} = self.{f}")

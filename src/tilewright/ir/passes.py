@@ -110,7 +110,7 @@ def parse_pipeline(
 ) -> Pipeline[T]:
     """The pipeline that `str` printed as `text`; `known` maps names to pass classes.
 
-    Raises InputError for a name, an option or a syntax that is not understood.
+    Raises InputError for an unknown name or option, or wrong syntax.
     """
     steps = []
     position = 0

@@ -29,7 +29,7 @@ GENERATIONS = 500
 
 
 class RewriteLoopError(TilewrightError):
-    """A rule set does not end on some node; `rules` names the rules that fire over and over."""
+    """A rule set does not terminate on some node; `rules` names the rules that fire repeatedly."""
 
     code = "TW-REWRITE-LOOP"
     rules: tuple[str, ...] = ()
@@ -67,12 +67,12 @@ class Family(Protocol):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Rule:
-    """`left` becomes `right` where all of `when` hold.
+    """`left` becomes `right` if all of `when` hold.
 
     left: a pattern, or a node class for any node of that kind. right: a template over the holes of
     `left`, or a function of the matched node that may decline with None. commute: also match with
-    the operands of commutative nodes in `left` swapped. reason: why the rule is right, needed where
-    it is not proved (always for a function).
+    the operands of commutative nodes in `left` swapped. reason: why the rule is right, needed if it
+    is not proved (always for a function).
     """
 
     name: str

@@ -16,7 +16,7 @@ Strategy = Callable[[Any], Any]
 
 
 def then(*strategies: Strategy) -> Strategy:
-    """One after another; None as soon as one does not apply."""
+    """Strategies in sequence; None as soon as one does not apply."""
 
     def apply(node: Any) -> Any:
         for strategy in strategies:
@@ -47,7 +47,7 @@ def attempt(strategy: Strategy) -> Strategy:
 
 
 def repeat(strategy: Strategy, limit: int = GENERATIONS) -> Strategy:
-    """Again and again until it does not apply; always applies.
+    """Repeat a strategy until it does not apply; always applies.
 
     Raises RewriteLoopError after `limit` times.
     """

@@ -1,9 +1,9 @@
 """Several texts decoded together: each has a row of the caches, and one call is a step of all.
 
-Texts join and leave between steps. What is compiled is a step of 1, 2, 4, ... texts, up to the rows
-there are. Texts are in the first rows: where one leaves, the last one moves into its row. A row
-without a text, or with one that is not read yet, takes part with a token at its position: what this
-leaves there is overwritten by the next token, and never seen before.
+Texts join and leave between steps. Steps of 1, 2, 4, ... texts are compiled, up to the number of
+rows. Texts are in the first rows: when one leaves, the last one moves into its row. A row without a
+text, or with one that is not read yet, takes part with a dummy token at its position: the next
+token overwrites its keys and values before they are seen.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Batch:
             cache[row, :, :used] = cache[source, :, :used]
 
     def read(self, text: Text) -> None:
-        """Read a part of a prompt, as much as one call does; nothing where it is read."""
+        """Read one chunk of a prompt; does nothing if the prompt is read."""
         if text.read:
             return
         row = self.texts.index(text)

@@ -122,8 +122,8 @@ class Embedder:
     def __call__(self, texts: str | Sequence[str], *, truncate: bool = False) -> Array:
         """The vectors of texts, float32[texts, width]; of a text alone, float32[width].
 
-        truncate: of a text that is too long, take what fits, and its last token, an end mark.
-        Raises InputError for a text that is too long otherwise.
+        truncate: cut a text that is too long, but keep its last token, an end mark.
+        Otherwise raises InputError for a text that is too long.
         """
         if isinstance(texts, str):
             return self.vector(self.ids(texts, truncate=truncate))

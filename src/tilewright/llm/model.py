@@ -1,9 +1,9 @@
 """A language model over a key-value cache: prompts in chunks, then token by token.
 
-A prompt is read in chunks of a few fixed sizes, the last of them filled up, so that no length of a
-prompt compiles anything. Places after the last token hold what filled a chunk up: causal attention
-does not see them, and the next tokens overwrite them. Only the last token of a prompt needs logits:
-the chunks before it compute keys and values alone.
+A prompt is read in chunks of a few fixed sizes, the last one padded, so that no prompt length needs
+a new compilation. Cache places after the last token hold padding: causal attention does not see
+them, and the next tokens overwrite them. Only the last token of a prompt needs logits: earlier
+chunks only compute keys and values.
 """
 
 from __future__ import annotations
@@ -241,11 +241,10 @@ class LanguageModel:
     ) -> Iterator[Token]:
         """The tokens that follow a prompt, as they are found.
 
-        It ends after `max_tokens`, a token that ends texts (which is given too, without text), a
-        text of `stop` (which is left out), or where the context is full. Of a prompt in ids, tokens
-        have text where there is a tokenizer. Sampling: see `Sampling`; equal seeds, equal tokens.
-
-        Raises InputError for a prompt that the context does not hold, and what `Sampling` raises.
+        It ends after `max_tokens`, an end token (which is included, without text), a text of `stop`
+        (which is omitted), or when the context is full. For a prompt in ids, tokens have text if
+        there is a tokenizer. Sampling: see `Sampling`; equal seeds, equal tokens. Raises InputError
+        for a prompt that exceeds the context, and as `Sampling` does.
         """
         sampling = Sampling(temperature, top_k, top_p, seed)
         answer = self.answer(prompt, max_tokens, sampling, stop)

@@ -18,7 +18,7 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom
 def figure(
     width: float, height: float, *parts: str, label: str, **more: Attribute
 ) -> Markup:
-    """A drawing that shrinks to the page, with what a screen reader says of it."""
+    """A drawing that shrinks to the page, with a description for screen readers."""
     box = f"0 0 {width:.0f} {height:.0f}"
     svg = element(
         "svg",

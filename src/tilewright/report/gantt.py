@@ -124,7 +124,7 @@ def _axes(across: Axis, upwards: Axis) -> list[Markup]:
 
 
 def _drawn(b: Bar, across: Axis, upwards: Axis, color: int) -> list[Markup]:
-    """A bar, and its name where there is room for all of it."""
+    """A bar, and its name if it fits."""
     left, right = across.at(b["start"]), across.at(b["last"])
     top, bottom = upwards.at(b["element"] + b["elements"]), upwards.at(b["element"])
     times = f"cycles {b['start']:,} to {b['last']:,}"

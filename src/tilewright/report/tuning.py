@@ -1,4 +1,5 @@
-"""A tuning run as a self-contained HTML page: curves, what the fastest have in common, failures."""
+"""A tuning run as a self-contained HTML page: curves, common properties of the fastest,
+failures."""
 
 from __future__ import annotations
 

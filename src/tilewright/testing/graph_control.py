@@ -179,7 +179,7 @@ def _input(
 
 
 def _like(b: Builder, wanted: Sequence[Value]) -> list[Value]:
-    """Results of the types of others, computed from them and from what the body has made."""
+    """Results of the same types as others, computed from them and from values of the body."""
     return [b.op(b.rng.choice(KEEP), _joined(b, x)) for x in wanted]
 
 

@@ -47,7 +47,7 @@ def _convolved(
 
 
 def pooled_then_padded(b: Builder) -> None:
-    """The stem of a network: overlapping, padded windows, then what reads beyond their edges."""
+    """The stem of a network: overlapping, padded windows, then a reader beyond their edges."""
     x = _image(b)
     attrs: dict[str, Any] = {
         "kernel_shape": [3, 3],

@@ -1,7 +1,7 @@
 """Pieces of random graphs about extents: symbols instead of numbers, and shapes that are computed.
 
-Where an extent is a symbol, the graph runs at several sizes, and what a shape is computed from is
-known at a call only.
+A graph with a symbolic extent runs at several sizes, and its computed shapes are only known at a
+call.
 """
 
 from __future__ import annotations

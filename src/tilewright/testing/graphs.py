@@ -1,8 +1,8 @@
 """Random graphs of ONNX operators with inputs on which they are well conditioned.
 
 A graph grows operator by operator. Each new operator is run in float64 at once; it is kept only if
-its results are finite, moderate, and away from jumps (a rounding or a comparison that a last bit
-could turn), so that a different result of a compiler is a wrong one.
+its results are finite, moderate, and away from discontinuities (a rounding or a comparison that a
+last bit could change), so that a different result of a compiler is wrong.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Rejected(Exception):
 
 @dataclass(frozen=True)
 class Case:
-    """A graph and one array per input, by name. others: more of these, of other extents where the
-    graph has symbols for them."""
+    """A graph and one array per input, by name. others: further inputs, of other extents if the
+    graph has symbolic ones."""
 
     graph: Graph
     inputs: Mapping[str, Array]
@@ -206,7 +206,8 @@ class Builder:
         outputs: int = 1,
         **attrs: Any,
     ) -> Value:
-        """Add an operator; its first result. Raises Rejected if its results are not fit."""
+        """Add an operator; returns its first result. Raises Rejected if its results are
+        unsuitable."""
         from tilewright.frontends.onnx.functions import schema_of
 
         version = schema_of(op_type, "", OPSET).since_version

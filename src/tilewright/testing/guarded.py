@@ -1,4 +1,4 @@
-"""A compiled kernel called alone in guarded memory, on what its tensors hold before."""
+"""Calls a single compiled kernel in guarded memory, on given contents of its tensors."""
 
 from __future__ import annotations
 

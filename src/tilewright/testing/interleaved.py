@@ -30,7 +30,7 @@ from tilewright.schedule import edit
 
 
 def backwards(kernel: Kernel) -> Kernel:
-    """`kernel` with the last iteration first in each loop that does not keep its order."""
+    """`kernel` with the last iteration first in each loop whose kind allows another order."""
     body = _serial(kernel.body, _each)
     return kernel.with_body(body)
 

@@ -80,7 +80,7 @@ class Landscape:
 
     @property
     def size(self) -> int:
-        """How many places there are, refused ones included."""
+        """The number of places, including rejected ones."""
         return prod(self.sides)
 
     def __iter__(self) -> Iterator[Candidate]:

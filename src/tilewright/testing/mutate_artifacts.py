@@ -1,8 +1,9 @@
-"""Damaged artifacts, cache entries, records, machines: each is read or refused by name.
+"""Damaged artifacts, cache entries, records, machines: each is read, or rejected with a
+TilewrightError.
 
-`run(seed)` makes one mutant of a valid file, with its checksums made right again so that the damage
-is looked at, and reads it as users do. It is a failure if that ends in anything but success or a
-TilewrightError. Native code of a mutant is loaded and never called; a model without any is called.
+`run(seed)` makes one mutant of a valid file, corrects its checksums so that the damage is reached,
+and reads it as users do. Any end but success or a TilewrightError is a failure. Native code of a
+mutant is loaded but never called; a model without native code is called.
 """
 
 from __future__ import annotations

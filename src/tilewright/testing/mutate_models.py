@@ -46,7 +46,7 @@ _LENGTH: Final = struct.Struct("<q")
 
 
 def mutant(seed: int) -> tuple[bytes, str, str]:
-    """The file number `seed`, the name of the model that it was, and what was done to it."""
+    """The file number `seed`, the name of its original model, and the damage."""
     rng = Random(seed)
     name, base = _base(rng)
     message, damage = mutated(rng, base)

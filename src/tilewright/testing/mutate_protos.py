@@ -43,7 +43,7 @@ TEXTS: Final = (
 
 @dataclass(frozen=True)
 class Slot:
-    """One value inside a message: field `name`, and its place where the field is a list."""
+    """One value inside a message: field `name`, and its place if the field is a list."""
 
     message: Any
     name: str
@@ -58,7 +58,7 @@ class Slot:
         return found[self.index]
 
     def put(self, value: Any) -> None:
-        """Another scalar, where it fits the field's type."""
+        """Set another scalar, if it fits the field's type."""
         try:
             if self.index is None:
                 setattr(self.message, self.name, value)
@@ -76,7 +76,7 @@ def mutated(
     message: Any,
     most: int = 3,
 ) -> tuple[Any, str]:
-    """A damaged copy, and what was done to it."""
+    """A damaged copy, and the damage."""
     made = type(message)()
     made.CopyFrom(message)
     done = []
@@ -256,7 +256,7 @@ def _option(
     slot: Slot,
     slots: Sequence[Slot],
 ) -> None:
-    """A field that the message does not have, from one like it elsewhere."""
+    """Add a missing field, copied from a similar message elsewhere."""
     target = slot.value
     absent = [
         f

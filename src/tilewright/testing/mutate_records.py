@@ -1,6 +1,7 @@
 """Damaged records: kernels in the cache, results, traces of schedules, derivations.
 
-Each is made from what the compiler writes, read as it reads it, and may be refused by name only.
+Each is a mutant of the compiler's output, read as the compiler does; only a TilewrightError may
+reject it.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ READERS: Final[Mapping[str, Reader]] = {
 
 
 def make(rng: Random, kind: str) -> tuple[bytes, str]:
-    """A damaged record, and what was done to it."""
+    """A damaged record, and the damage."""
     value, damage = mutated(rng, {"record": _valid()[kind]})
     data = bytearray(written(json.dumps(value.get("record"))))
     if rng.random() < 0.1:

@@ -1,10 +1,10 @@
 """The stages of random pipelines, each as ONNX operators and as its NumPy meaning.
 
-The eighteen kinds of Halide's generator (Adams et al. 2019), and operators of two stages, which it
-takes where no kind fits. Of a convolution and of all channels to all there are three: with numbers
-written into the expression, with constant weights, and with weights that are an input.
+The eighteen kinds of Halide's generator (Adams et al. 2019), and its operators of two stages for
+when no kind fits. Convolutions and all-to-all channel products come in three kinds: with literal
+weights in the expression, with constant weights, and with weights that are an input.
 
-An image is [1, channels, height, width]; it keeps its size but where a kind says otherwise.
+An image is [1, channels, height, width]; it keeps its size unless a kind changes it.
 """
 
 from __future__ import annotations

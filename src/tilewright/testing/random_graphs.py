@@ -132,7 +132,7 @@ def _other(
     graph: Graph,
     inputs: Mapping[str, Array],
 ) -> dict[str, Array] | None:
-    """Inputs of other extents on which the graph is fit; None if the extents do not continue."""
+    """Inputs of other extents that suit the graph; None if it does not accept such extents."""
     sizes: dict[str, int] = {}
     for v in graph.inputs:
         for d in v.shape or ():
@@ -157,7 +157,7 @@ def _is_fit(
     graph: Graph,
     inputs: Mapping[str, Array],
 ) -> bool:
-    """Whether all values are moderate, and slightly different inputs give slightly others."""
+    """Whether all values are moderate, and small changes of inputs change them only slightly."""
 
     def values(given: Mapping[str, Any]) -> dict[str, Array]:
         found = interp.evaluate(

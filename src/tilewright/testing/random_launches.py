@@ -1,7 +1,7 @@
-"""Random GPU schedules: of a program some loops are bound to blocks and threads, as may be.
+"""Random GPU schedules: random legal bindings of a program's loops to blocks and threads.
 
 After a few primitives of any kind, loops are bound, buffers staged in shared memory by several
-threads, or moved between shared memory and registers. What is refused is left out.
+threads, or moved between shared memory and registers. Rejected steps are skipped.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _move(r: random.Random, s: Schedule) -> None:
 
 
 def _shares(at: Place) -> bool:
-    """Whether what a block shares is allocated inside a loop."""
+    """Whether shared memory is allocated inside a loop."""
     found = (p.stmt for p in walk(at.stmt))
     return any(isinstance(x, Alloc) and x.buffer.scope == "shared" for x in found)
 

@@ -1,8 +1,8 @@
 """Random uses of single operators, judged by ONNX Runtime and by ONNX's reference.
 
-`run(seed)` is one check. It is a failure where both judges agree and ours differs, or where only
-one of them runs the model, ours in float64 agrees with that one, and ours as it is does not; where
-anything but a TilewrightError is raised; or where both run it and ours is refused.
+`run(seed)` is one check. It fails if both judges agree and our result differs; if only one of them
+runs the model, and our result agrees with it in float64 but not in the model's types; if anything
+but a TilewrightError is raised; or if both run it and we reject it.
 
     python -m tilewright.testing.random_operators 0 1000
 """
@@ -43,7 +43,7 @@ SLACK: Final = 32.0
 
 @dataclass(frozen=True, slots=True)
 class OperatorFailure:
-    """An operator that is wrong, raises, or is refused. kind: "wrong", "raised" or "refused"."""
+    """An operator that is wrong, raises, or is rejected. kind: "wrong", "raised" or "refused"."""
 
     trial: Trial
     kind: str
@@ -160,7 +160,7 @@ def _wide(t: Trial) -> Outputs:
 
 
 def _evaluated(t: Trial, float64: bool) -> Sequence[Any]:
-    """By our definition's own Computations where it has them: not by ONNX's reference again."""
+    """Evaluates our definition's own Computations if it has them, not ONNX's reference again."""
     from tilewright.frontends.onnx import load
     from tilewright.frontends.onnx.reference import OnnxFallback
     from tilewright.graph import interp

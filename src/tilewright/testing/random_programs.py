@@ -30,7 +30,7 @@ i32 = dtypes.int32
 INDICES = 3
 _A = Var("a", i32)
 _B = Var("b", i32)
-# The last value that is not zero: associative, and not commutative.
+# The last nonzero value: associative, but not commutative.
 LAST = Reducer(
     "last",
     (_A,),
@@ -172,7 +172,7 @@ class _Program:
         loops: dict[Var, int],
         index: tuple[Expr, ...],
     ) -> Stmt:
-        """Reads what it writes: at the same place, or at another one of the same buffer."""
+        """Reads the buffer that it writes, at the same place or another one."""
         if self.chance(0.5):
             own = index
         else:

@@ -95,7 +95,8 @@ def run(seed: int, *, native: bool = True) -> StageFailure | None:
 
 
 def case_of(seed: int) -> Case:
-    """Model number `seed`: a larger one where it gets little memory, so that tensors wait there."""
+    """Model number `seed`: a larger one if its memory is limited, so that tensors are live
+    longer."""
     return random_model(seed, None if _asked(seed)["limit"] is None else 20)
 
 
@@ -173,7 +174,7 @@ def _machine(rng: random.Random) -> Any:
 
 
 class _Whim:
-    """A target whose opinions are tossed, where there is a coin: every form is right, if slow."""
+    """A target with random decisions, if there is a coin: every form is correct, if slow."""
 
     def __init__(self, target: Target, coin: random.Random | None) -> None:
         self.target = target

@@ -1,7 +1,7 @@
-"""Are rewrite rules on expressions right? Two independent judges: small values, and z3.
+"""Checks rewrite rules on expressions by two independent judges: small values, and z3.
 
 `check` evaluates both sides with the interpreter at every small value of the holes, and runs the
-compiled rule. `prove` asks z3 (the extra `test`): integers as bit vectors, indices as unbounded
+compiled rule. `prove` uses z3 (the extra `test`): integers as bit vectors, indices as unbounded
 integers, floats as IEEE numbers.
 """
 

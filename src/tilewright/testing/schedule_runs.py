@@ -137,7 +137,7 @@ def smallest(
     reason: str,
     level: str | None,
 ) -> ScheduleFailure:
-    """A failure none of whose steps can be left out."""
+    """A minimal failure: no step can be removed."""
     before = None
     while steps != before:
         before = steps

@@ -1,4 +1,4 @@
-"""Random graphs in which substitutions have much to do: siblings, sums of products, moves."""
+"""Random graphs with many opportunities for substitutions: siblings, sums of products, moves."""
 
 from __future__ import annotations
 

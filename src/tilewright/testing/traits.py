@@ -21,9 +21,9 @@ POINTS: Final = 5  # of a result that are looked at
 
 @dataclass(frozen=True, eq=False)
 class Use:
-    """An operator applied to arrays (None: left out), on which a trait is tried.
+    """An operator applied to arrays (None: omitted), on which a trait is tried.
 
-    fallback: what runs operators without a native form here.
+    fallback: runs operators without a native form.
     """
 
     op_type: str

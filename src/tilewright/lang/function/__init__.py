@@ -190,7 +190,7 @@ class Function(Program):
         return c_library.export_c(self.kernel, self.machine, Path(path), name)
 
     def source(self, kind: str = "kernel") -> str:
-        """The program as text: `kernel`, or `llvm` or `asm` where the target has it."""
+        """The program as text: `kernel`, or `llvm` or `asm` if the target has it."""
         if kind == "kernel":
             return repr(self.kernel)
         if kind not in ("llvm", "asm") or self.target == "interp":

@@ -38,9 +38,9 @@ def by_default(
     records: Any = None,
     exact: bool = False,
 ) -> Function:
-    """The function of a kernel as the target schedules it, or as a record of tuning says.
+    """The function of a kernel, scheduled by the target or by a tuning record.
 
-    computations: what the kernel is. The others are as of `Function`.
+    computations: the kernel's definition. The others are as for `Function`.
     """
 
     def usual(origin: Origin | None) -> Function:
@@ -79,7 +79,7 @@ def by_hand_or_record(
         try:
             return plain()
         except UnsupportedError:
-            # It is not a list of Computations: the kernel itself is scheduled.
+            # There are no Computations: the kernel itself is scheduled.
             return made.kernel, ()
 
     usual = partial(_as_scheduled, made.kernel, target, threads, account, exact, False)
@@ -213,8 +213,8 @@ def fused(
     """The program for the target to schedule; with fewer Computations if the target has no schedule
     for all of them.
 
-    Maps that only move data go into what reads them, and maps that follow a reduction take its
-    dimensions, as in a model's operators.
+    Maps that only move data are inlined into their readers, and maps that follow a reduction take
+    its dimensions, as in a model's operators.
     """
     stages = [FusionGroup(c.name, (c,)) for c in computations]
     steps = fuse(stages, frozenset(outputs), machine.plan_costs.repeated)

@@ -15,7 +15,7 @@ KEPT: Final = 64  # programs kept, least recently used out
 
 
 class Kept:
-    """Programs by key, made where there is none yet."""
+    """Programs by key, created on demand."""
 
     def __init__(self) -> None:
         self._made: Final[OrderedDict[Hashable, Program]] = OrderedDict()

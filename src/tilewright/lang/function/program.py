@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class Program(ABC):
     """A program as a function on arrays. `functions` are its kernels, each a separate function.
 
-    What needs one kernel (`executable`, `tune`, `save`, `export_c`) raises InputError if there
-    are several, or where none has been compiled yet, since it is compiled for the sizes of a call.
+    Members that need a single kernel (`executable`, `tune`, `save`, `export_c`) raise InputError if
+    there are several, or none yet because it is compiled for the sizes of a call.
     """
 
     @abstractmethod
@@ -42,8 +42,8 @@ class Program(ABC):
     def profile(self, *arrays: Any, repeat: int = 20, **peaks: float) -> Profile:
         """Time `repeat` runs on one array per argument, which stay unchanged.
 
-        peaks: as for `Executable.profile`. The profile also says what to try where the schedule is
-        slow. Raises InputError as a call does, and for a program without native code.
+        peaks: as for `Executable.profile`. The profile also suggests improvements if the schedule
+        is slow. Raises InputError as a call does, and for a program without native code.
         """
 
     @property
@@ -88,7 +88,7 @@ class Program(ABC):
         return self._only.export_c(path, name)
 
     def source(self, kind: str = "kernel") -> str:
-        """The program as text: `kernel`, or `llvm` or `asm` where the target has it."""
+        """The program as text: `kernel`, or `llvm` or `asm` if the target has it."""
         return "\n\n".join(f.source(kind) for f in self.functions)
 
     def why(self) -> str:

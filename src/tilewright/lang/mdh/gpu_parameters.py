@@ -84,7 +84,7 @@ class GpuCut(Cut):
         return s
 
     def _in_registers(self, made: _Nest, phases: bool) -> None:
-        """The results in registers, from where they are started until they are stored."""
+        """Keep results in registers from their initialization until they are stored."""
         if all(d.combine == CC for d in self.dims):
             return
         tiles = made.of("SM") if phases else []

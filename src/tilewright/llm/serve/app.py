@@ -34,7 +34,7 @@ _SEEDS: Final = 1 << 64
 
 
 class Gone(Exception):
-    """The client does not wait for the answer any more."""
+    """The client no longer waits for the answer."""
 
 
 @dataclass

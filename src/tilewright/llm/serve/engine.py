@@ -1,6 +1,6 @@
 """The thread that decodes for all clients: requests wait for a row, join, and leave.
 
-Between two steps it reads one part of one prompt, so that a long prompt does not stop the others.
+Between two steps it reads one chunk of one prompt, so that a long prompt does not block others.
 """
 
 from __future__ import annotations

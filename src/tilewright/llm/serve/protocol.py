@@ -1,4 +1,4 @@
-"""Requests and answers as OpenAI's API has them, and what of it is refused by name."""
+"""Requests and answers in the format of OpenAI's API; unsupported fields are rejected by name."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _IGNORED: Final = {"metadata", "safety_identifier", "service_tier", "store", "us
 
 
 class RequestRefused(Exception):
-    """A request that is not done: its status, and the object that says why."""
+    """A rejected request: its status, and an object with the reason."""
 
     def __init__(
         self, status: int, message: str, param: str | None = None, code: str = ""

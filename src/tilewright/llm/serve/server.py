@@ -57,7 +57,8 @@ def serve(
         running = server_of(service)
         place = listening.getsockname()
         shown = f"[{place[0]}]" if ":" in place[0] else place[0]
-        # Who connects as soon as the address is known waits for an answer, and is not refused.
+        # Clients that connect as soon as the address is known wait for an answer instead of being
+        # rejected.
         listening.listen(CONNECTIONS)
         # The signal is sent again when all is ended well.
         with suppress(KeyboardInterrupt):
@@ -158,7 +159,7 @@ def _expect_packages() -> None:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """A socket that does not listen yet. Raises InputError if there cannot be one."""
+    """A bound socket that does not listen yet. Raises InputError if binding fails."""
     try:
         kind = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         made = socket.socket(kind[0], kind[1])

@@ -71,9 +71,9 @@ class Pending:
 
 
 class CudaDevice:
-    """The first GPU; `api` is NVIDIA's bindings, or what behaves as they do.
+    """The first GPU; `api` is NVIDIA's bindings, or an object with the same behavior.
 
-    Raises ArtifactError without a GPU, or with a driver that has no pools of memory.
+    Raises ArtifactError without a GPU, or with a driver that does not support memory pools.
     """
 
     name: Final = NAME

@@ -121,7 +121,8 @@ class Expressions(MemoryEmitter):
         return self.ops.binary(type(e), a, b, e.lhs.dtype, limit)
 
     def _division(self, e: Binary) -> LlvmValue:
-        """A division of indices, computed per lane if it is uniform except for constants."""
+        """A division of indices; for a uniform base plus constants per lane only the base is
+        divided."""
         found = None
         if self.vector is not None and e.dtype is INDEX:
             found = self.lanes_of(e, *self.vector)

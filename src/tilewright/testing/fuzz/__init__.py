@@ -1,4 +1,4 @@
-"""`make fuzz`: generators of random programs, run in turn for a given time.
+"""`make fuzz`: runs generators of random programs alternately for a given time.
 
     python -m tilewright.testing.fuzz --generators schedules,graphs --seconds 600 --jobs 2
 

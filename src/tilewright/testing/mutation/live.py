@@ -30,10 +30,10 @@ class Functions:
         before: str,
         after: str,
     ) -> bool:
-        """Give the functions of a file, imported as `before`, the code that they have in `after`.
+        """Replace the code of a file's functions, imported as `before`, by that in `after`.
 
-        False if that cannot be: then nothing is known about the process. What ran when the file
-        was imported is not run again. A file that is not imported yet will be with the fault.
+        False if that is impossible: then the state of the process is unknown. Code that ran at
+        import is not run again. A file that is imported later is imported with the fault.
         """
         if path not in self._of:
             return before == after or path not in self._imported

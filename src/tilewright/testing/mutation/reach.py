@@ -1,6 +1,6 @@
-"""Which tests run which lines (a pytest plugin), so that a fault is tried with those tests only.
+"""Records which tests run which lines (a pytest plugin), so that a fault is tried with those only.
 
-What runs in other processes is not seen: a test that starts one may run any line.
+Other processes are not observed: a test that starts one may run any line.
 """
 
 from __future__ import annotations
@@ -26,12 +26,9 @@ _STARTS: Final = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn")
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """tests: seconds of each. starts: those that start processes. lines: file, line, tests.
-    failed: tests that fail without a fault; they are left out.
-
-    digest: of the sources and tests it was recorded with.
-
-    A line that is run when a module is imported is reached by every test.
+    """tests: seconds of each. starts: tests that start processes. lines: file, line, tests. failed:
+    tests that fail without a fault, which are not run. digest: of the recorded sources and tests. A
+    line that runs at import is reached by every test.
     """
 
     digest: str

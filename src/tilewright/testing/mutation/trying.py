@@ -1,6 +1,6 @@
-"""A pytest that stays (a plugin): it collects once, and runs chosen tests in a fork per fault.
+"""A persistent pytest (a plugin): it collects once, and runs chosen tests in a fork per fault.
 
-A fault costs what its tests cost: coming up and collecting takes longer than most of them.
+A fault only costs its tests: startup and collection take longer than most of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tilewright.testing.mutation.live import Functions
 
 # Of the environment: the files that it reads requests from and writes answers to.
 PIPES: Final = "TILEWRIGHT_MUTATION_PIPES"
-# Statuses of a fork besides pytest's own.
+# Exit statuses of a fork, in addition to pytest's own.
 NOT_REPLACED: Final = 101
 OUT_OF_TIME: Final = 102
 START: Final = 300.0  # seconds to come up and collect, on a busy machine
@@ -75,7 +75,7 @@ class Waiting:
         self._lines: IO[str] = os.fdopen(self._answers, encoding="utf-8")
 
     def ask(self, request: Request) -> Answer:
-        """Run the tests with the fault. Raises RuntimeError if pytest did not come up."""
+        """Run the tests with the fault. Raises RuntimeError if pytest did not start."""
         message = json.dumps(asdict(request)) + "\n"
         with contextlib.suppress(BrokenPipeError):  # there will be no answer
             _write(self._requests, message.encode())
@@ -186,7 +186,7 @@ class _Server:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Stay, where the environment names the files."""
+    """Stay running if the environment names the files."""
     if PIPES in os.environ:
         reads, writes = map(int, os.environ.pop(PIPES).split())
         config.pluginmanager.register(_Server(reads, writes))

@@ -393,7 +393,7 @@ class Tensor:
         return y * scale + shift
 
     def rms_norm(self) -> Tensor:
-        """x / sqrt(mean(x^2) + eps) * scale over the last axis, written out."""
+        """x / sqrt(mean(x^2) + eps) * scale over the last axis, as primitive operators."""
         mean = self.Pow(2.0).ReduceMean([-1])
         root = (mean + 1e-5).Sqrt()
         scale = self.net.near(1, self.shape[-1])

@@ -51,7 +51,7 @@ def gcn(n: Net) -> Tensor:
 
 @network
 def gat(n: Net) -> Tensor:
-    """Velickovic et al. 2018: weights by attention, where there is an edge."""
+    """Velickovic et al. 2018: attention weights along edges."""
     x = n.input(15, 10)
     edges = n.const(n.rng.random((15, 15)) < 0.3)
     for out in (14, 6):
@@ -261,7 +261,7 @@ def neural_radiance_field(n: Net) -> list[Tensor]:
 
 @network
 def kalman_filter(n: Net) -> Tensor:
-    """Steps of a filter: small products, an inverse of two by two written out."""
+    """Steps of a filter: small products, and a 2x2 inverse in explicit form."""
     state = n.input(1, 4)
     spread = n.const(np.eye(4))
     drift = np.eye(4, k=2)

@@ -30,7 +30,7 @@ def _inverted(
     act: str = "Relu6",
     gate: str = "",
 ) -> Tensor:
-    """Expand, depthwise, a gate, project; added where the shapes agree."""
+    """Expand, depthwise, a gate, project; a shortcut if the shapes agree."""
     channels = x.shape[1]
     y = x.conv(channels * expand, 1, act=act)
     y = y.depthwise(size, stride, act=act)

@@ -142,7 +142,7 @@ def s4(n: Net) -> Tensor:
 
 @network
 def mamba(n: Net) -> Tensor:
-    """Gu and Dao 2024: a scan whose steps depend on the input, written out step by step."""
+    """Gu and Dao 2024: an unrolled scan whose steps depend on the input."""
     length = 7
     width = 18
     states = 5

@@ -163,7 +163,7 @@ def resnext(n: Net) -> Tensor:
 
 @network
 def se_resnet(n: Net) -> Tensor:
-    """Hu et al. 2018: channels are weighted by what a small network makes of their means."""
+    """Hu et al. 2018: a small network computes weights of channels from their means."""
 
     def block(
         x: Tensor,
@@ -248,7 +248,7 @@ def dla(n: Net) -> Tensor:
 
 @network
 def hrnet(n: Net) -> list[Tensor]:
-    """Wang et al. 2019: branches of several resolutions that exchange what they have."""
+    """Wang et al. 2019: branches of several resolutions that exchange their features."""
     high = n.input(1, 3, 25, 25)
     high = high.conv(10, 3, 2)
     low = high.conv(20, 3, 2)

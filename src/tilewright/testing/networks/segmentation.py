@@ -176,7 +176,7 @@ def unet_unpadded(n: Net) -> Tensor:
 
 @network
 def segnet(n: Net) -> Tensor:
-    """Badrinarayanan et al. 2017: maxima go back to where they were found."""
+    """Badrinarayanan et al. 2017: unpooling puts maxima back at their original places."""
     x = n.input(1, 3, 16, 16)
     x = x.conv(12)
     windows = {"kernel_shape": [2, 2], "strides": [2, 2]}
@@ -209,7 +209,7 @@ def hourglass(n: Net) -> Tensor:
 
 @network
 def enet(n: Net) -> Tensor:
-    """Paszke et al. 2016: a convolution next to a pooling at once, thin and asymmetric windows."""
+    """Paszke et al. 2016: parallel convolution and pooling, then thin and asymmetric windows."""
     x = n.input(1, 3, 25, 33)
     made = x.conv(11, 3, 2, act="PRelu")
     pooled = x.max_pool(3, 2, 1)

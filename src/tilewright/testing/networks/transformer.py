@@ -466,7 +466,7 @@ def attention_pooling(n: Net) -> Tensor:
 
 @network
 def attention_then_convolution(n: Net) -> Tensor:
-    """Attention written out, its heads brought together, then a 1-D convolution in groups."""
+    """Attention as primitive operators, its heads merged, then a grouped 1-D convolution."""
     q, k, v = (n.input(2, 4, 10, 6) for _ in range(3))
     y = attend(q, k, v)
     y = y.transpose(0, 1, 3, 2)

@@ -236,7 +236,7 @@ def compare(
     a: Array,
     b: Array,
 ) -> Array:
-    """A comparison; of floats one with `u` also holds where an operand is not a number."""
+    """A comparison; for floats, one with `u` also holds if an operand is NaN."""
     nan = np.zeros(a.shape, bool)
     if a.dtype.kind == "f":
         nan = np.isnan(a) | np.isnan(b)

@@ -12,7 +12,7 @@ from tilewright.testing.ptx.arithmetic import Array
 
 @dataclass(frozen=True, slots=True)
 class CopyOnTheWay:
-    """who: threads. at: where the bytes of each go. data: a row of bytes of each."""
+    """who: threads. at: destination of each. data: a row of bytes of each."""
 
     who: Array
     at: Array

@@ -70,10 +70,10 @@ class _Grid(ThreadState):
         raise RuntimeError(f"{self.kernel.name} does not end")
 
     def _next(self, ready: Array) -> tuple[PtxInstruction, Array, int]:
-        """The first instruction that some threads can run, these, and where it is.
+        """The first instruction that some threads can run, these threads, and its index.
 
-        A shuffle waits for all threads that its mask names, and a product for its warp: others may
-        have to do more before it.
+        A shuffle waits for all threads that its mask names, and a product for its warp: some may
+        still have earlier instructions to run.
         """
         ready = ready.copy()
         while ready.any():

@@ -1,7 +1,7 @@
 """The result of `mma.sync`, on the registers of the threads of warps.
 
-Element i of a thread's fragment is where the PTX ISA says for each shape, in its formulas; they are
-written here one by one, and not as the emitter has them. Sums are rounded once, which PTX allows.
+The position of element i of a thread's fragment follows the PTX ISA's formulas for each shape; they
+are transcribed here independently of the emitter. Sums are rounded once, which PTX allows.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ _OPERAND: Final = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s]+")
 
 @dataclass(frozen=True, slots=True)
 class PtxInstruction:
-    """`@guard op operands`; negated: it runs where the guard is false."""
+    """`@guard op operands`; negated: it runs if the guard is false."""
 
     op: str
     operands: tuple[str, ...]

@@ -297,7 +297,7 @@ def reduce_(op: Operator, i: int) -> Expression:
 
 
 def reduce2(op: Operator, i: int) -> Expression:
-    """All elements combined in two ways at once: `op` is an operator on pairs."""
+    """All elements combined in two ways simultaneously: `op` is an operator on pairs."""
     return (
         out_view[float32, float32](y=[lambda i: ()], z=[lambda i: ()])
         @ md_hom[i](lambda x: (x, x), (pw(op),), name="reduce2")

@@ -57,7 +57,7 @@ Buffer: Final = _BufferWord()
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """`out(...)` or `inp(...)`: what each buffer holds, by its name."""
+    """`out(...)` or `inp(...)`: the element type of each buffer, by name."""
 
     word: str
     held: Mapping[str, Held]
@@ -247,7 +247,7 @@ def _scalar_function(
 def _signed(
     f: Callable[..., Any], names: Sequence[str], keywords: Sequence[str] = ()
 ) -> Callable[..., Any]:
-    """`f` with named parameters, which the views are told by."""
+    """`f` with named parameters, from which the views take their dimensions."""
     parameter = inspect.Parameter
     given = [parameter(name, parameter.POSITIONAL_OR_KEYWORD) for name in names]
     asked = [parameter(name, parameter.KEYWORD_ONLY) for name in keywords]

@@ -101,15 +101,15 @@ def pw_custom_func(
 ) -> Any:
     """An operator of your own; a decorator, or a function of the operator's function.
 
-    function: of two operands, expressions, or tuples of them where there are several components;
-    gives the combined components. identity: the neutral element, a number per component.
-    commutative: stated, or None: tried. samples: values that occur per component, where the
-    operator is associative on these only (the default: small numbers of each dtype; `()`: try
-    nothing, it is known to be right).
+    function: of two operands, which are expressions, or tuples of them for several components;
+    returns the combined components. identity: the neutral element, a number per component.
+    commutative: a promise; None: test it. samples: values that occur per component, if the operator
+    is associative on these only (the default: small numbers of each dtype; `()`: test nothing, it
+    is known to be right).
 
-    Checked on all triples of sample values when first used. Raises InputError (TW-OPERATOR): at
-    once for a function of another number of operands; with operands that show it for an operator
-    that is not associative, an identity that is none, a stated commutativity that does not hold.
+    Checked on all triples of sample values at first use. Raises InputError (TW-OPERATOR):
+    immediately for a wrong number of operands; with a counterexample for an operator that is not
+    associative, a wrong identity, or a false promise of commutativity.
     """
     if function is None:
         return lambda f: pw_custom_func(

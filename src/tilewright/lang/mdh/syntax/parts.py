@@ -18,7 +18,7 @@ IndexFunction = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Shaped:
-    """A dtype and a stated shape, where the inferred one is too small."""
+    """A dtype and an explicit shape, for when the inferred one is too small."""
 
     dtype: DType
     shape: tuple[Extent, ...]

@@ -34,9 +34,9 @@ SCOPE = python.scope() | {
 
 
 def parse(text: str) -> Expression:
-    """The expression that `show` printed; nothing but the notation's own names is evaluated.
+    """The expression that `show` printed; only the notation's own names are evaluated.
 
-    Raises InputError (TW-SYNTAX) for other text, and what the parts raise for ill-formed ones.
+    Raises InputError (TW-SYNTAX) for other text, and as the parts do for ill-formed ones.
     """
     made = python.evaluate(f"({python.as_text(text)})", SCOPE)
     if not isinstance(made, Expression):

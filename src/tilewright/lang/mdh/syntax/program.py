@@ -48,7 +48,7 @@ class Expression(Computation):
 def compose(out: Buffers, hom: Hom, inp: Buffers) -> Expression:
     """`out_view . md_hom . inp_view`, with inferred sizes, checked.
 
-    cc dimensions come first in the Computation, the others after them, each kind in its order.
+    cc dimensions come first in the Computation, then the others, each kind in its order.
     Raises VerifyError for an expression that is not a homomorphism (operators that differ between
     dimensions, results that conflict, ...), InputError for parts that do not fit together.
     """

@@ -28,7 +28,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class InpView:
-    """`inp_view[...](...)`: what the scalar function is applied to."""
+    """`inp_view[...](...)`: the arguments of the scalar function."""
 
     buffers: Buffers
 
