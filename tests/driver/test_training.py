@@ -316,7 +316,7 @@ def test_recomputing_saves_memory_and_changes_no_bit():
 def test_a_memory_limit_for_the_step():
     model = deep()
     with pytest.raises(
-        tw.TilewrightError, match=r"over the limit of 1,000; take smaller"
+        tw.TilewrightError, match=r"over the limit of 1,000; use smaller"
     ):
         tw.compile_training_step(model, "loss", remat=1000)
 
