@@ -32,12 +32,12 @@ from tilewright.targets.registry import target
 from tilewright.tune.base import Candidate, Task
 from tilewright.tune.building import BuildAhead
 from tilewright.tune.features.facts import Facts
-from tilewright.tune.measure.builder import Builder
+from tilewright.tune.measure.builder import ProgramBuilder
 from tilewright.tune.measure.local import LocalRunner
 from tilewright.tune.measure.options import Timing
 from tilewright.tune.models import make
 from tilewright.tune.pretrained import near
-from tilewright.tune.tuner import Outcome, Tools, Tuning
+from tilewright.tune.tuner import TaskOutcome, Tuning, TuningTools
 
 SURE: Final = 0.95
 EFFORT: Final = 8  # schedules per trial
@@ -87,17 +87,19 @@ def heaviest(
         yield task, cost[task.key] / sum(times.values()), exe.peak_bytes
 
 
-def searched(task: Task, level: str, between: int, trials: int, seed: int) -> Outcome:
+def searched(
+    task: Task, level: str, between: int, trials: int, seed: int
+) -> TaskOutcome:
     """The outcome of a task after this many trials, with its best schedules measured again."""
     random, default = Random(f"{seed} {task.key}"), task.space.default()
     drawn: list[Candidate] = []
     for _ in range(trials // 3):
         drawn += [near(task, default, random), task.space.sample(random)]
     runner = LocalRunner(timing=TIMING(between))
-    builder = Builder(runner.spare)
+    builder = ProgramBuilder(runner.spare)
     try:
         model = make("trees-residual", Facts.of(target("cpu", level, threads=1)), seed)
-        tools = Tools(runner, BuildAhead(builder), model=model)
+        tools = TuningTools(runner, BuildAhead(builder), model=model)
         tuning = Tuning(task, tools, seeds=drawn, seed=seed, effort=EFFORT)
         while tuning.used < trials and not tuning.through:
             tuning.step()

@@ -31,7 +31,7 @@ from tilewright.cli.rounds import disturbance
 from tilewright.driver.tasks import tasks
 from tilewright.runtime.threads import affinity
 from tilewright.tune.base import Job, Measurement, Status, Task
-from tilewright.tune.measure.builder import Builder
+from tilewright.tune.measure.builder import ProgramBuilder
 from tilewright.tune.measure.local import LocalRunner
 from tilewright.tune.measure.options import Timing
 
@@ -63,7 +63,7 @@ def programs(task: Task, count: int) -> list[Job]:
             seen.setdefault(found.key, found)
     points = [task.schedule(c) for c in seen.values()]
     makes = [task.reference, *(lambda p=p: task.build(p) for p in points)]
-    made = dict(Builder().build(enumerate(makes)))
+    made = dict(ProgramBuilder().build(enumerate(makes)))
     expected = made.pop(0).data
     return [
         Job(n, m.data, expected, m.seconds) for n, m in sorted(made.items()) if m.data
@@ -141,7 +141,7 @@ def beside(rounds: int) -> str:
         for _ in range(rounds):
             for where, cpus in (("other", others), ("same", runner.cpus)):
                 [(_, alone)] = runner.measure([job])
-                busy = Builder(cpus, ahead=2)
+                busy = ProgramBuilder(cpus, ahead=2)
                 builds = busy.build(_endless(task, point))
                 next(builds)
                 [(_, found)] = runner.measure([job])

@@ -27,12 +27,12 @@ from tilewright.driver.tasks import tasks
 from tilewright.schedule.space import Point
 from tilewright.targets.registry import target
 from tilewright.testing.random_layers import KINDS, layer
-from tilewright.testing.random_pipelines import Drawn, drawn_pipeline
+from tilewright.testing.random_pipelines import DrawnPipeline, drawn_pipeline
 from tilewright.tune.base import Candidate, Job, Measurement, Runner, Status, Task
 from tilewright.tune.building import Build, BuildAhead
 from tilewright.tune.features.facts import Facts
 from tilewright.tune.features.fast import Fast
-from tilewright.tune.measure.builder import Builder
+from tilewright.tune.measure.builder import ProgramBuilder
 from tilewright.tune.measure.local import LocalRunner
 from tilewright.tune.measure.options import Timing
 from tilewright.tune.pretrained import near
@@ -48,7 +48,7 @@ OFTEN: Final[Mapping[str, int]] = {
     "layer-norm": 2,
 }
 DRAWN: Final = tuple(kind for kind in KINDS for _ in range(OFTEN.get(kind, 1)))
-SOURCES: Final[Mapping[str, Callable[[int], Drawn]]] = {
+SOURCES: Final[Mapping[str, Callable[[int], DrawnPipeline]]] = {
     "layer": lambda seed: layer(seed, DRAWN),
     "pipeline": drawn_pipeline,
 }
@@ -71,7 +71,7 @@ def every_source() -> Iterator[str]:
         yield f"pipeline {seed}"
 
 
-def drawn(source: str) -> Drawn:
+def drawn(source: str) -> DrawnPipeline:
     """The model of a name."""
     name, _, seed = source.partition(" ")
     return SOURCES[name](int(seed))
@@ -225,7 +225,7 @@ def collect(
         writer = Writer(path, {**machine, "level": level, "count": count})
         open_.callback(writer.close)
         runner = open_.enter_context(LocalRunner(timing=TIMING))
-        builder = Builder(runner.spare)
+        builder = ProgramBuilder(runner.spare)
         open_.callback(builder.close)
         build = BuildAhead(builder)
         made = Collector(writer, runner, build, level, processor, count, end)

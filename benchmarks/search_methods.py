@@ -29,7 +29,7 @@ from tilewright.driver.tasks import tasks
 from tilewright.testing import recorded
 from tilewright.testing.landscapes import (
     Landscape,
-    Learning,
+    LearningModel,
     TableRunner,
     bowl,
     cliffs,
@@ -37,7 +37,7 @@ from tilewright.testing.landscapes import (
 )
 from tilewright.tune.base import Job, Status
 from tilewright.tune.measure.local import LocalRunner
-from tilewright.tune.tuner import Tools, Tuning
+from tilewright.tune.tuner import Tuning, TuningTools
 
 NEAR = 0.95
 LOOKS = (32, 128)  # trials
@@ -89,8 +89,8 @@ def least(land: Landscape) -> float:
 def run(land: Landscape, method: str, trials: int, seed: int, effort: int) -> Tuning:
     """One search with this many trials."""
     by, _, without = method.partition("-")
-    model = None if without else Learning(land.sides)
-    tools = Tools(TableRunner(land, 0.05), model=model)
+    model = None if without else LearningModel(land.sides)
+    tools = TuningTools(TableRunner(land, 0.05), model=model)
     tuning = Tuning(land.task(), tools, by=by, seed=seed, effort=effort)
     while tuning.used < trials and not tuning.through:
         tuning.step(min(16, trials - tuning.used))

@@ -27,7 +27,7 @@ import click
 from benchmarks import harness, models
 from benchmarks.ceiling import TIMING, heaviest
 from tilewright.tune.base import Candidate, Job, Task
-from tilewright.tune.measure.builder import Builder
+from tilewright.tune.measure.builder import ProgramBuilder
 from tilewright.tune.measure.local import LocalRunner
 from tilewright.tune.measure.options import Timing
 from tilewright.tune.space.sketch_space import SketchSpace
@@ -81,7 +81,7 @@ def gains(
     """How many times as fast each change is, in each pass; 0 if it failed or was wrong."""
     expected = task.reference()
     runner = LocalRunner(timing=timing)
-    builder = Builder(runner.spare)
+    builder = ProgramBuilder(runner.spare)
     try:
         default = task.schedule(task.space.default())
         points = [default, *(task.schedule(c.candidate) for c in changes)]

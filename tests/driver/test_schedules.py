@@ -15,7 +15,7 @@ from tests.driver.test_compile import expected, model, perceptron, sample
 from tilewright.base import events
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import InputError, ScheduleError
-from tilewright.base.store import Store
+from tilewright.base.store import FileStore
 from tilewright.compute.build import map_, reduce_
 from tilewright.driver import schedules, text
 from tilewright.driver.kernels import KernelCompiler
@@ -159,7 +159,7 @@ def test_a_choice_is_part_of_the_key_of_a_kernel(tmp_path: Any) -> None:
     c = reduce_("mm", y, (24,), "add", lambda i, j, k: a[i, k] * b[k, j])
     face, store = (
         kernel_signature(FusionGroup("mm", (c,)), {y}),
-        Store(tmp_path, 1 << 30),
+        FileStore(tmp_path, 1 << 30),
     )
     cpu = target("cpu")
     usual = KernelCompiler(cpu, cpu, store)

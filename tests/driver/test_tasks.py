@@ -202,7 +202,9 @@ def test_a_default_schedule_that_is_wrong_is_no_reference(
 
     def other(self: ComputationJudge, b: Any) -> Any:
         found = real(self, b)
-        return references.Expected(found.places, found.value + 0.01, found.error)
+        return references.ExpectedElements(
+            found.places, found.value + 0.01, found.error
+        )
 
     monkeypatch.setattr(ComputationJudge, "expected", other)
     with pytest.raises(ExecutionError, match="wrong before it is tuned"):

@@ -14,14 +14,14 @@ import tilewright as tw
 from tilewright.base import events
 from tilewright.base.errors import InputError
 from tilewright.driver import tuning, tuning_session
-from tilewright.driver.in_network import Compared
+from tilewright.driver.in_network import NetworkTimes
 from tilewright.driver.tasks import tasks
 from tilewright.driver.tuning import How
 from tilewright.tune.base import Measurement, Status, Trial
 from tilewright.tune.measure.options import Timing
-from tilewright.tune.records.columns import Filter
+from tilewright.tune.records.columns import RecordFilter
 from tilewright.tune.records.database import Records
-from tilewright.tune.tuner import Outcome
+from tilewright.tune.tuner import TaskOutcome
 
 TEXT = """<ir_version: 10, opset_import: ["" : 21]>
 o (float[32, 48] x) => (float[32, 16] y) {
@@ -79,7 +79,7 @@ def test_what_is_chosen_is_used_and_changes_no_result(
     """Every schedule that is not the default one is taken as the better one here."""
     monkeypatch.setattr(tuning, "improved", lambda outcomes: [*map(_another, outcomes)])
     monkeypatch.setattr(
-        tuning, "kept", lambda found, *_: (found, Compared(2.0, 1.0, {}))
+        tuning, "kept", lambda found, *_: (found, NetworkTimes(2.0, 1.0, {}))
     )
     found = tuned(model, records, trials=2)
     assert found.gain == 2.0
@@ -96,7 +96,7 @@ def test_what_is_chosen_is_used_and_changes_no_result(
 def test_the_final_comparison_is_recorded_too(
     model: onnx.ModelProto, records: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Outcome, "gain", property(lambda o: 2.0))
+    monkeypatch.setattr(TaskOutcome, "gain", property(lambda o: 2.0))
     tuned(model, records, trials=12)
     with Records(records, write=False) as read:
         rows = read.records()
@@ -106,7 +106,7 @@ def test_the_final_comparison_is_recorded_too(
     assert {r.trial.candidate.key for r in final} <= searched
 
 
-def _another(o: Outcome) -> Outcome:
+def _another(o: TaskOutcome) -> TaskOutcome:
     """The outcome, as if a schedule other than the default had been the faster one."""
     import dataclasses
     import random
@@ -234,7 +234,7 @@ def test_without_lightgbm_it_says_so(
         tuned(model, records, trials=1, how=How("random"))
     assert any("tilewright[tune]" in str(w.message) for w in said)
     with Records(records, write=False) as read:
-        assert len(read.records(Filter())) == 1
+        assert len(read.records(RecordFilter())) == 1
 
 
 def test_the_package_of_the_same_name_is_found_by_it() -> None:

@@ -19,9 +19,9 @@ from tests.frontends.aten.tensors import x  # noqa: E402
 from tilewright.frontends import torch as frontend  # noqa: E402
 from tilewright.frontends.torch.aten import program as programs  # noqa: E402
 from tilewright.frontends.torch.aten.importer import (  # noqa: E402
+    FxSource,
     ImportSettings,
     RuleRefused,
-    Source,
     import_graph,
     numpy_of,
 )
@@ -100,7 +100,7 @@ def test_gradients_of_constants(name, known):
     program = torch.export.export(Function(function), tuple(inputs))
     nodes = [n.name for n in program.graph.nodes if n.op == "placeholder"]
     held = {nodes[n]: (inputs[n], nodes[n]) for n in known}
-    graph = import_graph(Source(program.graph_module, held), ImportSettings(1 << 32))
+    graph = import_graph(FxSource(program.graph_module, held), ImportSettings(1 << 32))
     rest = [numpy_of(a) for n, a in enumerate(inputs) if n not in known]
     given = dict(zip((v.name for v in graph.inputs), rest, strict=True))
     found = evaluate(graph, given, fallback=OnnxFallback())
@@ -204,7 +204,7 @@ def test_a_result_that_a_rule_leaves_out_is_refused_and_decomposed():
     a = x(1, 2, 4, 4)
     program = torch.export.export(Function(function), (a,))
     with pytest.raises(RuleRefused, match="result 1 is not computed"):
-        import_graph(Source(program.graph_module), ImportSettings(1 << 32))
+        import_graph(FxSource(program.graph_module), ImportSettings(1 << 32))
     check(program, (a,), function(a))
 
 

@@ -19,7 +19,7 @@ from tilewright.expr.nodes import (
     const,
 )
 from tilewright.expr.reads import reads
-from tilewright.expr.rounding import Near, near
+from tilewright.expr.rounding import RoundingBounds, near
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import postorder, substitute
 from tilewright.loops.interp import run
@@ -115,7 +115,9 @@ def test_every_room_takes_a_deep_term(make):
     index = np.arange(LENGTH)
     by_points = evaluate(value, {AT: index}, lambda b, at: a[at[0]])
     np.testing.assert_array_equal(by_points, arrays[B])
-    bound = near(value, {AT: Near(index)}, lambda b, at: Near(a[at[0]]))
+    bound = near(
+        value, {AT: RoundingBounds(index)}, lambda b, at: RoundingBounds(a[at[0]])
+    )
     assert bound.value.shape == (LENGTH,)
 
     s = Schedule(kernel)

@@ -15,13 +15,13 @@ from click.testing import CliRunner
 from tilewright.testing.mutation import marks, reach, run
 from tilewright.testing.mutation.live import Functions
 from tilewright.testing.mutation.operators import OPERATORS, mutants
-from tilewright.testing.mutation.rooms import ROOMS, Room
+from tilewright.testing.mutation.rooms import ROOMS, MutationRoom
 from tilewright.testing.mutation.trying import (
     OUT_OF_TIME,
     PYTEST,
-    Answer,
-    Request,
-    Waiting,
+    MutantAnswer,
+    MutantRequest,
+    WaitingPytest,
 )
 
 SOURCE = '''"""A docstring with 1 number."""
@@ -112,7 +112,7 @@ def test_what_is_said_to_be_harmless_is_still_there():
 
 @pytest.mark.slow
 def test_a_fault_is_caught_and_runs_go_on_where_they_were(tmp_path: Path, monkeypatch):
-    room = Room(("base/names.py",), ("tests/base/test_names.py",))
+    room = MutationRoom(("base/names.py",), ("tests/base/test_names.py",))
     monkeypatch.setattr(run, "ROOMS", {"names": room})
     every = run.drawn(room, 1000)
     (forgets,) = [m for m in every if m.before == "taken.add(found)"]
@@ -161,7 +161,7 @@ def three(n):
 """
 
 
-def recorded(folder: Path) -> reach.Reach:
+def recorded(folder: Path) -> reach.TestReach:
     """What `test_them.py` reaches of `code_of_two.py`."""
     told = {"path": str(folder / "reach.json"), "root": str(folder), "digest": "d",
             "files": [str(folder / "code_of_two.py")]}  # fmt: skip
@@ -282,11 +282,11 @@ def test_a_fault_that_reads_other_variables_is_not_put_in(live):
     assert not functions.replace(path, LIVE, LIVE.replace("return y", "return 3"))
 
 
-def waiting(tmp_path: Path) -> Waiting:
+def waiting(tmp_path: Path) -> WaitingPytest:
     (tmp_path / "code_of_two.py").write_text(CODE)
     (tmp_path / "test_them.py").write_text(TESTS)
     environment = {**os.environ, "PYTHONPATH": f"{run.SOURCES.parent}:{tmp_path}"}
-    return Waiting(tmp_path, ["--rootdir", ".", "test_them.py"], environment)
+    return WaitingPytest(tmp_path, ["--rootdir", ".", "test_them.py"], environment)
 
 
 def test_a_waiting_pytest_tries_faults(tmp_path: Path):
@@ -295,19 +295,19 @@ def test_a_waiting_pytest_tries_faults(tmp_path: Path):
     path = str(tmp_path / "code_of_two.py")
     server = waiting(tmp_path)
 
-    def ask(after: str, seconds: float = 60.0, tests=(two, one)) -> Answer:
-        return server.ask(Request(tests, seconds, path, CODE, after))
+    def ask(after: str, seconds: float = 60.0, tests=(two, one)) -> MutantAnswer:
+        return server.ask(MutantRequest(tests, seconds, path, CODE, after))
 
     try:
-        assert ask(CODE) == Answer(0, "")
-        assert ask(CODE.replace("n + LEAST", "n")) == Answer(1, one)
-        assert ask(CODE.replace("return n + ", "return n - ")) == Answer(1, two)
-        assert ask(CODE.replace("n + LEAST", "n"), tests=[two]) == Answer(0, "")
+        assert ask(CODE) == MutantAnswer(0, "")
+        assert ask(CODE.replace("n + LEAST", "n")) == MutantAnswer(1, one)
+        assert ask(CODE.replace("return n + ", "return n - ")) == MutantAnswer(1, two)
+        assert ask(CODE.replace("n + LEAST", "n"), tests=[two]) == MutantAnswer(0, "")
         hangs = CODE.replace("return n + 2", "while True: pass")
-        assert ask(hangs, 0.5) == Answer(OUT_OF_TIME, "")
+        assert ask(hangs, 0.5) == MutantAnswer(OUT_OF_TIME, "")
         dies = CODE.replace("return n + 2", "import os; os.abort()")
-        assert ask(dies) == Answer(-6, "")
-        assert ask(CODE) == Answer(0, "")
+        assert ask(dies) == MutantAnswer(-6, "")
+        assert ask(CODE) == MutantAnswer(0, "")
     finally:
         server.close()
 
@@ -317,22 +317,22 @@ def test_a_pytest_that_does_not_come_up_says_so(tmp_path: Path):
     server.close()
     (tmp_path / "code_of_two.py").write_text("import nothing_of_this_name\n")
     environment = {**os.environ, "PYTHONPATH": f"{run.SOURCES.parent}:{tmp_path}"}
-    server = Waiting(tmp_path, ["--rootdir", ".", "test_them.py"], environment)
+    server = WaitingPytest(tmp_path, ["--rootdir", ".", "test_them.py"], environment)
     try:
         with pytest.raises(RuntimeError, match="nothing_of_this_name"):
-            server.ask(Request((), 60.0, "", "", ""))
+            server.ask(MutantRequest((), 60.0, "", "", ""))
     finally:
         server.close()
 
 
 def test_a_fault_in_what_an_import_runs_is_tried_in_a_new_process(tmp_path: Path):
     """The waiting pytest has imported the file: to it the fault would be none."""
-    copy = run.Copy(tmp_path, tmp_path)
+    copy = run.SourceCopy(tmp_path, tmp_path)
     (tmp_path / "code_of_two.py").write_text(CODE)
     (tmp_path / "test_them.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
     (fault,) = [m for m in mutants("code_of_two.py", CODE) if m.line == 1]
-    room, tests = Room((), ("test_them.py",)), ["test_them.py::test_one"]
+    room, tests = MutationRoom((), ("test_them.py",)), ["test_them.py::test_one"]
     try:
         assert copy.try_one(fault, room, tests, 60.0, fresh=False)[:2] == (
             True,
@@ -355,8 +355,8 @@ def test_a_fault_in_a_file_that_a_test_imports_is_tried(tmp_path: Path):
     (tmp_path / "code_of_two.py").write_text(CODE)
     (tmp_path / "test_them.py").write_text(later)
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
-    copy = run.Copy(tmp_path, tmp_path)
-    room, tests = Room((), ("test_them.py",)), ["test_them.py::test_one"]
+    copy = run.SourceCopy(tmp_path, tmp_path)
+    room, tests = MutationRoom((), ("test_them.py",)), ["test_them.py::test_one"]
     faults = {m.function: m for m in mutants("code_of_two.py", CODE)}
     one, two = (
         copy.try_one(faults[name], room, tests, 60.0, fresh=False)[:2]

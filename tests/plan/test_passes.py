@@ -29,7 +29,7 @@ from tilewright.plan.passes.concat_in_place import concat_in_place
 from tilewright.plan.passes.fuse import fuse
 from tilewright.plan.passes.halo import add_halos
 from tilewright.plan.passes.windows import separate_windows
-from tilewright.plan.passes.winograd import Forms, transform_convolutions
+from tilewright.plan.passes.winograd import WinogradForms, transform_convolutions
 from tilewright.plan.verify import verify_steps
 from tilewright.targets.registry import target
 from tilewright.testing.differential import check
@@ -355,7 +355,7 @@ def convolution(out: Buffer, image: Buffer = IMAGE) -> Computation:
 
 def transformed(steps: Steps, keep: Collection[Buffer]) -> list[Step]:
     """All that can be in Winograd's form, whatever it costs."""
-    forms = Forms((2,), lambda group, constants=(): 1.0, moved_products=0)
+    forms = WinogradForms((2,), lambda group, constants=(): 1.0, moved_products=0)
     return transform_convolutions(steps, forms, {FILTER}, keep)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tilewright.base.errors import InputError
-from tilewright.search import Stop
+from tilewright.search import StopReason
 from tilewright.testing.landscapes import Landscape, bowl
 from tilewright.tune.base import Candidate
 from tilewright.tune.minimize import CostError, minimize
@@ -63,7 +63,11 @@ def test_all_may_fail() -> None:
         raise CostError("no device")
 
     found = minimize(broken, SPACE, trials=7)
-    assert (found.cost, found.stop, found.evaluations) == (inf, Stop.EVALUATIONS, 7)
+    assert (found.cost, found.stop, found.evaluations) == (
+        inf,
+        StopReason.EVALUATIONS,
+        7,
+    )
 
 
 def test_other_errors_reach_the_caller() -> None:
@@ -73,7 +77,7 @@ def test_other_errors_reach_the_caller() -> None:
 
 def test_limits_and_names_are_checked() -> None:
     found = minimize(cost, SPACE, seconds=0)
-    assert (found.stop, found.evaluations) == (Stop.SECONDS, 1)
+    assert (found.stop, found.evaluations) == (StopReason.SECONDS, 1)
     with pytest.raises(InputError, match="evaluations 0"):
         minimize(cost, SPACE, trials=0)
     with pytest.raises(InputError, match="evolutionary needs a task"):

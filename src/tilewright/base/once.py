@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Once(Generic[T]):
+class ComputeOnceCache(Generic[T]):
     """Values by key, least recently used first, and those that are being made.
 
     The lock is held for look-ups and insertions, never while a value is being made: a caller gets

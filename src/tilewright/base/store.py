@@ -67,7 +67,7 @@ class Stats:
     evicted: int
 
 
-class Store:
+class FileStore:
     """Bytes by key, on disk below ``root``, at most about ``max_bytes`` of them.
 
     Trouble with the disk never fails the caller: an unwritable folder is one TilewrightWarning and
@@ -361,7 +361,7 @@ class Store:
         return f"Store({str(self.root)!r}, at most {human_bytes(self.max_bytes)})"
 
 
-def default_store() -> Store | None:
+def default_store() -> FileStore | None:
     """The user's store as the flags say, or None when TILEWRIGHT_CACHE is off.
 
     One object per folder and size, so that its warnings come once per process. Raises FlagError.
@@ -377,8 +377,8 @@ def default_store() -> Store | None:
 
 
 @lru_cache(maxsize=16)
-def _store(root: Path, max_bytes: int) -> Store:
-    return Store(root, max_bytes)
+def _store(root: Path, max_bytes: int) -> FileStore:
+    return FileStore(root, max_bytes)
 
 
 def _header(key: str, data: bytes) -> bytes:

@@ -21,7 +21,7 @@ from tilewright.cli.options import AMOUNT, OUT, PATH, json_option
 from tilewright.cli.output import dump, note, say, table
 
 if TYPE_CHECKING:
-    from tilewright.tune.records.columns import Filter
+    from tilewright.tune.records.columns import RecordFilter
     from tilewright.tune.records.database import Records
     from tilewright.tune.records.rows import Choice, Record
 
@@ -378,10 +378,10 @@ def _read(
         return records.records(wanted), records.choices(wanted)
 
 
-def _filter(model: str, operator: str, machine: str) -> Filter:
-    from tilewright.tune.records.columns import Filter
+def _filter(model: str, operator: str, machine: str) -> RecordFilter:
+    from tilewright.tune.records.columns import RecordFilter
 
-    return Filter(model, operator, machine)
+    return RecordFilter(model, operator, machine)
 
 
 def _opened(place: Path, write: bool) -> Records:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tilewright.base.dtypes import DType
 from tilewright.compute.contraction import is_contraction
-from tilewright.compute.hidden_keys import Hidden, hidden_keys
+from tilewright.compute.hidden_keys import MaskedScores, hidden_keys
 from tilewright.compute.nodes import CC, PW, Computation
 from tilewright.compute.reducer import is_sum, reducer
 from tilewright.compute.transforms import identity_dims
@@ -45,7 +45,7 @@ class AttentionParts:
     mean: Computation
     rest: Group
     guarded: bool
-    hidden: Hidden | None
+    hidden: MaskedScores | None
 
     @property
     def inner(self) -> dict[Buffer, Computation]:
@@ -133,14 +133,14 @@ def recognized(group: Group) -> AttentionParts | None:
     )
 
 
-def _hidden(scores: Group, axes: tuple[Var, ...]) -> Hidden | None:
+def _hidden(scores: Group, axes: tuple[Var, ...]) -> MaskedScores | None:
     value = _value(scores[-1], axes)
     if value is None or len(scores) != 2:
         return None
     return hidden_keys(value, axes, scores[-1].outputs[0].tensor.shape, scores[0])
 
 
-def _unmasked(share: Select, hidden: Hidden) -> Expr:
+def _unmasked(share: Select, hidden: MaskedScores) -> Expr:
     """A share that is 0 where the score is hidden, which it is anyway where each query sees a key:
     or all of its shares are NaN, and so is the mean."""
     same = share.condition is hidden.seen and share.otherwise is const(0.0, share.dtype)

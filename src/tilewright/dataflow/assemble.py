@@ -25,7 +25,7 @@ from tilewright.dataflow.parts import (
     results,
     touched,
 )
-from tilewright.dataflow.pieces import Piece
+from tilewright.dataflow.pieces import ComputationTasks
 from tilewright.dataflow.program import TaskGroup
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var
 from tilewright.ir.node import postorder
@@ -33,7 +33,7 @@ from tilewright.ir.node import postorder
 _T = TypeVar("_T")
 
 
-def tasks_of(name: str, origin: str, piece: Piece) -> list[TaskGroup]:
+def tasks_of(name: str, origin: str, piece: ComputationTasks) -> list[TaskGroup]:
     """The tasks of a piece, with equal ones as one TaskGroup; `name` prefixes their labels."""
     c = piece.computation
     stem = f"{name}.{piece.label}" if piece.label else name
@@ -64,7 +64,7 @@ class _Shape:
     ordered: tuple[bool, ...]
 
 
-def _equal_parts(piece: Piece) -> dict[_Shape, list[Cuts]]:
+def _equal_parts(piece: ComputationTasks) -> dict[_Shape, list[Cuts]]:
     """Group the parts of a piece by the shapes of their tasks.
 
     Parts of one size that differ only in variables that index a tensor directly are equal; the
@@ -94,7 +94,7 @@ def _equal_parts(piece: Piece) -> dict[_Shape, list[Cuts]]:
     return found
 
 
-def _shape(piece: Piece, part: Computation) -> _Shape:
+def _shape(piece: ComputationTasks, part: Computation) -> _Shape:
     if piece.joins:
         reads = results(part)
     else:
@@ -144,7 +144,7 @@ def _feeder(b: Buffer) -> TaskGroup:
     index = tuple(d.var for d in dims)
     copy = Buffer(f"{b.name}_fed", b.shape, b.dtype)
     c = Computation("feeder", dims, (Output(copy, index, b[index]),))
-    (task,) = tasks_of(b.name, b.name, Piece(c, "feeder"))
+    (task,) = tasks_of(b.name, b.name, ComputationTasks(c, "feeder"))
     return task
 
 

@@ -35,7 +35,7 @@ class TaskRun(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Unstreamed:
+class UnstreamedSchedule:
     """A schedule without streams. Times are in cycles."""
 
     graph: TaskGraph
@@ -85,7 +85,7 @@ def nonstreaming_makespan(graph: TaskGraph, pes: int) -> int:
     return nonstreaming(graph, pes).makespan
 
 
-def nonstreaming(graph: TaskGraph, pes: int) -> Unstreamed:
+def nonstreaming(graph: TaskGraph, pes: int) -> UnstreamedSchedule:
     """Schedule the graph on `pes` processing elements; InputError for fewer than one.
 
     At the end of each cycle, the ready tasks with the highest rank start on the free elements.
@@ -137,4 +137,4 @@ def nonstreaming(graph: TaskGraph, pes: int) -> Unstreamed:
             ended[n] += count
             if ended[n] == graph.nodes[n].count:
                 release(n)
-    return Unstreamed(graph, pes, runs)
+    return UnstreamedSchedule(graph, pes, runs)

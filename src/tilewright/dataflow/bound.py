@@ -22,7 +22,7 @@ from typing import Final
 
 from tilewright.dataflow.assemble import connect
 from tilewright.dataflow.graph import Role, TaskGraph, Volume
-from tilewright.dataflow.lower import Network
+from tilewright.dataflow.lower import OperatorNetwork
 from tilewright.dataflow.program import TaskGroup
 from tilewright.expr.nodes import Buffer
 from tilewright.plan.nodes import FusionGroup
@@ -92,7 +92,7 @@ class Bounds:
     """The bounds of a network, with the expansions `options[name]` for each operator."""
 
     def __init__(
-        self, net: Network, options: Mapping[str, Sequence[str]], volume: Volume
+        self, net: OperatorNetwork, options: Mapping[str, Sequence[str]], volume: Volume
     ) -> None:
         self._groups: Final = net.stages
         self._forms: Final = [

@@ -13,8 +13,8 @@ from tilewright.dataflow.baseline import nonstreaming_makespan
 from tilewright.dataflow.blocks import Heuristic
 from tilewright.dataflow.depth import critical_path, streaming_depth
 from tilewright.dataflow.graph import Role, TaskGraph, Volume
-from tilewright.dataflow.lower import Network, program
-from tilewright.dataflow.results import Choice, Point, ResultStore
+from tilewright.dataflow.lower import OperatorNetwork, program
+from tilewright.dataflow.results import Choice, ExploredPoint, ResultStore
 from tilewright.dataflow.schedule import Discipline, TaskSchedule, schedule
 
 GRAPHS: Final = 1000  # cached task graphs of combinations
@@ -87,7 +87,7 @@ class Evaluator:
 
     def __init__(
         self,
-        net: Network,
+        net: OperatorNetwork,
         stages: Sequence[Sequence[str]],
         volume: Volume,
         methods: Sequence[Method],
@@ -100,14 +100,16 @@ class Evaluator:
         self.methods: Final = methods
         quick = [m for m in methods if m not in LISTS]
         self.quick: Final[Sequence[Method]] = quick or methods
-        self.found: Final[dict[tuple[Choice, int], Point]] = {}
+        self.found: Final[dict[tuple[Choice, int], ExploredPoint]] = {}
         self.made = 0
         self.total: Final = total
         self._store: Final = store
         self._least: dict[int, int] = {}
         self._graphs: OrderedDict[Choice, _Prepared] = OrderedDict()
 
-    def point(self, choice: Choice, pes: int, methods: Sequence[Method]) -> Point:
+    def point(
+        self, choice: Choice, pes: int, methods: Sequence[Method]
+    ) -> ExploredPoint:
         """The shortest schedule by these methods and those tried before; the first among equals.
 
         A list schedule is made only if it could be the shortest known one for this number of
@@ -124,7 +126,7 @@ class Evaluator:
         self._least[pes] = min(known.makespan, self._least.get(pes, known.makespan))
         return known
 
-    def _missing(self, known: Point, methods: Sequence[Method]) -> list[Method]:
+    def _missing(self, known: ExploredPoint, methods: Sequence[Method]) -> list[Method]:
         return [m for m in applicable(known.tasks, methods) if m not in known.tried]
 
     def graph(self, choice: Choice) -> TaskGraph:
@@ -132,8 +134,12 @@ class Evaluator:
         return self._prepared(choice).graph
 
     def _schedule(
-        self, choice: Choice, pes: int, methods: Sequence[Method], known: Point | None
-    ) -> Point:
+        self,
+        choice: Choice,
+        pes: int,
+        methods: Sequence[Method],
+        known: ExploredPoint | None,
+    ) -> ExploredPoint:
         of = self._prepared(choice)
         graph = of.graph
         left: Sequence[Method]
@@ -158,7 +164,9 @@ class Evaluator:
             self._store.add(best)
         return best
 
-    def _point(self, of: _Prepared, choice: Choice, pes: int, method: Method) -> Point:
+    def _point(
+        self, of: _Prepared, choice: Choice, pes: int, method: Method
+    ) -> ExploredPoint:
         if method is Method.BASELINE:
             cycles = nonstreaming_makespan(of.graph, pes)
             between = of.streamed
@@ -166,7 +174,7 @@ class Evaluator:
             made = streaming(of.graph, pes, method)
             cycles, between = made.makespan, made.fifo_space
         speedup = of.graph.total_work / max(1, cycles)
-        return Point(
+        return ExploredPoint(
             choice,
             pes,
             str(method),

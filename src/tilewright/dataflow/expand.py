@@ -27,8 +27,8 @@ from tilewright.base.errors import InputError
 from tilewright.compute.nodes import CC, PS, Computation, Dim, Output
 from tilewright.compute.winograd import winograd
 from tilewright.dataflow.pieces import (
-    Piece,
-    Product,
+    ComputationTasks,
+    TaskProduct,
     gathered,
     is_windowed,
     ordered,
@@ -37,8 +37,8 @@ from tilewright.dataflow.pieces import (
 from tilewright.expr.nodes import INDEX, Buffer, Var
 from tilewright.ir.node import substitute
 
-Expansion = Callable[[Computation], Sequence[Piece]]
-Scheme = Callable[[Product], list[Piece]]
+Expansion = Callable[[Computation], Sequence[ComputationTasks]]
+Scheme = Callable[[TaskProduct], list[ComputationTasks]]
 
 
 def family(c: Computation) -> str:
@@ -53,7 +53,7 @@ def family(c: Computation) -> str:
     return "map" if c.is_map else "reduce"
 
 
-def expand(c: Computation, choice: str | None = None) -> Sequence[Piece]:
+def expand(c: Computation, choice: str | None = None) -> Sequence[ComputationTasks]:
     """Expand `c` by the named expansion, or the first one of its family.
 
     Raises InputError for a name that the family does not have; the hint lists the valid ones.
@@ -78,16 +78,16 @@ def expansions(c: Computation) -> Mapping[str, Expansion]:
     return found
 
 
-def _whole(c: Computation) -> Sequence[Piece]:
-    return [Piece(c, holds=not c.is_map)]
+def _whole(c: Computation) -> Sequence[ComputationTasks]:
+    return [ComputationTasks(c, holds=not c.is_map)]
 
 
-def _loop(c: Computation) -> Sequence[Piece]:
+def _loop(c: Computation) -> Sequence[ComputationTasks]:
     outermost = next((d for d in c.dims if d.combine == CC and d.extent > 1), None)
     if outermost is None:
         return _whole(c)
     return [
-        Piece(
+        ComputationTasks(
             computation=c,
             label=outermost.var.name,
             spread={outermost.var: 1},
@@ -96,22 +96,22 @@ def _loop(c: Computation) -> Sequence[Piece]:
     ]
 
 
-def _matrix(c: Computation) -> Product:
+def _matrix(c: Computation) -> TaskProduct:
     p = product_of(c)
     assert p is not None
     return p
 
 
-def _columns(p: Product) -> list[Piece]:
+def _columns(p: TaskProduct) -> list[ComputationTasks]:
     dims = (*p.b, *p.m, *p.n, *p.k)
     computation = ordered(p.computation, dims)
-    return [Piece(computation, "mv", _singly(*p.b, *p.m))]
+    return [ComputationTasks(computation, "mv", _singly(*p.b, *p.m))]
 
 
-def _rows(p: Product) -> list[Piece]:
+def _rows(p: TaskProduct) -> list[ComputationTasks]:
     dims = (*p.b, *p.n, *p.m, *p.k)
     computation = ordered(p.computation, dims)
-    return [Piece(computation, "lmv", _singly(*p.b, *p.n))]
+    return [ComputationTasks(computation, "lmv", _singly(*p.b, *p.n))]
 
 
 def _singly(*dims: Dim) -> dict[Var, int]:
@@ -119,7 +119,7 @@ def _singly(*dims: Dim) -> dict[Var, int]:
     return {d.var: 1 for d in dims}
 
 
-def _outer(p: Product) -> list[Piece]:
+def _outer(p: TaskProduct) -> list[ComputationTasks]:
     """Partial products, one per index of the reduced dimensions, and their sum."""
     c = p.computation
     assert c.reducer is not None
@@ -146,8 +146,8 @@ def _outer(p: Product) -> list[Piece]:
         reducer=c.reducer,
     )
     return [
-        Piece(products, "op", _singly(*p.k)),
-        Piece(total, "sum", joins=True),
+        ComputationTasks(products, "op", _singly(*p.k)),
+        ComputationTasks(total, "sum", joins=True),
     ]
 
 
@@ -159,7 +159,7 @@ def _fresh(dims: Iterable[Dim]) -> dict[Any, Any]:
 def _tiles(count: int) -> Scheme:
     """Blocks of the result, `count` along each side."""
 
-    def make(p: Product) -> list[Piece]:
+    def make(p: TaskProduct) -> list[ComputationTasks]:
         dims = (*p.b, *p.n, *p.m, *p.k)
         computation = ordered(p.computation, dims)
         spread = _singly(*p.b)
@@ -167,7 +167,7 @@ def _tiles(count: int) -> Scheme:
             widest = max(side, key=lambda d: d.extent, default=None)
             if widest is not None:
                 spread[widest.var] = _divisor(widest.extent, count)
-        return [Piece(computation, "tile", spread)]
+        return [ComputationTasks(computation, "tile", spread)]
 
     return make
 
@@ -181,7 +181,7 @@ def _divisor(extent: int, count: int) -> int:
 
 
 def _matmul(scheme: Scheme, by_rows: bool) -> Expansion:
-    def make(c: Computation) -> Sequence[Piece]:
+    def make(c: Computation) -> Sequence[ComputationTasks]:
         p = _matrix(c)
         pieces = scheme(p)
         if by_rows:
@@ -192,18 +192,20 @@ def _matmul(scheme: Scheme, by_rows: bool) -> Expansion:
 
 
 def _conv(scheme: Scheme, by_pixels: bool) -> Expansion:
-    def make(c: Computation) -> Sequence[Piece]:
+    def make(c: Computation) -> Sequence[ComputationTasks]:
         copy, p = gathered(_matrix(c))
         pieces = scheme(p)
         if not by_pixels:
             pieces = _reordered(pieces, p, (*p.b, *p.m, *p.n))
-        windows = Piece(copy, "im2col", stores=True)
+        windows = ComputationTasks(copy, "im2col", stores=True)
         return [windows, *pieces]
 
     return make
 
 
-def _reordered(pieces: list[Piece], p: Product, order: Sequence[Dim]) -> list[Piece]:
+def _reordered(
+    pieces: list[ComputationTasks], p: TaskProduct, order: Sequence[Dim]
+) -> list[ComputationTasks]:
     """Copy the last piece's result with a task, in the order of these dimensions."""
     *others, last = pieces
     fresh = _fresh(order)
@@ -223,31 +225,31 @@ def _reordered(pieces: list[Piece], p: Product, order: Sequence[Dim]) -> list[Pi
     return [
         *others,
         replace(last, computation=changed),
-        Piece(copy, "reorder"),
+        ComputationTasks(copy, "reorder"),
     ]
 
 
-def _direct(c: Computation) -> Sequence[Piece]:
+def _direct(c: Computation) -> Sequence[ComputationTasks]:
     p = _matrix(c)
-    return [Piece(p.computation, "direct", _singly(*p.b, *p.n))]
+    return [ComputationTasks(p.computation, "direct", _singly(*p.b, *p.n))]
 
 
-def _direct_rows(c: Computation) -> Sequence[Piece]:
+def _direct_rows(c: Computation) -> Sequence[ComputationTasks]:
     p = _matrix(c)
     row = [d for d in p.m if d.extent > 1][:1]
     spread = _singly(*p.b, *p.n, *row)
-    return [Piece(p.computation, "row", spread)]
+    return [ComputationTasks(p.computation, "row", spread)]
 
 
-def _winograd(c: Computation) -> Sequence[Piece]:
+def _winograd(c: Computation) -> Sequence[ComputationTasks]:
     steps = winograd(c)
     assert steps is not None
-    pieces: list[Piece] = []
+    pieces: list[ComputationTasks] = []
     for step in steps:
         p = product_of(step)
         spread = {} if p is None else _singly(*p.b)
         label = step.name.removeprefix(c.name).lstrip(".")
-        pieces.append(Piece(step, label or "result", spread))
+        pieces.append(ComputationTasks(step, label or "result", spread))
     return pieces
 
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 from tilewright.base.errors import InputError
 from tilewright.base.numbers import whole
 from tilewright.compute.canonical import canonical
-from tilewright.dataflow.baseline import Unstreamed, nonstreaming
+from tilewright.dataflow.baseline import UnstreamedSchedule, nonstreaming
 from tilewright.dataflow.bound import Bounds
 from tilewright.dataflow.evaluate import (
     Evaluator,
@@ -32,9 +32,9 @@ from tilewright.dataflow.evaluate import (
 )
 from tilewright.dataflow.expand import PLAIN
 from tilewright.dataflow.graph import TaskGraph, Volume, named
-from tilewright.dataflow.lower import Network
+from tilewright.dataflow.lower import OperatorNetwork
 from tilewright.dataflow.operators import OPERATOR
-from tilewright.dataflow.results import Choice, Point, ResultStore
+from tilewright.dataflow.results import Choice, ExploredPoint, ResultStore
 from tilewright.dataflow.schedule import TaskSchedule
 from tilewright.dataflow.search import search
 from tilewright.plan.nodes import FusionGroup
@@ -45,7 +45,7 @@ SECONDS: Final = 45.0  # time limit of a search
 NAMED: Final = 6  # maximum number of groups that a label lists individually
 
 
-class Grain(StrEnum):
+class TaskGranularity(StrEnum):
     """The default granularity of a task.
 
     any: the best expansion of the operator. operator: the whole operator. loop: an index of its
@@ -85,12 +85,12 @@ class Exploration:
     network: str
     volume: Volume
     groups: Sequence[OperatorGroup]
-    points: Sequence[Point]
+    points: Sequence[ExploredPoint]
     exact: bool
     bounds: Mapping[int, int]
     evaluator: Evaluator = field(repr=False, compare=False)
 
-    def best(self, pes: int) -> Point:
+    def best(self, pes: int) -> ExploredPoint:
         """The combination with the least makespan on `pes` elements, then the least I/O.
 
         Raises InputError for a number that was not explored.
@@ -110,11 +110,11 @@ class Exploration:
             return 0.0
         return relative_gap(self.best(pes).makespan, self.bounds[pes])
 
-    def graph(self, point: Point) -> TaskGraph:
+    def graph(self, point: ExploredPoint) -> TaskGraph:
         """The task graph of a point's combination."""
         return self.evaluator.graph(point.choice)
 
-    def schedule(self, point: Point) -> TaskSchedule | Unstreamed:
+    def schedule(self, point: ExploredPoint) -> TaskSchedule | UnstreamedSchedule:
         """The schedule that a point measures."""
         graph = self.graph(point)
         method = Method(point.method)
@@ -122,7 +122,7 @@ class Exploration:
             return nonstreaming(graph, point.pes)
         return streaming(graph, point.pes, method)
 
-    def compared(self, point: Point) -> dict[Method, int]:
+    def compared(self, point: ExploredPoint) -> dict[Method, int]:
         """The makespans of a point's combination by all methods, explored or not."""
         graph = self.graph(point)
         methods = applicable(graph.tasks, tuple(Method))
@@ -147,9 +147,9 @@ class Exploration:
         counted = ", ".join(f"{count} {name}" for name, count in others.most_common())
         return " ".join([*named, f"and {counted}"] if others else named)
 
-    def front(self) -> list[Point]:
+    def front(self) -> list[ExploredPoint]:
         """The Pareto front in makespan, I/O, buffer space and elements (the first among equals)."""
-        kept: list[Point] = []
+        kept: list[ExploredPoint] = []
         for p in sorted(self.points, key=lambda p: p.costs):
             if not any(
                 all(a <= b for a, b in zip(q.costs, p.costs, strict=True)) for q in kept
@@ -175,12 +175,14 @@ class Exploration:
         made = {str(method): cycles for method, cycles in self.compared(point).items()}
         return {**self._row(point), **made}
 
-    def _row(self, point: Point) -> dict[str, Any]:
+    def _row(self, point: ExploredPoint) -> dict[str, Any]:
         return {**asdict(point), "label": self.label(point.choice)}
 
 
 def groups_of(
-    net: Network, wanted: Mapping[str, Sequence[str]], grain: Grain = Grain.ANY
+    net: OperatorNetwork,
+    wanted: Mapping[str, Sequence[str]],
+    grain: TaskGranularity = TaskGranularity.ANY,
 ) -> list[OperatorGroup]:
     """The groups of a network with the expansions to try.
 
@@ -212,10 +214,10 @@ def groups_of(
     ]
 
 
-def _usual(family: str, known: Sequence[str], grain: Grain) -> Sequence[str]:
-    if grain is Grain.ANY:
+def _usual(family: str, known: Sequence[str], grain: TaskGranularity) -> Sequence[str]:
+    if grain is TaskGranularity.ANY:
         return known
-    if grain is not Grain.EXPANDED:
+    if grain is not TaskGranularity.EXPANDED:
         return next((n,) for n in (grain, "whole") if n in known)
     classical = ("lmv", "mv", "op")
     if family in ("conv", "matmul"):
@@ -227,7 +229,7 @@ def _same(stage: FusionGroup) -> str:
     return canonical(stage.computations, (*stage.reads, *stage.writes))
 
 
-def _check(net: Network, wanted: Mapping[str, Sequence[str]]) -> None:
+def _check(net: OperatorNetwork, wanted: Mapping[str, Sequence[str]]) -> None:
     for name, options in wanted.items():
         concerned = [
             s.name for s in net.stages if name in (s.name, net.families[s.name])
@@ -252,12 +254,12 @@ def _check(net: Network, wanted: Mapping[str, Sequence[str]]) -> None:
 
 
 def explore(
-    net: Network,
+    net: OperatorNetwork,
     pes: Sequence[int],
     wanted: Mapping[str, Sequence[str]] | None = None,
     *,
     volume: Volume | str = Volume.PART,
-    grain: Grain | str = Grain.ANY,
+    grain: TaskGranularity | str = TaskGranularity.ANY,
     methods: Sequence[Method] = tuple(Method),
     limit: int = LIMIT,
     seconds: float = SECONDS,
@@ -274,7 +276,7 @@ def explore(
     """
     _expect_arguments(net.name, pes, methods, limit, seconds)
     counts = sorted(set(pes))
-    groups = groups_of(net, wanted or {}, named(Grain, grain))
+    groups = groups_of(net, wanted or {}, named(TaskGranularity, grain))
     reading = named(Volume, volume)
     known = store or ResultStore()
     known.open(_subject(net, groups, reading, methods))
@@ -335,7 +337,7 @@ def _expect_arguments(
 
 
 def _subject(
-    net: Network,
+    net: OperatorNetwork,
     groups: Sequence[OperatorGroup],
     reading: Volume,
     methods: Sequence[Method],

@@ -29,14 +29,14 @@ from fractions import Fraction
 from tilewright.dataflow.follow import fifo_rooms
 from tilewright.dataflow.graph import Role, TaskGraph
 from tilewright.dataflow.intervals import Intervals
-from tilewright.dataflow.timing import Times
+from tilewright.dataflow.timing import NodeTimes
 
 
 def fifo_sizes(
     graph: TaskGraph,
     blocks: Sequence[Sequence[int]],
     steady: Intervals,
-    times: Times,
+    times: NodeTimes,
     followed: Set[int],
     *,
     every: bool,
@@ -67,7 +67,7 @@ def fifo_sizes(
     return sizes
 
 
-def _arrives(graph: TaskGraph, steady: Intervals, times: Times, edge: int) -> int:
+def _arrives(graph: TaskGraph, steady: Intervals, times: NodeTimes, edge: int) -> int:
     """The elements that arrive before the reader starts."""
     writer = graph.edges[edge].source
     reader = graph.edges[edge].target

@@ -38,7 +38,7 @@ from tilewright.plan.questions import NO_REWRITE_PAYS
 
 
 @dataclass(frozen=True, eq=False)
-class Network:
+class OperatorNetwork:
     """A network as groups, one or more per operator, before its expansions are chosen.
 
     same: maps each result of an operator that moves nothing, such as Reshape, to the tensor that it
@@ -88,7 +88,9 @@ class Network:
         return read | {self.same[b] for b in read & self.same.keys()}
 
 
-def network(graph: Graph, *, fused: bool = False, opaque: bool = False) -> Network:
+def network(
+    graph: Graph, *, fused: bool = False, opaque: bool = False
+) -> OperatorNetwork:
     """The groups of a simplified graph with static shapes.
 
     fused: fuse neighboring maps into single tasks, and index maps into their readers.
@@ -112,7 +114,7 @@ def network(graph: Graph, *, fused: bool = False, opaque: bool = False) -> Netwo
         kept = frozenset((*plan.results, *same.values()))
         # A task takes a cycle per element read: repeating a map makes it read more.
         plan = plan.with_steps(fuse(plan.steps, kept, NO_REWRITE_PAYS.repeated))
-    return Network(
+    return OperatorNetwork(
         name=graph.name or "network",
         plan=plan,
         same=same,
@@ -181,7 +183,7 @@ def _opaque(plan: Plan) -> tuple[Plan, dict[Kernel, Opaque]]:
 
 
 def program(
-    net: Network,
+    net: OperatorNetwork,
     choices: Mapping[str, str] | None = None,
     volume: Volume | str = Volume.PART,
 ) -> StreamProgram:
@@ -205,7 +207,7 @@ def program(
     return StreamProgram(graph, tasks, inputs, outputs, net.plan.data, free, net.same)
 
 
-def _check(net: Network, chosen: Mapping[str, str]) -> None:
+def _check(net: OperatorNetwork, chosen: Mapping[str, str]) -> None:
     known = {s.name for s in net.stages} | set(net.families.values())
     for name in chosen:
         if name not in known and name not in EXPANSIONS:

@@ -12,7 +12,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.dataflow.assemble import tasks_of
 from tilewright.dataflow.expand import PLAIN, expand, expansions, family
 from tilewright.dataflow.parts import points, results
-from tilewright.dataflow.program import Opaque, TaskGroup, Together
+from tilewright.dataflow.program import FusedTask, Opaque, TaskGroup
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Kernel, Store, Update
 from tilewright.loops.walk import walk
@@ -70,7 +70,7 @@ def _together(group: FusionGroup, outside: Collection[Buffer]) -> TaskGroup:
     It applies one scalar function after the other, so it reads as often as all of them together.
     """
     outputs = tuple(b for b in group.writes if b in outside)
-    work = Together(group.computations, group.reads, outputs)
+    work = FusedTask(group.computations, group.reads, outputs)
     written = dict.fromkeys(outputs, 0)
     for c in group.computations:
         for o in c.outputs:

@@ -18,7 +18,7 @@ from tilewright.ir.node import postorder, substitute
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class ComputationTasks:
     """One Computation as tasks.
 
     spread: the extent of a part along each of these dimensions; the others stay whole. label: names
@@ -45,7 +45,7 @@ class Piece:
 
 
 @dataclass(frozen=True, eq=False)
-class Product:
+class TaskProduct:
     """A sum of products of two tensors, `rows` times `columns`, with the dimensions that each uses.
 
     For complex tensors, whose parts are separate accesses, each is one access that represents both
@@ -68,7 +68,7 @@ def _ranges(extent: int, step: int) -> list[tuple[int, int]]:
     return [(low, min(low + step, extent)) for low in starts]
 
 
-def product_of(c: Computation) -> Product | None:
+def product_of(c: Computation) -> TaskProduct | None:
     """`c` as a Product; None unless it is a sum of products of one access each, real or complex.
 
     The columns are the operand with the innermost dimension of the result: the second factor of a
@@ -99,7 +99,7 @@ def product_of(c: Computation) -> Product | None:
             d for d in free if (d.var in in_rows, d.var in in_columns) in wanted
         )
 
-    return Product(
+    return TaskProduct(
         c,
         rows,
         columns,
@@ -189,12 +189,12 @@ def _used(load: Load) -> set[Var]:
     return {v for i in load.index for v in variables(i)}
 
 
-def is_windowed(p: Product) -> bool:
+def is_windowed(p: TaskProduct) -> bool:
     """Whether the columns are windows over a tensor: an index with several variables."""
     return any(len({*variables(i)}) > 1 for i in p.columns.index)
 
 
-def gathered(p: Product) -> tuple[Computation, Product]:
+def gathered(p: TaskProduct) -> tuple[Computation, TaskProduct]:
     """im2col: a Computation that copies the windows into the columns of a matrix, and the product
     with that matrix."""
     c = p.computation
@@ -227,7 +227,7 @@ def gathered(p: Product) -> tuple[Computation, Product]:
     return copy, again
 
 
-def _guarded(p: Product) -> Expr:
+def _guarded(p: TaskProduct) -> Expr:
     """The access to the columns with its guard: the largest expression with no other access."""
     (o,) = p.computation.outputs
     best: Expr = p.columns

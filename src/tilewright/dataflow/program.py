@@ -59,7 +59,7 @@ class Opaque:
 
 
 @dataclass(frozen=True, eq=False)
-class Together:
+class FusedTask:
     """An operator of several Computations as one task: run in order, on whole tensors.
 
     outputs: the tensors read elsewhere; intermediate ones stay inside the task.
@@ -89,7 +89,7 @@ class TaskGroup:
 
     name: str
     origin: str
-    work: Computation | Kernel | Opaque | Together
+    work: Computation | Kernel | Opaque | FusedTask
     reads: int
     writes: int
     unique: Mapping[Buffer, int]
@@ -140,7 +140,7 @@ class TaskGroup:
 
     def run(self, held: Held) -> None:
         """Run all tasks on the tensors in `held`; other elements of the outputs are unchanged."""
-        if isinstance(self.work, Opaque | Together):
+        if isinstance(self.work, Opaque | FusedTask):
             self.work.run(held)
             return
         if isinstance(self.work, Kernel):

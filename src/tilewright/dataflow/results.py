@@ -20,7 +20,7 @@ Choice = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Point:
+class ExploredPoint:
     """One combination on one number of processing elements; in cycles and elements.
 
     choice: an expansion for each group. method: of the shortest schedule; tried: all methods used.
@@ -60,7 +60,7 @@ class ResultStore:
     new ones to it."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self.known: dict[tuple[Choice, int], Point] = {}
+        self.known: dict[tuple[Choice, int], ExploredPoint] = {}
         self._path = path
 
     def open(self, subject: Mapping[str, Any]) -> None:
@@ -104,19 +104,19 @@ class ResultStore:
                 hint="name another file",
             ) from None
 
-    def add(self, point: Point) -> None:
+    def add(self, point: ExploredPoint) -> None:
         """Store a point."""
         self.known[point.choice, point.pes] = point
         if self._path is not None:
             with self._path.open("a") as file:
                 file.write(json.dumps(asdict(point)) + "\n")
 
-    def _point(self, number: int, line: str) -> Point:
+    def _point(self, number: int, line: str) -> ExploredPoint:
         try:
             row = json.loads(line)
             schema.check(row, _ROW)
             lists = {name: tuple(row[name]) for name in ("choice", "tried")}
-            return Point(**{**row, **lists})
+            return ExploredPoint(**{**row, **lists})
         except (ValueError, RecursionError) as e:
             raise InputError(
                 f"line {number} is not a result: {e}",

@@ -16,7 +16,7 @@ from tilewright.dataflow.depth import critical_path, streaming_depth
 from tilewright.dataflow.fifos import fifo_sizes
 from tilewright.dataflow.graph import Role, TaskGraph, named
 from tilewright.dataflow.intervals import Intervals, intervals, streaming
-from tilewright.dataflow.timing import Clock, Times
+from tilewright.dataflow.timing import BlockClock, NodeTimes
 
 
 class Discipline(StrEnum):
@@ -49,7 +49,7 @@ class TaskSchedule:
     blocks: Sequence[Sequence[int]]
     element: Sequence[int]
     steady: Intervals
-    times: Times
+    times: NodeTimes
     followed: Set[int]
 
     @cached_property
@@ -160,7 +160,7 @@ def schedule(
     parts = divided(separated, spatial_blocks(separated, pes, how))
     blocks = parts.members()
     steady = intervals(parts.graph, streaming(parts.graph, parts.block))
-    clock = Clock(parts.graph, steady)
+    clock = BlockClock(parts.graph, steady)
     element = _DISCIPLINES[when](parts, pes, blocks, clock)
     _memory(parts.graph, clock.times)
     return TaskSchedule(
@@ -179,7 +179,7 @@ def schedule(
 
 
 def _gang(
-    parts: Division, pes: int, blocks: Sequence[Sequence[int]], clock: Clock
+    parts: Division, pes: int, blocks: Sequence[Sequence[int]], clock: BlockClock
 ) -> list[int]:
     """The n-th task of a block runs on the n-th element, each block after the previous one."""
     graph = parts.graph
@@ -197,7 +197,7 @@ def _gang(
 
 
 def _list(
-    parts: Division, pes: int, blocks: Sequence[Sequence[int]], clock: Clock
+    parts: Division, pes: int, blocks: Sequence[Sequence[int]], clock: BlockClock
 ) -> list[int]:
     """Run each task of a block on a separate element, the components on the first free ones."""
     graph = parts.graph
@@ -222,14 +222,14 @@ def _tasks(graph: TaskGraph, block: Sequence[int]) -> list[int]:
     return [n for n in block if graph.nodes[n].role is Role.COMPUTE]
 
 
-_Run = Callable[[Division, int, Sequence[Sequence[int]], Clock], list[int]]
+_Run = Callable[[Division, int, Sequence[Sequence[int]], BlockClock], list[int]]
 _DISCIPLINES: Final[dict[Discipline, _Run]] = {
     Discipline.GANG: _gang,
     Discipline.LIST: _list,
 }
 
 
-def _memory(graph: TaskGraph, times: Times) -> None:
+def _memory(graph: TaskGraph, times: NodeTimes) -> None:
     """Sinks are complete when their last writer ends; sources are available from the start."""
     for n, node in enumerate(graph.nodes):
         if node.role is Role.SINK:

@@ -15,7 +15,7 @@ from itertools import groupby, product
 
 from tilewright.dataflow.evaluate import GANG, Evaluator, Method
 from tilewright.dataflow.results import Choice
-from tilewright.search import Limits, descend
+from tilewright.search import SearchLimits, descend
 
 Options = Sequence[Sequence[str]]  # of each group
 
@@ -76,7 +76,7 @@ def _descend(
     seconds: float,
 ) -> Choice:
     """The best combination found from the starts before the evaluator has made `most` points."""
-    limits = Limits(seconds=seconds, until=lambda: evaluator.made >= most)
+    limits = SearchLimits(seconds=seconds, until=lambda: evaluator.made >= most)
     changes = [move.on for move in moves]
     return descend(
         starts,

@@ -19,7 +19,7 @@ FOLLOWED: Final = 1 << 14  # the most elements of a component to follow one by o
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class NodeTimes:
     """Per node, in cycles: `start`, `first` (first output available), `last` (ended)."""
 
     start: list[int] = field(default_factory=list)
@@ -27,7 +27,7 @@ class Times:
     last: list[int] = field(default_factory=list)
 
     @classmethod
-    def of(cls, graph: TaskGraph) -> Times:
+    def of(cls, graph: TaskGraph) -> NodeTimes:
         """All zero, to be filled block by block."""
         return cls(*([0] * len(graph.nodes) for _ in range(3)))
 
@@ -38,7 +38,7 @@ class Times:
         self.last[node] = last
 
 
-class Clock:
+class BlockClock:
     """Computes the times of one block after another.
 
     In a component with at most FOLLOWED elements, streams are followed element by element; in a
@@ -48,7 +48,7 @@ class Clock:
     def __init__(self, graph: TaskGraph, steady: Intervals) -> None:
         self.graph: Final = graph
         self.steady: Final = steady
-        self.times: Final = Times.of(graph)
+        self.times: Final = NodeTimes.of(graph)
         self.followed: Final = _followed(graph, steady)
         self._written: dict[int, Cycles] = {}
 

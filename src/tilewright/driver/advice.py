@@ -1,7 +1,7 @@
 """Advice on slow schedules: rules over the statements that run most often.
 
-A rule is a function of one such statement (`Work`) that returns what to do and why, or None. RULES
-lists all rules, the most important first.
+A rule is a function of one such statement (`ComputeStatement`) that returns what to do and why, or
+None. RULES lists all rules, the most important first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilewright.ir.node import postorder
 from tilewright.loops.analysis.access import expressions
 from tilewright.loops.analysis.terms import loads, variables
 from tilewright.loops.nodes import Alloc, For, If, Kernel, Store, Unit, Update
-from tilewright.loops.walk import Place, walk
+from tilewright.loops.walk import StatementPlace, walk
 from tilewright.runtime.instruction_mix import Mix
 
 _MUCH: Final = 0.1  # share of all steps below which a statement is not worth a change
@@ -29,7 +29,7 @@ _LONG: Final = 16  # steps from which the latency of a sum matters
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class KernelRun:
     """A measured run of a kernel: threads, seconds, and the instruction mix of its inner loop."""
 
     threads: int
@@ -38,13 +38,13 @@ class Measured:
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
+class ComputeStatement:
     """A statement that computes, and how often it runs."""
 
-    place: Place
+    place: StatementPlace
     stmt: Store | Update
     steps: int
-    run: Measured
+    run: KernelRun
 
     @property
     def loops(self) -> tuple[For, ...]:
@@ -101,10 +101,10 @@ class Work:
         return self.loops[self.loops.index(f) + 1 :]
 
 
-Rule = Callable[[Work], str | None]
+Rule = Callable[[ComputeStatement], str | None]
 
 
-def advice(kernel: Kernel, run: Measured, most: int = 6) -> tuple[str, ...]:
+def advice(kernel: Kernel, run: KernelRun, most: int = 6) -> tuple[str, ...]:
     """At most `most` lines of advice on a kernel that was run, the most important first."""
     works = sorted(_works(kernel, run), key=lambda w: -w.steps)
     total = sum(w.steps for w in works)
@@ -113,12 +113,12 @@ def advice(kernel: Kernel, run: Measured, most: int = 6) -> tuple[str, ...]:
     return tuple(dict.fromkeys(said))[:most]
 
 
-def _works(kernel: Kernel, run: Measured) -> Iterator[Work]:
+def _works(kernel: Kernel, run: KernelRun) -> Iterator[ComputeStatement]:
     for place in walk(kernel.body):
         in_unit = any(isinstance(s, Unit) for s in place.above)
         if isinstance(place.stmt, Store | Update) and not in_unit:
             steps = prod(f.trips or 1 for f in place.loops)
-            yield Work(place, place.stmt, steps, run)
+            yield ComputeStatement(place, place.stmt, steps, run)
 
 
 def step_of(buffer: Buffer, index: tuple[Expr, ...], var: Var) -> int | None:
@@ -131,7 +131,7 @@ def step_of(buffer: Buffer, index: tuple[Expr, ...], var: Var) -> int | None:
     return form.coefficient(var)
 
 
-def _scalar(w: Work) -> str | None:
+def _scalar(w: ComputeStatement) -> str | None:
     """No vector loop around it."""
     if w.vector is not None or w.steps < _LONG:
         return None
@@ -147,7 +147,7 @@ def _scalar(w: Work) -> str | None:
     )
 
 
-def _gathers(w: Work) -> str | None:
+def _gathers(w: ComputeStatement) -> str | None:
     """A vector loop along which an operand's elements are not neighbors."""
     if w.vector is None:
         return None
@@ -163,7 +163,7 @@ def _gathers(w: Work) -> str | None:
     return None
 
 
-def _scatters(w: Work) -> str | None:
+def _scatters(w: ComputeStatement) -> str | None:
     """A vector loop along which the results are not neighbors."""
     if w.vector is None:
         return None
@@ -178,7 +178,7 @@ def _scatters(w: Work) -> str | None:
     )
 
 
-def _guards(w: Work) -> str | None:
+def _guards(w: ComputeStatement) -> str | None:
     """A condition on loop variables that is tested in each step."""
     conditions = [s.condition for s in w.place.above if isinstance(s, If)]
     for root in expressions(w.stmt):
@@ -194,7 +194,7 @@ def _guards(w: Work) -> str | None:
     return None
 
 
-def _stored_sums(w: Work) -> str | None:
+def _stored_sums(w: ComputeStatement) -> str | None:
     """A sum that does not keep its results in registers."""
     if w.sum_loop is None:
         return None
@@ -213,7 +213,7 @@ def _stored_sums(w: Work) -> str | None:
     return f'cache_write({w.name}, "register"), computed outside {outer}: {why}'
 
 
-def _waiting(w: Work) -> str | None:
+def _waiting(w: ComputeStatement) -> str | None:
     """A sum each of whose steps waits for the previous one."""
     steps = prod(f.trips or _LONG for f in w.sum_loops)
     if w.sum_loop is None or steps < _LONG or w.vector is None:
@@ -233,7 +233,7 @@ def _waiting(w: Work) -> str | None:
     )
 
 
-def _spills(w: Work) -> str | None:
+def _spills(w: ComputeStatement) -> str | None:
     """More values in the inner loop than there are registers."""
     spills = 0 if w.run.mix is None else w.run.mix.spills
     if not spills:
@@ -245,7 +245,7 @@ def _spills(w: Work) -> str | None:
     )
 
 
-def _alone(w: Work) -> str | None:
+def _alone(w: ComputeStatement) -> str | None:
     """No parallel loop, although there is enough work for several threads."""
     shared = any(f.kind == "parallel" for f in w.loops)
     if shared or w.run.threads < 2 or w.run.seconds < _SHARED_SECONDS:

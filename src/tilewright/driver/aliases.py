@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.text import listing
-from tilewright.driver.built import Built, BuiltStep
+from tilewright.driver.built import BuiltGroup, BuiltStep
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph, Value
 from tilewright.loops.passes.in_place import without_self_copy
@@ -100,7 +100,7 @@ def _conflict(
     """Why the precondition does not hold; empty if it does."""
     writers = [n for n, s in enumerate(plan.steps) if result in s.writes]
     made = steps[writers[0]] if len(writers) == 1 else None
-    if not isinstance(made, Built):
+    if not isinstance(made, BuiltGroup):
         return "it is not written by exactly one kernel on the host"
     (at,) = writers
     later = [s.name for s in plan.steps[at + 1 :] if source in s.reads]

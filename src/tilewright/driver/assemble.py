@@ -10,8 +10,8 @@ from typing import Any
 from tilewright import __version__
 from tilewright.base.errors import MemoryLimitError
 from tilewright.driver.built import (
-    Built,
     BuiltControl,
+    BuiltGroup,
     BuiltProgram,
     BuiltStep,
     Native,
@@ -41,9 +41,9 @@ from tilewright.runtime.model import (
     HostFallbackStep,
     LaunchStep,
     NativeStep,
-    Slot,
     Step,
     Tensor,
+    ValueSlot,
     constants_on,
 )
 from tilewright.targets.base import Target
@@ -180,7 +180,7 @@ class Assembler:
             run.clear()
 
         for s, placed in zip(self.steps, self.plan.steps, strict=True):
-            if isinstance(s, Built):
+            if isinstance(s, BuiltGroup):
                 run.append(s)
                 continue
             if isinstance(s, BuiltControl):
@@ -229,19 +229,21 @@ class Assembler:
             sum(map(_bytes, item.operands)),
         )
 
-    def _on_device(self, b: Buffer) -> Slot:
+    def _on_device(self, b: Buffer) -> ValueSlot:
         """The slot of a buffer as a device sees it: in its arena, or a constant."""
         tensor = Tensor(b.name, b.dtype.name, b.shape)
         if b in self.plan.data:
             at = self._constants.place_array(b, self.plan.data[b])
-            return Slot("constant", at, tensor)
-        return Slot("device", self._places[b], tensor)
+            return ValueSlot("constant", at, tensor)
+        return ValueSlot("device", self._places[b], tensor)
 
-    def _on_host(self, b: Buffer) -> Slot:
+    def _on_host(self, b: Buffer) -> ValueSlot:
         """The slot of a buffer on the host, which need not be a value of the graph."""
         if b in self._value_of:
             return self._slot(self._value_of[b])
-        return Slot("arena", self._places[b], Tensor(b.name, b.dtype.name, b.shape))
+        return ValueSlot(
+            "arena", self._places[b], Tensor(b.name, b.dtype.name, b.shape)
+        )
 
     def _host(self, op: Operation, steps: list[Step]) -> HostFallbackStep:
         provider, attributes, extra = self.host(op)
@@ -253,7 +255,7 @@ class Assembler:
             provider, op.op_type, attributes, inputs, outputs, op.label
         )
 
-    def _read(self, v: Value, steps: list[Step]) -> Slot:
+    def _read(self, v: Value, steps: list[Step]) -> ValueSlot:
         """The slot of a host operand; a constant without a native form is made by a step."""
         constants = self.plan.graph.constants
         if v in constants and v not in self.plan.buffers and v not in self._objects:
@@ -268,22 +270,22 @@ class Assembler:
             )
         return self._slot(v)
 
-    def _slot(self, v: Value) -> Slot:
+    def _slot(self, v: Value) -> ValueSlot:
         tensor = _tensor(v)
         if v in self._inputs:
-            return Slot("input", self._inputs[v], tensor)
+            return ValueSlot("input", self._inputs[v], tensor)
         if v in self._outputs:
-            return Slot("output", self._outputs[v], tensor)
+            return ValueSlot("output", self._outputs[v], tensor)
         b = self.plan.buffers.get(v)
         if b is not None and b in self.plan.data:
-            return Slot(
+            return ValueSlot(
                 "constant", self._constants.place_array(b, self.plan.data[b]), tensor
             )
         if b is not None and b in self._places:
-            return Slot("arena", self._places[b], tensor)
+            return ValueSlot("arena", self._places[b], tensor)
         if v not in self._objects:
             self._objects[v] = len(self._objects)
-        return Slot("object", self._objects[v], tensor)
+        return ValueSlot("object", self._objects[v], tensor)
 
     def _copies(self, graph: Graph) -> list[Step]:
         """Copies to outputs that are also inputs, constants, or other outputs."""
@@ -292,7 +294,7 @@ class Assembler:
             if self._outputs.get(v) == n:
                 continue
             source = self._read(v, steps)
-            steps.append(CopyStep(source, Slot("output", n, _tensor(v))))
+            steps.append(CopyStep(source, ValueSlot("output", n, _tensor(v))))
         return steps
 
 

@@ -22,7 +22,7 @@ from tilewright.base.errors import TilewrightError, UnsupportedError
 from tilewright.driver.generalize import is_corner
 from tilewright.driver.ranges import combinations, count
 from tilewright.driver.size_terms import Basis, Extents, SizeTerm, Terms
-from tilewright.graph.infer import FallbackProvider, Typer, Typing, known_branch
+from tilewright.graph.infer import FallbackProvider, InferredTypes, Typer, known_branch
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.errors import place
 from tilewright.graph.ops.registry import has_trait
@@ -211,7 +211,7 @@ class Between:
     graph: Graph
     allowed: Allowed
     points: Sequence[Extents]
-    typings: Sequence[Typing]
+    typings: Sequence[InferredTypes]
     fallback: FallbackProvider | None = None
     terms: Terms | None = None
     facts: dict[Value, Fact | None] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from typing import Any
 from tilewright.base import flags
 from tilewright.compute.nodes import Computation
 from tilewright.driver.assemble import Assembler
-from tilewright.driver.built import Built, BuiltProgram, BuiltStep
+from tilewright.driver.built import BuiltGroup, BuiltProgram, BuiltStep
 from tilewright.driver.chosen_schedules import ChosenSchedules
 from tilewright.driver.compiled import CompiledGroup
 from tilewright.driver.guard import validate
@@ -142,7 +142,7 @@ def assembled(
     graph = Graph(kernel.name, inputs, outputs, ())
     group = group_of(kernel)
     plan = Plan(graph, (group,), {v: b for b, v in values.items()})
-    steps = [Built(group, signature, code)]
+    steps = [BuiltGroup(group, signature, code)]
     assembler = Assembler(place_buffers(plan, steps), steps, target, None)
     meta = {"tuned": list(tuned)} if tuned else {}
     return assembler.model({"target": target.name, **meta})

@@ -18,7 +18,7 @@ from tilewright.plan.normalize import KernelSignature
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Built:
+class BuiltGroup:
     """A group with its interface and its object code."""
 
     stage: FusionGroup
@@ -54,17 +54,17 @@ class BuiltControl:
     bodies: tuple[tuple[BuiltStep, ...], ...]
 
 
-BuiltStep = Built | BuiltProgram | BuiltControl | HostFallback | DeviceCopy
+BuiltStep = BuiltGroup | BuiltProgram | BuiltControl | HostFallback | DeviceCopy
 
 
-def built_inside(steps: Iterable[BuiltStep]) -> Iterator[Built]:
+def built_inside(steps: Iterable[BuiltStep]) -> Iterator[BuiltGroup]:
     """All kernels in order, including those inside loops and branches."""
     for s in steps:
-        if isinstance(s, Built):
+        if isinstance(s, BuiltGroup):
             yield s
         elif isinstance(s, BuiltControl):
             for body in s.bodies:
                 yield from built_inside(body)
 
 
-Native = Built | BuiltControl  # a step that a native function runs
+Native = BuiltGroup | BuiltControl  # a step that a native function runs

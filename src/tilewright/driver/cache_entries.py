@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
-from tilewright.base.store import Store
+from tilewright.base.store import FileStore
 from tilewright.driver.compiled import CompiledGroup
 from tilewright.driver.model_cache import name_of
 
@@ -20,7 +20,7 @@ _KINDS: Final = {
 }
 
 
-def described(store: Store, key: str) -> tuple[str, str]:
+def described(store: FileStore, key: str) -> tuple[str, str]:
     """The kind of an entry, and the name of its model or kernel; empty if it has none."""
     kind = next((k for start, k in _KINDS.items() if key.startswith(start)), KERNEL)
     if kind == MODEL:

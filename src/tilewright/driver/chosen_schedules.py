@@ -26,7 +26,7 @@ from tilewright.schedule.space.selection import Selection
 from tilewright.targets.base import Target
 from tilewright.tune.base import Candidate
 from tilewright.tune.records.key import key_of
-from tilewright.tune.records.published import Chosen
+from tilewright.tune.records.published import PublishedChoice
 
 
 def by_name(
@@ -99,7 +99,7 @@ class ChosenSchedules:
         values = with_names(candidate.values, signature)
         return Selection(candidate.sketch, values, found.candidate)
 
-    def record(self, signature: KernelSignature) -> Chosen | None:
+    def record(self, signature: KernelSignature) -> PublishedChoice | None:
         """The record that the kernel's schedule comes from; None if it comes from no record."""
         if not self._records or self._asked(signature) is not None:
             return None
@@ -138,7 +138,7 @@ class ChosenSchedules:
         return key.digest
 
 
-def refuse(kernel: str, found: Chosen, error: ScheduleError) -> None:
+def refuse(kernel: str, found: PublishedChoice, error: ScheduleError) -> None:
     """Warn that a record is not used because its schedule is no longer possible."""
     events.emit("record-refused", kernel=kernel, reason=str(error))
     warnings.warn(
@@ -149,6 +149,6 @@ def refuse(kernel: str, found: Chosen, error: ScheduleError) -> None:
     )
 
 
-def day(chosen: Chosen) -> str:
+def day(chosen: PublishedChoice) -> str:
     """The date of its measurement."""
     return time.strftime("%Y-%m-%d", time.localtime(chosen.time))

@@ -9,11 +9,11 @@ from tilewright.base import events, flags
 from tilewright.base.dtypes import bfloat16, float32, int8, int32, uint8
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.modes import UNSEARCHED
-from tilewright.base.store import Store
+from tilewright.base.store import FileStore
 from tilewright.driver.device_kernels import DeviceCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.planning import Observer, make_plan, questions
-from tilewright.driver.remembered import Remembered
+from tilewright.driver.remembered import RecordedAnswers
 from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph
 from tilewright.graph.pipeline import LowerPrecision, graph_pipeline
@@ -92,7 +92,7 @@ class Compilation:
             limit=self.options.limit,
             fusion=self.options.fusion,
             fused=fused,
-            asked=asked or Remembered(self.host).questions,
+            asked=asked or RecordedAnswers(self.host).questions,
         )
 
 
@@ -141,7 +141,7 @@ def _lower_precision(options: Options, target: Target) -> LowerPrecision | None:
     return LowerPrecision(options.precision, pairs)
 
 
-def store_for(target: Target, options: Options) -> Store | None:
+def store_for(target: Target, options: Options) -> FileStore | None:
     """The kernel cache for a target; None for a target of another package.
 
     Keys depend on this package's code only: for a target of another package, a program from an

@@ -23,9 +23,9 @@ _SHAPE: Final = {
             "symbol": schema.Text,
             "inputs": [schema.Integer],
             "shape": [schema.Count],
-            "dtype": schema.One("dtype", *(dtype.name for dtype in ALL)),
+            "dtype": schema.OneOf("dtype", *(dtype.name for dtype in ALL)),
             "workspace": schema.Count,
-            "packing": schema.Maybe(packing.SHAPE),
+            "packing": schema.Nullable(packing.SHAPE),
         }
     ],
     "in_place": [schema.Integer],

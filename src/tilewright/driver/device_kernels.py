@@ -9,7 +9,7 @@ from typing import Final
 
 from tilewright.base import events, limits
 from tilewright.base.errors import CompileError, ScheduleError, TilewrightError
-from tilewright.base.store import Store
+from tilewright.base.store import FileStore
 from tilewright.compute.canonical import canonical, canonical_tree
 from tilewright.compute.nodes import Computation
 from tilewright.compute.transforms import relayout
@@ -88,7 +88,7 @@ class DeviceCompiler:
     The canonical text of a group's Computations is the key of its program.
     """
 
-    def __init__(self, target: Target, store: Store | None) -> None:
+    def __init__(self, target: Target, store: FileStore | None) -> None:
         self.target: Final = target
         self.store: Final = store
         self.asked: Final[

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from tilewright.base.errors import ArtifactError
-from tilewright.base.once import Once
+from tilewright.base.once import ComputeOnceCache
 from tilewright.base.text import plural
 from tilewright.driver.open_model import symbolic
 from tilewright.graph.bounded.bound import bound
@@ -130,7 +130,7 @@ class DynamicExecutable(ShapeDispatch):
         self._fallback = fallback
         self._memory_limit = memory_limit
         self._deciding = deciding_inputs(graph, fallback)
-        self._kept: Once[Executable] = Once(self._surplus)
+        self._kept: ComputeOnceCache[Executable] = ComputeOnceCache(self._surplus)
 
     @property
     def graph(self) -> Graph:

@@ -84,7 +84,7 @@ class ExplainedKernel:
 
 
 @dataclass(frozen=True)
-class Explained:
+class ExplainedModel:
     """A model's compilation.
 
     before, after: the graph before and after its passes. plan: with the places of buffers. log: the
@@ -99,7 +99,7 @@ class Explained:
     log: Sequence[events.Event]
 
 
-def explained(graph: Graph, options: Options) -> Explained:
+def explained(graph: Graph, options: Options) -> ExplainedModel:
     """Compile a graph with static inputs, and return all decisions. Raises as `compile`."""
     compiling = Compilation.of(target_of(options), options)
     host = compiling.host
@@ -113,7 +113,7 @@ def explained(graph: Graph, options: Options) -> Explained:
         placed = place_buffers(plan, built)
     with exclusive():
         found = tuple(_kernels(placed, host, choose, log))
-    return Explained(graph, after, placed, host, found, log)
+    return ExplainedModel(graph, after, placed, host, found, log)
 
 
 def optimized(graph: Graph, options: Options) -> Graph:

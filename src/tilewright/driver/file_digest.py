@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from tilewright.base.store import Store
+from tilewright.base.store import FileStore
 from tilewright.runtime import digest
 
 SETTLED: Final = 2.0
@@ -55,7 +55,7 @@ class FileState:
         )
 
 
-def of_file(path: Path, store: Store) -> str:
+def of_file(path: Path, store: FileStore) -> str:
     """The digest of the file's contents, from `store` or by reading it. Raises OSError."""
     now = time.time_ns()
     state = FileState.of(path)

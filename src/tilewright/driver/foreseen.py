@@ -8,7 +8,7 @@ from tilewright.targets.base import Target
 from tilewright.tune.base import Candidate, Task
 from tilewright.tune.features.facts import Facts
 from tilewright.tune.models import make
-from tilewright.tune.strategies import Foresight, ProgramMaker, Setup, strategy
+from tilewright.tune.strategies import ConfidenceBounds, ProgramMaker, Setup, strategy
 
 EFFORT: Final = 256  # schedules to try, a few milliseconds each
 
@@ -22,7 +22,7 @@ def cheapest(
     the default candidate.
     """
     model = make("analytic", Facts.of(target), seed)
-    foresight = Foresight(ProgramMaker(task), model, curiosity=0.0)
+    foresight = ConfidenceBounds(ProgramMaker(task), model, curiosity=0.0)
     setup = Setup(task.space, foresight, seed=seed, effort=effort)
     strategy("tree", setup).propose(2)  # the default, and one that it finds
     foresight.costs([task.space.default()])

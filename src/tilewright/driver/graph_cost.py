@@ -22,7 +22,7 @@ from tilewright.base.text import listing
 from tilewright.driver.compilation import Compilation, optimize, target_of
 from tilewright.driver.options import Options
 from tilewright.driver.random_inputs import random_array
-from tilewright.driver.remembered import Remembered
+from tilewright.driver.remembered import RecordedAnswers
 from tilewright.graph.nodes import Graph
 from tilewright.plan.nodes import FusionGroup, Plan, Step
 from tilewright.runtime.executable import Executable
@@ -35,7 +35,7 @@ NS: Final = 1e-9
 
 TIME: Final[Mapping[str, float]] = {"time": 1.0}
 
-OfPlan = Callable[[Plan, Remembered], float]
+OfPlan = Callable[[Plan, RecordedAnswers], float]
 # Compiles a graph in order to measure it.
 Build = Callable[[Graph, Options], CompiledModel]
 
@@ -72,7 +72,7 @@ class GraphCost:
         self._build = build
         self._weights = {n: w for n, w in weights.items() if w}
         self._compiling = Compilation.of(target_of(options), options)
-        self._said = Remembered(self._compiling.host)
+        self._said = RecordedAnswers(self._compiling.host)
         if self._compiling.device is not None:
             raise UnsupportedError(
                 f"target {options.target!r}: graphs can be searched only for the host",
@@ -123,12 +123,12 @@ def _is_map(group: FusionGroup) -> bool:
     return group.kernel is None and all(c.is_map for c in group.computations)
 
 
-def predicted(plan: Plan, said: Remembered) -> float:
+def predicted(plan: Plan, said: RecordedAnswers) -> float:
     """The predicted seconds of all steps, in sequence."""
     return sum(_seconds(step, plan, said) for step in plan.steps)
 
 
-def _seconds(step: Step, plan: Plan, said: Remembered) -> float:
+def _seconds(step: Step, plan: Plan, said: RecordedAnswers) -> float:
     if not isinstance(step, FusionGroup):
         return HOST_SECONDS
     if step.kernel is not None:
@@ -153,11 +153,11 @@ def measured(model: CompiledModel, graph: Graph, threads: int | None) -> float:
     return statistics.median(times)
 
 
-def _flops(plan: Plan, said: Remembered) -> float:
+def _flops(plan: Plan, said: RecordedAnswers) -> float:
     return float(sum(s.flops for s in plan.steps if isinstance(s, FusionGroup)))
 
 
-def _bytes(plan: Plan, said: Remembered) -> float:
+def _bytes(plan: Plan, said: RecordedAnswers) -> float:
     total = 0
     for step in plan.steps:
         live = plan.live[step] if isinstance(step, FusionGroup) else set(step.writes)
@@ -166,7 +166,7 @@ def _bytes(plan: Plan, said: Remembered) -> float:
     return float(total)
 
 
-def _launches(plan: Plan, said: Remembered) -> float:
+def _launches(plan: Plan, said: RecordedAnswers) -> float:
     return float(len(plan.steps))
 
 

@@ -23,7 +23,7 @@ from tilewright.tune.gain import confidence
 from tilewright.tune.measure.clock import clock_of
 from tilewright.tune.records.database import Records
 from tilewright.tune.records.rows import MARGIN
-from tilewright.tune.tuner import Outcome
+from tilewright.tune.tuner import TaskOutcome
 
 Compile = Callable[[Path | None], Executable]  # with the choices of a records file
 
@@ -37,7 +37,7 @@ _BATCH: Final = 5e-3  # minimum seconds of a batch of calls that is timed as a w
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class NetworkTimes:
     """Seconds of a run without and with the chosen schedules.
 
     kernels: the same for all calls of a kernel, by the keys of tasks. confidence: that the model is
@@ -56,11 +56,11 @@ class Compared:
 
 
 def kept(
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[TaskOutcome],
     compile: Compile,
     feeds: Mapping[str, Array],
     least: float = MARGIN,
-) -> tuple[list[Outcome], Compared | None]:
+) -> tuple[list[TaskOutcome], NetworkTimes | None]:
     """The improved kernels that make the model faster, and its times with them.
 
     No kernels if the whole model is not significantly faster, by a factor of at least `least`.
@@ -68,25 +68,25 @@ def kept(
     """
     if not outcomes:
         return [], None
-    network = Network(compile, feeds)
+    network = SwitchableModel(compile, feeds)
     times, total = network.profiled(outcomes), network.seconds
     shares = {key: (before - after) / total for key, (before, after) in times.items()}
     worth = [o for o in outcomes if shares[o.task.key] > 0]
     worth.sort(key=lambda o: -shares[o.task.key])
-    chosen: list[Outcome] = []
+    chosen: list[TaskOutcome] = []
     for group in steps(worth, shares):
         chosen = _extended(network, chosen, group, shares)
     if not chosen:
-        return [], Compared(total, total, times)
+        return [], NetworkTimes(total, total, times)
     found = network.compared([], chosen)
-    whole = Compared(found.before, found.after, times, found.confidence)
+    whole = NetworkTimes(found.before, found.after, times, found.confidence)
     good = whole.confidence >= SURE and whole.gain >= least
     return (chosen if good else []), whole
 
 
 def steps(
-    worth: Sequence[Outcome], shares: Mapping[str, float]
-) -> Iterator[list[Outcome]]:
+    worth: Sequence[TaskOutcome], shares: Mapping[str, float]
+) -> Iterator[list[TaskOutcome]]:
     """The groups to add: each outcome that one comparison can resolve, then the others together.
 
     shares: the share of the model's time that each is expected to save, by the keys of tasks.
@@ -100,11 +100,11 @@ def steps(
 
 
 def _extended(
-    network: Network,
-    chosen: list[Outcome],
-    group: list[Outcome],
+    network: SwitchableModel,
+    chosen: list[TaskOutcome],
+    group: list[TaskOutcome],
     shares: Mapping[str, float],
-) -> list[Outcome]:
+) -> list[TaskOutcome]:
     """`chosen`, and those of `group` that make the model faster: all, or parts of its halves."""
     if sum(shares[o.task.key] for o in group) < LEAST:
         return chosen
@@ -125,7 +125,7 @@ def _extended(
     return chosen
 
 
-class Network:
+class SwitchableModel:
     """A model with different choices of schedules, on the same inputs."""
 
     def __init__(self, compile: Compile, feeds: Mapping[str, Array]) -> None:
@@ -138,7 +138,7 @@ class Network:
         exe = self.compiled([])
         return statistics.median(self._timed(exe) for _ in range(_ROUNDS))
 
-    def compiled(self, chosen: Sequence[Outcome]) -> Executable:
+    def compiled(self, chosen: Sequence[TaskOutcome]) -> Executable:
         """The model with these kernels' best schedules. Raises VerifyError if results differ."""
         key = tuple(sorted(o.task.key for o in chosen))
         if key not in self._made:
@@ -152,7 +152,9 @@ class Network:
             self._made[key] = made
         return self._made[key]
 
-    def profiled(self, outcomes: Sequence[Outcome]) -> dict[str, tuple[float, float]]:
+    def profiled(
+        self, outcomes: Sequence[TaskOutcome]
+    ) -> dict[str, tuple[float, float]]:
         """Seconds of all calls of each kernel in the model, without and with all choices."""
         both = self.compiled([]), self.compiled(outcomes)
         parts: tuple[_Parts, _Parts] = (defaultdict(list), defaultdict(list))
@@ -165,7 +167,9 @@ class Network:
             for o in outcomes
         }
 
-    def compared(self, before: Sequence[Outcome], after: Sequence[Outcome]) -> Compared:
+    def compared(
+        self, before: Sequence[TaskOutcome], after: Sequence[TaskOutcome]
+    ) -> NetworkTimes:
         """Compare the model with two sets of choices."""
         both = self.compiled(before), self.compiled(after)
         return compared(both, self._timed)
@@ -176,7 +180,7 @@ class Network:
 
 def compared(
     both: tuple[Executable, Executable], timed: Callable[[Executable], float]
-) -> Compared:
+) -> NetworkTimes:
     """Compare two programs, run alternately. timed: returns the seconds of a call.
 
     Two copies of one program differ in speed by the addresses of their memory, for as long as they
@@ -192,7 +196,7 @@ def compared(
         for side in (0, 1):
             found[side].append(statistics.median(times[side]))
     before, after = map(statistics.median, found)
-    return Compared(before, after, {}, confidence(found[1], found[0]))
+    return NetworkTimes(before, after, {}, confidence(found[1], found[0]))
 
 
 def seconds_of(exe: Executable, feeds: Mapping[str, Array]) -> float:
@@ -217,7 +221,7 @@ def _sum(parts: _Parts, names: Sequence[str]) -> float:
     return sum(statistics.median(parts[name]) for name in names if name in parts)
 
 
-def _choose(path: Path, outcomes: Sequence[Outcome]) -> None:
+def _choose(path: Path, outcomes: Sequence[TaskOutcome]) -> None:
     """Write a file of records with exactly these choices."""
     with Records(path) as records:
         run = records.begin("comparison")

@@ -18,7 +18,7 @@ from tilewright.base.errors import (
     TilewrightError,
     VerifyError,
 )
-from tilewright.base.store import Store
+from tilewright.base.store import FileStore
 from tilewright.driver.compiled import CompiledGroup
 from tilewright.driver.prepare import PreparationCompiler
 from tilewright.driver.processes import share, workers
@@ -27,7 +27,7 @@ from tilewright.driver.version import compiler
 from tilewright.expr.nodes import Buffer, fixed
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import Kernel
-from tilewright.loops.passes.hoist import Hoisted, hoist
+from tilewright.loops.passes.hoist import HoistedKernel, hoist
 from tilewright.loops.passes.in_place import overwritable
 from tilewright.loops.verify import verify
 from tilewright.plan.identity import structure
@@ -101,7 +101,7 @@ class KernelCompiler:
         self,
         target: Target,
         host: Target,
-        store: Store | None,
+        store: FileStore | None,
         sanitize: bool = False,
         choose: Choose = no_choice,
         withdraw: Withdraw = no_withdrawal,
@@ -223,7 +223,9 @@ class KernelCompiler:
             if not self.withdraw(signature, error):
                 raise
 
-    def hoisted(self, signature: KernelSignature, fixed: Sequence[bool]) -> Hoisted:
+    def hoisted(
+        self, signature: KernelSignature, fixed: Sequence[bool]
+    ) -> HoistedKernel:
         """The scheduled kernel without its work on constants, and that work; both verified under
         TILEWRIGHT_DEBUG."""
         with events.span("schedule", name=signature.name):

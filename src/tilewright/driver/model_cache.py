@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from tilewright.base import events
 from tilewright.base.errors import ArtifactError, ModelError
-from tilewright.base.store import Store
+from tilewright.base.store import FileStore
 from tilewright.driver import file_digest
 from tilewright.driver.compile_lock import afterwards
 from tilewright.driver.file_digest import FileState
@@ -40,7 +40,7 @@ States = tuple[tuple[Path, FileState], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class CachedModel:
     """A model as the cache identifies it, before anything is parsed.
 
     stem: a digest of everything that the result depends on, except the files that the model names.
@@ -65,13 +65,13 @@ class Known:
 
 
 def known(
-    store: Store,
+    store: FileStore,
     source: Any,
     dims: Mapping[str, Any] | None,
     options: Mapping[str, Any],
     limit: int,
     roots: Sequence[str | Path] = (),
-) -> Known | None:
+) -> CachedModel | None:
     """Identify a model given as a path, bytes or a recipe; None if it is not cached.
 
     Files of more than `limit` bytes and files that are not regular are not read: the importer
@@ -118,10 +118,12 @@ def known(
         machine,
         made_by,
     )
-    return Known(_digest(rest), path, states, began, tuple(roots), target)
+    return CachedModel(_digest(rest), path, states, began, tuple(roots), target)
 
 
-def _read(files: Sequence[Path], store: Store, limit: int) -> tuple[list[str], States]:
+def _read(
+    files: Sequence[Path], store: FileStore, limit: int
+) -> tuple[list[str], States]:
     """The digests of files, and their states before reading; empty if one must not be read."""
     try:
         states = tuple((f, FileState.of(f)) for f in files if f.is_file())
@@ -138,7 +140,9 @@ def _supplied(target: str) -> bool:
     return registry is not None and bool(registry.registered(target))
 
 
-def find(store: Store, asked: Known, limit: int, threads: int) -> CompiledModel | None:
+def find(
+    store: FileStore, asked: CachedModel, limit: int, threads: int
+) -> CompiledModel | None:
     """The cached model, verified; a damaged one is deleted.
 
     None also for a model that needs more than `limit` bytes: compiling it raises the proper error.
@@ -161,7 +165,9 @@ def find(store: Store, asked: Known, limit: int, threads: int) -> CompiledModel 
     return model
 
 
-def keep(store: Store, asked: Known, model: CompiledModel, limit: int) -> None:
+def keep(
+    store: FileStore, asked: CachedModel, model: CompiledModel, limit: int
+) -> None:
     """Cache a compiled model, unless it runs host fallbacks, which each compilation must report.
 
     Trimming a result to its count does not count as one: there is nothing to report.
@@ -200,7 +206,7 @@ def keep(store: Store, asked: Known, model: CompiledModel, limit: int) -> None:
         afterwards(write)
 
 
-def _named(store: Store, asked: Known) -> list[str]:
+def _named(store: FileStore, asked: CachedModel) -> list[str]:
     """The files that the model names, as recorded when it was last cached."""
     entry = store.get(f"files-{asked.stem}")
     try:
@@ -209,7 +215,9 @@ def _named(store: Store, asked: Known) -> list[str]:
         return []
 
 
-def _key(store: Store, asked: Known, names: Sequence[str], limit: int) -> str | None:
+def _key(
+    store: FileStore, asked: CachedModel, names: Sequence[str], limit: int
+) -> str | None:
     """The key in the store; None if a file is missing, too large, or must not be read."""
     if not names:
         return f"model-{asked.stem}"
@@ -222,7 +230,7 @@ def _key(store: Store, asked: Known, names: Sequence[str], limit: int) -> str | 
         return None
 
 
-def _changed(asked: Known, names: Sequence[str]) -> bool:
+def _changed(asked: CachedModel, names: Sequence[str]) -> bool:
     """Whether a file may have changed since the compilation began."""
     try:
         same = all(FileState.of(f) == state for f, state in asked.states)
@@ -234,7 +242,7 @@ def _changed(asked: Known, names: Sequence[str]) -> bool:
         return True
 
 
-def _files(asked: Known, names: Sequence[str]) -> list[Path]:
+def _files(asked: CachedModel, names: Sequence[str]) -> list[Path]:
     """The paths of the named files. Raises ModelError for one that the model must not read."""
     if not names:
         return []
@@ -244,7 +252,7 @@ def _files(asked: Known, names: Sequence[str]) -> list[Path]:
     return [rules.find(name, "the model") for name in names]
 
 
-def name_of(store: Store, key: str) -> str:
+def name_of(store: FileStore, key: str) -> str:
     """The file name of a cached model; empty if unknown or if it was given as bytes."""
     _, _, name = (store.peek(_seal(key)) or b"").partition(b"\n")
     return name.decode(errors="replace")

@@ -24,19 +24,19 @@ from tilewright.plan.nodes import HOST, FusionGroup, Plan
 from tilewright.plan.passes.memory import in_arena
 from tilewright.plan.verify import verify
 from tilewright.runtime import abi
-from tilewright.runtime.dispatch import Symbolic
+from tilewright.runtime.dispatch import SymbolicType
 from tilewright.runtime.formulas import Formula
 from tilewright.runtime.model import (
     OBJECT,
     CompiledModel,
     KernelRecord,
     NativeStep,
-    Slot,
     Tensor,
+    ValueSlot,
 )
 from tilewright.runtime.open_model import OpenModel
 from tilewright.runtime.packed import Constants
-from tilewright.runtime.ranged_model import Cover, RangedModel, Shared
+from tilewright.runtime.ranged_model import Cover, RangedModel, SharedModel
 from tilewright.targets.base import Argument, KernelCall, Target
 
 _SYMBOL: Final = "segment_0"
@@ -98,20 +98,20 @@ def ranged_model(plan: Plan, opened: OpenModel) -> RangedModel:
     inputs, outputs = (
         tuple(map(symbolic, vs)) for vs in (plan.graph.inputs, plan.graph.outputs)
     )
-    shared = Shared(opened, Cover(tuple(allowed.values())))
+    shared = SharedModel(opened, Cover(tuple(allowed.values())))
     return RangedModel(inputs, outputs, allowed, {}, (shared,))
 
 
-def symbolic(v: Value) -> Symbolic:
+def symbolic(v: Value) -> SymbolicType:
     """A value whose symbolic extents are names."""
     if v.kind != "tensor" or v.dtype is None:
-        return Symbolic(v.name, OBJECT, None)
-    return Symbolic(v.name, v.dtype.name, v.shape)
+        return SymbolicType(v.name, OBJECT, None)
+    return SymbolicType(v.name, v.dtype.name, v.shape)
 
 
 def _first(plan: Plan, code: _Code, target: Target) -> CompiledModel:
     """The model with its code and the places of constants, but without sizes."""
-    scratch = Slot("arena", 0, Tensor("workspace", "uint8", (0,)))
+    scratch = ValueSlot("arena", 0, Tensor("workspace", "uint8", (0,)))
     slots = [_slot(plan, code, b) for b in code.operands]
     records = tuple(
         KernelRecord(n, group.name, group.sources, group.flops, 0, made.symbol)
@@ -131,18 +131,18 @@ def _first(plan: Plan, code: _Code, target: Target) -> CompiledModel:
     )
 
 
-def _slot(plan: Plan, code: _Code, b: Buffer) -> Slot:
+def _slot(plan: Plan, code: _Code, b: Buffer) -> ValueSlot:
     tensor = Tensor(b.name, b.dtype.name, _known(b))
     if b in code.places:
-        return Slot("constant", code.places[b], tensor)
+        return ValueSlot("constant", code.places[b], tensor)
     if in_arena(plan, b):
-        return Slot("arena", 0, tensor)
+        return ValueSlot("arena", 0, tensor)
     for n, v in enumerate(plan.graph.inputs):
         if plan.buffers[v] is b:
-            return Slot("input", n, _tensor(v, b))
+            return ValueSlot("input", n, _tensor(v, b))
     for n, v in enumerate(plan.graph.outputs):
         if plan.buffers[v] is b:
-            return Slot("output", n, _tensor(v, b))
+            return ValueSlot("output", n, _tensor(v, b))
     raise AssertionError(f"{b!r} is nowhere")
 
 

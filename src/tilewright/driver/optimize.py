@@ -11,8 +11,8 @@ from tilewright.driver.options import Options
 from tilewright.driver.steps import build, import_model
 from tilewright.driver.substitution import search
 from tilewright.graph.infer import specialize
-from tilewright.graph.substitute.optimize import Outcome, Settings
-from tilewright.search.result import Limits
+from tilewright.graph.substitute.optimize import OptimizeOutcome, OptimizeSettings
+from tilewright.search.result import SearchLimits
 
 if TYPE_CHECKING:
     from tilewright.driver.keywords import CompileOptions
@@ -30,7 +30,7 @@ def optimize(
     seconds: float | None = None,
     strategy: str = "backtrack",
     **options: Unpack[CompileOptions],
-) -> Outcome:
+) -> OptimizeOutcome:
     """Search for the cheapest graph that substitutions lead to.
 
     source, example_inputs, dims, options: as for `compile`, which takes the result's `graph`;
@@ -55,6 +55,10 @@ def optimize(
     graph = import_model(source, example_inputs, chosen, standard=True)
     if dims:
         graph = specialize(graph, dims, fallback=onnx_fallback(), decompose=False)
-    settings = Settings(alpha, budget, patience, math=chosen.math, strategy=strategy)
+    settings = OptimizeSettings(
+        alpha, budget, patience, math=chosen.math, strategy=strategy
+    )
     weights = {cost: 1.0} if isinstance(cost, str) else cost
-    return search(graph, chosen, build, settings, weights, Limits(seconds=seconds))
+    return search(
+        graph, chosen, build, settings, weights, SearchLimits(seconds=seconds)
+    )

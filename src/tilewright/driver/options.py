@@ -14,10 +14,10 @@ from tilewright.base import flags, modes
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.memory import machine_memory, memory_limit
 from tilewright.base.numbers import whole
-from tilewright.base.store import Store, default_store
+from tilewright.base.store import FileStore, default_store
 from tilewright.runtime.threads import thread_count
 from tilewright.tune.records.current import current
-from tilewright.tune.records.published import NOTHING, Published, default_path
+from tilewright.tune.records.published import NOTHING, PublishedChoices, default_path
 
 if TYPE_CHECKING:
     from tilewright.targets.base import Calibration
@@ -50,7 +50,7 @@ class Options:
     records: bool | str | Path | None = None
     dynamic_shapes: Any = None
     jit: bool = True
-    published: Published = field(init=False, default=NOTHING)
+    published: PublishedChoices = field(init=False, default=NOTHING)
     description: Mapping[str, Any] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -220,12 +220,12 @@ class Options:
         return memory_limit(self.memory_limit)
 
     @property
-    def store(self) -> Store | None:
+    def store(self) -> FileStore | None:
         """The cache on disk; None if it is off."""
         return None if self.cache is False else default_store()
 
 
-def _published(records: Any) -> Published:
+def _published(records: Any) -> PublishedChoices:
     """The best choices of the given records.
 
     Raises InputError for a file that does not exist.

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from tilewright.base import events, flags
 from tilewright.compute.nodes import Computation
-from tilewright.driver.built import Built, BuiltControl, BuiltStep
+from tilewright.driver.built import BuiltControl, BuiltGroup, BuiltStep
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph
 from tilewright.ir.passes import Pipeline
@@ -76,7 +76,7 @@ def place_buffers(
 
 
 def _memory(steps: Iterable[BuiltStep], staying: Sequence[Buffer] = ()) -> PlanMemory:
-    over = {s.stage: s.over for s in steps if isinstance(s, Built)}
+    over = {s.stage: s.over for s in steps if isinstance(s, BuiltGroup)}
     return PlanMemory(lambda group: over.get(group, ()), staying=tuple(staying))
 
 

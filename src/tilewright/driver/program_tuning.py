@@ -8,11 +8,11 @@ from math import inf
 from pathlib import Path
 
 from tilewright.base.errors import UnsupportedError
-from tilewright.driver.in_network import Compared, kept
+from tilewright.driver.in_network import NetworkTimes, kept
 from tilewright.driver.options import Options
 from tilewright.driver.same_results import Array
 from tilewright.driver.schedulable import Schedulable
-from tilewright.driver.tuned import Tuned
+from tilewright.driver.tuned import TunedModel
 from tilewright.driver.tuning import feeds_of
 from tilewright.driver.tuning_session import (
     How,
@@ -24,7 +24,7 @@ from tilewright.driver.tuning_session import (
 from tilewright.runtime.bundle import process_functions
 from tilewright.runtime.executable import Executable
 from tilewright.tune.base import Measurement, Status
-from tilewright.tune.tuner import Outcome
+from tilewright.tune.tuner import TaskOutcome
 
 Build = Callable[
     [Path | None], Executable
@@ -42,7 +42,7 @@ def tune_program(
     records: str | Path | None = None,
     until: Callable[[], bool] | None = None,
     how: How | None = None,
-) -> Tuned:
+) -> TunedModel:
     """Search for a faster schedule; builds of the same program use it from then on.
 
     build: builds the program without records, or with those of a file. inputs: for the final
@@ -85,13 +85,13 @@ def _check_process(executable: Executable, name: str) -> None:
         )
 
 
-def _any_best(outcomes: Sequence[Outcome]) -> list[Outcome]:
+def _any_best(outcomes: Sequence[TaskOutcome]) -> list[TaskOutcome]:
     """The outcomes with any measured schedule, even if the best is the default of its space."""
     ok = [o for o in outcomes if o.best is not None and o.default is not None]
     return [o for o in ok if o.best and o.best.measurement.seconds < inf]
 
 
-def _of_comparison(o: Outcome, compared: Compared) -> Outcome:
+def _of_comparison(o: TaskOutcome, compared: NetworkTimes) -> TaskOutcome:
     """The outcome with the compared times of the program as written and with the best schedule."""
     if o.best is None or o.default is None:
         return o

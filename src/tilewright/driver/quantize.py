@@ -15,7 +15,7 @@ from tilewright.driver.options import Options
 from tilewright.driver.sized import SizedExecutable
 from tilewright.driver.steps import import_model, with_dims
 from tilewright.graph.nodes import Graph
-from tilewright.graph.quantize import Quantized, Recipe
+from tilewright.graph.quantize import QuantizationRecipe, Quantized
 from tilewright.graph.quantize import quantize as quantized
 from tilewright.graph.quantize.calibrate import Run, Sample
 from tilewright.graph.quantize.data import samples_of
@@ -82,15 +82,15 @@ def quantize(
         )
 
 
-def recipe_of(given: Mapping[str, Any]) -> Recipe:
-    """The options as a Recipe. Raises InputError for an unknown option."""
-    unknown = sorted(set(given) - set(Recipe.__dataclass_fields__))
+def recipe_of(given: Mapping[str, Any]) -> QuantizationRecipe:
+    """The options as a QuantizationRecipe. Raises InputError for an unknown option."""
+    unknown = sorted(set(given) - set(QuantizationRecipe.__dataclass_fields__))
     if unknown:
         raise InputError(
             f"quantize has no option {', '.join(unknown)}",
-            hint=f"choose from {', '.join(Recipe.__dataclass_fields__)}",
+            hint=f"choose from {', '.join(QuantizationRecipe.__dataclass_fields__)}",
         )
-    return Recipe(**given)
+    return QuantizationRecipe(**given)
 
 
 def runner(graph: Graph, threads: int | None = None) -> Run:

@@ -45,14 +45,14 @@ from tilewright.driver.size_terms import (
     points_of,
     terms_of,
 )
-from tilewright.graph.infer import FallbackProvider, Typing
+from tilewright.graph.infer import FallbackProvider, InferredTypes
 from tilewright.graph.nodes import Graph, Value
 from tilewright.plan.nodes import Plan
 from tilewright.plan.questions import Questions
 from tilewright.runtime.dispatch import Allowed
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.open_model import OpenModel
-from tilewright.runtime.ranged_model import Cover, Key, RangedModel, Shared
+from tilewright.runtime.ranged_model import Cover, Key, RangedModel, SharedModel
 from tilewright.runtime.threads import thread_count
 
 ALONE: Final = 16  # most combinations with their own code
@@ -67,7 +67,7 @@ MakePlan = Callable[[Extents, "Questions | None"], Plan]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Making:
+class RangedBuilder:
     """Functions that make plans and code of a graph.
 
     real: the target's answers. plan_at: the plan at extents by name, optionally with other answers
@@ -81,13 +81,13 @@ class Making:
     plan_at: MakePlan
     single: Callable[[Extents], CompiledModel]
     opened: Callable[[Plan], OpenModel] | None
-    typing_at: Callable[[Extents], Typing]
+    typing_at: Callable[[Extents], InferredTypes]
     fallback: FallbackProvider | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(eq=False, slots=True)
-class Replayed:
+class ReplayedQuestions:
     """A target's answers about the pattern, reused for other sizes.
 
     The names of Computations identify a question; the target answers new ones. Any answer leads to
@@ -136,7 +136,7 @@ class Replayed:
 
 
 def ranged_model(
-    making: Making,
+    making: RangedBuilder,
     allowed: Allowed,
     deciding: Sequence[Value],
     memory_limit: int | None,
@@ -149,9 +149,9 @@ def ranged_model(
     """
     _check_countable(making.graph, allowed, deciding)
     single: dict[Key, CompiledModel] = {}
-    shared: list[Shared] = []
+    shared: list[SharedModel] = []
     for part in _parts(making, allowed):
-        if isinstance(part, Shared):
+        if isinstance(part, SharedModel):
             shared.append(part)
         else:
             single[part] = making.single(dict(zip(allowed, part, strict=True)))
@@ -165,8 +165,8 @@ def ranged_model(
 
 
 def _parts(
-    making: Making, allowed: Allowed, alone: int = ALONE
-) -> Iterator[Key | Shared]:
+    making: RangedBuilder, allowed: Allowed, alone: int = ALONE
+) -> Iterator[Key | SharedModel]:
     """Ranges with shared code, and combinations with their own code; each combination once.
 
     Combinations that are named one by one have their own code, and so have those of a range that
@@ -190,7 +190,7 @@ def _are_named(allowed: Allowed) -> bool:
     return count(ranges) <= NAMED
 
 
-def _together(making: Making, allowed: Allowed) -> Iterator[Key | Shared]:
+def _together(making: RangedBuilder, allowed: Allowed) -> Iterator[Key | SharedModel]:
     """As `_parts`, with shared code. Raises UnsupportedError if too few sizes can share it."""
     assert making.opened is not None
     plan, compared = open_plan(making, allowed)
@@ -202,7 +202,7 @@ def _together(making: Making, allowed: Allowed) -> Iterator[Key | Shared]:
         return
     if not many and len(compared) - len(agreed) <= ALONE:
         covers = Cover(tuple(allowed.values()), frozenset(compared) - {*agreed})
-        yield Shared(making.opened(_within(plan, allowed, agreed)), covers)
+        yield SharedModel(making.opened(_within(plan, allowed, agreed)), covers)
         yield from covers.without
         return
     covers, odd = _cover(inside, compared)
@@ -213,7 +213,7 @@ def _together(making: Making, allowed: Allowed) -> Iterator[Key | Shared]:
         raise _differs(making, plan, dict(zip(allowed, max(odd), strict=True)))
     ends = [*combinations({n: (min(e), max(e)) for n, e in inside.items()})]
     within = _within(plan, allowed, [_key(e) for e in ends])
-    yield Shared(making.opened(within), Cover(covers.extents, odd))
+    yield SharedModel(making.opened(within), Cover(covers.extents, odd))
     yield from odd
     rests = list(_outside(allowed, inside))
     for rest in rests:
@@ -307,7 +307,7 @@ def _outside(allowed: Allowed, inside: Allowed) -> Iterator[Allowed]:
         before[name] = inside[name]
 
 
-def open_plan(making: Making, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
+def open_plan(making: RangedBuilder, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
     """The open plan of a graph, and which compared combinations of extents have an equal plan.
 
     A dimension with only one extent is not a size of the plan. Raises UnsupportedError naming a
@@ -319,7 +319,7 @@ def open_plan(making: Making, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
         name: terms_of(making.typing_at, start, name, (min(e), max(e)), _at(e, 1))
         for name, e in opened.items()
     }
-    replayed = Replayed(making.real)
+    replayed = ReplayedQuestions(making.real)
     try:
         points = _points(allowed, terms)
         found = _opened(making, allowed, replayed, points, terms)
@@ -328,7 +328,7 @@ def open_plan(making: Making, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
         if all(len(known) == 1 for known in terms.values()):
             raise
         points = _dense(allowed, terms)
-        replayed = Replayed(making.real)
+        replayed = ReplayedQuestions(making.real)
         found = _opened(making, allowed, replayed, points, terms)
 
     def agrees(extents: Extents) -> bytes:
@@ -356,9 +356,9 @@ def open_plan(making: Making, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
 
 
 def _opened(
-    making: Making,
+    making: RangedBuilder,
     allowed: Allowed,
-    replayed: Replayed,
+    replayed: ReplayedQuestions,
     points: Sequence[Extents],
     terms: Terms,
 ) -> Plan:
@@ -377,7 +377,7 @@ def _opened(
         return generalize(plans, own[:-1], making.graph, bounds, terms)
 
 
-def _differs(making: Making, plan: Plan, extents: Extents) -> UnsupportedError:
+def _differs(making: RangedBuilder, plan: Plan, extents: Extents) -> UnsupportedError:
     """The error for an open plan that is correct only along each single dimension.
 
     This happens if a number is a product of two sizes, for example.

@@ -12,7 +12,7 @@ from tilewright.driver.guard.feeds import KINDS, Feeds, index_limit
 from tilewright.driver.guard.judges import (
     STEPS,
     ComputationJudge,
-    Expected,
+    ExpectedElements,
     Judge,
     KernelJudge,
     longest,
@@ -145,7 +145,7 @@ def _result(
     return ReferenceResult(_block(before), whole, bound, want.places, value, want.error)
 
 
-_NOTHING: Final = Expected(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
+_NOTHING: Final = ExpectedElements(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
 
 
 def _block(array: Array) -> Array:

@@ -14,7 +14,7 @@ from tilewright.plan.questions import Questions
 from tilewright.targets.base import Target
 
 
-class Remembered:
+class RecordedAnswers:
     """A target's cached answers. questions: for `make_plan`.
 
     Two groups share an answer if they differ only in names, and the same tensors are constants.

@@ -31,7 +31,7 @@ from tilewright.schedule.space.selection import Selection, selected_point
 from tilewright.targets.base import Target
 from tilewright.tune.base import Candidate, Task
 from tilewright.tune.records.key import Key, key_of
-from tilewright.tune.records.published import Chosen
+from tilewright.tune.records.published import PublishedChoice
 from tilewright.tune.space.program_space import ProgramSpace
 
 Plain = tuple[Kernel, Sequence[Computation]]
@@ -121,7 +121,7 @@ class Schedulable:
             kernel.name, sketches, Selection(candidate.sketch, values)
         )
 
-    def recorded(self, records: Any = None) -> tuple[Point, Chosen] | None:
+    def recorded(self, records: Any = None) -> tuple[Point, PublishedChoice] | None:
         """The schedule of the best record; None if there is none, or if it is not possible.
 
         records: as for `compile`. Emits the same events as for a model's kernels.
@@ -145,7 +145,9 @@ class Schedulable:
         )
         return point, found
 
-    def account(self, point: Point, found: Chosen | None = None) -> ScheduleRecord:
+    def account(
+        self, point: Point, found: PublishedChoice | None = None
+    ) -> ScheduleRecord:
         """An account of the schedule at a point, for display. found: the record it comes from."""
         sketches: Sequence[str] = ()
         if self.space is None:

@@ -19,7 +19,7 @@ from tilewright.schedule.space.meanings import meaning
 from tilewright.schedule.space.selection import Selection, selected_point
 from tilewright.schedule.trace import Trace
 from tilewright.targets.base import Target
-from tilewright.tune.records.published import Chosen
+from tilewright.tune.records.published import PublishedChoice
 
 _REFUSALS: Final = (
     "sketch-refused",
@@ -51,7 +51,7 @@ class ScheduleRecord:
     trace: Trace
     refused: tuple[str, ...]
     estimate: float | None
-    tuned: Chosen | None = None
+    tuned: PublishedChoice | None = None
     fused: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -186,7 +186,10 @@ def by_hand(kernel: str, trace: Trace, sketch: str = "by hand") -> ScheduleRecor
 
 
 def of_point(
-    kernel: str, point: Point, sketches: Sequence[str], tuned: Chosen | None = None
+    kernel: str,
+    point: Point,
+    sketches: Sequence[str],
+    tuned: PublishedChoice | None = None,
 ) -> ScheduleRecord:
     """The account of a schedule from parameters. sketches: those that apply, if they are theirs."""
     sketch = point.sketch or "parameters"

@@ -8,15 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.driver.built import Built, BuiltControl, Native
+from tilewright.driver.built import BuiltControl, BuiltGroup, Native
 from tilewright.driver.constants import ConstantPool
 from tilewright.driver.prepare import ConstantPacker, place_prepared
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Value
 from tilewright.plan.nodes import Branch, Loop, Plan
 from tilewright.runtime import abi
-from tilewright.runtime.model import KernelRecord, Slot
-from tilewright.targets.base import Action, Argument, Copy, Either, KernelCall, Repeat
+from tilewright.runtime.model import KernelRecord, ValueSlot
+from tilewright.targets.base import (
+    Action,
+    Argument,
+    ByteCopy,
+    ConditionalActions,
+    KernelCall,
+    Repeat,
+)
 
 
 @dataclass(eq=False, slots=True)
@@ -46,8 +53,8 @@ class Segment:
     prepared: ConstantPacker
     arena: int
     first: int
-    slot: Callable[[Value], Slot]
-    values: list[Slot] = field(default_factory=list)
+    slot: Callable[[Value], ValueSlot]
+    values: list[ValueSlot] = field(default_factory=list)
     records: list[KernelRecord] = field(default_factory=list)
     _where: dict[Buffer, int] = field(default_factory=dict)
 
@@ -58,7 +65,7 @@ class Segment:
     def _actions(self, run: Sequence[Any], scope: BufferAddresses) -> list[Action]:
         found: list[Action] = []
         for item, placed in zip(run, self._placed(run, scope), strict=True):
-            if isinstance(item, Built):
+            if isinstance(item, BuiltGroup):
                 found.append(self._call(item, scope))
             elif isinstance(placed, Loop):
                 found.append(self._loop(item, placed, scope))
@@ -91,7 +98,7 @@ class Segment:
             self.values.append(self.slot(value))
         return Argument(self._where[b], offset)
 
-    def _call(self, item: Built, scope: BufferAddresses) -> KernelCall:
+    def _call(self, item: BuiltGroup, scope: BufferAddresses) -> KernelCall:
         number = self.first + len(self.records)
         signature = item.signature
         data = [scope.plan.data.get(b) for b in signature.values]
@@ -111,7 +118,7 @@ class Segment:
         return KernelCall(symbol, arguments, scratch, number)
 
     def _packed(
-        self, item: Built, data: Sequence[np.ndarray[Any, Any] | None]
+        self, item: BuiltGroup, data: Sequence[np.ndarray[Any, Any] | None]
     ) -> dict[int, Argument]:
         """The addresses of a group's prepared constants, by the number of the preparation.
 
@@ -156,7 +163,7 @@ class Segment:
             body=tuple(actions),
             after=_copies(results, states, step.states),
             items=tuple(
-                Copy(r, at(b), _bytes(b) // max(b.shape[0], 1)) for r, b in items
+                ByteCopy(r, at(b), _bytes(b) // max(b.shape[0], 1)) for r, b in items
             ),
             bound=step.bound,
             record=self._noted(step),
@@ -164,7 +171,7 @@ class Segment:
 
     def _branch(
         self, item: BuiltControl, step: Branch, scope: BufferAddresses
-    ) -> Either:
+    ) -> ConditionalActions:
         taken = [self._place(b, scope) for b in step.taken]
         results = [self._place(b, scope) for b in step.results]
         sides: list[tuple[Action, ...]] = []
@@ -174,7 +181,7 @@ class Segment:
             made = (self._place(b, inner) for b in body.results)
             sides.append((*actions, *_copies(made, results, step.results)))
         condition = self._place(step.condition, scope)
-        return Either(condition, sides[0], sides[1], self._noted(step))
+        return ConditionalActions(condition, sides[0], sides[1], self._noted(step))
 
     def _noted(self, step: Loop | Branch) -> int:
         """The number of a record for the whole step: its kernels are not timed separately."""
@@ -186,10 +193,10 @@ class Segment:
 
 def _copies(
     sources: Any, targets: Sequence[Argument], buffers: Sequence[Buffer]
-) -> tuple[Copy, ...]:
+) -> tuple[ByteCopy, ...]:
     """Copies of all buffers whose source and target differ."""
     found = zip(sources, targets, buffers, strict=False)
-    return tuple(Copy(a, b, _bytes(c)) for a, b, c in found if a != b)
+    return tuple(ByteCopy(a, b, _bytes(c)) for a, b, c in found if a != b)
 
 
 def _bytes(b: Buffer) -> int:

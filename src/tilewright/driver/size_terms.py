@@ -19,7 +19,7 @@ import numpy as np
 
 from tilewright.base.errors import TilewrightError
 from tilewright.expr.nodes import Expr, FloorDiv, Var, const
-from tilewright.graph.infer import Typing
+from tilewright.graph.infer import InferredTypes
 
 Extents = Mapping[str, int]  # of symbolic dimensions, by name
 Row = list[Fraction]
@@ -184,7 +184,7 @@ def points_of(
 
 
 def terms_of(
-    typing_at: Callable[[Extents], Typing],
+    typing_at: Callable[[Extents], InferredTypes],
     start: Extents,
     size: str,
     ends: tuple[int, int],
@@ -229,7 +229,7 @@ def every_floor(terms: Sequence[SizeTerm], most: int) -> tuple[SizeTerm, ...]:
     return (SizeTerm(size), *(SizeTerm(size, period, n) for n in range(period)))
 
 
-def _numbers(typing: Typing) -> Iterator[tuple[Any, Any]]:
+def _numbers(typing: InferredTypes) -> Iterator[tuple[Any, Any]]:
     """Extents, and small integer arrays, by value of the graph."""
     for v, typed in typing.env.items():
         if typed.static:

@@ -13,13 +13,13 @@ import numpy as np
 
 from tilewright.base import events, flags
 from tilewright.base.errors import InputError, TilewrightWarning, UnsupportedError
-from tilewright.base.store import Store
+from tilewright.base.store import FileStore
 from tilewright.base.text import listing, plural
 from tilewright.driver.aliases import aliased_buffers, check_aliases, in_place
 from tilewright.driver.assemble import Assembler
 from tilewright.driver.between import KNOWN
 from tilewright.driver.build_kernel import build_kernel
-from tilewright.driver.built import Built, BuiltControl, BuiltProgram, BuiltStep
+from tilewright.driver.built import BuiltControl, BuiltGroup, BuiltProgram, BuiltStep
 from tilewright.driver.chosen_schedules import (
     ChosenSchedules,
     chosen_schedules,
@@ -43,7 +43,7 @@ from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.open_model import open_model
 from tilewright.driver.options import Options
 from tilewright.driver.planning import place_buffers, questions
-from tilewright.driver.ranged import Making, ranged_model
+from tilewright.driver.ranged import RangedBuilder, ranged_model
 from tilewright.driver.ranges import Dims, check_named, parted, said_by
 from tilewright.driver.recipe import ModelRecipe
 from tilewright.driver.schedule_records import ScheduleRecord, records
@@ -149,7 +149,7 @@ def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
         fixed = optimize(specialized(extents), options, compiling.host)
         return own_results(compiling.planned(fixed, None, asked))
 
-    making = Making(
+    making = RangedBuilder(
         graph,
         questions(compiling.host),
         plan_at,
@@ -328,7 +328,7 @@ def _nesting(graph: Graph) -> dict[str, Any] | None:
 def kernels(
     plan: Plan,
     target: Target,
-    store: Store | None,
+    store: FileStore | None,
     sanitize: bool,
     choose: ChosenSchedules,
     device: DeviceCompiler | None = None,
@@ -364,12 +364,12 @@ def _compiled(
         for s, signature in zip(mine, signatures, strict=True):
             verify_signature(s, signature)
     signatures = [in_place(s, aliases) for s in signatures]
-    built: dict[FusionGroup, Built] = {}
+    built: dict[FusionGroup, BuiltGroup] = {}
     with events.span("kernels", total=len(signatures)):
         codes = compiler.compile_all(signatures, plan.data, thread_count())
         for step, signature, code in zip(mine, signatures, codes, strict=True):
             events.emit("kernel-ready", name=step.name, total=len(signatures))
-            built[step] = Built(step, signature, code)
+            built[step] = BuiltGroup(step, signature, code)
     if flags.CHECK.get():
         with events.span("check", total=len(built)):
             check(built.values(), plan.data)
@@ -386,7 +386,7 @@ def _compiled(
 def _built(
     step: Step,
     plan: Plan,
-    native: Mapping[FusionGroup, Built],
+    native: Mapping[FusionGroup, BuiltGroup],
     device: DeviceCompiler | None,
 ) -> BuiltStep:
     """A step with its code."""
@@ -409,7 +409,7 @@ def _built(
 
 
 def check(
-    built: Iterable[Built], constants: Mapping[Buffer, np.ndarray[Any, Any]]
+    built: Iterable[BuiltGroup], constants: Mapping[Buffer, np.ndarray[Any, Any]]
 ) -> None:
     """Validate each distinct kernel. Raises ExecutionError (TW-CHECK) for the first wrong one."""
     for item in {b.code.symbol: b for b in built}.values():

@@ -21,14 +21,18 @@ from tilewright.graph.rules.registry import registered
 from tilewright.graph.rules.rule import Rule
 from tilewright.graph.rules.substitutions import SUBSTITUTIONS
 from tilewright.graph.substitute.derivation import GraphDerivation, replay
-from tilewright.graph.substitute.optimize import Outcome, Settings, optimize
+from tilewright.graph.substitute.optimize import (
+    OptimizeOutcome,
+    OptimizeSettings,
+    optimize,
+)
 from tilewright.graph.substitute.steps import folded
-from tilewright.search.result import Limits
+from tilewright.search.result import SearchLimits
 
 # The searches of `optimize=`, which minimize the time of kernels.
-SEARCHES: Final[Mapping[str, Settings]] = {
-    "search": Settings(),
-    "saturate": Settings(strategy="saturate"),
+SEARCHES: Final[Mapping[str, OptimizeSettings]] = {
+    "search": OptimizeSettings(),
+    "saturate": OptimizeSettings(strategy="saturate"),
 }
 
 
@@ -41,10 +45,10 @@ def search(
     graph: Graph,
     options: Options,
     build: Build | None,
-    settings: Settings | None = None,
+    settings: OptimizeSettings | None = None,
     weights: Mapping[str, float] = TIME,
-    limits: Limits | None = None,
-) -> Outcome:
+    limits: SearchLimits | None = None,
+) -> OptimizeOutcome:
     """The cheapest graph that substitutions lead to, for the target of `options`.
 
     build: compiles a graph to measure it, if that is a cost. weights: of the costs; see
@@ -66,7 +70,7 @@ def search(
         )
 
 
-def searched(graph: Graph, options: Options) -> Outcome:
+def searched(graph: Graph, options: Options) -> OptimizeOutcome:
     """The outcome of the search that `optimize=` requests. Raises InputError as `search`."""
     how = replace(SEARCHES[options.optimize], math=options.math)
     return search(graph, options, None, how)

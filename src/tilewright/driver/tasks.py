@@ -14,7 +14,7 @@ from tilewright.base.errors import InputError
 from tilewright.compute.nodes import Computation
 from tilewright.driver.assemble import Assembler
 from tilewright.driver.build_kernel import build_kernel, group_of, signature_of
-from tilewright.driver.built import Built
+from tilewright.driver.built import BuiltGroup
 from tilewright.driver.compilation import target_of
 from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.kernels import KernelCompiler
@@ -173,10 +173,14 @@ class _Program:
             self.target, self.target, None, choose=lambda _: selection
         )
         code = compiler.compile(self.signature, self.data)
-        return _alone(Built(self.group, self.signature, code), self.data, self.target)
+        return _alone(
+            BuiltGroup(self.group, self.signature, code), self.data, self.target
+        )
 
 
-def _alone(built: Built, data: Mapping[Buffer, Array], target: Target) -> CompiledModel:
+def _alone(
+    built: BuiltGroup, data: Mapping[Buffer, Array], target: Target
+) -> CompiledModel:
     """The model that calls one kernel once; its inputs are the kernel's without constants."""
     signature = built.signature
     values = {b: Value(b.name, b.dtype, b.shape) for b in signature.values}

@@ -26,7 +26,7 @@ from tilewright.driver.options import Options
 from tilewright.graph.losses import LOSSES, Loss, check_classes, classes_of, target_of
 from tilewright.graph.nodes import Graph, Value
 from tilewright.graph.ops.fragment import Fragment
-from tilewright.graph.optimizers import SGD, Optimizer, Update
+from tilewright.graph.optimizers import SGD, Optimizer, ParameterUpdate
 from tilewright.graph.passes.differentiate import (
     as_ready,
     differentiate,
@@ -200,7 +200,7 @@ def _with_update(
         scalars = [rate, *factors]
         if p.dtype is not float32:
             scalars = [update.op("CastLike", s, p) for s in scalars]
-        found = rule.update(Update(update, p, g, own, scalars[0], scalars[1:]))
+        found = rule.update(ParameterUpdate(update, p, g, own, scalars[0], scalars[1:]))
         states += own
         new.append(found[0])
         kept += found[1:]

@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 from types import ModuleType
 
-from tilewright.driver.tuned import KernelTuned, Tuned
+from tilewright.driver.tuned import KernelTuned, TunedModel
 from tilewright.driver.tuning import How, tune
 from tilewright.tune.minimize import CostError, minimize
 from tilewright.tune.space import (
@@ -40,7 +40,7 @@ __all__ = [
     "Predicate",
     "Set",
     "Space",
-    "Tuned",
+    "TunedModel",
     "minimize",
 ]
 

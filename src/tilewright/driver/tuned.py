@@ -8,8 +8,8 @@ from math import inf, isfinite
 from typing import Any
 
 from tilewright.base.text import columns, human_time, plural
-from tilewright.tune.scheduler import Ending
-from tilewright.tune.tuner import Outcome
+from tilewright.tune.scheduler import TuningEnd
+from tilewright.tune.tuner import TaskOutcome
 
 INTERRUPTED = "interrupted"
 
@@ -41,7 +41,7 @@ class KernelTuned:
 
     @staticmethod
     def of(
-        outcome: Outcome, used: str, in_network: tuple[float, float] | None = None
+        outcome: TaskOutcome, used: str, in_network: tuple[float, float] | None = None
     ) -> KernelTuned:
         """The result of an outcome."""
         best, default = outcome.best, outcome.default
@@ -79,7 +79,7 @@ class KernelTuned:
 
 
 @dataclass(frozen=True, slots=True)
-class Tuned:
+class TunedModel:
     """The result for a model.
 
     ending: why tuning ended: a scheduler.Ending or `interrupted`. failed: the number of failed
@@ -90,7 +90,7 @@ class Tuned:
 
     model: str
     kernels: Sequence[KernelTuned]
-    ending: Ending | str
+    ending: TuningEnd | str
     trials: int
     failed: Mapping[str, int]
     seconds: float

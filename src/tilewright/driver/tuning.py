@@ -18,7 +18,7 @@ from tilewright.driver.options import Options
 from tilewright.driver.random_inputs import random_array
 from tilewright.driver.same_results import Array
 from tilewright.driver.tasks import tasks
-from tilewright.driver.tuned import Tuned
+from tilewright.driver.tuned import TunedModel
 from tilewright.driver.tuning_session import (
     How,
     Session,
@@ -54,7 +54,7 @@ def tune(
     until: Callable[[], bool] | None = None,
     how: How | None = None,
     **options: Unpack[TuneOptions],
-) -> Tuned:
+) -> TunedModel:
     """Search for faster schedules of a model's kernels; `compile` uses those that are chosen.
 
     source, example_inputs, dims, options: as for `compile`. trials, seconds, expected_gain: when to

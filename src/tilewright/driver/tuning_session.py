@@ -18,12 +18,12 @@ from tilewright.base import events
 from tilewright.base.errors import InputError, TilewrightWarning
 from tilewright.base.text import listing
 from tilewright.driver.compilation import target_of
-from tilewright.driver.in_network import Compared
+from tilewright.driver.in_network import NetworkTimes
 from tilewright.driver.options import Options
-from tilewright.driver.tuned import INTERRUPTED, KernelTuned, Tuned
+from tilewright.driver.tuned import INTERRUPTED, KernelTuned, TunedModel
 from tilewright.driver.version import compiler
 from tilewright.runtime.threads import thread_count
-from tilewright.tune.accounts import Accounts
+from tilewright.tune.accounts import TimeAccounts
 from tilewright.tune.base import (
     Budget,
     Candidate,
@@ -36,20 +36,20 @@ from tilewright.tune.base import (
 from tilewright.tune.building import BuildAhead
 from tilewright.tune.features.facts import Facts
 from tilewright.tune.fleet.local import LocalFleet
-from tilewright.tune.measure.builder import Builder
+from tilewright.tune.measure.builder import ProgramBuilder
 from tilewright.tune.measure.local import LocalRunner
 from tilewright.tune.measure.options import Limits, Timing
 from tilewright.tune.models import MODELS
 from tilewright.tune.models import make as make_model
 from tilewright.tune.records.best import best
-from tilewright.tune.records.columns import Filter
+from tilewright.tune.records.columns import RecordFilter
 from tilewright.tune.records.database import Records
 from tilewright.tune.records.key import Key
 from tilewright.tune.records.published import default_path
 from tilewright.tune.records.rows import MARGIN, TunerRun
-from tilewright.tune.scheduler import Ending, Scheduler
+from tilewright.tune.scheduler import Scheduler, TuningEnd
 from tilewright.tune.strategies import STRATEGIES
-from tilewright.tune.tuner import FINAL, Outcome, Tools, Tuning
+from tilewright.tune.tuner import FINAL, TaskOutcome, Tuning, TuningTools
 
 SECONDS: Final = 600.0  # the limit of a run without any other limit
 SURE: Final = 0.95  # required confidence that a chosen schedule is faster
@@ -142,7 +142,7 @@ class Session:
         self.how = replace(how, timing=self.timing)
         self.options = options
         self.start = time.monotonic()
-        self.accounts = Accounts()
+        self.accounts = TimeAccounts()
         self._final: TunerRun | None = None  # a candidate has one trial per run
         self._stack = ExitStack()
         # The schedules that `compile` uses when the run begins, by the keys of tasks.
@@ -153,7 +153,7 @@ class Session:
             self.records = stack.enter_context(Records(self.path))
             self.run = self._begun()
             runner, build = stack.enter_context(self._shop())
-            tools = Tools(runner, build, self._record, self._model(), self.run.id)
+            tools = TuningTools(runner, build, self._record, self._model(), self.run.id)
             self.tunings = [self._tuning(task, tools) for task in self.tasks]
             self._stack = stack.pop_all()
         return self
@@ -161,15 +161,17 @@ class Session:
     def __exit__(self, *error: Any) -> None:
         self._stack.close()
 
-    def search(self, budget: Budget, until: Callable[[], bool] | None) -> Ending | str:
+    def search(
+        self, budget: Budget, until: Callable[[], bool] | None
+    ) -> TuningEnd | str:
         """Run all rounds; return why they ended."""
         budget.used = sum(t.used for t in self.tunings)
         ending = Scheduler(self.tunings, budget, until=until).run()
         for tuning in self.tunings:
             tuning.recall()
-        return INTERRUPTED if ending is Ending.UNTIL else ending
+        return INTERRUPTED if ending is TuningEnd.UNTIL else ending
 
-    def settled(self) -> list[Outcome]:
+    def settled(self) -> list[TaskOutcome]:
         """The outcome of each task; the best schedule is compared with the default once more."""
         saved = {t: t.task.calls * _saved(t.outcome()) for t in self.tunings}
         total = sum(t.task.calls * _default_seconds(t.outcome()) for t in self.tunings)
@@ -178,7 +180,7 @@ class Session:
                 tuning.settle()
         return [tuning.outcome() for tuning in self.tunings]
 
-    def choose(self, chosen: Sequence[Outcome]) -> None:
+    def choose(self, chosen: Sequence[TaskOutcome]) -> None:
         """Make `compile` use these outcomes, and end the run.
 
         The schedules that it used so far were measured again. One that is no longer faster than the
@@ -210,11 +212,11 @@ class Session:
 
     def result(
         self,
-        ending: Ending | str,
-        outcomes: Sequence[Outcome],
-        chosen: Sequence[Outcome],
-        compared: Compared | None,
-    ) -> Tuned:
+        ending: TuningEnd | str,
+        outcomes: Sequence[TaskOutcome],
+        chosen: Sequence[TaskOutcome],
+        compared: NetworkTimes | None,
+    ) -> TunedModel:
         """The result for the caller."""
         times: Mapping[str, tuple[float, float]] = {}
         if compared is not None:
@@ -227,7 +229,7 @@ class Session:
         for o in outcomes:
             failed.update({str(status): n for status, n in o.failed.items()})
         better = compared if chosen else None
-        return Tuned(
+        return TunedModel(
             self.title,
             kernels,
             ending,
@@ -262,7 +264,7 @@ class Session:
             if fleet is None:
                 local = LocalRunner(threads, timing=self.timing, limits=how.limits)
                 stack.callback(local.close)
-                yield local, BuildAhead(Builder(local.spare))
+                yield local, BuildAhead(ProgramBuilder(local.spare))
                 return
             if fleet.startswith(_LOCAL):
                 count = int(fleet.removeprefix(_LOCAL))
@@ -279,7 +281,7 @@ class Session:
                 limits=how.limits,
             )
             stack.callback(runner.close)
-            yield runner, BuildAhead(Builder())
+            yield runner, BuildAhead(ProgramBuilder())
 
     def _model(self) -> CostModel:
         chosen = self.how.cost_model
@@ -295,10 +297,10 @@ class Session:
                 )
         return make_model(chosen, Facts.of(target_of(self.options)), self.how.seed)
 
-    def _tuning(self, task: Task, tools: Tools) -> Tuning:
+    def _tuning(self, task: Task, tools: TuningTools) -> Tuning:
         digest = Key.parse(task.key).digest
-        rows = self.records.records(Filter(digest=digest))
-        used = best(self.records.choices(Filter(digest=digest))).get(digest)
+        rows = self.records.records(RecordFilter(digest=digest))
+        used = best(self.records.choices(RecordFilter(digest=digest))).get(digest)
         if used is not None and used.candidate is not None:
             self._used[task.key] = used.candidate
         return Tuning(
@@ -321,24 +323,26 @@ class Session:
         self.records.add(run, task.key, task.name, trial)
 
 
-def _default_seconds(o: Outcome) -> float:
+def _default_seconds(o: TaskOutcome) -> float:
     """The seconds of a call with the default schedule; 0 if unknown."""
     seconds = inf if o.default is None else o.default.measurement.seconds
     return seconds if isfinite(seconds) else 0.0
 
 
-def _saved(o: Outcome) -> float:
+def _saved(o: TaskOutcome) -> float:
     """The seconds that the best schedule saves per call."""
     return _default_seconds(o) * (1 - 1 / o.gain)
 
 
-def improved(outcomes: Sequence[Outcome]) -> list[Outcome]:
+def improved(outcomes: Sequence[TaskOutcome]) -> list[TaskOutcome]:
     """The outcomes whose best schedule is significantly faster in isolation."""
     return [o for o in outcomes if o.gain >= MARGIN and o.confidence >= SURE]
 
 
 def _why(
-    o: Outcome, chosen: Sequence[Outcome], times: Mapping[str, tuple[float, float]]
+    o: TaskOutcome,
+    chosen: Sequence[TaskOutcome],
+    times: Mapping[str, tuple[float, float]],
 ) -> str:
     """Whether the best schedule of a kernel is used, and if not, why."""
     if any(o is c for c in chosen):

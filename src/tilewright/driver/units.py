@@ -22,7 +22,7 @@ from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var, const
 from tilewright.loops.analysis.access import Env, environment
 from tilewright.loops.analysis.effects import reads
 from tilewright.loops.nodes import SIZE, Alloc, For, Kernel, Stmt, Store, block, loop
-from tilewright.loops.passes.hoist import Hoisted, hoist
+from tilewright.loops.passes.hoist import HoistedKernel, hoist
 from tilewright.loops.passes.on_buffers import on_buffers
 from tilewright.loops.verify import verify
 from tilewright.loops.walk import loops_of
@@ -112,7 +112,7 @@ class _Parts:
         found, constants = self.of(count)
         return self.target.predicted_work(found.computations, constants)
 
-    def scheduled(self, count: int, pack: bool) -> Hoisted:
+    def scheduled(self, count: int, pack: bool) -> HoistedKernel:
         """The kernel of `count` units. pack: pack constants at compile time."""
         found, constants = self.of(count)
         known = constants if pack else set()
@@ -147,7 +147,7 @@ def _counts(of: _Parts) -> list[int]:
 
 
 def _assembled(
-    kernel: Kernel, found: Units, parts: Mapping[int, Hoisted]
+    kernel: Kernel, found: Units, parts: Mapping[int, HoistedKernel]
 ) -> PartedWork:
     """A loop for each number of units: as many iterations as fit; the next loop takes the rest."""
     loops = _Loops(kernel, found)
@@ -175,7 +175,7 @@ class _Loops:
         self._notes: dict[str, Mapping[str, object]] = {}
         self._prepare: list[tuple[Kernel, ...]] = []
 
-    def add(self, work: Hoisted, count: int, done: Expr, times: Expr) -> None:
+    def add(self, work: HoistedKernel, count: int, done: Expr, times: Expr) -> None:
         """Add a loop that runs the kernel of `count` units `times` times, from unit `done` on."""
         suffix = "" if count == 1 else f".{count}"
         part = work.kernel

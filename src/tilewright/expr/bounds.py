@@ -80,7 +80,7 @@ class _Question(dict[Any, Interval]):
         self.cases = cases
 
 
-class Remembering(dict[Any, Interval]):
+class CachedEnvironment(dict[Any, Interval]):
     """An environment that does not change during many queries, so that answers are cached.
 
     Those of a question whose cases ran out are not, except its own: they may be wider than those
@@ -118,7 +118,7 @@ def bounds(e: Expr, env: Env) -> Interval:
     cases are not distinguished, and the interval may be wider than it could be. Any depth will do.
     """
     if not isinstance(e, _LEAVES):
-        if isinstance(env, Remembering):
+        if isinstance(env, CachedEnvironment):
             return env.ask(e)
         if not isinstance(env, _Question):
             env = _Question(env, iter(range(MAX_CASES)))

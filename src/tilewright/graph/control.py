@@ -18,7 +18,7 @@ from tilewright.base.errors import ExecutionError
 from tilewright.graph.nodes import Graph, Operation, Value
 
 
-class Bodies(Protocol):
+class SubgraphBodies(Protocol):
     """Runs subgraphs on their inputs, in order, and the values they capture."""
 
     def run(
@@ -39,7 +39,9 @@ def is_control(op: Operation) -> bool:
     return op.qualified in _RUN
 
 
-def run_control(op: Operation, operands: Sequence[Any], bodies: Bodies) -> list[Any]:
+def run_control(
+    op: Operation, operands: Sequence[Any], bodies: SubgraphBodies
+) -> list[Any]:
     """The results. operands: one per entry of `op.inputs`, then the captured values in order."""
     own = set(op.inputs)
     captured = [v for v in op.reads if v not in own]
@@ -53,7 +55,7 @@ def _if(
     op: Operation,
     inputs: Sequence[Any],
     values: Mapping[Value, Any],
-    bodies: Bodies,
+    bodies: SubgraphBodies,
 ) -> list[Any]:
     if _scalar(inputs[0]):
         branch = "then_branch"
@@ -71,7 +73,7 @@ def _loop(
     op: Operation,
     inputs: Sequence[Any],
     values: Mapping[Value, Any],
-    bodies: Bodies,
+    bodies: SubgraphBodies,
 ) -> list[Any]:
     body: Graph = op.attributes["body"]
     if inputs[0] is None:
@@ -101,7 +103,7 @@ def _scan(
     op: Operation,
     inputs: Sequence[Any],
     values: Mapping[Value, Any],
-    bodies: Bodies,
+    bodies: SubgraphBodies,
 ) -> list[Any]:
     if op.version < 9:
         return _scan_batches(op, inputs, values, bodies)
@@ -112,7 +114,7 @@ def _scan_batches(
     op: Operation,
     inputs: Sequence[Any],
     values: Mapping[Value, Any],
-    bodies: Bodies,
+    bodies: SubgraphBodies,
 ) -> list[Any]:
     """Version 8: everything has a leading batch axis, and input 0 holds lengths per batch."""
     if inputs[0] is not None:
@@ -130,7 +132,7 @@ def _scan_once(
     op: Operation,
     inputs: Sequence[Any],
     values: Mapping[Value, Any],
-    bodies: Bodies,
+    bodies: SubgraphBodies,
 ) -> list[Any]:
     body: Graph = op.attributes["body"]
     count = int(op.attributes["num_scan_inputs"])
@@ -188,7 +190,10 @@ def _per_scan(
 
 
 def _types(
-    body: Graph, inputs: Sequence[Any], values: Mapping[Value, Any], bodies: Bodies
+    body: Graph,
+    inputs: Sequence[Any],
+    values: Mapping[Value, Any],
+    bodies: SubgraphBodies,
 ) -> list[Value]:
     """The outputs of a body that does not run: as declared if nothing more is known."""
     if all(v.static for v in body.outputs):
@@ -218,7 +223,7 @@ def _bounded_loop(
     op: Operation,
     inputs: Sequence[Any],
     values: Mapping[Value, Any],
-    bodies: Bodies,
+    bodies: SubgraphBodies,
 ) -> list[Any]:
     """The Loop of `graph/ops/bounded_control.py`: rows past the count are 0."""
     body: Graph = op.attributes["body"]
@@ -247,7 +252,7 @@ def _closed_if(
     op: Operation,
     inputs: Sequence[Any],
     values: Mapping[Value, Any],
-    bodies: Bodies,
+    bodies: SubgraphBodies,
 ) -> list[Any]:
     """The If of `graph/ops/bounded_control.py`: branches take their operands as inputs."""
     name = "then_branch" if _scalar(inputs[0]) else "else_branch"

@@ -383,7 +383,7 @@ def specialize(
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Typing:
+class InferredTypes:
     """The values of a graph with their types at given extents, and the arrays that are known."""
 
     env: Mapping[Value, Value]
@@ -396,7 +396,7 @@ def typing_at(
     fallback: FallbackProvider | None = None,
     memory_limit: int | None = None,
     fold_elements: int = FOLD_ELEMENTS,
-) -> Typing:
+) -> InferredTypes:
     """The types of a graph's values at these extents, including values of taken branches.
 
     fold_elements: as for `Typer`.
@@ -405,7 +405,7 @@ def typing_at(
     typer = Typer(fallback, memory_limit, known, fold_elements=fold_elements)
     env = _sized_inputs(graph, extents, {})
     _retype(graph, typer, env)
-    return Typing(env, typer.known)
+    return InferredTypes(env, typer.known)
 
 
 def _sized_inputs(

@@ -20,7 +20,7 @@ import numpy as np
 
 from tilewright.base.dtypes import DType, dtype_of
 from tilewright.base.text import plural
-from tilewright.runtime.nesting import Nesting
+from tilewright.runtime.nesting import ArgumentNesting
 
 Dim = int | str | None
 Shape = tuple[Dim, ...]
@@ -160,7 +160,7 @@ class Graph:
     files: tuple[str, ...] = ()
     defaults: tuple[Value, ...] = ()
     origin: str = ""
-    nesting: Nesting | None = None
+    nesting: ArgumentNesting | None = None
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @cached_property

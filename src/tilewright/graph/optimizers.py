@@ -25,7 +25,7 @@ from tilewright.graph.ops.fragment import Fragment
 
 
 @dataclass(frozen=True)
-class Update:
+class ParameterUpdate:
     """One parameter in a step. p: its value, g: its gradient, states: its saved tensors.
 
     rate and factors: scalars of its type. f: where operators are added.
@@ -71,7 +71,7 @@ class Optimizer(ABC):
         return ()
 
     @abstractmethod
-    def update(self, u: Update) -> list[Value]:
+    def update(self, u: ParameterUpdate) -> list[Value]:
         """The new parameter, and its new states."""
 
 
@@ -84,7 +84,7 @@ class SGD(Optimizer):
 
     states = 0
 
-    def update(self, u: Update) -> list[Value]:
+    def update(self, u: ParameterUpdate) -> list[Value]:
         return [u.moved(u.p, u.decayed(self.weight_decay))]
 
 
@@ -99,7 +99,7 @@ class Momentum(Optimizer):
 
     states = 1
 
-    def update(self, u: Update) -> list[Value]:
+    def update(self, u: ParameterUpdate) -> list[Value]:
         g = u.decayed(self.weight_decay)
         v = u.f.op("Add", u.times(u.states[0], self.beta), g)
         step = u.f.op("Add", g, u.times(v, self.beta)) if self.nesterov else v
@@ -123,7 +123,7 @@ class Adam(Optimizer):
         """The factors that correct the moments' bias at step number `step`, counted from 1."""
         return 1 / (1 - self.beta1**step), 1 / (1 - self.beta2**step)
 
-    def update(self, u: Update) -> list[Value]:
+    def update(self, u: ParameterUpdate) -> list[Value]:
         f, g, start = u.f, u.g, u.p
         if not self.decoupled:
             g = u.decayed(self.weight_decay)

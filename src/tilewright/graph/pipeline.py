@@ -39,7 +39,7 @@ class Inline(Pass[Graph]):
 
 
 @dataclass(frozen=True)
-class Bound(Pass[Graph]):
+class BoundExtents(Pass[Graph]):
     """Turn tensors with data-dependent extents into bounded ones with counts."""
 
     fallback: FallbackProvider | None = field(default=None, repr=False)
@@ -112,7 +112,7 @@ class RemoveNoOps(Pass[Graph]):
 
 
 @dataclass(frozen=True)
-class OwnRules(Pass[Graph]):
+class UserRules(Pass[Graph]):
     """Apply the rules that a user registered. exact: only those that preserve every bit."""
 
     exact: bool = False
@@ -171,7 +171,7 @@ class RemoveUnused(Pass[Graph]):
 
 
 @dataclass(frozen=True)
-class Bodies(Pass[Graph]):
+class OptimizeBodies(Pass[Graph]):
     """Run the graph passes on the bodies of control flow that runs natively."""
 
     passes: tuple[Pass[Graph], ...] = field(repr=False)
@@ -202,9 +202,9 @@ def graph_pipeline(
         passes.append(KeepBlocks(byte_products, math == "fast"))
         if byte_products:
             passes.append(IntegerProducts())
-    opened: list[Pass[Graph]] = [fold, Inline(fallback), Bound(fallback)]
+    opened: list[Pass[Graph]] = [fold, Inline(fallback), BoundExtents(fallback)]
     passes += opened
-    passes += [FoldEmpty(), RemoveNoOps(), OwnRules(math == "exact")]
+    passes += [FoldEmpty(), RemoveNoOps(), UserRules(math == "exact")]
     if math != "exact":
         passes += [FoldBatchnorm(), TrimWindows()]
     if less is not None:
@@ -214,5 +214,5 @@ def graph_pipeline(
         passes.append(RecognizeIdioms())
     passes.append(RemoveUnused())
     once = [*opened[1:], less]
-    passes.append(Bodies(tuple(p for p in passes if p not in once)))
+    passes.append(OptimizeBodies(tuple(p for p in passes if p not in once)))
     return Pipeline("graph", tuple(passes), verify)

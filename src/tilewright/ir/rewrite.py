@@ -4,7 +4,7 @@ A pattern is an ordinary node with holes. A row has four uses: it is compiled to
 function per kind of root, visible in tracebacks), printed in the documentation, proved by tests,
 and named by an event each time it fires.
 
-A `Family` defines literals and types of its nodes; this file only knows nodes.
+A `NodeFamily` defines literals and types of its nodes; this file only knows nodes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RewriteLoopError(TilewrightError):
     rules: tuple[str, ...] = ()
 
 
-class Family(Protocol):
+class NodeFamily(Protocol):
     """How the leaves and types of one family of nodes are matched and built, as Python source.
 
     `at` is the source of a matched node; `places` maps pattern nodes to such sources.
@@ -110,7 +110,7 @@ class RuleSet:
 
     name: str
     rules: tuple[Rule, ...]
-    family: Family = field(repr=False)
+    family: NodeFamily = field(repr=False)
 
     def __post_init__(self) -> None:
         twice = [
@@ -319,7 +319,7 @@ def _with_child(pattern: Node, n: int, child: Node) -> Node:
 class _Match:
     """Writes the steps that match one left side and build its right side."""
 
-    def __init__(self, family: Family, scope: dict[str, Any]) -> None:
+    def __init__(self, family: NodeFamily, scope: dict[str, Any]) -> None:
         self.family = family
         self.scope = scope
         self.steps: list[Step] = []

@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Token:
+class GeneratedToken:
     """A token, and the text that became certain with it; `str(token)` is that text."""
 
     id: int
@@ -47,7 +47,7 @@ class Answer:
     def __post_init__(self) -> None:
         self._generator = self.sampling.generator()
 
-    def take(self, logits: Array) -> Token:
+    def take(self, logits: Array) -> GeneratedToken:
         """The next token, from logits float[vocabulary]. Sets `reason` at the last token.
 
         Raises ExecutionError for logits from which no token can be chosen.
@@ -61,7 +61,7 @@ class Answer:
         text = self._text(token)
         if self.stream is not None and self.stream.stopped:
             self.reason = STOP
-        return Token(token, text)
+        return GeneratedToken(token, text)
 
     def _text(self, token: int) -> str:
         """The text that a token adds; for an end token only the text held back."""

@@ -23,7 +23,7 @@ from tilewright.frontends.hf.decoder import Decoder, decoder_of
 from tilewright.frontends.hf.folder import CONFIG, Checkpoint, files, load_json
 from tilewright.frontends.hf.graph import IDS, POSITION, build
 from tilewright.graph.nodes import Graph
-from tilewright.llm.answer import Answer, Token
+from tilewright.llm.answer import Answer, GeneratedToken
 from tilewright.llm.sampling import Sampling
 from tilewright.llm.tokens import FILE, TextStream, Tokenizer
 
@@ -238,7 +238,7 @@ class LanguageModel:
         top_p: float = 1.0,
         seed: int = 0,
         stop: str | Sequence[str] = (),
-    ) -> Iterator[Token]:
+    ) -> Iterator[GeneratedToken]:
         """The tokens that follow a prompt, as they are found.
 
         It ends after `max_tokens`, an end token (which is included, without text), a text of `stop`
@@ -269,7 +269,9 @@ class LanguageModel:
         stream = self._stream(stops, isinstance(prompt, str))
         return Answer(ids, sampling, self.ends, room, stream)
 
-    def _generated(self, state: KeyValueCache, answer: Answer) -> Iterator[Token]:
+    def _generated(
+        self, state: KeyValueCache, answer: Answer
+    ) -> Iterator[GeneratedToken]:
         ids = answer.ids
         while answer.reason is None:
             token = answer.take(self.feed(state, ids))

@@ -64,7 +64,7 @@ def _wrap(x: int) -> int:
     return ((x + (1 << 63)) & ((1 << 64) - 1)) - (1 << 63)
 
 
-class Writer:
+class SourceWriter:
     """Writes one kernel; `scope` holds the objects that the source names.
 
     calls: the prefix of a call to the function that continues a deep nest.
@@ -309,7 +309,7 @@ class Writer:
         return str(extent) if isinstance(extent, int) else self.value(extent)
 
 
-def _inline(w: Writer, e: Expr, args: list[str]) -> str | None:
+def _inline(w: SourceWriter, e: Expr, args: list[str]) -> str | None:
     """`e` as Python's own operators, where they mean the same on these dtypes."""
     kind = type(e)
     operand = e.lhs.dtype if isinstance(e, n.Binary) else e.dtype
@@ -336,7 +336,7 @@ def _inline(w: Writer, e: Expr, args: list[str]) -> str | None:
     return None
 
 
-def _index_arithmetic(w: Writer, e: Expr, args: list[str]) -> str | None:
+def _index_arithmetic(w: SourceWriter, e: Expr, args: list[str]) -> str | None:
     """int64 as Python integers, wrapped where an overflow is not excluded."""
     kind = type(e)
     if kind in _ARITHMETIC:
@@ -361,13 +361,13 @@ def _index_arithmetic(w: Writer, e: Expr, args: list[str]) -> str | None:
     return None
 
 
-_STATEMENTS: Mapping[type[Stmt], Callable[[Writer, Any], None]] = {
-    For: Writer.for_,
-    Block: Writer.block,
-    Store: Writer.store,
-    Update: Writer.update,
-    If: Writer.if_,
-    While: Writer.while_,
-    Alloc: Writer.alloc,
-    Unit: Writer.unit,
+_STATEMENTS: Mapping[type[Stmt], Callable[[SourceWriter, Any], None]] = {
+    For: SourceWriter.for_,
+    Block: SourceWriter.block,
+    Store: SourceWriter.store,
+    Update: SourceWriter.update,
+    If: SourceWriter.if_,
+    While: SourceWriter.while_,
+    Alloc: SourceWriter.alloc,
+    Unit: SourceWriter.unit,
 }

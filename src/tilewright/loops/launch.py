@@ -50,7 +50,7 @@ class Wait(Stmt):
     """
 
 
-class Combine(Stmt):
+class CombineThreads(Stmt):
     """The components of a reducer, combined over `width` neighboring threads.
 
     Each thread has one element of each buffer, in registers, and has the result of its neighbors

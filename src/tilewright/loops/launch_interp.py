@@ -31,11 +31,11 @@ from tilewright.loops.interp import (
     out_of_range,
     undefined,
 )
-from tilewright.loops.interp_source import Writer
+from tilewright.loops.interp_source import SourceWriter
 from tilewright.loops.launch import (
     AXIS,
     Barrier,
-    Combine,
+    CombineThreads,
     Launch,
     LaunchProgram,
     Wait,
@@ -55,7 +55,7 @@ from tilewright.loops.nodes import (
 from tilewright.loops.shared_memory import (
     Place,
     RaceError,
-    Thread,
+    SimulatedThread,
     TrackedMemory,
     View,
     first_line,
@@ -100,7 +100,7 @@ def _fresh(b: Buffer, sizes: Mapping[Var, int]) -> list[Any]:
     return [undefined(b.dtype)] * count
 
 
-class _ThreadWriter(Writer):
+class _ThreadWriter(SourceWriter):
     """Writes a thread as a generator, which yields the number of each statement before it."""
 
     calls = "yield from "
@@ -180,7 +180,7 @@ class _ThreadWriter(Writer):
     def barrier(self, s: Barrier | Wait) -> None:
         self.pause(s)
 
-    def combine(self, s: Combine) -> None:
+    def combine(self, s: CombineThreads) -> None:
         at = [(self.known(b), self.position(b, i)) for b, i in s.targets]
         self.pause(s, "[" + "".join(f"({b}, {i})," for b, i in at) + "]")
 
@@ -188,7 +188,7 @@ class _ThreadWriter(Writer):
 _HERE: Final[Mapping[type[Stmt], Callable[[_ThreadWriter, Any], None]]] = {
     Barrier: _ThreadWriter.barrier,
     Wait: _ThreadWriter.barrier,
-    Combine: _ThreadWriter.combine,
+    CombineThreads: _ThreadWriter.combine,
     Unit: _ThreadWriter.unit,
 }
 
@@ -229,12 +229,12 @@ class _Grid:
         nx, ny, nz = self.launch.threads
         threads = []
         for z, y, x in product(range(nz), range(ny), range(nx)):
-            thread = Thread(number, (x, y, z), {"shared": 0, "global": 0})
+            thread = SimulatedThread(number, (x, y, z), {"shared": 0, "global": 0})
             views = [View(m, thread) for m in (*self.memory, *shared)]
             thread.program = self.main(*views, *self.sizes.values(), *number, x, y, z)
             next(thread.program)
             threads.append(thread)
-        waiting: dict[Thread, tuple[int, Any]] = {}
+        waiting: dict[SimulatedThread, tuple[int, Any]] = {}
         running = list(threads)
         while running or waiting:
             if not running:
@@ -246,11 +246,11 @@ class _Grid:
                 running.remove(thread)
             elif isinstance(self.statements[paused[0]], Wait):
                 thread.wait()
-            elif isinstance(self.statements[paused[0]], Barrier | Combine):
+            elif isinstance(self.statements[paused[0]], Barrier | CombineThreads):
                 running.remove(thread)
                 waiting[thread] = paused
 
-    def step(self, thread: Thread) -> tuple[int, Any] | None:
+    def step(self, thread: SimulatedThread) -> tuple[int, Any] | None:
         """Run a thread up to its next statement; None at its end."""
         assert thread.program is not None
         try:
@@ -268,8 +268,8 @@ class _Grid:
 
     def meet(
         self,
-        threads: Sequence[Thread],
-        waiting: Mapping[Thread, tuple[int, Any]],
+        threads: Sequence[SimulatedThread],
+        waiting: Mapping[SimulatedThread, tuple[int, Any]],
     ) -> None:
         """All threads are at one statement, which brings them together."""
         first = next(iter(waiting))
@@ -277,7 +277,7 @@ class _Grid:
             if thread not in waiting or waiting[thread][0] != waiting[first][0]:
                 raise self.diverged(first, thread, waiting)
         s = self.statements[first.stmt]
-        if isinstance(s, Combine):
+        if isinstance(s, CombineThreads):
             _combine(s, [waiting[t][1] for t in threads])
             return
         assert isinstance(s, Barrier)
@@ -287,9 +287,9 @@ class _Grid:
 
     def diverged(
         self,
-        one: Thread,
-        other: Thread,
-        waiting: Mapping[Thread, tuple[int, Any]],
+        one: SimulatedThread,
+        other: SimulatedThread,
+        waiting: Mapping[SimulatedThread, tuple[int, Any]],
     ) -> DivergenceError:
         line = first_line(self.statements[one.stmt])
         does = f"thread {other.number} has ended"
@@ -303,7 +303,9 @@ class _Grid:
         )
 
 
-def _combine(s: Combine, places: Sequence[Sequence[tuple[list[Any], int]]]) -> None:
+def _combine(
+    s: CombineThreads, places: Sequence[Sequence[tuple[list[Any], int]]]
+) -> None:
     """Combine the registers of each group of neighbors, as a tree in order."""
     if len(places) % s.width:
         raise ExecutionError(
@@ -325,7 +327,7 @@ def _combine(s: Combine, places: Sequence[Sequence[tuple[list[Any], int]]]) -> N
 
 
 def _combined(
-    s: Combine,
+    s: CombineThreads,
     one: Sequence[Any],
     two: Sequence[Any],
 ) -> tuple[Any, ...]:

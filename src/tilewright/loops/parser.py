@@ -21,7 +21,14 @@ from tilewright.compute.reducer import STANDARD, Reducer, reducer
 from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Extent, Var
 from tilewright.expr.parser import expression, place, separated
 from tilewright.ir.scanner import Scanner
-from tilewright.loops.launch import AXIS, Barrier, Combine, Launch, LaunchProgram, Wait
+from tilewright.loops.launch import (
+    AXIS,
+    Barrier,
+    CombineThreads,
+    Launch,
+    LaunchProgram,
+    Wait,
+)
 from tilewright.loops.nodes import (
     KINDS,
     SIZE,
@@ -308,7 +315,7 @@ class _Reader:
         s.expect("over")
         width = int(s.take("number", "a number of threads"))
         s.end()
-        return Combine(buffers, indices, operator, width)
+        return CombineThreads(buffers, indices, operator, width)
 
     def _assignment(self, s: Scanner) -> Stmt:
         """`t[i] = value`, or `t[i], u[i] op= value, value`."""

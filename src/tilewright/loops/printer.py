@@ -8,7 +8,7 @@ from typing import Any
 from tilewright.expr.nodes import Buffer, Expr
 from tilewright.expr.printer import show as show_expr
 from tilewright.ir.node import postorder
-from tilewright.loops.launch import Barrier, Combine, Launch, LaunchProgram, Wait
+from tilewright.loops.launch import Barrier, CombineThreads, Launch, LaunchProgram, Wait
 from tilewright.loops.nodes import (
     Alloc,
     Block,
@@ -173,7 +173,7 @@ def _wait(s: Wait) -> Iterator[Part]:
     yield "wait", 0
 
 
-def _combine(s: Combine) -> Iterator[Part]:
+def _combine(s: CombineThreads) -> Iterator[Part]:
     places = ", ".join(show_place(b, i) for b, i in s.targets)
     yield f"combine {places} by {s.reducer.name} over {s.width}", 0
 
@@ -188,5 +188,5 @@ _PRINT: Mapping[type[Stmt], Callable[[Any], Iterator[Part]]] = {
     Unit: _unit,
     Barrier: _barrier,
     Wait: _wait,
-    Combine: _combine,
+    CombineThreads: _combine,
 }

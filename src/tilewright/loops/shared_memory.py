@@ -29,7 +29,7 @@ class RaceError(ExecutionError):
     code = "TW-RACE"
 
 
-class Touch(NamedTuple):
+class ThreadAccess(NamedTuple):
     """One access: its thread and block, the thread's clock, and the statement.
 
     arrives: an asynchronous copy that has not arrived yet.
@@ -42,7 +42,7 @@ class Touch(NamedTuple):
     stmt: int
     arrives: bool = False
 
-    def races(self, other: Touch) -> bool:
+    def races(self, other: ThreadAccess) -> bool:
         """Whether another one, after this, is a race."""
         if not (self.writes or other.writes):
             return False
@@ -54,7 +54,7 @@ class Touch(NamedTuple):
 
 
 @dataclass(eq=False)
-class Thread:
+class SimulatedThread:
     """A thread: the statement that it is at, and the clocks by scope."""
 
     block: Place
@@ -78,20 +78,22 @@ class TrackedMemory:
     buffer: Buffer
     values: list[Any]
     statements: Sequence[Stmt]
-    touched: dict[int, dict[Touch, None]] = field(
+    touched: dict[int, dict[ThreadAccess, None]] = field(
         default_factory=lambda: defaultdict(dict)
     )
 
     def touch(
         self,
         position: int,
-        thread: Thread,
+        thread: SimulatedThread,
         writes: bool,
         arrives: bool = False,
     ) -> None:
         """Note an access. Raises RaceError where it and an earlier one are a race."""
         clock = self.clock(thread)
-        new = Touch(thread.block, thread.number, clock, writes, thread.stmt, arrives)
+        new = ThreadAccess(
+            thread.block, thread.number, clock, writes, thread.stmt, arrives
+        )
         before = self.touched[position]
         if new in before:
             return
@@ -100,10 +102,10 @@ class TrackedMemory:
                 raise self.race(position, old, new)
         before[new] = None
 
-    def clock(self, thread: Thread) -> int:
+    def clock(self, thread: SimulatedThread) -> int:
         return thread.clocks["shared" if self.buffer.scope == "shared" else "global"]
 
-    def arrived(self, position: int, thread: Thread) -> None:
+    def arrived(self, position: int, thread: SimulatedThread) -> None:
         """What a thread copied there is there."""
         touched = self.touched[position]
         for old in list(touched):
@@ -115,8 +117,8 @@ class TrackedMemory:
     def race(
         self,
         position: int,
-        old: Touch,
-        new: Touch,
+        old: ThreadAccess,
+        new: ThreadAccess,
     ) -> RaceError:
         shape = [e if isinstance(e, int) else -1 for e in self.buffer.extents]
         index = ", ".join(map(str, _unflattened(position, shape)))
@@ -129,7 +131,7 @@ class TrackedMemory:
             f"{one}, and {two}, {apart}", where=f"{self.buffer.name}[{index}]"
         )
 
-    def said(self, touch: Touch) -> str:
+    def said(self, touch: ThreadAccess) -> str:
         does = "writes" if touch.writes else "reads"
         who = f"thread {touch.thread} of block {touch.block}"
         return f"{who} {does} it in `{first_line(self.statements[touch.stmt])}`"
@@ -154,7 +156,7 @@ class View:
     """The memory as one thread sees it."""
 
     memory: TrackedMemory
-    thread: Thread
+    thread: SimulatedThread
 
     def __getitem__(self, position: int) -> Any:
         self.memory.touch(position, self.thread, False)

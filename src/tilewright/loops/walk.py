@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from tilewright.expr.nodes import Buffer, Load, Overlap, Var
 from tilewright.ir.node import Node, keep_fact, postorder
-from tilewright.loops.launch import Barrier, Combine, Wait
+from tilewright.loops.launch import Barrier, CombineThreads, Wait
 from tilewright.loops.nodes import (
     Alloc,
     Block,
@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 
 # Not frozen, since many are made: setting the fields of a frozen one takes three times as long.
 @dataclass(eq=False, slots=True)
-class Place:
+class StatementPlace:
     """A statement and the statements around it, outermost first."""
 
     stmt: Stmt
@@ -51,7 +51,7 @@ _BELOW: Mapping[type[Stmt], Callable[[Any], tuple[Stmt, ...]]] = {
     Update: lambda s: (),
     Barrier: lambda s: (),
     Wait: lambda s: (),
-    Combine: lambda s: (),
+    CombineThreads: lambda s: (),
 }
 
 
@@ -62,7 +62,7 @@ def below(stmt: Stmt) -> tuple[Stmt, ...]:
 
 def walk(
     root: Stmt, above: tuple[Stmt, ...] = (), touching: Set[Buffer] | None = None
-) -> Iterator[Place]:
+) -> Iterator[StatementPlace]:
     """Every statement of `root` in program order, itself first, with its ancestors.
 
     touching: only those that read or write one of these buffers, or have such a one inside.
@@ -72,7 +72,7 @@ def walk(
         stmt, path = stack.pop()
         if touching is not None and not _touches(stmt, touching):
             continue
-        yield Place(stmt, path)
+        yield StatementPlace(stmt, path)
         inner = below(stmt)
         if inner:
             path = (*path, stmt)
@@ -137,7 +137,7 @@ def _summary(s: Stmt) -> Summary:
             tiles.append(tiled)
     if isinstance(s, Store):
         writes.append(frozenset((s.buffer,)))
-    elif isinstance(s, Update | Combine):
+    elif isinstance(s, Update | CombineThreads):
         changed = frozenset(s.buffers)
         reads.append(changed)
         writes.append(changed)
@@ -187,7 +187,7 @@ def units_of(root: Stmt) -> tuple[Unit, ...]:
     return (root, *units) if isinstance(root, Unit) else units
 
 
-def place_of(root: Stmt, loop: For) -> Place:
+def place_of(root: Stmt, loop: For) -> StatementPlace:
     """The first place of a loop of `root`."""
     summary(root)  # each statement below it then has its own
     above: list[Stmt] = []
@@ -195,14 +195,14 @@ def place_of(root: Stmt, loop: For) -> Place:
     while at is not loop:
         above.append(at)
         at = next(s for s in below(at) if s is loop or loop in s.fact.loops)  # type: ignore[attr-defined]
-    return Place(at, tuple(above))
+    return StatementPlace(at, tuple(above))
 
 
-def place_of_alloc(root: Stmt, buffer: Buffer) -> Place:
+def place_of_alloc(root: Stmt, buffer: Buffer) -> StatementPlace:
     """The first place in `root` that allocates a buffer."""
     above: list[Stmt] = []
     at = root
     while not (isinstance(at, Alloc) and at.buffer is buffer):
         above.append(at)
         at = next(s for s in below(at) if buffer in summary(s).buffers)
-    return Place(at, tuple(above))
+    return StatementPlace(at, tuple(above))

@@ -27,7 +27,7 @@ from tilewright.plan.passes.split_groups import IsProfitable, split_groups
 from tilewright.plan.passes.split_sums import split_deep_sums
 from tilewright.plan.passes.stream_attention import stream_attention
 from tilewright.plan.passes.windows import separate_windows
-from tilewright.plan.passes.winograd import Forms, transform_convolutions
+from tilewright.plan.passes.winograd import WinogradForms, transform_convolutions
 from tilewright.plan.questions import Cost, Decided, PlanCosts, Questions
 from tilewright.plan.verify import verify
 
@@ -147,7 +147,7 @@ class Winograd(Pass[Plan]):
     tiles: tuple[int, ...] = (2,)
 
     def run(self, program: Plan) -> Plan:
-        forms = Forms(self.tiles, self.cost, self.moved_products)
+        forms = WinogradForms(self.tiles, self.cost, self.moved_products)
         data, kept = program.data, program.kept
         return _on_host(
             program, lambda steps: transform_convolutions(steps, forms, data, kept)

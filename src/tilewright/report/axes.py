@@ -78,7 +78,7 @@ def legend(entries: Sequence[tuple[str, int]]) -> Markup:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class ChartAxis:
     """Values between two ends at places between two others; logarithmic if so asked."""
 
     low: float
@@ -117,7 +117,7 @@ def _round_step(least: float) -> float:
 
 
 @dataclass
-class Labels:
+class LabelPlacer:
     """Places labels so that none covers another or a `taken` box; omits labels that do not fit."""
 
     bounds: Box

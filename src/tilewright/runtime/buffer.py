@@ -120,12 +120,12 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
 def fresh(nbytes: int) -> Callable[[], NDArray[np.uint8]]:
     """A function that returns an unshared array of so many bytes on each call."""
     if nbytes >= _LARGE:
-        return Recycled(nbytes)
+        return RecycledMemory(nbytes)
     small: Any = partial(np.empty, nbytes, np.dtype(np.uint8))
     return small  # type: ignore[no-any-return]
 
 
-class Recycled:
+class RecycledMemory:
     """Memory for arrays of one size, reused once an earlier array is no longer referenced.
 
     Fresh pages cost more to get than to fill, and large memory is fresh each time. Two blocks are

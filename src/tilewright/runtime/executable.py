@@ -13,11 +13,11 @@ import numpy as np
 from tilewright.base.errors import ArtifactError, InputError
 from tilewright.base.text import human_bytes, plural
 from tilewright.runtime import abi, inputs, machine, outputs
-from tilewright.runtime.call import CallPlan, Frame, run
+from tilewright.runtime.call import CallFrame, CallPlan, run
 from tilewright.runtime.fast_call import InPlace, bound, in_place, shortest
-from tilewright.runtime.loader import Image, link
+from tilewright.runtime.loader import CodeImage, link
 from tilewright.runtime.model import CompiledModel, NativeStep, Tensor, check, listed
-from tilewright.runtime.nesting import Nesting
+from tilewright.runtime.nesting import ArgumentNesting
 from tilewright.runtime.overrides import Overrides
 from tilewright.runtime.pool import Pool, shared
 from tilewright.runtime.threads import thread_count
@@ -51,7 +51,7 @@ class Executable:
         self.model: Final = model
         self._pool: Pool | None = None
         functions: dict[str, Callable[[int, int], None]] = {}
-        image: Image | None = None
+        image: CodeImage | None = None
         native = [s for s in model.steps if isinstance(s, NativeStep)]
         if native:
             machine.require(model.requirements)
@@ -64,11 +64,11 @@ class Executable:
         self._plan: Final[CallPlan] = CallPlan(
             model, functions, self._pool, self.threads, image, lazy
         )
-        self._frames: Final[list[Frame]] = []
+        self._frames: Final[list[CallFrame]] = []
         self.overrides: Final = Overrides.of(model.meta)
         self._names: Final = tuple(t.name for t in model.inputs)
         self._outputs: Final = tuple(t.name for t in model.outputs)
-        self.nesting: Final = Nesting.of(model.meta, self._names, self._outputs)
+        self.nesting: Final = ArgumentNesting.of(model.meta, self._names, self._outputs)
         self._by_name: Final = {name: n for n, name in enumerate(self._names)}
         self._direct: Final = shortest(self._plan, self._frames, lambda: self.in_place)
 
@@ -247,11 +247,11 @@ class Executable:
         title = element("p", element("b", "Executable"), f": {said}")
         return join([title, table(("", "tensor", "type"), ends)])
 
-    def _frame(self) -> Frame:
+    def _frame(self) -> CallFrame:
         try:
             return self._frames.pop()
         except IndexError:
-            return Frame(self._plan)
+            return CallFrame(self._plan)
 
     def _general(
         self, args: tuple[Any, ...], named: Mapping[str, Any], out: Any

@@ -22,26 +22,26 @@ from tilewright.runtime.model import (
     KernelRecord,
     LaunchStep,
     NativeStep,
-    Slot,
     Step,
     Tensor,
+    ValueSlot,
 )
 from tilewright.runtime.packed import StoredConstants
 
 Json = Any
 
-DTYPE: Final = schema.One("dtype", OBJECT, *(dtype.name for dtype in ALL))
+DTYPE: Final = schema.OneOf("dtype", OBJECT, *(dtype.name for dtype in ALL))
 _TENSOR: Final = (
     schema.Text,
     DTYPE,
-    schema.Maybe([schema.Maybe(schema.Count)]),
+    schema.Nullable([schema.Nullable(schema.Count)]),
 )
 _SLOT: Final = (
-    schema.One("place", "arena", "constant", "input", "output", "object", "device"),
+    schema.OneOf("place", "arena", "constant", "input", "output", "object", "device"),
     schema.Count,
     schema.Count,
 )
-_SLOTS: Final = [schema.Maybe(_SLOT)]
+_SLOTS: Final = [schema.Nullable(_SLOT)]
 _KERNEL: Final = (
     schema.Count,
     schema.Text,
@@ -50,7 +50,7 @@ _KERNEL: Final = (
     schema.Count,
     schema.Text,
 )
-_STEP: Final = schema.Tagged(
+_STEP: Final = schema.TaggedUnion(
     "kind",
     "step",
     {
@@ -88,7 +88,7 @@ MODEL: Final[Mapping[str, schema.Shape]] = {
     "object_slots": schema.Count,
     "sizes": [schema.Count],
     "aliases": [(schema.Count, schema.Count)],
-    "devices": schema.Named(schema.Count),
+    "devices": schema.ObjectSchema(schema.Count),
     "tensors": [_TENSOR],
     "constants": packed.CONSTANTS,
     "steps": [_STEP],
@@ -97,7 +97,7 @@ MODEL: Final[Mapping[str, schema.Shape]] = {
 # What `bundle` adds to it.
 ARCHIVE: Final[Mapping[str, schema.Shape]] = {
     "format": schema.Count,
-    "members": schema.Named({"size": schema.Count, "digest": schema.Text}),
+    "members": schema.ObjectSchema({"size": schema.Count, "digest": schema.Text}),
     "constants_offset": schema.Count,
 }
 _SHAPE: Final[Mapping[str, schema.Shape]] = {**ARCHIVE, **MODEL}
@@ -307,18 +307,20 @@ def _decode_tensor(value: Json) -> Tensor:
     return Tensor(name, dtype, None if shape is None else tuple(shape))
 
 
-def _encode_slot(slot: Slot | None, tensors: dict[Tensor, int]) -> Json:
+def _encode_slot(slot: ValueSlot | None, tensors: dict[Tensor, int]) -> Json:
     if slot is None:
         return None
     return [slot.kind, slot.at, tensors.setdefault(slot.tensor, len(tensors))]
 
 
-def _decode_slot(value: Json, tensors: Sequence[Tensor]) -> Slot:
+def _decode_slot(value: Json, tensors: Sequence[Tensor]) -> ValueSlot:
     kind, at, number = value
-    return Slot(kind, at, tensors[number])
+    return ValueSlot(kind, at, tensors[number])
 
 
-def _decode_slots(values: Json, tensors: Sequence[Tensor]) -> tuple[Slot | None, ...]:
+def _decode_slots(
+    values: Json, tensors: Sequence[Tensor]
+) -> tuple[ValueSlot | None, ...]:
     return tuple(None if v is None else _decode_slot(v, tensors) for v in values)
 
 

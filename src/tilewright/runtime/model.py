@@ -73,7 +73,7 @@ def listed(tensors: Iterable[Tensor]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class ValueSlot:
     """Where a value lives: byte offset `at` in an arena or the constants, else an index."""
 
     kind: PlaceKind
@@ -102,7 +102,7 @@ class NativeStep:
     """One native call, `symbol(ctx, table)`; `values` fill the table after arena and constants."""
 
     symbol: str
-    values: tuple[Slot, ...]
+    values: tuple[ValueSlot, ...]
     kernels: tuple[KernelRecord, ...]
 
 
@@ -118,8 +118,8 @@ class HostFallbackStep:
     provider: str
     op: str
     attributes: Mapping[str, Any]
-    inputs: tuple[Slot | None, ...]
-    outputs: tuple[Slot | None, ...]
+    inputs: tuple[ValueSlot | None, ...]
+    outputs: tuple[ValueSlot | None, ...]
     node: str
 
 
@@ -127,8 +127,8 @@ class HostFallbackStep:
 class CopyStep:
     """Copy a value from one place to another, such as an input that is an output too."""
 
-    source: Slot
-    target: Slot
+    source: ValueSlot
+    target: ValueSlot
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +136,8 @@ class DeviceCopyStep:
     """Copy a tensor to a device or from it; the place there is of the kind "device"."""
 
     device: str
-    source: Slot
-    target: Slot
+    source: ValueSlot
+    target: ValueSlot
 
     @property
     def inward(self) -> bool:
@@ -155,7 +155,7 @@ class LaunchStep:
 
     device: str
     program: int
-    arguments: tuple[Slot, ...]
+    arguments: tuple[ValueSlot, ...]
     name: str
     nodes: tuple[str, ...] = ()
     flops: int = 0
@@ -308,7 +308,7 @@ def _device_limits(model: CompiledModel, step: Step) -> dict[str, int]:
     return {"device": model.devices[step.device]}
 
 
-def _check_slot(slot: Slot, limits: Mapping[str, int]) -> None:
+def _check_slot(slot: ValueSlot, limits: Mapping[str, int]) -> None:
     if slot.kind not in limits:
         raise ArtifactError(f"{slot.tensor} lives in an unknown place {slot.kind!r}")
     in_memory = slot.kind in ("arena", "constant", "device")
@@ -322,12 +322,12 @@ def _check_slot(slot: Slot, limits: Mapping[str, int]) -> None:
         )
 
 
-def _slots(model: CompiledModel) -> Iterator[Slot]:
+def _slots(model: CompiledModel) -> Iterator[ValueSlot]:
     for step in model.steps:
         yield from _slots_of(step)
 
 
-def _slots_of(step: Step) -> Iterator[Slot]:
+def _slots_of(step: Step) -> Iterator[ValueSlot]:
     match step:
         case NativeStep(values=values):
             yield from values

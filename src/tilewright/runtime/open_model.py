@@ -14,7 +14,7 @@ from tilewright.base.errors import ArtifactError
 from tilewright.runtime import abi, formulas
 from tilewright.runtime.arena import Lifetime, assign_offsets
 from tilewright.runtime.formulas import Formula
-from tilewright.runtime.model import CompiledModel, NativeStep, Slot, Tensor
+from tilewright.runtime.model import CompiledModel, NativeStep, Tensor, ValueSlot
 
 SCRATCH: Final = 0  # the position of the workspace among the values of the one step
 Shape = tuple[Formula, ...]
@@ -111,7 +111,7 @@ def check(opened: OpenModel) -> None:
         formulas.check(formula, known)
 
 
-def _rank(slot: Slot) -> int:
+def _rank(slot: ValueSlot) -> int:
     return len(slot.tensor.shape or ())
 
 

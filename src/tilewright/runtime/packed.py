@@ -40,7 +40,7 @@ CONSTANTS: Final = {
             schema.Count,
             schema.Integer,
             schema.Count,
-            schema.One("dtype", *(dtype.name for dtype in ALL)),
+            schema.OneOf("dtype", *(dtype.name for dtype in ALL)),
             schema.Count,
         )
     ],

@@ -36,7 +36,7 @@ SHAPE: Final = [
         [schema.Count],
         [schema.Count],
         [schema.Integer],
-        [(schema.One("operation", *_ARITHMETIC), schema.Count, schema.Number)],
+        [(schema.OneOf("operation", *_ARITHMETIC), schema.Count, schema.Number)],
         [(schema.Count, schema.Count)],
         [schema.Integer],
     )

@@ -26,7 +26,7 @@ from weakref import WeakValueDictionary
 from tilewright.base import signals
 from tilewright.base.errors import ArtifactError, TilewrightWarning
 from tilewright.runtime import abi
-from tilewright.runtime.loader import Image, link
+from tilewright.runtime.loader import CodeImage, link
 from tilewright.runtime.threads import MAX_THREADS, affinity
 
 _SPIN_SECONDS: Final = 50e-6
@@ -40,7 +40,7 @@ _BLOCK_BYTES: Final = abi.POOL_FIRST_WORKER + MAX_THREADS * abi.POOL_WORKER_SIZE
 class Pool:
     """The worker threads and the block of memory that they and `parallel` share."""
 
-    def __init__(self, image: Image) -> None:
+    def __init__(self, image: CodeImage) -> None:
         self.parallel: Final = image.address(abi.POOL_PARALLEL_SYMBOL)
         self.traced: Final = image.address(abi.POOL_TRACED_SYMBOL)
         self._worker = image.address(abi.POOL_WORKER_SYMBOL)

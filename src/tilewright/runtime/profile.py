@@ -17,13 +17,13 @@ from tilewright.base.errors import InputError
 from tilewright.base.text import columns, plural
 from tilewright.runtime import abi, instruction_mix
 from tilewright.runtime.call import (
+    CallCopy,
+    CallFrame,
     CallPlan,
-    Copy,
+    CallValues,
     FallbackCall,
-    Frame,
     NativeCall,
     PreparedStep,
-    Values,
     run,
 )
 from tilewright.runtime.device import HOST, Duration
@@ -227,7 +227,7 @@ class _Watch:
         self.native.append([])
         self.others.append([])
 
-    def __call__(self, step: PreparedStep, values: Values) -> None:
+    def __call__(self, step: PreparedStep, values: CallValues) -> None:
         start = time.perf_counter_ns()
         event = step.run(values)
         if event is not None:
@@ -268,7 +268,7 @@ class _Watch:
 
 def measure(
     plan: CallPlan,
-    frame: Frame,
+    frame: CallFrame,
     values: Sequence[Any],
     repeat: int,
     peak_gflops: float | None,
@@ -309,7 +309,7 @@ class _Tracer:
     """Runs steps and notes when each row, and each thread's share of it, began and ended."""
 
     def __init__(
-        self, frame: Frame, stamps: ctypes.Array[ctypes.c_uint64], tick: float
+        self, frame: CallFrame, stamps: ctypes.Array[ctypes.c_uint64], tick: float
     ):
         self.stamps = stamps
         self.tick = tick
@@ -323,7 +323,7 @@ class _Tracer:
         if pool is not None:
             self.log.write_from(frame, pool.traced)
 
-    def __call__(self, step: PreparedStep, values: Values) -> None:
+    def __call__(self, step: PreparedStep, values: CallValues) -> None:
         start = time.perf_counter_ns()
         event = step.run(values)
         if event is not None:
@@ -366,7 +366,7 @@ class _Tracer:
 
 def _traced(
     plan: CallPlan,
-    frame: Frame,
+    frame: CallFrame,
     values: Sequence[Any],
     stamps: ctypes.Array[ctypes.c_uint64],
     tick: float,
@@ -465,7 +465,7 @@ def _other(
             )
             way = "to" if step.step.inward else "from"
             name = f"copy {step.step.source.tensor.name} {way} {device}"
-        case Copy():
+        case CallCopy():
             name = f"copy {step.step.target.tensor.name}"
         case NativeCall():
             raise AssertionError("a native call has a row for each of its kernels")

@@ -27,12 +27,12 @@ from tilewright.runtime import (
     schema,
 )
 from tilewright.runtime.bundle import FOLDERS, FORMAT, RANGED
-from tilewright.runtime.dispatch import Symbolic
+from tilewright.runtime.dispatch import SymbolicType
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.model import check as check_model
 from tilewright.runtime.open_model import OpenModel
 from tilewright.runtime.packed import StoredConstants
-from tilewright.runtime.ranged_model import Cover, RangedModel, Shared
+from tilewright.runtime.ranged_model import Cover, RangedModel, SharedModel
 
 Json = Any
 
@@ -41,8 +41,8 @@ _MODEL: Final[Mapping[str, schema.Shape]] = {
     **{folder: [schema.Count] for folder in FOLDERS},
     "place": (schema.Count, schema.Count),
 }
-_VALUE: Final = (schema.Text, manifest.DTYPE, schema.Maybe([schema.Anything]))
-_EXTENTS: Final = (schema.One("set of extents", "range", "list"), [schema.Count])
+_VALUE: Final = (schema.Text, manifest.DTYPE, schema.Nullable([schema.Anything]))
+_EXTENTS: Final = (schema.OneOf("set of extents", "range", "list"), [schema.Count])
 _FORMULAS: Final = [[schema.Anything]]
 _OPENED: Final[Mapping[str, schema.Shape]] = {
     "model": schema.Object,
@@ -171,7 +171,7 @@ def _encode(model: RangedModel, parts: _Parts) -> dict[str, Json]:
     }
 
 
-def _value(v: Symbolic) -> Json:
+def _value(v: SymbolicType) -> Json:
     return [v.name, v.dtype, None if v.shape is None else list(v.shape)]
 
 
@@ -187,7 +187,7 @@ def _model(model: CompiledModel, parts: _Parts) -> Json:
     return {**manifest.encode(model), **numbers, **place}
 
 
-def _shared(shared: Shared, parts: _Parts) -> Json:
+def _shared(shared: SharedModel, parts: _Parts) -> Json:
     opened, covers = shared.opened, shared.covers
     return {
         "model": _model(opened.model, parts),
@@ -223,7 +223,7 @@ def _decode(
     )
 
 
-def _decode_shared(data: Json, model: CompiledModel) -> Shared:
+def _decode_shared(data: Json, model: CompiledModel) -> SharedModel:
     made = OpenModel(
         model=model,
         sizes=tuple(data["sizes"]),
@@ -238,14 +238,14 @@ def _decode_shared(data: Json, model: CompiledModel) -> Shared:
     open_model.check(made)
     covers = data["covers"]
     extents = tuple(map(_decode_extents, covers["extents"]))
-    return Shared(made, Cover(extents, frozenset(map(tuple, covers["without"]))))
+    return SharedModel(made, Cover(extents, frozenset(map(tuple, covers["without"]))))
 
 
-def _decode_value(data: Json) -> Symbolic:
+def _decode_value(data: Json) -> SymbolicType:
     name, dtype, shape = data
     if any(type(d) not in (int, str, type(None)) for d in shape or ()):
         raise ValueError(f"{name} has the shape {shape}")
-    return Symbolic(name, dtype, None if shape is None else tuple(shape))
+    return SymbolicType(name, dtype, None if shape is None else tuple(shape))
 
 
 def _decode_extents(data: Json) -> Collection[int]:

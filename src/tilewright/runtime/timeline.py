@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tilewright.runtime import abi
 
 if TYPE_CHECKING:
-    from tilewright.runtime.call import Frame
+    from tilewright.runtime.call import CallFrame
     from tilewright.runtime.profile import KernelTime
 
 _PARTS: Final = 1 << 16  # that a log has room for; later ones are counted alone
@@ -70,7 +70,7 @@ class Log:
         self._words = (ctypes.c_uint64 * (abi.LOG_FIRST + abi.LOG_PART * room))()
         self._words[abi.LOG_ROOM] = room
 
-    def write_from(self, frame: Frame, traced: int) -> None:
+    def write_from(self, frame: CallFrame, traced: int) -> None:
         """From now on the regions of the frame's calls are logged."""
         frame.context[abi.CTX_LOG] = ctypes.addressof(self._words)
         frame.context[abi.CTX_PARALLEL] = traced

@@ -26,11 +26,11 @@ from tilewright.loops.nodes import (
     Update,
     block,
 )
-from tilewright.loops.operands import Mismatch
-from tilewright.loops.walk import Place, below, summary, walk
+from tilewright.loops.operands import OperandMismatch
+from tilewright.loops.walk import StatementPlace, below, summary, walk
 
 
-def put(kernel: Kernel, place: Place, new: Stmt) -> Kernel:
+def put(kernel: Kernel, place: StatementPlace, new: Stmt) -> Kernel:
     """`kernel` with another statement in the place of `place.stmt`; an empty block vanishes."""
     old = place.stmt
     for parent in reversed(place.above):
@@ -169,7 +169,7 @@ def _matched(unit: Unit) -> Unit:
         return unit
     try:
         instance, operands = match(unit.intrinsic.intrinsic, unit.body)
-    except Mismatch as error:
+    except OperandMismatch as error:
         raise ScheduleError(
             f"a tensor intrinsic would not do what its body says: {error}",
             where=f"unit {unit.name}",

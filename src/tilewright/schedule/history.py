@@ -105,7 +105,7 @@ class History:
             after, made = apply(self.kernel, step)
         except ScheduleError as error:
             if error.program is None:
-                error.program = Marked(self.kernel, _subjects(error))
+                error.program = MarkedKernel(self.kernel, _subjects(error))
                 self._explain(step, error)
             raise
         self._before += (self.kernel,)
@@ -183,7 +183,7 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
+class MarkedKernel:
     """A kernel printed with `>` in front of the loops and buffers that an error is about."""
 
     kernel: Kernel

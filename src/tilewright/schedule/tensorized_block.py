@@ -12,7 +12,7 @@ from typing import Any
 from tilewright.base.errors import ScheduleError
 from tilewright.loops.match import match
 from tilewright.loops.nodes import Kernel, Stmt, Unit
-from tilewright.loops.operands import Mismatch
+from tilewright.loops.operands import OperandMismatch
 from tilewright.loops.walk import below, units_of
 
 
@@ -38,8 +38,8 @@ def _matched(unit: Unit, primitive: str) -> Unit:
     try:
         use, operands = match(unit.intrinsic.intrinsic, unit.body)
         if use.part != unit.intrinsic.part:
-            raise Mismatch(0, f"its body became the {use.part}")
-    except Mismatch as error:
+            raise OperandMismatch(0, f"its body became the {use.part}")
+    except OperandMismatch as error:
         raise ScheduleError(
             f"{primitive}: {unit.intrinsic.intrinsic.name} could not be used any more: {error}",
             where=f"unit {unit.name}",

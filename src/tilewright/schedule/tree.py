@@ -1,7 +1,7 @@
 """Navigating kernels: finding loops and buffers by name.
 
-A loop's name and a buffer's name are stable handles; a `Place` is what a name leads to in one
-particular kernel: the statement and its ancestors from the root on.
+A loop's name and a buffer's name are stable handles; a `StatementPlace` is what a name leads to in
+one particular kernel: the statement and its ancestors from the root on.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tilewright.expr.nodes import Buffer, Load, Var
 from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import SIZE, For, Kernel, Unit
 from tilewright.loops.walk import (
-    Place,
+    StatementPlace,
     loops_of,
     place_of,
     place_of_alloc,
@@ -24,7 +24,7 @@ from tilewright.loops.walk import (
 
 def find_loop(
     kernel: Kernel, name: str, primitive: str, sizes: bool = False
-) -> tuple[For, Place]:
+) -> tuple[For, StatementPlace]:
     """The loop named `name` and its place; a loop over a symbolic size only if `sizes` is set.
 
     Raises ScheduleError listing the existing names.
@@ -51,7 +51,7 @@ def find_loop(
 
 def find_buffer(
     kernel: Kernel, name: str, primitive: str
-) -> tuple[Buffer, Place | None]:
+) -> tuple[Buffer, StatementPlace | None]:
     """The buffer called `name` and the place of its Alloc (None for a parameter)."""
     for b in kernel.params:
         if b.name == name:
@@ -70,7 +70,7 @@ def find_buffer(
     )
 
 
-def _check_outside(place: Place, what: str, primitive: str) -> None:
+def _check_outside(place: StatementPlace, what: str, primitive: str) -> None:
     """Nothing reaches into a Unit."""
     unit = next((s for s in place.above if isinstance(s, Unit)), None)
     if unit is not None:

@@ -14,10 +14,10 @@ from random import Random
 from typing import Final, Generic
 
 from tilewright.search.result import (
-    Limits,
     Result,
     S,
     SearchCheckpoint,
+    SearchLimits,
     at_least_one,
     itself,
 )
@@ -138,7 +138,7 @@ def by_bandit(
     steps: int = 1000,
     key: Callable[[S], Hashable] | None = None,
     seed: int = 0,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     lower: float = -inf,
     resume: SearchCheckpoint[S, float] | None = None,
 ) -> Result[S, float]:

@@ -9,10 +9,10 @@ from typing import Final
 
 from tilewright.base.errors import InputError
 from tilewright.search.result import (
-    Limits,
     Result,
     S,
     SearchCheckpoint,
+    SearchLimits,
     at_least_one,
     itself,
 )
@@ -32,7 +32,7 @@ def anneal_chains(
     patience: int | None = None,
     key: Callable[[S], Hashable] | None = None,
     seed: int = 0,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     lower: float = -inf,
     resume: SearchCheckpoint[S, float] | None = None,
 ) -> Result[S, float]:

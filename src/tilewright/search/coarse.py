@@ -8,7 +8,7 @@ from math import inf
 from typing import Final, Generic
 
 from tilewright.base.errors import InputError
-from tilewright.search.result import Limits, Result, S, at_least_one, itself
+from tilewright.search.result import Result, S, SearchLimits, at_least_one, itself
 from tilewright.search.run import Run
 
 # Times the best cost of a pass: paths to states up to this cost guide the next pass.
@@ -25,7 +25,7 @@ def coarse_to_fine(
     width: int = 32,
     passes: int = 5,
     key: Callable[[S], Hashable] | None = None,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     lower: float = 0.0,
 ) -> Result[S, float]:
     """The cheapest state of several beam searches, each guided by the previous one.

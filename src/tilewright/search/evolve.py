@@ -10,10 +10,10 @@ from typing import Final, Generic
 
 from tilewright.search.result import (
     C,
-    Limits,
     Result,
     S,
     SearchCheckpoint,
+    SearchLimits,
     at_least_one,
     itself,
 )
@@ -56,7 +56,7 @@ def evolve(
     generations: int = 50,
     key: Callable[[S], Hashable] | None = None,
     seed: int = 0,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     lower: float = -inf,
     resume: SearchCheckpoint[S, C] | None = None,
 ) -> Result[S, C]:

@@ -9,7 +9,14 @@ from math import inf
 from typing import Final, Generic
 
 from tilewright.base.errors import InputError
-from tilewright.search.result import C, Limits, Result, S, Stop, relative_gap
+from tilewright.search.result import (
+    C,
+    Result,
+    S,
+    SearchLimits,
+    StopReason,
+    relative_gap,
+)
 from tilewright.search.run import Run, each
 
 
@@ -29,7 +36,7 @@ def exhaustive(
     states: Iterable[S],
     cost: Callable[[S], C],
     *,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     lower: float = -inf,
 ) -> Result[S, C]:
     """The cheapest of all states; exact if no limit ended the search.
@@ -41,7 +48,7 @@ def exhaustive(
     with run:
         for state in states:
             run.evaluate(state)
-    return run.result(run.incumbent if run.stop is Stop.FINISHED else -inf)
+    return run.result(run.incumbent if run.stop is StopReason.FINISHED else -inf)
 
 
 def branch_and_bound(
@@ -53,7 +60,7 @@ def branch_and_bound(
     key: Callable[[S], Hashable] | None = None,
     order: Order = Order.DEPTH,
     gap: float = 0.0,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
 ) -> Result[S | None, float]:
     """The cheapest complete state below `root`.
 

@@ -10,15 +10,15 @@ from typing import Any, Generic
 from tilewright.base.errors import InputError
 from tilewright.search.result import (
     C,
-    Limits,
     Result,
     S,
-    Stop,
+    SearchLimits,
+    StopReason,
     at_least_one,
     itself,
     leading,
 )
-from tilewright.search.run import Run, Stopped, each
+from tilewright.search.run import Run, SearchStopped, each
 
 
 def beam(
@@ -29,7 +29,7 @@ def beam(
     width: int = 16,
     depth: int = 12,
     key: Callable[[S], Hashable] | None = None,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     lower: float = -inf,
 ) -> Result[S, C]:
     """The cheapest state reached by at most `depth` expansions, keeping `width` states after each.
@@ -58,7 +58,7 @@ def beam(
             dropped = dropped or len(reached) > width
             if not kept:
                 break
-    complete = run.stop is Stop.FINISHED and not dropped
+    complete = run.stop is StopReason.FINISHED and not dropped
     return run.result(run.incumbent if complete else -inf)
 
 
@@ -73,7 +73,7 @@ def best_first(
     patience: int | None = None,
     slack: float | None = None,
     expansions: int | None = None,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     lower: float = -inf,
 ) -> Result[S, C]:
     """The cheapest state found by repeatedly expanding the cheapest unexpanded one.
@@ -102,7 +102,7 @@ def best_first(
             _, place, evaluated, state = waiting.states[0]
             if evaluated and done == expansions:
                 waiting.skipped = True
-                raise Stopped(Stop.EXPANSIONS)
+                raise SearchStopped(StopReason.EXPANSIONS)
             run.check()
             if leading(waiting.states[0][0]) > waiting.most:
                 waiting.skipped = True
@@ -118,7 +118,7 @@ def best_first(
             waiting.add(expand(state))
             if expansions is not None and guess is None:
                 waiting.keep(max(1, expansions - done))
-    complete = run.stop is Stop.FINISHED and not waiting.skipped
+    complete = run.stop is StopReason.FINISHED and not waiting.skipped
     return run.result(run.incumbent if complete else -inf)
 
 

@@ -9,10 +9,10 @@ from random import Random
 from tilewright.base.errors import InputError
 from tilewright.search.result import (
     C,
-    Limits,
     Result,
     S,
     SearchCheckpoint,
+    SearchLimits,
     at_least_one,
     itself,
 )
@@ -24,7 +24,7 @@ def descend(
     moves: Sequence[Callable[[S], S]],
     cost: Callable[[S], C],
     *,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     lower: float = -inf,
 ) -> Result[S, C]:
     """The best start, improved by each move in turn until none improves it.
@@ -56,7 +56,7 @@ def anneal(
     steps: int = 1000,
     key: Callable[[S], Hashable] | None = None,
     seed: int = 0,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     lower: float = -inf,
     resume: SearchCheckpoint[S, float] | None = None,
 ) -> Result[S, float]:

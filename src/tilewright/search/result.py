@@ -27,7 +27,7 @@ S = TypeVar("S")
 C = TypeVar("C", bound=Ordered)
 
 
-class Stop(StrEnum):
+class StopReason(StrEnum):
     """Why a search stopped.
 
     finished: the method ended by itself. bound: the cost reached the caller's bound. patience: too
@@ -45,7 +45,7 @@ class Stop(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SearchLimits:
     """The limits of a search; None: no limit. The first state is always evaluated, except by branch
     and bound, which may end before it reaches a complete one.
 
@@ -97,7 +97,7 @@ class Result(Generic[S, C]):
     state: S
     cost: C
     bound: float
-    stop: Stop
+    stop: StopReason
     evaluations: int
     seconds: float
     checkpoint: SearchCheckpoint[S, C] | None = None

@@ -13,11 +13,11 @@ from tilewright.base.errors import InputError
 from tilewright.base.limits import check as check_compilation
 from tilewright.search.result import (
     C,
-    Limits,
     Result,
     S,
     SearchCheckpoint,
-    Stop,
+    SearchLimits,
+    StopReason,
     leading,
 )
 
@@ -30,10 +30,10 @@ def each(cost: Callable[[S], C]) -> Callable[[Sequence[S]], Sequence[C]]:
     return lambda states: [cost(state) for state in states]
 
 
-class Stopped(Exception):
+class SearchStopped(Exception):
     """Ends the search. Raised inside a `with run:` block, which it leaves."""
 
-    def __init__(self, stop: Stop) -> None:
+    def __init__(self, stop: StopReason) -> None:
         super().__init__(stop)
         self.stop = stop
 
@@ -51,15 +51,15 @@ class Run(Generic[S, C]):
         self,
         method: str,
         costs: Callable[[Sequence[S]], Sequence[C]],
-        limits: Limits | None = None,
+        limits: SearchLimits | None = None,
         lower: float = -inf,
     ) -> None:
         self.best: tuple[S, C] | None = None
-        self.stop = Stop.FINISHED
+        self.stop = StopReason.FINISHED
         self.evaluations = 0
         self._method: Final = method
         self._costs: Final = costs
-        self._limits: Final = limits or Limits()
+        self._limits: Final = limits or SearchLimits()
         self._lower: Final = lower
         self._span: Final = events.span("search", method=method)
         self._start: Final = time.monotonic()
@@ -74,12 +74,12 @@ class Run(Generic[S, C]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        if isinstance(error, Stopped):
+        if isinstance(error, SearchStopped):
             self.stop = error.stop
         self._span.set(
             evaluations=self.evaluations, cost=self.incumbent, stop=str(self.stop)
         )
-        if isinstance(error, Stopped):
+        if isinstance(error, SearchStopped):
             self._span.__exit__(None, None, None)
             return True
         self._span.__exit__(error_type, error, traceback)
@@ -129,7 +129,7 @@ class Run(Generic[S, C]):
         for state, cost in zip(batch, costs, strict=True):
             self._examine(state, cost)
         if room < len(states):
-            raise Stopped(Stop.EVALUATIONS)
+            raise SearchStopped(StopReason.EVALUATIONS)
         return costs
 
     def _examine(self, state: S, cost: C) -> None:
@@ -153,22 +153,22 @@ class Run(Generic[S, C]):
             evaluations=self.evaluations,
         )
         if self.incumbent <= self._lower:
-            raise Stopped(Stop.BOUND)
+            raise SearchStopped(StopReason.BOUND)
 
     def check(self, frontier: int = 0) -> None:
         """Leave the block at a limit on time or the frontier, or if the caller wants to stop."""
         check_compilation()
         limits = self._limits
         if limits.frontier is not None and frontier > limits.frontier:
-            raise Stopped(Stop.FRONTIER)
+            raise SearchStopped(StopReason.FRONTIER)
         if limits.seconds is not None and self.seconds >= limits.seconds:
-            raise Stopped(Stop.SECONDS)
+            raise SearchStopped(StopReason.SECONDS)
         if limits.until is not None and limits.until():
-            raise Stopped(Stop.UNTIL)
+            raise SearchStopped(StopReason.UNTIL)
 
     def give_up(self) -> NoReturn:
         """Leave the block because of too many steps without improvement."""
-        raise Stopped(Stop.PATIENCE)
+        raise SearchStopped(StopReason.PATIENCE)
 
     def require(
         self, state: S, least: float, found: float, bound: str, what: str

@@ -9,10 +9,10 @@ from random import Random
 from typing import Final, Generic
 
 from tilewright.search.result import (
-    Limits,
     Result,
     S,
     SearchCheckpoint,
+    SearchLimits,
     at_least_one,
     itself,
 )
@@ -54,7 +54,7 @@ def tree_search(
     exploration: float = 0.3,
     key: Callable[[S], Hashable] | None = None,
     seed: int = 0,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     lower: float = -inf,
     resume: SearchCheckpoint[S, float] | None = None,
 ) -> Result[S, float]:

@@ -48,7 +48,7 @@ class _Asking(Generic[S]):
         return tuple(random.random() for _ in range(self._box.axes))
 
 
-class Pattern(_Asking[S]):
+class PatternSearch(_Asking[S]):
     """A step up or down along each axis in turn; halved when none helps, and finally restarted.
 
     (Hooke and Jeeves, JACM 1961, without their pattern moves.)
@@ -229,7 +229,7 @@ def _clipped(number: float) -> float:
     return min(1.0, max(0.0, number))
 
 
-_ALL: Final = (Pattern, Differential, Torczon)
+_ALL: Final = (PatternSearch, Differential, Torczon)
 BOXED: Final[Mapping[str, Callable[[Box[Any]], Technique[Any]]]] = {
     made.name: made for made in _ALL
 }

@@ -38,7 +38,7 @@ NUDGES = 4  # times that the inputs are moved
 NUDGE = 4.0  # units that they are moved by, at most
 
 
-class Truth:
+class ExpectedOutputs:
     """The expected outputs of a graph on some inputs, with tolerances."""
 
     def __init__(
@@ -211,7 +211,7 @@ def check(
     """
     from tilewright.driver import compile
 
-    given = [(i, Truth(at_shapes(graph, i), i)) for i in (inputs, *others)]
+    given = [(i, ExpectedOutputs(at_shapes(graph, i), i)) for i in (inputs, *others)]
     found: list[str] = []
     options = {"cache": False, **options}
     with warnings.catch_warnings():

@@ -34,7 +34,7 @@ _Option = TypeVar("_Option")
 FLOATS = (dtypes.float32, dtypes.float64, dtypes.float16)
 
 
-class Rejected(Exception):
+class OperatorRejected(Exception):
     """The operator does not fit here; another is tried."""
 
 
@@ -49,7 +49,7 @@ class Case:
 
 
 @dataclass
-class Builder:
+class RandomGraphBuilder:
     """A graph in the making, or the body of an operator in it.
 
     truth: the array of every value, floats in float64. drafts: the operators as they were asked
@@ -167,7 +167,7 @@ class Builder:
         """An existing value, a recent one rather than an old one. Raises Rejected for none."""
         found = [v for v in self.values if accept is None or accept(v)]
         if not found:
-            raise Rejected
+            raise OperatorRejected
         if self.chance(0.7):
             recent = found[-4:]
         else:
@@ -180,7 +180,7 @@ class Builder:
             return self.pick(
                 lambda v: v.dtype in FLOATS and low <= len(v.extents) <= high
             )
-        except Rejected:
+        except OperatorRejected:
             rank = self.rng.randint(max(low, 1), high)
             shape = self.shape(rank)
             return self.leaf(shape, fixed=False)
@@ -190,7 +190,7 @@ class Builder:
         if self.chance(0.6):
             try:
                 return self.pick(lambda v: v.dtype is x.dtype and _broadcasts(v, x))
-            except Rejected:
+            except OperatorRejected:
                 pass
         shape = [e if self.chance(0.7) else 1 for e in x.extents]
         if shape:
@@ -219,10 +219,10 @@ class Builder:
             arrays = self._run(draft, made)
         except (TilewrightError, ArithmeticError) as error:
             del self.typer.operations[count:]
-            raise Rejected from error
+            raise OperatorRejected from error
         if not all(_fit(v, a) for v, a in zip(made, arrays, strict=True)):
             del self.typer.operations[count:]
-            raise Rejected
+            raise OperatorRejected
         self._made(replace(draft, outputs=tuple(made)), arrays)
         return made[0]
 
@@ -243,10 +243,10 @@ class Builder:
         try:
             arrays = self._run(draft, drafts)
         except (TilewrightError, ArithmeticError) as error:
-            raise Rejected from error
+            raise OperatorRejected from error
         made = [replace(v, shape=a.shape) for v, a in zip(drafts, arrays, strict=True)]
         if not all(_fit(v, a) for v, a in zip(made, arrays, strict=True)):
-            raise Rejected
+            raise OperatorRejected
         op = replace(draft, outputs=tuple(made))
         self.typer.operations.append(op)
         self._made(op, arrays)
@@ -282,7 +282,7 @@ class Builder:
         found = interp.evaluate(graph, feeds, float64=True, fallback=self.fallback)
         return [np.asarray(found[v.name]) for v in made]
 
-    def inside(self, values: Sequence[Value]) -> Builder:
+    def inside(self, values: Sequence[Value]) -> RandomGraphBuilder:
         """A Builder of a body, which sees these values; new inputs are inputs of the whole."""
         inner = copy.copy(self)
         inner.typer = self.typer.inner()

@@ -224,7 +224,7 @@ class TableRunner:
         """There is nothing to end."""
 
 
-class Knowing:
+class KnowingModel:
     """A cost model that knows a landscape, but for an error that belongs to each place."""
 
     name = "knowing"
@@ -262,7 +262,7 @@ class Knowing:
         """There is nothing to load."""
 
 
-class Learning:
+class LearningModel:
     """A cost model that learns from trials: a Gaussian process over places.
 
     Its covariance is the mean of one that falls with the distance and one that counts equal

@@ -27,7 +27,7 @@ import numpy as np
 
 from tilewright.base.dtypes import dtype_of, float32
 from tilewright.base.errors import TilewrightError
-from tilewright.base.store import Store
+from tilewright.base.store import FileStore
 from tilewright.frontends.onnx.author import Author
 from tilewright.runtime import bundle, digest
 from tilewright.runtime.executable import Executable
@@ -35,8 +35,8 @@ from tilewright.runtime.model import (
     CompiledModel,
     CopyStep,
     HostFallbackStep,
-    Slot,
     Tensor,
+    ValueSlot,
 )
 from tilewright.runtime.packed import PackedConstant
 from tilewright.runtime.packing import Packing, PackingPart
@@ -119,13 +119,13 @@ def _copies() -> CompiledModel:
     """A model without code, of whose constants half are packed when it is read."""
     x = Tensor("x", "float32", (3,))
     y = Tensor("y", "string", (2,))
-    kept = Slot("object", 0, y)
+    kept = ValueSlot("object", 0, y)
     steps = (
-        CopyStep(Slot("input", 0, x), Slot("arena", 64, x)),
-        CopyStep(Slot("arena", 64, x), Slot("output", 0, x)),
-        CopyStep(Slot("constant", 64, x), Slot("output", 1, x)),
-        CopyStep(Slot("input", 1, y), kept),
-        CopyStep(kept, Slot("output", 2, y)),
+        CopyStep(ValueSlot("input", 0, x), ValueSlot("arena", 64, x)),
+        CopyStep(ValueSlot("arena", 64, x), ValueSlot("output", 0, x)),
+        CopyStep(ValueSlot("constant", 64, x), ValueSlot("output", 1, x)),
+        CopyStep(ValueSlot("input", 1, y), kept),
+        CopyStep(kept, ValueSlot("output", 2, y)),
     )
     weight = np.arange(16, dtype=np.float32)
     total = weight[:8] + weight[8:]
@@ -325,7 +325,7 @@ def _read_entry(
 ) -> None:
     from tilewright.driver import file_digest
 
-    store = Store(folder / "store", 1 << 20)
+    store = FileStore(folder / "store", 1 << 20)
     file = folder / "file"
     file.write_bytes(b"contents")
     state = file_digest.FileState.of(file)

@@ -22,7 +22,7 @@ Reader = Callable[[bytes, Path], None]
 @cache
 def _valid() -> Mapping[str, Any]:
     """A valid record of each kind, as JSON."""
-    from tilewright.dataflow.results import Point
+    from tilewright.dataflow.results import ExploredPoint
     from tilewright.driver.compiled import CompiledGroup, Preparation
     from tilewright.runtime.packing import Packing, PackingPart
 
@@ -53,7 +53,9 @@ def _valid() -> Mapping[str, Any]:
         in_place=(0,),
     )
     header, _, _ = group.to_bytes().partition(b"\n")
-    point = Point(("a", "b"), 16, "work", ("work",), 100, 10, 3, 4, 2.0, 0.5, 1.5, 1.25)
+    point = ExploredPoint(
+        ("a", "b"), 16, "work", ("work",), 100, 10, 3, 4, 2.0, 0.5, 1.5, 1.25
+    )
     return {
         "group": json.loads(header),
         "results": asdict(point),

@@ -46,7 +46,7 @@ SIZES: Final = frozenset({"tensor(int64)", "tensor(int32)"})
 
 
 @dataclass(frozen=True)
-class Trial:
+class OperatorTrial:
     """One use of an operator. inputs: an array for each of the model's inputs, by name."""
 
     seed: int
@@ -73,7 +73,7 @@ class _Draft:
     outputs: list[str]
 
 
-def trial(seed: int) -> Trial | None:
+def trial(seed: int) -> OperatorTrial | None:
     """The use number `seed` of an operator; None if the drawn use fits no schema."""
     rng = random.Random(seed)
     op_type = rng.choice(_operators())
@@ -115,7 +115,7 @@ def trial(seed: int) -> Trial | None:
     ):
         return None
     try:
-        return Trial(seed, *_model(draft), special)
+        return OperatorTrial(seed, *_model(draft), special)
     except (
         TypeError,
         ValueError,

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tilewright.testing.networks.builder import Net, Tensor
+from tilewright.testing.networks.builder import Net, NetTensor
 
 Array = np.ndarray[Any, Any]
 HEIGHT, WIDTH = 2, 3
@@ -31,7 +31,7 @@ CHANNELS: Final = 16
 class ImageStage:
     """An image in a pipeline. ask: computes its NumPy meaning in float64."""
 
-    tensor: Tensor
+    tensor: NetTensor
     ask: Callable[[], Array]
 
     @cached_property
@@ -46,7 +46,7 @@ class ImageStage:
 
 
 # How weights without a literal value are added.
-ADD: Final[Mapping[str, Callable[[Net, Array], Tensor]]] = {
+ADD: Final[Mapping[str, Callable[[Net, Array], NetTensor]]] = {
     "constant": Net.const,
     "given": Net.given,
 }
@@ -99,11 +99,11 @@ def _weights(net: Net, *shape: int) -> Array:
 
 
 def _written(
-    x: Tensor,
+    x: NetTensor,
     w: Array,
     back: list[int],
     ahead: list[int],
-) -> Tensor:
+) -> NetTensor:
     """A stencil as a sum of products with numbers."""
     height, width = x.shape[HEIGHT:]
     padded = x.Pad([0, 0, *back, 0, 0, *ahead])
@@ -115,11 +115,11 @@ def _written(
 
 
 def _convolved(
-    x: Tensor,
-    w: Tensor,
+    x: NetTensor,
+    w: NetTensor,
     back: list[int],
     ahead: list[int],
-) -> Tensor:
+) -> NetTensor:
     """A stencil as a convolution of each channel with the same weights."""
     channels = x.shape[1]
     every = w.Expand([channels, 1, *w.shape[2:]])
@@ -334,7 +334,7 @@ def _unary(
     return ImageStage(tensor, lambda: np.sqrt(np.abs(f.meaning)))
 
 
-def _between(x: Tensor, most: int) -> Tensor:
+def _between(x: NetTensor, most: int) -> NetTensor:
     """Whole numbers from 0 to the most."""
     net = x.net
     positive = net("Max", x, np.array(0))

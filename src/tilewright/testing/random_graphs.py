@@ -17,7 +17,13 @@ from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.testing.differential import at_shapes, without_shapes
 from tilewright.testing.graph_ops import PIECES, Piece
-from tilewright.testing.graphs import LARGEST, Array, Builder, Case, Rejected
+from tilewright.testing.graphs import (
+    LARGEST,
+    Array,
+    Case,
+    OperatorRejected,
+    RandomGraphBuilder,
+)
 from tilewright.testing.steering import Steering
 
 OPERATORS = (3, 4, 5, 5, 6, 6, 8, 8, 10, 12, 20, 40)
@@ -52,7 +58,7 @@ def random_case(
     from tilewright.frontends.onnx.reference import OnnxFallback
 
     rng = random.Random(seed)
-    b = Builder(rng, fallback or OnnxFallback(), zeros=rng.random() < 0.05)
+    b = RandomGraphBuilder(rng, fallback or OnnxFallback(), zeros=rng.random() < 0.05)
     dtype = rng.choice([dtypes.float32] * 12 + [dtypes.float64, dtypes.float16])
     for _ in range(rng.randint(1, 3)):
         b.leaf(b.shape(), dtype, fixed=False)
@@ -75,13 +81,13 @@ def random_case(
         name = rng.choices(names, weights)[0]
         try:
             pieces[name][0](b)
-        except Rejected:
+        except OperatorRejected:
             continue
         taken.append(name)
     return case_of(b)
 
 
-def case_of(b: Builder) -> Case:
+def case_of(b: RandomGraphBuilder) -> Case:
     """The finished graph of a Builder, with its inputs.
 
     A graph with bodies or symbolic extents is imported from a model with the original operators,
@@ -103,7 +109,7 @@ def case_of(b: Builder) -> Case:
     return Case(graph, inputs, [o for o in others if o is not None])
 
 
-def _loosened(b: Builder, model: Any) -> Any:
+def _loosened(b: RandomGraphBuilder, model: Any) -> Any:
     """The ModelProto with some shapes omitted; extents may be symbols."""
     if b.free or b.chance(0.5):
         without_shapes(model.graph)
@@ -116,7 +122,7 @@ def _loosened(b: Builder, model: Any) -> Any:
 
 
 def _runs(
-    b: Builder,
+    b: RandomGraphBuilder,
     graph: Graph,
     inputs: Mapping[str, Array],
 ) -> bool:
@@ -128,7 +134,7 @@ def _runs(
 
 
 def _other(
-    b: Builder,
+    b: RandomGraphBuilder,
     graph: Graph,
     inputs: Mapping[str, Array],
 ) -> dict[str, Array] | None:
@@ -153,7 +159,7 @@ def _other(
 
 
 def _is_fit(
-    b: Builder,
+    b: RandomGraphBuilder,
     graph: Graph,
     inputs: Mapping[str, Array],
 ) -> bool:
@@ -190,7 +196,7 @@ def _is_moderate(a: Array) -> bool:
     return bool(np.isfinite(a).all() and np.abs(a).max() <= 10 * largest)
 
 
-def _nudged(b: Builder, a: Array) -> Array:
+def _nudged(b: RandomGraphBuilder, a: Array) -> Array:
     if a.dtype.kind != "f":
         return a
     factor = 1 + NUDGE * (2 * b.noise.random(a.shape) - 1)
@@ -208,7 +214,7 @@ def _is_near(a: Array, b: Array) -> bool:
     return bool(np.abs(a - b).max() <= EASED * scale)
 
 
-def outputs_of(b: Builder, operations: Sequence[Operation]) -> list[Value]:
+def outputs_of(b: RandomGraphBuilder, operations: Sequence[Operation]) -> list[Value]:
     """What nothing reads, some inner values, now and then an input or one output twice."""
     read = {v for op in operations for v in op.reads}
     made = [v for op in operations for v in op.writes]

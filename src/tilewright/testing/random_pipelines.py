@@ -21,7 +21,7 @@ EXTENTS: Final = (64, 96, 128, 192, 256, 384, 512)
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnPipeline:
     """A random model. kinds: the kind of stage of each value of the graph."""
 
     case: Case
@@ -35,7 +35,7 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class RandomPipeline(Drawn):
+class RandomPipeline(DrawnPipeline):
     """A pipeline. stages: its outputs, each with its NumPy meaning."""
 
     stages: Sequence[ImageStage]

@@ -23,7 +23,7 @@ from tilewright.schedule.primitives.pipeline import sequence
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class RequestTarget:
     """The names that a request may use.
 
     loop: a loop of the kernel; next: the loop that begins after it; nest: `loop` and the loops
@@ -43,8 +43,8 @@ class Spot:
     user: Callable[[], str]
 
 
-Request = Callable[[random.Random, Spot], Step]
-Argument = Callable[[random.Random, Spot], Any]
+Request = Callable[[random.Random, RequestTarget], Step]
+Argument = Callable[[random.Random, RequestTarget], Any]
 
 
 def _asks(
@@ -54,7 +54,7 @@ def _asks(
 ) -> Request:
     """A request; callable arguments are drawn or looked up, in order."""
 
-    def request(r: random.Random, at: Spot) -> Step:
+    def request(r: random.Random, at: RequestTarget) -> Step:
         found = [a(r, at) if callable(a) else a for a in arguments]
         return Step(primitive, tuple(found), dict(options))
 
@@ -72,11 +72,11 @@ STAGED = _named("staged")
 MADE = _named("made")
 
 
-def _user_of_made(r: random.Random, at: Spot) -> str:
+def _user_of_made(r: random.Random, at: RequestTarget) -> str:
     return at.user()
 
 
-def _loop_or_none(r: random.Random, at: Spot) -> str | None:
+def _loop_or_none(r: random.Random, at: RequestTarget) -> str | None:
     return r.choice([None, at.loop])
 
 
@@ -84,13 +84,13 @@ def _number(low: int, high: int) -> Argument:
     return lambda r, at: r.randint(low, high)
 
 
-def _split(r: random.Random, at: Spot) -> Step:
+def _split(r: random.Random, at: RequestTarget) -> Step:
     tail = r.choice(["exact", "guard", "overlap", "overlap", "cut"])
     factor = r.randint(1, 4)
     return Step("split", (at.loop, factor), {"tail": tail})
 
 
-def _tile(r: random.Random, at: Spot) -> Step:
+def _tile(r: random.Random, at: RequestTarget) -> Step:
     count = r.randint(1, 3)
     loops = at.nest[:count]
     tail = r.choice(["exact", "guard", "overlap"])
@@ -98,33 +98,33 @@ def _tile(r: random.Random, at: Spot) -> Step:
     return Step("tile", (*loops, *factors), {"tail": tail})
 
 
-def _reorder(r: random.Random, at: Spot) -> Step:
+def _reorder(r: random.Random, at: RequestTarget) -> Step:
     count = len(at.nest)
     order = r.sample(at.nest, count)
     return Step("reorder", tuple(order))
 
 
-def _fuse(r: random.Random, at: Spot) -> Step:
+def _fuse(r: random.Random, at: RequestTarget) -> Step:
     *_, inner = at.nest[:2]
     return Step("fuse", (at.loop, inner))
 
 
-def _kind(r: random.Random, at: Spot) -> Step:
+def _kind(r: random.Random, at: RequestTarget) -> Step:
     kind = r.choice(["vectorize", "unroll", "parallel", "serial"])
     return Step(kind, (at.loop,))
 
 
-def _pipeline(r: random.Random, at: Spot) -> Step:
+def _pipeline(r: random.Random, at: RequestTarget) -> Step:
     stages = [r.randint(0, 1) for _ in range(at.parts)]
     return Step("pipeline", (at.loop, *stages))
 
 
-def _rename(r: random.Random, at: Spot) -> Step:
+def _rename(r: random.Random, at: RequestTarget) -> Step:
     name = f"{at.loop}.{r.randint(1, 3)}"
     return Step("rename", (at.loop, name))
 
 
-def _specialize(r: random.Random, at: Spot) -> Step:
+def _specialize(r: random.Random, at: RequestTarget) -> Step:
     loop = at.loop
     tests = [
         f"{loop} < {r.randint(1, 4)}",
@@ -141,7 +141,7 @@ def _specialize(r: random.Random, at: Spot) -> Step:
     return Step("specialize", (test, where))
 
 
-def _pack(r: random.Random, at: Spot) -> Step:
+def _pack(r: random.Random, at: RequestTarget) -> Step:
     most = min(3, len(at.inside))
     count = r.randint(1, most)
     some = r.sample(at.inside, count)
@@ -157,7 +157,7 @@ _MAPS = (
 )
 
 
-def _map(r: random.Random, at: Spot) -> str:
+def _map(r: random.Random, at: RequestTarget) -> str:
     return r.choice(_MAPS)
 
 
@@ -223,7 +223,7 @@ def random_step(r: random.Random, kernel: Kernel) -> Step | None:
         nest.append(nest[-1].body)
     inside = loops_of(f)
     following = loops[loops.index(f) + len(inside) :]
-    at = Spot(
+    at = RequestTarget(
         loop=f.var.name,
         next=(following or loops)[0].var.name,
         nest=tuple(g.var.name for g in nest),

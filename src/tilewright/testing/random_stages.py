@@ -19,7 +19,7 @@ import numpy as np
 from tilewright.base.errors import TilewrightError
 from tilewright.compute.nodes import Computation
 from tilewright.driver.assemble import Assembler
-from tilewright.driver.built import Built
+from tilewright.driver.built import BuiltGroup
 from tilewright.driver.compiled import CompiledGroup
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.planning import place_buffers, questions
@@ -272,7 +272,7 @@ class _Kernels:
 
     def check(self, truth: Sequence[Array]) -> None:
         """Every kernel, then the model."""
-        steps: list[Built | HostFallback] = []
+        steps: list[BuiltGroup | HostFallback] = []
         for step in self.plan.steps:
             if isinstance(step, HostFallback):
                 self.state.step(step)
@@ -285,7 +285,7 @@ class _Kernels:
         if self.native:
             self._whole(steps, truth)
 
-    def _kernel(self, group: FusionGroup) -> Built | None:
+    def _kernel(self, group: FusionGroup) -> BuiltGroup | None:
         where = f"kernel {group.name}"
         signature = _attempt(
             where, lambda: kernel_signature(group, self.plan.live[group])
@@ -306,7 +306,7 @@ class _Kernels:
             return None
         code = _attempt(where, lambda: self.compiler.compile(signature, self.plan.data))
         self._native(where, signature, code, before)
-        return Built(group, signature, code)
+        return BuiltGroup(group, signature, code)
 
     def _native(
         self,
@@ -346,7 +346,7 @@ class _Kernels:
                 raise _Wrong(where, f"{b!r}: {line}")
 
     def _whole(
-        self, steps: Sequence[Built | HostFallback], truth: Sequence[Array]
+        self, steps: Sequence[BuiltGroup | HostFallback], truth: Sequence[Array]
     ) -> None:
         placed = _attempt("memory", lambda: place_buffers(self.plan, steps))
         _attempt("memory", lambda: verify_arena(placed))

@@ -11,7 +11,7 @@ MEASURE: Final = "measure"
 Clock = Callable[[], float]
 
 
-class Accounts:
+class TimeAccounts:
     """Seconds per activity. Everything except MEASURE, which includes building, is overhead."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:

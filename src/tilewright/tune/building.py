@@ -10,7 +10,7 @@ from typing import Final
 from tilewright.base.errors import TilewrightError
 from tilewright.schedule.space import Point
 from tilewright.tune.base import Job, Measurement, Status, Task
-from tilewright.tune.measure.builder import Builder
+from tilewright.tune.measure.builder import ProgramBuilder
 
 Numbered = tuple[int, Point]
 Built = tuple[int, Job | Measurement]
@@ -33,7 +33,7 @@ def build_here(task: Task, points: Iterable[Numbered]) -> Iterator[Built]:
 class BuildAhead:
     """Builds with a Builder, and caches the reference of each task."""
 
-    def __init__(self, builder: Builder) -> None:
+    def __init__(self, builder: ProgramBuilder) -> None:
         self._builder: Final = builder
         self._references: dict[str, bytes] = {}
 

@@ -7,7 +7,7 @@ from math import inf, isfinite
 from typing import Any
 
 from tilewright.base.errors import TilewrightError
-from tilewright.search.result import Limits, Result, Stop
+from tilewright.search.result import Result, SearchLimits, StopReason
 from tilewright.search.run import Run, each
 from tilewright.tune.base import Candidate, Measurement, Space, Status, Trial
 from tilewright.tune.strategies import Setup, strategy
@@ -42,7 +42,7 @@ def minimize(
     """
     searching = strategy(technique, Setup(space, seed=seed))
     run: Run[Candidate, float] = Run(
-        "minimize", each(lambda c: _cost(cost, c)), Limits(trials, seconds)
+        "minimize", each(lambda c: _cost(cost, c)), SearchLimits(trials, seconds)
     )
     failed = Measurement(Status.CRASH)
     with run:
@@ -51,7 +51,7 @@ def minimize(
             found = run.evaluate(candidate)
             ok = Measurement(Status.OK, (found,))
             searching.tell([Trial(candidate, failed if found == inf else ok)])
-    bound = run.incumbent if run.stop is Stop.FINISHED else -inf
+    bound = run.incumbent if run.stop is StopReason.FINISHED else -inf
     best = run.result(bound)
     return Result(
         best.state.values,

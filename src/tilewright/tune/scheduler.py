@@ -17,7 +17,7 @@ from tilewright.base.errors import InputError
 from tilewright.search.result import at_least_one
 from tilewright.tune.accounts import Clock
 from tilewright.tune.base import Budget
-from tilewright.tune.tuner import BATCH, Outcome, Tuning
+from tilewright.tune.tuner import BATCH, TaskOutcome, Tuning
 
 # The weight of the gain of the last rounds; the rest goes to the estimate.
 BACKWARD: Final = 0.2
@@ -26,7 +26,7 @@ SIMILAR: Final = 2.0
 WINDOW: Final = 3  # rounds
 
 
-class Ending(StrEnum):
+class TuningEnd(StrEnum):
     """Why tuning ended.
 
     trials, seconds: the budget is used up. gain: the expected gain is below the requested minimum.
@@ -88,7 +88,7 @@ class Scheduler:
         name = similar or _by_sketch
         self._kinds: Final = {t: name(t) for t in tunings}
 
-    def run(self) -> Ending:
+    def run(self) -> TuningEnd:
         """Run rounds until the budget is used up, or no further gain is expected."""
         while (ending := self.ending) is None:
             self.step()
@@ -108,18 +108,21 @@ class Scheduler:
         return tuning
 
     @property
-    def ending(self) -> Ending | None:
+    def ending(self) -> TuningEnd | None:
         """Why there is no further round; None if there is one."""
         budget = self.budget
-        reasons: tuple[tuple[Ending, bool], ...] = (
-            (Ending.UNTIL, self._until is not None and self._until()),
-            (Ending.TRIALS, budget.trials is not None and budget.used >= budget.trials),
+        reasons: tuple[tuple[TuningEnd, bool], ...] = (
+            (TuningEnd.UNTIL, self._until is not None and self._until()),
             (
-                Ending.SECONDS,
+                TuningEnd.TRIALS,
+                budget.trials is not None and budget.used >= budget.trials,
+            ),
+            (
+                TuningEnd.SECONDS,
                 budget.seconds is not None and self.elapsed >= budget.seconds,
             ),
-            (Ending.THROUGH, all(t.through for t in self.tunings)),
-            (Ending.GAIN, not any(self._open())),
+            (TuningEnd.THROUGH, all(t.through for t in self.tunings)),
+            (TuningEnd.GAIN, not any(self._open())),
         )
         return next((ending for ending, reached in reasons if reached), None)
 
@@ -152,7 +155,7 @@ class Scheduler:
         """The share of the network's time (0 to 1) that the next trials are expected to save."""
         return sum(map(self._expected_share, self.tunings))
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[TaskOutcome]:
         """The outcome of each task, in order."""
         return [t.outcome() for t in self.tunings]
 

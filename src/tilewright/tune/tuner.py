@@ -1,7 +1,7 @@
 """Tuning of one task in rounds: propose, schedule, build, measure, record, learn.
 
 A `Tuning` runs one round at a time, so that a scheduler can choose between several. What it needs
-from the machine and the compiler above is passed in as `Tools`.
+from the machine and the compiler above is passed in as `TuningTools`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 from tilewright.base import events
 from tilewright.base.errors import InputError, ScheduleError
-from tilewright.tune.accounts import MEASURE, Accounts
+from tilewright.tune.accounts import MEASURE, TimeAccounts
 from tilewright.tune.base import (
     Candidate,
     CostModel,
@@ -34,7 +34,7 @@ from tilewright.tune.gain import (
     running_best,
 )
 from tilewright.tune.strategies import (
-    Foresight,
+    ConfidenceBounds,
     ProgramMaker,
     Proposer,
     Setup,
@@ -62,7 +62,7 @@ def _keep_nothing(task: Task, trial: Trial) -> None:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Tools:
+class TuningTools:
     """The dependencies of tuning.
 
     record: called with each trial as soon as it is finished. model: shared by all tasks. machine:
@@ -77,7 +77,7 @@ class Tools:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TaskOutcome:
     """The state of tuning a task, at its end or earlier.
 
     best: the fastest trial; the default's if nothing was faster. default: the first trial; None
@@ -122,7 +122,7 @@ class Tuning:
     def __init__(
         self,
         task: Task,
-        tools: Tools,
+        tools: TuningTools,
         *,
         by: str = "evolutionary",
         seeds: Sequence[Candidate] = (),
@@ -130,17 +130,17 @@ class Tuning:
         known: Sequence[Trial] = (),
         seed: int = 0,
         effort: int | None = None,
-        accounts: Accounts | None = None,
+        accounts: TimeAccounts | None = None,
     ) -> None:
         self.task: Final = task
         self.trials: list[Trial] = []
         self.bests: list[float] = []  # after each round
         self.through = False
-        self.accounts: Final = accounts or Accounts()
+        self.accounts: Final = accounts or TimeAccounts()
         self._tools: Final = tools
         self.programs: Final = ProgramMaker(task)
         again = _fastest(known)
-        foresight = Foresight(self.programs, tools.model)
+        foresight = ConfidenceBounds(self.programs, tools.model)
         self._adapts: Final = effort is None and tools.model is not None
         first = FIRST_EFFORT if effort is None else effort
         setup = Setup(task.space, foresight, [*again, *seeds], seed, first)
@@ -398,12 +398,12 @@ class Tuning:
                 break
         return found
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> TaskOutcome:
         """The state so far."""
         best, default = self._compared()
         failed = Counter(t.measurement.status for t in self.trials)
         del failed[Status.OK]
-        return Outcome(
+        return TaskOutcome(
             self.task,
             best,
             default,

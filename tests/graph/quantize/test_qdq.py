@@ -24,7 +24,7 @@ from tilewright.base.errors import InputError
 from tilewright.driver.compile import text
 from tilewright.frontends.onnx import load
 from tilewright.frontends.onnx.export import operation_to_model, to_onnx
-from tilewright.graph.quantize import Recipe, quantize
+from tilewright.graph.quantize import QuantizationRecipe, quantize
 from tilewright.graph.quantize.layers import find_layers
 from tilewright.graph.verify import verify
 
@@ -190,12 +190,16 @@ def test_data_that_are_not_finite_stay_in_floats():
 def test_layers_that_are_asked_for_stay_in_floats():
     graph = perceptron()
     name = next(op.label for op in graph.operations if op.op_type == "MatMul")
-    found, report = quantize(graph, samples_for(graph), Recipe(), RUNNER, keep=[name])
+    found, report = quantize(
+        graph, samples_for(graph), QuantizationRecipe(), RUNNER, keep=[name]
+    )
     assert [(k.name, k.why) for k in report.kept] == [(name, "it was requested")]
     kept = next(op for op in found.operations if op.label == name)
     assert kept.inputs == next(op for op in graph.operations if op.label == name).inputs
     with pytest.raises(InputError, match="no layer 'nothing'"):
-        quantize(graph, samples_for(graph), Recipe(), RUNNER, keep=["nothing"])
+        quantize(
+            graph, samples_for(graph), QuantizationRecipe(), RUNNER, keep=["nothing"]
+        )
 
 
 def test_a_bias_that_int32_does_not_hold_stays_real():

@@ -26,7 +26,12 @@ from tilewright.loops.lower import lower
 from tilewright.loops.nodes import ASYNC, Stmt, block
 from tilewright.loops.parser import parse_program
 from tilewright.loops.passes.to_launches import to_launches
-from tilewright.loops.shared_memory import RaceError, Thread, TrackedMemory, View
+from tilewright.loops.shared_memory import (
+    RaceError,
+    SimulatedThread,
+    TrackedMemory,
+    View,
+)
 from tilewright.loops.walk import walk
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.patterns import classify
@@ -117,7 +122,7 @@ def test_a_planted_race_is_found(kind, why):
 
 def test_a_wait_behind_the_barrier_is_too_late_for_others():
     memory = TrackedMemory(Buffer("t", (1,), float32, "shared"), [0.0], [block()])
-    one, two = (Thread((0, 0, 0), (n, 0, 0), {"shared": 0}) for n in range(2))
+    one, two = (SimulatedThread((0, 0, 0), (n, 0, 0), {"shared": 0}) for n in range(2))
     View(memory, one).copy(0, 1.0)
     for thread in (one, two):
         thread.clocks["shared"] += 1

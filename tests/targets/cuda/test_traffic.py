@@ -19,7 +19,7 @@ from tilewright.targets.cuda.machine import machine
 from tilewright.targets.simt.attention import attention_of, shape
 from tilewright.targets.simt.attention_cost import AttentionTile, reads
 from tilewright.targets.simt.cost import (
-    Request,
+    WarpRequest,
     fetch_request,
     read_request,
     shared_bytes,
@@ -45,7 +45,7 @@ def counted(p: LaunchProgram) -> WarpTraffic:
     return load_counted(p, OF)[0]
 
 
-def turns(found: Iterable[Request], times: int) -> int:
+def turns(found: Iterable[WarpRequest], times: int) -> int:
     return times * sum(r.requests * r.turns for r in found)
 
 

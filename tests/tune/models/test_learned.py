@@ -10,7 +10,7 @@ from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.loops.nodes import Block, Kernel
 from tilewright.tune.base import Prediction, Sample
 from tilewright.tune.models import trees
-from tilewright.tune.models.baselines import BlackBox, Guess
+from tilewright.tune.models.baselines import BlackBox, RandomGuess
 from tilewright.tune.models.learned import LearnedModel
 from tilewright.tune.models.learner import Ensemble
 from tilewright.tune.models.objectives import LOG_SECONDS, OBJECTIVES
@@ -324,12 +324,14 @@ def test_a_weight_is_of_the_samples_of_the_task():
 def test_the_black_box_knows_nothing_and_a_guess_is_of_its_seed(tmp_path):
     found = BlackBox().predict("a", kernels(3))
     assert found.cost.tolist() == [0, 0, 0] and np.isinf(found.spread).all()
-    one, other, third = (Guess(s).predict("a", kernels(3)).cost for s in (0, 0, 1))
+    one, other, third = (
+        RandomGuess(s).predict("a", kernels(3)).cost for s in (0, 0, 1)
+    )
     assert one.tolist() == other.tolist() != third.tolist()
     BlackBox().save(tmp_path / "m")
     BlackBox().load(tmp_path / "m")
     with pytest.raises(InputError, match="it is for 'black box', not 'random'"):
-        Guess().load(tmp_path / "m")
+        RandomGuess().load(tmp_path / "m")
 
 
 def test_trees_without_lightgbm_name_the_extra(monkeypatch):

@@ -17,7 +17,7 @@ import pytest
 from tests.tune.records.made import KEY, ROWS, RUN, candidate, failed, record, trial
 from tilewright.base.errors import InputError, TilewrightWarning
 from tilewright.tune.records import opening, owner, published
-from tilewright.tune.records.columns import Filter
+from tilewright.tune.records.columns import RecordFilter
 from tilewright.tune.records.database import Records
 from tilewright.tune.records.jsonl import read
 from tilewright.tune.records.rows import MARGIN, Choice, Features, Record
@@ -72,7 +72,7 @@ def test_what_is_asked_for(path: Path) -> None:
         records.merge([Record(other, "conv", RUN, 3000.0, trial(2))])
 
         def found(**wanted: object) -> list[float]:
-            return [r.time for r in records.records(Filter(**wanted))]  # type: ignore[arg-type]
+            return [r.time for r in records.records(RecordFilter(**wanted))]  # type: ignore[arg-type]
 
         assert found() == [2000.0, 2001.0, 3000.0]
         assert found(model="net") == [2001.0]

@@ -20,7 +20,7 @@ from tilewright.driver.guard.feeds import Feeds, index_limit
 from tilewright.driver.guard.judges import (
     STEPS,
     ComputationJudge,
-    Expected,
+    ExpectedElements,
     Judge,
     KernelJudge,
     differ,
@@ -256,7 +256,9 @@ class _Job:
             text = f"{_elements(len(wrong), b)} written that the Computations do not"
             self._element("untouched", text + " write", run, b, wrong, before, got)
 
-    def _values(self, run: GuardedRun, b: Buffer, got: Array, want: Expected) -> None:
+    def _values(
+        self, run: GuardedRun, b: Buffer, got: Array, want: ExpectedElements
+    ) -> None:
         found = got[want.places]
         wide = found.astype(np.float64)
         value = np.asarray(want.value).astype(np.float64)

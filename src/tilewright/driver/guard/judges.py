@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.base.errors import ExecutionError
 from tilewright.base.guarded import poison
 from tilewright.compute.nodes import Computation
-from tilewright.compute.truth import Truth
+from tilewright.compute.truth import ReferenceTensors
 from tilewright.expr.nodes import Buffer
 from tilewright.expr.rounding import format_of
 from tilewright.loops import interp
@@ -29,7 +29,7 @@ _ROUNDINGS: Final = 64.0
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedElements:
     """Elements of an output: their positions, values and error bounds."""
 
     places: Array
@@ -50,7 +50,7 @@ class Judge(Protocol):
         """A flat mask of the elements of an output that the kernel writes."""
         ...
 
-    def expected(self, b: Buffer) -> Expected:
+    def expected(self, b: Buffer) -> ExpectedElements:
         """Elements of an output to compare."""
         ...
 
@@ -58,7 +58,7 @@ class Judge(Protocol):
 class ComputationJudge:
     """Results of Computations: all of them if `effort` nodes suffice, else a sample."""
 
-    _truth: Truth
+    _truth: ReferenceTensors
 
     def __init__(
         self,
@@ -72,9 +72,9 @@ class ComputationJudge:
         self.refused = False
         self.note = ""
         before = None if other is None or other.refused else other.truth
-        self._expected: dict[Buffer, Expected] = {}
+        self._expected: dict[Buffer, ExpectedElements] = {}
         try:
-            self.truth: Truth = Truth(group, arrays, before)
+            self.truth: ReferenceTensors = ReferenceTensors(group, arrays, before)
             if self.truth.in_order and self.truth.total > _FAR * effort:
                 self.note = (
                     "values were not compared: results are written several times"
@@ -86,7 +86,7 @@ class ComputationJudge:
                 )
                 found = self.truth.at(b, places)
                 error = np.broadcast_to(found.error, places.shape)
-                self._expected[b] = Expected(places, found.value, error)
+                self._expected[b] = ExpectedElements(places, found.value, error)
         except ExecutionError as error:
             if error.code != "TW-INDEX":
                 raise
@@ -96,10 +96,12 @@ class ComputationJudge:
         """A flat mask of the elements of an output that the Computations write."""
         return self.truth.written(b)
 
-    def expected(self, b: Buffer) -> Expected:
+    def expected(self, b: Buffer) -> ExpectedElements:
         """Elements of an output to compare."""
         nothing = np.zeros(0, np.int64)
-        return self._expected.get(b, Expected(nothing, np.zeros(0), np.zeros(0)))
+        return self._expected.get(
+            b, ExpectedElements(nothing, np.zeros(0), np.zeros(0))
+        )
 
     def _places(self, b: Buffer, effort: int, rng: np.random.Generator) -> Array:
         truth = self.truth
@@ -149,7 +151,7 @@ class KernelJudge:
         one = differ(self._first[b], self._before[b].reshape(-1))
         return one | ~differ(self._first[b], self._second[b])
 
-    def expected(self, b: Buffer) -> Expected:
+    def expected(self, b: Buffer) -> ExpectedElements:
         """All elements that are written."""
         places = np.flatnonzero(self.written(b))
         found = self._first[b][places]
@@ -157,7 +159,7 @@ class KernelJudge:
         if b.dtype.is_float:
             found = found.astype(np.float64)
             error += rounding(b, found, self._longest)
-        return Expected(places, found, error)
+        return ExpectedElements(places, found, error)
 
 
 def longest(buffers: Sequence[Buffer]) -> int:

@@ -17,7 +17,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.plan.normalize import KernelSignature
 from tilewright.runtime import abi
 from tilewright.runtime.call import report
-from tilewright.runtime.loader import Image, link
+from tilewright.runtime.loader import CodeImage, link
 
 Array = np.ndarray[Any, Any]
 _WORKSPACE_ITEM = 4  # a workspace is poisoned as float32
@@ -67,7 +67,7 @@ class KernelRunner:
     def __post_init__(self) -> None:
         packing = dict.fromkeys(code for code in self.code.prepare_code if code)
         codes = [self.code.code, *packing]
-        self._image: Image = link(
+        self._image: CodeImage = link(
             codes, [self.code.symbol, *(f"{n}" for n in range(len(codes)))]
         )
 

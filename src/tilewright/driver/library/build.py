@@ -22,7 +22,7 @@ from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.dynamic import deciding_inputs
 from tilewright.driver.library.container import SUFFIXES, contained
 from tilewright.driver.library.interface import (
-    Described,
+    LibraryDescription,
     LibraryParameter,
     header,
     manifest,
@@ -31,7 +31,7 @@ from tilewright.driver.library.interface import (
 from tilewright.driver.options import Options
 from tilewright.graph.nodes import Graph
 from tilewright.runtime import abi
-from tilewright.runtime.model import CompiledModel, CopyStep, NativeStep, Slot
+from tilewright.runtime.model import CompiledModel, CopyStep, NativeStep, ValueSlot
 from tilewright.targets.base import (
     LibraryCall,
     LibraryCopy,
@@ -56,7 +56,7 @@ class Library:
     path: Path
     header: Path
     manifest: Path
-    described: Described
+    described: LibraryDescription
 
 
 def compile_library(
@@ -138,7 +138,7 @@ def _files(path: Path, header: Path | None) -> Library:
     return Library(*files, described=_NOTHING)
 
 
-_NOTHING: Final = Described("", "", {}, (), (0, 0), 0)
+_NOTHING: Final = LibraryDescription("", "", {}, (), (0, 0), 0)
 
 
 def _targets(
@@ -203,7 +203,7 @@ def _check_static(graph: Graph) -> None:
 
 def _joined(
     name: str, targets: Mapping[str, Target], built: Mapping[str, CompiledModel]
-) -> tuple[Described, bytes]:
+) -> tuple[LibraryDescription, bytes]:
     """The description of the library, and its code as one object file."""
     variants, blocks, size = [], [], 0
     for processor, model in built.items():
@@ -219,7 +219,7 @@ def _joined(
     shared = max(m.arena_bytes + m.workspace for m in built.values())
     thread = max(m.thread_workspace for m in built.values())
     first = next(iter(targets.values()))
-    described = Described(
+    described = LibraryDescription(
         name,
         first.requirements["triple"],
         {n: t.requirements["features"] for n, t in targets.items()},
@@ -260,7 +260,7 @@ class _Places:
         first = len(model.inputs)
         self._outputs = over | {n: first + k for k, n in enumerate(free)}
 
-    def __call__(self, slot: Slot) -> TensorLocation:
+    def __call__(self, slot: ValueSlot) -> TensorLocation:
         match slot.kind:
             case "input":
                 return TensorLocation("parameter", slot.at)
@@ -275,7 +275,7 @@ class _Places:
         )
 
 
-def _write(files: Library, described: Described, data: bytes) -> None:
+def _write(files: Library, described: LibraryDescription, data: bytes) -> None:
     """Write the three files, or none of them.
 
     All contents are in temporary files before the first is renamed into place.

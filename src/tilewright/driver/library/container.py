@@ -8,30 +8,30 @@ from typing import Final
 from tilewright.base.errors import UnsupportedError
 from tilewright.base.text import listing
 from tilewright.driver.library.archive import archive
-from tilewright.driver.library.interface import Described
+from tilewright.driver.library.interface import LibraryDescription
 from tilewright.driver.library.shared import shared_library
 from tilewright.driver.library.wasm import module
 
-_Make = Callable[[bytes, str, Described], bytes]
+_Make = Callable[[bytes, str, LibraryDescription], bytes]
 
 
-def _object(code: bytes, file: str, library: Described) -> bytes:
+def _object(code: bytes, file: str, library: LibraryDescription) -> bytes:
     return code
 
 
-def _archive(code: bytes, file: str, library: Described) -> bytes:
+def _archive(code: bytes, file: str, library: LibraryDescription) -> bytes:
     return archive("model.o", code, _functions(library))
 
 
-def _shared(code: bytes, file: str, library: Described) -> bytes:
+def _shared(code: bytes, file: str, library: LibraryDescription) -> bytes:
     return shared_library([code], file, _functions(library))
 
 
-def _module(code: bytes, file: str, library: Described) -> bytes:
+def _module(code: bytes, file: str, library: LibraryDescription) -> bytes:
     return module(code, _functions(library))
 
 
-def _functions(library: Described) -> list[str]:
+def _functions(library: LibraryDescription) -> list[str]:
     return [f"{library.name}_run", f"{library.name}_run_parallel"]
 
 
@@ -46,7 +46,7 @@ SUFFIXES: Final = tuple(_MAKERS)
 _MARKS: Final = {b"\x7fELF": "elf", b"\0asm": "wasm"}
 
 
-def contained(code: bytes, file: str, library: Described) -> bytes:
+def contained(code: bytes, file: str, library: LibraryDescription) -> bytes:
     """The contents of the file. Raises UnsupportedError if the system has no such format."""
     suffix = file[file.rindex(".") :]
     make, formats = _MAKERS[suffix]

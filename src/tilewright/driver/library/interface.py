@@ -38,7 +38,7 @@ class LibraryParameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class LibraryDescription:
     """The facts about a library that its header and its manifest state.
 
     processors: required features by name; the first processor that fits is selected. workspace:
@@ -83,7 +83,7 @@ def _type(tensor: Tensor) -> str:
     return known[dtype]
 
 
-def manifest(library: Described) -> str:
+def manifest(library: LibraryDescription) -> str:
     """The facts of the header as JSON."""
     shared, thread = library.workspace
 
@@ -113,7 +113,7 @@ def manifest(library: Described) -> str:
     return json.dumps(found, indent=1) + "\n"
 
 
-def header(library: Described) -> str:
+def header(library: LibraryDescription) -> str:
     """The C header that declares the library's functions."""
     upper = library.name.upper()
     shared, thread = library.workspace

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tilewright.base import limits
 from tilewright.base.errors import InputError, ModelError, UnsupportedError
-from tilewright.frontends.hf.families import FAMILIES, Config, Family, architecture
+from tilewright.frontends.hf.families import FAMILIES, Config, ModelFamily, architecture
 from tilewright.frontends.hf.rotary import Rotary
 
 # Settings that would change the result and are not implemented.
@@ -43,7 +43,7 @@ class Decoder:
     """
 
     architecture: str
-    family: Family
+    family: ModelFamily
     vocabulary: int
     width: int
     heads: int
@@ -176,7 +176,7 @@ class _Reader:
     """A configuration with its family's defaults; sizes are looked up by the family's names."""
 
     config: Config
-    family: Family
+    family: ModelFamily
     where: str
 
     def _found(self, what: str) -> tuple[str, Any]:

@@ -98,7 +98,7 @@ def in_turns(config: Config, layer: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Family:
+class ModelFamily:
     """How an architecture differs.
 
     prefix: of all names except the head's. layer: prefix of a layer's names. last_norm, head,
@@ -141,21 +141,21 @@ def _biases(key: str, *parts: str) -> dict[str, str]:
     return dict.fromkeys(parts, key)
 
 
-LLAMA = Family(
+LLAMA = ModelFamily(
     biases=_biases("attention_bias", *ATTENTION) | _biases("mlp_bias", *NETWORK),
 )
-MISTRAL = Family(windowed=every_layer, defaults={"sliding_window": 4096})
-QWEN2 = Family(
+MISTRAL = ModelFamily(windowed=every_layer, defaults={"sliding_window": 4096})
+QWEN2 = ModelFamily(
     biases=_biases("", "query", "key", "value"),
     windowed=upper_layers,
 )
-QWEN3 = Family(
+QWEN3 = ModelFamily(
     parts=LLAMA.with_parts(HEAD_NORMS),
     biases=_biases("attention_bias", *ATTENTION),
     windowed=upper_layers,
     defaults={"head_dim": 128},
 )
-GEMMA = Family(
+GEMMA = ModelFamily(
     biases=_biases("attention_bias", *ATTENTION),
     norm_offset=1.0,
     embedding_scaled=True,
@@ -187,7 +187,7 @@ GEMMA3 = replace(
         "max_position_embeddings": 131_072,
     },
 )
-PHI = Family(
+PHI = ModelFamily(
     last_norm="final_layernorm",
     parts={
         "attention_norm": "input_layernorm",
@@ -203,14 +203,14 @@ PHI = Family(
     parallel=True,
     defaults={"partial_rotary_factor": 0.5},
 )
-PHI3 = Family(
+PHI3 = ModelFamily(
     parts=LLAMA.with_parts(
         {"query_key_value": "self_attn.qkv_proj", "gate_up": "mlp.gate_up_proj"},
         without=("query", "key", "value", "gate", "up"),
     ),
     windowed=every_layer,
 )
-STARCODER2 = Family(
+STARCODER2 = ModelFamily(
     parts=LLAMA.with_parts(
         {"up": "mlp.c_fc", "down": "mlp.c_proj"},
         without=("gate",),
@@ -220,12 +220,12 @@ STARCODER2 = Family(
     windowed=every_layer,
     defaults={"use_bias": True},
 )
-STABLELM = Family(
+STABLELM = ModelFamily(
     biases=_biases("use_qkv_bias", "query", "key", "value"),
     norm="layer",
     defaults={"partial_rotary_factor": 0.25},
 )
-GPT2 = Family(
+GPT2 = ModelFamily(
     prefix="transformer.",
     embedding="wte",
     positions="wpe",
@@ -248,7 +248,7 @@ GPT2 = Family(
     ignored=("attn.bias", "attn.masked_bias"),
 )
 
-FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
+FAMILIES: Final[Mapping[str, ModelFamily]] = MappingProxyType(
     {
         "LlamaForCausalLM": LLAMA,
         "MistralForCausalLM": MISTRAL,

@@ -23,10 +23,10 @@ from tilewright.graph.nodes import Graph, Operation, Value, constant
 OLDEST: Final = 7
 
 # The operation in a newer opset's form, None if it needs no change.
-Converter = Callable[[Operation, int, "Names"], Operation | None]
+Converter = Callable[[Operation, int, "ConstantNames"], Operation | None]
 
 
-class Names:
+class ConstantNames:
     """Constants made by conversions of one graph, with unique names.
 
     taken: the names of all values, extended here. A name of an enclosing graph, used again, would
@@ -99,7 +99,7 @@ def _convert(
     taken: set[str],
     problems: dict[str, None],
 ) -> Graph:
-    names = Names(taken)
+    names = ConstantNames(taken)
     operations = []
     for op in graph.operations:
         bodies = {
@@ -119,7 +119,10 @@ def _convert(
 
 
 def _converted(
-    op: Operation, opsets: Mapping[str, int], names: Names, problems: dict[str, None]
+    op: Operation,
+    opsets: Mapping[str, int],
+    names: ConstantNames,
+    problems: dict[str, None],
 ) -> Operation:
     target = opsets[op.domain]
     old = schema_of(op.op_type, op.domain, op.version)
@@ -172,7 +175,7 @@ def _default(attribute: Any) -> bytes:
 def _to_input(attribute: str, since: int) -> Converter:
     """A list attribute that became the second input in some opset."""
 
-    def convert(op: Operation, target: int, names: Names) -> Operation | None:
+    def convert(op: Operation, target: int, names: ConstantNames) -> Operation | None:
         if target < since or op.attributes.get(attribute) is None:
             return None
         rest = {n: a for n, a in op.attributes.items() if n != attribute}
@@ -184,7 +187,7 @@ def _to_input(attribute: str, since: int) -> Converter:
     return convert
 
 
-def _fourier_axis(op: Operation, target: int, names: Names) -> Operation | None:
+def _fourier_axis(op: Operation, target: int, names: ConstantNames) -> Operation | None:
     """DFT's axis is an input since opset 20, with another default."""
     if target < 20 or op.version >= 20:
         return None
@@ -199,7 +202,7 @@ def _fourier_axis(op: Operation, target: int, names: Names) -> Operation | None:
     return replace(op, inputs=(op.inputs[0], length, operand), attributes=given)
 
 
-def _count_parts(op: Operation, target: int, names: Names) -> Operation | None:
+def _count_parts(op: Operation, target: int, names: ConstantNames) -> Operation | None:
     """Since opset 18 Split needs the number of equal parts if no sizes are given."""
     if target < 18 or len(op.inputs) > 1 or "num_outputs" in op.attributes:
         return None
@@ -209,7 +212,7 @@ def _count_parts(op: Operation, target: int, names: Names) -> Operation | None:
 def _explicit(attribute: str, value: Any, since: int) -> Converter:
     """Spell out an attribute's former default, as the default or its absence changed meaning."""
 
-    def convert(op: Operation, target: int, names: Names) -> Operation | None:
+    def convert(op: Operation, target: int, names: ConstantNames) -> Operation | None:
         if target < since or attribute in op.attributes:
             return None
         return replace(op, attributes={**op.attributes, attribute: value})
@@ -217,14 +220,14 @@ def _explicit(attribute: str, value: Any, since: int) -> Converter:
     return convert
 
 
-def _last_axis(op: Operation, target: int, names: Names) -> Operation | None:
+def _last_axis(op: Operation, target: int, names: ConstantNames) -> Operation | None:
     """Softmax's default was axis 1 before opset 13; here it is the last one, see CHANGED."""
     if target < 13 or op.version >= 13:
         return None
     return replace(op, attributes={**op.attributes, "axis": -1})
 
 
-def _sample_modes(op: Operation, target: int, names: Names) -> Operation | None:
+def _sample_modes(op: Operation, target: int, names: ConstantNames) -> Operation | None:
     """GridSample's modes have other names since opset 20."""
     if target < 20 or op.version >= 20:
         return None

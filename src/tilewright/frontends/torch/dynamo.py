@@ -14,9 +14,9 @@ from typing import Any, Final
 from tilewright.base.errors import TilewrightWarning, UnsupportedError
 from tilewright.frontends.torch.aten.decompositions import decompositions
 from tilewright.frontends.torch.aten.importer import (
+    FxSource,
     ImportSettings,
     RuleRefused,
-    Source,
     import_graph,
     missing,
     unsupported,
@@ -133,7 +133,7 @@ class CapturedGraph:
         held = {self._names[n]: (args[n], self._names[n]) for n in frozen}
         try:
             numbers = {self._names[n]: args[n] for n in self._numbers}
-            graph = import_graph(Source(self._module, held, numbers), self._settings)
+            graph = import_graph(FxSource(self._module, held, numbers), self._settings)
         except RuleRefused as use:
             raise use.error from None
         names = [v.name for v in graph.inputs]

@@ -9,9 +9,9 @@ from typing import Any
 from tilewright.graph.nodes import Graph
 from tilewright.runtime.nesting import (
     CONSTANT,
+    ArgumentNesting,
     ContainerNode,
-    Fixed,
-    Nesting,
+    FixedLeaf,
     Tree,
     is_plain,
     name_of,
@@ -22,7 +22,7 @@ class _Unknown(Exception):
     """A constant that an artifact cannot hold."""
 
 
-def nesting_of(program: Any, graph: Graph) -> Nesting | None:
+def nesting_of(program: Any, graph: Graph) -> ArgumentNesting | None:
     """None if all are tensors in order, or if the graph's tensors differ from the program's."""
     spec = program.call_spec
     given = [s.arg for s in program.graph_signature.input_specs if _is_users(s)]
@@ -48,7 +48,7 @@ def _is_users(spec: Any) -> bool:
     return spec.kind.name in ("USER_INPUT", "USER_OUTPUT")
 
 
-def _nesting(program: Any, taken: Tree, results: Tree) -> Nesting | None:
+def _nesting(program: Any, taken: Tree, results: Tree) -> ArgumentNesting | None:
     """The nesting of the tuple of positional arguments and the dictionary of named ones."""
     match taken:
         case ContainerNode(parts=(ContainerNode() as first, ContainerNode() as rest)):
@@ -58,7 +58,7 @@ def _nesting(program: Any, taken: Tree, results: Tree) -> Nesting | None:
             parts = (*first.parts, *rest.parts)
             pairs = tuple(zip(names, parts, strict=True))
             positional = len(first.parts)
-            return Nesting(pairs, positional, results)
+            return ArgumentNesting(pairs, positional, results)
     return None
 
 
@@ -84,7 +84,7 @@ def _leaves(
         if type(arg.value) not in CONSTANT or arg.value != arg.value:
             raise _Unknown
         also = outputs and arg.value is not None
-        found.append(Fixed(arg.value, next(left) if also else ""))
+        found.append(FixedLeaf(arg.value, next(left) if also else ""))
     return iter(found)
 
 
@@ -116,7 +116,7 @@ def _record(kind: Any, parts: tuple[Tree, ...], context: list[Any]) -> Container
     names = context
     if len(context) == 2 and all(isinstance(c, list) for c in context):
         names = [*context[0], *context[1]]
-        parts = (*parts, *(Fixed(None) for _ in context[1]))
+        parts = (*parts, *(FixedLeaf(None) for _ in context[1]))
     if len(names) != len(parts):
         raise _Unknown
     return ContainerNode("record", parts, tuple(map(str, names)), name_of(kind))

@@ -14,7 +14,7 @@ from tilewright.graph.passes.decompose import decompose, native_program
 from tilewright.graph.renaming import rewire
 
 if TYPE_CHECKING:
-    from tilewright.graph.bounded.bound import Env, Walk
+    from tilewright.graph.bounded.bound import Env, OperatorWalk
 
 CONTROL = frozenset((IF, LOOP))
 
@@ -27,7 +27,7 @@ class Body:
     ones.
     """
 
-    walk: Walk
+    walk: OperatorWalk
     inputs: list[Value]
     env: Env
 

@@ -24,7 +24,7 @@ from tilewright.base.memory import memory_limit
 from tilewright.base.names import fresh
 from tilewright.graph.bounded import branches, indices, loops, parts, shapes, sums  # noqa: F401
 from tilewright.graph.bounded.builder import BoundedBuilder
-from tilewright.graph.bounded.contents import Contents
+from tilewright.graph.bounded.contents import KnownContents
 from tilewright.graph.bounded.context import RULES, BoundedContext, Results
 from tilewright.graph.infer import FallbackProvider, Typer, typed_subgraphs
 from tilewright.graph.nodes import DataDependent, Graph, Operation, Value
@@ -47,7 +47,7 @@ SIZED = {
 # Operators that create data-dependent extents.
 STARTS = SOURCES | SIZED.keys()
 # Operators that run subgraphs, with data deciding which or how often.
-CONTROL: dict[str, Callable[[Walk, Operation, Env], Results | None]] = {
+CONTROL: dict[str, Callable[[OperatorWalk, Operation, Env], Results | None]] = {
     "If": branches.branch,
     "Loop": loops.loop,
     "Scan": loops.scan,
@@ -70,7 +70,7 @@ def bound(
     limit = memory_limit() // 2
     typer = Typer(fallback, limit, dict(graph.constants))
     env: Env = {v: v for v in (*graph.constants, *graph.inputs)}
-    walk = Walk(typer, (v.name for v in env))
+    walk = OperatorWalk(typer, (v.name for v in env))
     walk.run(graph.operations, env)
     outputs = tuple(walk.builder.trimmed(env[v]) for v in graph.outputs)
     used = {v for op in typer.operations for v in op.reads} | set(outputs)
@@ -84,7 +84,7 @@ def bound(
     return name_outputs(made, [v.name for v in graph.outputs])
 
 
-class Walk:
+class OperatorWalk:
     """Applies the operators of a graph in order. names: those already in use."""
 
     def __init__(
@@ -93,10 +93,10 @@ class Walk:
         names: Iterable[str],
     ) -> None:
         self.builder = BoundedBuilder(typer)
-        self.context = BoundedContext(self.builder, Contents(self.builder))
+        self.context = BoundedContext(self.builder, KnownContents(self.builder))
         self._names = set(names)
 
-    def inner(self, label: str) -> Walk:
+    def inner(self, label: str) -> OperatorWalk:
         """A Walk for a subgraph, with its own names for new values."""
         made = copy(self)
         prefix = self.name(f"{label}/{self.builder.prefix}")

@@ -15,7 +15,7 @@ import numpy as np
 from tilewright.graph.bounded.bodies import Body
 from tilewright.graph.bounded.builder import BoundedBuilder
 from tilewright.graph.bounded.context import Results
-from tilewright.graph.bounded.extents import Dim, Extent, least, most, storage
+from tilewright.graph.bounded.extents import BoundedExtent, Dim, least, most, storage
 from tilewright.graph.infer import known_branch
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.open_extents import DOMAIN
@@ -23,11 +23,11 @@ from tilewright.graph.ops.open_extents import DOMAIN
 SELECTED = 1 << 12  # elements that both branches may touch if both run
 
 if TYPE_CHECKING:
-    from tilewright.graph.bounded.bound import Walk
+    from tilewright.graph.bounded.bound import OperatorWalk
 
 
 def branch(
-    walk: Walk,
+    walk: OperatorWalk,
     op: Operation,
     env: Mapping[Value, Value],
 ) -> Results | None:
@@ -65,7 +65,7 @@ def branch(
 
 
 def _body(
-    walk: Walk,
+    walk: OperatorWalk,
     op: Operation,
     name: str,
     env: Mapping[Value, Value],
@@ -85,7 +85,7 @@ def _work(op: Operation) -> int:
 
 
 def _closed(
-    walk: Walk,
+    walk: OperatorWalk,
     op: Operation,
     branches: Sequence[tuple[Body, list[Value]]],
 ) -> Results | None:
@@ -139,11 +139,11 @@ def _closed(
 def _either(one: Dim, other: Dim) -> tuple[int, bool]:
     """The bound of an extent that is one of two, and whether it is decided at run time."""
     largest = max(most(one), most(other), 0)
-    return largest, isinstance(one, Extent) or one != other
+    return largest, isinstance(one, BoundedExtent) or one != other
 
 
 def _inlined(
-    walk: Walk,
+    walk: OperatorWalk,
     body: Graph,
     env: Mapping[Value, Value],
 ) -> list[Value]:
@@ -168,7 +168,7 @@ def _fit(
 
 
 def _selected(
-    walk: Walk,
+    walk: OperatorWalk,
     condition: Value,
     one: Value,
     other: Value,
@@ -197,7 +197,7 @@ def _number(
     if one is other or one == other:
         return one
     count = b.op("Where", condition, b.scalar(one), b.scalar(other))
-    return Extent(
+    return BoundedExtent(
         count,
         min(least(one), least(other)),
         max(most(one), most(other)),

@@ -12,9 +12,9 @@ from tilewright.base.dtypes import DType, int64
 from tilewright.graph.bounded.extents import (
     ARITHMETIC,
     COMMUTES,
+    BoundedExtent,
     Dim,
     Dims,
-    Extent,
     is_open,
     least,
     most,
@@ -148,7 +148,7 @@ class BoundedBuilder:
             ends = [(least(d), most(d)) for d in (a, b)]
             low, high = ARITHMETIC[op].bounds(*ends)
             count = self.op(op, self.scalar(a), self.scalar(b))
-            self._made[key] = made = Extent(count, low, high)
+            self._made[key] = made = BoundedExtent(count, low, high)
             if op == "Min":
                 self._at_most |= {(made, a), (made, b)}
         number: Dim = self._made[key]
@@ -160,7 +160,7 @@ class BoundedBuilder:
         bound: int,
     ) -> Dim:
         """The extent that a kernel counted, with an upper bound: always an int64 scalar."""
-        return Extent(count, 0, bound) if bound else 0
+        return BoundedExtent(count, 0, bound) if bound else 0
 
     def iota(
         self,
@@ -179,7 +179,7 @@ class BoundedBuilder:
         """A bool tensor over the memory that marks the elements that exist."""
         rank, found = len(dims), None
         for axis, d in enumerate(dims):
-            if not isinstance(d, Extent):
+            if not isinstance(d, BoundedExtent):
                 continue
             here = self.once(
                 ("inside", d, axis, rank), partial(self._below, d, axis, rank)
@@ -189,7 +189,7 @@ class BoundedBuilder:
 
     def _below(
         self,
-        d: Extent,
+        d: BoundedExtent,
         axis: int,
         rank: int,
     ) -> Value:
@@ -301,7 +301,7 @@ class BoundedBuilder:
             self.op("Where", fine, number, zero),
             checked,
         )
-        return Extent(
+        return BoundedExtent(
             count,
             max(least(dim), 0),
             min(most(dim), most(high)),
@@ -326,7 +326,7 @@ class BoundedBuilder:
         dims = self.extents.get(v)
         if dims is None:
             return v
-        axes = [a for a, d in enumerate(dims) if isinstance(d, Extent)]
+        axes = [a for a, d in enumerate(dims) if isinstance(d, BoundedExtent)]
         counts = [self.scalar(dims[a]) for a in axes]
         trim = partial(self.op, "Trim", v, *counts, domain=DOMAIN, axes=axes)
         return self.once(("trimmed", v), trim)

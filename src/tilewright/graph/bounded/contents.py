@@ -37,7 +37,7 @@ _REDUCTIONS = {
 }
 
 
-class Contents:
+class KnownContents:
     """What is known about the elements of integer tensors."""
 
     def __init__(
@@ -50,9 +50,9 @@ class Contents:
     def inner(
         self,
         builder: BoundedBuilder,
-    ) -> Contents:
+    ) -> KnownContents:
         """A copy for a subgraph that the builder makes."""
-        made = Contents(builder)
+        made = KnownContents(builder)
         made._found = dict(self._found)
         return made
 

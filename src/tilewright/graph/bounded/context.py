@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.graph.bounded.builder import BoundedBuilder
-from tilewright.graph.bounded.contents import Contents
+from tilewright.graph.bounded.contents import KnownContents
 from tilewright.graph.bounded.extents import Dim, Dims
 from tilewright.graph.nodes import Operation, Value
 from tilewright.graph.ops.registry import OpCall
@@ -17,7 +17,7 @@ class BoundedContext:
     """The graph under construction. A rule takes bounded operands and returns bounded results."""
 
     builder: BoundedBuilder
-    contents: Contents
+    contents: KnownContents
 
     def call(
         self,

@@ -9,7 +9,7 @@ from tilewright.graph.nodes import Value
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Extent:
+class BoundedExtent:
     """A number that a run computes. Extents compare by identity, as two of them may differ.
 
     count: the int64 scalar that holds it. least, most: its bounds, both included.
@@ -20,7 +20,7 @@ class Extent:
     most: int
 
 
-Dim = int | Extent
+Dim = int | BoundedExtent
 Dims = tuple[Dim, ...]
 Bounds = tuple[int, int]
 
@@ -42,7 +42,7 @@ def storage(dims: Sequence[Dim]) -> tuple[int, ...]:
 
 def is_open(dims: Sequence[Dim]) -> bool:
     """Whether one of them is known only at run time."""
-    return any(isinstance(d, Extent) for d in dims)
+    return any(isinstance(d, BoundedExtent) for d in dims)
 
 
 def _corners(
@@ -61,7 +61,7 @@ def _corners(
 
 
 @dataclass(frozen=True, slots=True)
-class Arithmetic:
+class ExtentArithmetic:
     """An operator on numbers. exact: on known numbers; bounds: of the result, from operands."""
 
     exact: Callable[[int, int], int]
@@ -79,8 +79,8 @@ def _quotient(
 
 def _of(
     f: Callable[[int, int], int],
-) -> Arithmetic:
-    return Arithmetic(f, _corners(f))
+) -> ExtentArithmetic:
+    return ExtentArithmetic(f, _corners(f))
 
 
 ARITHMETIC = {

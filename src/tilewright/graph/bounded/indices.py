@@ -8,7 +8,14 @@ import numpy as np
 
 from tilewright.base.dtypes import DType, int64
 from tilewright.graph.bounded.context import BoundedContext, Results, rule
-from tilewright.graph.bounded.extents import Dim, Dims, Extent, is_open, most, storage
+from tilewright.graph.bounded.extents import (
+    BoundedExtent,
+    Dim,
+    Dims,
+    is_open,
+    most,
+    storage,
+)
 from tilewright.graph.bounded.parts import cut, nonzero
 from tilewright.graph.bounded.shapes import product, reshaped
 from tilewright.graph.nodes import Operation, Value
@@ -103,7 +110,10 @@ def scatter_elements(
     if len(index) != len(data) or ctx.dims(op, 2) != index:
         return None
     pairs = enumerate(zip(data, index, strict=True))
-    if any(a != axis and (isinstance(d, Extent) or most(n) > d) for a, (d, n) in pairs):
+    if any(
+        a != axis and (isinstance(d, BoundedExtent) or most(n) > d)
+        for a, (d, n) in pairs
+    ):
         return None
     return _scattered(ctx, op, axis, (data[axis],))
 
@@ -162,7 +172,7 @@ def non_max_suppression(
     if is_open((boxes[0], *scores[:2])) or boxes[1] is not scores[2] != boxes[1]:
         return None
     operands = [*op.inputs, *[None] * (5 - len(op.inputs))]
-    if isinstance(boxes[1], Extent):
+    if isinstance(boxes[1], BoundedExtent):
         operands.append(b.scalar(boxes[1]))
     center = op.attributes.get("center_point_box", 0)
     rows, count = b.ops(
@@ -189,7 +199,7 @@ def unique(
     free = [d for a, d in enumerate(dims) if a != axis]
     if is_open(free) or 0 in free or not _ordered(x.dtype):
         return None
-    count = [b.scalar(dims[axis])] if isinstance(dims[axis], Extent) else []
+    count = [b.scalar(dims[axis])] if isinstance(dims[axis], BoundedExtent) else []
     ordered = op.attributes.get("sorted", 1)
     how = {"axis": axis, "sorted": ordered}
     made = b.ops("Unique", x, *count, count=5, domain=DOMAIN, **how)
@@ -233,11 +243,11 @@ def _scalar(
     ctx: BoundedContext,
     v: Value,
     high: int,
-) -> Extent:
+) -> BoundedExtent:
     """The only element of a tensor; nothing but an upper bound `high` is known of it."""
     b = ctx.builder
     shaped = b.op("Reshape", b.op("CastLike", v, b.constant(0)), b.constant([], int64))
-    return Extent(shaped, -(1 << 62), 1 << 62)
+    return BoundedExtent(shaped, -(1 << 62), 1 << 62)
 
 
 def _extreme(

@@ -19,12 +19,19 @@ from tilewright.graph.bounded.bodies import Body
 from tilewright.graph.bounded.branches import grown
 from tilewright.graph.bounded.builder import BoundedBuilder
 from tilewright.graph.bounded.context import Results
-from tilewright.graph.bounded.extents import Dim, Dims, Extent, is_open, least, most
+from tilewright.graph.bounded.extents import (
+    BoundedExtent,
+    Dim,
+    Dims,
+    is_open,
+    least,
+    most,
+)
 from tilewright.graph.nodes import Operation, Value
 from tilewright.graph.ops.open_extents import DOMAIN
 
 if TYPE_CHECKING:
-    from tilewright.graph.bounded.bound import Env, Walk
+    from tilewright.graph.bounded.bound import Env, OperatorWalk
 
 ATTEMPTS = 6  # attempts until the bounds of states hold
 
@@ -46,7 +53,7 @@ class LoopSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Upto:
+class GrowingExtent:
     """The upper bound of a state's changing extent. growth: by how much it grows per iteration.
 
     kind: extents of one kind are equal in every iteration and share one count.
@@ -57,10 +64,10 @@ class Upto:
     kind: int = 0
 
 
-Spec = tuple[int | Upto, ...]
+Spec = tuple[int | GrowingExtent, ...]
 
 
-def looped(walk: Walk, source: LoopSource, env: Env) -> Results | None:
+def looped(walk: OperatorWalk, source: LoopSource, env: Env) -> Results | None:
     """The Loop, with states as large as their extents can become."""
     dims = [walk.builder.dims(v) for v in source.states]
     specs = _kinds([_spec(d) for d in dims], dims)
@@ -76,7 +83,9 @@ def looped(walk: Walk, source: LoopSource, env: Env) -> Results | None:
 
 
 def _spec(dims: Dims) -> Spec:
-    return tuple(d if isinstance(d, int) else Upto(max(d.most, 0)) for d in dims)
+    return tuple(
+        d if isinstance(d, int) else GrowingExtent(max(d.most, 0)) for d in dims
+    )
 
 
 def _kinds(specs: Sequence[Spec], said: Sequence[Sequence[object]]) -> list[Spec]:
@@ -86,7 +95,7 @@ def _kinds(specs: Sequence[Spec], said: Sequence[Sequence[object]]) -> list[Spec
     for spec, what in zip(specs, said, strict=True):
         made = [
             replace(d, kind=known.setdefault((d, w), len(known)))
-            if isinstance(d, Upto)
+            if isinstance(d, GrowingExtent)
             else d
             for d, w in zip(spec, what, strict=True)
         ]
@@ -98,7 +107,7 @@ class _Attempt:
     """One iteration of a body on states with given bounds."""
 
     def __init__(
-        self, walk: Walk, source: LoopSource, env: Env, specs: Sequence[Spec]
+        self, walk: OperatorWalk, source: LoopSource, env: Env, specs: Sequence[Spec]
     ) -> None:
         self.walk, self.source, self.specs = walk, source, specs
         self.label = source.op.label
@@ -108,7 +117,7 @@ class _Attempt:
         self.body = body = Body(inner, [], env)
         number = body.input(f"{self.label}/number", Value("", int64, ()))
         if source.bound is not None:
-            last = Extent(
+            last = BoundedExtent(
                 number,
                 0,
                 max(source.bound - 1, 0),
@@ -120,10 +129,10 @@ class _Attempt:
             memory = tuple(d if isinstance(d, int) else d.most for d in spec)
             like = Value("", v.dtype, memory)
             self.states.append(body.input(f"{self.label}/state{n}", like))
-        for d in (d for spec in specs for d in spec if isinstance(d, Upto)):
+        for d in (d for spec in specs for d in spec if isinstance(d, GrowingExtent)):
             if d.kind not in self.counts:
                 count = body.input(f"{self.label}/count{d.kind}", Value("", int64, ()))
-                self.counts[d.kind] = Extent(count, 0, d.most)
+                self.counts[d.kind] = BoundedExtent(count, 0, d.most)
         for v, spec in zip(self.states, specs, strict=True):
             b.sized(v, _dims(spec, self.counts))
         again, self.after, self.items = source.step(body, number, list(self.states))
@@ -153,17 +162,17 @@ class _Attempt:
         before = [self.walk.builder.dims(v) for v in self.source.states]
         said = [
             [
-                (first, d if isinstance(s, Upto) else None)
+                (first, d if isinstance(s, GrowingExtent) else None)
                 for s, d, first in zip(*parts, strict=True)
             ]
             for parts in zip(self.specs, after, before, strict=True)
         ]
         return _kinds(found, said)
 
-    def _wider(self, now: int | Upto, d: Dim) -> int | Upto | None:
+    def _wider(self, now: int | GrowingExtent, d: Dim) -> int | GrowingExtent | None:
         """The bound of an extent that is `now` before an iteration and `d` after it."""
         if isinstance(now, int):
-            return now if d == now else Upto(max(now, most(d)))
+            return now if d == now else GrowingExtent(max(now, most(d)))
         growth = most(d) - now.most
         if growth <= now.growth:
             return now
@@ -171,7 +180,7 @@ class _Attempt:
             return None
         # A body that never runs is still checked for one iteration, so leave room for it.
         most_ever = now.most + growth * max(self.source.bound, 1)
-        return Upto(most_ever, growth, now.kind)
+        return GrowingExtent(most_ever, growth, now.kind)
 
     def results(self) -> Results | None:
         """The operator around the body and its results."""
@@ -227,7 +236,7 @@ class _Attempt:
         found: dict[int, Dim] = {}
         for spec, known in zip(self.specs, dims, strict=True):
             for s, d in zip(spec, known, strict=True):
-                if isinstance(s, Upto):
+                if isinstance(s, GrowingExtent):
                     found.setdefault(s.kind, d)
         return [found[kind] for kind in self.counts]
 

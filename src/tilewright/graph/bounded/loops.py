@@ -14,12 +14,12 @@ from tilewright.graph.bounded.iterations import LoopSource, looped, scalar
 from tilewright.graph.nodes import Graph, Operation, Value
 
 if TYPE_CHECKING:
-    from tilewright.graph.bounded.bound import Env, Walk
+    from tilewright.graph.bounded.bound import Env, OperatorWalk
 
 FOREVER = (1 << 63) - 1
 
 
-def loop(walk: Walk, op: Operation, env: Env) -> Results | None:
+def loop(walk: OperatorWalk, op: Operation, env: Env) -> Results | None:
     """The results of a Loop; None if something has no bound or no native code."""
     body: Graph = op.attributes["body"]
     if not _tensors(op, body):
@@ -57,7 +57,7 @@ def loop(walk: Walk, op: Operation, env: Env) -> Results | None:
     return looped(walk, source, env)
 
 
-def scan(walk: Walk, op: Operation, env: Env) -> Results | None:
+def scan(walk: OperatorWalk, op: Operation, env: Env) -> Results | None:
     """The results of a Scan, as a Loop over the positions of its sequences."""
     body: Graph = op.attributes["body"]
     if op.version < 9 or not _tensors(op, body):

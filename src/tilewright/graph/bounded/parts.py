@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.graph.bounded.context import BoundedContext, Results, rule
-from tilewright.graph.bounded.extents import Dim, Dims, Extent, least, most, storage
+from tilewright.graph.bounded.extents import (
+    BoundedExtent,
+    Dim,
+    Dims,
+    least,
+    most,
+    storage,
+)
 from tilewright.graph.bounded.shapes import product, reshaped
 from tilewright.graph.nodes import Operation, Value
 from tilewright.graph.ops.open_extents import DOMAIN
@@ -119,7 +126,7 @@ def split(
 ) -> Results | None:
     """Split along an axis of known extent."""
     dims, axis = ctx.dims(op), ctx.axis(op)
-    if isinstance(dims[axis], Extent):
+    if isinstance(dims[axis], BoundedExtent):
         return None
     found = ctx.builder.typer.apply(op)
     results: Results = []
@@ -146,7 +153,7 @@ def concat(
         total = b.number("Add", total, s[axis])
     dims = (*shapes[0][:axis], total, *shapes[0][axis + 1 :])
     whole = ctx.on_memory(op, dims)
-    if not any(isinstance(s[axis], Extent) for s in shapes[:-1]):
+    if not any(isinstance(s[axis], BoundedExtent) for s in shapes[:-1]):
         return whole
     assert whole[0] is not None
     if not most(total):
@@ -187,7 +194,7 @@ def pad(
         return None
     ends = list(zip(pads[: len(dims)], pads[len(dims) :], strict=True))
     touched = [a for a, pair in enumerate(ends) if any(pair)]
-    if any(isinstance(dims[a], Extent) for a in touched):
+    if any(isinstance(dims[a], BoundedExtent) for a in touched):
         return None
     found = ctx.builder.typer.apply(op)[0]
     assert found is not None

@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.graph.bounded.context import BoundedContext, Results, rule
-from tilewright.graph.bounded.extents import Dim, Dims, Extent, is_open, least, storage
+from tilewright.graph.bounded.extents import (
+    BoundedExtent,
+    Dim,
+    Dims,
+    is_open,
+    least,
+    storage,
+)
 from tilewright.graph.nodes import Operation, Value
 
 
@@ -74,9 +81,9 @@ def _solved(
     rest = [d for d in target if d != -1]
     mine = math.prod(d for d in dims if isinstance(d, int))
     theirs = math.prod(d for d in rest if isinstance(d, int))
-    free = [d for d in dims if isinstance(d, Extent)]
+    free = [d for d in dims if isinstance(d, BoundedExtent)]
     for d in rest:
-        if isinstance(d, Extent):
+        if isinstance(d, BoundedExtent):
             if d not in free:
                 return None
             free.remove(d)
@@ -92,7 +99,7 @@ def _segments(dims: Sequence[Dim]) -> list[object]:
     """The run-time extents, and between them the products of the others."""
     found: list[object] = [1]
     for d in dims:
-        if isinstance(d, Extent):
+        if isinstance(d, BoundedExtent):
             found += [d, 1]
         else:
             found[-1] = found[-1] * d  # type: ignore[operator]
@@ -162,7 +169,7 @@ def reshape(
         if any(d == 0 and n >= len(dims) for n, d in pairs):
             return None
         target = [dims[n] if d == 0 else d for n, d in enumerate(target)]
-    if any(isinstance(d, Extent) and d.least < 0 for d in target):
+    if any(isinstance(d, BoundedExtent) and d.least < 0 for d in target):
         return None
     target = _solved(ctx, dims, target)
     found = None if target is None else reshaped(ctx, x, target)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.base.dtypes import DType
 from tilewright.graph.bounded.context import BoundedContext, Results, rule
-from tilewright.graph.bounded.extents import Dim, Dims, Extent, is_open
+from tilewright.graph.bounded.extents import BoundedExtent, Dim, Dims, is_open
 from tilewright.graph.bounded.shapes import broadcast, product
 from tilewright.graph.nodes import Operation, Value
 from tilewright.graph.ops.reduce import keeps, reduced_axes, reduced_shape
@@ -63,7 +63,7 @@ def reduction(
         return None
     axes = reduced_axes(call, len(dims), since)
     after = reduced_shape(dims, axes, keeps(call))  # type: ignore[arg-type]
-    open_axes = [a for a in axes if isinstance(dims[a], Extent)]
+    open_axes = [a for a in axes if isinstance(dims[a], BoundedExtent)]
     assert x.dtype is not None
     if not open_axes:
         return ctx.on_memory(op, after)
@@ -99,7 +99,9 @@ def arg_extreme(
     b, x, dims = ctx.builder, ctx.call(op).value(0), ctx.dims(op)
     axis = ctx.axis(op)
     after = reduced_shape(dims, [axis], keeps(ctx.call(op)))  # type: ignore[arg-type]
-    if isinstance(dims[axis], Extent) and op.attributes.get("select_last_index", 0):
+    if isinstance(dims[axis], BoundedExtent) and op.attributes.get(
+        "select_last_index", 0
+    ):
         return None
     assert x.dtype is not None
     fill = (lowest if op.qualified == "ArgMax" else highest)(x.dtype)
@@ -130,7 +132,7 @@ def cumulative_sum(
     if axis is None:
         return None
     backward = op.attributes.get("reverse", 0)
-    if backward and isinstance(dims[axis[0]], Extent):
+    if backward and isinstance(dims[axis[0]], BoundedExtent):
         return None
     return ctx.on_memory(op, dims)
 

@@ -23,7 +23,7 @@ from tilewright.expr.nodes import Buffer, Expr, const
 from tilewright.graph.nodes import Operation, Value
 from tilewright.graph.ops.errors import place
 from tilewright.graph.ops.fragment import Fragment
-from tilewright.graph.ops.nests import Nests, kernel
+from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.registry import (
     OpCall,
     OpDef,
@@ -188,7 +188,7 @@ class _Aliases:
 
 def _scattered(s: ScatterAdd) -> Kernel:
     """The loop program: zeros, then each point of each part adds to the element that it reads."""
-    nests = Nests()
+    nests = LoopNests()
     out = s.tensor
     add = reducer("add", out.dtype)
     body = [nests.copy(out, lambda *i: const(0.0, out.dtype))]

@@ -16,7 +16,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, const
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import wide, wide_dtype, widened
-from tilewright.graph.ops.conv_gradient import Taps, conv_gradient
+from tilewright.graph.ops.conv_gradient import ConvolutionTaps, conv_gradient
 from tilewright.graph.ops.derivative import Backward
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
@@ -218,7 +218,7 @@ def _gradient(
     shape = _geometry(call)
     group = call.attr("group", 1)
     return conv_gradient(
-        f, call, Taps(shape.strides, shape.dilations, shape.begin, group), g
+        f, call, ConvolutionTaps(shape.strides, shape.dilations, shape.begin, group), g
     )
 
 

@@ -18,7 +18,7 @@ from tilewright.graph.ops.fragment import Fragment
 
 
 @dataclass(frozen=True)
-class Taps:
+class ConvolutionTaps:
     """A convolution over some data: per spatial axis its strides, dilations and front padding."""
 
     strides: tuple[int, ...]
@@ -70,7 +70,7 @@ class Taps:
         self, f: Fragment, data: Value, flow: Value, kernel: Sequence[int]
     ) -> Value:
         """The gradient of weights [m, c, *kernel], from that of the results on `data`."""
-        turned = Taps(self.dilations, self.strides, self.begin, self.group)
+        turned = ConvolutionTaps(self.dilations, self.strides, self.begin, self.group)
         x = _by_group(f, data, self.group, channels_first=True)
         g = _by_group(f, flow, self.group, channels_first=False)
         found = turned.convolved(f, x, g, kernel)
@@ -94,7 +94,7 @@ def _by_group(f: Fragment, v: Value, group: int, channels_first: bool) -> Value:
 
 
 def conv_gradient(
-    f: Fragment, call: Backward, taps: Taps, g: Value
+    f: Fragment, call: Backward, taps: ConvolutionTaps, g: Value
 ) -> list[Value | None]:
     """The gradients of the data, the weights and the bias of a Conv."""
     x, w = call.value(0), call.value(1)
@@ -106,7 +106,7 @@ def conv_gradient(
 
 
 def conv_transpose_gradient(
-    f: Fragment, call: Backward, taps: Taps, g: Value
+    f: Fragment, call: Backward, taps: ConvolutionTaps, g: Value
 ) -> list[Value | None]:
     """The gradients of the data, the weights and the bias of a ConvTranspose."""
     x, w = call.value(0), call.value(1)

@@ -28,7 +28,7 @@ from tilewright.expr.nodes import Buffer, Expr, Le, Lt, Select, const
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import wide_dtype, widened
 from tilewright.graph.ops.conv import column, with_bias
-from tilewright.graph.ops.conv_gradient import Taps, conv_transpose_gradient
+from tilewright.graph.ops.conv_gradient import ConvolutionTaps, conv_transpose_gradient
 from tilewright.graph.ops.derivative import Backward
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
@@ -526,7 +526,7 @@ def _gradient(
 ) -> Sequence[Value | None]:
     a = _attributes(call, call.rank(0) - 2)
     begin, _ = _geometry(call)
-    taps = Taps(tuple(a.strides), tuple(a.dilations), begin, a.group)
+    taps = ConvolutionTaps(tuple(a.strides), tuple(a.dilations), begin, a.group)
     return conv_transpose_gradient(f, call, taps, g)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from tilewright.compute.build import cast
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, call, const
 from tilewright.graph.ops.broadcasting import wide_dtype, widened
-from tilewright.graph.ops.nests import Nests, kernel
+from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, block
 
@@ -26,7 +26,7 @@ def _type(op: OpCall) -> Sequence[Type]:
 class _Elimination:
     """The statements for one matrix, in local buffers."""
 
-    def __init__(self, nests: Nests, x: Buffer) -> None:
+    def __init__(self, nests: LoopNests, x: Buffer) -> None:
         self.nests = nests
         self.size = x.shape[-1]
         dtype = wide_dtype(x.dtype)
@@ -94,7 +94,7 @@ def _det(
 ) -> list[Kernel]:
     x = inputs[0]
     out = outputs[0]
-    nests = Nests()
+    nests = LoopNests()
     e = _Elimination(nests, x)
     work = e.matrix.dtype
 

@@ -20,10 +20,10 @@ from tilewright.expr.nodes import INDEX, Buffer, Expr, Max, Min, Select, const
 from tilewright.expr.nodes import call as apply
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.fragment import Fragment
-from tilewright.graph.ops.nests import Nests, kernel
+from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.open_extents import DOMAIN
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
-from tilewright.graph.ops.sorting import Cell, allocated
+from tilewright.graph.ops.sorting import CounterCell, allocated
 from tilewright.loops.nodes import If, Kernel, Stmt, Store, While, block
 
 # Whether a comparison holds if the feature is less than, equal to, greater than its split.
@@ -265,14 +265,14 @@ class _ForestWalk:
 
     def of_trees(
         self,
-        nests: Nests,
+        nests: LoopNests,
         start: Expr,
         tree: Expr,
         group: Expr,
     ) -> Stmt:
         """Walk a group of rows down a group of trees."""
         trees, weights = self.inputs[3], self.inputs[4]
-        level, depth = Cell("level"), Cell("depth")
+        level, depth = CounterCell("level"), CounterCell("depth")
         lanes = (self.rows, self.trees)
 
         def lane(r: Expr, t: Expr) -> Expr:
@@ -302,7 +302,7 @@ class _ForestWalk:
 
     def of_chunk(
         self,
-        nests: Nests,
+        nests: LoopNests,
         chunk: Expr,
     ) -> Stmt:
         """Walk the rows of a chunk down all trees."""
@@ -350,7 +350,7 @@ def _walked(
     inputs: Sequence[Buffer],
     outputs: Sequence[Buffer],
 ) -> list[Kernel]:
-    nests, out = Nests(), outputs[0]
+    nests, out = LoopNests(), outputs[0]
     if not out.size:
         return [kernel(call.name, inputs, outputs, block())]
     walk = _ForestWalk(call, inputs, out)

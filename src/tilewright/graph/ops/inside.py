@@ -19,7 +19,7 @@ from tilewright.base.errors import (
     TilewrightError,
     VerifyError,
 )
-from tilewright.compute.check import Leaving, check, leaving
+from tilewright.compute.check import UnprovenAccess, check, leaving
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.expr.printer import show
@@ -91,7 +91,7 @@ def _check_kernel(op: Operation, kernel: Kernel, users: bool) -> None:
         _valid(op, verify, kernel)
 
 
-def _outside(op: Operation, x: Leaving, users: bool) -> TilewrightError:
+def _outside(op: Operation, x: UnprovenAccess, users: bool) -> TilewrightError:
     takes = "values that cannot be bounded" if x.low is None else f"{x.low} to {x.high}"
     message = (
         f"index {show(x.index)} of dimension {x.axis} of {x.tensor.name} takes {takes}, "

@@ -12,7 +12,7 @@ from tilewright.loops.nodes import PRODUCTS, STEPS, Kernel, Stmt, Store, loop
 Body = Callable[..., Stmt]
 
 
-class Nests:
+class LoopNests:
     """The loop nests of one kernel. `notes`: which loops may run on threads, and their work."""
 
     def __init__(self) -> None:

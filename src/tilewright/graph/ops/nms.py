@@ -16,10 +16,10 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import int64
 from tilewright.expr.nodes import Buffer, Expr, Max, Min, Select, const
 from tilewright.expr.nodes import call as apply
-from tilewright.graph.ops.nests import Nests, kernel
+from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.open_extents import DOMAIN, cleared
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
-from tilewright.graph.ops.sorting import Cell, MergeSort, allocated
+from tilewright.graph.ops.sorting import CounterCell, MergeSort, allocated
 from tilewright.loops.nodes import If, Kernel, Stmt, Store, While, block
 
 Buffers = Sequence[Buffer]
@@ -87,10 +87,10 @@ class _Suppression:
         return Buffer("hits", (LANES,), dtypes.int32, "stack")
 
     @cached_property
-    def cells(self) -> dict[str, Cell]:
+    def cells(self) -> dict[str, CounterCell]:
         """The counters."""
         names = ("count", "most", "candidates", "at", "kept", "fits", "total")
-        return {n: Cell(n) for n in names}
+        return {n: CounterCell(n) for n in names}
 
     def given(
         self,
@@ -179,7 +179,7 @@ class _Suppression:
 
     def compare(
         self,
-        nests: Nests,
+        nests: LoopNests,
     ) -> Stmt:
         """Whether the candidate overlaps a chosen box: tests chunks of them until one does."""
         kept, fits, hits = self.cells["kept"], self.cells["fits"], self.hits
@@ -206,7 +206,7 @@ class _Suppression:
 
     def choose(
         self,
-        nests: Nests,
+        nests: LoopNests,
         b: Expr,
         c: Expr,
     ) -> Stmt:
@@ -225,7 +225,7 @@ class _Suppression:
 
     def of_class(
         self,
-        nests: Nests,
+        nests: LoopNests,
         b: Expr,
         c: Expr,
     ) -> Stmt:
@@ -263,7 +263,7 @@ def _compute(
     inputs: Buffers,
     outputs: Buffers,
 ) -> list[Kernel]:
-    parts, nests = _Suppression(call, inputs, outputs), Nests()
+    parts, nests = _Suppression(call, inputs, outputs), LoopNests()
     batches, boxes, _ = inputs[0].shape
     classes = inputs[1].shape[1]
     selected, count = outputs
@@ -276,7 +276,7 @@ def _compute(
     search = nests.loop(batches, of_batch) if selected.size else block()
     body = block(parts.setup(), search, Store(count, (), parts.cells["total"].value))
     scratch = [parts.corners, parts.chosen, parts.candidate, parts.hits]
-    room: list[Buffer | Cell] = [*parts.cells.values(), *scratch]
+    room: list[Buffer | CounterCell] = [*parts.cells.values(), *scratch]
     whole = block(cleared(nests, selected), parts.sorting.around(allocated(room, body)))
     used = [b for n, b in enumerate(inputs) if call.has(n)]
     return [kernel(call.name, used, outputs, whole)]

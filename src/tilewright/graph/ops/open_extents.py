@@ -14,9 +14,9 @@ import numpy as np
 
 from tilewright.base.dtypes import int64
 from tilewright.expr.nodes import Buffer, Expr, Ne, const
-from tilewright.graph.ops.nests import Nests, kernel
+from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
-from tilewright.graph.ops.sorting import Cell, allocated
+from tilewright.graph.ops.sorting import CounterCell, allocated
 from tilewright.loops.nodes import If, Kernel, Stmt, Store, block
 
 DOMAIN = "tilewright"
@@ -25,7 +25,7 @@ Buffers = Sequence[Buffer]
 
 
 def cleared(
-    nests: Nests,
+    nests: LoopNests,
     out: Buffer,
 ) -> Stmt:
     """Fill `out` with zeros, so that elements past a count are defined."""
@@ -55,7 +55,7 @@ def _nonzero(
 ) -> list[Kernel]:
     """Row by row, so that the indices come in lexicographic order."""
     x, (places, count) = inputs[0], outputs
-    nests, found = Nests(), Cell("found")
+    nests, found = LoopNests(), CounterCell("found")
 
     def look(*i: Expr) -> Stmt:
         stores = [Store(places, (const(a), found.value), n) for a, n in enumerate(i)]

@@ -26,7 +26,7 @@ DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, 
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class RecurrentSizes:
     """Steps, batch, input width and state units; which directions run backwards."""
 
     steps: int
@@ -36,7 +36,7 @@ class Sizes:
     backwards: tuple[bool, ...]
 
 
-def _sizes(call: OpCall) -> Sizes:
+def _sizes(call: OpCall) -> RecurrentSizes:
     x = call.shape(0)
     r = call.shape(2)
     direction = call.attr("direction", "forward")
@@ -45,7 +45,7 @@ def _sizes(call: OpCall) -> Sizes:
     steps, batch = x[:2]
     if call.attr("layout", 0):
         steps, batch = batch, steps
-    found = Sizes(
+    found = RecurrentSizes(
         steps,
         batch,
         x[2],

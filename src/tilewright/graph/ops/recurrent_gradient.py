@@ -25,7 +25,7 @@ from tilewright.graph.ops.recurrent_panels import DOMAIN, INPUTS, STATES
 from tilewright.graph.ops.recurrent_steps import (
     Buffers,
     Gate,
-    Steps,
+    RecurrentSteps,
     gru_output,
     lstm_cell,
     lstm_output,
@@ -64,7 +64,7 @@ class _Undone:
         shape = (self.gates.shape[0] // self.batch, 1, *start.shape)
         y = Buffer("y", shape, self.dtype)
         self.state = Buffer("state", (1, *start.shape), self.dtype)
-        self.s = Steps(op, inputs, (y, self.state))
+        self.s = RecurrentSteps(op, inputs, (y, self.state))
         given = [*inputs, *[None] * 4][INPUTS[kind] + 1 :]
         self.back = inputs[INPUTS[kind]]
         self.back_candidate = given.pop(0) if kind == "GRU" else None

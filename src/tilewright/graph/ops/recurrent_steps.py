@@ -19,7 +19,7 @@ from tilewright.base import dtypes
 from tilewright.compute.build import cast
 from tilewright.compute.reducer import reducer
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Max, Min, Select, call, const
-from tilewright.graph.ops.nests import Nests, kernel
+from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.recurrent_flows import steps_gradient
 from tilewright.graph.ops.recurrent_panels import DOMAIN
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
@@ -105,7 +105,7 @@ def _next_or_default(given: list[float], default: float | None) -> float:
     return float(given.pop(0) if given else default)
 
 
-class Steps:
+class RecurrentSteps:
     """The common part of the three recurrences: the loops over steps, sequences and units."""
 
     def __init__(
@@ -114,7 +114,7 @@ class Steps:
         inputs: Buffers,
         outputs: Buffers,
     ) -> None:
-        self.nests = Nests()
+        self.nests = LoopNests()
         self.op = op
         self.gates = inputs[0]
         self.lengths = inputs[1]
@@ -250,7 +250,7 @@ def _peeped(x: Expr, weight: Expr | None, cell: Expr) -> Expr:
     return x if weight is None else x + weight * cell
 
 
-def lstm_cell(s: Steps, gate: Gate, peephole: Peephole, old: Expr) -> Expr:
+def lstm_cell(s: RecurrentSteps, gate: Gate, peephole: Peephole, old: Expr) -> Expr:
     """The new cell of an LSTM."""
     enter = s.function(0, _peeped(gate(0), peephole(0), old))
     if s.op.attr("input_forget"):
@@ -260,12 +260,12 @@ def lstm_cell(s: Steps, gate: Gate, peephole: Peephole, old: Expr) -> Expr:
     return forget * old + enter * s.function(1, gate(3))
 
 
-def lstm_output(s: Steps, gate: Gate, peephole: Peephole, cell: Expr) -> Expr:
+def lstm_output(s: RecurrentSteps, gate: Gate, peephole: Peephole, cell: Expr) -> Expr:
     """The new state of an LSTM from its new cell."""
     return s.function(0, _peeped(gate(1), peephole(1), cell)) * s.plain(2, cell)
 
 
-def gru_output(s: Steps, update: Expr, candidate: Expr, old: Expr) -> Expr:
+def gru_output(s: RecurrentSteps, update: Expr, candidate: Expr, old: Expr) -> Expr:
     """The new state of a GRU from the inputs of its update gate and its candidate."""
     keep = s.function(0, update)
     return (1.0 - keep) * s.function(1, candidate) + keep * old
@@ -276,7 +276,7 @@ def _lstm(
     inputs: Buffers,
     outputs: Buffers,
 ) -> list[Kernel]:
-    s = Steps(op, inputs, outputs)
+    s = RecurrentSteps(op, inputs, outputs)
     first_cell, peepholes, panels = inputs[3:6]
     cells = outputs[2]
     units = s.units
@@ -313,7 +313,7 @@ def _gru(
     inputs: Buffers,
     outputs: Buffers,
 ) -> list[Kernel]:
-    s = Steps(op, inputs, outputs)
+    s = RecurrentSteps(op, inputs, outputs)
     product = s.scratch("product", inputs[4])
     if op.has(3):
         step = _gru_step_with_one_product(s, inputs, product)
@@ -334,7 +334,7 @@ def _gru(
 
 
 def _gru_step_with_one_product(
-    s: Steps,
+    s: RecurrentSteps,
     inputs: Buffers,
     product: Buffer,
 ) -> Callable[[Expr], Stmt]:
@@ -350,7 +350,7 @@ def _gru_step_with_one_product(
 
 
 def _gru_step_with_two_products(
-    s: Steps,
+    s: RecurrentSteps,
     inputs: Buffers,
     product: Buffer,
     second: Buffer,
@@ -374,14 +374,14 @@ def _gru_step_with_two_products(
     return step
 
 
-def _reset(s: Steps, t: Expr, n: Expr, j: Expr, product: Buffer) -> Expr:
+def _reset(s: RecurrentSteps, t: Expr, n: Expr, j: Expr, product: Buffer) -> Expr:
     """The reset gate of a GRU."""
     row = j + s.units
     return s.function(0, s.gate(t, n, row) + product[n, row])
 
 
 def _mixed(
-    s: Steps,
+    s: RecurrentSteps,
     t: Expr,
     n: Expr,
     j: Expr,
@@ -399,7 +399,7 @@ def _rnn(
     inputs: Buffers,
     outputs: Buffers,
 ) -> list[Kernel]:
-    s = Steps(op, inputs, outputs)
+    s = RecurrentSteps(op, inputs, outputs)
     panels = inputs[4]
     product = s.scratch("product", panels)
 

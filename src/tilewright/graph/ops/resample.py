@@ -35,7 +35,7 @@ TRANSFORMATIONS = (
 
 
 @dataclass(frozen=True)
-class Axis:
+class ResampledAxis:
     """How one axis is resized. scale: result over input. roi: the window of tf_crop_and_resize."""
 
     inputs: int
@@ -52,7 +52,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Filter:
+class ResampleFilter:
     """mode: nearest, linear or cubic; the other fields are the attributes of Resize."""
 
     mode: str
@@ -62,7 +62,7 @@ class Filter:
     exclude_outside: bool = False
 
 
-def coordinates(axis: Axis, transformation: str) -> Array:
+def coordinates(axis: ResampledAxis, transformation: str) -> Array:
     """x(o) for every result, float64."""
     o = np.arange(axis.outputs, dtype=np.float64)
     length = axis.inputs
@@ -90,7 +90,7 @@ def coordinates(axis: Axis, transformation: str) -> Array:
     return (o + 0.5) / axis.scale - 0.5
 
 
-def outside(axis: Axis, x: Array) -> Array | None:
+def outside(axis: ResampledAxis, x: Array) -> Array | None:
     """Where tf_crop_and_resize reads outside the input; None for none."""
     found: Array = (x < 0) | (x > axis.inputs - 1)
     return found if found.any() else None
@@ -101,14 +101,14 @@ def nearest(x: Array, rounding: str) -> Array:
     return ROUNDINGS[rounding](x).astype(np.int64)
 
 
-def _low(axis: Axis, how: Filter) -> tuple[int, float]:
+def _low(axis: ResampledAxis, how: ResampleFilter) -> tuple[int, float]:
     """The first tap, relative to the element before a result, and how much the filter widens."""
     reach = 2 if how.mode == "cubic" else 1
     shrink = min(axis.scale, 1.0) if how.antialias else 1.0
     return math.floor(-reach / shrink) + 1, shrink
 
 
-def taps(axis: Axis, how: Filter) -> int:
+def taps(axis: ResampledAxis, how: ResampleFilter) -> int:
     """The number of elements that each result combines."""
     if how.mode == "nearest":
         return 1
@@ -116,9 +116,9 @@ def taps(axis: Axis, how: Filter) -> int:
 
 
 def weighted(
-    axis: Axis,
+    axis: ResampledAxis,
     x: Array,
-    how: Filter,
+    how: ResampleFilter,
 ) -> tuple[Array, Array]:
     """first(o), int64, not yet clamped to the axis, and weight(o, t), float64."""
     before = np.ceil(x).astype(np.int64) - 1

@@ -25,8 +25,8 @@ from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 from tilewright.graph.ops.resample import (
     ROUNDINGS,
     TRANSFORMATIONS,
-    Axis,
-    Filter,
+    ResampledAxis,
+    ResampleFilter,
     as_line,
     coordinates,
     nearest,
@@ -159,7 +159,7 @@ register(
 )
 
 
-def _axes(call: OpCall) -> list[Axis]:
+def _axes(call: OpCall) -> list[ResampledAxis]:
     """How every axis of input 0 is resized."""
     shape = call.shape(0)
     asked = call.attr("axes")
@@ -168,7 +168,7 @@ def _axes(call: OpCall) -> list[Axis]:
     else:
         axes = [call.axis(a, len(shape)) for a in asked]
     roi = _roi(call, len(axes))
-    found = [Axis(n, n, 1.0) for n in shape]
+    found = [ResampledAxis(n, n, 1.0) for n in shape]
     if call.arity > 3 and call.has(3):
         sizes = call.ints(3)
     else:
@@ -187,7 +187,7 @@ def _axes(call: OpCall) -> list[Axis]:
     for axis, size, scale, window in zip(axes, sizes, scales, roi, strict=True):
         if scale <= 0 and shape[axis]:
             raise call.error(f"a scale of {scale}")
-        found[axis] = Axis(shape[axis], size, scale, window)
+        found[axis] = ResampledAxis(shape[axis], size, scale, window)
     return found
 
 
@@ -227,7 +227,7 @@ def _transformation(call: OpCall) -> str:
     return name
 
 
-def _filter(call: OpCall) -> Filter:
+def _filter(call: OpCall) -> ResampleFilter:
     old = call.operation.qualified == "Upsample" or call.version < 11
     mode = str(call.attr("mode", "nearest"))
     rounding = "floor" if old else str(call.attr("nearest_mode", "round_prefer_floor"))
@@ -236,7 +236,7 @@ def _filter(call: OpCall) -> Filter:
         or rounding not in ROUNDINGS
     ):
         raise call.error(f"unknown mode: {mode!r}, {rounding!r}")
-    return Filter(
+    return ResampleFilter(
         "linear" if mode == "bilinear" else mode,
         rounding,
         bool(call.attr("antialias", 0)),
@@ -280,7 +280,7 @@ def _along(
     f: Fragment,
     x: Value,
     n: int,
-    axis: Axis,
+    axis: ResampledAxis,
 ) -> Value:
     """`x` resized along its axis `n`."""
     how = _filter(call)

@@ -23,7 +23,7 @@ from tilewright.graph.ops.derivative import Backward, filled, spread
 from tilewright.graph.ops.elementwise import same_type
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.gather import wrapped
-from tilewright.graph.ops.nests import Nests, kernel
+from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.registry import Gradient, OpCall, OpDef, register
 from tilewright.loops.nodes import Kernel, Stmt, Store, Update, block
 
@@ -63,7 +63,7 @@ def _scatter_elements(
 ) -> list[Kernel]:
     data, indices, updates = inputs
     out = outputs[0]
-    nests = Nests()
+    nests = LoopNests()
     axis = call.axis(call.attr("axis", 0), len(data.shape))
 
     def step(*i: Expr) -> Stmt:
@@ -210,7 +210,7 @@ def _scatter_nd(
 ) -> list[Kernel]:
     data, indices, updates = inputs
     out = outputs[0]
-    nests = Nests()
+    nests = LoopNests()
     depth = indices.shape[-1]
 
     def step(*i: Expr) -> Stmt:
@@ -255,7 +255,7 @@ def _tensor_scatter(
     """A cache of past steps into which new steps are written from a position per batch on."""
     cache, update = inputs[:2]
     out = outputs[0]
-    nests = Nests()
+    nests = LoopNests()
     axis = call.axis(call.attr("axis", -2), len(cache.shape))
     circular = call.attr("mode", "linear") == "circular"
 

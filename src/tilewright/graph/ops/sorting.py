@@ -13,7 +13,7 @@ FALSE = const(False, dtypes.bool_)
 Before = Callable[[Expr, Expr], tuple[Stmt, Expr]]
 
 
-class Cell:
+class CounterCell:
     """A counter of a Kernel."""
 
     def __init__(
@@ -44,12 +44,12 @@ class Cell:
 
 
 def allocated(
-    buffers: Iterable[Buffer | Cell],
+    buffers: Iterable[Buffer | CounterCell],
     body: Stmt,
 ) -> Stmt:
     """`body` with the buffers allocated."""
     for b in buffers:
-        body = Alloc(b.buffer if isinstance(b, Cell) else b, body)
+        body = Alloc(b.buffer if isinstance(b, CounterCell) else b, body)
     return body
 
 
@@ -75,7 +75,7 @@ class MergeSort:
         self.places = Buffer("places", (max(room, 1),), INDEX)
         self.other = Buffer("merged", (max(room, 1),), INDEX)
         names = ("width", "start", "middle", "end", "left", "right", "to", "first")
-        self._cells = {n: Cell(n) for n in names}
+        self._cells = {n: CounterCell(n) for n in names}
 
     def around(
         self,

@@ -15,7 +15,7 @@ from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import replaced, wide
 from tilewright.graph.ops.derivative import Backward, filled
 from tilewright.graph.ops.fragment import Fragment
-from tilewright.graph.ops.nests import Nests, kernel
+from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, While, block
 
@@ -99,7 +99,7 @@ def _top_k(
 ) -> list[Kernel]:
     """Insertion into a sorted list of k elements; most elements fail against its last one."""
     x = inputs[0]
-    nests = Nests()
+    nests = LoopNests()
     axis = op.axis(op.attr("axis", -1), len(x.shape))
     extent = x.shape[axis]
     kept = _Sorted(op, x)

@@ -17,10 +17,10 @@ from tilewright.compute.build import cast
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Max, Min, Select, const
 from tilewright.expr.nodes import call as apply
 from tilewright.graph.ops.broadcasting import wide
-from tilewright.graph.ops.nests import Nests, kernel
+from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.open_extents import DOMAIN, cleared
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
-from tilewright.graph.ops.sorting import Cell, MergeSort, allocated
+from tilewright.graph.ops.sorting import CounterCell, MergeSort, allocated
 from tilewright.loops.nodes import If, Kernel, Stmt, Store, While, block
 
 Buffers = Sequence[Buffer]
@@ -59,7 +59,7 @@ class _Slices:
     call: OpCall
     inputs: Buffers
     outputs: Buffers
-    nests: Nests
+    nests: LoopNests
 
     @cached_property
     def axis(self) -> int:
@@ -87,9 +87,9 @@ class _Slices:
         return Buffer("number", (max(self.extent, 1),), INDEX)
 
     @cached_property
-    def cells(self) -> dict[str, Cell]:
+    def cells(self) -> dict[str, CounterCell]:
         """The counters."""
-        return {n: Cell(n) for n in ("count", "at", "found", "order", "first")}
+        return {n: CounterCell(n) for n in ("count", "at", "found", "order", "first")}
 
     def compare(
         self,
@@ -188,7 +188,7 @@ def _compute(
     inputs: Buffers,
     outputs: Buffers,
 ) -> list[Kernel]:
-    nests = Nests()
+    nests = LoopNests()
     parts = _Slices(call, inputs, outputs, nests)
     clear = [cleared(nests, b) for b in outputs[:4]]
     steps = [parts.setup(), parts.order()]
@@ -197,7 +197,7 @@ def _compute(
     body = block(*steps, parts.results())
     if not inputs[0].size:
         body = Store(outputs[4], (), const(0))
-    room: list[Buffer | Cell] = [*parts.cells.values(), parts.head, parts.number]
+    room: list[Buffer | CounterCell] = [*parts.cells.values(), parts.head, parts.number]
     whole = block(*clear, parts.sorting.around(allocated(room, body)))
     used = [b for n, b in enumerate(inputs) if call.has(n)]
     return [kernel(call.name, used, outputs, whole)]

@@ -10,7 +10,7 @@ from tilewright.compute.build import cast, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, const
 from tilewright.graph.ops.broadcasting import wide, wide_dtype
-from tilewright.graph.ops.nests import Nests, kernel
+from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 from tilewright.loops.nodes import Kernel, Stmt, Store, block
 
@@ -52,7 +52,7 @@ def _unpool(
     places = inputs[1]
     out = outputs[0]
     pooled = (*x.shape[:2], *_pooled_from(call))
-    nests = Nests()
+    nests = LoopNests()
 
     def put(*i: Expr) -> Stmt:
         flat = cast(places[i], INDEX)

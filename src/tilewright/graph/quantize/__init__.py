@@ -20,7 +20,7 @@ report       what it came to
 """
 
 from tilewright.graph.quantize.pipeline import quantize
-from tilewright.graph.quantize.recipe import Recipe
-from tilewright.graph.quantize.report import Quantized, Report
+from tilewright.graph.quantize.recipe import QuantizationRecipe
+from tilewright.graph.quantize.report import QuantizationReport, Quantized
 
-__all__ = ["Quantized", "Recipe", "Report", "quantize"]
+__all__ = ["Quantized", "QuantizationRecipe", "QuantizationReport", "quantize"]

@@ -22,7 +22,7 @@ LEAST = 2.0**-60
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class ValueRange:
     """The numbers from low to high, including 0, so that 0 is exact in integers."""
 
     low: float = 0.0
@@ -35,17 +35,17 @@ class Range:
 
     def with_others(
         self,
-        other: Range,
-    ) -> Range:
+        other: ValueRange,
+    ) -> ValueRange:
         """The smallest range that contains both."""
-        return Range(min(self.low, other.low), max(self.high, other.high))
+        return ValueRange(min(self.low, other.low), max(self.high, other.high))
 
     def within(
         self,
         threshold: float,
-    ) -> Range:
+    ) -> ValueRange:
         """The part with magnitudes up to the threshold."""
-        return Range(max(self.low, -threshold), min(self.high, threshold))
+        return ValueRange(max(self.low, -threshold), min(self.high, threshold))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +86,12 @@ class AffineQuantization:
         return self.real(self.whole(x))
 
 
-def symmetric(span: Range) -> AffineQuantization:
+def symmetric(span: ValueRange) -> AffineQuantization:
     """int8, -127 to 127, for minus to plus the largest magnitude."""
     return AffineQuantization(_scale(span.largest / 127), np.int8(0))
 
 
-def asymmetric(span: Range) -> AffineQuantization:
+def asymmetric(span: ValueRange) -> AffineQuantization:
     """uint8, 0 to 255 for low to high."""
     scale = _scale((span.high - span.low) / 255)
     zero = np.clip(np.rint(-span.low / float(scale)), 0, 255)

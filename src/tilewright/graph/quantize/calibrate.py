@@ -22,7 +22,7 @@ Run = Callable[[Sample], Mapping[str, Any]]
 Runner = Callable[[Graph], Run]
 
 
-class Sees(Protocol):
+class TensorObserver(Protocol):
     """Observes a tensor."""
 
     def see(
@@ -33,7 +33,7 @@ class Sees(Protocol):
         ...
 
 
-S = TypeVar("S", bound=Sees)
+S = TypeVar("S", bound=TensorObserver)
 
 
 def observe(

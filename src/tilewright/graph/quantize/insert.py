@@ -19,7 +19,7 @@ from tilewright.base.names import fresh
 from tilewright.graph.nodes import Graph, Operation, Value, constant
 from tilewright.graph.quantize.affine import AffineQuantization, Weights
 from tilewright.graph.quantize.layers import Layer
-from tilewright.graph.quantize.places import Places
+from tilewright.graph.quantize.places import QuantizedPlaces
 from tilewright.graph.renaming import names_in
 
 Array = NDArray[Any]
@@ -107,7 +107,7 @@ class QdqWriter:
 def write_qdq(
     graph: Graph,
     layers: Mapping[Operation, Layer],
-    places: Places,
+    places: QuantizedPlaces,
     affine: Mapping[Value, AffineQuantization],
     weights: Mapping[Operation, Weights],
 ) -> Graph:

@@ -62,7 +62,7 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
+class SkippedLayer:
     """An operation that could be a layer, and the reason why it stays in floats."""
 
     op: Operation
@@ -99,16 +99,16 @@ _KINDS: Mapping[str, Callable[[Operation], Layer]] = {
 }
 
 
-def find_layers(graph: Graph) -> tuple[list[Layer], list[Skipped]]:
+def find_layers(graph: Graph) -> tuple[list[Layer], list[SkippedLayer]]:
     """The layers that can be quantized, in order, and the others, with the reason."""
     layers: list[Layer] = []
-    skipped: list[Skipped] = []
+    skipped: list[SkippedLayer] = []
     for op in graph.operations:
         if op.qualified not in _KINDS:
             continue
         why = _reason(graph, op)
         if why:
-            skipped.append(Skipped(op, why))
+            skipped.append(SkippedLayer(op, why))
         else:
             layers.append(_KINDS[op.qualified](op))
     return layers, skipped

@@ -15,18 +15,23 @@ from tilewright.graph.passes.simplify import remove_unused
 from tilewright.graph.quantize import bias, factors
 from tilewright.graph.quantize.affine import (
     AffineQuantization,
-    Range,
+    ValueRange,
     Weights,
     round_weights,
 )
-from tilewright.graph.quantize.calibrate import Runner, Sample, Sees, observe
+from tilewright.graph.quantize.calibrate import Runner, Sample, TensorObserver, observe
 from tilewright.graph.quantize.insert import write_qdq
-from tilewright.graph.quantize.layers import Layer, Skipped, find_layers
+from tilewright.graph.quantize.layers import Layer, SkippedLayer, find_layers
 from tilewright.graph.quantize.observers import Observer
-from tilewright.graph.quantize.places import Places, find_places
-from tilewright.graph.quantize.recipe import Recipe
+from tilewright.graph.quantize.places import QuantizedPlaces, find_places
+from tilewright.graph.quantize.recipe import QuantizationRecipe
 from tilewright.graph.quantize.rounding import round_by_data
-from tilewright.graph.quantize.statistics import Channels, Gram, Mean, Together
+from tilewright.graph.quantize.statistics import (
+    Channels,
+    CombinedObserver,
+    GramMatrix,
+    Mean,
+)
 from tilewright.graph.rules.batchnorm import BATCHNORM
 from tilewright.graph.rules.driver import rewrite
 from tilewright.graph.rules.no_ops import NO_OPS
@@ -44,11 +49,11 @@ class Calibrated:
     """
 
     graph: Graph
-    recipe: Recipe
+    recipe: QuantizationRecipe
     layers: Sequence[Layer]
-    spans: Mapping[Value, Range]
+    spans: Mapping[Value, ValueRange]
     weights: Mapping[Operation, Weights]
-    skipped: Sequence[Skipped]
+    skipped: Sequence[SkippedLayer]
     notes: Mapping[str, Mapping[str, str]]
 
     def without(
@@ -57,20 +62,20 @@ class Calibrated:
     ) -> Calibrated:
         """The model with the named layers kept in floats, as requested."""
         left = [layer for layer in self.layers if layer.name not in names]
-        asked = [Skipped(la.op, _ASKED) for la in self.layers if la.name in names]
+        asked = [SkippedLayer(la.op, _ASKED) for la in self.layers if la.name in names]
         return replace(self, layers=left, skipped=[*self.skipped, *asked])
 
     def places(
         self,
         keep: Collection[str] = (),
-    ) -> Places:
+    ) -> QuantizedPlaces:
         """The tensors in bytes if the named layers stay in floats."""
         chosen = [layer for layer in self.layers if layer.name not in keep]
         return find_places(self.graph, chosen, self.spans)
 
     def affine(
         self,
-        places: Places,
+        places: QuantizedPlaces,
     ) -> dict[Value, AffineQuantization]:
         """The quantization of each tensor in `places`; tied tensors share their joint range."""
         found = {}
@@ -95,7 +100,7 @@ class Calibrated:
 def calibrated(
     graph: Graph,
     samples: Sequence[Sample],
-    recipe: Recipe,
+    recipe: QuantizationRecipe,
     runner: Runner,
     fallback: FallbackProvider | None = None,
 ) -> Calibrated:
@@ -110,7 +115,7 @@ def calibrated(
     layers, skipped = find_layers(graph)
     seen = _observed(graph, layers, samples, recipe, runner)
     infinite = {v for v, o in seen.observers.items() if not o.finite}
-    skipped += [Skipped(la.op, _INFINITE) for la in layers if la.data in infinite]
+    skipped += [SkippedLayer(la.op, _INFINITE) for la in layers if la.data in infinite]
     layers = [layer for layer in layers if layer.data not in infinite]
     spans = {
         v: o.range(recipe.quantizer)
@@ -135,39 +140,39 @@ _ASKED = "it was requested"
 class _Seen:
     observers: Mapping[Value, Observer]
     means: Mapping[Value, Mean]
-    grams: Mapping[Operation, Gram]
+    grams: Mapping[Operation, GramMatrix]
 
 
 def _observed(
     graph: Graph,
     layers: Sequence[Layer],
     samples: Sequence[Sample],
-    recipe: Recipe,
+    recipe: QuantizationRecipe,
     runner: Runner,
 ) -> _Seen:
     """One pass over the data that collects everything the recipe needs."""
     values = list(find_places(graph, layers).tied)
     observers = {v: recipe.observer() for v in values}
-    parts: dict[Value, list[Sees]] = {v: [o] for v, o in observers.items()}
+    parts: dict[Value, list[TensorObserver]] = {v: [o] for v, o in observers.items()}
     means: dict[Value, Mean] = {}
-    grams: dict[Operation, Gram] = {}
+    grams: dict[Operation, GramMatrix] = {}
     if recipe.correct_bias:
         means = {layer.data: Mean() for layer in layers}
     if recipe.rounding == "gptq":
-        grams = {layer.op: Gram(layer) for layer in layers if layer.group == 1}
+        grams = {layer.op: GramMatrix(layer) for layer in layers if layer.group == 1}
     for v, mean in means.items():
         parts[v].append(mean)
     for layer in layers:
         if layer.op in grams:
             parts[layer.data].append(grams[layer.op])
-    observe(graph, samples, values, lambda v: Together(parts[v]), runner)
+    observe(graph, samples, values, lambda v: CombinedObserver(parts[v]), runner)
     return _Seen(observers, means, grams)
 
 
 def _with_factors(
     graph: Graph,
     samples: Sequence[Sample],
-    recipe: Recipe,
+    recipe: QuantizationRecipe,
     runner: Runner,
     notes: dict[str, Mapping[str, str]],
 ) -> Graph:
@@ -175,10 +180,10 @@ def _with_factors(
     layers = find_layers(graph)[0]
     ranges = {la.data: Channels(la.data_axis) for la in layers}
     products = [la for la in layers if la.op.qualified != "Conv"] * recipe.search
-    grams = {la.data: Gram(la) for la in products}
+    grams = {la.data: GramMatrix(la) for la in products}
 
-    def make(v: Value) -> Together:
-        return Together([ranges[v], grams[v]] if v in grams else [ranges[v]])
+    def make(v: Value) -> CombinedObserver:
+        return CombinedObserver([ranges[v], grams[v]] if v in grams else [ranges[v]])
 
     observe(graph, samples, list(ranges), make, runner)
     largest = {v.name: c.largest for v, c in ranges.items()}

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.base.errors import InputError
-from tilewright.graph.quantize.affine import AffineQuantization, Range
+from tilewright.graph.quantize.affine import AffineQuantization, ValueRange
 
 Array = NDArray[Any]
-Quantizer = Callable[[Range], AffineQuantization]
+Quantizer = Callable[[ValueRange], AffineQuantization]
 
 BINS = (
     4096  # bins of magnitudes, on either side of zero; their upper end at most doubles
@@ -31,7 +31,7 @@ class Observer(ABC):
     """Sees arrays and chooses the range to quantize."""
 
     def __init__(self) -> None:
-        self.span = Range()
+        self.span = ValueRange()
         self.finite = True
         self.count = 0
 
@@ -48,7 +48,7 @@ class Observer(ABC):
         if not x.size:
             return
         self.count += x.size
-        self.span = self.span.with_others(Range(float(x.min()), float(x.max())))
+        self.span = self.span.with_others(ValueRange(float(x.min()), float(x.max())))
         self.tally(x)
 
     @abstractmethod
@@ -62,7 +62,7 @@ class Observer(ABC):
     def range(
         self,
         quantizer: Quantizer,
-    ) -> Range:
+    ) -> ValueRange:
         """The range to quantize with `quantizer`; numbers outside it are clipped."""
 
 
@@ -78,7 +78,7 @@ class MinMax(Observer):
     def range(
         self,
         quantizer: Quantizer,
-    ) -> Range:
+    ) -> ValueRange:
         return self.span
 
 
@@ -130,7 +130,7 @@ class Histogram(Observer):
     def up_to(
         self,
         bins: float,
-    ) -> Range:
+    ) -> ValueRange:
         """The range of magnitudes in the first `bins` bins."""
         return self.span.within(bins * self.width)
 
@@ -161,14 +161,14 @@ class Percentile(Histogram):
     def range(
         self,
         quantizer: Quantizer,
-    ) -> Range:
+    ) -> ValueRange:
         if _is_symmetric(quantizer):
             return self.up_to(_bins_for(self.magnitudes, self.percent))
         tail = 100 - (100 - self.percent) / 2
         seen = np.concatenate([self.below[::-1], self.above])
         high = _bins_for(seen, tail) - BINS
         low = BINS - _bins_for(seen[::-1], tail)
-        return Range(
+        return ValueRange(
             max(self.span.low, min(low * self.width, 0.0)),
             min(self.span.high, max(high * self.width, 0.0)),
         )
@@ -204,7 +204,7 @@ class Entropy(Histogram):
     def range(
         self,
         quantizer: Quantizer,
-    ) -> Range:
+    ) -> ValueRange:
         # Merge pairs of bins, as single counts in many bins are noise.
         counts = _merged(self.below + self.above)[: BINS // 2]
         counts = counts[: np.flatnonzero(counts).max(initial=0) + 1]
@@ -255,7 +255,7 @@ class SquaredError(Histogram):
     def range(
         self,
         quantizer: Quantizer,
-    ) -> Range:
+    ) -> ValueRange:
         steps = np.linspace(1.0, 1 / 16, 61)
         candidates = [self.span.within(self.span.largest * f) for f in steps]
         return min(candidates, key=lambda span: self.error(quantizer(span)))
@@ -275,7 +275,7 @@ class SquaredError(Histogram):
 
 
 def _is_symmetric(quantizer: Quantizer) -> bool:
-    return quantizer(Range(0.0, 1.0)).dtype == np.int8
+    return quantizer(ValueRange(0.0, 1.0)).dtype == np.int8
 
 
 METHODS: Mapping[str, Callable[[], Observer]] = {

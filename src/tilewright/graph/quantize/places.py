@@ -28,7 +28,7 @@ Slot = tuple[Operation, int]
 
 
 @dataclass(eq=False)
-class Places:
+class QuantizedPlaces:
     """The quantized tensors, and the operands that read them as bytes.
 
     reads: operations with an operand number. tied: for each tensor all tensors that share its
@@ -64,12 +64,12 @@ def find_places(
     graph: Graph,
     layers: Sequence[Layer],
     among: Collection[Value] | None = None,
-) -> Places:
+) -> QuantizedPlaces:
     """Where to quantize so that these layers read bytes.
 
     among: the tensors with known ranges, to which quantization is limited. Default: all.
     """
-    places = Places()
+    places = QuantizedPlaces()
     byte_readers = {layer.op for layer in layers}
     work: list[Value] = []
     for layer in layers:
@@ -169,7 +169,7 @@ def _is_real(
 
 def _let_averages_read(
     graph: Graph,
-    places: Places,
+    places: QuantizedPlaces,
 ) -> None:
     for v in places.tied:
         for op in graph.users(v):

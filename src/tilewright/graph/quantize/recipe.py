@@ -17,7 +17,7 @@ ROUNDINGS = ("nearest", "gptq")
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class QuantizationRecipe:
     """The steps of quantization, in this order.
 
     equalize: give neighboring layers' weights the same range per channel. smooth: the strength, 0

@@ -23,7 +23,7 @@ class LayerReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class QuantizationReport:
     """agreement: with the float model; if `held_out`, on samples not used for scales.
 
     notes: what each method left out, by tensor or layer. samples: number used for scales.
@@ -78,4 +78,4 @@ class Quantized(NamedTuple):
     """A model in QDQ form, and its report."""
 
     graph: Graph
-    report: Report
+    report: QuantizationReport

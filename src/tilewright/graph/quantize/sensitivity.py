@@ -22,7 +22,7 @@ from tilewright.graph.quantize.model import Calibrated
 
 
 @dataclass(frozen=True, eq=False)
-class Chosen:
+class SensitivityResult:
     """The result: layers by their individual cost, highest first, and those kept in floats.
 
     costs: 1 - cosine with the float model of each layer quantized alone.
@@ -87,7 +87,7 @@ def choose(
     limit: float,
     runner: Runner,
     metric: str = "both",
-) -> Chosen:
+) -> SensitivityResult:
     """The layers to keep in floats so that `Agreement.drop` is at most the limit.
 
     samples: held out, not used for ranges. metric: as for `compare`. With all layers in floats
@@ -96,7 +96,7 @@ def choose(
     reference = [_real(a) for a in map(runner(model.graph), samples)]
     agreement = _of_qdq(model, (), samples, reference, runner, metric)
     if agreement.drop <= limit:
-        return Chosen({}, (), agreement)
+        return SensitivityResult({}, (), agreement)
     graph, switches = switched(model)
     trials = _Trials(runner(graph), switches, samples, reference, metric)
     costs = {}
@@ -113,7 +113,7 @@ def choose(
             break
         # The written model may differ a little from the one tried, in sums of bytes and places.
         count = min(len(order), count + max(1, count // 4))
-    return Chosen({name: costs[name] for name in order}, keep, agreement)
+    return SensitivityResult({name: costs[name] for name in order}, keep, agreement)
 
 
 def _fewest(

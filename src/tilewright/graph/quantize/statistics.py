@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tilewright.graph.ops.registry import OpCall
 from tilewright.graph.ops.windows import windows
-from tilewright.graph.quantize.calibrate import Sees
+from tilewright.graph.quantize.calibrate import TensorObserver
 from tilewright.graph.quantize.layers import Layer
 
 Array = NDArray[Any]
@@ -62,7 +62,7 @@ class Mean:
 
 
 @dataclass(eq=False)
-class Gram:
+class GramMatrix:
     """X^T X of the rows X that a layer's weights multiply; float64 [terms, terms].
 
     A convolution's rows are its windows. Of an array with many rows, evenly spaced ones count.
@@ -85,10 +85,10 @@ class Gram:
 
 
 @dataclass(eq=False)
-class Together:
+class CombinedObserver:
     """Several observers of one tensor."""
 
-    parts: Sequence[Sees]
+    parts: Sequence[TensorObserver]
 
     def see(
         self,

@@ -14,7 +14,7 @@ from typing import Any
 from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.patterns import onnx, reals, tensors
 from tilewright.graph.rules.rule import Rule
-from tilewright.graph.rules.substitutions.drawing import Drawing
+from tilewright.graph.rules.substitutions.drawing import RandomGraph
 from tilewright.graph.rules.substitutions.motion import (
     CONCATENATIONS,
     TRANSPOSES,
@@ -38,7 +38,7 @@ c = tensors("c")[0]
 a, b = reals("a b")
 
 
-def _blocks(draw: Drawing) -> dict[Any, Any]:
+def _blocks(draw: RandomGraph) -> dict[Any, Any]:
     """Four matrices that may or may not fit together into one."""
     heights = draw.one_of((1, 2), (2, 2))
     widths = draw.one_of((1, 2), (2, 2))
@@ -58,7 +58,7 @@ def _in_rows(m: Match) -> bool:
 SWAP = [1, 0]
 
 
-def _transposes(draw: Drawing) -> dict[Any, Any]:
+def _transposes(draw: RandomGraph) -> dict[Any, Any]:
     extent = draw.one_of(1, 2)
     number = draw.one_of((), (), (extent,), (1, extent))
     return {x: (extent, extent), c: number, perm: SWAP}

@@ -18,7 +18,7 @@ from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.norm import normalizes_by_batch
 from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.patterns import constants, maybe, onnx, tensors
-from tilewright.graph.rules.rule import Given, Rule, Sample
+from tilewright.graph.rules.rule import Rule, Sample, SampleApplication
 
 Array = np.ndarray[Any, Any]
 
@@ -141,8 +141,8 @@ def _samples(rng: np.random.Generator) -> Sample:
         b: drawn(out) if rng.random() < 0.5 else None,
         **{t: drawn(out) for t in (scale, bias, mean)},
         var: np.abs(drawn(out)) + 0.1,
-        conv: Given({"pads": [1, 0, 1, 2]}),
-        norm: Given({"epsilon": 1e-3}),
+        conv: SampleApplication({"pads": [1, 0, 1, 2]}),
+        norm: SampleApplication({"epsilon": 1e-3}),
     }
 
 

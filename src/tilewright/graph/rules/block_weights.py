@@ -29,7 +29,7 @@ from tilewright.graph.rules.patterns import (
     operators,
     tensors,
 )
-from tilewright.graph.rules.rule import Given, Rule, Sample
+from tilewright.graph.rules.rule import Rule, Sample, SampleApplication
 
 BYTES = 4  # the accuracy_level from which activations may be bytes
 FLOATS = ("float32", "float16", "bfloat16")
@@ -173,7 +173,7 @@ def _nbits_samples(rng: np.random.Generator) -> Sample:
     sizes = {"N": columns, "K": depth, "bits": bits, "block_size": block}
     return {
         a: rng.standard_normal((rows, depth)).astype(np.float32),
-        nbits: Given(sizes, (packed, scales)),
+        nbits: SampleApplication(sizes, (packed, scales)),
     }
 
 
@@ -189,15 +189,15 @@ def _blocked_samples(rng: np.random.Generator) -> Sample:
         return made.T if turned else made
 
     steps = rng.uniform(0.01, 0.1, (blocks, columns)).astype(np.float32)
-    gemm = Given({"transB": int(turned), "alpha": 0.5}, (), onnx.Gemm)
+    gemm = SampleApplication({"transB": int(turned), "alpha": 0.5}, (), onnx.Gemm)
     return {
         a: rng.standard_normal((rows, depth)).astype(np.float32),
         q: drawn(depth),
         scale: steps.T if turned else steps,
         zero: drawn(blocks) if rng.integers(2) else None,
-        real: Given({"axis": int(turned), "block_size": block}),
+        real: SampleApplication({"axis": int(turned), "block_size": block}),
         bias: rng.standard_normal(columns).astype(np.float32) if turned else None,
-        product: gemm if turned else Given({}, (), onnx.MatMul),
+        product: gemm if turned else SampleApplication({}, (), onnx.MatMul),
     }
 
 

@@ -22,7 +22,7 @@ from tilewright.graph.rules.terms import built
 
 
 @dataclass(frozen=True, eq=False)
-class Change:
+class AppliedRule:
     """One application of a rule. fragment: replaces the root. results: those of the match."""
 
     rule: Rule
@@ -91,7 +91,7 @@ def change_at(
     m: Match,
     fixed: set[Value],
     number: int,
-) -> Change | None:
+) -> AppliedRule | None:
     """The change that a rule makes for a match; None if it cannot be applied there.
 
     number: distinguishes names made here from those of earlier changes to the same operation.
@@ -123,7 +123,7 @@ def change_at(
         if len(m.operations) == 1:
             return None
         found.append(_copy(f, new, old))
-    return Change(rule, m, f, tuple(found))
+    return AppliedRule(rule, m, f, tuple(found))
 
 
 def _copy(f: Fragment, source: Value, named: Value) -> Value:
@@ -149,7 +149,7 @@ def _same_type(a: Value, b: Value, keeps_type: bool) -> bool:
     )
 
 
-def applied(graph: Graph, changes: Mapping[Operation, Change]) -> Graph | None:
+def applied(graph: Graph, changes: Mapping[Operation, AppliedRule]) -> Graph | None:
     """The graph with changes that do not overlap, by the operation that each replaces.
 
     None if operations would depend on each other in a cycle.
@@ -174,7 +174,7 @@ def applied(graph: Graph, changes: Mapping[Operation, Change]) -> Graph | None:
     return graph.with_operations(operations, constants)
 
 
-def _results(change: Change, swap: dict[Value, Value]) -> dict[Value, Value]:
+def _results(change: AppliedRule, swap: dict[Value, Value]) -> dict[Value, Value]:
     """New results by the old ones whose values they replace; the others go into `swap`."""
     written = {v for op in change.operations for v in op.writes}
     back: dict[Value, Value] = {}
@@ -189,7 +189,7 @@ def _results(change: Change, swap: dict[Value, Value]) -> dict[Value, Value]:
 
 def _placed(
     root: Operation,
-    change: Change,
+    change: AppliedRule,
     swap: Mapping[Value, Value],
     back: Mapping[Value, Value],
 ) -> Iterator[Operation]:

@@ -36,7 +36,7 @@ from tilewright.graph.rules.patterns import (
     Tensor,
     parts,
 )
-from tilewright.graph.rules.rule import Given, Rule, Sample
+from tilewright.graph.rules.rule import Rule, Sample, SampleApplication
 
 DRAWS: Final = 3000  # most draws
 MORE: Final = 40  # further draws after a first counterexample
@@ -407,7 +407,7 @@ class _Maker:
         return tuple(int(n) for n in self.rng.integers(1, 4, rank))
 
     def _applied(self, part: Apply) -> Value:
-        given = self.sample.get(part, Given())
+        given = self.sample.get(part, SampleApplication())
         operator = given.operator or part.operator
         if isinstance(operator, AnyOf):
             operator = self._one_of(operator)

@@ -20,7 +20,7 @@ from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.im2col import DOMAIN, IM2COL
 from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.patterns import maybe, onnx, tensors
-from tilewright.graph.rules.rule import Given, Rule, Sample
+from tilewright.graph.rules.rule import Rule, Sample, SampleApplication
 
 x, w, b = tensors("x w b")
 conv = onnx.Conv(x, w, maybe(b)).with_attributes()
@@ -73,7 +73,7 @@ def _samples(rng: np.random.Generator) -> Sample:
         x: Value("x", float32, (n, 3, 4, 4)),
         w: Value("w", float32, (40, 3, 3, 2)),
         b: Value("b", float32, (40,)) if rng.random() < 0.5 else None,
-        conv: Given(how),
+        conv: SampleApplication(how),
     }
 
 

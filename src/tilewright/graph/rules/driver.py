@@ -9,7 +9,7 @@ from tilewright.base import events, limits
 from tilewright.base.errors import CompileError
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.passes.simplify import remove_unused
-from tilewright.graph.rules.change import Change, applied, change_at, fixed_values
+from tilewright.graph.rules.change import AppliedRule, applied, change_at, fixed_values
 from tilewright.graph.rules.rule import Rule
 
 FUEL = 20  # most applications of rules per operation of the graph
@@ -69,7 +69,7 @@ def _sweep(
     graph: Graph,
     index: Mapping[str, Sequence[Rule]],
     names: Counter[str],
-) -> dict[Operation, Change]:
+) -> dict[Operation, AppliedRule]:
     """Changes that do not overlap, by the operation that each replaces.
 
     names: how many values were named after each operation.
@@ -78,7 +78,7 @@ def _sweep(
         return {}
     fixed = fixed_values(graph)
     taken: set[Operation] = set()
-    found: dict[Operation, Change] = {}
+    found: dict[Operation, AppliedRule] = {}
     for op in reversed(graph.operations):
         for rule in index.get(op.qualified, ()):
             if op in taken:
@@ -104,7 +104,7 @@ def _change(
     fixed: set[Value],
     taken: set[Operation],
     names: Counter[str],
-) -> Change | None:
+) -> AppliedRule | None:
     for m in rule.matches(graph, op):
         # Match one of several operations at a time: two may depend on each other.
         alone = not (m.also and taken)

@@ -27,7 +27,7 @@ from tilewright.graph.rules.patterns import (
     onnx,
     tensors,
 )
-from tilewright.graph.rules.rule import Given, Rule, Sample
+from tilewright.graph.rules.rule import Rule, Sample, SampleApplication
 
 a, bias = tensors("a bias")
 (w,) = constants("w")
@@ -92,12 +92,12 @@ def _samples(rng: np.random.Generator) -> Sample:
     """Matrices that the lower types represent exactly."""
     turned = bool(rng.integers(2))
     matrix = rng.integers(-8, 9, (6, 5)).astype(np.float32)
-    gemm = Given({"transB": 1, "alpha": 0.5, "beta": 2.0}, (), onnx.Gemm)
+    gemm = SampleApplication({"transB": 1, "alpha": 0.5, "beta": 2.0}, (), onnx.Gemm)
     return {
         a: rng.integers(-8, 9, (3, 6)).astype(np.float32),
         w: matrix.T if turned else matrix,
         bias: rng.standard_normal(5).astype(np.float32) if turned else None,
-        product: gemm if turned else Given({}, (), onnx.MatMul),
+        product: gemm if turned else SampleApplication({}, (), onnx.MatMul),
     }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.patterns import Apply, Attribute, onnx, tensors
-from tilewright.graph.rules.rule import Given, Rule, Sample, Samples
+from tilewright.graph.rules.rule import Rule, Sample, SampleApplication, Samples
 
 (x,) = tensors("x")
 perm = Attribute("perm", examples=([0, 1], [1, 0], [0, 2, 1], [0, 1, 2]))
@@ -43,7 +43,7 @@ def _with(part: Apply, *more: Any, **attributes: Any) -> Samples:
 
     def samples(rng: np.random.Generator) -> Sample:
         drawn = rng.standard_normal((2, 3)).astype(np.float32)
-        return {x: drawn, part: Given(attributes, more)}
+        return {x: drawn, part: SampleApplication(attributes, more)}
 
     return samples
 

@@ -15,7 +15,7 @@ from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.windows import Windows
 from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.patterns import constants, maybe, onnx, tensors
-from tilewright.graph.rules.rule import Given, Rule, Sample
+from tilewright.graph.rules.rule import Rule, Sample, SampleApplication
 from tilewright.graph.rules.substitutions.geometry import (
     attributes_of,
     group_of,
@@ -99,7 +99,9 @@ def _samples(rng: np.random.Generator) -> Sample:
         x: rng.standard_normal((2, 4, 3, 6)).astype(np.float32),
         w: rng.standard_normal((4, 2, 3, 2)).astype(np.float32),
         b: bias if rng.random() < 0.5 else None,
-        conv: Given({"pads": [3, 0, 3, 1], "dilations": [3, 1], "group": 2}),
+        conv: SampleApplication(
+            {"pads": [3, 0, 3, 1], "dilations": [3, 1], "group": 2}
+        ),
     }
 
 

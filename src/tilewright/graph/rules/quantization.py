@@ -20,7 +20,7 @@ MOST_TERMS = _WHOLE // (_BYTE * _BYTE)  # largest sum that int32 holds
 
 
 @dataclass(frozen=True, slots=True)
-class Quantized:
+class QuantizedTensor:
     """A tensor of integers with its scale and zero point. axis: of a scale that is a vector."""
 
     whole: Value
@@ -40,8 +40,8 @@ class ByteProduct:
     """
 
     op: Operation
-    left: Quantized
-    right: Quantized
+    left: QuantizedTensor
+    right: QuantizedTensor
     bias: Value | None
     terms: int
 
@@ -145,7 +145,7 @@ def shaped_along(
 
 def zero_of(
     f: Fragment,
-    x: Quantized,
+    x: QuantizedTensor,
     dtype: DType | None,
 ) -> Value:
     """The zero point of `x`; zeros of that type if it has none."""
@@ -188,7 +188,7 @@ def _largest(p: ByteProduct) -> int:
 # ------------------------------------------------------------------------------ requantization
 
 
-def quantizer(op: Operation) -> Quantized | None:
+def quantizer(op: Operation) -> QuantizedTensor | None:
     """The result of a QuantizeLinear to bytes with one scale, if it divides in float32."""
     _, scale, zero = (*op.inputs, None)[:3]
     out = op.outputs[0]
@@ -199,7 +199,7 @@ def quantizer(op: Operation) -> Quantized | None:
     plain = not op.attributes.get("precision", 0) and not op.attributes.get(
         "block_size", 0
     )
-    return Quantized(out, scale, zero, None) if plain else None
+    return QuantizedTensor(out, scale, zero, None) if plain else None
 
 
 def clip_bounds(graph: Graph, op: Operation) -> tuple[float, float]:
@@ -214,7 +214,7 @@ def clip_bounds(graph: Graph, op: Operation) -> tuple[float, float]:
     return bounds[0], bounds[1]
 
 
-def same_quantization(graph: Graph, x: Quantized, q: Quantized) -> bool:
+def same_quantization(graph: Graph, x: QuantizedTensor, q: QuantizedTensor) -> bool:
     """Whether both have the same quantization, so that a round trip changes no byte.
 
     round(s * (a - p) / s) + p = a: one type, one known s > 0 with 255 * s finite, one known p.
@@ -232,7 +232,7 @@ def quantized_by(
     graph: Graph,
     value: Value | None,
     dtypes: tuple[DType, ...],
-) -> Quantized | None:
+) -> QuantizedTensor | None:
     """The integers that are dequantized to `value`, with one scale or one along an axis."""
     op = None if value is None else graph.producer(value)
     if (
@@ -249,8 +249,8 @@ def quantized_by(
     if x.dtype not in dtypes or scale.dtype is not float32 or len(scale.extents) > 1:
         return None
     if math.prod(scale.extents) == 1:
-        return Quantized(x, scale, zero, None)
-    return Quantized(
+        return QuantizedTensor(x, scale, zero, None)
+    return QuantizedTensor(
         x,
         scale,
         zero,
@@ -263,7 +263,9 @@ def _is_known(graph: Graph, x: Value, number: int) -> bool:
     return known is not None and bool((known == number).all())
 
 
-def parameters(graph: Graph, x: Quantized) -> tuple[DType, np.float32, int] | None:
+def parameters(
+    graph: Graph, x: QuantizedTensor
+) -> tuple[DType, np.float32, int] | None:
     """The type, scale and zero point of bytes, if they are known and single numbers."""
     scale = graph.constants.get(x.scale)
     zero: np.ndarray[Any, Any] | None = np.zeros(1)

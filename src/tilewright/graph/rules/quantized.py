@@ -42,7 +42,7 @@ from tilewright.graph.rules.quantization import (
     whole_bias,
     zero_of,
 )
-from tilewright.graph.rules.rule import Given, Rule, Sample
+from tilewright.graph.rules.rule import Rule, Sample, SampleApplication
 
 x, x_scale, x_zero, y_scale, y_zero, real, bias = tensors(
     "x x_scale x_zero y_scale y_zero real bias"
@@ -157,15 +157,15 @@ def _bytes(rng: np.random.Generator, kind: Any, *shape: int) -> Any:
 
 
 _SELECTIONS = (
-    Given({"perm": [0, 2, 1, 3]}, operator=onnx.Transpose),
-    Given({"kernel_shape": [2, 2]}, operator=onnx.MaxPool),
-    Given({"axis": 2}, operator=onnx.Flatten),
-    Given({}, (np.array([3, -1]),), onnx.Reshape),
-    Given({"axis": 1}, (np.array([2, 0]),), onnx.Gather),
+    SampleApplication({"perm": [0, 2, 1, 3]}, operator=onnx.Transpose),
+    SampleApplication({"kernel_shape": [2, 2]}, operator=onnx.MaxPool),
+    SampleApplication({"axis": 2}, operator=onnx.Flatten),
+    SampleApplication({}, (np.array([3, -1]),), onnx.Reshape),
+    SampleApplication({"axis": 1}, (np.array([2, 0]),), onnx.Gather),
 )
 _CLIPS = (
-    Given({}, (), onnx.Relu),
-    Given({}, (np.float32(0), np.float32(100)), onnx.Clip),
+    SampleApplication({}, (), onnx.Relu),
+    SampleApplication({}, (np.float32(0), np.float32(100)), onnx.Clip),
 )
 
 
@@ -193,10 +193,15 @@ def _clip_samples(rng: np.random.Generator) -> Sample:
 
 
 _PRODUCTS = (
-    (Given({}, (), onnx.MatMul), (4, 6), (6, 5), None),
-    (Given({}, (), onnx.Gemm), (4, 6), (6, 5), (5,)),
-    (Given({"transB": 1}, (), onnx.Gemm), (4, 6), (5, 6), (5,)),
-    (Given({"pads": [1, 0, 0, 1]}, (), onnx.Conv), (2, 3, 5, 5), (4, 3, 3, 3), (4,)),
+    (SampleApplication({}, (), onnx.MatMul), (4, 6), (6, 5), None),
+    (SampleApplication({}, (), onnx.Gemm), (4, 6), (6, 5), (5,)),
+    (SampleApplication({"transB": 1}, (), onnx.Gemm), (4, 6), (5, 6), (5,)),
+    (
+        SampleApplication({"pads": [1, 0, 0, 1]}, (), onnx.Conv),
+        (2, 3, 5, 5),
+        (4, 3, 3, 3),
+        (4,),
+    ),
 )
 
 

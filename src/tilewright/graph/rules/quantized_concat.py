@@ -16,7 +16,7 @@ from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.patterns import onnx
 from tilewright.graph.rules.quantization import (
-    Quantized,
+    QuantizedTensor,
     quantized_by,
     quantizer,
     same_quantization,
@@ -45,7 +45,7 @@ def _operands(graph: Graph, op: Operation, joined: Operation) -> list[Value] | N
     q = quantizer(op)
     if q is None:
         return None
-    found: list[Quantized] = []
+    found: list[QuantizedTensor] = []
     for v in joined.inputs:
         x = quantized_by(graph, v, (uint8, int8))
         if x is None or x.axis is not None or not same_quantization(graph, x, q):

@@ -37,7 +37,7 @@ Build = Callable[[Match, Fragment], Made]
 
 
 @dataclass(frozen=True)
-class Given:
+class SampleApplication:
     """How a part of a pattern is applied in a sample. more: operands after those of the pattern.
 
     operator: which one, if the pattern allows several.
@@ -54,7 +54,7 @@ Sample = Mapping[Any, Any]
 Samples = Callable[[np.random.Generator], Sample | Graph]
 
 
-class Region(Protocol):
+class RegionPattern(Protocol):
     """Matches more than a formula can say: any number of operations."""
 
     @property
@@ -82,7 +82,7 @@ class Rule:
     """
 
     name: str
-    pattern: Apply | Region
+    pattern: Apply | RegionPattern
     replacement: Pattern | On | Build
     when: Sequence[Condition] = ()
     exact: bool = True

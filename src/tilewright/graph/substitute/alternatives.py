@@ -22,7 +22,7 @@ MOST: Final = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Shown(Graph):
+class AlternativeGraph(Graph):
     """A graph with alternative nodes for some of its values.
 
     base: without alternatives. chosen: operations that replace the base's, by the values that they
@@ -67,7 +67,7 @@ def matches(
             return
         chosen = waiting.pop()
         asked: dict[Value, Operation] = {}
-        graph = Shown(
+        graph = AlternativeGraph(
             base.name,
             base.inputs,
             base.outputs,

@@ -21,18 +21,18 @@ from tilewright.graph.substitute.parts import neighborhood
 from tilewright.graph.substitute.pricing import RADIUS, Pricing
 from tilewright.graph.substitute.steps import Substitution, successors
 from tilewright.search.frontier import best_first
-from tilewright.search.result import Limits, Stop
+from tilewright.search.result import SearchLimits, StopReason
 
 
 @dataclass(frozen=True)
-class Found:
+class BacktrackingResult:
     """The result of searching one graph. cost, start: of the found and of the initial graph."""
 
     graph: Graph
     cost: float
     start: float
     steps: tuple[Substitution, ...]
-    stop: Stop
+    stop: StopReason
     evaluations: int
 
 
@@ -99,9 +99,9 @@ def backtrack(
     alpha: float = 1.05,
     budget: int = 100,
     patience: int | None = None,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     fallback: FallbackProvider | None = None,
-) -> Found:
+) -> BacktrackingResult:
     """The cheapest graph found within `budget` expansions.
 
     patience: the search ends after this many consecutive expansions without improvement. Raises
@@ -127,6 +127,6 @@ def backtrack(
         steps.append(replace(step, before=before, after=costs[digest]))
         before = costs[digest]
     first = costs[start.digest]
-    return Found(
+    return BacktrackingResult(
         best.graph, result.cost, first, tuple(steps), result.stop, result.evaluations
     )

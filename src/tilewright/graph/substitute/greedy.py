@@ -19,7 +19,13 @@ from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import has_trait
 from tilewright.graph.ops.traits import IMPURE
-from tilewright.graph.rules.change import Change, apply, change_at, fixed_values, places
+from tilewright.graph.rules.change import (
+    AppliedRule,
+    apply,
+    change_at,
+    fixed_values,
+    places,
+)
 from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.patterns import Apply, Either, RuleResult
 from tilewright.graph.rules.rule import Rule
@@ -220,7 +226,7 @@ class _Greedy:
         less = sum(self._counts(graph, _gone(graph, m, read)))
         return less - self._more(graph, change)
 
-    def _more(self, graph: Graph, change: Change) -> float:
+    def _more(self, graph: Graph, change: AppliedRule) -> float:
         """The arithmetic of a change's operations, except those on constants."""
         known: dict[Value, Any] = {**graph.constants, **change.fragment.constants}
         computed: set[Value] = set()

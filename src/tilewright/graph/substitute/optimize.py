@@ -13,7 +13,7 @@ from tilewright.base.text import listing
 from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.rules.rule import Rule
-from tilewright.graph.substitute.backtracking import Found, backtrack
+from tilewright.graph.substitute.backtracking import BacktrackingResult, backtrack
 from tilewright.graph.substitute.derivation import GraphDerivation, PartDerivation
 from tilewright.graph.substitute.identity import digest, names_of
 from tilewright.graph.substitute.partition import partition
@@ -22,14 +22,14 @@ from tilewright.graph.substitute.pricing import GraphCost, Pricing
 from tilewright.graph.substitute.saturate import NODES, saturate
 from tilewright.graph.substitute.steps import folded
 from tilewright.graph.verify import verify
-from tilewright.search.result import Limits, Stop
+from tilewright.search.result import SearchLimits, StopReason
 
 # Operations on each side of a cut that are searched again together.
 AROUND: Final = 3
 
 
 @dataclass(frozen=True)
-class Settings:
+class OptimizeSettings:
     """Options of the search. Raises InputError if they are invalid.
 
     alpha, patience: see `backtrack`. budget: expansions per part. part: most operations that are
@@ -71,7 +71,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class OptimizeOutcome:
     """The result of a search. before, after: costs of the whole graph. interrupted: a limit or the
     caller ended the search before its budget did."""
 
@@ -87,12 +87,12 @@ def optimize(
     graph: Graph,
     rules: Sequence[Rule],
     cost: GraphCost,
-    settings: Settings | None = None,
+    settings: OptimizeSettings | None = None,
     *,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     fallback: FallbackProvider | None = None,
     least: GraphCost | None = None,
-) -> Outcome:
+) -> OptimizeOutcome:
     """The cheapest graph found among those that the rules make of `graph`, or `graph` itself.
 
     The cost of the entire graph decides at the end, so the returned graph never costs more. least:
@@ -100,18 +100,18 @@ def optimize(
     invalid settings, ModelError for an ill-formed graph.
     """
     verify(graph)
-    how = settings or Settings()
+    how = settings or OptimizeSettings()
     allowed = [r for r in rules if r.allowed(how.math)]
     start = folded(graph, fallback)
     pricing = Pricing(cost, least=least)
-    search = _Search(allowed, pricing, how, limits or Limits(), fallback)
+    search = _Search(allowed, pricing, how, limits or SearchLimits(), fallback)
     found = search.whole(start)
     before, after = pricing.whole(start), pricing.whole(found)
     if not after < before:
         found, after, search.stages = start, before, []
     verify(found)
     derivation = GraphDerivation(digest(start), digest(found), tuple(search.stages))
-    return Outcome(
+    return OptimizeOutcome(
         found, before, after, derivation, search.evaluations, search.interrupted
     )
 
@@ -123,8 +123,8 @@ class _Search:
         self,
         rules: Sequence[Rule],
         pricing: Pricing,
-        how: Settings,
-        limits: Limits,
+        how: OptimizeSettings,
+        limits: SearchLimits,
         fallback: FallbackProvider | None,
     ) -> None:
         self.rules = rules
@@ -162,13 +162,17 @@ class _Search:
         inside = [op for op in graph.operations if op in set(part)]
         found = self._search(extract(graph, inside))
         self.evaluations += found.evaluations
-        self.interrupted = found.stop in (Stop.EVALUATIONS, Stop.SECONDS, Stop.UNTIL)
+        self.interrupted = found.stop in (
+            StopReason.EVALUATIONS,
+            StopReason.SECONDS,
+            StopReason.UNTIL,
+        )
         if not found.steps:
             return graph
         self.stages.append(PartDerivation(names_of(inside), found.steps))
         return splice(graph, inside, found.graph)
 
-    def _search(self, part: Graph) -> Found:
+    def _search(self, part: Graph) -> BacktrackingResult:
         rest = self.limits
         if rest.seconds is not None:
             left = max(0.0, self.end - time.monotonic())

@@ -20,7 +20,7 @@ from tilewright.base.limits import check as check_compilation
 from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Value
 from tilewright.graph.rules.rule import Rule
-from tilewright.graph.substitute.backtracking import Found
+from tilewright.graph.substitute.backtracking import BacktrackingResult
 from tilewright.graph.substitute.egraph import Class, EGraph, ENode
 from tilewright.graph.substitute.extraction import extract
 from tilewright.graph.substitute.identity import Digests
@@ -28,8 +28,8 @@ from tilewright.graph.substitute.pricing import Pricing
 from tilewright.graph.substitute.saturation import Saturation
 from tilewright.graph.substitute.steps import Substitution, successors
 from tilewright.search.frontier import best_first
-from tilewright.search.result import Limits, Stop
-from tilewright.search.run import Stopped
+from tilewright.search.result import SearchLimits, StopReason
+from tilewright.search.run import SearchStopped
 
 ROUNDS: Final = 4
 NODES: Final = 400
@@ -82,7 +82,7 @@ class _Guide:
         )
         self.start = _State(graph, nodes, self._digests.graph(graph))
 
-    def towards(self, target: frozenset[ENode], limits: Limits | None) -> _State:
+    def towards(self, target: frozenset[ENode], limits: SearchLimits | None) -> _State:
         """The graph of these nodes, or one that has most of them."""
         needed = self._needed(target)
         names = {n.rule for n in needed if n.rule} | self.egraph.equal
@@ -142,14 +142,14 @@ def saturate(
     *,
     rounds: int = ROUNDS,
     most: int = NODES,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     fallback: FallbackProvider | None = None,
-) -> Found:
+) -> BacktrackingResult:
     """The cheapest graph found in an e-graph of `graph`, and the steps to it.
 
     rounds: how often to apply all rules. most: stop growing the e-graph at this many nodes.
     """
-    clock = _Clock(limits or Limits())
+    clock = _Clock(limits or SearchLimits())
     first = pricing.whole(graph)
     grown = Saturation(graph, rules, fallback)
     grown.grow(rounds, most, clock)
@@ -164,9 +164,9 @@ def saturate(
                 for node, part in _parts(grown.egraph, clock)
             }
             target = frozenset(extract(grown.egraph, costs))
-            end = guide.towards(target, Limits(until=clock))
+            end = guide.towards(target, SearchLimits(until=clock))
             _price(end, totals, extra, pricing, clock)
-    except Stopped:
+    except SearchStopped:
         pass
     found = min(totals, key=totals.__getitem__)
     steps = tuple(
@@ -174,14 +174,16 @@ def saturate(
         for before, after in pairwise(found.way)
         if after.step is not None
     )
-    return Found(found.graph, totals[found], first, steps, clock.stop, len(totals))
+    return BacktrackingResult(
+        found.graph, totals[found], first, steps, clock.stop, len(totals)
+    )
 
 
 class _Clock:
     """Whether the search must end. stop: why."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.stop = Stop.FINISHED
+    def __init__(self, limits: SearchLimits) -> None:
+        self.stop = StopReason.FINISHED
         self._limits = limits
         self._start = time.monotonic()
 
@@ -189,19 +191,19 @@ class _Clock:
         check_compilation()
         limits, since = self._limits, time.monotonic() - self._start
         if limits.seconds is not None and since >= limits.seconds:
-            self.stop = Stop.SECONDS
+            self.stop = StopReason.SECONDS
         if limits.until is not None and limits.until():
-            self.stop = Stop.UNTIL
-        return self.stop is not Stop.FINISHED
+            self.stop = StopReason.UNTIL
+        return self.stop is not StopReason.FINISHED
 
     def expect_time(self, priced: int) -> None:
         """Raise Stopped if the search must end after pricing this many graphs."""
         most = self._limits.evaluations
         if most is not None and priced >= most:
-            self.stop = Stop.EVALUATIONS
-            raise Stopped(self.stop)
+            self.stop = StopReason.EVALUATIONS
+            raise SearchStopped(self.stop)
         if self():
-            raise Stopped(self.stop)
+            raise SearchStopped(self.stop)
 
 
 def _price(

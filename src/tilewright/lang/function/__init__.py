@@ -16,12 +16,12 @@ from tilewright.base.errors import InputError
 from tilewright.base.html import element, join, table
 from tilewright.base.text import plural
 from tilewright.driver import c_library
-from tilewright.driver.advice import Measured, advice
+from tilewright.driver.advice import KernelRun, advice
 from tilewright.driver.compile import compile
 from tilewright.driver.schedule_records import ScheduleRecord, by_hand
 from tilewright.driver.sized import SizedExecutable
 from tilewright.expr.nodes import Buffer
-from tilewright.lang.function.origin import Origin
+from tilewright.lang.function.origin import ProgramOrigin
 from tilewright.lang.function.program import Program
 from tilewright.loops import interp
 from tilewright.loops.nodes import Kernel
@@ -36,7 +36,7 @@ from tilewright.targets.base import Target
 
 if TYPE_CHECKING:
     from tilewright.driver.keywords import Math, TuneSettings
-    from tilewright.driver.tuned import Tuned
+    from tilewright.driver.tuned import TunedModel
     from tilewright.runtime.profile import Profile
 
 Run = Callable[[tuple[Any, ...]], object]
@@ -69,14 +69,14 @@ class Function(Program):
         account: Callable[[], ScheduleRecord] | None = None,
         exact: bool = False,
         records: Any = None,
-        origin: Origin | None = None,
+        origin: ProgramOrigin | None = None,
     ) -> None:
         self._account = account
         self.origin: Final = origin
         self._exact = exact
         self.kernel: Final = kernel
         self.target: Final = target
-        self._tuned: Tuned | None = None
+        self._tuned: TunedModel | None = None
         # What the notation has in place of a schedule by hand, as a profile's last advice.
         self.otherwise: str | None = None
         self._quick: Callable[[tuple[Any, ...]], bool] | None = None
@@ -126,7 +126,7 @@ class Function(Program):
         return self._executable
 
     @property
-    def tuned(self) -> Tuned | None:
+    def tuned(self) -> TunedModel | None:
         """See `Program`."""
         return self._tuned
 
@@ -155,14 +155,14 @@ class Function(Program):
         if len(found.rows) != 1:  # copies to a device and back are rows too
             return found
         [row] = found.rows
-        run = Measured(found.threads, row.seconds, row.mix)
+        run = KernelRun(found.threads, row.seconds, row.mix)
         shapes = [np.shape(a) for a in arrays]
         kernel = with_sizes(self.kernel, solve(self.kernel, shapes))
         said = advice(kernel, run)
         more = () if self.otherwise is None or not said else (self.otherwise,)
         return replace(found, advice=(*said, *more))
 
-    def having(self, found: Tuned) -> Function:
+    def having(self, found: TunedModel) -> Function:
         """The function, with this result of tuning."""
         self._tuned = found
         return self

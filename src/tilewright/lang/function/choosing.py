@@ -17,7 +17,7 @@ from tilewright.driver.schedule_records import (
 )
 from tilewright.expr.nodes import Buffer
 from tilewright.lang.function import Function, scheduled
-from tilewright.lang.function.origin import Origin
+from tilewright.lang.function.origin import ProgramOrigin
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel
 from tilewright.plan.nodes import FusionGroup
@@ -43,7 +43,7 @@ def by_default(
     computations: the kernel's definition. The others are as for `Function`.
     """
 
-    def usual(origin: Origin | None) -> Function:
+    def usual(origin: ProgramOrigin | None) -> Function:
         machine = registry.target(target, exact=exact, description=description)
         kernel = machine.default_schedule(plain, computations, ()).kernel
         account = partial(by_sketches, plain, computations, machine)
@@ -119,7 +119,7 @@ def _as_scheduled(
     account: Callable[[], ScheduleRecord],
     exact: bool,
     records: Any,
-    origin: Origin | None,
+    origin: ProgramOrigin | None,
 ) -> Function:
     return Function(
         kernel,
@@ -144,7 +144,7 @@ def by_parameters(
     """
     made = space.schedule(space.default())
 
-    def usual(origin: Origin | None) -> Function:
+    def usual(origin: ProgramOrigin | None) -> Function:
         kernel = made.schedule.kernel
         account = partial(of_point, kernel.name, made, ())
         return Function(
@@ -160,10 +160,12 @@ def by_parameters(
 
 
 def chosen(
-    program: Schedulable, usual: Callable[[Origin | None], Function], records: Any
+    program: Schedulable,
+    usual: Callable[[ProgramOrigin | None], Function],
+    records: Any,
 ) -> Function:
     """The function as a record says, or as usual; both can be tuned."""
-    origin = Origin(program, lambda other: chosen(program, usual, other))
+    origin = ProgramOrigin(program, lambda other: chosen(program, usual, other))
     found = program.recorded(records)
     if found is None:
         return usual(origin)

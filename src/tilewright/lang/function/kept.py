@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 KEPT: Final = 64  # programs kept, least recently used out
 
 
-class Kept:
+class ProgramCache:
     """Programs by key, created on demand."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Origin:
+class ProgramOrigin:
     """A program, and what builds it again: with the records of a file, or (False) without any."""
 
     program: Schedulable

@@ -16,7 +16,7 @@ from tilewright.base.errors import InputError
 if TYPE_CHECKING:
     from tilewright.driver.keywords import TuneSettings
     from tilewright.driver.sized import SizedExecutable
-    from tilewright.driver.tuned import Tuned
+    from tilewright.driver.tuned import TunedModel
     from tilewright.lang.function import Function
     from tilewright.runtime.executable import Executable
     from tilewright.runtime.profile import KernelTime, Profile
@@ -47,7 +47,7 @@ class Program(ABC):
         """
 
     @property
-    def tuned(self) -> Tuned | None:
+    def tuned(self) -> TunedModel | None:
         """The result of tuning, for a program that `tune` returned."""
         return self._only.tuned
 

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from tilewright.base.errors import TilewrightError as HalideError
-from tilewright.base.refused import Refused
+from tilewright.base.refused import UnsupportedName
 from tilewright.lang.function import Function as Callable
 from tilewright.lang.halide.autoschedule import (
     AutoschedulerParams,
@@ -215,7 +215,7 @@ def funcs(names: str) -> tuple[Func, ...]:
 
 def __getattr__(name: str) -> Any:
     if name in ABSENT[""]:
-        return Refused("Halide", name, ABSENT[""][name])
+        return UnsupportedName("Halide", name, ABSENT[""][name])
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -18,7 +18,7 @@ from tilewright.lang.halide.apart import (
 )
 from tilewright.lang.halide.extern import extern
 from tilewright.lang.halide.levels import Scheduled
-from tilewright.lang.halide.runs import Runs, check_data, number
+from tilewright.lang.halide.runs import Runnable, check_data, number
 from tilewright.lang.halide.syntax.absent import absent
 from tilewright.lang.halide.syntax.domain import Var
 from tilewright.lang.halide.syntax.image import ImageParam as Given
@@ -29,7 +29,7 @@ from tilewright.lang.halide.syntax.wrap import cloned, wrapped
 from tilewright.lang.halide.update import Update
 
 
-class Pipeline(Runs):
+class Pipeline(Runnable):
     """Several output Funcs that are computed together; what they share is computed once."""
 
     __getattr__ = absent("Pipeline")
@@ -53,7 +53,7 @@ class Pipeline(Runs):
         return ordered(self._outputs)[0][index]
 
 
-class Func(Scheduled, Runs):
+class Func(Scheduled, Runnable):
     """A Halide Func: `f[x, y] = ...`, then verbs on it, then `f.realize([w, h])`."""
 
     __getattr__ = absent("Func")

@@ -11,7 +11,7 @@ from tilewright.expr.nodes import Expr, Var
 from tilewright.lang.halide.levels import Level, Scheduled
 from tilewright.lang.halide.plan import LoopKind, PipelinePlan
 from tilewright.lang.halide.syntax.func import Func
-from tilewright.lang.halide.syntax.lower import Lowered
+from tilewright.lang.halide.syntax.lower import LoweredPipeline
 from tilewright.lang.halide.syntax.pipeline import Pipeline
 from tilewright.loops.analysis.access import accesses
 from tilewright.loops.analysis.terms import variables
@@ -45,7 +45,7 @@ class Replay:
     """
 
     pipeline: Pipeline
-    lowered: Lowered
+    lowered: LoweredPipeline
     schedule: Schedule
     nests: list[Nest] = field(default_factory=list)
     buffers: dict[Func, list[tuple[str, ...]]] = field(default_factory=dict)

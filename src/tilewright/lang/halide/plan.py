@@ -97,7 +97,7 @@ class Rename:
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class RingBuffer:
     """Memory of a Func or image that is fetched some iterations of a loop ahead."""
 
     owner: Any
@@ -131,11 +131,11 @@ class PipelinePlan:
     stage: int
     vars: list[str]
     directives: list[tuple[Directive, str]] = field(default_factory=list)
-    special: list[Special] = field(default_factory=list)
-    together: Together | None = None
+    special: list[SpecializedCopy] = field(default_factory=list)
+    together: SharedLoops | None = None
     atomic: bool = False
     parted: dict[str, tuple[Partition, str]] = field(default_factory=dict)
-    ahead: list[Ahead] = field(default_factory=list)
+    ahead: list[RingBuffer] = field(default_factory=list)
     fails: str | None = None
 
     @property
@@ -202,7 +202,7 @@ class PipelinePlan:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Together:
+class SharedLoops:
     """Another definition, and the innermost of the loops that are shared with it."""
 
     plan: PipelinePlan
@@ -211,7 +211,7 @@ class Together:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Special:
+class SpecializedCopy:
     """A condition, the plan of the copy for it, and how many directives came before."""
 
     condition: Expr

@@ -34,7 +34,7 @@ from tilewright.lang.halide.plan import (
     PipelinePlan,
     Rename,
     Reorder,
-    Special,
+    SpecializedCopy,
     Split,
     TailStrategy,
 )
@@ -44,7 +44,7 @@ from tilewright.lang.halide.syntax.pipeline import Pipeline
 from tilewright.lang.halide.together import share_loops
 from tilewright.loops.analysis.effects import reads, writes
 from tilewright.loops.nodes import SIZE, WHOLE, For, Update
-from tilewright.loops.walk import Place, walk
+from tilewright.loops.walk import StatementPlace, walk
 from tilewright.schedule import Schedule, edit, tree
 from tilewright.schedule.ahead import prefetch_ahead
 from tilewright.schedule.primitives.pipeline import sequence
@@ -180,7 +180,7 @@ def _specialize(placed: Sequence[Scheduled], state: Replay) -> None:
                 break
 
 
-def _copy(plan: PipelinePlan | None, special: Special, state: Replay) -> None:
+def _copy(plan: PipelinePlan | None, special: SpecializedCopy, state: Replay) -> None:
     """The program again, for when a condition holds, and its nests and buffers."""
     before = state.schedule.kernel
     _, named = edit.renamed(before.body, tree.names(before), ".s")
@@ -367,7 +367,7 @@ def _ahead(buffers: tuple[str, ...], iterations: int, s: Schedule) -> None:
     s.pipeline(around[-1].var.name, *lags)
 
 
-def _usual_scope(b: Buffer, alloc: Place) -> str | None:
+def _usual_scope(b: Buffer, alloc: StatementPlace) -> str | None:
     """Put small buffers inside a loop on the stack, and a block's buffers in its shared memory."""
     around = [x.kind for x in alloc.above if isinstance(x, For) and x.kind != SIZE]
     if any(k.startswith(BLOCKS) for k in around):

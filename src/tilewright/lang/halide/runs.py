@@ -46,13 +46,13 @@ from tilewright.lang.halide.syntax.pipeline import open_size, pipeline
 from tilewright.lang.halide.syntax.strict import is_strict
 from tilewright.lang.halide.syntax.tracing import tells
 from tilewright.lang.halide.target import compile_for
-from tilewright.lang.halide.texts import Texts
+from tilewright.lang.halide.texts import FileVerbs
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
 from tilewright.targets import registry
 
 
-class Runs(Texts):
+class Runnable(FileVerbs):
     """What can be compiled and run: a Func, or a Pipeline of several.
 
     `sizes` says what to compute: of each dimension, x first, an extent or a (min, extent); or it is

@@ -22,7 +22,7 @@ class StmtOutputFormat(Enum):
     HTML = 1
 
 
-class Texts:
+class FileVerbs:
     """Halide's verbs that write a file, of the sizes of `set_estimates` or `bound`.
 
     arguments, fn_name and target are taken as Halide has them; they change nothing here. Each

@@ -14,7 +14,6 @@ from tilewright.base.errors import ScheduleError
 from tilewright.base.numbers import whole
 from tilewright.lang.halide.gpu import GpuVerbs
 from tilewright.lang.halide.plan import (
-    Ahead,
     Fuse,
     LoopAlignStrategy,
     LoopKind,
@@ -23,10 +22,11 @@ from tilewright.lang.halide.plan import (
     PrefetchBoundStrategy,
     Rename,
     Reorder,
-    Special,
+    RingBuffer,
+    SharedLoops,
+    SpecializedCopy,
     Split,
     TailStrategy,
-    Together,
     line,
 )
 from tilewright.lang.halide.syntax.absent import absent
@@ -170,7 +170,7 @@ class Verbs(GpuVerbs):
         plan = self._plan()
         copy = PipelinePlan(plan.func, plan.stage, list(plan.vars))
         plan.special.append(
-            Special(as_expr(condition), copy, len(plan.directives), line())
+            SpecializedCopy(as_expr(condition), copy, len(plan.directives), line())
         )
         return Stage(copy)
 
@@ -212,7 +212,7 @@ class Verbs(GpuVerbs):
             )
         plan.at(name, "compute_with")
         other._plan().at(name, "compute_with")
-        plan.together = Together(other._plan(), name, line())
+        plan.together = SharedLoops(other._plan(), name, line())
         return self
 
     def atomic(self, override_associativity_test: bool = False) -> Self:
@@ -280,7 +280,7 @@ class Verbs(GpuVerbs):
                 hint="a number of iterations, 1 or more",
             )
         var = var_name(at if from_ is None else from_)
-        plan.ahead.append(Ahead(source, var, iterations, line()))
+        plan.ahead.append(RingBuffer(source, var, iterations, line()))
         return self
 
     def allow_race_conditions(self) -> Self:

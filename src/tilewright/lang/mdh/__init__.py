@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from tilewright.base.errors import InputError, UnsupportedError
-from tilewright.base.refused import Refused
+from tilewright.base.refused import UnsupportedName
 from tilewright.compute.canonical import canonical
 from tilewright.compute.nodes import Computation
 from tilewright.compute.transforms import inline
@@ -237,7 +237,7 @@ __all__.extend(_WORDS)
 
 def __getattr__(name: str) -> Any:
     if name in ABSENT:
-        return Refused("MDH", name, ABSENT[name])
+        return UnsupportedName("MDH", name, ABSENT[name])
     if name not in _WORDS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _WORDS[name]

@@ -22,19 +22,25 @@ from typing import Any
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import CC, Dim
 from tilewright.expr.affine import affine
-from tilewright.lang.mdh.parameters import Cut, orders, parts, room, split_layers
+from tilewright.lang.mdh.parameters import (
+    PartedExpression,
+    orders,
+    parts,
+    room,
+    split_layers,
+)
 from tilewright.schedule import Schedule, tree
 from tilewright.schedule.primitives.split import Tail
 from tilewright.schedule.space.nest import fuse_all
 from tilewright.tune.space import Parameter, Set
-from tilewright.tune.space.formula import Bound
+from tilewright.tune.space.formula import BoundFormula
 
 NEST = ("BLK", "SM", "THR", "RM")
 _AXES = {"BLK": "blockIdx", "THR": "threadIdx"}
 
 
 @dataclass(frozen=True)
-class GpuCut(Cut):
+class GpuCut(PartedExpression):
     """One expression and its limits. threads: the most of a block."""
 
     threads: int = 256
@@ -49,9 +55,9 @@ class GpuCut(Cut):
                 most = room(self.threads, taken_threads)
                 yield parts("THR", name, d.extent, taken, most)
                 taken_threads.append(f"PRT.THR.{name}")
-                yield parts("BLK", name, d.extent, taken, Bound(d.extent, ()))
+                yield parts("BLK", name, d.extent, taken, BoundFormula(d.extent, ()))
             else:
-                yield parts("SM", name, d.extent, taken, Bound(d.extent, ()))
+                yield parts("SM", name, d.extent, taken, BoundFormula(d.extent, ()))
         choices = orders([d.var.name for d in self.dims])
         if len(choices) > 1:
             yield Parameter("ORD.RM", Set(*choices))

@@ -24,7 +24,7 @@ from tilewright.loops.lower import lower
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.nest import fuse_all
 from tilewright.tune.space import Divisors, Parameter, Set
-from tilewright.tune.space.formula import Bound
+from tilewright.tune.space.formula import BoundFormula
 
 UNROLLED: Final = 32  # iterations that are written out, of all dimensions together
 # Up to this many dimensions every order is tried; beyond it, each one as the innermost.
@@ -35,7 +35,7 @@ NESTS: Final = {"outer": OUTER, "inner": INNER}
 
 
 @dataclass(frozen=True)
-class Cut:
+class PartedExpression:
     """One expression, and the limits of its parts."""
 
     expression: Computation
@@ -59,10 +59,10 @@ class Cut:
                 yield parts("COR", name, d.extent, taken, room(self.cores, cores))
                 cores.append(f"PRT.COR.{name}")
             if d is vector:
-                yield parts("SIMD", name, d.extent, taken, Bound(self.lanes, ()))
+                yield parts("SIMD", name, d.extent, taken, BoundFormula(self.lanes, ()))
             yield parts("REG", name, d.extent, taken, room(UNROLLED, unrolled))
             unrolled.append(f"PRT.REG.{name}")
-            yield parts("L2", name, d.extent, taken, Bound(d.extent, ()))
+            yield parts("L2", name, d.extent, taken, BoundFormula(d.extent, ()))
         choices = orders([d.var.name for d in self.dims])
         if len(choices) > 1:
             yield Parameter("ORD.L2", Set(*choices))
@@ -143,20 +143,20 @@ class Cut:
 
 
 def parts(
-    layer: str, dim: str, extent: int, taken: list[str], most: Bound
+    layer: str, dim: str, extent: int, taken: list[str], most: BoundFormula
 ) -> Parameter:
     """A layer's number of parts along a dimension: a divisor of what earlier layers left."""
     name = f"PRT.{layer}.{dim}"
-    left = Bound(lambda *before: extent // prod(before), tuple(taken))
+    left = BoundFormula(lambda *before: extent // prod(before), tuple(taken))
     taken.append(name)
     return Parameter(name, Divisors(left, at_most=most))
 
 
-def room(most: int | None, taken: Sequence[str]) -> Bound:
+def room(most: int | None, taken: Sequence[str]) -> BoundFormula:
     """The remainder of a limit on the product of some parameters."""
     if most is None:
-        return Bound(float("inf"), ())
-    return Bound(lambda *before: most // prod(before), tuple(taken))
+        return BoundFormula(float("inf"), ())
+    return BoundFormula(lambda *before: most // prod(before), tuple(taken))
 
 
 def orders(names: Sequence[str]) -> list[tuple[str, ...]]:

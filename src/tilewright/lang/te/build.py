@@ -18,10 +18,10 @@ from tilewright.lang.function.choosing import (
     by_parameters,
     fused,
 )
-from tilewright.lang.function.kept import Kept
+from tilewright.lang.function.kept import ProgramCache
 from tilewright.lang.function.program import Program
 from tilewright.lang.te.arrays import values_of
-from tilewright.lang.te.parts import Calling, has_calls
+from tilewright.lang.te.parts import ProgramWithCalls, has_calls
 from tilewright.lang.te.schedule import Schedule
 from tilewright.lang.te.syntax.nodes import Compute, Placeholder, Tensor
 from tilewright.loops.nodes import Kernel
@@ -104,7 +104,7 @@ def build(
     def make(known: Mapping[Var, int]) -> Program:
         values = fixed | dict(known)
         if calls:
-            return Calling(s.parts(), params, compiled, values)
+            return ProgramWithCalls(s.parts(), params, compiled, values)
         if auto:
             return by_default(*bare(values), target, threads, description, records)
         made = s.replay(params, values, name).schedule
@@ -127,7 +127,7 @@ def build(
     left = [v for v in s.sizes if v not in fixed]
     found = Specializing(left, params, make) if specialize and left else make({})
     places = [given.index(t) for t in params]
-    return found if given == params else Arranged(found, places)
+    return found if given == params else ReorderedFunction(found, places)
 
 
 def _hinting(found: Function, made: Primitives) -> Function:
@@ -215,7 +215,7 @@ def inputs_first(given: Sequence[Tensor]) -> tuple[Tensor, ...]:
     return tuple(sorted(given, key=lambda t: not isinstance(t.op, Placeholder)))
 
 
-class Arranged(Program):
+class ReorderedFunction(Program):
     """A function whose arrays come in another order than its kernel's: outputs before inputs.
 
     order: where each of the kernel's parameters is among the arrays.
@@ -238,10 +238,10 @@ class Arranged(Program):
         """See `Program`."""
         return self.function.profile(*self._arranged(arrays), repeat=repeat, **peaks)
 
-    def tune(self, *arrays: Any, **settings: Unpack[TuneSettings]) -> Arranged:
+    def tune(self, *arrays: Any, **settings: Unpack[TuneSettings]) -> ReorderedFunction:
         """See `Program`."""
         given = self._arranged(arrays) if arrays else ()
-        return Arranged(self.function.tune(*given, **settings), self._order)
+        return ReorderedFunction(self.function.tune(*given, **settings), self._order)
 
     def _arranged(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(arrays) != len(self._order):
@@ -264,7 +264,7 @@ class Specializing(Program):
     ) -> None:
         self.params: Final = tuple(params)
         self._make: Final = make
-        self._kept: Final = Kept()
+        self._kept: Final = ProgramCache()
         self._sizes: Final = tuple(sizes)
         found = {e for t in params for e in t.shape if isinstance(e, Var)}
         for v in self._sizes:

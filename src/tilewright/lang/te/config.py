@@ -26,7 +26,7 @@ from tilewright.lang.te.knobs import (
 from tilewright.lang.te.syntax.nodes import Axis
 from tilewright.tune.base import Candidate
 from tilewright.tune.space import Parameter, ParameterSpace, Predicate, Set
-from tilewright.tune.space.formula import Bound, Given
+from tilewright.tune.space.formula import BoundFormula, Given
 
 E = TypeVar("E", bound=Entity)
 
@@ -106,7 +106,7 @@ class Config:
         rules: list[Predicate] = []
         if filter is not None:
             accepts = filter
-            whole_split = Bound(lambda *inner: accepts(entity(*inner)), names)
+            whole_split = BoundFormula(lambda *inner: accepts(entity(*inner)), names)
             rules.append(Predicate(whole_split))
         parameters = []
         for place, own in enumerate(names):
@@ -177,7 +177,7 @@ class Config:
         last = max(names, key=list(self._knobs).index)
         knob = self._knobs[last]
         *rest, own = knob.parameters
-        rules = (*own.constraints, Predicate(Bound(accepts, read)))
+        rules = (*own.constraints, Predicate(BoundFormula(accepts, read)))
         narrowed = Parameter(own.name, own.range, *rules, default=own.default)
         self._knobs[last] = _Made((*rest, narrowed), knob.entity)
 

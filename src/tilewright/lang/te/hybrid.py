@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.base.refused import Refused
+from tilewright.base.refused import UnsupportedName
 from tilewright.lang.te.syntax.naming import assigned
 from tilewright.lang.te.syntax.nodes import Tensor
 from tilewright.lang.te.syntax.script import read
@@ -40,7 +40,7 @@ ABSENT = {
 
 def __getattr__(name: str) -> Any:
     if name in ABSENT:
-        return Refused("TVM", name, ABSENT[name])
+        return UnsupportedName("TVM", name, ABSENT[name])
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

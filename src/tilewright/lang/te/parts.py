@@ -94,7 +94,7 @@ def _part(
     )
 
 
-class Calling(Program):
+class ProgramWithCalls(Program):
     """A program with calls as a function on arrays, one for each tensor of `params`."""
 
     def __init__(

@@ -25,7 +25,7 @@ from tilewright.llm.answer import Answer
 from tilewright.llm.encoder import Embedder
 from tilewright.llm.sampling import Sampling
 from tilewright.llm.serve import protocol
-from tilewright.llm.serve.engine import Engine, Piece
+from tilewright.llm.serve.engine import Engine, TextPiece
 from tilewright.llm.serve.guard import Guard
 from tilewright.llm.serve.protocol import Fields, Reply, RequestRefused
 
@@ -33,7 +33,7 @@ COMPLETION_TOKENS: Final = 16  # OpenAI's default for prompts
 _SEEDS: Final = 1 << 64
 
 
-class Gone(Exception):
+class ClientGone(Exception):
     """The client no longer waits for the answer."""
 
 
@@ -181,13 +181,13 @@ async def _answered(
 
 async def _pieces(
     batch: Engine, answer: Answer, request: Request
-) -> AsyncIterator[Piece]:
+) -> AsyncIterator[TextPiece]:
     """The pieces of an answer as they come. Raises Gone when the client is, Refused for an error;
     after the last one, or when the client disconnects, the request is ended."""
     loop = asyncio.get_running_loop()
-    found: asyncio.Queue[Piece | Exception] = asyncio.Queue()
+    found: asyncio.Queue[TextPiece | Exception] = asyncio.Queue()
 
-    def tell(piece: Piece | Exception) -> None:
+    def tell(piece: TextPiece | Exception) -> None:
         with suppress(RuntimeError):  # the loop is closed: no one is waiting
             loop.call_soon_threadsafe(found.put_nowait, piece)
 
@@ -212,21 +212,21 @@ async def _gone(request: Request) -> None:
 
 
 async def _first_of(
-    found: "asyncio.Queue[Piece | Exception]", gone: "asyncio.Future[None]"
-) -> Piece | Exception:
+    found: "asyncio.Queue[TextPiece | Exception]", gone: "asyncio.Future[None]"
+) -> TextPiece | Exception:
     get = asyncio.ensure_future(found.get())
     both: set[asyncio.Future[Any]] = {get, gone}
     try:
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if gone.done():
-            raise Gone
+            raise ClientGone
         return get.result()
     finally:
         get.cancel()
 
 
 async def _whole(
-    reply: Reply, answer: Answer, first: Piece, pieces: AsyncIterator[Piece]
+    reply: Reply, answer: Answer, first: TextPiece, pieces: AsyncIterator[TextPiece]
 ) -> Response:
     found = [first, *[piece async for piece in pieces]]
     text = "".join(piece.text for piece in found)
@@ -238,14 +238,14 @@ async def _whole(
 async def _events(
     reply: Reply,
     answer: Answer,
-    first: Piece,
-    pieces: AsyncIterator[Piece],
+    first: TextPiece,
+    pieces: AsyncIterator[TextPiece],
     counted: bool,
 ) -> AsyncIterator[str]:
     """Server-sent events: the pieces, the usage if that is asked for, and the end."""
     form, count = reply.form, 0
 
-    def written(piece: Piece) -> Iterator[str]:
+    def written(piece: TextPiece) -> Iterator[str]:
         if piece.text or piece.reason or count == 1:
             choice = form.part(piece.text, piece.reason, count == 1)
             yield _event(reply.written(form.piece, [choice]))
@@ -258,7 +258,7 @@ async def _events(
             count += 1
             for event in written(piece):
                 yield event
-    except Gone:
+    except ClientGone:
         return
     except RequestRefused as error:
         # The status is sent: what ends the stream is an event.
@@ -285,7 +285,7 @@ async def _embedded(
         # Text by text, so that a client with many does not stop the others.
         async with service._one_at_a_time:
             if await request.is_disconnected():
-                raise Gone
+                raise ClientGone
             vectors.append(await run_in_threadpool(embedder.vector, one))
     data = [
         {"object": "embedding", "index": n, "embedding": _shown(v, body)}
@@ -337,7 +337,7 @@ async def _left(_: Request, error: Any) -> Response:
 
 _HANDLERS: Final[dict[Any, Any]] = {
     RequestRefused: _refused,
-    Gone: _left,
+    ClientGone: _left,
     RequestValidationError: _invalid,
     HTTPException: _unknown,
     TilewrightError: _failed,

@@ -17,7 +17,7 @@ from tilewright.base.errors import (
     TilewrightError,
     UnsupportedError,
 )
-from tilewright.llm.serve.engine import Closed
+from tilewright.llm.serve.engine import EngineClosed
 
 Fields = dict[str, Any]
 
@@ -67,7 +67,7 @@ def failure(
 
 _STATUS: Final = (
     (LimitError, 503, "server_busy"),
-    (Closed, 503, "server_stopping"),
+    (EngineClosed, 503, "server_stopping"),
     (InputError, 400, ""),
     (ModelError, 400, ""),
     (UnsupportedError, 400, ""),
@@ -202,7 +202,7 @@ class EmbeddingRequest(_Request):
 
 
 @dataclass(frozen=True)
-class Form:
+class AnswerFormat:
     """How an answer is written, whole and in pieces."""
 
     prefix: str
@@ -229,15 +229,19 @@ def _choice(fields: Fields, reason: str | None) -> Fields:
     return {"index": 0, **fields, "logprobs": None, "finish_reason": reason}
 
 
-COMPLETION: Final = Form("cmpl", "text_completion", "text_completion", chat=False)
-CHAT: Final = Form("chatcmpl", "chat.completion", "chat.completion.chunk", chat=True)
+COMPLETION: Final = AnswerFormat(
+    "cmpl", "text_completion", "text_completion", chat=False
+)
+CHAT: Final = AnswerFormat(
+    "chatcmpl", "chat.completion", "chat.completion.chunk", chat=True
+)
 
 
 @dataclass
 class Reply:
     """One answer: what all of its objects share."""
 
-    form: Form
+    form: AnswerFormat
     model: str
     id: str = ""
     created: int = field(default_factory=lambda: int(time.time()))

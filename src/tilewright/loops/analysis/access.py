@@ -22,9 +22,9 @@ from tilewright.expr.reads import Guard, reads
 from tilewright.loops.analysis.effects import allocated, together
 from tilewright.loops.analysis.terms import loads
 from tilewright.loops.analysis.terms import variables as used
-from tilewright.loops.launch import Combine
+from tilewright.loops.launch import CombineThreads
 from tilewright.loops.nodes import SIZE, For, If, Stmt, Store, Update, While
-from tilewright.loops.walk import Place, below, loops_of, walk
+from tilewright.loops.walk import StatementPlace, below, loops_of, walk
 
 Env = dict[Any, Interval]
 Index = tuple[Expr, ...]
@@ -45,7 +45,7 @@ class Access:
     buffer: Buffer
     index: Index
     kind: Literal["load", "store", "update"]
-    place: Place
+    place: StatementPlace
     ranges: intervals.Env
     guards: tuple[Guard, ...] = ()
     reducer: Reducer | None = None
@@ -111,7 +111,7 @@ def expressions(s: Stmt) -> tuple[Expr, ...]:
         return (*s.index, s.value)
     if isinstance(s, Update):
         return (*chain(*s.indices), *s.values)
-    if isinstance(s, Combine):
+    if isinstance(s, CombineThreads):
         return tuple(chain(*s.indices))
     if isinstance(s, If | While):
         return (s.condition,)
@@ -153,7 +153,7 @@ def accesses_of(root: Stmt, *buffers: Buffer) -> list[Access]:
 
 
 def _of_statement(
-    at: Place, ranges: intervals.Env, above: tuple[Stmt, ...]
+    at: StatementPlace, ranges: intervals.Env, above: tuple[Stmt, ...]
 ) -> Iterator[Access]:
     for e in expressions(at.stmt):
         for x in loads(e):
@@ -166,11 +166,11 @@ def guarded_accesses(root: Stmt, inside: Stmt | None = None) -> Iterator[Access]
 
     A read comes once per set of conditions around it. inside: only those inside this statement.
     """
-    yield from _guarded(Place(root, ()), (), {}, inside)
+    yield from _guarded(StatementPlace(root, ()), (), {}, inside)
 
 
 def _guarded(
-    at: Place,
+    at: StatementPlace,
     guards: tuple[Guard, ...],
     ranges: dict[Any, Interval],
     inside: Stmt | None,
@@ -181,12 +181,15 @@ def _guarded(
         yield from _written(at, in_loops(at.above), ranges, guards)
     for child, more, known in _inner(at.stmt, ranges):
         yield from _guarded(
-            Place(child, (*at.above, at.stmt)), (*guards, *more), known, inside
+            StatementPlace(child, (*at.above, at.stmt)), (*guards, *more), known, inside
         )
 
 
 def _written(
-    at: Place, above: Sequence[Stmt], ranges: intervals.Env, guards: tuple[Guard, ...]
+    at: StatementPlace,
+    above: Sequence[Stmt],
+    ranges: intervals.Env,
+    guards: tuple[Guard, ...],
 ) -> Iterator[Access]:
     s = at.stmt
     if isinstance(s, Store):
@@ -195,7 +198,7 @@ def _written(
         one = together(s, above)
         for b, index in s.targets:
             yield Access(b, index, "update", at, ranges, guards, s.reducer, one)
-    elif isinstance(s, Combine):
+    elif isinstance(s, CombineThreads):
         for b, index in s.targets:
             yield Access(b, index, "store", at, ranges, guards)
 

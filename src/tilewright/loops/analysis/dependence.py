@@ -41,7 +41,7 @@ from tilewright.loops.analysis.question import Choice, Question
 from tilewright.loops.analysis.region import uncovered
 from tilewright.loops.analysis.verdict import LEGAL, Legal, Unknown, Verdict
 from tilewright.loops.nodes import Block, For, Kernel, Stmt
-from tilewright.loops.walk import Place, loops_of, place_of
+from tilewright.loops.walk import StatementPlace, loops_of, place_of
 
 Covered = Callable[[Buffer], bool]
 
@@ -52,7 +52,7 @@ def _granted(buffer: Buffer) -> bool:
 
 def can_parallelize(
     kernel: Kernel,
-    loop: For | str | Place,
+    loop: For | str | StatementPlace,
     covered: Covered | None = _granted,
     *,
     updates: bool = True,
@@ -247,8 +247,8 @@ def stored_once(a: Access) -> bool:
 # -- the loops in question, and relations of their iterations
 
 
-def _find(kernel: Kernel, loop: For | str | Place) -> Place:
-    if isinstance(loop, Place):
+def _find(kernel: Kernel, loop: For | str | StatementPlace) -> StatementPlace:
+    if isinstance(loop, StatementPlace):
         return loop
     for f in loops_of(kernel.body):
         if f is loop or f.var.name == loop:
@@ -257,11 +257,11 @@ def _find(kernel: Kernel, loop: For | str | Place) -> Place:
     raise VerifyError(f"there is no loop {name}", where=f"kernel {kernel.name}")
 
 
-def _band(*places: Place) -> tuple[For, ...]:
+def _band(*places: StatementPlace) -> tuple[For, ...]:
     return tuple(at.stmt for at in places if isinstance(at.stmt, For))
 
 
-def _around(at: Place) -> tuple[Stmt, ...]:
+def _around(at: StatementPlace) -> tuple[Stmt, ...]:
     """The statements around the body of a loop."""
     return in_loops((*at.above, at.stmt))
 

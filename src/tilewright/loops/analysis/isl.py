@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.compute.isl import Domain, TooHard, Translator, sample
+from tilewright.compute.isl import Domain, IslLimitReached, IslTranslator, sample
 from tilewright.expr.affine import affine, to_expr
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Expr, Var
@@ -56,7 +56,7 @@ def ask(
     names = ", ".join(loop.var.name for loop in band)
     try:
         point = sample(domain, [relation(p, q)])
-    except TooHard:
+    except IslLimitReached:
         reason = f"isl gave up on {place} over {names}: operation limit"
         return Unknown(reason, "operations", shown)
     if point is None:
@@ -76,13 +76,13 @@ def iteration(
     access: Access,
     around: dict[Var, str] | None = None,
     independent: bool = False,
-) -> Translator:
+) -> IslTranslator:
     """One iteration of the loops around an access, under its guards, added to `domain`.
 
     around: the names of variables that there are already. independent: how far a loop runs says
     nothing about the others.
     """
-    translate = Translator(domain, around or {}, access.ranges)
+    translate = IslTranslator(domain, around or {}, access.ranges)
     for p in access.loops:
         name = translate.names.get(p.var)
         if name is None:
@@ -97,7 +97,7 @@ def iteration(
 
 
 def _witness(
-    a: Access, b: Access, one: Translator, two: Translator, values: dict[str, int]
+    a: Access, b: Access, one: IslTranslator, two: IslTranslator, values: dict[str, int]
 ) -> Witness:
     first, second = (
         {loop.var.name: values[t.names[loop.var]] for loop in x.loops}
@@ -114,7 +114,7 @@ def _text(iteration: dict[str, int]) -> str:
 def _at(
     i: Expr,
     a: Access,
-    translate: Translator,
+    translate: IslTranslator,
     values: dict[str, int],
 ) -> int:
     env: dict[Var, tuple[int, int]] = {}

@@ -34,7 +34,7 @@ from tilewright.loops.analysis.lemmas import agreeing
 from tilewright.loops.analysis.verdict import Illegal, Unknown
 from tilewright.loops.launch import AXIS
 from tilewright.loops.nodes import For, Stmt, loop
-from tilewright.loops.walk import Place
+from tilewright.loops.walk import StatementPlace
 
 BLOCKS: Final = tuple(v for axis, v in AXIS.items() if axis.startswith("blockIdx"))
 THREADS: Final = tuple(v for axis, v in AXIS.items() if axis.startswith("threadIdx"))
@@ -139,4 +139,4 @@ def _reordered(
     """The access with the loops of equal iterations outermost, and then the band."""
     first = [*equal, *band]
     rest = [s for s in a.place.above if s not in first]
-    return replace(a, place=Place(a.place.stmt, (*first, *rest)))
+    return replace(a, place=StatementPlace(a.place.stmt, (*first, *rest)))

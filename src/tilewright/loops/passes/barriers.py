@@ -40,7 +40,7 @@ from tilewright.loops.analysis.threads import (
     shared_accesses,
     threads_conflict,
 )
-from tilewright.loops.launch import Combine
+from tilewright.loops.launch import CombineThreads
 from tilewright.loops.nodes import (
     Block,
     For,
@@ -55,7 +55,7 @@ from tilewright.loops.passes.thread_program import ThreadProgram
 from tilewright.loops.walk import walk
 
 
-class Need(NamedTuple):
+class NeededBarrier(NamedTuple):
     """A dependence: one of these gaps must have a barrier of this scope. waits: behind a wait."""
 
     gaps: frozenset[Gap]
@@ -72,7 +72,7 @@ def with_barriers(program: ThreadProgram, grid: Sequence[Extent]) -> Stmt:
     body = _distinct(program.body)
     tree = Sequences(body)
     _check_combined(tree)
-    needs: list[Need] = []
+    needs: list[NeededBarrier] = []
     for buffer, found in shared_accesses(body, grid, program.threads).items():
         scope = "shared" if buffer.scope == "shared" else "global"
         for a, b in combinations_with_replacement(found, 2):
@@ -81,7 +81,7 @@ def with_barriers(program: ThreadProgram, grid: Sequence[Extent]) -> Stmt:
             if scope == "global":
                 _refuse(a, b, blocks_conflict(a, b), "blocks")
             for gaps, first in _dependences(tree, a, b):
-                needs.append(Need(gaps, scope, arrives_later(first)))
+                needs.append(NeededBarrier(gaps, scope, arrives_later(first)))
     scopes = chosen(needs)
     return tree.with_barriers(scopes, _waits(needs, scopes))
 
@@ -99,7 +99,7 @@ def _distinct(s: Stmt) -> Stmt:
 def _check_combined(tree: Sequences) -> None:
     """Raise ScheduleError if not all threads of a block reach a Combine."""
     for at in walk(tree.body):
-        if isinstance(at.stmt, Combine) and at.stmt not in tree.home:
+        if isinstance(at.stmt, CombineThreads) and at.stmt not in tree.home:
             raise ScheduleError(
                 "its threads are combined where not all of them come to: under "
                 "a condition, or in a loop, that differs between them",
@@ -228,7 +228,7 @@ _DOES: Final = {"load": "reads", "store": "writes", "update": "updates"}
 # -- the choice
 
 
-def chosen(needs: Iterable[Need]) -> dict[Gap, str]:
+def chosen(needs: Iterable[NeededBarrier]) -> dict[Gap, str]:
     """A minimal set of gaps that serve all dependences, each with the scope of its barrier."""
     left = sorted(dict.fromkeys(needs), key=_outermost, reverse=True)
     found: dict[Gap, None] = {}
@@ -245,7 +245,7 @@ def chosen(needs: Iterable[Need]) -> dict[Gap, str]:
     return _scopes(left, found)
 
 
-def _waits(needs: Sequence[Need], gaps: Iterable[Gap]) -> set[Gap]:
+def _waits(needs: Sequence[NeededBarrier], gaps: Iterable[Gap]) -> set[Gap]:
     """Of the gaps that have barriers, those with a wait in front, as few as serve all."""
     left = [n.gaps.intersection(gaps) for n in needs if n.waits]
     found: set[Gap] = set()
@@ -255,7 +255,7 @@ def _waits(needs: Sequence[Need], gaps: Iterable[Gap]) -> set[Gap]:
     return found
 
 
-def _outermost(need: Need) -> int:
+def _outermost(need: NeededBarrier) -> int:
     return min(gap.depth for gap in need.gaps)
 
 
@@ -263,7 +263,7 @@ def _served(gap: Gap, needs: Iterable[frozenset[Gap]]) -> int:
     return sum(gap in gaps for gaps in needs)
 
 
-def _scopes(needs: Sequence[Need], gaps: Iterable[Gap]) -> dict[Gap, str]:
+def _scopes(needs: Sequence[NeededBarrier], gaps: Iterable[Gap]) -> dict[Gap, str]:
     scopes = dict.fromkeys(gaps, "shared")
     for need in sorted(needs, key=lambda n: len(n.gaps & scopes.keys())):
         mine = [gap for gap in scopes if gap in need.gaps]

@@ -24,7 +24,7 @@ from tilewright.loops.nodes import (
     block,
 )
 from tilewright.loops.passes.thread_program import varies
-from tilewright.loops.walk import Place, below
+from tilewright.loops.walk import StatementPlace, below
 
 
 @dataclass(eq=False)
@@ -115,7 +115,7 @@ class Sequences:
             return not varies(s.condition, self.registers)
         return isinstance(s, Alloc)
 
-    def path(self, place: Place) -> Path:
+    def path(self, place: StatementPlace) -> Path:
         """The statements of sequences that a place is in, outermost first."""
         chain = (*place.above, place.stmt)
         steps = [self.home[s] for s in chain if s in self.home]

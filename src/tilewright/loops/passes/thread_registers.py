@@ -34,7 +34,7 @@ from tilewright.loops.analysis.access import (
     accesses,
 )
 from tilewright.loops.analysis.terms import variables
-from tilewright.loops.launch import AXIS, Combine
+from tilewright.loops.launch import AXIS, CombineThreads
 from tilewright.loops.nodes import (
     Operand,
     Stmt,
@@ -179,7 +179,7 @@ def moved(root: Stmt, moves: Mapping[Buffer, Move]) -> Stmt:
         if isinstance(node, Operand) and node.buffer in moves:
             buffer, index = place(node.buffer, node.index)
             return Operand(buffer, index, node.strides)
-        if isinstance(node, Update | Combine) and not moves.keys().isdisjoint(
+        if isinstance(node, Update | CombineThreads) and not moves.keys().isdisjoint(
             node.buffers
         ):
             buffers, indices = zip(*(place(b, i) for b, i in node.targets), strict=True)

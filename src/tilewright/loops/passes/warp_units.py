@@ -24,7 +24,7 @@ from tilewright.loops.analysis.access import accesses, environment
 from tilewright.loops.launch import AXIS
 from tilewright.loops.match import match
 from tilewright.loops.nodes import If, Stmt, Unit
-from tilewright.loops.operands import Mismatch
+from tilewright.loops.operands import OperandMismatch
 from tilewright.loops.passes.thread_registers import refusal
 from tilewright.loops.walk import walk
 
@@ -101,7 +101,7 @@ def _placed(s: Unit) -> Unit:
     assert s.intrinsic is not None
     try:
         use, operands = match(s.intrinsic.intrinsic, s.body)
-    except Mismatch as error:
+    except OperandMismatch as error:
         raise refusal(str(error), f"unit {s.name}", "stage its operands") from error
     assert use == s.intrinsic
     made: Unit = s.replace(operands=operands)

@@ -23,7 +23,7 @@ Readers = dict[Buffer, Callable[[Load], Expr]]
 
 
 @dataclass(frozen=True, slots=True)
-class PartOf:
+class ConcatPart:
     """Where a tensor is stored: its element `index` is element `index + at` of a larger tensor."""
 
     tensor: Buffer
@@ -38,10 +38,10 @@ class PartOf:
             moved.append(i)
         return tuple(moved)
 
-    def within(self, outer: PartOf) -> PartOf:
+    def within(self, outer: ConcatPart) -> ConcatPart:
         """The tensor's place in the tensor that contains the larger one."""
         sums = tuple(a + b for a, b in zip(self.at, outer.at, strict=True))
-        return PartOf(outer.tensor, sums)
+        return ConcatPart(outer.tensor, sums)
 
 
 def concat_in_place(
@@ -58,7 +58,7 @@ def concat_in_place(
         at least `side_by_side` elements of t are contiguous in u
     """
     flow = DefUse(steps)
-    found: dict[Buffer, PartOf] = {}
+    found: dict[Buffer, ConcatPart] = {}
     gone: set[FusionGroup] = set()
     for step in steps:
         copy = _copied(step)
@@ -86,7 +86,7 @@ def concat_in_place(
     return [placed(s, found, readers) for s in steps if s not in gone]
 
 
-def _copied(step: Step) -> tuple[Buffer, PartOf] | None:
+def _copied(step: Step) -> tuple[Buffer, ConcatPart] | None:
     """The tensor that a pure copy step copies, and its target; None for any other step."""
     if not isinstance(step, FusionGroup) or not step.is_map:
         return None
@@ -109,7 +109,7 @@ def _copied(step: Step) -> tuple[Buffer, PartOf] | None:
         at.append(offset)
     if not extents.keys() <= {*o.value.index}:
         return None
-    return source, PartOf(o.tensor, tuple(at))
+    return source, ConcatPart(o.tensor, tuple(at))
 
 
 def _offset(
@@ -152,7 +152,7 @@ def _free(
     return plain and writers.isdisjoint(readers)
 
 
-def placed(step: Step, found: dict[Buffer, PartOf], readers: Readers) -> Step:
+def placed(step: Step, found: dict[Buffer, ConcatPart], readers: Readers) -> Step:
     if not isinstance(step, FusionGroup):
         return step
     if found.keys().isdisjoint((*step.reads, *step.writes)):
@@ -162,7 +162,7 @@ def placed(step: Step, found: dict[Buffer, PartOf], readers: Readers) -> Step:
 
 
 def _moved(
-    c: Computation, found: dict[Buffer, PartOf], readers: Readers
+    c: Computation, found: dict[Buffer, ConcatPart], readers: Readers
 ) -> Computation:
     outputs = []
     for o in c.outputs:
@@ -176,5 +176,5 @@ def _moved(
     return replace(c, outputs=tuple(outputs))
 
 
-def reader(place: PartOf) -> Callable[[Load], Expr]:
+def reader(place: ConcatPart) -> Callable[[Load], Expr]:
     return lambda load: Load(place.tensor, place.inside(load.index))

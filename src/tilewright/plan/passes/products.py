@@ -21,7 +21,7 @@ from tilewright.compute.transforms import map_loads, map_outputs
 from tilewright.expr.nodes import Buffer, Const, Expr, FloorDiv, Load, Mod, Var, const
 from tilewright.ir.node import postorder, substitute
 from tilewright.plan.nodes import DefUse, FusionGroup, Step, merge
-from tilewright.plan.passes.concat_in_place import PartOf, placed, reader
+from tilewright.plan.passes.concat_in_place import ConcatPart, placed, reader
 from tilewright.plan.questions import Cost, dearer
 
 Array = np.ndarray[Any, Any]
@@ -52,7 +52,7 @@ class MergedProducts:
     """Products as one. places: where each result is now. constants: the concatenated ones."""
 
     group: FusionGroup
-    places: dict[Buffer, PartOf]
+    places: dict[Buffer, ConcatPart]
     constants: dict[Buffer, Array]
 
     def rewrite(
@@ -364,7 +364,7 @@ def _merged(
     along += [found for p in family[1:] if (found := _pairs(first, p)) is not None]
     longer: dict[Buffer, Buffer] = {}
     constants: dict[Buffer, Array] = {}
-    places: dict[Buffer, PartOf] = {}
+    places: dict[Buffer, ConcatPart] = {}
     for b, axis in first.axes.items():
         parts = [pairs[b] for pairs in along]
         extent = sum(p.shape[axis] for p in parts)
@@ -376,7 +376,7 @@ def _merged(
             before = 0
             for p in parts:
                 at = tuple(before if n == axis else 0 for n in range(len(b.shape)))
-                places[p] = PartOf(longer[b], at)
+                places[p] = ConcatPart(longer[b], at)
                 before += p.shape[axis]
     size = sum(p.dim.extent for p in family)
     computations = [

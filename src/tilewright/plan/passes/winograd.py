@@ -26,7 +26,7 @@ Group = tuple[Computation, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Forms:
+class WinogradForms:
     """The available forms and the criteria to choose by.
 
     tiles: results per tile and axis. cost: the target's estimate of Computations as one kernel in
@@ -41,7 +41,7 @@ class Forms:
 
 def transform_convolutions(
     steps: Sequence[Step],
-    forms: Forms,
+    forms: WinogradForms,
     constants: Collection[Buffer],
     keep: Collection[Buffer] = (),
 ) -> list[Step]:
@@ -106,7 +106,7 @@ class _Form:
     behind: Group
 
 
-def _best(group: FusionGroup, forms: Forms, around: _Around) -> _Form | None:
+def _best(group: FusionGroup, forms: WinogradForms, around: _Around) -> _Form | None:
     """The cheapest form; None if none is profitable.
 
     requires: all of the data is initialized, since copies and tiles beyond the windows read it.

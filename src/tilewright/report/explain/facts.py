@@ -12,7 +12,7 @@ from tilewright.base import events
 from tilewright.base.errors import TilewrightError
 from tilewright.base.text import listing
 from tilewright.compute.nodes import Computation
-from tilewright.driver.explain import Explained, ExplainedKernel
+from tilewright.driver.explain import ExplainedKernel, ExplainedModel
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.lang import lift, mdh, te
 from tilewright.plan.lifetimes import lifetimes
@@ -41,7 +41,7 @@ Facts = dict[str, Any]
 
 def facts(
     name: str,
-    made: Explained,
+    made: ExplainedModel,
     exe: Executable,
     profile: Profile,
     compile_seconds: float,
@@ -250,7 +250,7 @@ def memory(plan: Plan) -> Facts:
     return {"steps": steps, "bytes": plan.memory.total, "buffers": buffers}
 
 
-def _kernels(made: Explained, profile: Profile) -> Iterator[Facts]:
+def _kernels(made: ExplainedModel, profile: Profile) -> Iterator[Facts]:
     """The rows of the profile, each with the origin of its kernel."""
     waiting: dict[str, list[ExplainedKernel]] = {}
     for kernel in made.kernels:

@@ -21,7 +21,7 @@ from tilewright.loops.analysis.effects import writes
 from tilewright.loops.analysis.region import region
 from tilewright.loops.nodes import Alloc, Kernel, Stmt, Store, block
 from tilewright.loops.scopes import Scope
-from tilewright.loops.walk import Place
+from tilewright.loops.walk import StatementPlace
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_kinds, refuse_buffer
 from tilewright.schedule.primitives.cache_write import body_of
@@ -95,7 +95,7 @@ def cache_read(
 
 
 def _read_part(
-    kernel: Kernel, old: Buffer, alloc: Place | None, loop: str | None
+    kernel: Kernel, old: Buffer, alloc: StatementPlace | None, loop: str | None
 ) -> StatementRange:
     """The statements that will read the copy: a loop body, or everything after `old` is final."""
     if loop is None:
@@ -118,7 +118,7 @@ def _check_around(
     kernel: Kernel,
     part: StatementRange,
     old: Buffer,
-    alloc: Place | None,
+    alloc: StatementPlace | None,
 ) -> None:
     """No other iteration that may run at the same time writes what a copy reads."""
     shared = part.place.loops[0 if alloc is None else len(alloc.loops) :]

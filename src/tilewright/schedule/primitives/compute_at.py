@@ -18,7 +18,7 @@ from tilewright.loops.analysis.effects import allocated, reads, writes
 from tilewright.loops.analysis.region import Region, region, uncovered
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, While, block
 from tilewright.loops.scopes import Scope
-from tilewright.loops.walk import Place
+from tilewright.loops.walk import StatementPlace
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_axes
 from tilewright.schedule.registry import primitive_with
@@ -37,10 +37,10 @@ def _error(
 
 def producers(
     buffer: Buffer,
-    alloc: Place,
-    consumer: Place,
+    alloc: StatementPlace,
+    consumer: StatementPlace,
     verb: str = "compute_at",
-) -> tuple[Place, tuple[Buffer, ...], tuple[Stmt, ...], tuple[Stmt, ...]]:
+) -> tuple[StatementPlace, tuple[Buffer, ...], tuple[Stmt, ...], tuple[Stmt, ...]]:
     """The sequence that contains producer and consumer, and the statements in it that write
     `buffer`.
 
@@ -59,7 +59,7 @@ def producers(
             group, made = _made_together(buffer, before, consumer, verb)
             first = home.stmts.index(made[0])
             run = home.stmts[first : child + 1]
-            return Place(home, path[:depth]), group, made, run
+            return StatementPlace(home, path[:depth]), group, made, run
     raise _error(
         buffer.name,
         "no statement before that loop computes it",
@@ -71,7 +71,7 @@ def producers(
 def _made_together(
     buffer: Buffer,
     stmts: Sequence[Stmt],
-    consumer: Place,
+    consumer: StatementPlace,
     verb: str,
 ) -> tuple[tuple[Buffer, ...], tuple[Stmt, ...]]:
     """The buffer with those that its statements write too (a reducer's outputs), and these."""
@@ -121,8 +121,8 @@ def _check_movable(
 
 
 def _check_not_kept(
-    alloc: Place,
-    home: Place,
+    alloc: StatementPlace,
+    home: StatementPlace,
     group: Sequence[Buffer],
     part: Stmt,
     env: Env,
@@ -210,7 +210,11 @@ def compute_at(
 
 
 def _moved(
-    kernel: Kernel, home: Place, made: Sequence[Stmt], place: Place, new_loop: For
+    kernel: Kernel,
+    home: StatementPlace,
+    made: Sequence[Stmt],
+    place: StatementPlace,
+    new_loop: For,
 ) -> Stmt:
     """The kernel's body with the consumer's loop replaced and the old nests dropped.
 
@@ -256,8 +260,8 @@ def _into(box: Region, part: Buffer) -> edit.Move:
     return lambda index: (part, box.local(index))
 
 
-def _below(place: Place, home: Place) -> Place:
-    return Place(place.stmt, place.above[len(home.above) :])
+def _below(place: StatementPlace, home: StatementPlace) -> StatementPlace:
+    return StatementPlace(place.stmt, place.above[len(home.above) :])
 
 
 def _needed(

@@ -19,7 +19,7 @@ from tilewright.loops.analysis.effects import reads, writes
 from tilewright.loops.analysis.region import inside
 from tilewright.loops.analysis.terms import is_zero
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, Store, block
-from tilewright.loops.walk import Place, walk
+from tilewright.loops.walk import StatementPlace, walk
 from tilewright.schedule import edit
 from tilewright.schedule.registry import primitive
 from tilewright.schedule.staging import intermediate
@@ -119,7 +119,7 @@ def _others(sequence: Block, nest: Stmt) -> list[Stmt]:
     return [s for s in sequence.stmts if s is not nest]
 
 
-def _place_of(kernel: Kernel, stmt: Stmt) -> Place:
+def _place_of(kernel: Kernel, stmt: Stmt) -> StatementPlace:
     return next(p for p in walk(kernel.body) if p.stmt is stmt)
 
 

@@ -35,7 +35,7 @@ from tilewright.loops.nodes import (
     block,
 )
 from tilewright.loops.printer import show_place
-from tilewright.loops.walk import Place, loops_of, walk
+from tilewright.loops.walk import StatementPlace, loops_of, walk
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_kinds, refuse
 from tilewright.schedule.registry import primitive
@@ -91,12 +91,12 @@ def pad(kernel: Kernel, loop: str, multiple: int) -> tuple[Kernel, None]:
     return result, None
 
 
-def _allocated_around(place: Place) -> set[Buffer]:
+def _allocated_around(place: StatementPlace) -> set[Buffer]:
     buffers = (getattr(s, "buffer", None) for s in place.above)
     return {b for b in buffers if b is not None}
 
 
-def _alloc_of(kernel: Kernel, buffer: Buffer) -> Place:
+def _alloc_of(kernel: Kernel, buffer: Buffer) -> StatementPlace:
     """Where it is allocated, found by identity, since another buffer may have its name."""
     for p in walk(kernel.body):
         if isinstance(p.stmt, Alloc) and p.stmt.buffer is buffer:

@@ -12,7 +12,7 @@ from tilewright.loops.analysis.dependence import can_delay
 from tilewright.loops.analysis.effects import reads, writes
 from tilewright.loops.analysis.verdict import Pair
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block, loop
-from tilewright.loops.walk import Place
+from tilewright.loops.walk import StatementPlace
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import because, check_one_place, refuse, show_pair
 from tilewright.schedule.primitives.annotate import check_unmarked
@@ -73,7 +73,7 @@ def pipeline(kernel: Kernel, loop: str, *stages: int) -> tuple[Kernel, None]:
 
 
 def pipelined(
-    kernel: Kernel, f: For, place: Place, stages: Sequence[int], verb: str
+    kernel: Kernel, f: For, place: StatementPlace, stages: Sequence[int], verb: str
 ) -> Kernel:
     """`kernel` with a loop whose statements lag by `stages`; errors carry the name `verb`."""
     n = tree.trips(f, verb)

@@ -32,7 +32,7 @@ from tilewright.loops.nodes import (
     loop,
 )
 from tilewright.loops.scopes import Scope
-from tilewright.loops.walk import Place, walk
+from tilewright.loops.walk import StatementPlace, walk
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import refuse
 from tilewright.schedule.registry import primitive_with
@@ -95,7 +95,7 @@ def rfactor(
     new: Stmt = block(clear, inner, join)
     for b in reversed(parts):
         new = Alloc(b, new)
-    result = edit.put(kernel, Place(top, above), new)
+    result = edit.put(kernel, StatementPlace(top, above), new)
     return result, tuple(b.name for b in parts)
 
 
@@ -211,7 +211,7 @@ def _outside_of_memory(index: Expr) -> Expr:
     return substitute(index, found)  # type: ignore[no-any-return]
 
 
-def _top(f: For, place: Place, index: Index) -> tuple[For, tuple[Stmt, ...]]:
+def _top(f: For, place: StatementPlace, index: Index) -> tuple[For, tuple[Stmt, ...]]:
     """The outermost directly nested loop around `f` over which the result's place is fixed."""
     top = f
     above = place.above

@@ -20,7 +20,7 @@ from tilewright.ir.node import postorder
 from tilewright.loops.analysis.access import Env, environment, expressions
 from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import For, If, Kernel, Stmt
-from tilewright.loops.walk import Place, loops_of, walk
+from tilewright.loops.walk import StatementPlace, loops_of, walk
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import refuse
 from tilewright.schedule.no_effect import changes_nothing
@@ -57,7 +57,7 @@ def skip(kernel: Kernel, loop: str) -> tuple[Kernel, None]:
             "there is no condition without which its body would change nothing",
             "the body selects the identity of what it reduces by comparing indices",
         )
-    body = Place(f.body, (*place.above, f))
+    body = StatementPlace(f.body, (*place.above, f))
     return edit.put(kernel, body, If(reduce(And, tests), f.body, None)), None
 
 

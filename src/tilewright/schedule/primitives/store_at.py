@@ -19,7 +19,7 @@ from tilewright.schedule.legality import check_kinds, part_of, refuse_buffer
 from tilewright.schedule.primitives.compute_at import compute_at
 from tilewright.schedule.registry import primitive
 from tilewright.schedule.relocate import (
-    Home,
+    BufferHome,
     home_of,
     own_buffer,
     reads_in,
@@ -104,7 +104,7 @@ def _check_uses(
     kernel: Kernel,
     buffer: Buffer,
     f: For,
-    home: Home,
+    home: BufferHome,
 ) -> None:
     """Require that all reads are in the loop, except those of the nests themselves."""
 

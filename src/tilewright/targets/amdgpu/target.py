@@ -9,7 +9,7 @@ from tilewright.loops.nodes import Kernel
 from tilewright.targets.amdgpu.emit import assembly, llvm_ir
 from tilewright.targets.amdgpu.machine import AmdMachine, machine
 from tilewright.targets.amdgpu.report import table
-from tilewright.targets.base import Artifact, Settings
+from tilewright.targets.base import Artifact, TargetSettings
 from tilewright.targets.permitted import Permissions
 from tilewright.targets.simt.llvm_target import LlvmGpuTarget
 
@@ -53,6 +53,6 @@ class AmdGpu(LlvmGpuTarget[AmdMachine]):
         return "\n".join([*(f"; {row}" for row in rows), made])
 
 
-def make(settings: Settings) -> AmdGpu:
+def make(settings: TargetSettings) -> AmdGpu:
     """The target. Raises UnsupportedError for an unknown architecture."""
     return AmdGpu(machine(settings.mcpu), settings.exact)

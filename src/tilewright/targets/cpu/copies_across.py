@@ -16,7 +16,7 @@ from tilewright.expr.reads import reads_memory
 from tilewright.loops.intrinsic import intrinsic
 from tilewright.loops.match import match
 from tilewright.loops.nodes import Block, For, Kernel, Stmt, Store, Unit, block, loop
-from tilewright.loops.operands import Mismatch
+from tilewright.loops.operands import OperandMismatch
 from tilewright.loops.walk import below
 from tilewright.schedule import edit, tree
 
@@ -88,6 +88,6 @@ def _call(
     nest, _ = edit.renamed(nest, taken, ".t")
     try:
         use, operands = match(intrinsic(name), nest)
-    except Mismatch:
+    except OperandMismatch:
         return None
     return Unit(use.call.name, use, operands, nest)

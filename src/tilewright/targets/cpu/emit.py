@@ -114,7 +114,7 @@ def emit_module(
 
 
 def _write_kernel(module: Module, kernel: Kernel, name: str, linkage: str) -> None:
-    f = Function(module, kernel.params)
+    f = EmittedFunction(module, kernel.params)
     f.pointers |= {b: LlvmValue(f"%p{n}", "ptr") for n, b in enumerate(kernel.params)}
     f.emit(kernel.body)
     module.functions.append(f.finish(name, [], linkage))
@@ -129,7 +129,7 @@ def attributes(machine: CpuMachine) -> str:
     )
 
 
-class Function(Statements):
+class EmittedFunction(Statements):
     """One function of a module: the kernel itself, or the body of a parallel region."""
 
     def __init__(
@@ -359,12 +359,12 @@ def _write_region(
     module: Module,
     name: str,
     s: For,
-    outer: Function,
+    outer: EmittedFunction,
     variables: list[Var],
     buffers: list[Buffer],
 ) -> None:
     """The body of a region: the iterations from `begin` to before `end`, by thread `thread`."""
-    f = Function(module, outer.params, region=True)
+    f = EmittedFunction(module, outer.params, region=True)
     f.ranges |= outer.ranges
     f.pointers |= {b: LlvmValue(f"%p{n}", "ptr") for n, b in enumerate(outer.params)}
     f.pointers |= {b: LlvmValue(f"%b{n}", "ptr") for n, b in enumerate(buffers)}

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from tilewright.runtime.abi import CTX_PROFILE, CTX_STATUS, STATUS_INDEX
-from tilewright.targets.base import Action, Argument, Copy, Either, KernelCall, Repeat
+from tilewright.targets.base import (
+    Action,
+    Argument,
+    ByteCopy,
+    ConditionalActions,
+    KernelCall,
+    Repeat,
+)
 from tilewright.targets.cpu.compile import LEVEL, compile_text
 from tilewright.targets.cpu.emit import attributes
 from tilewright.targets.cpu.machine import CpuMachine
@@ -189,9 +196,9 @@ def calls_of(actions: Iterable[Action]) -> Iterator[KernelCall]:
                 yield action
             case Repeat():
                 yield from calls_of(action.body)
-            case Either():
+            case ConditionalActions():
                 yield from calls_of((*action.then, *action.other))
-            case Copy():
+            case ByteCopy():
                 pass
             case _:
                 assert_never(action)
@@ -221,11 +228,11 @@ class _Lines:
             match action:
                 case KernelCall():
                     self.call(action)
-                case Copy():
+                case ByteCopy():
                     self.copy(action)
                 case Repeat():
                     self.repeat(action)
-                case Either():
+                case ConditionalActions():
                     self.either(action)
                 case _:
                     assert_never(action)
@@ -256,7 +263,7 @@ class _Lines:
             f"next{n}:",
         )
 
-    def copy(self, copy: Copy, row: str | None = None) -> None:
+    def copy(self, copy: ByteCopy, row: str | None = None) -> None:
         """Bytes from place to place; row: of the target, as many bytes each."""
         source, target = self.address(copy.source), self.address(copy.target)
         if row is not None:
@@ -331,7 +338,7 @@ class _Lines:
             self._clear(item, f"%n{k}", loop.bound or 0)
         self._timed(loop.body, loop.record)
 
-    def _clear(self, item: Copy, row: str, bound: int) -> None:
+    def _clear(self, item: ByteCopy, row: str, bound: int) -> None:
         start = self._row(self.address(item.target), row, item.nbytes)
         n = self.number()
         self.add(
@@ -340,7 +347,7 @@ class _Lines:
             f"call void @tw.clear(ptr {start}, i64 %left{n}.bytes)",
         )
 
-    def either(self, branch: Either) -> None:
+    def either(self, branch: ConditionalActions) -> None:
         """Both lists of actions in their own blocks."""
         condition, k = self.truth(branch.condition), self.number()
         self.add(f"br i1 {condition}, label %then{k}, label %else{k}")
@@ -372,10 +379,10 @@ def _numbers(actions: Iterable[Action]) -> Iterator[int]:
             case Repeat():
                 yield from _numbers(action.body)
                 yield action.record
-            case Either():
+            case ConditionalActions():
                 yield from _numbers((*action.then, *action.other))
                 yield action.record
-            case Copy():
+            case ByteCopy():
                 pass
             case _:
                 assert_never(action)

@@ -20,8 +20,8 @@ from tilewright.targets.base import (
     Artifact,
     LibrarySignature,
     LibraryVariant,
-    Settings,
     Target,
+    TargetSettings,
 )
 from tilewright.targets.cpu import compile as llvm
 from tilewright.targets.cpu.c_function import compile_c_function
@@ -242,7 +242,7 @@ def _machine_of(target: Target) -> CpuMachine:
     return target.machine
 
 
-def make(settings: Settings) -> CpuTarget:
+def make(settings: TargetSettings) -> CpuTarget:
     """The target for a processor and a number of threads.
 
     Raises UnsupportedError for an unknown processor, InputError for a bad description.

@@ -29,7 +29,7 @@ from tilewright.targets.simt.cost import (
     SECTOR,
     SYNC,
     WORD,
-    Request,
+    WarpRequest,
     bank_turns,
     copies,
     fetch_width,
@@ -37,7 +37,7 @@ from tilewright.targets.simt.cost import (
     tile_steps,
 )
 from tilewright.targets.simt.products import Product
-from tilewright.targets.simt.tiling import Share, Tiling
+from tilewright.targets.simt.tiling import DimensionShare, Tiling
 
 FACTOR: Final = 32  # bytes of a factor's row along the sum, in one instruction
 FEEDING: Final = 4  # warps that keep the tensor cores of a unit busy: it has four
@@ -116,10 +116,10 @@ def tensor_tiling(product: Product, tile: TensorTile) -> TensorTiling:
     """The product in these tiles."""
     (row,), (column,), (along,) = product.rows, product.columns, product.sums
     shares = {
-        row: Share(tile.rows, tile.row_warps, "threadIdx.y"),
-        column: Share(tile.columns, tile.column_warps, "threadIdx.z"),
+        row: DimensionShare(tile.rows, tile.row_warps, "threadIdx.y"),
+        column: DimensionShare(tile.columns, tile.column_warps, "threadIdx.z"),
     }
-    shares |= {d: Share(1, 1, "") for d in product.batch}
+    shares |= {d: DimensionShare(1, 1, "") for d in product.batch}
     return TensorTiling(tile, Tiling(product, shares, {along: tile.depth}))
 
 
@@ -128,7 +128,7 @@ def tensor_tiling(product: Product, tile: TensorTile) -> TensorTiling:
 
 def operand_requests(
     t: TensorTiling, read: Load, room: int, machine: CudaMachine
-) -> tuple[Request, ...]:
+) -> tuple[WarpRequest, ...]:
     """A step's requests for one factor: fetch its tile, store it, load it into registers."""
     copied = copies(t.plan, read, room, machine.simt)
     return (*copied, fragment_request(t, read, room, machine))
@@ -136,7 +136,7 @@ def operand_requests(
 
 def fragment_request(
     t: TensorTiling, read: Load, room: int, machine: CudaMachine
-) -> Request:
+) -> WarpRequest:
     """The loads of a factor into registers, as `emit_mma` has them: each once by each warp.
 
     Matrices where rows are whole and aligned; else words of 32 bits where neighbors along the sum
@@ -156,7 +156,7 @@ def fragment_request(
         lanes = [size * beside * (n // 4) + WORD * along * (n % 4) for n in range(WARP)]
         turns, words = bank_turns(lanes, banks), words * _loads(t, read, room)
     count = t.warps * parts * words * (t.tile.depth // t.factor)
-    return Request("shared", count, turns)
+    return WarpRequest("shared", count, turns)
 
 
 def _strides(t: TensorTiling, read: Load, room: int) -> tuple[int, int]:
@@ -175,7 +175,9 @@ def _loads(t: TensorTiling, read: Load, room: int) -> int:
     return 1 if is_word or matrix_loads(size, strides) is not None else per
 
 
-def result_requests(t: TensorTiling, machine: CudaMachine) -> tuple[Request, Request]:
+def result_requests(
+    t: TensorTiling, machine: CudaMachine
+) -> tuple[WarpRequest, WarpRequest]:
     """Requests for a block's results: each warp stores its own in shared memory, then all threads
     load adjacent ones."""
     pitch = t.tile.columns + RESULT_ROOM
@@ -184,7 +186,7 @@ def result_requests(t: TensorTiling, machine: CudaMachine) -> tuple[Request, Req
     stored = t.warps * down * across * (ROWS * COLUMNS // WARP)
     loaded = t.tile.rows * t.tile.columns // WARP
     turns = bank_turns(lanes, machine.simt.banks)
-    return Request("shared", stored, turns), Request("shared", loaded, 1)
+    return WarpRequest("shared", stored, turns), WarpRequest("shared", loaded, 1)
 
 
 def rooms(read: Load) -> list[int]:

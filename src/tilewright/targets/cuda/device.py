@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.base.errors import ArtifactError, ExecutionError, MemoryLimitError
-from tilewright.runtime.device import Bytes, Duration, Region
+from tilewright.runtime.device import Bytes, Duration, MemoryRange
 from tilewright.targets.cuda.driver import Driver, bindings
 from tilewright.targets.cuda.machine import STATIC, machine
 from tilewright.targets.simt.code import PTX, DeviceProgram, KernelLaunch
@@ -45,26 +45,26 @@ class Allocation:
 
 
 @dataclass(eq=False, slots=True)
-class Loaded:
+class LoadedKernels:
     """A program on the GPU: its kernels in the order of its launches, and its workspace."""
 
     code: DeviceProgram
     kernels: list[Any]
     workspace: list[Allocation]
 
-    def addresses(self, arguments: Sequence[Region]) -> tuple[int, ...]:
+    def addresses(self, arguments: Sequence[MemoryRange]) -> tuple[int, ...]:
         """The addresses of all buffers: operands, then the workspace."""
         given = (a.memory.address + a.offset for a in arguments)
         return (*given, *(w.address for w in self.workspace))
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingRun:
     """A program to run on buffers, which it keeps alive until it has finished."""
 
-    program: Loaded
+    program: LoadedKernels
     addresses: tuple[int, ...]
-    arguments: tuple[Region, ...] = field(compare=False)
+    arguments: tuple[MemoryRange, ...] = field(compare=False)
 
     def __hash__(self) -> int:
         return hash((id(self.program), self.addresses))
@@ -125,7 +125,7 @@ class CudaDevice:
         weakref.finalize(made, _free, self, address).atexit = False
         return made
 
-    def load(self, code: bytes) -> Loaded:
+    def load(self, code: bytes) -> LoadedKernels:
         """Load a program. Raises ArtifactError for malformed bytes, and for code that this GPU
         cannot run."""
         program = DeviceProgram.from_bytes(code, PTX)
@@ -134,7 +134,9 @@ class CudaDevice:
         image = program.binary or program.text.encode() + b"\0"
         module = self.driver("ModuleLoadData", image)
         kernels = [self._kernel(module, call) for call in program.launches]
-        return Loaded(program, kernels, [self.allocate(n) for n in program.workspace])
+        return LoadedKernels(
+            program, kernels, [self.allocate(n) for n in program.workspace]
+        )
 
     def _check(self, program: DeviceProgram) -> None:
         made = machine(program.arch)
@@ -228,10 +230,10 @@ class CudaQueue:
     def __init__(self, device: CudaDevice, timed: bool) -> None:
         self.device: Final = device
         self.timed: Final = timed
-        self._pending: list[Pending] = []
-        self._graphs: OrderedDict[tuple[Pending, ...], Any] = OrderedDict()
+        self._pending: list[PendingRun] = []
+        self._graphs: OrderedDict[tuple[PendingRun, ...], Any] = OrderedDict()
 
-    def write(self, target: Region, source: Bytes) -> CudaEvent:
+    def write(self, target: MemoryRange, source: Bytes) -> CudaEvent:
         """Copy to the GPU."""
         address = target.memory.address + target.offset
         begin = self._begin()
@@ -240,7 +242,7 @@ class CudaQueue:
         )
         return CudaEvent(self, begin, self._mark())
 
-    def read(self, target: Bytes, source: Region) -> CudaEvent:
+    def read(self, target: Bytes, source: MemoryRange) -> CudaEvent:
         """Copy to the host, and what went wrong until then."""
         address = source.memory.address + source.offset
         begin = self._begin()
@@ -258,9 +260,11 @@ class CudaQueue:
         )
         return CudaEvent(self, begin, end, status)
 
-    def launch(self, program: Loaded, arguments: Sequence[Region]) -> CudaEvent:
+    def launch(
+        self, program: LoadedKernels, arguments: Sequence[MemoryRange]
+    ) -> CudaEvent:
         """Run a program; immediately if the queue is timed."""
-        found = Pending(program, program.addresses(arguments), tuple(arguments))
+        found = PendingRun(program, program.addresses(arguments), tuple(arguments))
         if not self.timed:
             self._pending.append(found)
             return CudaEvent(self, None, None)
@@ -294,7 +298,7 @@ class CudaQueue:
             if old is not None:
                 self._driver("GraphExecDestroy", old)
 
-    def _recorded(self, found: tuple[Pending, ...]) -> Any:
+    def _recorded(self, found: tuple[PendingRun, ...]) -> Any:
         modes = self.device.driver.api.CUstreamCaptureMode
         mode = modes.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         self._driver("StreamBeginCapture", self._stream, mode)
@@ -306,7 +310,7 @@ class CudaQueue:
         self._driver("GraphDestroy", graph)
         return made
 
-    def _run(self, found: Sequence[Pending]) -> None:
+    def _run(self, found: Sequence[PendingRun]) -> None:
         for pending in found:
             program = pending.program
             calls = zip(program.code.launches, program.kernels, strict=True)

@@ -30,7 +30,7 @@ from tilewright.targets.cuda.intrinsics import (
     MatrixLoads,
     matrix_loads,
 )
-from tilewright.targets.llvm.emit_launch import Thread
+from tilewright.targets.llvm.emit_launch import LaunchThread
 from tilewright.targets.llvm.emit_text import LlvmValue, integer
 from tilewright.targets.llvm.emit_types import memory_type
 
@@ -39,17 +39,17 @@ _PART: Final = 4  # elements of a tile that each thread has
 _WORD: Final = 4  # bytes
 
 
-def _lane(x: Thread) -> tuple[LlvmValue, LlvmValue]:
+def _lane(x: LaunchThread) -> tuple[LlvmValue, LlvmValue]:
     """The number of four threads in the warp, and of the thread among these."""
     lane = x.value(AXIS["threadIdx.x"])
     return x.binary("lshr", lane, integer(2)), x.binary("and", lane, integer(3))
 
 
-def _moved(x: Thread, p: LlvmValue, nbytes: LlvmValue) -> LlvmValue:
+def _moved(x: LaunchThread, p: LlvmValue, nbytes: LlvmValue) -> LlvmValue:
     return x.ins(f"getelementptr i8, {p.typed}, {nbytes.typed}", "ptr")
 
 
-def _scaled(x: Thread, v: LlvmValue, by: int) -> LlvmValue:
+def _scaled(x: LaunchThread, v: LlvmValue, by: int) -> LlvmValue:
     return x.binary("mul", v, integer(by))
 
 
@@ -61,7 +61,7 @@ class _Product:
     register: tuple[str, int] = ("i32", 1)
     rounded: bool = False
 
-    def __call__(self, x: Thread, s: Unit) -> None:
+    def __call__(self, x: LaunchThread, s: Unit) -> None:
         a, b, out = s.operands
         per = _WORD // a.buffer.dtype.itemsize
         part = _held(x, out)
@@ -80,7 +80,7 @@ class _Product:
             value = x.ins(f"extractvalue {found.typed}, {n}", type)
             x.line(f"store {value.typed}, {p.typed}, align {_WORD}")
 
-    def _factor(self, x: Thread, word: LlvmValue) -> LlvmValue:
+    def _factor(self, x: LaunchThread, word: LlvmValue) -> LlvmValue:
         if self.rounded:
             number = x.convert("bitcast", word, "float")
             return x.ins(f"call i32 @llvm.nvvm.f2tf32.rna({number.typed})", "i32")
@@ -91,7 +91,7 @@ class _Product:
 
 
 def _words(
-    x: Thread,
+    x: LaunchThread,
     o: Operand,
     axes: tuple[int, int],
     places: Sequence[tuple[int, int]],
@@ -122,7 +122,7 @@ def _words(
 
 
 def _loaded_matrices(
-    x: Thread,
+    x: LaunchThread,
     o: Operand,
     how: MatrixLoads,
     strides: tuple[int, int],
@@ -159,7 +159,7 @@ def _is_multiple(o: Operand, of: int) -> bool:
     return all(c % of == 0 for c in (form.const, *(c for _, c in form.terms)))
 
 
-def _packed(x: Thread, first: LlvmValue, per: int, step: int) -> LlvmValue:
+def _packed(x: LaunchThread, first: LlvmValue, per: int, step: int) -> LlvmValue:
     """Elements that are apart as one word, the first in its low bits."""
     bits = 8 * _WORD // per
     word = integer(0, "i32")
@@ -171,14 +171,14 @@ def _packed(x: Thread, first: LlvmValue, per: int, step: int) -> LlvmValue:
     return word
 
 
-def _load(x: Thread, type: str, p: LlvmValue) -> LlvmValue:
+def _load(x: LaunchThread, type: str, p: LlvmValue) -> LlvmValue:
     return x.ins(f"load {type}, {p.typed}, align {_WORD}", type)
 
 
 # -- tiles of a warp
 
 
-def _held(x: Thread, o: Operand) -> list[LlvmValue]:
+def _held(x: LaunchThread, o: Operand) -> list[LlvmValue]:
     """The addresses of a thread's four elements of a tile. Raises CompileError for a part of a
     tile."""
     b = o.buffer
@@ -210,7 +210,7 @@ def _held(x: Thread, o: Operand) -> list[LlvmValue]:
     return [_moved(x, start, integer(n * b.dtype.itemsize)) for n in range(_PART)]
 
 
-def _fill(x: Thread, s: Unit) -> None:
+def _fill(x: LaunchThread, s: Unit) -> None:
     """A product starts with 0."""
     (out,) = s.operands
     type = memory_type(out.buffer.dtype)
@@ -218,7 +218,7 @@ def _fill(x: Thread, s: Unit) -> None:
         x.line(f"store {type} zeroinitializer, {p.typed}, align {_WORD}")
 
 
-def _store(x: Thread, s: Unit) -> None:
+def _store(x: LaunchThread, s: Unit) -> None:
     held, out = s.operands
     size = out.buffer.dtype.itemsize
     across, along = out.strides
@@ -235,7 +235,7 @@ def _store(x: Thread, s: Unit) -> None:
     x.line(_MEET)
 
 
-CALLS: Final[Mapping[str, Callable[[Thread, Unit], None]]] = {
+CALLS: Final[Mapping[str, Callable[[LaunchThread, Unit], None]]] = {
     "mma.float16": _Product("m16n8k16.row.col.f32.f32", ("half", 2)),
     "mma.bfloat16": _Product("m16n8k16.row.col.bf16"),
     "mma.tf32": _Product("m16n8k8.row.col.tf32", rounded=True),

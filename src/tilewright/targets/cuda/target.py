@@ -10,7 +10,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.loops.launch import LaunchProgram
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule.space import Sketch
-from tilewright.targets.base import Artifact, Settings
+from tilewright.targets.base import Artifact, TargetSettings
 from tilewright.targets.cuda.emit import llvm_ir, ptx
 from tilewright.targets.cuda.machine import (
     STATIC,
@@ -18,7 +18,7 @@ from tilewright.targets.cuda.machine import (
     machine,
 )
 from tilewright.targets.cuda.tensor_tiles import TensorCores
-from tilewright.targets.llvm.emit_launch import Shared
+from tilewright.targets.llvm.emit_launch import SharedMemoryLayout
 from tilewright.targets.permitted import Permissions
 from tilewright.targets.simt.code import PTX, DeviceProgram, KernelLaunch
 from tilewright.targets.simt.llvm_target import LlvmGpuTarget
@@ -89,7 +89,7 @@ def code_of(program: LaunchProgram, text: str, of: CudaMachine) -> DeviceProgram
     for launch in program.launches:
         if 0 in launch.grid:
             continue  # without blocks it does nothing, and no driver takes it
-        shared = Shared.of(launch, launch.name, STATIC)
+        shared = SharedMemoryLayout.of(launch, launch.name, STATIC)
         grid = tuple(e for e in launch.grid if isinstance(e, int))
         x, y, z = grid
         calls.append(
@@ -107,6 +107,6 @@ def code_of(program: LaunchProgram, text: str, of: CudaMachine) -> DeviceProgram
     return DeviceProgram(PTX, params, sizes, tuple(calls), text, of.name)
 
 
-def make(settings: Settings) -> Cuda:
+def make(settings: TargetSettings) -> Cuda:
     """The target. Raises UnsupportedError for an unknown architecture."""
     return Cuda(machine(settings.mcpu), settings.exact)

@@ -37,7 +37,7 @@ from tilewright.ir.node import Node, postorder
 from tilewright.loops.launch import (
     AXIS,
     Barrier,
-    Combine,
+    CombineThreads,
     Launch,
     LaunchProgram,
     Wait,
@@ -86,7 +86,7 @@ class Dialect:
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SharedMemoryLayout:
     """The layout of a block's shared memory: its symbol, each buffer's offset, and the total bytes.
 
     is_dynamic: the launch, not the code, sets its size.
@@ -98,13 +98,13 @@ class Shared:
     is_dynamic: bool
 
     @staticmethod
-    def of(launch: Launch, symbol: str, static: int) -> Shared:
+    def of(launch: Launch, symbol: str, static: int) -> SharedMemoryLayout:
         """Lay out buffers one after another. static: the most bytes with a size in the code."""
         offsets, at = {}, 0
         for buffer in launch.shared:
             offsets[buffer] = at
             at += -(-buffer.size * buffer.dtype.itemsize // ALIGNMENT) * ALIGNMENT
-        return Shared(symbol, offsets, at, at > static)
+        return SharedMemoryLayout(symbol, offsets, at, at > static)
 
     @property
     def text(self) -> str:
@@ -117,7 +117,7 @@ class Shared:
         return f"@{self.symbol} = internal addrspace(3) global {array} undef, align {ALIGNMENT}\n"
 
 
-class Thread(Statements):
+class LaunchThread(Statements):
     """The function of one launch."""
 
     def __init__(
@@ -126,7 +126,7 @@ class Thread(Statements):
         dialect: Dialect,
         machine: Processor,
         contract: bool,
-        shared: Shared,
+        shared: SharedMemoryLayout,
     ) -> None:
         super().__init__(machine, contract)
         self.launch: Final = launch
@@ -176,7 +176,7 @@ class Thread(Statements):
                 self.line(line)
         elif isinstance(s, For) and s.kind == ASYNC:
             copy_elements(self, s, self._copies)
-        elif isinstance(s, Combine):
+        elif isinstance(s, CombineThreads):
             self._combine_threads(s)
         else:
             super().emit(s)
@@ -193,7 +193,7 @@ class Thread(Statements):
             )
         return found
 
-    def _combine_threads(self, s: Combine) -> None:
+    def _combine_threads(self, s: CombineThreads) -> None:
         """Combine in log2(width) rounds, each of which doubles the threads combined; earlier
         threads are left operands."""
         if s.width > self.dialect.warp:
@@ -483,9 +483,9 @@ def launches_text(
     remainders: set[str] = set()
     for number, launch in enumerate(program.launches):
         # What is defined outside a module has no dot in its name.
-        shared = Shared.of(launch, f"{launch.name}_shared", static)
+        shared = SharedMemoryLayout.of(launch, f"{launch.name}_shared", static)
         try:
-            thread = Thread(launch, dialect, machine, contract, shared)
+            thread = LaunchThread(launch, dialect, machine, contract, shared)
             thread.emit(launch.body)
         except TilewrightError as error:
             raise error.at(f"launch {launch.name}") from error.__cause__

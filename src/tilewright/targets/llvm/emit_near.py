@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tilewright.targets.llvm.emit_text import (
     LlvmValue,
-    Writer,
+    LlvmWriter,
     int_vector,
     mangle,
     splat_constant,
@@ -80,7 +80,7 @@ def _runs(elements: Sequence[int], most: int) -> tuple[list[int], int]:
 
 
 def pick(
-    w: Writer, loaded: Sequence[LlvmValue], chosen: Sequence[list[int]]
+    w: LlvmWriter, loaded: Sequence[LlvmValue], chosen: Sequence[list[int]]
 ) -> LlvmValue:
     """The lanes out of the vectors of one width; in each, -1 says that it is in another one."""
     width = loaded[0].lanes
@@ -101,7 +101,7 @@ def pick(
     return found
 
 
-def mask_of(w: Writer, part: NearVector, mask: LlvmValue) -> LlvmValue:
+def mask_of(w: LlvmWriter, part: NearVector, mask: LlvmValue) -> LlvmValue:
     """The elements of a part that a permitted lane accesses."""
     most = max(len(users) for users in part.lanes)
     none = LlvmValue("zeroinitializer", "i1", mask.lanes)
@@ -115,7 +115,7 @@ def mask_of(w: Writer, part: NearVector, mask: LlvmValue) -> LlvmValue:
 
 
 def load_near(
-    w: Writer,
+    w: LlvmWriter,
     pointer: LlvmValue,
     covered: Sequence[NearVector],
     lanes: int,
@@ -142,7 +142,7 @@ def load_near(
 
 
 def store_near(
-    w: Writer,
+    w: LlvmWriter,
     pointer: LlvmValue,
     covered: Sequence[NearVector],
     v: LlvmValue,
@@ -167,7 +167,7 @@ def store_near(
         masked_store(w, at, wide, size, held)
 
 
-def at_element(w: Writer, pointer: LlvmValue, n: int, size: int) -> LlvmValue:
+def at_element(w: LlvmWriter, pointer: LlvmValue, n: int, size: int) -> LlvmValue:
     """The address `n` elements after `pointer`."""
     if not n:
         return pointer
@@ -175,7 +175,7 @@ def at_element(w: Writer, pointer: LlvmValue, n: int, size: int) -> LlvmValue:
 
 
 def masked_load(
-    w: Writer,
+    w: LlvmWriter,
     pointer: LlvmValue,
     type: str,
     size: int,
@@ -191,7 +191,7 @@ def masked_load(
 
 
 def masked_store(
-    w: Writer, pointer: LlvmValue, v: LlvmValue, size: int, mask: LlvmValue
+    w: LlvmWriter, pointer: LlvmValue, v: LlvmValue, size: int, mask: LlvmValue
 ) -> None:
     """Neighboring elements, those whose bit is set; the others are not touched."""
     name = f"llvm.masked.store.{mangle(v.type, v.lanes)}.p0"

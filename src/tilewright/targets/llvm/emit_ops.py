@@ -12,7 +12,13 @@ from tilewright.expr import nodes
 from tilewright.expr.nodes import Expr
 from tilewright.expr.real_bounds import ANY, Reals
 from tilewright.targets.llvm.emit_fold import fold
-from tilewright.targets.llvm.emit_text import LlvmValue, Writer, integer, mangle, real
+from tilewright.targets.llvm.emit_text import (
+    LlvmValue,
+    LlvmWriter,
+    integer,
+    mangle,
+    real,
+)
 from tilewright.targets.llvm.emit_types import Formats, register_type
 from tilewright.targets.llvm.processor import Processor
 
@@ -43,7 +49,7 @@ _EXACT: Mapping[type[Expr], tuple[str, str]] = {
 class Operations:
     """Arithmetic on held values. `contract`: whether a multiply and an add may become one FMA."""
 
-    def __init__(self, writer: Writer, machine: Processor, contract: bool) -> None:
+    def __init__(self, writer: LlvmWriter, machine: Processor, contract: bool) -> None:
         self.w = writer
         self.machine = machine
         self.formats = Formats(writer, machine)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tilewright.targets.llvm.emit_near import at_element, masked_load
 from tilewright.targets.llvm.emit_text import (
     LlvmValue,
-    Writer,
+    LlvmWriter,
     int_vector,
     integer,
     vector_type,
@@ -37,7 +37,12 @@ def fits(machine: Processor, count: int, lanes: int, size: int) -> bool:
 
 
 def look_up(
-    w: Writer, pointer: LlvmValue, count: int, index: LlvmValue, type: str, size: int
+    w: LlvmWriter,
+    pointer: LlvmValue,
+    count: int,
+    index: LlvmValue,
+    type: str,
+    size: int,
 ) -> LlvmValue:
     """Entry `index`, an i16 below `count` in each lane, of the table at `pointer`.
 
@@ -67,7 +72,7 @@ def look_up(
 
 
 def _chunks(
-    w: Writer, pointer: LlvmValue, count: int, type: str, size: int
+    w: LlvmWriter, pointer: LlvmValue, count: int, type: str, size: int
 ) -> list[LlvmValue]:
     """The table in registers; the last one may be partial."""
     width = REGISTER // size
@@ -84,7 +89,7 @@ def _chunks(
 
 
 def _entries(
-    w: Writer, chunks: list[LlvmValue], index: LlvmValue, size: int
+    w: LlvmWriter, chunks: list[LlvmValue], index: LlvmValue, size: int
 ) -> LlvmValue:
     """A register of entries; `index` has as many lanes as a register has."""
     name, _, _ = _PERMUTATIONS[size]

@@ -108,7 +108,7 @@ def flatten(chunk: Chunk, lines: list[str]) -> None:
             flatten(item, lines)
 
 
-class Writer:
+class LlvmWriter:
     """Appends instructions to the current chunk of one function."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ NEVER: Final = "never"  # the name of no feature
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class ProcessorFamily:
     """Operations that processors of an architecture do in one instruction; LLVM would call a
     library.
 
@@ -29,12 +29,12 @@ class Family:
 
 
 # Those that are not here, GPUs among them, have all of it but `nearest`.
-FAMILIES: Final[Mapping[str, Family]] = {
-    "x86_64": Family(nearest="", half="f16c", fused32="fma", fused64="fma"),
-    "aarch64": Family(nearest=""),
-    "riscv64": Family(half="zfh"),
-    "wasm32": Family(half=NEVER, fused32=NEVER, fused64=NEVER),
-    "thumbv7em": Family(
+FAMILIES: Final[Mapping[str, ProcessorFamily]] = {
+    "x86_64": ProcessorFamily(nearest="", half="f16c", fused32="fma", fused64="fma"),
+    "aarch64": ProcessorFamily(nearest=""),
+    "riscv64": ProcessorFamily(half="zfh"),
+    "wasm32": ProcessorFamily(half=NEVER, fused32=NEVER, fused64=NEVER),
+    "thumbv7em": ProcessorFamily(
         half=NEVER,
         fused32="vfp4d16sp",
         fused64="vfp4d16",
@@ -67,6 +67,6 @@ class Processor(Protocol):
 
 
 def does(machine: Processor, ability: str) -> bool:
-    """Whether the processor has an ability, a field of `Family`, in one instruction."""
-    needed: str = getattr(FAMILIES.get(machine.arch, Family()), ability)
+    """Whether the processor has an ability, a field of `ProcessorFamily`, in one instruction."""
+    needed: str = getattr(FAMILIES.get(machine.arch, ProcessorFamily()), ability)
     return not needed or machine.has(needed)

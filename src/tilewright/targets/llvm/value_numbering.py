@@ -16,7 +16,7 @@ from tilewright.expr.intervals import Interval
 from tilewright.expr.nodes import Expr, Load, Var
 from tilewright.expr.reads import Anywhere, is_inside
 from tilewright.ir.node import Node, postorder
-from tilewright.targets.llvm.emit_text import Chunk, LlvmValue, Writer
+from tilewright.targets.llvm.emit_text import Chunk, LlvmValue, LlvmWriter
 from tilewright.targets.llvm.processor import Processor
 
 _NOTHING: frozenset[object] = frozenset()
@@ -67,7 +67,7 @@ class NumberingScope:
     layouts: dict[Hashable, Any] = field(default_factory=dict)
 
 
-class Scopes(Writer):
+class Scopes(LlvmWriter):
     """The scope stack of one function, with the cache of values."""
 
     def __init__(self, machine: Processor) -> None:

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.base.errors import InputError
-from tilewright.targets.npu.arithmetic import Arithmetic, Bounded, Rounded
+from tilewright.targets.npu.arithmetic import Arithmetic, Bounded, RoundedArithmetic
 from tilewright.targets.npu.chains import STEP_LIMIT, Addresses, ChainStep, steps
 from tilewright.targets.npu.errors import NPUError
-from tilewright.targets.npu.isa import MEMORIES, NpuProgram, Region
+from tilewright.targets.npu.isa import MEMORIES, DramRegion, NpuProgram
 from tilewright.targets.npu.machine import NpuMachine
 
 Values = NDArray[Any]
@@ -33,7 +33,11 @@ def run(
     that were never written; InputError for arrays of wrong shapes.
     """
     made = execute(
-        program, machine, inputs, Rounded(machine.number, machine.block), limit
+        program,
+        machine,
+        inputs,
+        RoundedArithmetic(machine.number, machine.block),
+        limit,
     )
     return [value[0] for value in made]
 
@@ -135,7 +139,7 @@ def _fitted(value: Values, shape: tuple[int, ...]) -> Values:
     return np.pad(value, [(0, 0), *more])
 
 
-def _region(region: Region) -> Addresses:
+def _region(region: DramRegion) -> Addresses:
     count = prod(region.shape)
     return region.address + np.arange(count).reshape(region.shape)
 

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.targets.npu.isa import Instruction
+from tilewright.targets.npu.isa import NpuInstruction
 
 SHIFT = 32
 OFFSET = (1 << SHIFT) - 1
@@ -63,7 +63,7 @@ class TaskOperand:
         self.addresses = addresses
         self.fixed = fixed
         self.parts: dict[Hashable, TaskOperand] = {}
-        self.loads: tuple[Instruction, ...] | None = None
+        self.loads: tuple[NpuInstruction, ...] | None = None
 
     @cached_property
     def reads(self) -> list[int]:

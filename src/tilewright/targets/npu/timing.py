@@ -19,8 +19,8 @@ from typing import NamedTuple
 from tilewright.targets.npu.access_times import AccessTimes
 from tilewright.targets.npu.chains import STEP_LIMIT, ChainStep, steps
 from tilewright.targets.npu.footprint import footprint
-from tilewright.targets.npu.isa import Instruction, NpuProgram
-from tilewright.targets.npu.machine import NpuMachine, Operator
+from tilewright.targets.npu.isa import NpuInstruction, NpuProgram
+from tilewright.targets.npu.machine import MachineOperator, NpuMachine
 
 UNITS = ("dram", "move", "vector", "matrix")
 
@@ -173,7 +173,7 @@ class _Cost(NamedTuple):
 
 
 @lru_cache(maxsize=1 << 14)
-def _cost(i: Instruction, op: Operator | None, machine: NpuMachine) -> _Cost:
+def _cost(i: NpuInstruction, op: MachineOperator | None, machine: NpuMachine) -> _Cost:
     """What an instruction takes. op: the operator of the machine that it uses."""
     if op is not None:
         work = op.work if op.name in ("MVMul", "MMMul") else 0

@@ -17,7 +17,13 @@ import numpy as np
 
 from tilewright.base.errors import ArtifactError, ExecutionError, MemoryLimitError
 from tilewright.base.store import default_store
-from tilewright.runtime.device import Bytes, Done, Duration, Event, Region
+from tilewright.runtime.device import (
+    Bytes,
+    CompletedEvent,
+    DeviceEvent,
+    Duration,
+    MemoryRange,
+)
 from tilewright.targets.opencl.platforms import chosen, imported
 from tilewright.targets.simt.code import OPENCL_C, DeviceProgram, KernelLaunch
 
@@ -176,10 +182,10 @@ class OpenCLQueue:
         self._messages: list[str] = []
         self._firsts: dict[OpenCLProgram, int] = {}
 
-    def write(self, target: Region, source: Bytes) -> Event:
+    def write(self, target: MemoryRange, source: Bytes) -> DeviceEvent:
         """Copy bytes of the host to the device."""
         if not target.nbytes:
-            return Done(Duration(0.0))
+            return CompletedEvent(Duration(0.0))
         with self.device.explained("copying to the device"):
             event = self.device.cl.enqueue_copy(
                 self._queue,
@@ -190,10 +196,10 @@ class OpenCLQueue:
             )
         return OpenCLEvent(self.device, (event,), source)
 
-    def read(self, target: Bytes, source: Region) -> Event:
+    def read(self, target: Bytes, source: MemoryRange) -> DeviceEvent:
         """Copy bytes of the device to the host; what was wrong before is raised by waiting."""
         if not source.nbytes:
-            return Done(Duration(0.0))
+            return CompletedEvent(Duration(0.0))
         with self.device.explained("copying from the device"):
             event = self.device.cl.enqueue_copy(
                 self._queue,
@@ -204,7 +210,9 @@ class OpenCLQueue:
             )
         return OpenCLEvent(self.device, (event,), target, self._check())
 
-    def launch(self, program: OpenCLProgram, arguments: Sequence[Region]) -> Event:
+    def launch(
+        self, program: OpenCLProgram, arguments: Sequence[MemoryRange]
+    ) -> DeviceEvent:
         """Run the launches of a program in order."""
         events = []
         regions = [*arguments, *self._scratch(program)]
@@ -233,12 +241,12 @@ class OpenCLQueue:
             ]
         return self._kernels[program]
 
-    def _scratch(self, program: OpenCLProgram) -> list[Region]:
+    def _scratch(self, program: OpenCLProgram) -> list[MemoryRange]:
         """A program's memory besides its arguments; launches share it, in order."""
         if program not in self._workspace:
             sizes = program.code.workspace
             self._workspace[program] = [
-                Region(self.device.allocate(n), 0, n) for n in sizes
+                MemoryRange(self.device.allocate(n), 0, n) for n in sizes
             ]
         return self._workspace[program]
 

@@ -114,7 +114,7 @@ _NEEDS: Final = {
 _BITS: Final = {"char": 8, "uchar": 8, "short": 16, "ushort": 16, "int": 32, "uint": 32}
 
 
-class Helpers:
+class HelperFunctions:
     """The functions that a program uses, each written once."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from tilewright.base.errors import CompileError
 from tilewright.compute.nodes import Computation
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.to_launches import to_launches
-from tilewright.targets.base import Artifact, Settings
+from tilewright.targets.base import Artifact, TargetSettings
 from tilewright.targets.opencl.emit import emit
 from tilewright.targets.opencl.platforms import kind_here
 from tilewright.targets.opencl.types import held
@@ -72,7 +72,7 @@ class OpenCL(SimtTarget):
         return emit(to_launches(kernel), self.exact).text
 
 
-def make(settings: Settings) -> OpenCL:
+def make(settings: TargetSettings) -> OpenCL:
     """The target; the description is one of `simt.machine.described`, or of the device here."""
     given = settings.description
     machine = described({"like": kind_here()} if given is None else given)

@@ -17,7 +17,7 @@ from tilewright.targets.simt.cost import (
     OWN_REGISTERS,
     SYNC,
     WORD,
-    Request,
+    WarpRequest,
     bank_turns,
     in_step,
 )
@@ -130,7 +130,7 @@ def together(a: AttentionShape, tile: AttentionTile, machine: SimtMachine) -> in
 
 def reads(
     a: AttentionShape, tile: AttentionTile, machine: SimtMachine
-) -> Iterator[Request]:
+) -> Iterator[WarpRequest]:
     """The shared-memory reads of a step's products: rows, and adjacent columns."""
     warps = -(-tile.threads // in_step(machine))
     key = 1 if a.keys_last else a.depth + ROOM
@@ -144,7 +144,7 @@ def reads(
         times = steps * warps
         for each, places in ((tile.each, rows), (tile.columns(columns), beside)):
             turns = bank_turns(places, machine.banks, a.itemsize)
-            yield Request("shared", times * each, turns)
+            yield WarpRequest("shared", times * each, turns)
 
 
 def time_by_blocks(

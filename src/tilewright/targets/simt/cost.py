@@ -34,7 +34,7 @@ SEEN: Final = 2  # warps of a phase that are looked at: the others are like them
 ROOMS: Final = (0, 1, 4)  # elements between rows of a tile that may be tried
 
 
-class Request(NamedTuple):
+class WarpRequest(NamedTuple):
     """Accesses of one kind that a block makes in one step.
 
     memory: "global" or "shared". requests: each of one warp. turns: of each request:
@@ -46,7 +46,7 @@ class Request(NamedTuple):
     turns: int
 
 
-class Held(NamedTuple):
+class BlockResources(NamedTuple):
     """The resources of a block, and how many blocks a unit runs at once."""
 
     registers: int
@@ -94,7 +94,7 @@ def shared_bytes(plan: Tiling, rooms: Mapping[Load, int], stages: int) -> int:
     return total * stages
 
 
-def held(plan: Tiling, machine: SimtMachine, shared: int) -> Held:
+def held(plan: Tiling, machine: SimtMachine, shared: int) -> BlockResources:
     """Registers of a thread, bytes of a block, and the blocks that a unit has room for."""
     p = plan.product
     rows, columns = plan.each(p.rows), plan.each(p.columns)
@@ -105,7 +105,7 @@ def held(plan: Tiling, machine: SimtMachine, shared: int) -> Held:
     room.append(machine.registers // (registers * threads))
     if shared:
         room.append(machine.shared // shared)
-    return Held(registers, shared, min(room))
+    return BlockResources(registers, shared, min(room))
 
 
 def padding(plan: Tiling, read: Load, machine: SimtMachine) -> int:
@@ -147,7 +147,7 @@ def fetch_width(plan: Tiling, read: Load, room: int, machine: SimtMachine) -> in
 
 def traffic(
     plan: Tiling, machine: SimtMachine, rooms: Mapping[Load, int]
-) -> Iterator[Request]:
+) -> Iterator[WarpRequest]:
     """The memory traffic of a block's step: fetch both tiles, store them, read them."""
     for read, room in rooms.items():
         yield from copies(plan, read, room, machine)
@@ -156,7 +156,7 @@ def traffic(
 
 def copies(
     plan: Tiling, read: Load, room: int, machine: SimtMachine
-) -> tuple[Request, Request]:
+) -> tuple[WarpRequest, WarpRequest]:
     """The requests that copy an operand's tile into shared memory in a step."""
     return (
         fetch_request(plan, read, room, machine),
@@ -164,20 +164,24 @@ def copies(
     )
 
 
-def fetch_request(plan: Tiling, read: Load, room: int, machine: SimtMachine) -> Request:
+def fetch_request(
+    plan: Tiling, read: Load, room: int, machine: SimtMachine
+) -> WarpRequest:
     """The loads of an operand's tile from the device's memory, at an even address."""
     strides = tuple(read.buffer.strides)
     size, count, places = _copied(plan, read, room, strides, machine)
     worst = max((sectors(a, size) for a in places), default=0)
-    return Request("global", count, worst)
+    return WarpRequest("global", count, worst)
 
 
-def store_request(plan: Tiling, read: Load, room: int, machine: SimtMachine) -> Request:
+def store_request(
+    plan: Tiling, read: Load, room: int, machine: SimtMachine
+) -> WarpRequest:
     """The stores of fetched tiles into shared memory."""
     strides = _pitched(plan, read, room)
     size, count, places = _copied(plan, read, room, strides, machine)
     worst = max((bank_turns(a, machine.banks, size) for a in places), default=0)
-    return Request("shared", count, worst)
+    return WarpRequest("shared", count, worst)
 
 
 def _copied(
@@ -195,7 +199,9 @@ def _copied(
     return width * size, count, places
 
 
-def read_request(plan: Tiling, read: Load, room: int, machine: SimtMachine) -> Request:
+def read_request(
+    plan: Tiling, read: Load, room: int, machine: SimtMachine
+) -> WarpRequest:
     """The loads of an operand by all threads, for the products of one step.
 
     Each element that a thread needs is loaded once, and stays in a register.
@@ -213,7 +219,7 @@ def read_request(plan: Tiling, read: Load, room: int, machine: SimtMachine) -> R
     used = {v for i in read.index for v, _ in affine(i).terms}
     mine = [d for d in plan.shares if d.var in used]
     count = plan.each(mine) * plan.depth * _warps(plan, machine)
-    return Request("shared", count, bank_turns(lanes, machine.banks, size))
+    return WarpRequest("shared", count, bank_turns(lanes, machine.banks, size))
 
 
 def tile_steps(plan: Tiling, read: Load, room: int) -> dict[Expr, int]:

@@ -30,7 +30,7 @@ class SimtTile(NamedTuple):
     column_threads: int
 
 
-class Share(NamedTuple):
+class DimensionShare(NamedTuple):
     """One dimension in a block: its iterations, and the threads that they are dealt to cyclically.
 
     axis: the axis of these threads; empty if each thread has all iterations.
@@ -51,7 +51,7 @@ class Tiling:
     """The share of each dimension of the results, and the steps of each sum at a time."""
 
     product: Product
-    shares: Mapping[Dim, Share]
+    shares: Mapping[Dim, DimensionShare]
     depths: Mapping[Dim, int]
 
     @property
@@ -106,7 +106,7 @@ def tiling(product: Product, tile: SimtTile) -> Tiling:
     free = ["threadIdx.z"]
     shares = dict(_shared(product.columns, tile.columns, tile.column_threads, 0, free))
     shares |= dict(_shared(product.rows, tile.rows, tile.row_threads, 1, free))
-    shares |= {d: Share(1, 1, "") for d in product.batch}
+    shares |= {d: DimensionShare(1, 1, "") for d in product.batch}
     depths = {}
     left = tile.depth
     for d in reversed(product.sums):
@@ -117,13 +117,13 @@ def tiling(product: Product, tile: SimtTile) -> Tiling:
 
 def _shared(
     dims: Sequence[Dim], size: int, threads: int, first: int, free: list[str]
-) -> Iterator[tuple[Dim, Share]]:
+) -> Iterator[tuple[Dim, DimensionShare]]:
     """The innermost dimension has its own axis; one further dimension gets the remaining axis."""
     axis = AXES[first]
     for d in reversed(dims):
         own = min(size, 1 << (d.extent - 1).bit_length())
         mine = min(threads, own) if axis else 1
-        yield d, Share(own, mine, axis if mine > 1 else "")
+        yield d, DimensionShare(own, mine, axis if mine > 1 else "")
         size, threads = size // own, threads // mine
         if mine > 1:
             axis = ""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from tilewright.loops.launch import Launch, LaunchProgram
 from tilewright.loops.nodes import Kernel
-from tilewright.targets.base import Artifact, Settings
+from tilewright.targets.base import Artifact, TargetSettings
 from tilewright.targets.permitted import Permissions
 from tilewright.targets.simt.llvm_target import LlvmGpuTarget
 from tilewright.targets.simt.machine import described
@@ -65,6 +65,6 @@ def _taken(launch: Launch) -> str:
     return f"{launch.name}: {blocks} blocks of {threads} threads, {shared_of(launch)} B shared"
 
 
-def make(settings: Settings) -> Spirv:
+def make(settings: TargetSettings) -> Spirv:
     """The target; the description is one of `simt.machine.described`."""
     return Spirv(SpirvMachine(described(settings.description)), settings.exact)

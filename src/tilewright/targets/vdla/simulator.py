@@ -12,11 +12,16 @@ from tilewright.base.errors import CompileError
 from tilewright.expr.nodes import Buffer, Expr
 from tilewright.expr.reads import reads_memory
 from tilewright.loops.interp import check_array
-from tilewright.loops.interp_source import Writer
+from tilewright.loops.interp_source import SourceWriter
 from tilewright.loops.intrinsic import Argument, Extent, Pointer, Stride
 from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Unit
 from tilewright.loops.printer import show_place
-from tilewright.targets.vdla.machine import CAPACITY, INSTRUCTIONS, Counts, Instruction
+from tilewright.targets.vdla.machine import (
+    CAPACITY,
+    INSTRUCTIONS,
+    Counts,
+    VdlaInstruction,
+)
 
 NAME: Final = "vdla"
 
@@ -54,7 +59,7 @@ def _check_buffer(b: Buffer, where: str) -> None:
         raise CompileError(f"{b!r}: the machine computes in float32", where=where)
 
 
-class _Writer(Writer):
+class _Writer(SourceWriter):
     """Writes the kernel as Python over flat arrays, an instruction as one call."""
 
     def __init__(self, kernel: Kernel) -> None:
@@ -138,7 +143,7 @@ def _is_address(e: Expr) -> bool:
     return not reads_memory(e)
 
 
-def _decoded(s: Unit, where: str) -> Instruction:
+def _decoded(s: Unit, where: str) -> VdlaInstruction:
     """The machine's instruction for a call, by its name and the memories it works on."""
     assert s.intrinsic is not None
     call = s.intrinsic.call

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from tilewright.targets.base import Settings, Target
+from tilewright.targets.base import Target, TargetSettings
 from tilewright.targets.vdla.simulator import VdlaProgram
 
 
@@ -26,6 +26,6 @@ class Vdla(Target):
         return VdlaProgram(program)
 
 
-def make(settings: Settings) -> Vdla:
+def make(settings: TargetSettings) -> Vdla:
     """The target."""
     return Vdla()

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tilewright.targets.vta.fields import AluOp
 from tilewright.targets.vta.isa import Alu
-from tilewright.targets.vta.nest import Index, alike, steps
+from tilewright.targets.vta.nest import StepIndex, alike, steps
 from tilewright.targets.vta.sram import Sram
 from tilewright.targets.vta.uops import Indices
 
@@ -48,7 +48,7 @@ TOGETHER: Mapping[int, Callable[[int, int], int]] = {
 
 
 def alu(
-    i: Alu, used: tuple[Index, ...], sram: Sram, one_by_one: Callable[[int], None]
+    i: Alu, used: tuple[StepIndex, ...], sram: Sram, one_by_one: Callable[[int], None]
 ) -> None:
     """Execute an ALU instruction; its indices have been checked.
 

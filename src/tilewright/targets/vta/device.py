@@ -28,7 +28,7 @@ _SPAN: Final = (schema.Count, schema.Count)
 # The line of JSON that begins a program. params: address, numbers, bits of each, whether it is
 # written. data: address and bytes of what DRAM holds besides.
 _SHAPE: Final = {
-    "config": schema.Named(schema.Count),
+    "config": schema.ObjectSchema(schema.Count),
     "dram": schema.Count,
     "params": [(schema.Count, schema.Count, schema.Count, schema.Count)],
     "data": [_SPAN],

@@ -22,11 +22,11 @@ from tilewright.targets.vta.isa import (
     Transfer,
 )
 from tilewright.targets.vta.matrix_unit import gemm
-from tilewright.targets.vta.nest import Index, indices
+from tilewright.targets.vta.nest import StepIndex, indices
 from tilewright.targets.vta.order import order
 from tilewright.targets.vta.program import InstructionStream
 from tilewright.targets.vta.sram import Bytes, Sram, check_dram, load, store
-from tilewright.targets.vta.strict import Watcher
+from tilewright.targets.vta.strict import RunWatcher
 
 # Steps of the units and elements moved: more than ResNet-50 takes as one program.
 STEP_LIMIT = 1 << 24
@@ -116,7 +116,7 @@ class FunctionalSimulator:
         """As `run`, of a program that is decoded."""
         image = _image(dram)
         run = _Run(self.config, image, self.step_limit)
-        watcher = Watcher(program, self.config, len(image)) if self.strict else None
+        watcher = RunWatcher(program, self.config, len(image)) if self.strict else None
         for index in order(program):
             try:
                 run.instruction(program.instructions[index], watcher, index)
@@ -150,7 +150,9 @@ class _Run:
         self.sram = Sram.zeroed(config)
         self.counters = Counters()
 
-    def instruction(self, i: Instruction, watcher: Watcher | None, index: int) -> None:
+    def instruction(
+        self, i: Instruction, watcher: RunWatcher | None, index: int
+    ) -> None:
         self.counters.instructions += 1
         self._spend(1)
         if watcher:
@@ -170,10 +172,10 @@ class _Run:
                 hint="give the simulator a larger step_limit if that is meant",
             )
 
-    def _micro(self, i: Micro, watcher: Watcher | None) -> None:
+    def _micro(self, i: Micro, watcher: RunWatcher | None) -> None:
         if not i.steps:
             return
-        used: tuple[Index, ...] = indices(i, self.sram, self.config)
+        used: tuple[StepIndex, ...] = indices(i, self.sram, self.config)
         self._spend(i.steps)
         if watcher:
             watcher.micro(i, used, self.sram)
@@ -184,7 +186,7 @@ class _Run:
             alu(i, used, self.sram, lambda count: self._spend(count * (ALONE - 1)))
             self.counters.alu_counter += i.steps
 
-    def _transfer(self, i: Transfer, watcher: Watcher | None) -> None:
+    def _transfer(self, i: Transfer, watcher: RunWatcher | None) -> None:
         check_dram(i, len(self.dram), self.config)
         self._spend(i.elements)
         if watcher:

@@ -13,7 +13,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.targets.vta.config import VTAConfig
 from tilewright.targets.vta.intrinsics import ACC, MEMORIES, elements
 from tilewright.targets.vta.pieces import Tiles, touched
-from tilewright.targets.vta.tokens import Touch
+from tilewright.targets.vta.tokens import MemoryTouch
 
 
 class Chip:
@@ -65,7 +65,7 @@ class Chip:
 
     def touch(
         self, b: Buffer, box: Tiles, side: int, writes: bool, reads: bool = False
-    ) -> Touch:
+    ) -> MemoryTouch:
         """The elements that one access of a piece touches.
 
         writes: it stores new values (reads: the old ones). Raises CompileError if it reads values
@@ -81,8 +81,8 @@ class Chip:
             )
         if writes:
             self._spent[b.scope][found] = False
-        return Touch(MEMORIES[b.scope], found, writes)
+        return MemoryTouch(MEMORIES[b.scope], found, writes)
 
-    def spend(self, touch: Touch) -> None:
+    def spend(self, touch: MemoryTouch) -> None:
         """What these accumulators held is gone: a statement has computed in their place."""
         self._spent[ACC][touch.elements] = True

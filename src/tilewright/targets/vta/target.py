@@ -17,12 +17,12 @@ from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Sketch
 from tilewright.targets.base import (
-    Adapted,
+    AdaptedGraph,
     Artifact,
     Calibration,
     Placement,
-    Settings,
     Target,
+    TargetSettings,
 )
 from tilewright.targets.permitted import Permissions
 from tilewright.targets.vta.compiled import VtaProgram
@@ -55,7 +55,7 @@ class Vta(Target):
 
     def adapt(
         self, graph: Graph, calibration: Calibration, fallback: FallbackProvider
-    ) -> Adapted:
+    ) -> AdaptedGraph:
         """The graph quantized: convolutions, products and pooling as layers of the machine.
 
         Raises InputError without samples or scales, and for scales of another model.
@@ -69,7 +69,7 @@ class Vta(Target):
             report=report,
             scales=scales,
         ).run(graph)
-        return Adapted(made, report, scales)
+        return AdaptedGraph(made, report, scales)
 
     def refuses(self, computations: Sequence[Computation]) -> str:
         """Why a group is not a layer of the machine, by its reducers and dtypes."""
@@ -140,7 +140,7 @@ class Vta(Target):
         return VtaProgram(program, self.config)
 
 
-def make(settings: Settings) -> Vta:
+def make(settings: TargetSettings) -> Vta:
     """The target; the description has fields of VTAConfig. Raises InputError for others."""
     if settings.description is None:
         return Vta()

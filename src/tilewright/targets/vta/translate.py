@@ -36,10 +36,10 @@ from tilewright.targets.vta.guards import box_of
 from tilewright.targets.vta.intrinsics import ACC, INP, MEMORIES, WGT, gemm
 from tilewright.targets.vta.lanes import LaneStep, chain, loads, update
 from tilewright.targets.vta.memory import Chip
-from tilewright.targets.vta.micro import Micro
+from tilewright.targets.vta.micro import MicroRecorder
 from tilewright.targets.vta.pieces import access, peeled, tiles
 from tilewright.targets.vta.stages import VtaModule
-from tilewright.targets.vta.tokens import Tokens, Touch
+from tilewright.targets.vta.tokens import MemoryTouch, Tokens
 from tilewright.targets.vta.transfers import load, store
 
 
@@ -119,7 +119,7 @@ class _Walk:
         self.collected: list[tuple[VtaModule, _Thread, _Piece]] = []
         self.chip = Chip(commands.config, self.where)
         self.tokens = Tokens(commands)
-        self.micro = Micro(self.chip, self.tokens, self.where)
+        self.micro = MicroRecorder(self.chip, self.tokens, self.where)
 
     def walk(self, s: Stmt, threads: list[_Thread]) -> None:
         """Record a statement for each of these threads."""
@@ -274,7 +274,7 @@ class _Walk:
 
     def lanes(
         self, p: _Piece, steps: Sequence[LaneStep], target: Load, once: bool = True
-    ) -> list[Touch]:
+    ) -> list[MemoryTouch]:
         """Record lane operations; the accumulators they changed that are not `target`."""
         spent = []
         for step in steps:
@@ -361,7 +361,7 @@ class _Walk:
         dram = self.dram[source.buffer]
         self.tokens.record(
             at,
-            [touched, Touch.of_dram(dram, False)],
+            [touched, MemoryTouch.of_dram(dram, False)],
             lambda: load(self.commands, kind, dram, box, self.where),
         )
 
@@ -377,6 +377,6 @@ class _Walk:
         dram = self.dram[target.buffer]
         self.tokens.record(
             VtaModule.STORE,
-            [touched, Touch.of_dram(dram, True)],
+            [touched, MemoryTouch.of_dram(dram, True)],
             lambda: store(self.commands, dram, box),
         )

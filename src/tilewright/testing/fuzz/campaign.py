@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from tilewright.base.files import write_whole
-from tilewright.testing.fuzz.worker import CaseGenerator, Found, FuzzProcess, Lost, Met
+from tilewright.testing.fuzz.worker import (
+    CaseGenerator,
+    FuzzFinding,
+    FuzzProcess,
+    LostProgram,
+    Met,
+)
 
 FIRST: Final = 1_000_000  # seeds below it are those of tests
 FLUSH: Final = 5.0  # seconds between two writes of the counts
@@ -165,7 +171,7 @@ class Campaign:
         self,
         turn: _Turn,
         seed: int,
-        result: Found | Lost | None,
+        result: FuzzFinding | LostProgram | None,
     ) -> None:
         turn.finish(seed)
         if result is None:
@@ -225,14 +231,14 @@ def test_{name}_{seed}():
 def source_of_test(
     name: str,
     seed: int,
-    result: Found | Lost,
+    result: FuzzFinding | LostProgram,
 ) -> str:
     """The source of a test of the failure; it uses the seed if there is no reduced program."""
-    if isinstance(result, Lost):
+    if isinstance(result, LostProgram):
         told = result.told
     else:
         told = ""
-    if isinstance(result, Found):
+    if isinstance(result, FuzzFinding):
         body = result.test
     else:
         body = ""

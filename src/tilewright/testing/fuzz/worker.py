@@ -23,7 +23,7 @@ GRACE: Final = 5.0  # seconds for a process that has nothing to do to end
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FuzzFinding:
     """A failure. reason: how, on one line or more; test: the source of a test that fails."""
 
     reason: str
@@ -41,21 +41,21 @@ class CaseGenerator:
     """
 
     name: str
-    run: Callable[[int, Tell], Found | None]
-    again: Callable[[int, str], Found | None] | None = None
+    run: Callable[[int, Tell], FuzzFinding | None]
+    again: Callable[[int, str], FuzzFinding | None] | None = None
     seconds: float = 600.0  # a busy machine may give a process a tenth of one
     met: Callable[[], Met] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LostProgram:
     """A program that crashed its process or raised. told: its last message."""
 
     reason: str
     told: str
 
 
-Result = Found | Lost | None
+Result = FuzzFinding | LostProgram | None
 
 
 class FuzzProcess:
@@ -130,9 +130,9 @@ class FuzzProcess:
             return False, None
         return True, self._lost(f"it took more than {self.generator.seconds:g} seconds")
 
-    def _lost(self, reason: str) -> Lost:
+    def _lost(self, reason: str) -> LostProgram:
         self.close()
-        return Lost(reason, self._told)
+        return LostProgram(reason, self._told)
 
     def close(self) -> None:
         """Kill the process."""
@@ -208,4 +208,4 @@ def _attempt(
         return generator.run(seed, telling)
     except Exception:
         reason = traceback.format_exc(limit=-6)
-        return Lost(reason, last)
+        return LostProgram(reason, last)

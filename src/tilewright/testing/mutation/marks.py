@@ -19,7 +19,7 @@ MARK: Final = "__reached__"  # the name of the function in a marked module
 Line = tuple[str, int]
 
 
-class Marks:
+class LineMarks:
     """reached: the lines of `files` that ran since it was cleared last.
 
     imported: lines that run when their module is imported, whenever that is.
@@ -53,7 +53,7 @@ class _Loader(SourceFileLoader):
         self,
         name: str,
         path: str,
-        marks: Marks,
+        marks: LineMarks,
     ) -> None:
         super().__init__(name, path)
         self._marks = marks

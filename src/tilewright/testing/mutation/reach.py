@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pytest
 
-from tilewright.testing.mutation.marks import Line, Marks
+from tilewright.testing.mutation.marks import Line, LineMarks
 
 # Of the environment: what to record and where to write it, as JSON.
 RECORD: Final = "TILEWRIGHT_MUTATION_RECORD"
@@ -25,7 +25,7 @@ _STARTS: Final = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn")
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class TestReach:
     """tests: seconds of each. starts: tests that start processes. lines: file, line, tests. failed:
     tests that fail without a fault, which are not run. digest: of the recorded sources and tests. A
     line that runs at import is reached by every test.
@@ -82,7 +82,7 @@ class Reach:
         return sum(self.tests.get(name, 0.0) for name in tests)
 
 
-def read(path: Path) -> Reach:
+def read(path: Path) -> TestReach:
     """The data that the plugin wrote."""
     rows = json.loads(path.read_text(encoding="utf-8"))
     names = rows["names"]
@@ -95,7 +95,7 @@ def read(path: Path) -> Reach:
     }
     starts = frozenset(rows["starts"])
     failed = tuple(rows["failed"])
-    return Reach(rows["digest"], rows["tests"], starts, lines,
+    return TestReach(rows["digest"], rows["tests"], starts, lines,
                  failed)  # fmt: skip
 
 
@@ -115,7 +115,7 @@ class _Recorder:
         self._failed: list[str] = []
         self._now = ""
         self._ran: dict[Line, set[str]] = {}
-        self._marks = Marks(files)
+        self._marks = LineMarks(files)
         self._marks.install()
         sys.addaudithook(self._heard)
 

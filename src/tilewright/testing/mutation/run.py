@@ -28,16 +28,16 @@ import click
 
 from tilewright.testing.mutation import reach
 from tilewright.testing.mutation.operators import Mutant, mutants
-from tilewright.testing.mutation.reach import Reach, read
-from tilewright.testing.mutation.rooms import ROOMS, Room
+from tilewright.testing.mutation.reach import TestReach, read
+from tilewright.testing.mutation.rooms import ROOMS, MutationRoom
 from tilewright.testing.mutation.trying import (
     NOT_REPLACED,
     OUT_OF_TIME,
     PYTEST,
     START,
-    Answer,
-    Request,
-    Waiting,
+    MutantAnswer,
+    MutantRequest,
+    WaitingPytest,
 )
 
 SOURCES: Final = Path(__file__).resolve().parents[2]
@@ -49,7 +49,7 @@ LEAST: Final = 30.0  # seconds that each may take: other programs run next to it
 
 
 def drawn(
-    room: Room,
+    room: MutationRoom,
     count: int,
     seed: int = 0,
 ) -> list[Mutant]:
@@ -92,13 +92,13 @@ class MutationResult:
     seconds: float
 
 
-class Copy:
+class SourceCopy:
     """Tests in `root` and a copy of the sources that they import, with one file changed at a
     time."""
 
     def __init__(self, root: Path, sources: Path) -> None:
         self.root, self.sources = root, sources
-        self._waiting: tuple[Sequence[str], Waiting] | None = None
+        self._waiting: tuple[Sequence[str], WaitingPytest] | None = None
         found = (str(sources.parent), str(SOURCES.parent))
         self._environment = {
             **os.environ,
@@ -108,7 +108,7 @@ class Copy:
         }
 
     @classmethod
-    def made(cls, folder: Path) -> Copy:
+    def made(cls, folder: Path) -> SourceCopy:
         """A copy of our sources and tests. No links: pytest would follow them to the original
         sources."""
         for name in ("src", "tests", "docs", "benchmarks", "examples"):
@@ -119,7 +119,7 @@ class Copy:
 
     def record(
         self,
-        rooms: Sequence[Room],
+        rooms: Sequence[MutationRoom],
         digest: str,
         path: Path,
     ) -> None:
@@ -150,7 +150,7 @@ class Copy:
     def try_one(
         self,
         mutant: Mutant,
-        room: Room,
+        room: MutationRoom,
         tests: Sequence[str],
         limit: float,
         fresh: bool,
@@ -162,7 +162,7 @@ class Copy:
         path = self.sources / mutant.file
         good = path.read_text(encoding="utf-8")
         faulty = mutant.source(good)
-        request = Request(tests, limit, str(path), good, faulty)
+        request = MutantRequest(tests, limit, str(path), good, faulty)
         if fresh:
             waiting = None
         else:
@@ -181,23 +181,23 @@ class Copy:
         by = answer.failed or _STATUSES.get(answer.status, f"status {answer.status}")
         return answer.status == 0, by, time.monotonic() - start
 
-    def _of(self, room: Room) -> Waiting:
+    def _of(self, room: MutationRoom) -> WaitingPytest:
         """The pytest of a room, which has imported the files as they are without a fault."""
         if self._waiting is None or self._waiting[0] != room.tests:
             self.close()
-            waiting = Waiting(self.root, room.tests, self._environment)
+            waiting = WaitingPytest(self.root, room.tests, self._environment)
             self._waiting = room.tests, waiting
-            waiting.ask(Request((), START, "", "", ""))  # it has, once it answers
+            waiting.ask(MutantRequest((), START, "", "", ""))  # it has, once it answers
         return self._waiting[1]
 
-    def _asked_anew(self, request: Request) -> Answer:
+    def _asked_anew(self, request: MutantRequest) -> MutantAnswer:
         """Of a pytest that imports the fault."""
         files = dict.fromkeys(name.split("::")[0] for name in request.tests)
-        waiting = Waiting(self.root, tuple(files), self._environment)
+        waiting = WaitingPytest(self.root, tuple(files), self._environment)
         try:
             return waiting.ask(replace(request, before=request.after))
         except RuntimeError:
-            return Answer(NOT_UP, "")
+            return MutantAnswer(NOT_UP, "")
         finally:
             waiting.close()
 
@@ -225,10 +225,10 @@ def results(path: Path) -> dict[str, MutationResult]:
 
 
 def _reach(
-    copy: Copy,
-    rooms: Sequence[Room],
+    copy: SourceCopy,
+    rooms: Sequence[MutationRoom],
     path: Path,
-) -> Reach:
+) -> TestReach:
     """The lines that each test of the rooms reaches; cached in a file by sources and tests."""
     digest = hashlib.sha256(repr(rooms).encode())
     for file in sorted(
@@ -243,10 +243,10 @@ def _reach(
 
 def _tried(
     name: str,
-    room: Room,
+    room: MutationRoom,
     wanted: Iterable[Mutant],
-    copies: Queue[Copy],
-    known: Reach,
+    copies: Queue[SourceCopy],
+    known: TestReach,
     seconds: float,
 ) -> Iterator[MutationResult]:
     """Try each fault with the quickest tests that reach it, within `seconds` in total.
@@ -374,7 +374,7 @@ def main(
     sys.exit(_tell(counted, bar))
 
 
-def _with_tests(room: Room, tests: str) -> Room:
+def _with_tests(room: MutationRoom, tests: str) -> MutationRoom:
     if tests:
         return replace(room, tests=tuple(tests.split(",")))
     return room
@@ -382,7 +382,7 @@ def _with_tests(room: Room, tests: str) -> Room:
 
 def _try(
     missing: Mapping[str, Sequence[Mutant]],
-    rooms: Mapping[str, Room],
+    rooms: Mapping[str, MutationRoom],
     jobs: int,
     seconds: float,
     out: Path,
@@ -392,8 +392,8 @@ def _try(
         tempfile.TemporaryDirectory() as scratch,
         out.open("a", encoding="utf-8") as file,
     ):
-        made = [Copy.made(Path(scratch) / str(n)) for n in range(jobs)]
-        copies: Queue[Copy] = Queue()
+        made = [SourceCopy.made(Path(scratch) / str(n)) for n in range(jobs)]
+        copies: Queue[SourceCopy] = Queue()
         for copy in made:
             copies.put(copy)
         lacking = [rooms[name] for name, faults in missing.items() if faults]

@@ -31,7 +31,7 @@ START: Final = 300.0  # seconds to come up and collect, on a busy machine
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class MutantRequest:
     """tests: by their names, in order; seconds: that they may take.
 
     path: of the file with the fault, `after`; `before` is what the process imported.
@@ -45,14 +45,14 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class MutantAnswer:
     """status: pytest's, or one of the above. failed: the first test that did."""
 
     status: int
     failed: str
 
 
-class Waiting:
+class WaitingPytest:
     """A pytest that has collected some tests, seen from outside."""
 
     def __init__(
@@ -74,7 +74,7 @@ class Waiting:
         os.close(writes)
         self._lines: IO[str] = os.fdopen(self._answers, encoding="utf-8")
 
-    def ask(self, request: Request) -> Answer:
+    def ask(self, request: MutantRequest) -> MutantAnswer:
         """Run the tests with the fault. Raises RuntimeError if pytest did not start."""
         message = json.dumps(asdict(request)) + "\n"
         with contextlib.suppress(BrokenPipeError):  # there will be no answer
@@ -85,7 +85,7 @@ class Waiting:
         if not line:
             self._said.seek(0)
             raise RuntimeError(f"pytest ended: {self._said.read()[-2000:]}")
-        return Answer(**json.loads(line))
+        return MutantAnswer(**json.loads(line))
 
     def close(self) -> None:
         """End it."""
@@ -122,7 +122,7 @@ class _Server:
             return None  # what could not be collected ends it
         functions = Functions()
         for line in self._requests:
-            request = Request(**json.loads(line))
+            request = MutantRequest(**json.loads(line))
             reads, writes = os.pipe()
             pid = os.fork()
             if not pid:
@@ -155,7 +155,7 @@ class _Server:
             code = os.waitstatus_to_exitcode(status)
         else:
             code = OUT_OF_TIME
-        answer = asdict(Answer(code, failed))
+        answer = asdict(MutantAnswer(code, failed))
         message = json.dumps(answer).encode() + b"\n"
         _write(self._answers, message)
 
@@ -163,7 +163,7 @@ class _Server:
         self,
         session: pytest.Session,
         functions: Functions,
-        request: Request,
+        request: MutantRequest,
     ) -> None:
         self._child = True
         if not functions.replace(request.path, request.before, request.after):

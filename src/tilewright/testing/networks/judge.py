@@ -36,7 +36,7 @@ QUANTIZERS = frozenset(
 )
 
 
-class Judge:
+class NetworkJudge:
     """The values of a graph in float64 on some inputs, and the error allowed for each.
 
     Raises whatever the interpreter raises.
@@ -152,7 +152,7 @@ def _lifted(weights: Sequence[int]) -> int:
     return weights[0] * math.prod(weights[2:])
 
 
-def lines(judge: Judge, runs: Iterator[Any]) -> list[str]:
+def lines(judge: NetworkJudge, runs: Iterator[Any]) -> list[str]:
     """The faults of several runs, and whether any run differs from the first."""
     first: list[bytes] | None = None
     found: list[str] = []

@@ -9,11 +9,11 @@
 docs/tuning-features.md lists every column with its unit.
 """
 
-from tilewright.tune.features.autotvm import LoopContext, Relation
+from tilewright.tune.features.autotvm import LoopContext, RelationRow
 from tilewright.tune.features.base import Column, FeatureSet, Matrix, names
 from tilewright.tune.features.configuration import Flattened, WithoutLoops
 from tilewright.tune.features.facts import USUAL, Facts
-from tilewright.tune.features.fast import Fast, Term
+from tilewright.tune.features.fast import ExtraColumn, Fast
 from tilewright.tune.features.halide import Halide
 from tilewright.tune.features.per_store import PerStore
 
@@ -24,7 +24,7 @@ def feature_sets(facts: Facts = USUAL) -> tuple[FeatureSet, ...]:
         Fast(facts),
         PerStore(),
         LoopContext(),
-        Relation(),
+        RelationRow(),
         Halide(facts),
         WithoutLoops(),
     )
@@ -40,8 +40,8 @@ __all__ = [
     "LoopContext",
     "Matrix",
     "PerStore",
-    "Relation",
-    "Term",
+    "RelationRow",
+    "ExtraColumn",
     "WithoutLoops",
     "feature_sets",
     "names",

@@ -14,7 +14,12 @@ from typing import ClassVar
 from tilewright.loops.nodes import GPU_AXES, Kernel
 from tilewright.tune.features.base import LOG, Column, Matrix, Per, log2p, matrix
 from tilewright.tune.features.program import UNIT, program
-from tilewright.tune.features.touches import Around, Pattern, around, touches
+from tilewright.tune.features.touches import (
+    AccessPattern,
+    LoopAccesses,
+    around,
+    touches,
+)
 
 # The kinds of a loop; `unit`, a loop inside a machine instruction, is ours.
 ANNOTATIONS = (*GPU_AXES, "unroll", "vector", "parallel", "serial", "vthread", UNIT)
@@ -71,7 +76,7 @@ class LoopContext:
         rows = [self._row(at) for at in around(program(kernel))]
         return matrix(rows, len(self.columns))
 
-    def _row(self, at: Around) -> list[float]:
+    def _row(self, at: LoopAccesses) -> list[float]:
         row = [
             log2p(at.loop.trips),
             at.level,
@@ -89,7 +94,7 @@ class LoopContext:
         return row
 
 
-def _values(p: Pattern) -> tuple[float, ...]:
+def _values(p: AccessPattern) -> tuple[float, ...]:
     threads = (p.thread_count, p.thread_reuse)
     return (p.stride, p.mod, p.count, p.reuse, *threads)
 
@@ -110,7 +115,7 @@ CURVES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
+class RelationRow:
     """One row: AutoTVM's `curve sample` features.
 
     For each tensor of the innermost statements: the curves of count, reuse and top-down product
@@ -167,7 +172,7 @@ def _last(y: list[float], x: list[float], limit: float) -> tuple[float, float]:
     return found
 
 
-def _curves(kernel: Kernel, loops: list[Around]) -> list[dict[str, list[float]]]:
+def _curves(kernel: Kernel, loops: list[LoopAccesses]) -> list[dict[str, list[float]]]:
     """The curves of each tensor in the deepest statements, from its last access."""
     deepest = max((at.level for at in loops), default=0)
     by_loop = {id(at.loop): at for at in loops}

@@ -40,15 +40,15 @@ from tilewright.tune.features.fast_columns import (
     LOGS,
     RATES,
     SHARE,
+    StatementTotals,
     TileColumns,
-    Totals,
 )
 from tilewright.tune.features.program import (
     UNIT,
-    Allocation,
+    FeatureAllocation,
+    FeatureLine,
+    FeatureNest,
     KernelNests,
-    Line,
-    Nest,
     program,
 )
 from tilewright.tune.features.regions import LINE, TensorAccess, TouchedTensor
@@ -70,7 +70,7 @@ _KINDS: Mapping[type[Expr], str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class ExtraColumn:
     """An additional column, such as the target's analytic cost. ask: returns its value, finite."""
 
     column: Column
@@ -82,7 +82,7 @@ class Fast:
     """See the module's docstring. terms: additional columns, after the others."""
 
     facts: Facts = USUAL
-    terms: Sequence[Term] = ()
+    terms: Sequence[ExtraColumn] = ()
     name: ClassVar[str] = "fast"
     version: ClassVar[int] = 1
     per: ClassVar[Per] = "kernel"
@@ -108,7 +108,7 @@ class Fast:
         found = program(kernel)
         summed = [_of_nest(nest, self.facts) for nest in found.nests]
         totals = [sum(column) for column in zip(*(s.sums for s in summed))]
-        row = totals or [0.0] * len(_TOTALS(Totals()))
+        row = totals or [0.0] * len(_TOTALS(StatementTotals()))
         tile = _heaviest(summed, self.facts)
         for n, bytes_ in enumerate(_allocated(found.allocations)):
             row[n - 3] += bytes_
@@ -137,7 +137,7 @@ def _getter(of: type, unit: str) -> Callable[[object], tuple[float, ...]]:
     return attrgetter(*(f.name for f in fields(of) if f.metadata.get("unit") == unit))
 
 
-_TOTALS = _getter(Totals, LOG)
+_TOTALS = _getter(StatementTotals, LOG)
 # The indices of the sums to divide by executions, which are column 0.
 _PER_EXECUTION = [[c.name for c in COLUMNS].index(name) for name in RATES]
 _TILE_LOGS = _getter(TileColumns, LOG)
@@ -156,7 +156,7 @@ def _whole(found: KernelNests) -> tuple[float, ...]:
     )
 
 
-def _allocated(allocations: Sequence[Allocation]) -> tuple[float, float, float]:
+def _allocated(allocations: Sequence[FeatureAllocation]) -> tuple[float, float, float]:
     """Bytes in registers, on the stack, and elsewhere."""
     found = {"register": 0.0, "stack": 0.0, "": 0.0}
     for a in allocations:
@@ -174,10 +174,10 @@ class _Summed:
     top: _Weighed | None
 
 
-def _of_nest(nest: Nest, facts: Facts) -> _Summed:
+def _of_nest(nest: FeatureNest, facts: Facts) -> _Summed:
     found: _Summed | None = nest.kept.get(facts)
     if found is None:
-        totals = Totals()
+        totals = StatementTotals()
         lines = [_add_line(line, facts, totals) for line in nest.lines]
         _add_loops(nest, totals)
         held = _allocated(nest.allocations)
@@ -188,7 +188,7 @@ def _of_nest(nest: Nest, facts: Facts) -> _Summed:
     return found
 
 
-def _add_loops(nest: Nest, totals: Totals) -> None:
+def _add_loops(nest: FeatureNest, totals: StatementTotals) -> None:
     iterations: list[float] = []
     for f in nest.loops:
         del iterations[f.depth :]
@@ -224,7 +224,7 @@ class _Shape:
         return self.tasks / (-(-self.tasks // threads) * threads)
 
 
-def _shape(line: Line, facts: Facts) -> _Shape:
+def _shape(line: FeatureLine, facts: Facts) -> _Shape:
     start = n = len(line.loops)
     found = _Shape(0, -1, 1, 1, 1, [1] * (n + 1))
     executions = 1
@@ -258,7 +258,7 @@ class _Work:
     functions: int = 0
 
 
-def _work(line: Line) -> _Work:
+def _work(line: FeatureLine) -> _Work:
     found = _Work()
     products = sums = 0
     for (kind, _), n in line.operations.items():
@@ -285,7 +285,7 @@ class _Loads:
     registers: float = 0.0
 
 
-def _loads(line: Line, at: _Shape, facts: Facts) -> _Loads:
+def _loads(line: FeatureLine, at: _Shape, facts: Facts) -> _Loads:
     found = _Loads()
     for t in line.touches:
         elements = t.elements[at.start]
@@ -316,7 +316,7 @@ def _way(access: TensorAccess, lane: int) -> int:
     return 1 if abs(stride) == 1 else 2
 
 
-def _add_line(line: Line, facts: Facts, totals: Totals) -> _Weighed:
+def _add_line(line: FeatureLine, facts: Facts, totals: StatementTotals) -> _Weighed:
     at, work = _shape(line, facts), _work(line)
     loads = _loads(line, at, facts)
     executions = at.inside[0]
@@ -371,7 +371,7 @@ class _Traffic:
     touched: list[float]
 
 
-def _traffic(line: Line, facts: Facts) -> _Traffic:
+def _traffic(line: FeatureLine, facts: Facts) -> _Traffic:
     outside = [t for t in line.touches if t.buffer.scope != "register"]
     levels = len(line.loops)
     touched = [0.0] * (levels + 1)
@@ -392,7 +392,7 @@ def _traffic(line: Line, facts: Facts) -> _Traffic:
     return _Traffic(l1, l2, l3, held, touched)
 
 
-def _moved(t: TouchedTensor, line: Line, level: int) -> float:
+def _moved(t: TouchedTensor, line: FeatureLine, level: int) -> float:
     """Bytes of a tensor loaded into a cache that holds everything touched at a level."""
     if level and t.elements[level - 1] == t.elements[level]:
         level -= 1  # the enclosing loop does not move it: it is still cached
@@ -407,7 +407,7 @@ class _Weighed:
     """A statement with its weight and its analysis."""
 
     weight: float
-    line: Line
+    line: FeatureLine
     at: _Shape
     loads: _Loads
     traffic: _Traffic
@@ -440,7 +440,7 @@ def _tile(of: _Weighed, facts: Facts) -> TileColumns:
     return found
 
 
-def _sizes(line: Line, start: int, touched: list[float]) -> tuple[float, ...]:
+def _sizes(line: FeatureLine, start: int, touched: list[float]) -> tuple[float, ...]:
     around = [float(f.trips) for f in reversed(line.loops[:start])]
     around = (around + [1.0] * LEVELS)[:LEVELS]
     outwards = touched[start::-1]

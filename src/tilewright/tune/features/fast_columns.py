@@ -23,7 +23,7 @@ def _ratio(doc: str) -> Any:
 
 
 @dataclass(slots=True)
-class Totals:
+class StatementTotals:
     """Sums over the statements of a nest or a kernel."""
 
     executions: float = _log("executions of all statements")
@@ -135,7 +135,7 @@ _RATES = [
 ]
 # Columns in logarithms come first.
 LOGS = (
-    *_columns(Totals, LOG),
+    *_columns(StatementTotals, LOG),
     *_columns(TileColumns, LOG, "tile_"),
     *_AROUND,
     *_HELD,

@@ -46,8 +46,8 @@ from tilewright.tune.features.halide_columns import (
     OPERATIONS,
     TYPES,
 )
-from tilewright.tune.features.indices import Index
-from tilewright.tune.features.program import Line
+from tilewright.tune.features.indices import IndexFeatures
+from tilewright.tune.features.program import FeatureLine
 from tilewright.tune.features.regions import TensorAccess
 from tilewright.tune.features.stages import FeatureStage
 
@@ -109,7 +109,9 @@ _CALLS = {
 }
 
 
-def _ways(access: TensorAccess, line: Line, inputs: frozenset[object]) -> list[str]:
+def _ways(
+    access: TensorAccess, line: FeatureLine, inputs: frozenset[object]
+) -> list[str]:
     found = ["store"] if access.writes else []
     if access.reads:
         if access.buffer is line.target.buffer:
@@ -144,11 +146,11 @@ def _dimensions(stage: FeatureStage) -> list[_Dimension]:
     return found
 
 
-def _own(at: Index, depth: int) -> _Dimension:
+def _own(at: IndexFeatures, depth: int) -> _Dimension:
     return _Dimension({d: c for d, c in at.terms.items() if d >= depth})
 
 
-def _derivative(at: Index, dim: _Dimension) -> float | None:
+def _derivative(at: IndexFeatures, dim: _Dimension) -> float | None:
     """The derivative of an index by a dimension; None if it is not a constant."""
     if at.erratic & set(dim.terms):
         return None

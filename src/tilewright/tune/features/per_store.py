@@ -49,13 +49,13 @@ from tilewright.tune.features.per_store_columns import (
 )
 from tilewright.tune.features.program import (
     UNIT,
+    FeatureLine,
     FeatureLoop,
     KernelNests,
-    Line,
     program,
 )
 from tilewright.tune.features.regions import LINE, TouchedTensor
-from tilewright.tune.features.reuse import Reuse, Touched, reuse
+from tilewright.tune.features.reuse import Reuse, TouchedByLoop, reuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +75,17 @@ class PerStore:
     def extract(self, kernel: Kernel) -> Matrix:
         """float32 [stored tensors, 164], in order of their first stores."""
         found = program(kernel)
-        touched = Touched(found.lines)
-        stores: dict[object, list[Line]] = {}
+        touched = TouchedByLoop(found.lines)
+        stores: dict[object, list[FeatureLine]] = {}
         for line in found.lines:
             stores.setdefault(line.target.buffer, []).append(line)
         rows = [_row(found, lines, touched) for lines in stores.values()]
         return matrix(rows, len(COLUMNS))
 
 
-def _row(found: KernelNests, lines: list[Line], touched: Touched) -> list[float]:
+def _row(
+    found: KernelNests, lines: list[FeatureLine], touched: TouchedByLoop
+) -> list[float]:
     main = lines[0]
     for line in lines:
         if line.executions >= main.executions:
@@ -120,7 +122,7 @@ def operation_group(kind: type[Expr], dtype: DType) -> str | None:
     return ("float_" if dtype.is_float else "int_") + group
 
 
-def _arithmetic(lines: list[Line]) -> list[float]:
+def _arithmetic(lines: list[FeatureLine]) -> list[float]:
     found = dict.fromkeys(ARITHMETIC, 0.0)
     for line in lines:
         times = line.executions
@@ -135,7 +137,7 @@ def _arithmetic(lines: list[Line]) -> list[float]:
     return list(found.values())
 
 
-def _annotation(line: Line, kinds: tuple[str, ...]) -> list[float]:
+def _annotation(line: FeatureLine, kinds: tuple[str, ...]) -> list[float]:
     loops = [f for f in line.loops if f.kind in kinds]
     position = _position(line, loops[-1]) if loops else "none"
     # As in TVM, the product of no loops is 0, not 1.
@@ -144,7 +146,7 @@ def _annotation(line: Line, kinds: tuple[str, ...]) -> list[float]:
     return [*map(log2p, sizes), *(float(position == p) for p in POSITIONS)]
 
 
-def _position(line: Line, loop: FeatureLoop) -> str:
+def _position(line: FeatureLine, loop: FeatureLoop) -> str:
     target = line.target
     axes = [n for n, at in enumerate(target.index) if loop.depth in at.terms]
     if len(axes) > 1:
@@ -161,7 +163,7 @@ def _position(line: Line, loop: FeatureLoop) -> str:
     return "outer_reduce" if loop is sums[0] else "middle_reduce"
 
 
-def _spread(line: Line) -> list[float]:
+def _spread(line: FeatureLine) -> list[float]:
     trips = dict.fromkeys((*GPU_AXES, "vthread"), 1)
     for f in line.loops:
         if f.kind in trips:
@@ -170,7 +172,7 @@ def _spread(line: Line) -> list[float]:
     return [float(is_gpu), *map(log2p, trips.values())]
 
 
-def _buffers(line: Line, touched: Touched) -> list[float]:
+def _buffers(line: FeatureLine, touched: TouchedByLoop) -> list[float]:
     found = [_buffer(line, t, touched) for t in line.touches]
     # By lines, then bytes, then everything else; never by name.
     found.sort(key=lambda b: (-b[5], -b[3], [-v for v in b]))
@@ -178,7 +180,7 @@ def _buffers(line: Line, touched: Touched) -> list[float]:
     return row + [0.0] * (18 * BUFFERS - len(row))
 
 
-def _buffer(line: Line, t: TouchedTensor, touched: Touched) -> list[float]:
+def _buffer(line: FeatureLine, t: TouchedTensor, touched: TouchedByLoop) -> list[float]:
     size, executions = t.shape.itemsize, line.executions
     unique = t.elements[0] * size
     lines = stride = 1.0
@@ -207,7 +209,7 @@ def _reuse(found: Reuse) -> list[float]:
     return [*flags, *map(log2p, (found.iterations, found.bytes, found.count))]
 
 
-def _lines(line: Line, t: TouchedTensor) -> tuple[float, float]:
+def _lines(line: FeatureLine, t: TouchedTensor) -> tuple[float, float]:
     """Cache lines of all executions, and the innermost loop's stride in elements."""
     still = 1
     for f in reversed(line.loops):
@@ -222,7 +224,7 @@ def _lines(line: Line, t: TouchedTensor) -> tuple[float, float]:
     return 1.0, 0.0
 
 
-def _intensity(line: Line) -> list[float]:
+def _intensity(line: FeatureLine) -> list[float]:
     """Operations per byte within more and more of the loops, sampled evenly over the operations."""
     operations = sum(
         n
@@ -251,7 +253,7 @@ def _intensity(line: Line) -> list[float]:
     return found
 
 
-def _allocated(found: KernelNests, line: Line) -> list[float]:
+def _allocated(found: KernelNests, line: FeatureLine) -> list[float]:
     for a in found.all_allocations:
         if a.buffer is line.target.buffer:
             outer = math.prod(f.trips for f in a.loops)

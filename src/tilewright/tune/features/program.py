@@ -62,7 +62,7 @@ class FeatureLoop:
 
 
 @dataclass(slots=True, eq=False)
-class Line:
+class FeatureLine:
     """A statement that computes and stores.
 
     loops: enclosing ones, outermost first. accesses: the written elements, then distinct reads.
@@ -103,7 +103,7 @@ class Line:
 
 
 @dataclass(slots=True, eq=False)
-class Allocation:
+class FeatureAllocation:
     """A buffer that is allocated inside `loops`."""
 
     buffer: Buffer
@@ -112,15 +112,15 @@ class Allocation:
 
 
 @dataclass(slots=True, eq=False)
-class Nest:
+class FeatureNest:
     """A statement enclosed only by allocations and size loops, with everything inside it.
 
     loops: all of them in program order. kept: cached results of feature sets, by key.
     """
 
     loops: list[FeatureLoop] = field(default_factory=list)
-    lines: list[Line] = field(default_factory=list)
-    allocations: list[Allocation] = field(default_factory=list)
+    lines: list[FeatureLine] = field(default_factory=list)
+    allocations: list[FeatureAllocation] = field(default_factory=list)
     kept: dict[Any, Any] = field(default_factory=dict)
 
 
@@ -129,8 +129,8 @@ class KernelNests:
     """All nests of a kernel in order; allocations: those outside the nests."""
 
     kernel: Kernel
-    nests: list[Nest]
-    allocations: list[Allocation]
+    nests: list[FeatureNest]
+    allocations: list[FeatureAllocation]
 
     @property
     def parameters(self) -> list[TensorShape]:
@@ -138,7 +138,7 @@ class KernelNests:
         return [shape_of(b) for b in self.kernel.params]
 
     @property
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[FeatureLine]:
         """All statements in program order."""
         return [line for nest in self.nests for line in nest.lines]
 
@@ -148,13 +148,13 @@ class KernelNests:
         return [f for nest in self.nests for f in nest.loops]
 
     @property
-    def all_allocations(self) -> list[Allocation]:
+    def all_allocations(self) -> list[FeatureAllocation]:
         """Those outside the nests, then those inside."""
         inner = [a for nest in self.nests for a in nest.allocations]
         return [*self.allocations, *inner]
 
 
-_nests: WeakKeyDictionary[Stmt, Nest] = WeakKeyDictionary()
+_nests: WeakKeyDictionary[Stmt, FeatureNest] = WeakKeyDictionary()
 
 
 def forget() -> None:
@@ -171,7 +171,7 @@ def program(kernel: Kernel) -> KernelNests:
         if isinstance(s, Block):
             stack.extend(reversed(s.stmts))
         elif isinstance(s, Alloc):
-            allocation = Allocation(s.buffer, shape_of(s.buffer), ())
+            allocation = FeatureAllocation(s.buffer, shape_of(s.buffer), ())
             found.allocations.append(allocation)
             stack.append(s.body)
         elif isinstance(s, For) and s.kind == SIZE:
@@ -181,7 +181,7 @@ def program(kernel: Kernel) -> KernelNests:
     return found
 
 
-def _nest(s: Stmt) -> Nest:
+def _nest(s: Stmt) -> FeatureNest:
     nest = _nests.get(s)
     if nest is None:
         walk = _Walk()
@@ -212,7 +212,7 @@ class _Walk:
     """One walk over a nest. stack: enclosing loops; unit: number of enclosing intrinsics."""
 
     def __init__(self) -> None:
-        self.nest = Nest()
+        self.nest = FeatureNest()
         self.stack: list[FeatureLoop] = []
         self.trips: list[int] = []
         self.unit = 0
@@ -262,7 +262,9 @@ class _Walk:
             self.stmt(inner)
 
     def alloc(self, s: Alloc) -> None:
-        allocation = Allocation(s.buffer, self.shape(s.buffer), tuple(self.stack))
+        allocation = FeatureAllocation(
+            s.buffer, self.shape(s.buffer), tuple(self.stack)
+        )
         self.nest.allocations.append(allocation)
         self.stmt(s.body)
 
@@ -310,7 +312,7 @@ class _Walk:
                 for at in read.index:
                     loads += at.loads
         loops = tuple(self.stack)
-        made = Line(loops, accesses, operations, reduces, self.branches)
+        made = FeatureLine(loops, accesses, operations, reduces, self.branches)
         self.nest.lines.append(made)
 
     def read(self, load: Load) -> TensorAccess:

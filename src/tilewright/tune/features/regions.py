@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.expr.nodes import Buffer
-from tilewright.tune.features.indices import Index
+from tilewright.tune.features.indices import IndexFeatures
 
 NOWHERE: frozenset[int] = frozenset()
 LINE = 64  # bytes of a cache line
@@ -49,7 +49,7 @@ class TensorAccess:
 
     buffer: Buffer
     shape: TensorShape
-    index: tuple[Index, ...]
+    index: tuple[IndexFeatures, ...]
     reads: bool
     writes: bool
     strides: dict[int, float]
@@ -64,7 +64,7 @@ class TensorAccess:
 def access(
     buffer: Buffer,
     shape: TensorShape,
-    index: tuple[Index, ...],
+    index: tuple[IndexFeatures, ...],
     trips: Sequence[int],
     reads: bool,
     writes: bool,

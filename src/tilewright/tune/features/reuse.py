@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.expr.nodes import Buffer
-from tilewright.tune.features.program import FeatureLoop, Line
+from tilewright.tune.features.program import FeatureLine, FeatureLoop
 from tilewright.tune.features.regions import TouchedTensor
 
 LOOP, SERIAL, NONE = range(3)
@@ -23,10 +23,10 @@ class Reuse:
     count: float
 
 
-class Touched:
+class TouchedByLoop:
     """The elements that the statements in a loop touch over all its iterations, by tensor."""
 
-    def __init__(self, lines: Sequence[Line]) -> None:
+    def __init__(self, lines: Sequence[FeatureLine]) -> None:
         self._found: dict[int, dict[Buffer, list[float]]] = {}
         self._sizes: dict[Buffer, int] = {}
         for line in lines:
@@ -51,7 +51,7 @@ class Touched:
         return sum(self._sizes[b] * len(counts) for b, counts in found)
 
 
-def reuse(line: Line, t: TouchedTensor, touched: Touched) -> Reuse:
+def reuse(line: FeatureLine, t: TouchedTensor, touched: TouchedByLoop) -> Reuse:
     """The reuse of a tensor's elements by a statement: in the innermost loop that has any."""
     iterations = 1.0
     bytes_: float | None = None

@@ -12,7 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.expr.nodes import Buffer
-from tilewright.tune.features.program import Allocation, FeatureLoop, KernelNests, Line
+from tilewright.tune.features.program import (
+    FeatureAllocation,
+    FeatureLine,
+    FeatureLoop,
+    KernelNests,
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -21,9 +26,9 @@ class FeatureStage:
     around its computation for a consumer, and around an iteration of the parallel loops.
     allocation: None for a parameter."""
 
-    lines: list[Line]
-    main: Line
-    allocation: Allocation | None
+    lines: list[FeatureLine]
+    main: FeatureLine
+    allocation: FeatureAllocation | None
     realized: int
     produced: int
     task: int
@@ -48,7 +53,7 @@ class FeatureStage:
 def stages(found: KernelNests) -> list[FeatureStage]:
     """The stages in order of first occurrence."""
     lines = found.lines
-    by_key: dict[tuple[Buffer, bool], list[Line]] = {}
+    by_key: dict[tuple[Buffer, bool], list[FeatureLine]] = {}
     for line in lines:
         by_key.setdefault((line.target.buffer, line.reduces), []).append(line)
     allocations = {a.buffer: a for a in found.all_allocations}
@@ -56,7 +61,9 @@ def stages(found: KernelNests) -> list[FeatureStage]:
 
 
 def _stage(
-    own: list[Line], lines: Sequence[Line], allocations: dict[Buffer, Allocation]
+    own: list[FeatureLine],
+    lines: Sequence[FeatureLine],
+    allocations: dict[Buffer, FeatureAllocation],
 ) -> FeatureStage:
     main = max(own, key=lambda line: line.executions)
     buffer = main.target.buffer
@@ -72,7 +79,7 @@ def _stage(
     return FeatureStage(own, main, allocation, realized, produced, task)
 
 
-def common(a: Line, b: Line) -> int:
+def common(a: FeatureLine, b: FeatureLine) -> int:
     """The number of loops around both statements."""
     n = 0
     for f, g in zip(a.loops, b.loops, strict=False):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.expr.nodes import Add, Div, Expr, FloorDiv, Mod, Mul, Rem, Sub
-from tilewright.tune.features.program import FeatureLoop, KernelNests, Line
+from tilewright.tune.features.program import FeatureLine, FeatureLoop, KernelNests
 from tilewright.tune.features.regions import TensorAccess
 
 _LEVELS = {"parallel": 1, **{f"threadIdx.{axis}": 1 for axis in "xyz"}}
@@ -27,7 +27,7 @@ def spread(kind: str) -> int:
 
 
 @dataclass(slots=True)
-class Pattern:
+class AccessPattern:
     """An access relative to a loop.
 
     stride: elements per iteration. mod: the modulus of its index; -1 for none.
@@ -42,7 +42,7 @@ class Pattern:
 
 
 @dataclass(slots=True, eq=False)
-class Around:
+class LoopAccesses:
     """A loop with the accesses below it, and the operations of the statements directly in it.
 
     level: number of enclosing loops and itself. outside: their iterations. inside: iterations of
@@ -57,19 +57,19 @@ class Around:
     additions: int
     products: int
     divisions: int
-    patterns: list[Pattern]
+    patterns: list[AccessPattern]
 
 
 _ADDED: tuple[type[Expr], ...] = (Add, Sub)
 _DIVIDED: tuple[type[Expr], ...] = (Div, FloorDiv, Mod, Rem)
 
 
-def around(found: KernelNests) -> list[Around]:
+def around(found: KernelNests) -> list[LoopAccesses]:
     """All loops in program order."""
-    loops: dict[int, Around] = {}
+    loops: dict[int, LoopAccesses] = {}
     for f in found.loops:
         outer = 1.0 if f.outer is None else loops[id(f.outer)].outside
-        made = Around(f, f.depth + 1, outer * f.trips, -1.0, 0, 0, 0, [])
+        made = LoopAccesses(f, f.depth + 1, outer * f.trips, -1.0, 0, 0, 0, [])
         loops[id(f)] = made
     for line in found.lines:
         own = [loops[id(f)] for f in line.loops]
@@ -83,7 +83,7 @@ def around(found: KernelNests) -> list[Around]:
     return list(loops.values())
 
 
-def touches(line: Line) -> list[TensorAccess]:
+def touches(line: FeatureLine) -> list[TensorAccess]:
     """The accesses of a statement: writes, then the reads of updates, then other reads."""
     again = [a for a in line.accesses if a.writes and a.reads]
     return [*(a for a in line.accesses if a.writes), *again] + [
@@ -91,7 +91,7 @@ def touches(line: Line) -> list[TensorAccess]:
     ]
 
 
-def _add(access: TensorAccess, loops: list[Around]) -> None:
+def _add(access: TensorAccess, loops: list[LoopAccesses]) -> None:
     count = reuse = 1.0
     level, base = 0, (1.0, 1.0)
     for at in reversed(loops):
@@ -106,7 +106,7 @@ def _add(access: TensorAccess, loops: list[Around]) -> None:
             count *= f.trips
         else:
             reuse *= f.trips
-        pattern = Pattern(stride, _wraps(access, f.depth), count, reuse)
+        pattern = AccessPattern(stride, _wraps(access, f.depth), count, reuse)
         if spread_:
             pattern.thread_count = count / base[0]
             pattern.thread_reuse = reuse / base[1]
@@ -118,7 +118,7 @@ def _wraps(access: TensorAccess, depth: int) -> float:
     return min(limits) + 1 if limits else -1.0
 
 
-def _count(line: Line, at: Around) -> None:
+def _count(line: FeatureLine, at: LoopAccesses) -> None:
     for (kind, dtype), n in line.operations.items():
         if not dtype.is_float:
             continue

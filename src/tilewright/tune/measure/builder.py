@@ -33,7 +33,7 @@ BUILDING: Final = Limits(60.0, 4 << 30)
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class BuildResult:
     """The result of a build: the data, or the reason of the failure. seconds: wall time."""
 
     data: bytes
@@ -51,7 +51,7 @@ class _Build:
     expired: bool = False
 
 
-class Builder:
+class ProgramBuilder:
     """Runs functions that build data, several at a time.
 
     cpus: processors reserved for building, while others are timed; builds run in the background.
@@ -75,7 +75,7 @@ class Builder:
 
     def build(
         self, jobs: Iterable[tuple[int, Callable[[], bytes]]]
-    ) -> Iterator[tuple[int, Made]]:
+    ) -> Iterator[tuple[int, BuildResult]]:
         """Yield the number and the result of each job, in order of completion.
 
         If builds share processors with timing, none runs between two results: as many builds as
@@ -142,9 +142,9 @@ class Builder:
         finally:
             os._exit(0)
 
-    def _finished(self, least: int) -> Iterator[tuple[int, Made]]:
+    def _finished(self, least: int) -> Iterator[tuple[int, BuildResult]]:
         """Wait until `least` builds have finished; yields all that have."""
-        done: list[tuple[int, Made]] = []
+        done: list[tuple[int, BuildResult]] = []
         while len(done) < least:
             late = min(b.begun for b in self._running) + self.limits.seconds
             left = max(0.0, late - time.monotonic())
@@ -158,19 +158,21 @@ class Builder:
                     done.append((build.number, self._made(build)))
         yield from done
 
-    def _made(self, build: _Build) -> Made:
+    def _made(self, build: _Build) -> BuildResult:
         status = self._end(build)
         seconds = time.monotonic() - build.begun
         with open(build.result, "rb") as stream:
             stream.seek(0)
             data = stream.read()
         if build.expired:
-            return Made(b"", seconds, f"not finished within {self.limits.seconds:g} s")
+            return BuildResult(
+                b"", seconds, f"not finished within {self.limits.seconds:g} s"
+            )
         if data[:1] == _DONE:
-            return Made(data[1:], seconds)
+            return BuildResult(data[1:], seconds)
         if data[:1] == _FAILED:
-            return Made(b"", seconds, data[1:].decode(errors="replace"))
-        return Made(b"", seconds, _ending(status))
+            return BuildResult(b"", seconds, data[1:].decode(errors="replace"))
+        return BuildResult(b"", seconds, _ending(status))
 
     def _end(self, build: _Build) -> int:
         """Kill a process, if it still runs; returns its status."""

@@ -10,7 +10,7 @@ from tilewright.base import events
 from tilewright.runtime.threads import available, choose_cpus
 from tilewright.tune.base import Job, Measurement
 from tilewright.tune.measure.options import Limits, Timing
-from tilewright.tune.measure.slot import Slot
+from tilewright.tune.measure.slot import WorkerSlot
 
 
 class LocalRunner:
@@ -37,11 +37,11 @@ class LocalRunner:
         # Keyed by hash, because a task's reference may have megabytes and a worker of a fleet
         # serves many tuning runs. A collision only makes some trials stop early.
         self._best: dict[int, float] = {}
-        self._slots: list[Slot] = []
+        self._slots: list[WorkerSlot] = []
         try:
             for n in range(slots):
                 own = self.cpus[n * threads : (n + 1) * threads]
-                self._slots.append(Slot(own, threads, self.timing, self.limits))
+                self._slots.append(WorkerSlot(own, threads, self.timing, self.limits))
         except BaseException:
             self.close()
             raise
@@ -75,7 +75,7 @@ class LocalRunner:
         program that is clearly slower than the best of them is stopped early.
         """
         waiting = iter(jobs)
-        busy: list[Slot] = []
+        busy: list[WorkerSlot] = []
         more = True
         try:
             while True:
@@ -105,7 +105,7 @@ class LocalRunner:
         """The shortest seconds among programs of its task so far."""
         return self._best.get(hash(job.expected), float("inf"))
 
-    def _taken(self, slot: Slot) -> tuple[int, Measurement]:
+    def _taken(self, slot: WorkerSlot) -> tuple[int, Measurement]:
         job = slot.job
         assert job is not None
         number, found = slot.take()
@@ -115,7 +115,7 @@ class LocalRunner:
         return number, found
 
 
-def _ready(busy: list[Slot]) -> list[Slot]:
+def _ready(busy: list[WorkerSlot]) -> list[WorkerSlot]:
     """Wait for the first slot; returns those that have answered or timed out."""
     late = min(slot.until for slot in busy)
     left = max(0.0, late - time.monotonic())

@@ -43,7 +43,7 @@ class Rounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class RaceClock:
     """The clocks of a race. call: seconds of `n` calls. anchor: seconds of the anchor, `floor` its
     best. switches: number of involuntary context switches of this process. now: any clock, in
     seconds."""
@@ -55,7 +55,7 @@ class Clock:
     now: Callable[[], float]
 
 
-def race(clock: Clock, calls: int, timing: Timing, best: float) -> Rounds:
+def race(clock: RaceClock, calls: int, timing: Timing, best: float) -> Rounds:
     """Time rounds of `calls` calls each. best: seconds of the best program so far, may be infinite.
 
     A round is disturbed if the process was preempted during it, or the anchor is slow before or

@@ -28,7 +28,7 @@ _START: Final = 60.0  # seconds that a worker may take to start
 _ALONE: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-class Slot:
+class WorkerSlot:
     """One worker on dedicated processors, and its current job.
 
     Raises ExecutionError if it cannot be started.

@@ -21,7 +21,7 @@ from tilewright.runtime.model import Tensor
 from tilewright.tune.measure.anchor import best_of
 from tilewright.tune.measure.clock import Now, clock_of
 from tilewright.tune.measure.options import Timing
-from tilewright.tune.measure.racing import Clock, race
+from tilewright.tune.measure.racing import RaceClock, race
 from tilewright.tune.measure.reference import ReferenceCase, filler
 
 Array = np.ndarray[Any, Any]
@@ -34,7 +34,7 @@ _READS: Final = 8  # reads of the results, to find the fastest
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class MeasuredTrial:
     """The program to measure. path: of the artifact. best: seconds of the best program so far.
 
     anchor: returns its seconds, `floor` the least so far. flood: memory that fills the caches.
@@ -50,7 +50,7 @@ class Trial:
     flood: Array
 
 
-def outcome(trial: Trial, places: list[Guarded]) -> dict[str, Any]:
+def outcome(trial: MeasuredTrial, places: list[Guarded]) -> dict[str, Any]:
     """Run the trial; returns the fields of a Measurement. places: receives the guarded memory."""
     try:
         program = Executable(bundle.load(trial.path), threads=trial.threads)
@@ -77,7 +77,7 @@ def _wrong(text: str) -> dict[str, Any]:
 
 
 def _checked(
-    program: Executable, trial: Trial, places: list[Guarded]
+    program: Executable, trial: MeasuredTrial, places: list[Guarded]
 ) -> dict[str, Any] | None:
     """The first error in its results for any case, in guarded memory; None if all are right.
 
@@ -141,7 +141,7 @@ def _compared(
     return None
 
 
-def _timed(program: Executable, trial: Trial) -> dict[str, Any]:
+def _timed(program: Executable, trial: MeasuredTrial) -> dict[str, Any]:
     case = trial.cases[0] if trial.cases else filler(program.inputs)
     ends, count = _ends(program), len(program.inputs)
     arrays = [_view(arena(t.nbytes), t) for t in ends]
@@ -164,7 +164,7 @@ def _timed(program: Executable, trial: Trial) -> dict[str, Any]:
         batch = partial(_seconds, call, now=now)
     # The first reading after a program is slow, because the anchor's code is not cached.
     anchor = partial(best_of, trial.anchor, _ANCHORS)
-    clock = Clock(batch, anchor, trial.floor, _switches, time.perf_counter)
+    clock = RaceClock(batch, anchor, trial.floor, _switches, time.perf_counter)
     rounds = race(clock, calls, timing, trial.best)
     seconds = rounds.seconds(timing.fewest)
     return {"status": "ok", "rounds": seconds, "noise": rounds.noise}
@@ -204,7 +204,7 @@ def _in_network(
     call: Callable[[], object],
     inputs: Sequence[Array],
     outputs: Sequence[Array],
-    trial: Trial,
+    trial: MeasuredTrial,
     now: Now,
 ) -> Callable[[int], float]:
     """Call as in a network: before each call, the caches are filled with other data, then the

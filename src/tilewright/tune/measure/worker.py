@@ -27,7 +27,7 @@ from tilewright.base.guarded import Guarded, report_faults
 from tilewright.tune.measure.anchor import anchor, best_of
 from tilewright.tune.measure.options import Limits, Timing
 from tilewright.tune.measure.reference import ReferenceCase, unpack
-from tilewright.tune.measure.trial import Trial, outcome
+from tilewright.tune.measure.trial import MeasuredTrial, outcome
 
 MESSAGE: Final = 1 << 16  # bytes of a request, and of a trial's answer
 _DEATH_OF_PARENT: Final = 1  # PR_SET_PDEATHSIG of prctl(2)
@@ -135,7 +135,7 @@ class Worker:
             places: list[Guarded] = []
             _limit(limits)
             report_faults(lambda: places, lambda text: _tell(tell, _fault(text)))
-            trial = Trial(
+            trial = MeasuredTrial(
                 f"/proc/self/fd/{artifact}",
                 self.cases,
                 request["threads"],

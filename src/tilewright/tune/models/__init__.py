@@ -19,7 +19,7 @@ from tilewright.tune.features.fast import Fast
 from tilewright.tune.features.halide import Halide
 from tilewright.tune.features.per_store import PerStore
 from tilewright.tune.models.analytic import Analytic
-from tilewright.tune.models.baselines import BlackBox, Guess
+from tilewright.tune.models.baselines import BlackBox, RandomGuess
 from tilewright.tune.models.halide_net import HalideNet
 from tilewright.tune.models.learned import LearnedModel
 from tilewright.tune.models.learner import Ensemble, Learner
@@ -79,7 +79,7 @@ MODELS: Final[Mapping[str, Callable[[Facts, int], CostModel]]] = {
     "recursive": _recursive,
     "analytic": lambda facts, seed: Analytic(Fast(facts)),
     "black-box": lambda facts, seed: BlackBox(),
-    "random": lambda facts, seed: Guess(seed),
+    "random": lambda facts, seed: RandomGuess(seed),
 }
 
 

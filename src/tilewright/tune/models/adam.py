@@ -13,7 +13,7 @@ Arrays = dict[str, Array]
 
 
 @dataclass(slots=True)
-class Adam:
+class AdamSteps:
     """Gradient descent. rate: the step size; first, second: decay rates of the moments.
 
     norm: longer gradients are clipped to it, so that one bad batch cannot undo the training.
@@ -51,7 +51,7 @@ def train(
     rate: float,
 ) -> None:
     """Run Adam with a cosine schedule down to a tenth of the rate. gradient: of a step's batch."""
-    adam = Adam(rate)
+    adam = AdamSteps(rate)
     for n in range(steps):
         adam.rate = rate * (0.1 + 0.9 * (1 + np.cos(np.pi * n / steps)) / 2)
         adam.step(values, gradient(n))

@@ -43,7 +43,7 @@ class BlackBox:
         stored.read(path, self.name)
 
 
-class Guess(BlackBox):
+class RandomGuess(BlackBox):
     """A CostModel that draws random costs: the baseline that every other one must beat."""
 
     name = "random"

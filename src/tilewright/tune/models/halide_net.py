@@ -31,7 +31,7 @@ LEAST = 1e-10  # lower bound of seconds relative to the fastest, for divisions
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Stages:
+class StageBatch:
     """The stages of programs as inputs of the network.
 
     pipeline: [stages, features]; schedule: [stages, 39], log(1 + x); factors: [stages, 32].
@@ -42,12 +42,12 @@ class Stages:
     schedule: Array
     factors: Array
 
-    def take(self, chosen: Numbers) -> Stages:
+    def take(self, chosen: Numbers) -> StageBatch:
         """The stages of selected programs, in the given order."""
         rows = self.programs.rows_of(chosen)
         programs = self.programs.take(chosen)
         parts = (self.pipeline, self.schedule, self.factors)
-        return Stages(programs, *(part[rows] for part in parts))
+        return StageBatch(programs, *(part[rows] for part in parts))
 
 
 def initial(pipeline: int, random: np.random.Generator) -> Arrays:
@@ -65,7 +65,7 @@ def initial(pipeline: int, random: np.random.Generator) -> Arrays:
 
 
 def forward(
-    values: Mapping[str, Array], stages: Stages
+    values: Mapping[str, Array], stages: StageBatch
 ) -> tuple[Vector, Mapping[str, Array]]:
     """The programs' predicted times in units, [programs], and the activations for `backward`."""
     weights = 1 / (1 + np.exp(-values["W1"]))
@@ -79,7 +79,7 @@ def forward(
 
 def backward(
     values: Mapping[str, Array],
-    stages: Stages,
+    stages: StageBatch,
     kept: Mapping[str, Array],
     by_taken: Vector,
 ) -> Arrays:
@@ -176,12 +176,12 @@ class HalideNet:
         self._unit = float(state["unit"])
         self._values = dict(state["values"])
 
-    def _stages(self, programs: ProgramRows) -> Stages:
+    def _stages(self, programs: ProgramRows) -> StageBatch:
         rows: Array = programs.rows.astype(np.float64)
         schedule = rows[:, self._schedule]
         last = np.zeros(len(rows), bool)
         last[programs.ends[programs.counts > 0] - 1] = True
-        return Stages(
+        return StageBatch(
             programs,
             rows[:, self._others],
             np.log1p(schedule),

@@ -13,7 +13,13 @@ from typing import Final
 import numpy as np
 
 from tilewright.loops.nodes import Kernel
-from tilewright.tune.features.program import UNIT, FeatureLoop, Line, Nest, program
+from tilewright.tune.features.program import (
+    UNIT,
+    FeatureLine,
+    FeatureLoop,
+    FeatureNest,
+    program,
+)
 from tilewright.tune.models.programs import Rows
 
 KINDS: Final = ("serial", "parallel", "vector", "unroll", UNIT)
@@ -62,7 +68,7 @@ class LoopTree:
 
 
 def _add(
-    nest: Nest, rows: list[list[float]], parents: list[int], tops: list[int]
+    nest: FeatureNest, rows: list[list[float]], parents: list[int], tops: list[int]
 ) -> None:
     """Append rows of the nest's statements, then of its loops, inner ones first."""
     first = len(rows)
@@ -82,7 +88,9 @@ def _add(
             tops.append(first + n)
 
 
-def _row(loop: FeatureLoop | None, is_loop: bool, lines: Sequence[Line]) -> list[float]:
+def _row(
+    loop: FeatureLoop | None, is_loop: bool, lines: Sequence[FeatureLine]
+) -> list[float]:
     """The columns of a row after the first."""
     trips, outside = 1, lines[0].loops if lines else ()
     kinds = [0.0] * len(KINDS)
@@ -107,7 +115,7 @@ def _row(loop: FeatureLoop | None, is_loop: bool, lines: Sequence[Line]) -> list
     return [*kinds, *(math.log2(1 + x) for x in amounts)]
 
 
-def _touched(lines: Sequence[Line], depth: int) -> float:
+def _touched(lines: Sequence[FeatureLine], depth: int) -> float:
     """Bytes touched below a depth; per buffer those of the statement that touches most."""
     found: dict[object, float] = {}
     for line in lines:
@@ -116,7 +124,7 @@ def _touched(lines: Sequence[Line], depth: int) -> float:
     return sum(found.values())
 
 
-def _steps(lines: Sequence[Line], loop: FeatureLoop | None) -> list[int]:
+def _steps(lines: Sequence[FeatureLine], loop: FeatureLoop | None) -> list[int]:
     """The number of accesses that are invariant, contiguous, strided and scattered along a loop."""
     found = [0] * 4
     for line in lines:

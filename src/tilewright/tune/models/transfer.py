@@ -39,7 +39,7 @@ def transferred(
 
 
 @dataclass(frozen=True, slots=True)
-class Grown:
+class TransferredKnowledge:
     """The starting point of a task, from the same operator at another size.
 
     seeds: candidates to measure first, the fastest there first. samples: their programs here, as a
@@ -55,7 +55,7 @@ def grown(
     task: Task,
     nearest: Callable[[Candidate], Candidate],
     count: int = 32,
-) -> Grown:
+) -> TransferredKnowledge:
     """The `count` fastest trials at another size as distinct candidates of this task.
 
     nearest: maps a candidate of another space to the closest one in this task's space. Candidates
@@ -78,4 +78,4 @@ def grown(
         seeds[here] = None
         seconds = trial.measurement.seconds
         samples.append(Sample(f"{task.key} (another size)", kernel, seconds))
-    return Grown(tuple(seeds), tuple(samples))
+    return TransferredKnowledge(tuple(seeds), tuple(samples))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tilewright.tune.records.key import SCHEDULES
-from tilewright.tune.records.published import Chosen
+from tilewright.tune.records.published import PublishedChoice
 from tilewright.tune.records.rows import Choice
 
 
@@ -27,10 +27,10 @@ def best(choices: Iterable[Choice]) -> dict[str, Choice]:
     return found
 
 
-def chosen(choices: Iterable[Choice]) -> dict[str, Chosen]:
+def chosen(choices: Iterable[Choice]) -> dict[str, PublishedChoice]:
     """The same in the form that `compile` reads."""
     return {
-        digest: Chosen(c.candidate.key, c.seconds, c.default_seconds, c.time)
+        digest: PublishedChoice(c.candidate.key, c.seconds, c.default_seconds, c.time)
         for digest, c in best(choices).items()
         if c.candidate is not None
     }

@@ -59,7 +59,7 @@ from choices r {_ABOUT}"""
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class RecordFilter:
     """Which rows to select: those that satisfy all given conditions.
 
     model, operator, machine: a substring, case-insensitive; that of operator is matched against a

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from tilewright.base.errors import InputError, TilewrightError, TilewrightWarning
 from tilewright.tune.records import published
-from tilewright.tune.records.published import NOTHING, Published
+from tilewright.tune.records.published import NOTHING, PublishedChoices
 
 
-def current(path: Path) -> Published:
+def current(path: Path) -> PublishedChoices:
     """The current choices; the database is only read if the file next to it is missing or damaged.
 
     Any error becomes a TilewrightWarning and no choices: it never fails a compilation.
@@ -24,7 +24,7 @@ def current(path: Path) -> Published:
         return NOTHING
 
 
-def _renewed(path: Path) -> Published:
+def _renewed(path: Path) -> PublishedChoices:
     """Recreate the file by opening the database, for writing if possible."""
     from tilewright.tune.records.best import chosen
     from tilewright.tune.records.database import Records

@@ -26,13 +26,13 @@ from tilewright.base.text import plural
 from tilewright.tune.base import Candidate, Trial
 from tilewright.tune.records import columns, jsonl, opening, published
 from tilewright.tune.records.best import best, chosen
-from tilewright.tune.records.columns import Filter
+from tilewright.tune.records.columns import RecordFilter
 from tilewright.tune.records.key import Key
 from tilewright.tune.records.owner import alive, myself
 from tilewright.tune.records.rows import Choice, Features, Record, TunerRun
 
 Row = Record | Choice
-_EVERYTHING: Final = Filter()
+_EVERYTHING: Final = RecordFilter()
 _BROKEN: Final = (
     "SQLITE_CORRUPT",
     "SQLITE_NOTADB",
@@ -127,7 +127,7 @@ class Records:
         made = Choice(key, task, run, time.time(), candidate, seconds, default_seconds)
         self._append(made)
         self._publish()
-        same = self.choices(Filter(digest=key.digest))
+        same = self.choices(RecordFilter(digest=key.digest))
         return best(same).get(key.digest) == made
 
     def withdraw(self, run: TunerRun, key: Key | str, task: str) -> None:
@@ -214,21 +214,21 @@ class Records:
 
     # ------------------------------------------------------------------------------- reading
 
-    def records(self, wanted: Filter = _EVERYTHING) -> list[Record]:
+    def records(self, wanted: RecordFilter = _EVERYTHING) -> list[Record]:
         """The trials that match a filter, in insertion order."""
         return self._read(columns.RECORDS, wanted, columns.record)
 
-    def choices(self, wanted: Filter = _EVERYTHING) -> list[Choice]:
+    def choices(self, wanted: RecordFilter = _EVERYTHING) -> list[Choice]:
         """The choices and withdrawals that match a filter, in insertion order."""
         return self._read(columns.CHOICES, wanted, columns.choice)
 
     def trials(self, key: Key | str) -> list[Trial]:
         """All trials of a task from all runs: the starting point of a resumed search."""
         digest = Key.parse(key).digest if isinstance(key, str) else key.digest
-        return [r.trial for r in self.records(Filter(digest=digest))]
+        return [r.trial for r in self.records(RecordFilter(digest=digest))]
 
     def _read(
-        self, query: str, wanted: Filter, row_of: columns.RowOf[columns.T]
+        self, query: str, wanted: RecordFilter, row_of: columns.RowOf[columns.T]
     ) -> list[columns.T]:
         condition, values = wanted.condition
         with self._using:

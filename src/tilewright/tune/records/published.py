@@ -22,7 +22,7 @@ _LARGEST: Final = 1 << 26  # bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class PublishedChoice:
     """A schedule that beat its kernel's default. candidate: its key.
 
     seconds, default_seconds: per call, in the run that measured both. time: since the epoch.
@@ -40,19 +40,22 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedChoices:
     """Choices by key digest. digest: of all of them; empty if there are none."""
 
     digest: str = ""
     text: str = field(default="{}", repr=False)
 
     @cached_property
-    def choices(self) -> Mapping[str, Chosen]:
+    def choices(self) -> Mapping[str, PublishedChoice]:
         """The choices, by the digests of their kernels' keys."""
-        return {key: Chosen(**given) for key, given in json.loads(self.text).items()}
+        return {
+            key: PublishedChoice(**given)
+            for key, given in json.loads(self.text).items()
+        }
 
 
-NOTHING: Final = Published()
+NOTHING: Final = PublishedChoices()
 
 
 def default_path() -> Path | None:
@@ -73,7 +76,7 @@ def place(path: Path) -> Path:
     return path.with_name(f"{path.name}.best")
 
 
-def write(path: Path, choices: Mapping[str, Chosen]) -> None:
+def write(path: Path, choices: Mapping[str, PublishedChoice]) -> None:
     """Update the file next to a database. Raises OSError."""
     text = text_of(choices)
     whole = f"{_MAGIC} {_digest(text)}\n{text}\n".encode()
@@ -82,7 +85,7 @@ def write(path: Path, choices: Mapping[str, Chosen]) -> None:
         write_whole(there, lambda file: file.write(whole), durable=True, private=True)
 
 
-def read(path: Path) -> Published | None:
+def read(path: Path) -> PublishedChoices | None:
     """The choices of a database; NOTHING if there is no database.
 
     None if the file is damaged, or missing while there is a database. Raises OSError if it cannot
@@ -103,12 +106,12 @@ def read(path: Path) -> Published | None:
     return of(text) if head == f"{_MAGIC} {_digest(text)}" else None
 
 
-def of(text: str) -> Published:
+def of(text: str) -> PublishedChoices:
     """Parse the text of choices."""
-    return NOTHING if text == "{}" else Published(_digest(text), text)
+    return NOTHING if text == "{}" else PublishedChoices(_digest(text), text)
 
 
-def text_of(choices: Mapping[str, Chosen]) -> str:
+def text_of(choices: Mapping[str, PublishedChoice]) -> str:
     """Serialize choices, by the digests of their kernels' keys; deterministic."""
     table = {key: asdict(choices[key]) for key in sorted(choices)}
     return json.dumps(table, separators=(",", ":"))

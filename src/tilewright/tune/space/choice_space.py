@@ -14,11 +14,11 @@ from tilewright.schedule.space import Choices
 from tilewright.schedule.space.choices import IMPOSSIBLE
 from tilewright.tune.base import Candidate
 from tilewright.tune.space.choice_tree import (
+    AskedQuestion,
     ChoiceTree,
     Choose,
-    Made,
-    Met,
-    Walk,
+    RunResult,
+    TreeWalk,
     by_default,
     towards,
 )
@@ -48,7 +48,7 @@ class ChoiceSpace(Generic[T]):
                 hint="use a target that has some, or declare a ParameterSpace",
             )
         self.trees = {name: ChoiceTree(name, run) for name, run in programs.items()}
-        self._kept: OrderedDict[str, Made[T]] = OrderedDict()
+        self._kept: OrderedDict[str, RunResult[T]] = OrderedDict()
 
     @property
     def runs(self) -> int:
@@ -136,7 +136,7 @@ class ChoiceSpace(Generic[T]):
     def cross(self, a: Candidate, b: Candidate, random: Random) -> Candidate:
         """Each parameter from a random parent, or from the other if that value is not possible."""
 
-        def choose(met: Met) -> int:
+        def choose(met: AskedQuestion) -> int:
             parents = (a, b) if random.random() < 0.5 else (b, a)
             for parent in parents:
                 if met.name in parent.values:
@@ -170,7 +170,7 @@ class ChoiceSpace(Generic[T]):
 
     # ------------------------------------------------------------------------------ results
 
-    def made(self, candidate: Candidate) -> Made[T]:
+    def made(self, candidate: Candidate) -> RunResult[T]:
         """The result of a candidate; missing values are defaults, as in the compiler.
 
         Raises ScheduleError if it is not possible or rejected.
@@ -181,7 +181,7 @@ class ChoiceSpace(Generic[T]):
             self._keep(candidate, found)
         return found
 
-    def _keep(self, candidate: Candidate, made: Made[T]) -> None:
+    def _keep(self, candidate: Candidate, made: RunResult[T]) -> None:
         self._kept[candidate.key] = made
         if len(self._kept) > KEPT:
             self._kept.popitem(last=False)
@@ -198,7 +198,9 @@ class ChoiceSpace(Generic[T]):
     def _usable(self) -> list[str]:
         return list(self._weights)
 
-    def _changed(self, candidate: Candidate, met: Met, place: int) -> Candidate | None:
+    def _changed(
+        self, candidate: Candidate, met: AskedQuestion, place: int
+    ) -> Candidate | None:
         keep = towards(candidate.values)
         return self._made(candidate.sketch, lambda m: place if m is met else keep(m))
 
@@ -212,14 +214,14 @@ class ChoiceSpace(Generic[T]):
             self._keep(candidate, walk.made)
         return candidate
 
-    def _walk(self, candidate: Candidate) -> Walk[T]:
+    def _walk(self, candidate: Candidate) -> TreeWalk[T]:
         """The path of a candidate. Raises ScheduleError if it is not in the space."""
         walk = self._tree(candidate.sketch).walk(towards(candidate.values))
         if Candidate(candidate.sketch, walk.values) != candidate:
             self.made(candidate)  # raises the error that explains it
         return walk
 
-    def _walks(self) -> Iterator[tuple[str, Walk[T]]]:
+    def _walks(self) -> Iterator[tuple[str, TreeWalk[T]]]:
         for name, tree in self.trees.items():
             for walk in tree.walks():
                 yield name, walk

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
-class Met:
+class AskedQuestion:
     """A question, given the answers to the earlier ones.
 
     behind: the node that follows each answer, by its index; None if unknown.
@@ -31,24 +31,24 @@ class Met:
     name: str
     candidates: tuple[Any, ...]
     default: int
-    behind: list[Met | End | None] = field(default_factory=list)
+    behind: list[AskedQuestion | RunEnd | None] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.behind = [None] * len(self.candidates)
 
 
 @dataclass(slots=True, eq=False)
-class End:
+class RunEnd:
     """The end of a run. refused: the reason of the rejection; None on success."""
 
     refused: str | None = None
 
 
-Choose = Callable[[Met], int]  # returns the index of an answer
+Choose = Callable[[AskedQuestion], int]  # returns the index of an answer
 
 
 @dataclass(frozen=True, slots=True)
-class Made(Generic[T]):
+class RunResult(Generic[T]):
     """The result of a run, and the questions that it asked."""
 
     result: T
@@ -56,12 +56,12 @@ class Made(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Walk(Generic[T]):
+class TreeWalk(Generic[T]):
     """A path through the tree. made: the result, if the program was run for this walk."""
 
-    path: tuple[tuple[Met, int], ...]
-    end: End
-    made: Made[T] | None = None
+    path: tuple[tuple[AskedQuestion, int], ...]
+    end: RunEnd
+    made: RunResult[T] | None = None
 
     @property
     def values(self) -> dict[str, Any]:
@@ -85,21 +85,23 @@ class ChoiceTree(Generic[T]):
         self.name = name
         self.run = run
         self.runs = 0
-        self._root: Met | End | None = None
+        self._root: AskedQuestion | RunEnd | None = None
 
-    def walk(self, choose: Choose) -> Walk[T]:
+    def walk(self, choose: Choose) -> TreeWalk[T]:
         """Follow the path of these answers, running the program if it is new."""
-        path: list[tuple[Met, int]] = []
+        path: list[tuple[AskedQuestion, int]] = []
         node = self._root
-        while isinstance(node, Met):
+        while isinstance(node, AskedQuestion):
             place = choose(node)
             path.append((node, place))
             node = node.behind[place]
         if node is not None:
-            return Walk(tuple(path), node)
+            return TreeWalk(tuple(path), node)
         return self._run(path, choose)
 
-    def _run(self, path: list[tuple[Met, int]], choose: Choose) -> Walk[T]:
+    def _run(
+        self, path: list[tuple[AskedQuestion, int]], choose: Choose
+    ) -> TreeWalk[T]:
         known = iter([met.candidates[place] for met, place in path])
 
         def pick(name: str, candidates: Sequence[Any], default: Any) -> Any:
@@ -107,7 +109,7 @@ class ChoiceTree(Generic[T]):
                 return next(known)
             except StopIteration:
                 place = list(candidates).index(default)
-                met = Met(name, tuple(candidates), place)
+                met = AskedQuestion(name, tuple(candidates), place)
             self._put(path, met)
             path.append((met, choose(met)))
             return met.candidates[path[-1][1]]
@@ -118,14 +120,14 @@ class ChoiceTree(Generic[T]):
         try:
             result = self.run(choices)
         except ScheduleError as error:
-            end = End(str(error))
+            end = RunEnd(str(error))
         else:
-            end = End()
-            made = Made(result, tuple(choices.met))
+            end = RunEnd()
+            made = RunResult(result, tuple(choices.met))
         self._put(path, end)
-        return Walk(tuple(path), end, made)
+        return TreeWalk(tuple(path), end, made)
 
-    def at(self, values: Mapping[str, Any]) -> Made[T]:
+    def at(self, values: Mapping[str, Any]) -> RunResult[T]:
         """The result of these answers, with defaults for the missing ones.
 
         Raises ScheduleError for an answer that is not possible or to a question never asked, and if
@@ -143,9 +145,11 @@ class ChoiceTree(Generic[T]):
                 where=f"sketch {self.name}",
                 hint=f"the parameters are {known}",
             )
-        return Made(result, tuple(choices.met))
+        return RunResult(result, tuple(choices.met))
 
-    def _put(self, path: Sequence[tuple[Met, int]], node: Met | End) -> None:
+    def _put(
+        self, path: Sequence[tuple[AskedQuestion, int]], node: AskedQuestion | RunEnd
+    ) -> None:
         """Record what follows the answers of a path."""
         if path:
             met, place = path[-1]
@@ -153,7 +157,7 @@ class ChoiceTree(Generic[T]):
         else:
             self._root = node
 
-    def walks(self) -> Iterator[Walk[T]]:
+    def walks(self) -> Iterator[TreeWalk[T]]:
         """Yield every path, in order of the answers; each unknown one costs a run."""
         places: list[int] = []
         while True:
@@ -176,7 +180,7 @@ class ChoiceTree(Generic[T]):
             node = pending.pop()
             if node is None:
                 return None
-            if isinstance(node, Met):
+            if isinstance(node, AskedQuestion):
                 pending += node.behind
             else:
                 total += node.refused is None
@@ -189,7 +193,7 @@ def _along(places: Sequence[int]) -> Choose:
     return lambda met: next(left, 0)
 
 
-def by_default(met: Met) -> int:
+def by_default(met: AskedQuestion) -> int:
     """The answer to use without tuning."""
     return met.default
 
@@ -197,7 +201,7 @@ def by_default(met: Met) -> int:
 def towards(wanted: Mapping[str, Any]) -> Choose:
     """Choose the wanted answer or the nearest; the default if none is near or wanted."""
 
-    def choose(met: Met) -> int:
+    def choose(met: AskedQuestion) -> int:
         if met.name not in wanted:
             return met.default
         place = nearest(met.candidates, wanted[met.name])

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from tilewright.base.numbers import ceil_div, divisors, whole
-from tilewright.tune.space.formula import Bound, Formula, Given, bind
+from tilewright.tune.space.formula import BoundFormula, Formula, Given, bind
 
 
 class Constraint(Protocol):
@@ -33,10 +33,10 @@ class Constraint(Protocol):
 class Predicate:
     """Values for which a function is true; its arguments are named like parameters."""
 
-    function: Callable[..., Any] | Bound
+    function: Callable[..., Any] | BoundFormula
 
     @cached_property
-    def _bound(self) -> Bound:
+    def _bound(self) -> BoundFormula:
         return bind(self.function)
 
     def names(self, own: str) -> tuple[str, ...]:
@@ -62,7 +62,7 @@ class _ByFormula(ABC):
     number: Formula
 
     @cached_property
-    def _bound(self) -> Bound:
+    def _bound(self) -> BoundFormula:
         return bind(self.number)
 
     def names(self, own: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ Given = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundFormula:
     """A formula with the names of the parameters that it reads, in order.
 
     Construct it directly if parameter names are not valid argument names.
@@ -34,28 +34,28 @@ class Bound:
         return described(self.formula)
 
 
-Formula = int | float | str | Callable[..., Any] | Bound
+Formula = int | float | str | Callable[..., Any] | BoundFormula
 
 
-def bind(formula: Formula) -> Bound:
+def bind(formula: Formula) -> BoundFormula:
     """Bind a formula to the names that it reads: for a function, its arguments.
 
     An argument with a default is not a parameter. Raises InputError for a function whose arguments
     cannot be passed by name.
     """
-    if isinstance(formula, Bound):
+    if isinstance(formula, BoundFormula):
         return formula
     if isinstance(formula, str):
-        return Bound(formula, (formula,))
+        return BoundFormula(formula, (formula,))
     if callable(formula):
-        return Bound(formula, _arguments(formula))
+        return BoundFormula(formula, _arguments(formula))
     if isinstance(formula, bool) or not isinstance(formula, int | float):
         raise InputError(
             f"{formula!r} is not a formula",
             where="parameter",
             hint="give a number, a parameter's name, or a function of parameters",
         )
-    return Bound(formula, ())
+    return BoundFormula(formula, ())
 
 
 def described(formula: Any) -> str:

@@ -78,7 +78,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class SpaceLevel:
     """A parameter in the order of decisions, above the independent groups decided after it.
 
     reads: what the parameter reads. context: the earlier parameters that it or a level below reads.
@@ -87,10 +87,10 @@ class Level:
     parameter: Parameter
     reads: tuple[str, ...]
     context: tuple[str, ...]
-    below: tuple[Level, ...]
+    below: tuple[SpaceLevel, ...]
 
 
-def levels(parameters: Sequence[Parameter]) -> tuple[Level, ...]:
+def levels(parameters: Sequence[Parameter]) -> tuple[SpaceLevel, ...]:
     """The parameters as trees: those in different trees are independent.
 
     The same holds below each level: the remaining parameters split into independent groups once
@@ -175,7 +175,7 @@ def _tree(
     group: Sequence[str],
     by_name: Mapping[str, Parameter],
     reads: Mapping[str, set[str]],
-) -> Level:
+) -> SpaceLevel:
     first = _first(group, reads)
     rest = [name for name in group if name != first]
     below = [_tree(part, by_name, reads) for part in _apart(rest, reads)]
@@ -184,7 +184,7 @@ def _tree(
     for level in below:
         needed.update(dict.fromkeys(level.context))
     needed.pop(first, None)
-    return Level(by_name[first], read, tuple(needed), tuple(below))
+    return SpaceLevel(by_name[first], read, tuple(needed), tuple(below))
 
 
 def _first(group: Sequence[str], reads: Mapping[str, set[str]]) -> str:

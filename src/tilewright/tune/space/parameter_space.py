@@ -12,10 +12,10 @@ from tilewright.base.numbers import whole
 from tilewright.base.text import listing
 from tilewright.tune.base import Candidate
 from tilewright.tune.space.closeness import nearest, place_of
-from tilewright.tune.space.parameter import Level, Parameter, levels
-from tilewright.tune.space.tree import Forest, Growing, Node, size
+from tilewright.tune.space.parameter import Parameter, SpaceLevel, levels
+from tilewright.tune.space.tree import Forest, SpaceNode, TreeGrower, size
 
-Choose = Callable[[Node], int]  # the index of a value of a node
+Choose = Callable[[SpaceNode], int]  # the index of a value of a node
 
 
 class ParameterSpace:
@@ -30,11 +30,11 @@ class ParameterSpace:
 
     def __init__(self, *parameters: Parameter) -> None:
         self.parameters = parameters
-        self.levels: tuple[Level, ...] = levels(parameters)
+        self.levels: tuple[SpaceLevel, ...] = levels(parameters)
 
     @cached_property
     def _forest(self) -> Forest:
-        growing = Growing()
+        growing = TreeGrower()
         forest = tuple(growing.node(level) for level in self.levels)
         if not size(forest):
             empty = next(n.parameter.name for n in forest if not n.count)
@@ -147,7 +147,7 @@ class ParameterSpace:
     def cross(self, a: Candidate, b: Candidate, random: Random) -> Candidate:
         """Each parameter from a random parent, or from the other if that value is not possible."""
 
-        def choose(node: Node) -> int:
+        def choose(node: SpaceNode) -> int:
             first, second = (a, b) if random.random() < 0.5 else (b, a)
             name = node.parameter.name
             for parent in (first, second):
@@ -160,17 +160,17 @@ class ParameterSpace:
 
     # ------------------------------------------------------------------------------ walks
 
-    def _changed(self, candidate: Candidate, node: Node, place: int) -> Candidate:
+    def _changed(self, candidate: Candidate, node: SpaceNode, place: int) -> Candidate:
         keep = _towards(candidate.values)
         return self._walk(lambda n: place if n is node else keep(n))
 
-    def path(self, candidate: Candidate) -> list[tuple[Node, int]]:
+    def path(self, candidate: Candidate) -> list[tuple[SpaceNode, int]]:
         """The nodes of a candidate with the indices of its values."""
         self._check_names(candidate)
-        path: list[tuple[Node, int]] = []
+        path: list[tuple[SpaceNode, int]] = []
         keep = _towards(candidate.values)
 
-        def choose(node: Node) -> int:
+        def choose(node: SpaceNode) -> int:
             path.append((node, keep(node)))
             return path[-1][1]
 
@@ -207,7 +207,7 @@ class ParameterSpace:
 def _towards(wanted: Mapping[str, Any]) -> Choose:
     """Choose each parameter's wanted value or the nearest; the first if none is near."""
 
-    def choose(node: Node) -> int:
+    def choose(node: SpaceNode) -> int:
         name = node.parameter.name
         if name not in wanted:
             return 0

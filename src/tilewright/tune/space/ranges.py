@@ -17,7 +17,7 @@ import numpy as np
 
 from tilewright.base.errors import InputError
 from tilewright.base.numbers import divisors, whole
-from tilewright.tune.space.formula import Bound, Formula, Given, bind
+from tilewright.tune.space.formula import BoundFormula, Formula, Given, bind
 
 SLACK = 1e-9  # in steps: tolerance for rounding at the end of an interval of floats
 
@@ -52,7 +52,7 @@ class Interval:
             )
 
     @cached_property
-    def _bounds(self) -> tuple[Bound, Bound]:
+    def _bounds(self) -> tuple[BoundFormula, BoundFormula]:
         return bind(self.start), bind(self.end)
 
     @cached_property
@@ -122,7 +122,7 @@ class _UpTo:
     at_most: Formula | None
 
     @cached_property
-    def _bounds(self) -> tuple[Bound, Bound]:
+    def _bounds(self) -> tuple[BoundFormula, BoundFormula]:
         return _with_limit(self.of, self.at_most)
 
     @cached_property
@@ -172,7 +172,7 @@ class Powers:
             )
 
     @cached_property
-    def _limit(self) -> Bound:
+    def _limit(self) -> BoundFormula:
         return bind(self.at_most)
 
     @cached_property
@@ -191,6 +191,8 @@ class Powers:
         return tuple(found)
 
 
-def _with_limit(of: Formula, limit: Formula | None) -> tuple[Bound, Bound]:
+def _with_limit(
+    of: Formula, limit: Formula | None
+) -> tuple[BoundFormula, BoundFormula]:
     first = bind(of)
     return first, first if limit is None else bind(limit)

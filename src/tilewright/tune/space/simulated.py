@@ -15,7 +15,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.dataflow.evaluate import Evaluator, Method, applicable, makespan
 from tilewright.dataflow.explore import groups_of
 from tilewright.dataflow.graph import Volume
-from tilewright.dataflow.lower import Network
+from tilewright.dataflow.lower import OperatorNetwork
 from tilewright.dataflow.results import ResultStore
 from tilewright.lift.nodes import Lambda
 from tilewright.loops.nodes import Kernel
@@ -80,7 +80,7 @@ def mappings(
 
 
 def expansions(
-    net: Network,
+    net: OperatorNetwork,
     pes: int,
     wanted: Mapping[str, Sequence[str]] | None = None,
     *,

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from tilewright.tune.space.parameter import Level, Parameter
+from tilewright.tune.space.parameter import Parameter, SpaceLevel
 
-Forest = tuple["Node", ...]
+Forest = tuple["SpaceNode", ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Node:
+class SpaceNode:
     """The valid values of one parameter; only those with candidates below.
 
     below: the independent trees under each value; empty for a leaf. ends: running count of
@@ -56,15 +56,15 @@ def size(forest: Forest) -> int:
     return prod([node.count for node in forest])
 
 
-class Growing:
+class TreeGrower:
     """Grows the trees of levels, each once per context."""
 
     def __init__(self) -> None:
         self.given: dict[str, Any] = {}
         self.values: dict[tuple[Any, ...], Sequence[Any]] = {}
-        self.nodes: dict[tuple[Any, ...], Node] = {}
+        self.nodes: dict[tuple[Any, ...], SpaceNode] = {}
 
-    def node(self, level: Level) -> Node:
+    def node(self, level: SpaceLevel) -> SpaceNode:
         """The tree of a level, given the decisions so far."""
         given = self.given
         key = (level.parameter.name, *[given[name] for name in level.context])
@@ -73,10 +73,10 @@ class Growing:
             found = self.nodes[key] = self._grown(level)
         return found
 
-    def _grown(self, level: Level) -> Node:
+    def _grown(self, level: SpaceLevel) -> SpaceNode:
         values = self._possible(level)
         if not level.below:
-            return Node(level.parameter, values)
+            return SpaceNode(level.parameter, values)
         kept: list[Any] = []
         below: list[Forest] = []
         ends: list[int] = []
@@ -92,9 +92,9 @@ class Growing:
                 below.append(tuple(forest))
                 ends.append(total)
         self.given.pop(name, None)
-        return Node(level.parameter, kept, below, ends)
+        return SpaceNode(level.parameter, kept, below, ends)
 
-    def _possible(self, level: Level) -> Sequence[Any]:
+    def _possible(self, level: SpaceLevel) -> Sequence[Any]:
         read = [self.given[name] for name in level.reads]
         key = (level.parameter.name, *read)
         found = self.values.get(key)

@@ -14,8 +14,8 @@ from tilewright.base.errors import InputError
 from tilewright.tune.strategies.annealing import Annealing
 from tilewright.tune.strategies.bandit import TECHNIQUES, ByBandit, only
 from tilewright.tune.strategies.evolutionary import Evolutionary
-from tilewright.tune.strategies.foresight import Foresight
-from tilewright.tune.strategies.plain import Chance, Exhaustive
+from tilewright.tune.strategies.foresight import ConfidenceBounds
+from tilewright.tune.strategies.plain import Exhaustive, RandomSampling
 from tilewright.tune.strategies.programs import ProgramMaker
 from tilewright.tune.strategies.proposer import Proposer, Setup
 from tilewright.tune.strategies.trees import MonteCarlo, Tree
@@ -23,7 +23,7 @@ from tilewright.tune.strategies.trees import MonteCarlo, Tree
 __all__ = [
     "STRATEGIES",
     "TECHNIQUES",
-    "Foresight",
+    "ConfidenceBounds",
     "ProgramMaker",
     "Proposer",
     "Setup",
@@ -38,7 +38,7 @@ STRATEGIES: Final[Mapping[str, type[Proposer]]] = {
         Tree,
         MonteCarlo,
         ByBandit,
-        Chance,
+        RandomSampling,
         Exhaustive,
     )
 }

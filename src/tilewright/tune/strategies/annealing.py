@@ -11,10 +11,10 @@ from math import inf
 from statistics import pstdev
 from typing import ClassVar, Final
 
-from tilewright.search import Limits, anneal_chains
+from tilewright.search import SearchLimits, anneal_chains
 from tilewright.search.chains import CHAINS
 from tilewright.tune.base import Candidate
-from tilewright.tune.strategies.proposer import Guided, Setup
+from tilewright.tune.strategies.proposer import ModelGuided, Setup
 
 STEPS: Final = 16  # minimum per chain: a small effort means fewer chains
 # The initial temperature, in standard deviations of the starts' costs.
@@ -24,7 +24,7 @@ LEEWAY: Final = 2  # batches are chosen from this many times their size
 DIVERSITY: Final = 0.5
 
 
-class Annealing(Guided):
+class Annealing(ModelGuided):
     """See above; a step is a `neighbor` of the space."""
 
     name: ClassVar[str] = "annealing"
@@ -47,7 +47,7 @@ class Annealing(Guided):
             steps=max(1, effort // chains),
             key=_key,
             seed=self.random("anneal").getrandbits(32),
-            limits=Limits(evaluations=max(effort, chains)),
+            limits=SearchLimits(evaluations=max(effort, chains)),
         )
         if found.checkpoint is not None and found.checkpoint.states:
             self._walks = [walk for walk, _ in found.checkpoint.states]

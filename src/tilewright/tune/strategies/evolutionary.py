@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import ClassVar, Final
 
-from tilewright.search import Breeding, Limits, evolve
+from tilewright.search import Breeding, SearchLimits, evolve
 from tilewright.tune.base import Candidate
-from tilewright.tune.strategies.proposer import Guided
+from tilewright.tune.strategies.proposer import ModelGuided
 
 GENERATIONS: Final = 4
 POPULATION: Final = 2048  # maximum; sized so that the effort lasts for all generations
@@ -21,7 +21,7 @@ MEASURED: Final = 0.2  # share of a population
 SURVIVING: Final = 0.3  # share of a population, from the last round
 
 
-class Evolutionary(Guided):
+class Evolutionary(ModelGuided):
     """See above; children are made by `neighbor` and `cross` of the space."""
 
     name: ClassVar[str] = "evolutionary"
@@ -38,7 +38,7 @@ class Evolutionary(Guided):
             generations=GENERATIONS,
             key=_key,
             seed=self.random("evolve").getrandbits(32),
-            limits=Limits(evaluations=effort),
+            limits=SearchLimits(evaluations=effort),
         )
 
     def _population(self, size: int) -> Iterable[Candidate]:

@@ -14,7 +14,7 @@ CURIOSITY: Final = 0.5
 KEPT: Final = 256  # candidates to predict again after the model has learned
 
 
-class Foresight:
+class ConfidenceBounds:
     """Lower confidence bounds of candidates' costs; infinite for those that a primitive rejects.
 
     Without a model all valid candidates cost the same. Costs are cached until `learned`.

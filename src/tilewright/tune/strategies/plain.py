@@ -9,7 +9,7 @@ from tilewright.tune.base import Candidate
 from tilewright.tune.strategies.proposer import DRAWS, Proposer
 
 
-class Chance(Proposer):
+class RandomSampling(Proposer):
     """Random candidates, each once."""
 
     name: ClassVar[str] = "random"

@@ -37,7 +37,7 @@ class Prefix:
 
 
 @runtime_checkable
-class Completing(Protocol):
+class CompletingSpace(Protocol):
     """A space that completes a partial candidate with defaults."""
 
     def nearest(self, candidate: Candidate) -> Candidate:
@@ -125,7 +125,7 @@ class Prefixes:
         if prefix.sketch is None:
             return self._programs.find(self._default)
         wanted = prefix.candidate
-        if isinstance(self._space, Completing):
+        if isinstance(self._space, CompletingSpace):
             wanted = self._space.nearest(wanted)
         program = self._programs.find(wanted)
         if program is None or program.candidate.sketch != prefix.sketch:

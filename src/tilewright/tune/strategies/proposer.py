@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 
 from tilewright.base.errors import InputError
 from tilewright.tune.base import Candidate, Space, Trial
-from tilewright.tune.strategies.foresight import Foresight
+from tilewright.tune.strategies.foresight import ConfidenceBounds
 
 # Random draws per wanted candidate, before falling back to enumeration.
 DRAWS: Final = 16
@@ -30,7 +30,7 @@ class Setup:
     """
 
     space: Space
-    foresight: Foresight | None = None
+    foresight: ConfidenceBounds | None = None
     seeds: Sequence[Candidate] = field(default=())
     seed: int = 0
     effort: int = EFFORT
@@ -130,7 +130,7 @@ class Proposer:
         """Called when a candidate is proposed."""
 
 
-class Guided(Proposer):
+class ModelGuided(Proposer):
     """A strategy guided by a model: it skips rejected candidates and duplicate programs, and adds
     some random candidates to every batch."""
 

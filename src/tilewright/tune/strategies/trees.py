@@ -7,10 +7,10 @@ from math import exp, inf, isqrt
 from typing import ClassVar, Final
 
 from tilewright.base.errors import InputError
-from tilewright.search import Limits, coarse_to_fine, tree_search
+from tilewright.search import SearchLimits, coarse_to_fine, tree_search
 from tilewright.tune.strategies.prefixes import Prefix, Prefixes
 from tilewright.tune.strategies.programs import outline
-from tilewright.tune.strategies.proposer import Guided, Setup
+from tilewright.tune.strategies.proposer import ModelGuided, Setup
 
 WIDTH: Final = 32  # maximum, as in Halide; a small effort means a narrower beam
 PASSES: Final = 5
@@ -19,7 +19,7 @@ ITERATIONS: Final = 1024
 DEEPEST: Final = 700.0  # exponents are clamped to this
 
 
-class _Deciding(Guided):
+class _Deciding(ModelGuided):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         programs = self.foresight.programs
@@ -28,11 +28,11 @@ class _Deciding(Guided):
     def _costs(self, prefixes: Sequence[Prefix]) -> list[float]:
         return self.foresight.costs(self._tree.candidates(prefixes))
 
-    def _within(self, effort: int) -> Limits:
+    def _within(self, effort: int) -> SearchLimits:
         """A limit of `effort` more schedules: cached ones are free."""
         programs = self.foresight.programs
         most = programs.made + effort
-        return Limits(until=lambda: programs.made >= most)
+        return SearchLimits(until=lambda: programs.made >= most)
 
 
 class Tree(_Deciding):

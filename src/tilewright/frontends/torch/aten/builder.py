@@ -20,7 +20,7 @@ _CAPTURED: Final = re.compile(r"^L\['\w+'\]\.?")
 NEWEST: Final = 24  # versions of the operator sets that the rules use
 
 
-class Builder:
+class AtenBuilder:
     """Adds operations through a Typer, which folds constants and infers types."""
 
     def __init__(self, typer: Typer) -> None:

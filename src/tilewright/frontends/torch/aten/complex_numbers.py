@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tilewright.frontends.torch.aten.rules import Call, Result, rule_of
+from tilewright.frontends.torch.aten.rules import AtenCall, Result, rule_of
 from tilewright.graph.nodes import Value
 
 
@@ -23,7 +23,7 @@ class Complex:
 
 
 ComplexResult = Complex | Value
-ComplexRule = Callable[[Call], ComplexResult]
+ComplexRule = Callable[[AtenCall], ComplexResult]
 
 _RULES: Final[dict[str, ComplexRule]] = {}
 # Operators that move elements of `self` without looking at them.
@@ -55,7 +55,7 @@ def complex_rule_of(target: Any) -> ComplexRule | None:
     return _RULES.get(packet)
 
 
-def is_complex(call: Call) -> bool:
+def is_complex(call: AtenCall) -> bool:
     """Whether an operand or the first result is complex."""
     if any(isinstance(a, Complex) for a in call.arguments.values()):
         return True
@@ -67,7 +67,7 @@ def is_complex(call: Call) -> bool:
     return bool(getattr(getattr(first, "dtype", None), "is_complex", False))
 
 
-def apply_complex(call: Call) -> ComplexResult:
+def apply_complex(call: AtenCall) -> ComplexResult:
     """The result of a call on complex operands. Raises UnsupportedError if there is no rule."""
     apply = complex_rule_of(call.target)
     if apply is None:
@@ -75,7 +75,7 @@ def apply_complex(call: Call) -> ComplexResult:
     return apply(call)
 
 
-def _by_parts(c: Call) -> Complex:
+def _by_parts(c: AtenCall) -> Complex:
     """The rule for real tensors applied to each part."""
     apply = rule_of(c.target)
     whole = c["self"]
@@ -84,7 +84,7 @@ def _by_parts(c: Call) -> Complex:
     def part(x: Value) -> Value:
         arguments = {**c.arguments, "self": x}
         found: Result = apply(
-            Call(
+            AtenCall(
                 c.build,
                 c.node,
                 c.target,
@@ -103,7 +103,7 @@ def _by_parts(c: Call) -> Complex:
     )
 
 
-def in_pairs(c: Call, x: Complex) -> Value:
+def in_pairs(c: AtenCall, x: Complex) -> Value:
     """Real and imaginary parts along a last axis of two."""
     parts = [
         c.op(
@@ -120,7 +120,7 @@ def in_pairs(c: Call, x: Complex) -> Value:
     )
 
 
-def in_parts(c: Call, pairs: Value) -> Complex:
+def in_parts(c: AtenCall, pairs: Value) -> Complex:
     """The complex tensor of a last axis of two: the inverse of `in_pairs`."""
     parts = c.build.ops(
         "Split",

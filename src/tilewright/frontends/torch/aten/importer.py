@@ -15,7 +15,7 @@ from tilewright.base.errors import (
     UnsupportedError,
 )
 from tilewright.base.names import fresh
-from tilewright.frontends.torch.aten.builder import Builder
+from tilewright.frontends.torch.aten.builder import AtenBuilder
 from tilewright.frontends.torch.aten.complex_numbers import (
     Complex,
     apply_complex,
@@ -25,7 +25,7 @@ from tilewright.frontends.torch.aten.complex_numbers import (
 from tilewright.frontends.torch.aten.in_place import changed, functional_forms
 from tilewright.frontends.torch.aten.rules import (
     GETITEM,
-    Call,
+    AtenCall,
     Result,
     dtype_of_torch,
     name_of,
@@ -48,7 +48,7 @@ class RuleRefused(Exception):
 
 
 @dataclass(frozen=True)
-class Source:
+class FxSource:
     """A torch.fx graph and its context.
 
     held: the tensors of placeholders that become constants, with the constants' names. numbers: the
@@ -73,7 +73,7 @@ class ImportSettings:
     symbols: Mapping[str, str] = field(default_factory=dict)
 
 
-def import_graph(source: Source, settings: ImportSettings) -> Graph:
+def import_graph(source: FxSource, settings: ImportSettings) -> Graph:
     """The Graph of a source whose operators all have rules.
 
     Raises Refused for a use that a rule rejects, MemoryLimitError for constants or tensors beyond
@@ -85,7 +85,7 @@ def import_graph(source: Source, settings: ImportSettings) -> Graph:
 
 def missing(module: Any) -> dict[str, str]:
     """The operators without a rule, each with its first use in the program."""
-    place = Builder(Typer()).place
+    place = AtenBuilder(Typer()).place
     found: dict[str, str] = {}
     for n, target in nodes(module):
         if not has_rule(target):
@@ -136,11 +136,11 @@ def _inlined(target: Any) -> bool:
 class _Import:
     """The import of one program. env: maps its nodes to new values."""
 
-    def __init__(self, source: Source, settings: ImportSettings) -> None:
+    def __init__(self, source: FxSource, settings: ImportSettings) -> None:
         self.source = source
         self.settings = settings
         decompose = not settings.standard
-        self.build = Builder(
+        self.build = AtenBuilder(
             Typer(settings.fallback, settings.limit, decompose=decompose)
         )
         self.env: dict[Any, Any] = {}
@@ -325,7 +325,7 @@ class _Import:
         given = _arguments(node, target)
         arguments = {name: self._value(a) for name, a in given.items()}
         try:
-            call = Call(
+            call = AtenCall(
                 self.build,
                 node,
                 target,
@@ -338,7 +338,7 @@ class _Import:
         except TilewrightError as error:
             raise error.at(self.build.place(node)) from error.__cause__
 
-    def _applied(self, call: Call) -> Any:
+    def _applied(self, call: AtenCall) -> Any:
         if is_complex(call):
             return apply_complex(call)
         apply = rule_of(call.target)

@@ -15,9 +15,9 @@ from tilewright.base.errors import ModelError, UnsupportedError
 from tilewright.frontends.torch.aten.decompositions import decompositions
 from tilewright.frontends.torch.aten.importer import (
     HINT,
+    FxSource,
     ImportSettings,
     RuleRefused,
-    Source,
     has_rule,
     import_graph,
     missing,
@@ -91,7 +91,7 @@ def _decomposed(program: Any, refused: Mapping[Any, UnsupportedError]) -> Any:
         ) from error
 
 
-def _source(program: Any) -> Source:
+def _source(program: Any) -> FxSource:
     """The meaning of each placeholder, and the names of the outputs."""
     held: dict[str, tuple[Any, str]] = {}
     numbers: dict[str, Any] = {}
@@ -106,7 +106,7 @@ def _source(program: Any) -> Source:
         if not hasattr(tensor, "dtype"):
             raise UnsupportedError(f"{spec.target!r} is not a tensor", hint=HINT)
         held[spec.arg.name] = tensor, str(spec.target)
-    return Source(program.graph_module, held, numbers, _names(program))
+    return FxSource(program.graph_module, held, numbers, _names(program))
 
 
 def _names(program: Any) -> list[str]:

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tilewright.base.names import fresh
-from tilewright.frontends.torch.aten.rules import Call, rule_of
+from tilewright.frontends.torch.aten.rules import AtenCall, rule_of
 from tilewright.graph.gradient import backward
 from tilewright.graph.nodes import Operation, Value
 from tilewright.graph.ops.derivative import filled
@@ -21,7 +21,7 @@ from tilewright.graph.ops.fragment import Fragment
 
 
 def pulled_back(
-    c: Call,
+    c: AtenCall,
     forward: Any,
     arguments: Mapping[str, Any],
     flow: str,
@@ -85,7 +85,7 @@ def _on(real: Mapping[Value, Value], op: Operation) -> Operation:
 
 
 def _applied(
-    c: Call,
+    c: AtenCall,
     forward: Any,
     arguments: Mapping[str, Any],
     given: Mapping[str, Any],
@@ -104,7 +104,7 @@ def _applied(
         name=c.node.name,
         target=forward,
     )
-    call = Call(
+    call = AtenCall(
         c.build,
         node,
         forward,

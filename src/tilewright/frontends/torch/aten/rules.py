@@ -15,11 +15,11 @@ from tilewright.base.errors import UnsupportedError
 from tilewright.graph.nodes import Value
 
 if TYPE_CHECKING:
-    from tilewright.frontends.torch.aten.builder import Builder
+    from tilewright.frontends.torch.aten.builder import AtenBuilder
 
 # The result of an operator: a tensor, several, or nothing for one that only checks.
 Result = Value | Sequence["Value | None"] | None
-Rule = Callable[["Call"], Result]
+Rule = Callable[["AtenCall"], Result]
 
 _RULES: Final[dict[str, Rule]] = {}
 # Operators that select one of several results.
@@ -27,7 +27,7 @@ GETITEM: Final = "operator.getitem"
 _HERE: Final = "tilewright.frontends.torch.aten"
 
 
-class Call:
+class AtenCall:
     """One use of an operator.
 
     arguments: by the names in its schema, including defaults; tensors and sizes known only at run
@@ -36,7 +36,7 @@ class Call:
 
     def __init__(
         self,
-        build: Builder,
+        build: AtenBuilder,
         node: Any,
         target: Any,
         arguments: Mapping[str, Any],

@@ -15,7 +15,7 @@ from tilewright.graph.rules.patterns import (
 )
 from tilewright.graph.rules.rule import Rule
 from tilewright.graph.rules.substitutions.drawing import (
-    Drawing,
+    RandomGraph,
     drawn,
 )
 from tilewright.graph.rules.substitutions.geometry import (
@@ -69,13 +69,13 @@ def _with_identity(m: Match, f: Fragment) -> Value | None:
     return f.apply(op, [m[x], weight, *op.inputs[2:]], op.attributes)
 
 
-def _residual(draw: Drawing) -> list[Value]:
+def _residual(draw: RandomGraph) -> list[Value]:
     x, op = _any_convolution(draw)
     pair = [op, x] if draw.maybe() else [x, op]
     return [draw.f.op("Add", *pair)]
 
 
-def _any_convolution(draw: Drawing) -> tuple[Value, Value]:
+def _any_convolution(draw: RandomGraph) -> tuple[Value, Value]:
     """An image, and a convolution of it that often has the same shape."""
     rank = draw.one_of(1, 2)
     group = draw.one_of(1, 1, 2)
@@ -170,7 +170,7 @@ def _scaled_channels(m: Match, f: Fragment) -> Value:
     return result if shift is None else f.op("Add", result, f.reshape(shift, *shape))
 
 
-def _grouped(draw: Drawing) -> list[Value]:
+def _grouped(draw: RandomGraph) -> list[Value]:
     rank = draw.one_of(1, 2)
     channels = draw.one_of(1, 2, 4)
     group = draw.one_of(1, 2, channels, channels)

@@ -23,7 +23,7 @@ REALS = (
 Shape = tuple[int, ...]
 
 
-class Drawing:
+class RandomGraph:
     """A graph under construction by random choices: inputs of one type, and operators on them."""
 
     def __init__(self, rng: np.random.Generator) -> None:
@@ -74,13 +74,13 @@ class Drawing:
 
 
 def drawn(
-    draw: Callable[[Drawing], list[Value]],
+    draw: Callable[[RandomGraph], list[Value]],
 ) -> Callable[..., Graph]:
     """Samples of a rule, from a function that draws the results of a graph."""
 
     def samples(rng: np.random.Generator) -> Graph:
         while True:
-            drawing = Drawing(rng)
+            drawing = RandomGraph(rng)
             try:
                 return drawing.graph(*draw(drawing))
             except ModelError:

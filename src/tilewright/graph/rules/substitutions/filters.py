@@ -18,7 +18,7 @@ from tilewright.graph.rules.patterns import (
 )
 from tilewright.graph.rules.rule import Rule
 from tilewright.graph.rules.substitutions.drawing import (
-    Drawing,
+    RandomGraph,
     drawn,
 )
 from tilewright.graph.rules.substitutions.geometry import (
@@ -102,7 +102,7 @@ def _joined_channels(m: Match, f: Fragment) -> Value:
 
 
 def _convolved(
-    draw: Drawing,
+    draw: RandomGraph,
     image: Value,
     channels: int,
     change: float,
@@ -128,14 +128,14 @@ def _convolved(
     return draw.f.op("Conv", image, *operands, **attributes)
 
 
-def _sums_of_one(draw: Drawing) -> list[Value]:
+def _sums_of_one(draw: RandomGraph) -> list[Value]:
     image = draw.input(1, 2, *[draw.one_of(1, 3)] * draw.one_of(1, 2))
     channels = draw.one_of(2, 4)
     terms = [_convolved(draw, image, channels, 0.15) for _ in range(2)]
     return [draw.f.op("Add", *terms)]
 
 
-def _sums_of_two(draw: Drawing) -> list[Value]:
+def _sums_of_two(draw: RandomGraph) -> list[Value]:
     spatial = [draw.one_of(1, 3)] * draw.one_of(1, 2)
     images = [
         draw.input(
@@ -198,7 +198,7 @@ def _shifted(m: Match, f: Fragment) -> Value:
 
 
 def _with_channels(op_type: str) -> Any:
-    def draw_graph(draw: Drawing) -> list[Value]:
+    def draw_graph(draw: RandomGraph) -> list[Value]:
         rank = draw.one_of(1, 2)
         image = draw.input(2, 2, *[draw.one_of(1, 2)] * rank)
         channels = draw.one_of(1, 2)
@@ -268,7 +268,7 @@ def _padding_of_its_own(m: Match, f: Fragment) -> Value:
     return f.op("Conv", m[x], m[w], m.get(b), **attributes)
 
 
-def _paddings(draw: Drawing) -> list[Value]:
+def _paddings(draw: RandomGraph) -> list[Value]:
     rank = draw.one_of(1, 2)
     image = draw.input(2, 2, *[4] * rank)
     numbers = [
@@ -325,7 +325,7 @@ def _as_product(m: Match, f: Fragment) -> Value:
     return f.reshape(result, images, out, *spatial)
 
 
-def _pointwise(draw: Drawing) -> list[Value]:
+def _pointwise(draw: RandomGraph) -> list[Value]:
     rank = draw.one_of(1, 2)
     group = draw.one_of(1, 1, 2)
     kernel = draw.one_of(1, 1, 3)

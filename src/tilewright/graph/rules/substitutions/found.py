@@ -21,7 +21,7 @@ from tilewright.graph.rules.patterns import (
 )
 from tilewright.graph.rules.rule import Rule
 from tilewright.graph.rules.substitutions.drawing import (
-    Drawing,
+    RandomGraph,
 )
 from tilewright.graph.rules.substitutions.products import (
     matrices,
@@ -92,7 +92,7 @@ def made(name: str, left: Any, right: Any, labels: list[str]) -> Rule:
 def _matrices(left: Apply, tensors: Mapping[Tensor, None]) -> Any:
     """Matrices of a few extents that often fit, occasionally tensors of another rank."""
 
-    def draw_shapes(draw: Drawing) -> dict[Any, Any]:
+    def draw_shapes(draw: RandomGraph) -> dict[Any, Any]:
         extents = (2, draw.one_of(1, 2, 3))
         shapes = {
             t: (

@@ -13,7 +13,7 @@ from tilewright.graph.rules.patterns import (
     onnx,
 )
 from tilewright.graph.rules.substitutions.drawing import (
-    Drawing,
+    RandomGraph,
     drawn,
 )
 from tilewright.graph.rules.substitutions.geometry import (
@@ -135,7 +135,7 @@ def _biases(f: Fragment, convolutions: Sequence[Operation]) -> Value | None:
 
 
 def _convolutions_of_one_image(
-    draw: Drawing,
+    draw: RandomGraph,
 ) -> list[Value]:
     rank = draw.one_of(1, 2)
     group = draw.one_of(1, 1, 1, 2)

@@ -14,7 +14,7 @@ from tilewright.graph.rules.rule import (
     Condition,
 )
 from tilewright.graph.rules.substitutions.drawing import (
-    Drawing,
+    RandomGraph,
     drawn,
 )
 from tilewright.graph.rules.substitutions.siblings import (
@@ -78,7 +78,7 @@ def _one_right(m: Match, f: Fragment) -> Sequence[Value]:
     )
 
 
-def _shape(draw: Drawing, rows: int, columns: int) -> tuple[int, ...]:
+def _shape(draw: RandomGraph, rows: int, columns: int) -> tuple[int, ...]:
     shape: tuple[int, ...] = (rows, columns)
     if draw.maybe(0.3):
         shape = (2, *shape)
@@ -87,7 +87,7 @@ def _shape(draw: Drawing, rows: int, columns: int) -> tuple[int, ...]:
     return shape
 
 
-def _of_one_left(draw: Drawing) -> list[Value]:
+def _of_one_left(draw: RandomGraph) -> list[Value]:
     depth = draw.extent()
     x = draw.input(*_shape(draw, draw.extent(), depth))
     count = draw.one_of(2, 2, 3)
@@ -95,7 +95,7 @@ def _of_one_left(draw: Drawing) -> list[Value]:
     return [draw.f.op("MatMul", x, y) for y in right]
 
 
-def _of_one_right(draw: Drawing) -> list[Value]:
+def _of_one_right(draw: RandomGraph) -> list[Value]:
     depth = draw.extent()
     x = draw.input(*_shape(draw, depth, draw.extent(2)))
     count = draw.one_of(2, 2, 3)

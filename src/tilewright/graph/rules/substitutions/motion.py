@@ -14,7 +14,7 @@ from tilewright.graph.rules.patterns import (
 )
 from tilewright.graph.rules.rule import Condition, Rule
 from tilewright.graph.rules.substitutions.drawing import (
-    Drawing,
+    RandomGraph,
 )
 from tilewright.graph.rules.substitutions.products import (
     no_vector,
@@ -81,7 +81,7 @@ def _swaps_the_last_two(m: Match) -> bool:
 meaning(_swaps_the_last_two, {perm: "[1, 0]"})
 
 
-def _pairs(draw: Drawing) -> Drawn:
+def _pairs(draw: RandomGraph) -> Drawn:
     """x and y that broadcast, and a permutation."""
     by = draw.one_of(None, *PERMS)
     rank = draw.one_of(2, 3) if by is None else len(by)
@@ -95,7 +95,7 @@ def _pairs(draw: Drawing) -> Drawn:
     return {x: shape, y: other, perm: by}
 
 
-def _products(draw: Drawing) -> Drawn:
+def _products(draw: RandomGraph) -> Drawn:
     by = draw.one_of(
         None,
         None,
@@ -211,7 +211,7 @@ def _alike_but(place: int) -> Condition:
     return condition
 
 
-def drawn_parts(draw: Drawing) -> Drawn:
+def drawn_parts(draw: RandomGraph) -> Drawn:
     """Parts of two sums: x and y of one, z and w of the other."""
     rank = draw.one_of(1, 2, 3)
     at = int(draw.rng.integers(-rank, rank))
@@ -235,7 +235,7 @@ def _factors(
 ) -> Any:
     """Two matrices to join, and one to multiply by from the left or the right."""
 
-    def draw_shapes(draw: Drawing) -> Drawn:
+    def draw_shapes(draw: RandomGraph) -> Drawn:
         rank = draw.one_of(2, 2, 3)
         extent = draw.one_of(2, 3)
         joins: list[tuple[int, ...]] = []
@@ -262,7 +262,7 @@ def _factors(
     return typed(draw_shapes)
 
 
-def _blocks(draw: Drawing) -> Drawn:
+def _blocks(draw: RandomGraph) -> Drawn:
     rows, columns = draw.one_of(1, 2), draw.one_of(1, 2)
     first, second_depth = (
         draw.one_of(1, 2),

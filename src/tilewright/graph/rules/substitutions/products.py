@@ -18,7 +18,7 @@ from tilewright.graph.rules.rule import (
     Sample,
 )
 from tilewright.graph.rules.substitutions.drawing import (
-    Drawing,
+    RandomGraph,
 )
 from tilewright.graph.rules.substitutions.rows import (
     NUMBER,
@@ -47,7 +47,7 @@ def no_vector(*parts: Tensor) -> Condition:
 
 def _chains(rng: np.random.Generator) -> Sample:
     """Three operands that can be multiplied, in any number of dimensions."""
-    draw = Drawing(rng)
+    draw = RandomGraph(rng)
     m, k, n, p = (draw.extent() for _ in range(4))
     if draw.maybe():
         m = k = n = p = 2
@@ -67,7 +67,7 @@ def _chains(rng: np.random.Generator) -> Sample:
 # ------------------------------------------------------------------- sums and factors of products
 
 
-def _sums(draw: Drawing) -> dict[object, object]:
+def _sums(draw: RandomGraph) -> dict[object, object]:
     """a and b as the left operands, c as the right, in any number of dimensions."""
     rows, depth, columns = (draw.one_of(1, 2, 3) for _ in range(3))
     left = [
@@ -90,7 +90,7 @@ def _sums(draw: Drawing) -> dict[object, object]:
 
 
 def _sums_on_the_right(
-    draw: Drawing,
+    draw: RandomGraph,
 ) -> dict[object, object]:
     rows, depth, columns = (draw.one_of(1, 2, 3) for _ in range(3))
     right = [
@@ -128,7 +128,7 @@ def one_number(part: Tensor) -> Condition:
     return meaning(condition, {part: NUMBER})
 
 
-def _factors(draw: Drawing) -> dict[object, object]:
+def _factors(draw: RandomGraph) -> dict[object, object]:
     """c as a factor of a product of a and b, or of one operand: a number, a row or a column."""
     rows, depth, columns = (draw.one_of(1, 2, 2, 3) for _ in range(3))
     extents = [
@@ -185,7 +185,7 @@ plain_gemm = onnx.Gemm(
 )
 
 
-def _gemms(draw: Drawing) -> dict[object, object]:
+def _gemms(draw: RandomGraph) -> dict[object, object]:
     rows, depth, columns = (draw.extent() for _ in range(3))
     more = [
         (),

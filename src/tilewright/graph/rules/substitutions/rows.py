@@ -22,7 +22,7 @@ from tilewright.graph.rules.rule import (
     Samples,
 )
 from tilewright.graph.rules.substitutions.drawing import (
-    Drawing,
+    RandomGraph,
 )
 
 # How closely the two sides of a rule agree.
@@ -85,12 +85,12 @@ def both(
 
 
 def typed(
-    draw: Callable[[Drawing], Mapping[Any, Any]],
+    draw: Callable[[RandomGraph], Mapping[Any, Any]],
 ) -> Samples:
     """Samples from a function that returns attributes and a shape (tuple) or array per tensor."""
 
     def samples(rng: np.random.Generator) -> Sample:
-        drawing = Drawing(rng)
+        drawing = RandomGraph(rng)
         given = draw(drawing)
         shapes = {t: s for t, s in given.items() if isinstance(s, tuple)}
         others = {k: v for k, v in given.items() if k not in shapes}

@@ -12,7 +12,7 @@ from tilewright.graph.rules.rule import Condition, Rule, fulfilled
 
 
 @dataclass(frozen=True, eq=False)
-class Siblings:
+class SiblingOperations:
     """Operations with one operator and the same value as operand `shared`, none depending on
     another. alike: the condition on any two of them.
 
@@ -104,7 +104,7 @@ def merge(
     """A rule that merges siblings into one operation."""
     return Rule(
         name,
-        Siblings(operator, shared, tuple(alike)),
+        SiblingOperations(operator, shared, tuple(alike)),
         replacement,
         when=tuple(alike),
         exact=False,

@@ -16,7 +16,7 @@ from tilewright.graph.rules.patterns import (
     tensors,
 )
 from tilewright.graph.rules.rule import Rule
-from tilewright.graph.rules.substitutions.drawing import Drawing, drawn
+from tilewright.graph.rules.substitutions.drawing import RandomGraph, drawn
 from tilewright.graph.rules.substitutions.rows import UNARY
 
 x = tensors("x")[0]
@@ -27,7 +27,7 @@ split = onnx.Split(x, ...).with_attributes()
 first, last = split.results(2)
 
 
-def _split_and_joined(draw: Drawing) -> list[Value]:
+def _split_and_joined(draw: RandomGraph) -> list[Value]:
     rank = draw.one_of(1, 2)
     shape = [2] * rank
     at, back = (int(draw.rng.integers(-rank, rank)) for _ in range(2))
@@ -56,7 +56,7 @@ class SplitOf:
 
 
 @dataclass(frozen=True, eq=False)
-class OnEachPart:
+class PerSplitPart:
     """One operator on each part of a Split, which nothing else reads; the match holds the Split."""
 
     operator: AnyOf
@@ -94,7 +94,7 @@ class OnEachPart:
 
 of_join = SplitOf(one_of(onnx.Concat))
 of_unary = SplitOf(UNARY)
-on_each_part = OnEachPart(UNARY)
+on_each_part = PerSplitPart(UNARY)
 
 
 def _what_was_joined(m: Match, f: Fragment) -> Sequence[Value]:
@@ -107,7 +107,7 @@ def _as_many(m: Match) -> bool:
     return len(m.bound[of_join].inputs) == len(m.results)
 
 
-def _joined_and_split(draw: Drawing) -> list[Value]:
+def _joined_and_split(draw: RandomGraph) -> list[Value]:
     rank = draw.one_of(1, 2)
     at, back = (int(draw.rng.integers(-rank, rank)) for _ in range(2))
     parts = [draw.input(*[draw.one_of(1, 2)] * rank) for _ in range(2)]
@@ -161,12 +161,12 @@ def _before_the_split(m: Match, f: Fragment) -> Sequence[Value]:
     return [parts[place[op.inputs[0]]] for op in (m.root, *m.also) if op.inputs[0]]
 
 
-def _unary_and_split(draw: Drawing) -> list[Value]:
+def _unary_and_split(draw: RandomGraph) -> list[Value]:
     unary = draw.f.op(draw.one_of("Relu", "Neg", "Tanh"), draw.input(3, 2))
     return draw.f.pieces("Split", unary, draw.f.ints(1, 2), count=2, axis=0)
 
 
-def _split_and_unary(draw: Drawing) -> list[Value]:
+def _split_and_unary(draw: RandomGraph) -> list[Value]:
     parts = draw.f.pieces(
         "Split",
         draw.input(3, 2),

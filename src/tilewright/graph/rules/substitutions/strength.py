@@ -16,7 +16,7 @@ from tilewright.graph.rules.patterns import (
 )
 from tilewright.graph.rules.rule import Rule
 from tilewright.graph.rules.substitutions.drawing import (
-    Drawing,
+    RandomGraph,
 )
 from tilewright.graph.rules.substitutions.rows import (
     REAL,
@@ -51,7 +51,7 @@ def _moderate(m: Match) -> bool:
 INVERSE = Computed("(1 / c)", _inverse)
 
 
-def _divisors(draw: Drawing) -> dict[object, object]:
+def _divisors(draw: RandomGraph) -> dict[object, object]:
     shape = (draw.extent(2), draw.extent(2))
     exponents = draw.rng.integers(-3, 4, shape[1:])
     drawn = 2.0**exponents
@@ -70,7 +70,7 @@ keep = Attribute("keepdims", examples=(0, 1), default=1)
 mean = onnx.ReduceMean(x, axes, keepdims=keep)
 
 
-def _means(draw: Drawing) -> dict[object, object]:
+def _means(draw: RandomGraph) -> dict[object, object]:
     rank = draw.one_of(2, 3, 4)
     shape = tuple(draw.extent(2, 3) for _ in range(rank))
     over = list(range(2, rank))

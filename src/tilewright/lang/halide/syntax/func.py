@@ -27,7 +27,7 @@ from tilewright.lang.halide.syntax.image import Symbol, last_coordinate
 from tilewright.lang.halide.syntax.printer import show, text
 from tilewright.lang.halide.syntax.random import drawn
 from tilewright.lang.halide.syntax.scatter import is_gathered
-from tilewright.lang.halide.syntax.told import Told
+from tilewright.lang.halide.syntax.told import DefinitionQueries
 from tilewright.lang.halide.syntax.types import Type
 from tilewright.lang.halide.syntax.values import Tuple, Undef
 
@@ -111,7 +111,7 @@ class FuncRef(Expr):
         return _Step("div", as_expr(other))
 
 
-class Func(Told):
+class Func(DefinitionQueries):
     """A function over Vars.
 
     `f[x, y] = e` defines it (all arguments Vars, once each); a second definition, or `+=`, updates

@@ -52,7 +52,7 @@ class LoweredStage:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Lowered:
+class LoweredPipeline:
     """A pipeline as a kernel. stages: of each Func, the pure one first; buffers: of each Func."""
 
     kernel: Kernel
@@ -289,7 +289,9 @@ def _stored(stores: Sequence[_Stored], prefix: str) -> Stmt:
     return body
 
 
-def kernel(pipeline: Pipeline, name: str, separate: Collection[Func] = ()) -> Lowered:
+def kernel(
+    pipeline: Pipeline, name: str, separate: Collection[Func] = ()
+) -> LoweredPipeline:
     """Each definition as a nest, producers first; parameters: the images, then the outputs.
 
     Every Func except the outputs is allocated around its first nest and everything after it. For
@@ -307,7 +309,7 @@ def kernel(pipeline: Pipeline, name: str, separate: Collection[Func] = ()) -> Lo
     params, outputs = _interface(pipeline, scope)
     every = [*params, *(b for f in pipeline.funcs for b in scope.buffers[f])]
     body = for_sizes(sizes_of(e for b in every for e in b.extents), body)
-    return Lowered(Kernel(name, params, outputs, body), stages, scope.buffers)
+    return LoweredPipeline(Kernel(name, params, outputs, body), stages, scope.buffers)
 
 
 def _interface(

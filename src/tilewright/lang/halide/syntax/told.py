@@ -8,7 +8,7 @@ from tilewright.lang.halide.syntax.domain import RVar
 from tilewright.lang.halide.syntax.expr import Expr
 
 
-class Told:
+class DefinitionQueries:
     """The questions that Halide has about a Func's definitions; updates are counted from 0."""
 
     definitions: list[Definition]

@@ -11,7 +11,7 @@ from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import InputError
 from tilewright.base.names import fresh
 from tilewright.base.numbers import whole
-from tilewright.compute.isl import Domain, TooHard, Translator, sample
+from tilewright.compute.isl import Domain, IslLimitReached, IslTranslator, sample
 from tilewright.compute.nodes import CC, PW
 from tilewright.expr.nodes import INDEX, Cast, Expr, Load, Var
 from tilewright.expr.reads import reads
@@ -348,13 +348,13 @@ def _check_earlier(
         names: dict[Var, str] = {
             a: domain.variable(*span) for a, span in ranges.items()
         }
-        translate = Translator(domain, names, read.ranges)
+        translate = IslTranslator(domain, names, read.ranges)
         for condition, holds in read.guards:
             domain.require(translate.condition(condition, holds))
         text = translate.expr(read.load.index[0])
         try:
             earlier = sample(domain, [f"{text} >= {names[time]}"]) is None
-        except TooHard:
+        except IslLimitReached:
             earlier = False
         if not earlier:
             raise InputError(

@@ -33,7 +33,7 @@ from tilewright.targets.cpu.sketches.context import Context
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class DimensionOrder:
     """Dimensions in the order of memory, outermost first.
 
     batch: of results apart. rows: from the outermost dimension of the reduction inwards.
@@ -43,7 +43,7 @@ class Order:
     rows: tuple[Dim, ...]
 
 
-def memory_order(pattern: KernelPattern, costs: CostModel) -> Order | None:
+def memory_order(pattern: KernelPattern, costs: CostModel) -> DimensionOrder | None:
     """The order of a tiled reduction of large data that is read once, whole and without gaps.
 
     None for any other, and where the results of one row do not fit the first cache.
@@ -68,7 +68,7 @@ def memory_order(pattern: KernelPattern, costs: CostModel) -> Order | None:
     sums = math.prod(d.extent for d in dims[first:] if d not in inner)
     if sums * itemsize > costs.machine.l1 // costs.half:
         return None
-    return Order(tuple(dims[:first]), tuple(dims[first:]))
+    return DimensionOrder(tuple(dims[:first]), tuple(dims[first:]))
 
 
 def columns(

@@ -14,7 +14,7 @@ from tilewright.targets.cpu.sketches.context import Context
 
 
 @dataclass(frozen=True, slots=True)
-class Pooled:
+class PooledProducer:
     """What makes the results, and what pools them. again: the work of the first in blocks, of that
     at once. saved: cycles of writing and reading what no longer leaves the cache."""
 
@@ -24,7 +24,7 @@ class Pooled:
     saved: float
 
 
-def pooled(computations: Sequence[Computation], at: Context) -> Pooled | None:
+def pooled(computations: Sequence[Computation], at: Context) -> PooledProducer | None:
     """The parts of a group that is expected to run faster in blocks of rows; None for any other.
 
     Its results exceed the second cache, and the results of a block fill at most a quarter of it; a
@@ -54,7 +54,7 @@ def pooled(computations: Sequence[Computation], at: Context) -> Pooled | None:
     if again > costs.recomputed:
         return None
     saved = 2 * size * costs.far_byte
-    return Pooled(producer, (pool,), max(1.0, again), saved)
+    return PooledProducer(producer, (pool,), max(1.0, again), saved)
 
 
 def _rows(pool: Computation, read: Load) -> tuple[int, int, int, int] | None:

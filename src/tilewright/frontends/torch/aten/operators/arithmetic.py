@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tilewright.base.dtypes import DType, bool_, int64
-from tilewright.frontends.torch.aten.rules import Call, rule
+from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.graph.nodes import Value
 
 # One operand, in the result's type.
@@ -57,12 +57,12 @@ _LOGIC: Final = {"and": "And", "or": "Or", "xor": "Xor"}
 _BITS: Final = {"and": "BitwiseAnd", "or": "BitwiseOr", "xor": "BitwiseXor"}
 
 
-def _unary(op_type: str) -> Callable[[Call], Value]:
+def _unary(op_type: str) -> Callable[[AtenCall], Value]:
     return lambda c: c.op(op_type, c.tensor(dtype=c.dtype))
 
 
-def _rounded(op_type: str) -> Callable[[Call], Value]:
-    def apply(c: Call) -> Value:
+def _rounded(op_type: str) -> Callable[[AtenCall], Value]:
+    def apply(c: AtenCall) -> Value:
         if not c.dtype.is_float:
             return c.tensor()
         if c["decimals"]:
@@ -72,8 +72,8 @@ def _rounded(op_type: str) -> Callable[[Call], Value]:
     return apply
 
 
-def _binary(op_type: str) -> Callable[[Call], Value]:
-    def apply(c: Call) -> Value:
+def _binary(op_type: str) -> Callable[[AtenCall], Value]:
+    def apply(c: AtenCall) -> Value:
         first, second = _names(c)
         a = c.tensor(first, c.dtype)
         b = c.tensor(second, c.dtype)
@@ -82,8 +82,8 @@ def _binary(op_type: str) -> Callable[[Call], Value]:
     return apply
 
 
-def _comparison(op_type: str) -> Callable[[Call], Value]:
-    def apply(c: Call) -> Value:
+def _comparison(op_type: str) -> Callable[[AtenCall], Value]:
+    def apply(c: AtenCall) -> Value:
         dtype = c.promoted("self", "other")
         if dtype is bool_ and op_type != "Equal":
             dtype = int64
@@ -94,8 +94,8 @@ def _comparison(op_type: str) -> Callable[[Call], Value]:
     return apply
 
 
-def _logic(name: str, bits: bool) -> Callable[[Call], Value]:
-    def apply(c: Call) -> Value:
+def _logic(name: str, bits: bool) -> Callable[[AtenCall], Value]:
+    def apply(c: AtenCall) -> Value:
         dtype = bool_ if not bits else c.dtype
         table = _LOGIC if dtype is bool_ else _BITS
         a = c.tensor("self", dtype)
@@ -116,7 +116,7 @@ for _name in _LOGIC:
     rule(f"aten.bitwise_{_name}", f"aten.__{_name}__")(_logic(_name, bits=True))
 
 
-def _names(c: Call) -> tuple[str, str]:
+def _names(c: AtenCall) -> tuple[str, str]:
     """The names of the two operands; that of `pow` is `exponent`."""
     if "exponent" in c.arguments:
         return "self", "exponent"
@@ -124,7 +124,7 @@ def _names(c: Call) -> tuple[str, str]:
 
 
 @rule("aten.add", "aten.sub", "aten.rsub")
-def _sum(c: Call) -> Value:
+def _sum(c: AtenCall) -> Value:
     """`self + alpha * other`; for booleans a disjunction."""
     name = c.name.split(".")[1]
     a = c.tensor("self", c.dtype)
@@ -140,7 +140,7 @@ def _sum(c: Call) -> Value:
 
 
 @rule("aten.div")
-def _quotient(c: Call) -> Value:
+def _quotient(c: AtenCall) -> Value:
     a = c.tensor("self", c.dtype)
     b = c.tensor("other", c.dtype)
     mode = c["rounding_mode"]
@@ -153,38 +153,38 @@ def _quotient(c: Call) -> Value:
 
 
 @rule("aten.floor_divide")
-def _floor_divide(c: Call) -> Value:
+def _floor_divide(c: AtenCall) -> Value:
     a = c.tensor("self", c.dtype)
     b = c.tensor("other", c.dtype)
     return floor_divided(c, a, b, c.dtype)
 
 
 @rule("aten.trunc", "aten.fix")
-def _truncate(c: Call) -> Value:
+def _truncate(c: AtenCall) -> Value:
     if c.dtype.is_float:
         return truncated(c, c.tensor())
     return c.tensor()
 
 
 @rule("aten.remainder")
-def _remainder(c: Call) -> Value:
+def _remainder(c: AtenCall) -> Value:
     a = c.tensor("self", c.dtype)
     b = c.tensor("other", c.dtype)
     return remainder(c, a, b, c.dtype)
 
 
 @rule("aten.fmod")
-def _fmod(c: Call) -> Value:
+def _fmod(c: AtenCall) -> Value:
     return c.op("Mod", c.tensor("self", c.dtype), c.tensor("other", c.dtype), fmod=1)
 
 
-def truncated(c: Call, x: Value) -> Value:
+def truncated(c: AtenCall, x: Value) -> Value:
     """`x` without its fraction; zeros keep the sign."""
     negative = c.op("Less", x, c.value(0, x.dtype))
     return c.op("Where", negative, c.op("Ceil", x), c.op("Floor", x))
 
 
-def remainder(c: Call, a: Value, b: Value, dtype: DType) -> Value:
+def remainder(c: AtenCall, a: Value, b: Value, dtype: DType) -> Value:
     """The remainder with the sign of the divisor, as in Python."""
     if not dtype.is_float:
         return c.op("Mod", a, b)
@@ -193,7 +193,7 @@ def remainder(c: Call, a: Value, b: Value, dtype: DType) -> Value:
     return c.op("Where", condition, c.op("Add", rest, b), rest)
 
 
-def floor_divided(c: Call, a: Value, b: Value, dtype: DType) -> Value:
+def floor_divided(c: AtenCall, a: Value, b: Value, dtype: DType) -> Value:
     """The floored quotient, consistent with `Mod`'s remainder, as PyTorch computes it."""
     if not dtype.is_float:
         return c.op("Div", c.op("Sub", a, remainder(c, a, b, dtype)), b)
@@ -206,7 +206,7 @@ def floor_divided(c: Call, a: Value, b: Value, dtype: DType) -> Value:
     return c.op("Where", nowhere, c.op("Div", a, b), c.op("Round", found))
 
 
-def _against(c: Call, rest: Value, b: Value) -> Value:
+def _against(c: AtenCall, rest: Value, b: Value) -> Value:
     """Whether a nonzero remainder and the divisor have different signs."""
     zero = c.value(0, b.dtype)
     other = c.op("Xor", c.op("Less", rest, zero), c.op("Less", b, zero))
@@ -217,12 +217,12 @@ def _against(c: Call, rest: Value, b: Value) -> Value:
 
 
 @rule("aten.rsqrt")
-def _rsqrt(c: Call) -> Value:
+def _rsqrt(c: AtenCall) -> Value:
     return c.op("Reciprocal", c.op("Sqrt", c.tensor(dtype=c.dtype)))
 
 
 @rule("aten.sign", "aten.sgn")
-def _sign(c: Call) -> Value:
+def _sign(c: AtenCall) -> Value:
     """0 for NaN; a boolean is its own sign."""
     if c.dtype is bool_:
         return c.tensor()
@@ -233,25 +233,25 @@ def _sign(c: Call) -> Value:
 
 
 @rule("aten.square")
-def _square(c: Call) -> Value:
+def _square(c: AtenCall) -> Value:
     x = c.tensor()
     return c.op("Mul", x, x)
 
 
 @rule("aten.log2", "aten.log10")
-def _other_log(c: Call) -> Value:
+def _other_log(c: AtenCall) -> Value:
     base = 2 if "log2" in c.name else 10
     found = c.op("Log", c.tensor(dtype=c.dtype))
     return c.op("Mul", found, c.number(1 / math.log(base)))
 
 
 @rule("aten.exp2")
-def _exp2(c: Call) -> Value:
+def _exp2(c: AtenCall) -> Value:
     return c.op("Pow", c.number(2), c.tensor(dtype=c.dtype))
 
 
 @rule("aten.log1p")
-def _log1p(c: Call) -> Value:
+def _log1p(c: AtenCall) -> Value:
     """Accurate near zero: compensates for what `1 + x` rounds off (Kahan, HP-15C handbook)."""
     x = c.tensor(dtype=c.dtype)
     one = c.number(1)
@@ -264,7 +264,7 @@ def _log1p(c: Call) -> Value:
 
 
 @rule("aten.expm1")
-def _expm1(c: Call) -> Value:
+def _expm1(c: AtenCall) -> Value:
     """The inverse of `log1p`, computed likewise."""
     x = c.tensor(dtype=c.dtype)
     one = c.number(1)
@@ -277,23 +277,23 @@ def _expm1(c: Call) -> Value:
 
 
 @rule("aten.logical_not")
-def _logical_not(c: Call) -> Value:
+def _logical_not(c: AtenCall) -> Value:
     return c.op("Not", c.tensor(dtype=bool_))
 
 
 @rule("aten.bitwise_not")
-def _bitwise_not(c: Call) -> Value:
+def _bitwise_not(c: AtenCall) -> Value:
     return c.op("Not" if c.dtype is bool_ else "BitwiseNot", c.tensor())
 
 
 @rule("aten.ne")
-def _ne(c: Call) -> Value:
+def _ne(c: AtenCall) -> Value:
     dtype = c.promoted("self", "other")
     return c.op("Not", c.op("Equal", c.tensor("self", dtype), c.tensor("other", dtype)))
 
 
 @rule("aten.isnan", "aten.isinf")
-def _is_special(c: Call) -> Value:
+def _is_special(c: AtenCall) -> Value:
     x = c.tensor()
     op_type = "IsNaN" if "isnan" in c.name else "IsInf"
     if x.dtype is not None and not x.dtype.is_float:
@@ -302,7 +302,7 @@ def _is_special(c: Call) -> Value:
 
 
 @rule("aten.atan2")
-def _atan2(c: Call) -> Value:
+def _atan2(c: AtenCall) -> Value:
     """By the quotient of the magnitudes, moved into its quadrant; zeros have signs (IEEE 754)."""
     y = c.tensor("self", c.dtype)
     x = c.tensor("other", c.dtype)
@@ -319,7 +319,7 @@ def _atan2(c: Call) -> Value:
     return c.op("Where", condition, c.op("Neg", angle), angle)
 
 
-def _negative(c: Call, x: Value) -> Value:
+def _negative(c: AtenCall, x: Value) -> Value:
     """Whether the sign is set; a zero has the sign of its reciprocal."""
     nothing = c.op("Equal", x, c.number(0))
     signed = c.op("Where", nothing, c.op("Reciprocal", x), x)
@@ -335,7 +335,7 @@ def _negative(c: Call, x: Value) -> Value:
     "aten.where.ScalarSelf",
     "aten.where.Scalar",
 )
-def _where(c: Call) -> Value:
+def _where(c: AtenCall) -> Value:
     then = c.tensor("self", c.dtype)
     otherwise = c.tensor("other", c.dtype)
     condition = c.tensor("condition", bool_)
@@ -343,13 +343,13 @@ def _where(c: Call) -> Value:
 
 
 @rule("aten.masked_fill")
-def _masked_fill(c: Call) -> Value:
+def _masked_fill(c: AtenCall) -> Value:
     condition = c.tensor("mask")
     return c.op("Where", condition, c.tensor("value", c.dtype), c.tensor())
 
 
 @rule("aten.clamp", "aten.clamp_min", "aten.clamp_max", "aten.clip", "aten.hardtanh")
-def _clamp(c: Call) -> Value:
+def _clamp(c: AtenCall) -> Value:
     if c.has("min_val"):
         low = c["min_val"]
     else:
@@ -367,12 +367,12 @@ def _clamp(c: Call) -> Value:
 
 
 @rule("aten.relu6")
-def _relu6(c: Call) -> Value:
+def _relu6(c: AtenCall) -> Value:
     return c.op("Clip", c.tensor(), c.number(0), c.number(6))
 
 
 @rule("aten.threshold")
-def _threshold(c: Call) -> Value:
+def _threshold(c: AtenCall) -> Value:
     x = c.tensor()
     low = c.op("LessOrEqual", x, c.number(c["threshold"]))
     return c.op("Where", low, c.number(c["value"]), x)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.base.dtypes import int64
-from tilewright.frontends.torch.aten.rules import Call, rule
+from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.graph.nodes import Value
 
 
 @rule("aten.histc")
-def _histogram(c: Call) -> Value:
+def _histogram(c: AtenCall) -> Value:
     """The number of elements in each of some equal ranges; the last range includes its end."""
     low = float(c["min"])
     high = float(c["max"])
@@ -36,7 +36,7 @@ def _histogram(c: Call) -> Value:
 
 
 @rule("transformers.grouped_mm_fallback", "aten._grouped_mm")
-def _grouped_product(c: Call) -> Value:
+def _grouped_product(c: AtenCall) -> Value:
     """Each row times the matrix of its group; `offs` holds the ends of the groups.
 
     A few rows read only the matrices of their groups. More rows are multiplied by all matrices,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tilewright.frontends.torch.aten.pullback import pulled_back
-from tilewright.frontends.torch.aten.rules import Call, Rule, rule
+from tilewright.frontends.torch.aten.rules import AtenCall, Rule, rule
 from tilewright.graph.nodes import Value
 
 
@@ -60,7 +60,7 @@ def operator_of(name: str) -> Any:
 
 
 def _by_row(row: Pullback) -> Rule:
-    def apply(c: Call) -> Value | list[Value | None]:
+    def apply(c: AtenCall) -> Value | list[Value | None]:
         forward = operator_of(row.forward)
         names = [a.name for a in forward._schema.arguments]
         arguments = {n: c[n] for n in names if n in c.arguments}
@@ -84,7 +84,7 @@ for _row in _ROWS:
 
 
 @rule("aten.convolution_backward")
-def _convolution(c: Call) -> list[Value | None]:
+def _convolution(c: AtenCall) -> list[Value | None]:
     """With respect to its input, its weights, and its bias, which is added to each channel."""
     names = ("input", "weight")
     shared = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
@@ -108,7 +108,7 @@ def _convolution(c: Call) -> list[Value | None]:
 
 
 @rule("aten.max_pool2d_with_indices_backward", "aten.max_pool3d_with_indices_backward")
-def _max_pool(c: Call) -> Value:
+def _max_pool(c: AtenCall) -> Value:
     """A maximum's gradient flows to the position of the maximum; overlapping windows add up."""
     shape = list(c.of("self").shape)
     axes = 2 if "pool2d" in c.name else 3
@@ -122,11 +122,11 @@ def _max_pool(c: Call) -> Value:
     return c.reshape(found, shape)
 
 
-def _linear(operator: str, forward: str, sizes: Callable[[Call], Any]) -> None:
+def _linear(operator: str, forward: str, sizes: Callable[[AtenCall], Any]) -> None:
     """Register the backward of a linear operator, which does not save its input."""
 
     @rule(f"aten.{operator}")
-    def _apply(c: Call) -> Value:
+    def _apply(c: AtenCall) -> Value:
         target = operator_of(forward)
         names = [a.name for a in target._schema.arguments]
         arguments = {n: c[n] for n in names if n in c.arguments} | sizes(c)
@@ -137,7 +137,7 @@ def _linear(operator: str, forward: str, sizes: Callable[[Call], Any]) -> None:
         return found
 
 
-def _any(c: Call) -> Value:
+def _any(c: AtenCall) -> Value:
     """A tensor in the result's shape with arbitrary elements: a linear operator's input."""
     shape = c.fixed()
     if shape is None or 0 in list(c.of("grad_output").shape):
@@ -150,7 +150,7 @@ def _any(c: Call) -> Value:
     return c.op("Expand", one, c.ints(*shape))
 
 
-def _pooled(c: Call) -> dict[str, Any]:
+def _pooled(c: AtenCall) -> dict[str, Any]:
     rank = c.rank("self") - (3 if "pool3d" in c.name else 2)
     return {"output_size": list(c.of("grad_output").shape)[rank:]}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.base.dtypes import bool_, int64, uint8
-from tilewright.frontends.torch.aten.rules import Call, rule
+from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.graph.nodes import Value
 
 _REDUCTIONS = {
@@ -20,12 +20,12 @@ _REDUCTIONS = {
 
 
 @rule("aten.embedding")
-def _embedding(c: Call) -> Value:
+def _embedding(c: AtenCall) -> Value:
     return c.op("Gather", c.tensor("weight"), c.tensor("indices"), axis=0)
 
 
 @rule("aten.index_select")
-def _index_select(c: Call) -> Value:
+def _index_select(c: AtenCall) -> Value:
     index = c.tensor("index")
     if not c.rank("index"):
         axes = c.ints(0)
@@ -36,7 +36,7 @@ def _index_select(c: Call) -> Value:
 
 
 @rule("aten.gather")
-def _gather(c: Call) -> Value:
+def _gather(c: AtenCall) -> Value:
     index = c.tensor("index")
     if not c.rank():
         return c.op("Expand", c.tensor(), c.op("Shape", index))
@@ -46,7 +46,7 @@ def _gather(c: Call) -> Value:
 
 
 @rule("aten.scatter", "aten.scatter_add", "aten.scatter_reduce")
-def _scatter(c: Call) -> Value:
+def _scatter(c: AtenCall) -> Value:
     """Without `include_self` written elements start from a neutral value: not supported."""
     name = c.name.split(".")[1]
     reduction = "sum" if name == "scatter_add" else c["reduce"]
@@ -70,7 +70,7 @@ def _scatter(c: Call) -> Value:
 
 
 @rule("aten.index.Tensor", "aten._unsafe_index.Tensor")
-def _index(c: Call) -> Value:
+def _index(c: AtenCall) -> Value:
     """`self[:, i, j]`: move the indexed axes to the front, gather once, and order the axes."""
     given = c["indices"]
     places = [n for n, v in enumerate(given) if v is not None]
@@ -99,7 +99,7 @@ def _index(c: Call) -> Value:
 
 
 @rule("aten.index_put", "aten._unsafe_index_put")
-def _index_put(c: Call) -> Value:
+def _index_put(c: AtenCall) -> Value:
     given = c["indices"]
     x = c.tensor()
     values = c.cast(c["values"], c.dtype)
@@ -121,7 +121,9 @@ def _index_put(c: Call) -> Value:
     return c.op("Transpose", found, perm=perm)
 
 
-def _spread_values(c: Call, indices: Value, places: list[int], values: Value) -> Value:
+def _spread_values(
+    c: AtenCall, indices: Value, places: list[int], values: Value
+) -> Value:
     """The values broadcast to the written part, with the axes of the indices first.
 
     Indices of adjacent axes replace these axes in place, others come first.
@@ -157,7 +159,7 @@ def _spread_values(c: Call, indices: Value, places: list[int], values: Value) ->
 
 
 def _masked_put(
-    c: Call,
+    c: AtenCall,
     x: Value,
     mask: Value,
     place: int,
@@ -177,7 +179,7 @@ def _masked_put(
     return c.op("Where", wide, values, x)
 
 
-def _no_masks(c: Call, given: Sequence[Value | None]) -> None:
+def _no_masks(c: AtenCall, given: Sequence[Value | None]) -> None:
     if any(map(_is_mask, given)):
         raise c.refuse(
             "the number of elements that a mask selects is known only at run time"
@@ -189,7 +191,7 @@ def _is_mask(index: Value | None) -> bool:
     return index is not None and index.dtype in (bool_, uint8)
 
 
-def _joined(c: Call, indices: Sequence[Value]) -> Value:
+def _joined(c: AtenCall, indices: Sequence[Value]) -> Value:
     """Indices of several axes, broadcast, along the last axis of one tensor."""
     if len(indices) > 1:
         total = indices[0]
@@ -204,7 +206,7 @@ def _joined(c: Call, indices: Sequence[Value]) -> Value:
 
 
 @rule("aten.one_hot")
-def _one_hot(c: Call) -> Value:
+def _one_hot(c: AtenCall) -> Value:
     classes = c["num_classes"]
     if not isinstance(classes, int) or classes < 0:
         raise c.refuse("the number of classes is known only at run time")

@@ -6,14 +6,14 @@ import math
 from typing import Any
 
 from tilewright.base.dtypes import int64
-from tilewright.frontends.torch.aten.rules import Call, positive, rule
+from tilewright.frontends.torch.aten.rules import AtenCall, positive, rule
 from tilewright.graph.nodes import Value
 
 _END = (1 << 63) - 1
 
 
 @rule("aten.cat", "aten.concat", "aten.concatenate")
-def _concatenated(c: Call) -> Value:
+def _concatenated(c: AtenCall) -> Value:
     """Empty one-axis tensors may be joined with any others, for old programs."""
     shapes = [n.meta["val"].shape for n in c.given["tensors"]]
     parts = [
@@ -28,7 +28,7 @@ def _concatenated(c: Call) -> Value:
 
 
 @rule("aten.stack")
-def _stacked(c: Call) -> Value:
+def _stacked(c: AtenCall) -> Value:
     axis = positive(int(c["dim"]), len(c.result.shape))
     parts = [c.op("Unsqueeze", c.cast(v, c.dtype), c.ints(axis)) for v in c["tensors"]]
     return c.op("Concat", *parts, axis=axis)
@@ -43,7 +43,7 @@ def _stacked(c: Call) -> Value:
     "aten.split_copy",
     "aten.split_with_sizes_copy",
 )
-def _split(c: Call) -> list[Value]:
+def _split(c: AtenCall) -> list[Value]:
     parts = c.node.meta["val"]
     axis = c.axis()
     if ".unbind" in c.name:
@@ -63,13 +63,13 @@ def _split(c: Call) -> list[Value]:
 
 
 @rule("aten.select")
-def _selected(c: Call) -> Value:
+def _selected(c: AtenCall) -> Value:
     index = c.value(c["index"], int64)
     return c.op("Gather", c.tensor(), index, axis=c.axis())
 
 
 @rule("aten.slice", "aten.narrow")
-def _sliced(c: Call) -> Value:
+def _sliced(c: AtenCall) -> Value:
     axis = c.axis()
     if c.has("start"):
         start = c["start"]
@@ -97,14 +97,14 @@ def _sliced(c: Call) -> Value:
     return c.op("Slice", c.tensor(), *bounds, c.ints(axis), c.ints(step))
 
 
-def _plus(c: Call, a: Any, b: Any) -> Any:
+def _plus(c: AtenCall, a: Any, b: Any) -> Any:
     if isinstance(a, int) and isinstance(b, int):
         return a + b
     return c.op("Add", c.value(a, int64), c.value(b, int64))
 
 
 @rule("aten.flip")
-def _flipped(c: Call) -> Value:
+def _flipped(c: AtenCall) -> Value:
     if not c["dims"]:
         return c.tensor()
     axes = c.axes("dims")
@@ -116,7 +116,7 @@ def _flipped(c: Call) -> Value:
 
 
 @rule("aten.roll")
-def _rolled(c: Call) -> Value:
+def _rolled(c: AtenCall) -> Value:
     """Rotate along each axis; without axes, along all elements in order."""
     x = c.tensor()
     shifts = [int(n) for n in c["shifts"]]
@@ -133,7 +133,7 @@ def _rolled(c: Call) -> Value:
 
 
 def _turned(
-    c: Call,
+    c: AtenCall,
     x: Value,
     axis: int,
     shift: int,
@@ -154,7 +154,7 @@ def _turned(
 
 
 @rule("aten.slice_scatter", "aten.select_scatter")
-def _placed(c: Call) -> Value:
+def _placed(c: AtenCall) -> Value:
     """`self` with a part replaced: the elements before it, the new part, the elements after it."""
     axis = c.axis()
     extent = c.extent(c.axis())
@@ -193,7 +193,7 @@ def _placed(c: Call) -> Value:
 
 
 @rule("aten.copy")
-def _copied(c: Call) -> Value:
+def _copied(c: AtenCall) -> Value:
     src = c.cast(c["src"], c.dtype)
     shape = c.fixed()
     if shape is None:

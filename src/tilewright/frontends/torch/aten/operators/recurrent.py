@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tilewright.frontends.torch.aten.rules import Call, rule
+from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.graph.nodes import Value
 
 
@@ -28,7 +28,7 @@ _CELLS: Final = {
 
 
 @rule("aten.lstm.input", "aten.gru.input", "aten.rnn_tanh.input", "aten.rnn_relu.input")
-def _recurrent(c: Call) -> list[Value]:
+def _recurrent(c: AtenCall) -> list[Value]:
     cell = _CELLS[c.name.split(".")[1]]
     if c["train"] and c["dropout"]:
         raise c.refuse("it drops elements at random, in training mode")
@@ -59,7 +59,7 @@ def _recurrent(c: Call) -> list[Value]:
 
 
 def _layer(
-    c: Call,
+    c: AtenCall,
     cell: _Cell,
     x: Value,
     parts: Sequence[Sequence[Value]],
@@ -89,7 +89,7 @@ def _layer(
     return c.op("Reshape", y, c.ints(0, 0, -1)), found[1:]
 
 
-def _gates(c: Call, cell: _Cell, x: Value, hidden: int) -> Value:
+def _gates(c: AtenCall, cell: _Cell, x: Value, hidden: int) -> Value:
     """The rows of the gates in ONNX's order."""
     if len(cell.order) == 1:
         return x
@@ -99,12 +99,12 @@ def _gates(c: Call, cell: _Cell, x: Value, hidden: int) -> Value:
     return c.op("Concat", *(gates[n] for n in cell.order), axis=0)
 
 
-def _stacked(c: Call, parts: Sequence[Value]) -> Value:
+def _stacked(c: AtenCall, parts: Sequence[Value]) -> Value:
     wide = [c.op("Unsqueeze", p, c.ints(0)) for p in parts]
     return _joined(c, wide)
 
 
-def _joined(c: Call, parts: Sequence[Value]) -> Value:
+def _joined(c: AtenCall, parts: Sequence[Value]) -> Value:
     if len(parts) == 1:
         return parts[0]
     return c.op("Concat", *parts, axis=0)

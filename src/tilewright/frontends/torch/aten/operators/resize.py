@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.frontends.torch.aten.rules import Call, rule
+from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.graph.nodes import Value
 
 _MODES = {
@@ -28,7 +28,7 @@ _MODES = {
     "aten.upsample_trilinear3d",
     "aten.upsample_bicubic2d",
 )
-def _resized(c: Call) -> Value:
+def _resized(c: AtenCall) -> Value:
     name = c.name.split(".")[1]
     kind = name.lstrip("_").removeprefix("upsample_").rstrip("123d")
     exact = kind.startswith("nearest_exact")
@@ -62,7 +62,7 @@ def _resized(c: Call) -> Value:
     )
 
 
-def _scales(c: Call, axes: int) -> Value | None:
+def _scales(c: AtenCall, axes: int) -> Value | None:
     """The given scales, if any: they determine the positions of elements."""
     given = c["scale_factors"]
     if given is None:
@@ -81,7 +81,7 @@ def _scales(c: Call, axes: int) -> Value | None:
 
 
 @rule("aten.grid_sampler", "aten.grid_sampler_2d", "aten.grid_sampler_3d")
-def _grid_sample(c: Call) -> Value:
+def _grid_sample(c: AtenCall) -> Value:
     if (c["interpolation_mode"], c["padding_mode"]) == (2, 1):
         raise c.refuse("it interpolates cubically between elements beyond the border")
     how = {

@@ -12,12 +12,12 @@ from tilewright.frontends.torch.aten.complex_numbers import (
     in_pairs,
     in_parts,
 )
-from tilewright.frontends.torch.aten.rules import Call, positive
+from tilewright.frontends.torch.aten.rules import AtenCall, positive
 from tilewright.graph.nodes import Value
 
 
 @complex_rule("aten._fft_c2c")
-def _fft(c: Call) -> Complex:
+def _fft(c: AtenCall) -> Complex:
     x = in_pairs(c, c["self"])
     axes = c.axes()
     count = math.prod(_extents(c, axes))
@@ -28,7 +28,7 @@ def _fft(c: Call) -> Complex:
 
 
 @complex_rule("aten._fft_r2c")
-def _fft_of_real(c: Call) -> Complex:
+def _fft_of_real(c: AtenCall) -> Complex:
     """Transform the last axis first, returning only half of it if the rest is redundant."""
     axes = c.axes()
     count = math.prod(_extents(c, axes))
@@ -42,7 +42,7 @@ def _fft_of_real(c: Call) -> Complex:
 
 
 @complex_rule("aten._fft_c2r")
-def _fft_to_real(c: Call) -> Value:
+def _fft_to_real(c: AtenCall) -> Value:
     """The other axes first; the missing half of the last one is the conjugate of the other half."""
     axes = c.axes()
     size = int(c["last_dim_size"])
@@ -73,7 +73,7 @@ def _signs(like: Value) -> Any:
 
 
 def _transformed(
-    c: Call,
+    c: AtenCall,
     x: Value,
     axis: int,
     inverse: bool = False,
@@ -84,7 +84,7 @@ def _transformed(
     return c.op("DFT", x, None, where, inverse=int(inverse), onesided=onesided)
 
 
-def _extents(c: Call, axes: list[int]) -> list[int]:
+def _extents(c: AtenCall, axes: list[int]) -> list[int]:
     found = [c.extent(positive(a, c.rank())) for a in axes]
     known = [n for n in found if n is not None]
     if len(known) < len(found):
@@ -92,7 +92,7 @@ def _extents(c: Call, axes: list[int]) -> list[int]:
     return known
 
 
-def _scaled(c: Call, x: Value, count: int, inverse: bool = False) -> Value:
+def _scaled(c: AtenCall, x: Value, count: int, inverse: bool = False) -> Value:
     """Normalization by mode: 0 none, 1 the root of the count, 2 the count.
 
     The graph's inverse transform already divides by the count.
