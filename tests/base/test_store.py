@@ -204,11 +204,11 @@ def test_abandoned_writes_are_no_entries_and_go_in_time(disk):
 WORKER = """
 import sys, warnings
 from pathlib import Path
-from tilewright.base.store import Store
+from tilewright.base.store import FileStore
 
 warnings.simplefilter("error")
 seed, rounds = int(sys.argv[2]), int(sys.argv[3])
-disk = Store(Path(sys.argv[1]), 60_000)
+disk = FileStore(Path(sys.argv[1]), 60_000)
 for i in range(rounds):
     key = f"key{(i * 7 + seed) % 40}"
     data = disk.get(key)

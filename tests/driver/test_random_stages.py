@@ -50,8 +50,8 @@ def first_failure(count: int = 60) -> random_stages.StageFailure:
 
 
 def test_a_halo_without_its_border_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def borderless(steps: Sequence[Step], keep: Any, most: float) -> list[Step]:
-        made = add_halos(steps, keep, most)
+    def borderless(steps: Sequence[Step], keep: Any, *more: Any) -> list[Step]:
+        made = add_halos(steps, keep, *more)
         return [
             s
             for s in made

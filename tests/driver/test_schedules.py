@@ -231,7 +231,8 @@ def test_a_kernel_that_an_operator_gives_has_its_own_sketch() -> None:
     a, y = (Buffer(n, (8,), float32) for n in "ay")
     kernel = lower("k", [map_("m", y, lambda i: a[i] * 2.0)], [a, y], [y])
     face = kernel_signature(FusionGroup("whole", (), kernel=kernel), {y})
-    large = replace(target("cpu").machine, l3=8, measured=(("streamed", 8.0),))  # type: ignore[attr-defined]
+    small = {"l1": 8, "l3": 8, "measured": (("streamed", 8.0),)}
+    large = replace(target("cpu").machine, **small)  # type: ignore[attr-defined]
     cpu = replace(target("cpu"), machine=large)  # type: ignore[type-var]
     for streams in (True, False):
         wanted = Selection("kernel", {"stream.y": streams})

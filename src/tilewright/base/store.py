@@ -358,7 +358,7 @@ class FileStore:
             warnings.warn(TilewrightWarning(text), stacklevel=3)
 
     def __repr__(self) -> str:
-        return f"Store({str(self.root)!r}, at most {human_bytes(self.max_bytes)})"
+        return f"FileStore({str(self.root)!r}, at most {human_bytes(self.max_bytes)})"
 
 
 def default_store() -> FileStore | None:

@@ -214,7 +214,7 @@ def call(arrays):
     try:
         frame = frames.pop()
     except IndexError:
-        frame = Frame(plan)
+        frame = CallFrame(plan)
     try:
         table = frame.tables[{number}]
 {stores}

@@ -264,7 +264,7 @@ def test_the_largest_window(call: str, more: int) -> None:
 def test_what_cannot_be_quantized(graph: Graph) -> None:
     with pytest.raises(InputError, match="no samples"):
         tw.compile(graph, target="vta")
-    with pytest.raises(InputError, match="samples, by: target 'cpu' quantizes no"):
+    with pytest.raises(InputError, match="samples, by: target 'cpu' does not quantize"):
         tw.compile(graph, samples=images(1), by="shift")
     scales = Network(graph, images(1)).saved
     with pytest.raises(InputError, match="cannot be combined with scales"):

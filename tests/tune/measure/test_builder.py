@@ -131,13 +131,13 @@ def test_builds_that_nobody_waits_for_are_ended() -> None:
 
 _PARENT = """
 import os, sys, time
-from tilewright.tune.measure.builder import Builder
+from tilewright.tune.measure.builder import ProgramBuilder
 
 def hangs():
     print(os.getpid(), flush=True)
     time.sleep(3600)
 
-list(Builder().build([(0, hangs)]))
+list(ProgramBuilder().build([(0, hangs)]))
 """
 
 

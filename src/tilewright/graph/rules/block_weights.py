@@ -58,7 +58,7 @@ def _is_product_of_floats(v: Value) -> bool:
 
 
 def _may_stay_packed(w: BlockWeights) -> bool:
-    """Not empty and finite: 0 * inf is NaN for an element but perhaps not for a block's sum."""
+    """Finite and not empty: 0 * inf is NaN for an element but perhaps not for a block's sum."""
     return w.q.size > 0 and bool(
         np.isfinite(w.scale).all() and np.isfinite(w.zero).all()
     )

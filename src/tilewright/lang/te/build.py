@@ -253,7 +253,7 @@ class ReorderedFunction(Program):
         return tuple(arrays[n] for n in self._order)
 
     def __repr__(self) -> str:
-        return f"Arranged({self.function!r})"
+        return f"ReorderedFunction({self.function!r})"
 
 
 class Specializing(Program):

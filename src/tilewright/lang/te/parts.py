@@ -156,7 +156,7 @@ class ProgramWithCalls(Program):
         return known
 
     def __repr__(self) -> str:
-        return f"Calling({', '.join(map(repr, self.params))})"
+        return f"ProgramWithCalls({', '.join(map(repr, self.params))})"
 
 
 @dataclass(frozen=True, eq=False, slots=True)

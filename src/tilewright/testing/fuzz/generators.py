@@ -210,13 +210,13 @@ def _stages(seed: int, tell: Tell) -> FuzzFinding | None:
 # -------------------------------------------------------------------------------- operators
 
 OPERATOR: Final = """\
-from tilewright.testing.operator_trials import Trial
+from tilewright.testing.operator_trials import OperatorTrial
 from tilewright.testing.random_operators import judged
 
 {case}
 
 def test_operators_{seed}():
-    how, failure = judged(Trial({seed}, model, inputs, {special}), {native})
+    how, failure = judged(OperatorTrial({seed}, model, inputs, {special}), {native})
     assert failure is None, str(failure)
 """
 
