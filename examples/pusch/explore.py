@@ -19,7 +19,7 @@ from linear import METHODS
 from slot import Layout
 
 from tilewright import te as t
-from tilewright.dataflow.explore import TaskGranularity, explore
+from tilewright.dataflow.explore import Grain, explore
 from tilewright.dataflow.lower import OperatorNetwork
 from tilewright.graph.nodes import Graph, Value
 from tilewright.plan.nodes import FusionGroup, Plan
@@ -79,7 +79,7 @@ def main() -> None:
     print(f"{'':<10}{'tasks':>7}{'':<4}" + "".join(f"{pes:>6} PEs" for pes in PES))
     for method in METHODS:
         net = network(layout, method)
-        for grain in TaskGranularity:
+        for grain in Grain:
             found = explore(net, PES, grain=grain)
             best = [found.best(pes) for pes in PES]
             spans = "".join(f"{point.makespan:>10,}" for point in best)

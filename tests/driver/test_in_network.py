@@ -63,7 +63,7 @@ def chosen_of(
     least: float = 1.005,
 ) -> tuple[list[str], NetworkTimes | None, Table]:
     table = Table(profile, saved or profile, noise)
-    monkeypatch.setattr(in_network, "Network", lambda *_: table)
+    monkeypatch.setattr(in_network, "SwitchableModel", lambda *_: table)
     given = [outcome(key) for key in profile]
     chosen, found = kept(given, None, {}, least)  # type: ignore[arg-type]
     return [o.task.key for o in chosen], found, table

@@ -54,7 +54,7 @@ def test_a_recorded_landscape_has_what_was_measured_and_no_more(tmp_path: Path) 
         for found in (land.neighbor(candidate, random), candidate):
             assert land.place(found) in land.times
     holes = [c for c in land if land.place(c) not in land.times]
-    with pytest.raises(ScheduleError, match="is refused"):
+    with pytest.raises(ScheduleError, match="is rejected"):
         land.point(holes[0])
 
 

@@ -98,7 +98,9 @@ def compilation() -> Iterator[None]:
         yield
     except MemoryError as error:
         raise MemoryLimitError(
-            f"the compilation needs more memory than is available: {error}".rstrip(": "),
+            f"the compilation needs more memory than is available: {error}".rstrip(
+                ": "
+            ),
             hint=f"Set {flags.MEMORY_LIMIT.name} to be told before",
         ) from error
     except RecursionError as error:

@@ -45,7 +45,7 @@ SECONDS: Final = 45.0  # time limit of a search
 NAMED: Final = 6  # maximum number of groups that a label lists individually
 
 
-class TaskGranularity(StrEnum):
+class Grain(StrEnum):
     """The default granularity of a task.
 
     any: the best expansion of the operator. operator: the whole operator. loop: an index of its
@@ -182,7 +182,7 @@ class Exploration:
 def groups_of(
     net: OperatorNetwork,
     wanted: Mapping[str, Sequence[str]],
-    grain: TaskGranularity = TaskGranularity.ANY,
+    grain: Grain = Grain.ANY,
 ) -> list[OperatorGroup]:
     """The groups of a network with the expansions to try.
 
@@ -214,10 +214,10 @@ def groups_of(
     ]
 
 
-def _usual(family: str, known: Sequence[str], grain: TaskGranularity) -> Sequence[str]:
-    if grain is TaskGranularity.ANY:
+def _usual(family: str, known: Sequence[str], grain: Grain) -> Sequence[str]:
+    if grain is Grain.ANY:
         return known
-    if grain is not TaskGranularity.EXPANDED:
+    if grain is not Grain.EXPANDED:
         return next((n,) for n in (grain, "whole") if n in known)
     classical = ("lmv", "mv", "op")
     if family in ("conv", "matmul"):
@@ -259,7 +259,7 @@ def explore(
     wanted: Mapping[str, Sequence[str]] | None = None,
     *,
     volume: Volume | str = Volume.PART,
-    grain: TaskGranularity | str = TaskGranularity.ANY,
+    grain: Grain | str = Grain.ANY,
     methods: Sequence[Method] = tuple(Method),
     limit: int = LIMIT,
     seconds: float = SECONDS,
@@ -276,7 +276,7 @@ def explore(
     """
     _expect_arguments(net.name, pes, methods, limit, seconds)
     counts = sorted(set(pes))
-    groups = groups_of(net, wanted or {}, named(TaskGranularity, grain))
+    groups = groups_of(net, wanted or {}, named(Grain, grain))
     reading = named(Volume, volume)
     known = store or ResultStore()
     known.open(_subject(net, groups, reading, methods))

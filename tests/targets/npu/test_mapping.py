@@ -210,7 +210,7 @@ def test_what_does_not_fit_is_spilled() -> None:
 
 def test_the_registry_finds_it() -> None:
     built = lift.build(layer(40, 24), target="npu")
-    assert isinstance(built, lift.Mapped)
+    assert isinstance(built, lift.MappedProgram)
     W, b, x = (
         np.random.default_rng(0).standard_normal(s).astype("f4")
         for s in ((40, 24), 40, 24)
