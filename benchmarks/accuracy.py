@@ -64,7 +64,10 @@ def measure(name: str, directory: Path, engine: str, threads: int) -> dict[str, 
 )
 @click.option("--threads", default=2, show_default=True)
 @click.option(
-    "--dir", "directory", type=click.Path(path_type=Path), help="Of the model files."
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    help="Directory of the model files.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per network.")
 def main(
@@ -74,7 +77,7 @@ def main(
     directory: Path | None,
     as_json: bool,
 ) -> None:
-    """Compare outputs and inner tensors with float64; exit with 1 where the bar is missed."""
+    """Compare outputs and inner tensors with float64; exit with 1 if the bar is missed."""
     view = Table(
         title=f"{engine}: largest difference from float64, relative to the peak"
     )

@@ -35,7 +35,7 @@ class Settings:
 def prepare(
     name: str, threads: int, how: Settings
 ) -> tuple[TimingJob, list[np.ndarray] | None]:
-    """What is to be timed, and the outputs in float64 (None: compared with a peer's)."""
+    """The timed functions, and the outputs in float64 (None: compare with a peer's)."""
     path, inputs = harness.prepare(name, how.directory)
     task = TimingJob(name, path, inputs, threads, worker="benchmarks.worker")
     return task, reference.outputs(name, path) if how.reference else None
@@ -44,7 +44,7 @@ def prepare(
 def near(
     task: TimingJob, wanted: Sequence[str], yardstick: str, store: harness.Rows
 ) -> list[str]:
-    """Those of the engines that one round finds at most FAR_BEHIND times after `yardstick`.
+    """The engines that one round finds at most FAR_BEHIND times slower than `yardstick`.
 
     The round is kept in `store`: an engine is probed once per network and versions. Why an engine
     is left out is reported on standard error.
@@ -83,7 +83,7 @@ def measure(
     store: harness.Rows,
     fresh: bool,
 ) -> RoundTable:
-    """The row of a network or operator, from the store where it is there and not `fresh`."""
+    """The row of a network or operator, from the store unless it is missing or `fresh`."""
     task, expected = prepare(name, threads, how)
     wanted = score.required(name, how.against)
     absent = {
@@ -153,7 +153,7 @@ OPERATORS = (*models.OPERATORS, *models.QUANTIZED, *models.NETWORKS)
 @click.option("--threads", default="1,2", callback=_integers, show_default=True)
 @click.option("--rounds", default=9, show_default=True, type=click.IntRange(min=1))
 @click.option(
-    "--seconds", default=0.5, show_default=True, help="Of calls in one round."
+    "--seconds", default=0.5, show_default=True, help="Seconds of calls per round."
 )
 @click.option("--ours", default="tilewright", show_default=True,
               type=click.Choice(list(peers.ENGINES)))  # fmt: skip
@@ -161,19 +161,26 @@ OPERATORS = (*models.OPERATORS, *models.QUANTIZED, *models.NETWORKS)
     "--against", callback=_engines, help="Engines in place of the required peers."
 )
 @click.option(
-    "--probe", callback=_engines, help="Engines that take part where they are near."
+    "--probe", callback=_engines, help="Engines that take part if their speed is close."
 )
 @click.option(
-    "--dir", "directory", type=click.Path(path_type=Path), help="Of the model files."
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    help="Directory of the model files.",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="Where the results go.")
 @click.option(
-    "--reference/--no-reference", default=True, help="Errors from float64, else a peer."
+    "--out", type=click.Path(path_type=Path), help="Directory of the results."
 )
 @click.option(
-    "--fresh", is_flag=True, help="Measure again what rows.jsonl already has."
+    "--reference/--no-reference",
+    default=True,
+    help="Errors relative to float64, else to a peer.",
 )
-@click.option("--check", is_flag=True, help="Exit with 1 where a bar is missed.")
+@click.option(
+    "--fresh", is_flag=True, help="Measure again even if rows.jsonl has the row."
+)
+@click.option("--check", is_flag=True, help="Exit with 1 if a bar is missed.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print JSON in place of the table."
 )
@@ -185,8 +192,8 @@ def main(
 ) -> None:  # fmt: skip
     """Time networks and operators against the peers: same cores, same threads, rounds interleaved.
 
-    Everything is measured unless --networks or --operators names what; a run that was broken off
-    continues where it was.
+    Everything is measured unless --networks or --operators selects some; an interrupted run resumes
+    where it stopped.
     """
     names = [*(networks or ()), *(operators or ())] or [*models.RECIPES, *OPERATORS]
     directory = directory or models.default_directory()
@@ -230,7 +237,7 @@ def _report(
     missed: list[str],
     out: Path,
 ) -> None:
-    """The table, the summary lines and what is missed, on standard output."""
+    """Print the table, the summary lines and the missed bars."""
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(show.table(rows))
     for group in groups:

@@ -73,7 +73,7 @@ def break_even(threads: int) -> float | None:
 
 
 def facts(p: Loops) -> dict[str, float]:
-    """What the processor is: sizes as the system says them, the clock as measured."""
+    """Facts of the processor: sizes reported by the system, the clock as measured."""
     from tilewright.targets.cpu.machine import host
 
     here = host()
@@ -127,7 +127,11 @@ def _line(name: str, value: float) -> str:
     epilog="Example: python -m benchmarks.calibrate machine.toml --threads 2"
 )
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--threads", type=click.IntRange(1), help="Default: what is really ours.")
+@click.option(
+    "--threads",
+    type=click.IntRange(1),
+    help="Default: the cores available to this process.",
+)
 def main(file: Path, threads: int | None) -> None:
     """Measure this processor for a minute and write its description to FILE."""
     from tilewright.runtime.threads import thread_count

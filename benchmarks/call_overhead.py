@@ -1,6 +1,6 @@
-"""What one call of a compiled model costs besides its work (python -m benchmarks.call_overhead).
+"""The overhead of one call of a compiled model (python -m benchmarks.call_overhead).
 
-A model of one ReLU on 100 elements, called in each way that there is; the least of 7 repeats.
+A model of one ReLU on 100 elements, called in every possible way; the minimum of 7 repeats.
 """
 
 from __future__ import annotations

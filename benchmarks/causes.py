@@ -1,8 +1,8 @@
-"""Why a kernel falls short of the machine, from what is measured and counted of it.
+"""Why a kernel falls short of the machine's peak, from measurements and counts.
 
 Counted (`benchmarks.counts`): multiply-adds, bytes of weights and of everything else, operations
-next to the products, lanes in use. Read from the machine code: the instructions of the inner loop.
-Measured: the time, and this core's peaks. `CAUSES` is the table of what follows from these.
+besides products, lanes in use. Read from the machine code: the instructions of the inner loop.
+Measured: the time, and this core's peaks. `CAUSES` is the table of conclusions from these.
 """
 
 from __future__ import annotations

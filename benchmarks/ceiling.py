@@ -2,12 +2,12 @@
 
     python -m benchmarks.ceiling --networks resnet18,minilm --mcpu x86-64-v3 --mcpu native
 
-The heaviest kernels of each network are searched separately, on one thread. A third of the
-trials are drawn by chance and a third are the rules' choice with a few parameters changed, so that
-nothing that a model expects bounds them; the others are bred as `tune` does it. The best is
-compared with the rules' choice again, in turns, and every program's results with the reference. A
-line for each kernel says the gain, how sure it is, and which parameters the best has otherwise; the
-last line of a level has the geometric mean of what is surely faster.
+The heaviest kernels of each network are searched separately, on one thread. A third of the trials
+are random and a third are the rules' choice with a few parameters changed, independent of any
+model's predictions; the others are bred as in `tune`. The best is compared with the rules' choice
+again in interleaved runs, and every program's results with the reference. A line for each kernel
+shows the gain, its confidence, and the parameters that differ; the last line of a level has the
+geometric mean of confident gains.
 """
 
 from __future__ import annotations
@@ -32,26 +32,25 @@ from tilewright.targets.registry import target
 from tilewright.tune.base import Candidate, Task
 from tilewright.tune.building import BuildAhead
 from tilewright.tune.features.facts import Facts
-from tilewright.tune.measure.builder import Builder
+from tilewright.tune.measure.builder import ProgramBuilder
 from tilewright.tune.measure.local import LocalRunner
 from tilewright.tune.measure.options import Timing
 from tilewright.tune.models import make
 from tilewright.tune.pretrained import near
-from tilewright.tune.tuner import Outcome, Tools, Tuning
+from tilewright.tune.tuner import TaskOutcome, Tuning, TuningTools
 
 SURE: Final = 0.95
 EFFORT: Final = 8  # schedules per trial
-# Of a kernel in its network, which touches so many bytes: many programs, none very sharply.
+# Times a kernel under its network's cache state: many programs, each with low precision.
 TIMING: Final = partial(Timing, "network", fewest=3, most=15, seconds=0.06, tight=0.02)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search of one kernel came to.
+    """The result of a search for one kernel.
 
-    share: of the network's time. seconds: of the rules' choice. gain: how many times as fast the
-    best is, in the final comparison. other: the parameters that the best has otherwise, as
-    [rules, best].
+    share: of the network's time. seconds: of the rules' choice. gain: the speedup of the best in
+    the final comparison. other: the parameters that differ, as [rules, best].
     """
 
     network: str
@@ -67,14 +66,15 @@ class Found:
 
     @property
     def sure_gain(self) -> float:
-        """1 where it is not sure that the best is faster."""
+        """The gain, or 1 if it is not certain that the best is faster."""
         return self.gain if self.confidence >= SURE else 1.0
 
 
 def heaviest(
     path: Path, feeds: dict[str, Any], level: str, count: int
 ) -> Iterator[tuple[Task, float, int]]:
-    """Those kernels of a network, their shares of its time, and the bytes that a run touches."""
+    """The heaviest kernels of a network, their shares of its time, and the bytes that a run
+    touches."""
     options: dict[str, Any] = {"threads": 1, "mcpu": level, "records": False}
     exe = tw.compile(str(path), **options)
     assert isinstance(exe, Executable)
@@ -87,17 +87,19 @@ def heaviest(
         yield task, cost[task.key] / sum(times.values()), exe.peak_bytes
 
 
-def searched(task: Task, level: str, between: int, trials: int, seed: int) -> Outcome:
-    """The task after so many trials, settled."""
+def searched(
+    task: Task, level: str, between: int, trials: int, seed: int
+) -> TaskOutcome:
+    """The outcome of a task after this many trials, with its best schedules measured again."""
     random, default = Random(f"{seed} {task.key}"), task.space.default()
     drawn: list[Candidate] = []
     for _ in range(trials // 3):
         drawn += [near(task, default, random), task.space.sample(random)]
     runner = LocalRunner(timing=TIMING(between))
-    builder = Builder(runner.spare)
+    builder = ProgramBuilder(runner.spare)
     try:
         model = make("trees-residual", Facts.of(target("cpu", level, threads=1)), seed)
-        tools = Tools(runner, BuildAhead(builder), model=model)
+        tools = TuningTools(runner, BuildAhead(builder), model=model)
         tuning = Tuning(task, tools, seeds=drawn, seed=seed, effort=EFFORT)
         while tuning.used < trials and not tuning.through:
             tuning.step()
@@ -109,7 +111,7 @@ def searched(task: Task, level: str, between: int, trials: int, seed: int) -> Ou
 
 
 def changes(task: Task, best: Candidate) -> dict[str, list[Any]]:
-    """The parameters in which it differs from the rules' choice, as [rules, best]."""
+    """The parameters that differ from the rules' choice, as [rules, best]."""
     rules = task.schedule(task.space.default())
     chosen = task.schedule(best)
     a, b = rules.values, chosen.values
@@ -159,7 +161,7 @@ def line(found: Found) -> str:
 )
 @harness.networks_option
 @click.option("--mcpu", "levels", multiple=True, default=("native",))
-@click.option("--kernels", default=2, help="Of each network, the heaviest first.")
+@click.option("--kernels", default=2, help="Kernels per network, heaviest first.")
 @click.option("--trials", default=96)
 @click.option("--seed", default=0)
 @click.option("--json", "as_json", is_flag=True, help="An object for each kernel.")
@@ -171,7 +173,7 @@ def main(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Search the heaviest kernels of networks, and say what the rules leave on the table."""
+    """Search the heaviest kernels of networks, and print how much the rules leave on the table."""
     for level in levels:
         start, logs = time.monotonic(), []
         for name in networks:

@@ -1,6 +1,6 @@
 """The speed of these sources against those of another checkout: rounds interleaved, same cores.
 
-A change that moves code must not make it slower:
+A refactoring must not make compiled code slower:
 
     git worktree add ../before v0.1
     python -m benchmarks.commits ../before --networks '*'
@@ -32,7 +32,7 @@ def task(name: str, threads: int, before: Path, directory: Path) -> timing.Timin
 
 
 def shown(row: timing.RoundTable) -> str:
-    """A line on one network; raises ClickException where it did not run or outputs differ."""
+    """A line on one network; raises ClickException if it did not run or outputs differ."""
     if row.failed:
         raise click.ClickException(f"{row.network}: {row.failed}")
     error = row.error["after"]
@@ -50,13 +50,16 @@ def shown(row: timing.RoundTable) -> str:
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(min=1))
 @click.option("--rounds", default=9, show_default=True, type=click.IntRange(min=1))
 @click.option(
-    "--seconds", default=0.3, show_default=True, help="Of calls in one round."
+    "--seconds", default=0.3, show_default=True, help="Seconds of calls per round."
 )
 @click.option(
-    "--least", default=0.99, show_default=True, help="Geometric mean that is passed."
+    "--least", default=0.99, show_default=True, help="Least accepted geometric mean."
 )
 @click.option(
-    "--dir", "directory", type=click.Path(path_type=Path), help="Of the model files."
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    help="Directory of the model files.",
 )
 def main(
     before: Path,
@@ -69,7 +72,7 @@ def main(
 ) -> None:
     """Time networks compiled by these sources and by those of BEFORE, a checkout.
 
-    Exits with 1 where the geometric mean of before / after is below --least.
+    Exits with 1 if the geometric mean of before / after is below --least.
     """
     where = directory or models.default_directory()
     disturbed = timing.disturbance()

@@ -1,6 +1,6 @@
 """Seconds to compile a network, with an empty cache and again from the cache, and the artifact.
 
---stages: where they go. --peers: against what ONNX Runtime and OpenVINO take to load the model.
+--stages: time by stage. --peers: against the time of ONNX Runtime and OpenVINO to load the model.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def stages(name: str, directory: Path, threads: int) -> dict[str, float]:
 
 
 def peer(engine: str, name: str, directory: Path, threads: int) -> float:
-    """Seconds in which another engine loads the model, its own import left out."""
+    """Seconds in which another engine loads the model, without its import."""
     path, inputs = prepare(name, directory)
     return float(fresh("load", engine, path, inputs, threads)["load_seconds"])
 
 
 def missed(row: dict[str, Any]) -> list[str]:
-    """What is missed of the bars, one sentence each."""
+    """The missed bars, one sentence each."""
     bars = {"cold": COLD.get(row["network"]), "cached": CACHED}
     return [
         f"{row['network']}: {kind} {row[f'{kind}_seconds']:.2f} s, bar {bar} s"
@@ -71,11 +71,14 @@ def missed(row: dict[str, Any]) -> list[str]:
 @networks_option
 @click.option("--threads", default=2, show_default=True)
 @click.option(
-    "--dir", "directory", type=click.Path(path_type=Path), help="Of the model files."
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    help="Directory of the model files.",
 )
 @click.option("--stages", "by_stage", is_flag=True, help="Where the time goes.")
-@click.option("--peers", is_flag=True, help="Beside ONNX Runtime and OpenVINO.")
-@click.option("--check", is_flag=True, help="Exit with 1 where a bar is missed.")
+@click.option("--peers", is_flag=True, help="Compare with ONNX Runtime and OpenVINO.")
+@click.option("--check", is_flag=True, help="Exit with 1 if a bar is missed.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per network.")
 def main(
     networks: list[str],
@@ -124,7 +127,7 @@ def table(found: dict[str, dict[str, str]]) -> Table:
 
 
 def shown(row: dict[str, Any]) -> dict[str, str]:
-    """What a network's column says, by line."""
+    """The lines of a network's column."""
     size, model = row["artifact_megabytes"], row["model_megabytes"]
     return {
         "cold": f"{row['cold_seconds']:.2f}",

@@ -1,7 +1,7 @@
-"""The cases of `benchmarks.contractions`: an expression of MDH's, and the same in other engines.
+"""The cases of `benchmarks.contractions`: an MDH expression, and the same in other engines.
 
-A size is that of the papers. What an engine runs is what its users would write: it gets the arrays
-once and returns a function without arguments; conversions are not timed.
+Sizes are those of the papers. Each engine runs the code that its users would write: it gets the
+arrays once and returns a function without arguments; conversions are not timed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from tilewright.lang.mdh.syntax.catalog import CATALOG
 
 Arrays = Sequence[Any]
-# From the arrays to what is timed, which returns the results.
+# From the arrays to the timed function, which returns the results.
 Engine = Callable[..., Callable[[], Arrays]]
 
 

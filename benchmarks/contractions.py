@@ -3,10 +3,10 @@
     python -m benchmarks.contractions [NAME ...] [--threads 1,2] [--rounds 7]
 
 Each case is one expression of `lang/mdh/syntax/catalog.py` at a size of TOPLAS 2024 (figure 17) or
-PACT 2019. Beside it run what users would write: NumPy (`einsum` where it can say it), PyTorch, and
-loops compiled by Numba; an engine that is not installed is left out. All run in one process per
-number of threads, pinned to as many CPUs, their rounds interleaved; their results are compared in
-the same run. A figure is the median of a round, and the ratio to ours.
+PACT 2019. It is compared with the code that users would write: NumPy (`einsum` if it can express
+it), PyTorch, and loops compiled by Numba; engines that are not installed are skipped. All run in
+one process per number of threads, pinned to as many CPUs, their rounds interleaved; their results
+are compared in the same run. A figure is the median of a round, and the ratio to ours.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LIBRARIES = (
 
 
 def installed(asked: str) -> list[str]:
-    """Those of the engines asked for that can be imported."""
+    """The requested engines that can be imported."""
     return [e for e in asked.split(",") if importlib.util.find_spec(e) is not None]
 
 
@@ -62,7 +62,7 @@ def ours(case: Case, arrays: Sequence[Any], threads: int) -> Callable[[], Any]:
 def runs(
     case: Case, threads: int, engines: Sequence[str]
 ) -> tuple[dict[str, Callable[[], Any]], float]:
-    """What is timed, by engine, and the seconds that our compiler took."""
+    """The timed functions, by engine, and the seconds that our compiler took."""
     rng = np.random.default_rng(0)
     arrays = case.inputs(rng)
     start = time.perf_counter()
@@ -75,7 +75,7 @@ def runs(
 
 
 def check(case: Case, found: Mapping[str, Callable[[], Any]]) -> None:
-    """Raise ClickException where an engine's result is not ours."""
+    """Raise ClickException if an engine's result is not ours."""
     mine = found["tilewright"]()
     for engine, run in found.items():
         theirs = run()
@@ -137,8 +137,8 @@ def table(
     "--threads", default="1,2", help="Numbers of threads, a process for each."
 )
 @click.option("--rounds", default=7, help="Interleaved rounds.")
-@click.option("--engines", default=",".join(ENGINES), help="Those to run beside ours.")
-@click.option("--small", is_flag=True, help="Small sizes, to see that all of it runs.")
+@click.option("--engines", default=",".join(ENGINES), help="Engines to compare with.")
+@click.option("--small", is_flag=True, help="Small sizes, as a smoke test.")
 @click.option("--here", is_flag=True, hidden=True)
 def main(
     names: tuple[str, ...],
@@ -166,7 +166,7 @@ def main(
         options = ["--threads", str(n), "--rounds", str(rounds), "--engines", engines]
         options += ["--here", *["--small"] * small]
         command = [sys.executable, "-m", "benchmarks.contractions", *names, *options]
-        # Threads of an engine that is not at work must not spin on the others' CPUs.
+        # Threads of an idle engine must not spin on the CPUs of others.
         waiting = {"OMP_WAIT_POLICY": "passive"}
         environment = child_environment(dict.fromkeys(LIBRARIES, str(n)) | waiting)
         done = subprocess.run(

@@ -65,7 +65,7 @@ class ResNet18(nn.Sequential):
 
 
 class InvertedResidual(nn.Module):
-    """Expand, depthwise, project; a shortcut where the shapes agree (Sandler et al. 2018)."""
+    """Expand, depthwise, project; a shortcut if the shapes agree (Sandler et al. 2018)."""
 
     def __init__(self, channels: int, out: int, stride: int, expand: int) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""The kernels that the constants of cost decide about: what `benchmarks.sweep` compiles.
+"""The kernels that depend on the cost constants, which `benchmarks.sweep` compiles.
 
 CASES has a row per constant of `targets/cpu/cost.py`. Operands of MODELS that begin with `w` are
-weights, which the compiler knows; PROGRAMS are for what no model leads to.
+weights, which the compiler knows; PROGRAMS are kernels that no model leads to.
 """
 
 from __future__ import annotations

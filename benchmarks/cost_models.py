@@ -63,12 +63,12 @@ class Measured:
 
     @property
     def sample(self) -> Sample:
-        """What a model learns from."""
+        """The program as a training sample."""
         return Sample(self.program.operator, self.kernel, self.program.seconds)
 
     @property
     def candidate(self) -> Candidate:
-        """What was chosen."""
+        """The program as a candidate of its space."""
         return Candidate(self.program.sketch, self.program.values)
 
 
@@ -85,7 +85,7 @@ def pair_accuracy(cost: Vector, seconds: Vector) -> float:
 
 
 def top_1(cost: Vector, seconds: Vector) -> float:
-    """The best time by that of the program with the least cost."""
+    """The best time over the time of the program with the least cost."""
     return float(seconds.min() / seconds[np.argmin(cost)])
 
 
@@ -101,7 +101,7 @@ def recall_at(k: int, cost: Vector, seconds: Vector) -> float:
 def makers(
     names: Sequence[str], facts: Facts, every: Sequence[Measured], seed: int
 ) -> Mapping[str, Callable[[], CostModel]]:
-    """What makes each model."""
+    """The maker of each model."""
     candidates = {id(m.kernel): m.candidate for m in every}
     values = Flattened.fit(list(candidates.values()))
 
@@ -217,7 +217,7 @@ def with_kernels(programs: Sequence[Program]) -> dict[str, list[Measured]]:
     "--within",
     "own",
     type=click.IntRange(1),
-    help="Learn from so many programs of the operator itself.",
+    help="Learn from this many programs of the operator itself.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, not a table.")
 def main(
@@ -229,7 +229,7 @@ def main(
     own: int | None,
     as_json: bool,
 ) -> None:
-    """Compare cost models on the programs of PATH, which are measured if it is not there."""
+    """Compare cost models on the programs of PATH, which are measured if it does not exist."""
     chosen = harness.chosen(operators, list(OPERATORS))
     if not path.exists():
         click.echo(f"measuring {count} programs of {len(chosen)} operators", err=True)

@@ -1,7 +1,7 @@
-"""Programs with what they take: operators of networks, each by random schedules.
+"""Programs with their times: operators of networks, each with random schedules.
 
-What is kept of a program is the selection that makes its schedule again, and the seconds. Timed in
-this process, on one thread, the same loop of calls for each.
+A program is stored as the selection that reproduces its schedule, and its seconds. All are timed in
+this process, on one thread, by the same loop of calls.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ SLOWEST: Final = 1.0  # seconds: what takes more is called once
 class Program:
     """A schedule of an operator, by its sketch and the values of its parameters.
 
-    seconds: infinite where it could not be made.
+    seconds: infinite if it could not be made.
     """
 
     operator: str
@@ -92,7 +92,7 @@ class Operator:
             import_model(model(OPERATORS[name]), (), options), options, target
         )
         plan = compiling.planned(graph)
-        # Copies into another layout may stand next to it.
+        # There may also be copies into another layout.
         group = max(plan.groups_on(HOST), key=lambda g: g.flops)
         signature = kernel_signature(group, plan.live[group])
         known = zip(signature.params, signature.values, strict=True)
@@ -102,7 +102,7 @@ class Operator:
         )
 
     def kernel(self, sketch: str, values: Mapping[str, Any]) -> Kernel:
-        """What is run each time: the scheduled kernel, its work on weights left out."""
+        """The kernel that runs at each call: scheduled, without its work on weights."""
         from tilewright.loops.passes.hoist import hoist
 
         found = next(s for s in self.sketches if s.name == sketch)

@@ -1,4 +1,4 @@
-"""What is counted of the kernels of a model: bytes, and the operations next to the products."""
+"""Counts of a model's kernels: bytes, and the operations besides products."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Counts:
-    """Of one kernel.
+    """Counts of one kernel.
 
     constants, weights: bytes of constants as the model has them and as the kernel reads them.
     transforms, epilogue: the share of its vector operations that are a Winograd form's transforms,
@@ -42,8 +42,8 @@ def counted(path: Path, mcpu: str) -> dict[tuple[str, tuple[str, ...]], Counts]:
 
 
 def _counts(stage: Any, data: Collection[Any], machine: Any) -> Counts:
-    """What the compiler computes of constants alone counts as it is then read, and of a table only
-    as many elements as are looked up."""
+    """Counts of one stage. Values computed from constants alone count at the size that is read, and
+    a table only with the elements looked up."""
     constants = {b for b in stage.reads if b in data}
     made = {
         o.tensor: math.prod(o.tensor.shape)

@@ -45,7 +45,7 @@ def ours(
 ) -> Step:
     """The compiled model; the caches it returns are inputs of the next step.
 
-    in_place: the caches stay where they are, and only new keys and values are written.
+    in_place: the caches are updated in place, and only new keys and values are written.
     """
     aliases = {f"{name}_out": name for name in d.caches} if in_place else {}
     exe = tw.compile(model, threads=threads, cache=False, aliases=aliases)
@@ -60,7 +60,7 @@ def ours(
 
 
 def onnx_runtime(model: onnx.ModelProto, d: Decoder, threads: int) -> Step:
-    """A session whose caches stay where they are."""
+    """A session that updates its caches in place."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
@@ -111,8 +111,8 @@ def compare(
 ) -> dict[str, float]:
     """The median seconds of a token by engine.
 
-    clock: that of this thread counts nothing that others do meanwhile, if there is one thread.
-    Raises AssertionError where their logits differ, or are not finite.
+    clock: the thread's processor time, for one thread, excludes other work on the machine. Raises
+    AssertionError if logits differ or are not finite.
     """
     rng = np.random.default_rng(3)
     taken: dict[str, list[float]] = {name: [] for name in engines}
@@ -134,7 +134,9 @@ def compare(
 
 @click.command()
 @click.option("--size", type=click.Choice([*SIZES]), default="small", show_default=True)
-@click.option("--tokens", default=48, show_default=True, help="After two that warm up.")
+@click.option(
+    "--tokens", default=48, show_default=True, help="Tokens after two warm-up tokens."
+)
 @click.option("--threads", default=1, show_default=True)
 @click.option(
     "--write", type=click.Path(path_type=Path), help="Write the model, and end."

@@ -1,4 +1,4 @@
-"""A decoder of Llama's shape as an ONNX model of one token, and what it computes in NumPy.
+"""A decoder of Llama's shape as an ONNX model of one token, and its results in NumPy.
 
 Embedding, then per layer: RMS normalization, grouped heads with rotary positions and a key-value
 cache, RMS normalization, SwiGLU; RMS normalization and a product at the end. Random weights, in
@@ -48,13 +48,14 @@ class Decoder:
 
     @property
     def caches(self) -> list[str]:
-        """The names of the caches, with which each is given back as `<name>_out`."""
+        """The names of the caches; each is returned as `<name>_out`."""
         return [f"{what}{n}" for n in range(self.layers) for what in ("keys", "values")]
 
     def weights(self, seed: int = 0) -> Arrays:
-        """Products keep the size of what they are of, about.
+        """Random weights that roughly preserve the scale of activations.
 
-        Packed ones are uint8 `<name>_packed` [columns, groups, group / 2], float32 `<name>_scales`.
+        Packed weights are uint8 `<name>_packed` [columns, groups, group / 2], float32
+        `<name>_scales`.
         """
         rng = np.random.default_rng(seed)
         found: Arrays = {}
@@ -203,7 +204,7 @@ def build(d: Decoder, weights: Arrays) -> onnx.ModelProto:
 
 
 def real(weights: Arrays) -> Arrays:
-    """The weights, those in groups of 4 bits as what they stand for, [rows, columns]."""
+    """The weights; 4-bit groups are dequantized to [rows, columns]."""
     found = {}
     for name, a in weights.items():
         stem, _, part = name.rpartition("_")

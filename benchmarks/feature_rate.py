@@ -1,10 +1,10 @@
-"""How many kernels a second the features take, and where the time goes.
+"""How many kernels per second feature extraction handles, and where the time goes.
 
 python -m benchmarks.feature_rate --networks unet,bert
 
-The kernels are those of networks as they are scheduled by default, and random schedules of a
-product. Seconds are of this process's own time on one core, the best of several rounds; a loop of
-plain Python is timed in between, which says how fast the core is at the moment.
+The kernels are those of networks with default schedules, and random schedules of a product. Seconds
+are processor time of this process, the best of several rounds; a loop of plain Python timed in
+between shows the core's current speed.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def of_product(machine: str, count: int) -> Iterator[Kernel]:
 
 @dataclass(frozen=True)
 class Rate:
-    """Microseconds per kernel: of the walk, of what is touched, of the rest of `fast`; all of it
-    where every nest is cached. plain: nanoseconds of an addition of plain Python."""
+    """Microseconds per kernel: of the walk, of the touched memory, of the rest of `fast`; of all of
+    it if every nest is cached. plain: nanoseconds of an addition in plain Python."""
 
     what: str
     kernels: int

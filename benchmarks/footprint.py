@@ -62,7 +62,7 @@ def measure(name: str, directory: Path, threads: int, repeats: int) -> dict[str,
 
 
 def missed(row: dict[str, Any]) -> list[str]:
-    """What is missed of the bars, one sentence each."""
+    """The missed bars, one sentence each."""
     failed = [
         f"{row['network']}: {e}: {row[e]}" for e in ENGINES if isinstance(row[e], str)
     ]
@@ -95,9 +95,12 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
 @click.option("--threads", default=1, show_default=True)
 @click.option("--repeats", default=3, show_default=True, type=click.IntRange(min=1))
 @click.option(
-    "--dir", "directory", type=click.Path(path_type=Path), help="Of the model files."
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    help="Directory of the model files.",
 )
-@click.option("--check", is_flag=True, help="Exit with 1 where a bar is missed.")
+@click.option("--check", is_flag=True, help="Exit with 1 if a bar is missed.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per network.")
 def main(
     networks: list[str], threads: int, repeats: int, directory: Path | None, check: bool,

@@ -1,4 +1,4 @@
-"""What threads cost: a region inside a run, waking them, calls after a pause, two models at once.
+"""The cost of threads: a region inside a run, waking them, calls after a pause, two models at once.
 
 python -m benchmarks.fork_join --threads 2
 """
@@ -18,7 +18,7 @@ from typing import Any
 import click
 import numpy as np
 
-# Seconds in the median; the share of their speed that two models at once keep together.
+# Median seconds; the share of their speed that two concurrent models keep.
 FORK_JOIN, COLD_WAKE, TOGETHER = 1e-6, 100e-6, 0.9
 REGIONS = 2000
 PAUSE = 2e-3  # longer than workers spin
@@ -84,7 +84,7 @@ define void @meet(ptr %ctx, ptr %closure) {
 
 
 class Regions:
-    """The regions above on the process-wide pool with so many threads."""
+    """The regions above on the process-wide pool with `threads` threads."""
 
     def __init__(self, threads: int) -> None:
         from tilewright.runtime import abi, pool
@@ -108,7 +108,7 @@ class Regions:
         self._meet = ctypes.CFUNCTYPE(None, *pointers)(self._image.address("meet"))
 
     def seconds(self, steps: int, extent: int) -> float:
-        """Of one of many regions in a row, with `steps` of work for each iteration."""
+        """Seconds of one of many regions in a row, with `steps` of work per iteration."""
         self._closure[0] = steps
         start = time.perf_counter()
         self._many(
@@ -129,7 +129,7 @@ class Regions:
 
 
 def costs(threads: int, repeats: int) -> dict[str, float]:
-    """Medians: an empty region, what a region adds to the work of a share, and a cold wake."""
+    """Medians: an empty region, the overhead of a region on a thread's share, and a cold wake."""
     alone, team = Regions(1), Regions(threads)
     empty, added, wakes = [], [], []
     for _ in range(repeats):
@@ -171,7 +171,7 @@ def _product(n: int, threads: int) -> Callable[[], Any]:
 
 
 def after_a_pause(threads: int, rounds: int) -> float:
-    """Seconds of the second call after a pause over those of one among many: medians."""
+    """The second call after a pause relative to a call among many: the ratio of median seconds."""
     run = _product(512, threads)
 
     def second() -> float:
@@ -189,7 +189,7 @@ def after_a_pause(threads: int, rounds: int) -> float:
 
 
 def together(threads: int, seconds: float, rounds: int) -> float:
-    """Calls per second of two models at once, all together, over those of one alone: the median.
+    """Total calls per second of two concurrent models relative to one alone: the median.
 
     Each model is a product on `threads` threads; the two are called by their own threads.
     """
@@ -213,7 +213,7 @@ def together(threads: int, seconds: float, rounds: int) -> float:
 
 
 def measure(threads: int, repeats: int) -> dict[str, Any]:
-    """All of it on so many threads."""
+    """All measurements on `threads` threads."""
     return {
         "threads": threads,
         **costs(threads, repeats),
@@ -223,7 +223,7 @@ def measure(threads: int, repeats: int) -> dict[str, Any]:
 
 
 def missed(row: dict[str, Any]) -> list[str]:
-    """What is missed of the bars, one sentence each."""
+    """The missed bars, one sentence each."""
     result = []
     for key, bar in (("fork_join_seconds", FORK_JOIN), ("wake_seconds", COLD_WAKE)):
         if row[key] > bar:
@@ -238,10 +238,10 @@ def missed(row: dict[str, Any]) -> list[str]:
 @click.command(epilog="Example: python -m benchmarks.fork_join --threads 2 --check")
 @click.option("--threads", default=2, show_default=True, type=click.IntRange(min=2))
 @click.option("--repeats", default=101, show_default=True, type=click.IntRange(min=1))
-@click.option("--check", is_flag=True, help="Exit with 1 where a bar is missed.")
+@click.option("--check", is_flag=True, help="Exit with 1 if a bar is missed.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(threads: int, repeats: int, check: bool, as_json: bool) -> None:
-    """Measure what a parallel region, a cold wake and a second model cost."""
+    """Measure the cost of a parallel region, a cold wake and a second model."""
     row = measure(threads, repeats)
     if as_json:
         click.echo(json.dumps(row))

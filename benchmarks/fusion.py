@@ -46,7 +46,7 @@ class Compared:
 def compare(
     model: Path, feeds: Mapping[str, Any], threads: int, rounds: int
 ) -> Compared:
-    """Both forms of a model timed in turns; raises ClickException where outputs differ."""
+    """Time both forms of a model, interleaved; raises ClickException if outputs differ."""
     made: list[Any] = [
         tw.compile(model, fusion=fusion, threads=threads) for fusion in (False, True)
     ]
@@ -75,7 +75,7 @@ def listed(results: Any) -> list[Any]:
 
 
 def difference(got: Any, want: Any) -> float:
-    """The largest difference, of the largest value; 0 for what has no elements."""
+    """The largest difference relative to the largest value; 0 without elements."""
     peak = float(np.abs(want).max(initial=0.0)) or 1.0
     return float(np.abs(got - want).max(initial=0.0)) / peak
 
@@ -85,10 +85,13 @@ def difference(got: Any, want: Any) -> float:
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(min=1))
 @click.option("--rounds", default=31, show_default=True, type=click.IntRange(min=1))
 @click.option(
-    "--least", default=1.5, show_default=True, help="Geometric mean that is passed."
+    "--least", default=1.5, show_default=True, help="Least accepted geometric mean."
 )
 @click.option(
-    "--dir", "directory", type=click.Path(path_type=Path), help="Of the model files."
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    help="Directory of the model files.",
 )
 def main(
     networks: Sequence[str],
@@ -99,7 +102,7 @@ def main(
 ) -> None:
     """Time networks with and without fusion.
 
-    Exits with 1 where the geometric mean of the speeds is below --least.
+    Exits with 1 if the geometric mean of the speeds is below --least.
     """
     where = directory or models.default_directory()
     disturbed = timing.disturbance()

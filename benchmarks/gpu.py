@@ -1,14 +1,14 @@
-"""What a GPU is measured by: operators and models on it, against the peers that are installed.
+"""GPU benchmarks: operators and models, against the installed peers.
 
     python -m benchmarks.gpu --target cuda -o gpu.json      on a machine with an NVIDIA GPU
     python -m benchmarks.gpu                                 without one: small sizes on OpenCL
 
 Each case is an ONNX model: it is compiled, run, and compared with NumPy or the peer before it is
-timed. A time is the median over rounds of what the device's own clock says of the kernels of one
-call, without the copies to the device and back. Peers (PyTorch, as it is and by `torch.compile`)
-are timed by CUDA events in the same rounds, interleaved, on the same inputs; where there is no
-CUDA device they are left out. Without a GPU the sizes are small and the times mean nothing, as the
-output says: the run only shows that the path works and the results are right.
+timed. A time is the median over rounds of the kernels of one call by the device's own clock,
+without copies to the device and back. Peers (PyTorch, eager and with `torch.compile`) are timed by
+CUDA events in the same rounds, interleaved, on the same inputs; without a CUDA device they are
+skipped. Without a GPU the sizes are small and the times are meaningless, as the output states: the
+run only shows that the path works and results are correct.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ _NARROW: Final = {"bfloat16": ("bfloat16", 0.02), "float": ("float32", 1e-3)}
 
 
 def has_gpu(target: str) -> bool:
-    """Whether the device of the target is there, and not a processor."""
+    """Whether the target's device is available, and not a CPU."""
     device = devices.find(target)
     if target != "opencl":
         return True
@@ -180,13 +180,13 @@ def has_gpu(target: str) -> bool:
 
 
 def device_seconds(profile: Profile) -> float:
-    """The time of a call's kernels, without what the host and the copies take."""
+    """The time of a call's kernels, without the host and the copies."""
     kernels = [r.seconds for r in profile.rows if not r.name.startswith("copy ")]
     return sum(kernels)
 
 
 def torch_peers(case: Case, arrays: Sequence[Array]) -> dict[str, Callable[[], float]]:
-    """What times PyTorch once, by name; empty without a CUDA device."""
+    """The functions that time PyTorch once, by name; empty without a CUDA device."""
     try:
         import torch
     except ImportError:
@@ -279,7 +279,7 @@ def _first(outputs: Any) -> Any:
 def report(
     target: str, models: Sequence[str], rounds: int, only: Sequence[str]
 ) -> dict[str, Any]:
-    """All rows, with what they were measured on; a case that fails has its error as its row."""
+    """All rows, with the machine; a failed case has its error as its row."""
     gpu = has_gpu(target)
     start = time.monotonic()
     jobs: list[tuple[str, Callable[[], dict[str, Any]]]] = [
@@ -304,7 +304,7 @@ def report(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the report, or write it; 1 where a result is wrong or a case fails."""
+    """Print the report, or write it; 1 if a result is wrong or a case fails."""
     parser = argparse.ArgumentParser(
         description=__doc__.split("\n")[0] if __doc__ else ""
     )

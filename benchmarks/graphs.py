@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tilewright.testing.graphs import Case
-from tilewright.testing.networks.builder import Net, Tensor
+from tilewright.testing.networks.builder import Net, NetTensor
 
 # Ioffe and Szegedy 2015, figure 5: 1x1; 1x1 and 3x3; 1x1, 3x3 and 3x3; pooling and 1x1.
 _INCEPTION: Final = (
@@ -27,7 +27,7 @@ _INCEPTION: Final = (
 )
 
 
-def _inception_block(n: Net, x: Tensor, row: tuple[object, ...]) -> Tensor:
+def _inception_block(n: Net, x: NetTensor, row: tuple[object, ...]) -> NetTensor:
     one, narrow, three, less, twice, kind, pooled, stride = row
     parts = [x.conv(one, 1)] if one else []
     parts.append(x.conv(narrow, 1).conv(three, 3, stride))
@@ -40,7 +40,7 @@ def _inception_block(n: Net, x: Tensor, row: tuple[object, ...]) -> Tensor:
     return n.cat(*parts)
 
 
-def inception_v2(n: Net) -> Tensor:
+def inception_v2(n: Net) -> NetTensor:
     """Ioffe and Szegedy 2015, of which MetaFlow's Inception block is one."""
     x = n.input(1, 3, 224, 224)
     x = x.conv(64, 7, 2).max_pool(3, 2, 1)
@@ -50,7 +50,7 @@ def inception_v2(n: Net) -> Tensor:
     return x.head(1000)
 
 
-def squeezenet(n: Net) -> Tensor:
+def squeezenet(n: Net) -> NetTensor:
     """Iandola et al. 2016, version 1.0 with complex bypasses."""
     x = n.input(1, 3, 224, 224).conv_bias(96, 7, 2).max_pool(3, 2)
     rows = (
@@ -73,7 +73,7 @@ def squeezenet(n: Net) -> Tensor:
     return x.conv_bias(1000, 1).GlobalAveragePool()
 
 
-def resnext50(n: Net) -> Tensor:
+def resnext50(n: Net) -> NetTensor:
     """Xie et al. 2017: 32 groups of 4 channels."""
     x = n.input(1, 3, 224, 224).conv(64, 7, 2).max_pool(3, 2, 1)
     for width, depth, stride in ((128, 3, 1), (256, 4, 2), (512, 6, 2), (1024, 3, 2)):
@@ -85,13 +85,13 @@ def resnext50(n: Net) -> Tensor:
     return x.head(1000)
 
 
-def nasnet_cell(n: Net) -> Tensor:
+def nasnet_cell(n: Net) -> NetTensor:
     """Two normal cells of NASNet-A (Zoph et al. 2018) at 28x28 with 44 channels."""
     before = x = n.input(1, 264, 28, 28)
     for _ in range(2):
         a, b = x.Relu().conv(44, 1, act=""), before.Relu().conv(44, 1, act="")
 
-        def separable(t: Tensor, size: int) -> Tensor:
+        def separable(t: NetTensor, size: int) -> NetTensor:
             for _ in range(2):
                 t = t.Relu().depthwise(size, act="").conv(44, 1, act="")
             return t
@@ -107,7 +107,7 @@ def nasnet_cell(n: Net) -> Tensor:
     return x.Relu().head(1000)
 
 
-def sru_stack(n: Net) -> Tensor:
+def sru_stack(n: Net) -> NetTensor:
     """MetaFlow's recurrent network: a simple recurrent unit (Lei et al. 2018), 20 steps of 512."""
     width = 512
     w, wf, wr = (n.weight(width, width, fan=width) for _ in range(3))
@@ -123,12 +123,12 @@ def sru_stack(n: Net) -> Tensor:
     return n.cat(*outputs, axis=0)
 
 
-def bert_layers(n: Net, layers: int = 4) -> Tensor:
+def bert_layers(n: Net, layers: int = 4) -> NetTensor:
     """Encoder layers of BERT-base (Devlin et al. 2018), 128 tokens, plain products."""
     width, heads, length = 768, 12, 128
     x = n.input(1, length, width)
 
-    def many(t: Tensor) -> Tensor:
+    def many(t: NetTensor) -> NetTensor:
         return t.reshape(1, length, heads, width // heads).transpose(0, 2, 1, 3)
 
     for _ in range(layers):
@@ -140,8 +140,8 @@ def bert_layers(n: Net, layers: int = 4) -> Tensor:
     return x
 
 
-def experts(n: Net) -> Tensor:
-    """A layer of eight experts, all of which run, weighed by a gate (Jacobs et al. 1991)."""
+def experts(n: Net) -> NetTensor:
+    """A layer of eight experts, which all run, weighted by a gate (Jacobs et al. 1991)."""
     x = n.input(32, 512)
     gate = x.linear(8).Softmax(axis=-1)
     parts = gate.split(*[1] * 8, axis=1)
@@ -149,7 +149,7 @@ def experts(n: Net) -> Tensor:
     return n.add(*made) + x
 
 
-def unet(n: Net) -> Tensor:
+def unet(n: Net) -> NetTensor:
     """Ronneberger et al. 2015 at 128x128 with 32 channels; transposed convolutions go up."""
     x = n.input(1, 3, 128, 128)
     kept = []
@@ -171,7 +171,7 @@ def case(name: str) -> Case:
     return net.case([NETS[name](net)])
 
 
-NETS: Final[Mapping[str, Callable[[Net], Tensor]]] = {
+NETS: Final[Mapping[str, Callable[[Net], NetTensor]]] = {
     made.__name__: made
     for made in (
         inception_v2,

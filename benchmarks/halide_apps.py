@@ -39,7 +39,7 @@ def timed(call: Callable[[], object], times: int, clock: Callable[[], float]) ->
 
 
 def warm_up(hl: Any) -> None:
-    """What is loaded and set up once in a process is not a part of an app's compile time."""
+    """Load and set up Halide once per process, so that it is no part of an app's compile time."""
     x, f, g = hl.Var("x"), hl.Func("f"), hl.Func("g")
     f[x] = x
     g[x] = f[x] + f[x + 1]
@@ -58,13 +58,13 @@ def measure(name: str, threads: int, rounds: int) -> dict[str, Any]:
     images = app.images(np.random.default_rng(0), *app.size)
     warm_up(here)
     warm_up(halide)
-    start = time.perf_counter()
-    mine = apps.ours(app, app.size, images)
-    middle = time.perf_counter()
-    other = apps.theirs(halide, app, app.size, images, np.zeros_like(mine.out))
-    end = time.perf_counter()
-    calls = [mine.call, other.call]
     clock = time.process_time if threads == 1 else time.perf_counter
+    start = clock()
+    mine = apps.ours(app, app.size, images)
+    middle = clock()
+    other = apps.theirs(halide, app, app.size, images, np.zeros_like(mine.out))
+    end = clock()
+    calls = [mine.call, other.call]
     once = [timed(c, 1, clock) for c in calls]
     difference = apps.difference(mine.out, other.out)
     times = [max(1, math.ceil(ROUND / seconds)) for seconds in once]

@@ -1,4 +1,5 @@
-"""What the benchmarks share: rows that survive a break, names on the command line, the machine."""
+"""Shared parts of the benchmarks: rows that survive an interruption, options for names, the
+machine."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def compile_byte_code() -> None:
 
 
 class Rows:
-    """Finished rows in a file of JSON lines: a run that was broken off continues where it was."""
+    """Finished rows in a file of JSON lines: an interrupted run resumes where it stopped."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -68,7 +69,7 @@ class Rows:
 
 
 def source_hash() -> str:
-    """Changes with any source file of the package: old rows are then not taken for new ones."""
+    """A digest of the package's sources: rows of other sources are outdated."""
     import hashlib
 
     digest = hashlib.sha256()
@@ -78,7 +79,7 @@ def source_hash() -> str:
 
 
 def provenance(version: str) -> dict[str, str]:
-    """Where a row comes from: commit (`+` with changes), sources, processor, day, packages."""
+    """The origin of a row: commit (`+` with changes), sources, processor, day, packages."""
     found = versions()
     packages = [
         f"{name} {found[name]}" for name in ("onnxruntime", "openvino", "torch")
@@ -141,9 +142,9 @@ def served(
 def beside(other: str, names: Iterable[str], run: Callable[[str], Any]) -> None:
     """Prints a table of programs that two packages run: milliseconds, ratio, compile time.
 
-    other: the other package. run: of one program, `ms` and `compile` as pairs (ours first), the
-    `ratio` of its times, and the `difference` of results, which is to be below its `tolerance`; or
-    `error`.
+    other: the other package. run: returns for a program `ms` and `compile` as pairs (ours first),
+    the `ratio` of its times, and the `difference` of results, which must be below its `tolerance`;
+    or `error`.
     """
     print(f"{'':26} {'ms':>9} {other:>9} {'ratio':>6} {'compile':>7} {other:>7} s")
     ratios = []
@@ -182,7 +183,7 @@ def versions() -> dict[str, str | None]:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers are measured on."""
+    """The machine of the measurements."""
     facts: dict[str, Any] = {"system": platform.platform(), "python": platform.python_version(),
                              "processor": processor_name()}  # fmt: skip
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
@@ -195,7 +196,7 @@ def machine() -> dict[str, Any]:
 
 
 def prepare(name: str, directory: Path) -> tuple[Path, Path]:
-    """The model file and the file of its inputs (`in.<name>`), made where they are missing."""
+    """The model file and the file of its inputs (`in.<name>`), created if missing."""
     path = models.build(name, directory)
     inputs = directory / f"{name}.inputs.npz"
     np.savez(inputs, **{f"in.{k}": v for k, v in models.inputs(name).items()})  # type: ignore[arg-type]
@@ -203,7 +204,8 @@ def prepare(name: str, directory: Path) -> tuple[Path, Path]:
 
 
 def chosen(patterns: str, known: Sequence[str]) -> list[str]:
-    """The known names that patterns with commas between them match; BadParameter where none."""
+    """The known names that comma-separated patterns match; BadParameter if a pattern matches
+    none."""
     result: list[str] = []
     for pattern in patterns.split(","):
         found = fnmatch.filter(known, pattern)
@@ -214,7 +216,8 @@ def chosen(patterns: str, known: Sequence[str]) -> list[str]:
 
 
 def names_option(flag: str, known: Sequence[str], **more: Any) -> Callable[..., Any]:
-    """An option that takes names or patterns of `known` and gives a list, or None if left out."""
+    """An option that takes names or patterns of `known`; its value is a list, or None if
+    omitted."""
 
     def parse(
         _context: object, _parameter: object, value: str | None

@@ -14,7 +14,7 @@ from benchmarks.harness import ROOT, child_environment, compile_byte_code
 
 BAR = 0.2
 
-# Runs in a bare interpreter: what this file imports itself must not make the import cheaper.
+# Runs in a fresh interpreter: this file's own imports must not make the import cheaper.
 PROBE = """
 import sys
 from time import perf_counter

@@ -83,7 +83,7 @@ def structured(shape: Sequence[int], seed: int) -> Array:
 
 
 def inputs(name: str, seed: int) -> Feeds:
-    """Structured images, or what the network's own inputs are."""
+    """Structured images, or the network's own inputs."""
     given = models.inputs(name, seed)
     return {
         k: structured(a.shape, seed) if a.ndim == 4 and a.dtype == np.float32 else a
@@ -114,9 +114,9 @@ def onnxruntime(path: Path, names: Sequence[str]) -> Run:
 
 
 def openvino(model: Any, names: Sequence[str]) -> Run | None:
-    """OpenVINO with one thread, of its own file or model; None where it is not installed.
+    """OpenVINO with one thread, on its own file or model; None if it is not installed.
 
-    Floats stay float32: on some processors it would round them to bfloat16 unasked.
+    Floats stay float32: on some processors it would round them to bfloat16 by default.
     """
     try:
         import openvino as ov
@@ -137,7 +137,7 @@ def openvino(model: Any, names: Sequence[str]) -> Run | None:
 
 
 def nncf(source: Path, samples: Sequence[Feeds], names: Sequence[str]) -> Run | None:
-    """OpenVINO's own quantizer and OpenVINO; None where one is not installed."""
+    """OpenVINO's own quantizer and OpenVINO; None if one is not installed."""
     try:
         import nncf as quantizer
         import openvino as ov
@@ -156,7 +156,8 @@ def nncf(source: Path, samples: Sequence[Feeds], names: Sequence[str]) -> Run | 
 def quantize_static(source: Path, samples: Sequence[Feeds], path: Path) -> None:
     """ONNX Runtime's own quantizer: QDQ, weights per channel, its defaults otherwise.
 
-    But Softmax, which it keeps in steps of 1/256: of a thousand classes nothing would be left.
+    Softmax is excluded, as its outputs would have steps of 1/256: too coarse for a thousand
+    classes.
     """
     from onnxruntime import quantization
     from onnxruntime.quantization.registry import QDQRegistry
@@ -178,7 +179,7 @@ def quantize_static(source: Path, samples: Sequence[Feeds], path: Path) -> None:
 
 
 def engines(name: str, folder: Path, recipe: Mapping[str, Any]) -> list[Engine]:
-    """All that run the network: ours in float32 first, ONNX Runtime in float32 second."""
+    """All engines of the network: ours in float32 first, ONNX Runtime in float32 second."""
     source = models.build(name, models.default_directory())
     samples = [inputs(name, seed) for seed in range(1, CALIBRATION + 1)]
     made = tw.quantize(str(source), samples, threads=1, **recipe)
@@ -203,9 +204,9 @@ def engines(name: str, folder: Path, recipe: Mapping[str, Any]) -> list[Engine]:
 
 
 def measure(name: str, all_: Sequence[Engine], rounds: int, count: int) -> list[Row]:
-    """Times in interleaved rounds, and agreement on so many inputs.
+    """Times in interleaved rounds, and agreement on `count` inputs.
 
-    all_: first what the others are compared with in speed, second in outputs.
+    all_: the first is the reference for speed, the second for outputs.
     """
     feeds = inputs(name, 0)
     for n in range(rounds + 1):

@@ -189,7 +189,7 @@ class Kept:
 
 
 def variants(timed: Timed) -> dict[str, Kernel | None]:
-    """The same program in other ways; None where its schedule is not possible in that one."""
+    """Variants of the same program; None if its schedule is not possible for one."""
     operator = next(o for o in OPERATORS if o.name == timed.operator)
     given = timed.candidate
     other = 1 - timed.size
@@ -277,7 +277,7 @@ def accuracy(some: Sequence[Timed], foreseen: Array) -> float:
 
 
 def learned(rows: Array, every: Sequence[Timed], learns: Sequence[bool]) -> float:
-    """Accuracy on what is not learned from."""
+    """Accuracy on programs outside the training set."""
     least: dict[tuple[str, int], float] = {}
     for t in every:
         least[t.task] = min(least.get(t.task, math.inf), t.seconds)
@@ -364,7 +364,10 @@ def table(found: Sequence[Row]) -> Table:
 
 @click.command(epilog="Example: python -m benchmarks.invariance --candidates 30")
 @click.option(
-    "--candidates", default=60, show_default=True, help="Of each operator and size."
+    "--candidates",
+    default=60,
+    show_default=True,
+    help="Candidates per operator and size.",
 )
 @click.option(
     "--json", "as_json", is_flag=True, help="One JSON object per representation."

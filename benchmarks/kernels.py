@@ -69,15 +69,16 @@ def _names(_context: object, _parameter: object, given: Sequence[str]) -> list[s
 @click.command(epilog="Example: python -m benchmarks.kernels resnet50 'softmax*'")
 @click.argument("names", nargs=-1, callback=_names)
 @click.option(
-    "--dir", "directory", type=click.Path(path_type=Path), help="Of the model files."
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    help="Directory of the model files.",
 )
 @click.option("--repeat", default=20, show_default=True, type=click.IntRange(min=1))
 @click.option(
-    "--mcpu", default="native", show_default=True, help="As of `tilewright compile`."
+    "--mcpu", default="native", show_default=True, help="As for `tilewright compile`."
 )
-@click.option(
-    "--check", is_flag=True, help=f"Exit with 1 where a kernel is under {BAR}."
-)
+@click.option("--check", is_flag=True, help=f"Exit with 1 if a kernel is under {BAR}.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print JSON in place of the tables."
 )
@@ -91,7 +92,7 @@ def main(
 ) -> None:
     """Show the kernels over 3% of the time against this core's measured peaks (one thread).
 
-    NAMES are networks and operators or patterns of them; all networks where there is none.
+    NAMES are networks and operators or patterns of them; by default all networks.
     """
     peaks = peak.measure()
     directory = directory or models.default_directory()

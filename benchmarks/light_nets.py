@@ -27,7 +27,7 @@ ROLE_OF_PLACE = {
     ("Add", 1): "shift",
 }
 
-# Operators that hand on the sign of their input: what is rectified before is rectified after.
+# Operators that preserve the sign of their input: a rectified input has a rectified output.
 SIGN_KEEPING = {
     "MaxPool",
     "AveragePool",
@@ -60,7 +60,7 @@ class _Graph:
         return node.op_type in SIGN_KEEPING and self.rectified(node.input[0])
 
     def place(self, tensor: str) -> tuple[NodeProto, int] | None:
-        """The operator and the input index where a weight is used, whatever its shape becomes."""
+        """The operator and the input index where a weight is used, through any reshapes."""
         readers = self.readers.get(tensor)
         if not readers:
             return None
@@ -80,7 +80,7 @@ class _Graph:
         return role, self._branch_gain(node) if role in ("scale", "shift") else 1.0
 
     def _branch_gain(self, node: NodeProto) -> float:
-        """What a normalization at the end of a residual branch is multiplied with."""
+        """The factor of a normalization at the end of a residual branch."""
         for reader, _ in self.readers.get(node.output[0], []):
             if reader.op_type == "Sum":
                 makers = [self.maker.get(name) for name in reader.input]

@@ -1,12 +1,12 @@
-"""How well programs are measured: the same ones twice, during builds, and as in a network.
+"""How accurate measurements of programs are: repeated, during builds, and as in a network.
 
     python -m benchmarks.measurement [twice] [beside] [network] [--programs N] [--threads N]
     python -m benchmarks.measurement network --network mobilenet_v2
 
-twice: programs of several operators in two passes, in another order each: how far the times of one
-program are apart, whether the order of all is the same (Kendall's tau), and trials a second.
-beside: one program by turns alone and while others are built on another core, or on the same.
-network: each kernel of a network with hot caches and with the network's, against its time within
+twice: programs of several operators in two passes, each in another order: how far a program's two
+times are apart, whether the ranking agrees (Kendall's tau), and trials per second. beside: one
+program, alternately alone and while others are built on another core or on the same one. network:
+each kernel of a network with hot caches and with the network's cache state, against its time within
 the network.
 """
 
@@ -31,7 +31,7 @@ from tilewright.cli.rounds import disturbance
 from tilewright.driver.tasks import tasks
 from tilewright.runtime.threads import affinity
 from tilewright.tune.base import Job, Measurement, Status, Task
-from tilewright.tune.measure.builder import Builder
+from tilewright.tune.measure.builder import ProgramBuilder
 from tilewright.tune.measure.local import LocalRunner
 from tilewright.tune.measure.options import Timing
 
@@ -63,7 +63,7 @@ def programs(task: Task, count: int) -> list[Job]:
             seen.setdefault(found.key, found)
     points = [task.schedule(c) for c in seen.values()]
     makes = [task.reference, *(lambda p=p: task.build(p) for p in points)]
-    made = dict(Builder().build(enumerate(makes)))
+    made = dict(ProgramBuilder().build(enumerate(makes)))
     expected = made.pop(0).data
     return [
         Job(n, m.data, expected, m.seconds) for n, m in sorted(made.items()) if m.data
@@ -80,7 +80,8 @@ def measured(
 
 
 def twice(count: int, threads: int) -> str:
-    """Two passes of every operator's programs; whole, and as a tuner gives up slow ones."""
+    """Two passes of every operator's programs: in full, and with a tuner's early stop of slow
+    ones."""
     rows = [
         ["operator", "programs", "apart", "at most", "by anchor", "tau", "tau > 2%",
          "trials/s", "racing", "noise"]
@@ -140,7 +141,7 @@ def beside(rounds: int) -> str:
         for _ in range(rounds):
             for where, cpus in (("other", others), ("same", runner.cpus)):
                 [(_, alone)] = runner.measure([job])
-                busy = Builder(cpus, ahead=2)
+                busy = ProgramBuilder(cpus, ahead=2)
                 builds = busy.build(_endless(task, point))
                 next(builds)
                 [(_, found)] = runner.measure([job])

@@ -95,7 +95,7 @@ def depthwise(te: Any, args: Sequence[Any]) -> Any:
 
 
 def row_sums(te: Any, args: Sequence[Any]) -> Any:
-    """Of squares."""
+    """Sums of squares."""
     (x,) = args
     k = te.reduce_axis((0, int(x.shape[1])), name="k")
     return te.compute(

@@ -165,7 +165,7 @@ def recipe_hash(name: str) -> str:
 
 
 def build(name: str, directory: Path) -> Path:
-    """Writes `directory/<name>.onnx` unless it is there by the same recipe; returns its path."""
+    """Writes `directory/<name>.onnx` unless it exists with the same recipe; returns its path."""
     path = directory / f"{name}.onnx"
     note = directory / f"{name}.recipe"
     wanted = recipe_hash(name)

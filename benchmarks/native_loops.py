@@ -81,9 +81,9 @@ exit:
 class Loops:
     """Native functions.
 
-    chain(count, x, y, z): so many times PAIRS pairs of dependent operations. spin(count, out): so
-    many multiply-adds of vectors on each of CHAINS accumulators, stored to `out`. read and
-    copy(source, target, count, repeats): so many vectors, a multiple of READS, again and again.
+    chain(count, x, y, z): `count` times PAIRS pairs of dependent operations. spin(count, out):
+    `count` vector multiply-adds on each of CHAINS accumulators, stored to `out`. read and
+    copy(source, target, count, repeats): `count` vectors, a multiple of READS, `repeats` times.
     """
 
     chain: Callable[..., int]
@@ -182,13 +182,13 @@ def best(work: Callable[[], object]) -> float:
 
 
 def read_rate(p: Loops, size: int) -> float:
-    """Bytes per nanosecond that one core reads of so many bytes, again and again."""
+    """Bytes per nanosecond that one core reads from an array of `size` bytes repeatedly."""
     data = np.ones(size, np.uint8)
     return _rate(p, p.read, size, (data.ctypes.data, None))
 
 
 def copy_rate(p: Loops, size: int) -> float:
-    """Bytes per nanosecond read and written between two buffers of so many bytes in all."""
+    """Bytes per nanosecond read and written between two buffers of `size` bytes in total."""
     source, target = (np.ones(size // 2, np.uint8) for _ in range(2))
     ends = source.ctypes.data, target.ctypes.data
     return 2 * _rate(p, p.copy, size // 2, ends)
@@ -214,5 +214,5 @@ def multiply_rate(p: Loops, steps: int = 4000) -> float:
 
 
 def clock(p: Loops, steps: int = 4000) -> float:
-    """Cycles per nanosecond: additions and exclusive ors, each of what the one before gives."""
+    """Cycles per nanosecond, from a chain of dependent additions and exclusive ors."""
     return steps * 2 * PAIRS / best(lambda: p.chain(steps, 1, 3, 5)) / 1e9

@@ -1,4 +1,4 @@
-"""An ONNX file as a torch module: the networks that have no definition in torch of their own."""
+"""An ONNX file as a torch module, for networks without a definition in torch."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
     python -m benchmarks.open_sizes [--threads N] [--rounds N]
 
-Calls of both in turns, in one process; the ratio is the time of the fixed function over that of the
-open one, of the medians (1: as fast, less: slower), of results that are compared first.
+Interleaved calls of both in one process; the ratio is the median time of the fixed function over
+that of the open one (1: equally fast, less: slower). Results are compared first.
 """
 
 from __future__ import annotations
@@ -105,9 +105,9 @@ CASES: dict[
 def ratio(
     functions: Sequence[Any], arrays: list[Any], rounds: int
 ) -> tuple[float, float]:
-    """Microseconds of the fixed function, and its time over that of the open one.
+    """Microseconds of the fixed function, and the ratio of its time to the open one's.
 
-    Raises AssertionError where their results differ.
+    Raises AssertionError if their results differ.
     """
     results = []
     for f in functions:

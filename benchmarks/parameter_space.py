@@ -2,10 +2,10 @@
 
     python -m benchmarks.parameter_space [--size N ...] [--rounds N] [--json]
 
-The spaces: `gemm`, that of pyATF's example for CLTune's matrix product, and `xgemm-direct`, that of
-CLBlast's direct product, whose parameters have all numbers up to N as their ranges. Both are stated
-by the same functions for both packages; `divisors` states the first by ranges that enumerate. The
-rounds of the packages are interleaved, the times are medians. pyATF is not needed to see our own.
+The spaces: `gemm`, from pyATF's example for CLTune's matrix product, and `xgemm-direct`, from
+CLBlast's direct product, whose parameters range over all numbers up to N. The same functions define
+both for both packages; `divisors` defines the first by ranges that enumerate divisors. Rounds of
+the packages are interleaved, times are medians. Without pyATF only our times are shown.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def xgemm_direct(parameter: Make, interval: Make, some: Make, n: int) -> list[An
 
 
 def enumerated(n: int) -> list[Parameter]:
-    """`gemm` by ranges that enumerate and constraints that narrow, where there are some."""
+    """`gemm` by ranges that enumerate divisors, and constraints where needed."""
     narrowed = {
         "MWG": Parameter("MWG", Divisors(n)),
         "NWG": Parameter("NWG", Divisors(n)),
@@ -195,7 +195,7 @@ class Row:
 
 
 def measured(name: str, states: Make, n: int, rounds: int, pyatf: Any) -> Row:
-    """The medians of interleaved rounds. Raises AssertionError where the sizes differ."""
+    """The medians of interleaved rounds. Raises AssertionError if the sizes differ."""
     ours: list[float] = []
     divided: list[float] = []
     theirs: list[float] = []

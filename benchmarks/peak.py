@@ -1,4 +1,4 @@
-"""What one core can do at best: fused multiply-adds per second, bytes per second by cache level."""
+"""The peaks of one core: fused multiply-adds per second, bytes per second by cache level."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Peaks:
     gbs: tuple[tuple[float, float], ...]
 
     def bandwidth(self, touched: int) -> float:
-        """GB/s of the level that holds so many bytes."""
+        """GB/s of the level that holds `touched` bytes."""
         return next(rate for capacity, rate in self.gbs if touched <= capacity)
 
 

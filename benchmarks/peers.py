@@ -10,7 +10,7 @@ from typing import Any, Final
 from tilewright.cli import engines
 from tilewright.cli.engines import Runner
 
-# A row of a kind is void where one of these is missing.
+# A row of a kind is void if one of these is missing.
 FOUR: Final = ("onnxruntime", "openvino", "torch_eager", "torch_compile")
 REQUIRED: Final[dict[str, tuple[str, ...]]] = {
     "network": FOUR,
@@ -18,7 +18,7 @@ REQUIRED: Final[dict[str, tuple[str, ...]]] = {
     "bfloat16": ("openvino_bf16", "torch_eager", "torch_compile"),
     "int8": ("onnxruntime", "openvino"),
 }
-# A probed engine takes part in a row where it is at most this many times after.
+# A probed engine takes part in a row if it is at most this many times slower.
 FAR_BEHIND: Final = 10.0
 
 
@@ -121,7 +121,7 @@ def tvm(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runn
     return compilers.tvm(path, threads)
 
 
-# What `tilewright.cli.engines` has not: those that need the network's own definition.
+# Engines not in `tilewright.cli.engines`: those that need the network's own definition.
 PEERS: Final[dict[str, Callable[..., Runner]]] = {
     "torch_eager": torch_eager,
     "torch_compile": torch_compile,

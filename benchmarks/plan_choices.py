@@ -1,9 +1,9 @@
-"""Whether other decisions about a plan would make a network faster: each pass with another number.
+"""Whether other planning decisions would make a network faster: changes one pass at a time.
 
     python -m benchmarks.plan_choices --networks mobilenet_v2,resnet18
 
-A decision is a pass of the plan's pipeline left out, or one of its numbers changed. Its network is
-compared with the usual one in turns, as `tune` compares (`driver.in_network`), on one thread.
+A decision omits a pass of the plan's pipeline, or changes one of its numbers. The resulting network
+is compared with the default one, interleaved as in `tune` (`driver.in_network`), on one thread.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Decide = Callable[[Pass[Plan]], Pass[Plan] | None]
 
 
 def without(kind: type[Pass[Plan]]) -> Decide:
-    """The pass is left out."""
+    """Omit the pass."""
     return lambda p: None if isinstance(p, kind) else p
 
 
@@ -68,7 +68,7 @@ CHOICES: Final[Mapping[str, Decide]] = {
 
 @contextmanager
 def decided(decide: Decide | None) -> Iterator[None]:
-    """What is compiled inside has plans by this decision."""
+    """Plans compiled inside use this decision."""
     usual = planning.plan_pipeline
 
     def made(*args: Any) -> Pipeline[Plan]:
@@ -111,7 +111,7 @@ def rows(name: str) -> Iterator[str]:
 
 
 def code(exe: Executable) -> list[bytes]:
-    """What runs."""
+    """The generated code."""
     return [bytes(o) for o in exe.model.objects]
 
 

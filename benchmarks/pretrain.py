@@ -3,10 +3,10 @@
     python -m benchmarks.pretrain data v3.jsonl --seconds 3600 --mcpu x86-64-v3
     python -m benchmarks.pretrain train v3.jsonl v4.jsonl -o pretrained.json
 
-`data` measures random layers of networks and random pipelines of images, each kernel by random
-schedules, and adds every program to the file at once: a run that is killed continues where it was.
-`train` fits trees to the programs, prints how good they are on models that they have not seen, and
-writes the model with its card.
+`data` measures random layers of networks and random image pipelines, each kernel with random
+schedules, and immediately adds every program to the file: a killed run resumes where it stopped.
+`train` fits trees to the programs, prints how good they are on unseen models, and writes the model
+with its card.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> None:
 @click.option("--mcpu", default="native", show_default=True, help="Instructions.")
 @click.option("--count", default=24, show_default=True, type=click.IntRange(2))
 def data(path: Path, seconds: float, mcpu: str, count: int) -> None:
-    """Measure programs for so many seconds, COUNT of each kernel, and add them to PATH."""
+    """Measure programs for --seconds, COUNT of each kernel, and add them to PATH."""
     machine = harness.machine()
     try:
         said = pretrain_data.collect(path, seconds, mcpu, count, machine, _say)
@@ -68,7 +68,7 @@ def data(path: Path, seconds: float, mcpu: str, count: int) -> None:
     default=2e-5,
     show_default=True,
     type=click.FloatRange(0),
-    help="Seconds of a default; less is left out.",
+    help="Skip kernels whose default takes less time (in seconds).",
 )
 @click.option("--seed", default=0, show_default=True)
 def train(
@@ -97,7 +97,7 @@ def train(
 
 
 def _command(paths: Sequence[Path]) -> str:
-    """This command, with files by their names alone: where they lay says nothing elsewhere."""
+    """This command, with files by name only: their folders mean nothing elsewhere."""
     names = {str(p): p.name for p in paths}
     given = [names.get(a, a) for a in sys.argv[1:]]
     return " ".join(["python -m benchmarks.pretrain", *given])

@@ -1,7 +1,7 @@
 """Measuring what a model is pretrained on: random models, each kernel by random schedules.
 
-Some layers of networks and a pipeline of images take turns, by ascending seeds. Two thirds of a
-kernel's schedules are near the default, where the model will be asked, and the others are anywhere.
+Some layers of networks and an image pipeline alternate, by ascending seeds. Two thirds of a
+kernel's schedules are near the default, where the model will be used, and the others are anywhere.
 
 All programs of a kernel are built first. Then all are measured in turn, in one order and in the
 opposite one, those near the best TURNS times, and the fastest time of each counts: what disturbs
@@ -27,12 +27,12 @@ from tilewright.driver.tasks import tasks
 from tilewright.schedule.space import Point
 from tilewright.targets.registry import target
 from tilewright.testing.random_layers import KINDS, layer
-from tilewright.testing.random_pipelines import Drawn, drawn_pipeline
+from tilewright.testing.random_pipelines import DrawnPipeline, drawn_pipeline
 from tilewright.tune.base import Candidate, Job, Measurement, Runner, Status, Task
 from tilewright.tune.building import Build, BuildAhead
 from tilewright.tune.features.facts import Facts
 from tilewright.tune.features.fast import Fast
-from tilewright.tune.measure.builder import Builder
+from tilewright.tune.measure.builder import ProgramBuilder
 from tilewright.tune.measure.local import LocalRunner
 from tilewright.tune.measure.options import Timing
 from tilewright.tune.pretrained import near
@@ -48,7 +48,7 @@ OFTEN: Final[Mapping[str, int]] = {
     "layer-norm": 2,
 }
 DRAWN: Final = tuple(kind for kind in KINDS for _ in range(OFTEN.get(kind, 1)))
-SOURCES: Final[Mapping[str, Callable[[int], Drawn]]] = {
+SOURCES: Final[Mapping[str, Callable[[int], DrawnPipeline]]] = {
     "layer": lambda seed: layer(seed, DRAWN),
     "pipeline": drawn_pipeline,
 }
@@ -64,14 +64,14 @@ TRIES: Final = 4  # draws for each candidate that is wanted
 
 
 def every_source() -> Iterator[str]:
-    """The names of all models, in the order in which they are measured."""
+    """The names of all models, in measuring order."""
     for seed in itertools.count():
         for n in range(LAYERS):
             yield f"layer {LAYERS * seed + n}"
         yield f"pipeline {seed}"
 
 
-def drawn(source: str) -> Drawn:
+def drawn(source: str) -> DrawnPipeline:
     """The model of a name."""
     name, _, seed = source.partition(" ")
     return SOURCES[name](int(seed))
@@ -135,7 +135,7 @@ class Collector:
         except TilewrightError as error:  # of its reference
             self.said[f"kernel refused: {type(error).__name__}"] += 1
             return
-        # The default last: it says that all others are there.
+        # The default last: its row shows that all others are written.
         rows = list(zip(chosen, found, strict=True))
         for (candidate, point), of in reversed(rows):
             row = Row(
@@ -173,7 +173,7 @@ class Collector:
 
 
 def better(a: Measurement, b: Measurement) -> Measurement:
-    """The faster one; the one that failed, if any: what failed once is not right."""
+    """The faster measurement, or the failed one if any: a program that failed once is wrong."""
     return min(a, b, key=lambda of: (of.status is Status.OK, of.seconds))
 
 
@@ -206,10 +206,10 @@ def collect(
     machine: Mapping[str, Any],
     say: Callable[[str], None] = lambda line: None,
 ) -> Counter[str]:
-    """Add to the file what is measured in so many seconds; what became of the programs.
+    """Measure programs for `seconds` and add them to the file; returns the count of each status.
 
-    machine: what a run says of it; its `processor` is that of the rows. say: gets a line for each
-    model. Raises InputError where programs of the level do not run.
+    machine: its description in the file; `processor` is that of the rows. say: receives a line per
+    model. Raises InputError if programs of the level cannot run.
     """
     if not target("cpu", level, threads=1).runs_here:
         raise InputError(
@@ -225,7 +225,7 @@ def collect(
         writer = Writer(path, {**machine, "level": level, "count": count})
         open_.callback(writer.close)
         runner = open_.enter_context(LocalRunner(timing=TIMING))
-        builder = Builder(runner.spare)
+        builder = ProgramBuilder(runner.spare)
         open_.callback(builder.close)
         build = BuildAhead(builder)
         made = Collector(writer, runner, build, level, processor, count, end)

@@ -44,8 +44,8 @@ PACKAGES: Final = ("tilewright", "llvmlite", "lightgbm", "numpy")
 @dataclass(frozen=True)
 class How:
     """How to fit. prior: learn what the analytic model leaves over. margin, least: by how much the
-    model's choice must beat the default to be taken, see `pretrained.choose`. shortest: seconds;
-    kernels whose default takes less are left out, because their times say little."""
+    model's choice must beat the default, see `pretrained.choose`. shortest: seconds; kernels with a
+    faster default are excluded, because their times say little."""
 
     objective: str = "regression"
     prior: bool = False
@@ -59,12 +59,12 @@ class How:
 
 @dataclass(frozen=True)
 class Result:
-    """How good models are on a kind of operator, of which each has not seen those it is judged on.
+    """How good models are on a kind of operator, each judged on kernels that it has not seen.
 
-    kernels, programs: judged. pairs, top, recall: as in `cost_models`. gain: the default's time by
-    that of the program of least cost. taken: the share of kernels where one is surely faster, as
-    `choose` has it; taken_gain: the gain of these, and worst: the least of them; 1 if there is
-    none. overall: the gain if only those are taken.
+    kernels, programs: number judged. pairs, top, recall: as in `cost_models`. gain: the default's
+    time over that of the program of least cost. taken: the share of kernels where `choose` is
+    confident of a faster program; taken_gain: the gain on these; worst: the least of them; 1 if
+    there is none. overall: the gain if only these replace the default.
     """
 
     kind: str
@@ -82,7 +82,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A model, how it was made, and how good it is: a Result per kind, that of all last."""
+    """A model, how it was made, and how good it is: a Result per kind, the overall one last."""
 
     model: Pretrained
     how: How
@@ -92,8 +92,8 @@ class Fitted:
 
 
 def part_of(source: str, parts: int, drawn: str = "") -> int:
-    """Which of so many parts the model of this name is in: on each level and machine, with all its
-    kernels. drawn: another one, another division."""
+    """Which of `parts` parts the model of this name is in, with all its kernels on every level and
+    machine. drawn: another value, another division."""
     digest = hashlib.sha256(f"{drawn}{source}".encode()).digest()
     return digest[0] % parts
 
@@ -101,8 +101,8 @@ def part_of(source: str, parts: int, drawn: str = "") -> int:
 def by_kernel(rows: Sequence[Row], shortest: float = 0.0) -> dict[str, list[Row]]:
     """The programs of each kernel that has enough of them, by machine and task.
 
-    shortest: seconds; those whose default takes less are left out, or failed. Two models may have
-    the same kernel: it belongs to the first one's.
+    shortest: seconds; kernels whose default is faster, or failed, are excluded. Two models may have
+    the same kernel: it counts for the first one.
     """
     found: dict[str, list[Row]] = {}
     for row in rows:
@@ -121,7 +121,7 @@ def _counts(own: Sequence[Row], shortest: float) -> bool:
 
 
 def examples(kernels: Mapping[str, Sequence[Row]], prior: bool) -> Examples:
-    """All programs of these kernels, as what a learner takes."""
+    """All programs of these kernels, in a learner's format."""
     every = [row for own in kernels.values() for row in own]
     names = [name for name, own in kernels.items() for _ in own]
     columns = np.array([r.columns for r in every], np.float32)
@@ -132,9 +132,9 @@ def examples(kernels: Mapping[str, Sequence[Row]], prior: bool) -> Examples:
 
 
 def fit(paths: Sequence[Path], how: How) -> Fitted:
-    """Fit to what the files hold; judged on each part of it by a model of the others.
+    """Fit a model to the files' rows; each part of them is judged by a model of the other parts.
 
-    Raises InputError where there is too little.
+    Raises InputError for too few rows.
     """
     data = read(paths)
     kernels = by_kernel(data.rows, how.shortest)
@@ -187,7 +187,8 @@ def results(verdicts: Mapping[str, Sequence[_Verdict]]) -> list[Result]:
 
 @dataclass(frozen=True)
 class _Verdict:
-    """On one kernel. gain, sure: logarithms; None where the default is not known, or not beaten."""
+    """The verdict on one kernel. gain, sure: logarithms; None if the default is unknown, or not
+    beaten."""
 
     programs: int
     pairs: float
@@ -272,7 +273,7 @@ def table(results: Sequence[Result]) -> Table:
 
 
 def card(fitted: Fitted, command: str) -> dict[str, Any]:
-    """What a model says of itself."""
+    """A model's card."""
     rows = fitted.data.rows
     return {
         "command": command,
@@ -292,7 +293,7 @@ def card(fitted: Fitted, command: str) -> dict[str, Any]:
 def write(path: Path, fitted: Fitted, command: str) -> None:
     """The model with its card in one file, and the card as a page next to it.
 
-    Raises InputError for a model beyond LIMIT, of which nothing is left.
+    Raises InputError for a model beyond LIMIT, and then leaves no file.
     """
     made = card(fitted, command)
     kept = Pretrained(fitted.model.members, fitted.model.unit, fitted.model.prior, made)

@@ -1,7 +1,7 @@
 """Measured programs as lines of a file, which a killed run leaves whole.
 
-The first line of each run says on what it measures. Then come a line for each program, as soon as
-it is measured, and one for each model of which all programs are.
+The first line of each run describes the machine. Then there is a line for each program, written as
+soon as it is measured, and one for each completed model.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ RUN, DONE = "run", "done"
 
 @dataclass(frozen=True)
 class Row:
-    """A program with what it took.
+    """A program with its time.
 
-    source: the model that it is of, "layer 7"; kind: of its operator. task: a digest of the kernel,
-    its shapes, the level and the machine. level: of the instructions. default: whether it is what
-    the rules choose. seconds: None for what failed, as `status` says. features: of the set `fast`,
-    float32 in base 64.
+    source: its model, such as "layer 7"; kind: the kind of its operator. task: a digest of the
+    kernel, its shapes, the level and the machine. level: the instruction set. default: whether the
+    rules choose it. seconds: None if it failed; see `status`. features: of the set `fast`, float32
+    in base 64.
     """
 
     source: str
@@ -52,7 +52,7 @@ class Row:
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What is measured once."""
+        """The key of a program, which is measured once."""
         return self.level, self.source, self.task, self.candidate
 
 
@@ -63,7 +63,7 @@ def packed(columns: Rows) -> str:
 
 @dataclass(frozen=True)
 class Measured:
-    """What files hold. done: (level, source) of the models that are through. runs: on what."""
+    """The content of files. done: (level, source) of completed models. runs: the machines."""
 
     rows: Sequence[Row]
     done: frozenset[tuple[str, str]]
@@ -71,7 +71,7 @@ class Measured:
 
 
 def read(paths: Sequence[Path]) -> Measured:
-    """What all of them hold, each program once; a line that a kill cut off at the end is not.
+    """The rows of all files, each program once; without a last line that a kill cut off.
 
     Raises InputError for a damaged line elsewhere, and for features of another version.
     """
@@ -136,7 +136,8 @@ def _damaged(where: str) -> InputError:
 
 
 class Writer:
-    """Adds to a file; what a kill cut off at its end is removed first. run: on what."""
+    """Appends to a file; a line at its end that a kill cut off is removed first. run: the
+    machine."""
 
     def __init__(self, path: Path, run: Mapping[str, Any]) -> None:
         if path.exists():

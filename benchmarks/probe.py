@@ -29,7 +29,7 @@ def load(engine: str, model: str, inputs: str, threads: str) -> dict[str, Any]:
     """Loads a model or artifact and runs it once: times in seconds, peak memory in megabytes."""
     from tilewright.cli.engines import ENGINES
 
-    # The file is read once before: what is timed is loading, not the disk.
+    # Read the file once in advance, so that loading is timed and not the disk.
     start = time.perf_counter()
     with open(model, "rb") as file:
         while file.read(1 << 20):
@@ -53,8 +53,8 @@ def load(engine: str, model: str, inputs: str, threads: str) -> dict[str, Any]:
 
 
 def compile(model: str, threads: str, artifact: str) -> dict[str, Any]:
-    """Compiles with Tilewright: seconds, those of all its processors together, and peak memory;
-    saves the artifact unless it is named -."""
+    """Compiles with Tilewright: seconds, processor seconds in total, and peak memory; saves the
+    artifact unless its name is -."""
     import tilewright as tw
 
     before = processor_seconds()
@@ -73,7 +73,7 @@ def compile(model: str, threads: str, artifact: str) -> dict[str, Any]:
 
 
 def processor_seconds() -> float:
-    """What this process and those that it waited for have used so far."""
+    """Processor seconds of this process and its finished children so far."""
     return sum(os.times()[:4])
 
 
@@ -126,7 +126,7 @@ class ProbeFailed(RuntimeError):
 def fresh(
     verb: str, *arguments: object, env: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Runs a verb in its own process and returns what it printed. Raises ProbeFailed."""
+    """Runs a verb in its own process and returns its output. Raises ProbeFailed."""
     from benchmarks.harness import ROOT, child_environment
 
     command = [sys.executable, "-m", "benchmarks.probe", verb, *map(str, arguments)]

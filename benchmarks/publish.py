@@ -53,9 +53,9 @@ def newest(store: harness.Rows) -> dict[tuple[str, int], RoundTable]:
 
 
 def countable(rows: Rows) -> dict[tuple[str, int], RoundTable]:
-    """The rows that may be published. Says on standard error why another may not.
+    """The rows that may be published. Prints on standard error why others may not.
 
-    Raises ClickException where they are from several processors, or none is left.
+    Raises ClickException if they are from several processors, or none is left.
     """
     kept: dict[tuple[str, int], RoundTable] = {}
     for key, row in rows.items():
@@ -95,7 +95,7 @@ def write(rows: Rows, path: Path = PUBLISHED) -> None:
     path.write_text("[\n" + ",\n".join(kept) + "\n]\n", encoding="utf-8")
 
 
-# -- what the pages say
+# -- text of the pages
 
 
 def _number(value: float | None) -> str:
@@ -244,14 +244,14 @@ _BLOCK: Final = re.compile(r"(<!-- bench -->\n).*?(\n<!-- /bench -->)", re.DOTAL
 
 
 def with_block(text: str, block: str) -> str:
-    """A page with the text between its markers replaced. Raises ValueError where there are none."""
+    """A page with the text between its markers replaced. Raises ValueError if there are none."""
     if len(_BLOCK.findall(text)) != 1:
         raise ValueError("a page has one <!-- bench --> block")
     return _BLOCK.sub(lambda m: f"{m[1]}\n{block}\n{m[2]}", text)
 
 
 def outdated(rows: Rows, root: Path = ROOT) -> list[str]:
-    """The pages that say anything but what the rows say."""
+    """The pages that differ from the rows."""
     texts = {name: (root / name).read_text(encoding="utf-8") for name in PAGES}
     return [
         name

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from benchmarks.weights import draw
 
 # Weights have 7 bits, as ONNX Runtime advises: without VNNI it adds pairs of products in 16 bits,
-# and gives wrong results where they saturate.
+# and returns wrong results if they saturate.
 LARGEST = 63
 # Of activations (uint8) in and out: about four standard deviations of a normal variable.
 SCALE, ZERO = 1 / 32, 128
@@ -39,7 +39,7 @@ QUANTIZED: dict[str, Quantized] = {
     "int8_conv1x1_256x56_64": Quantized("Conv", (64, 256, 1, 1), (1, 256, 56, 56), {}),
 }
 
-# Quantized networks, and the float ones that they are made of.
+# Quantized networks, and their float originals.
 NETWORKS = {"int8_resnet18": "resnet18", "int8_mobilenet_v2": "mobilenet_v2"}
 
 

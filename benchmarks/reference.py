@@ -59,7 +59,7 @@ def inner_tensors(model: onnx.ModelProto, count: int) -> list[str]:
 
 
 def write(name: str, path: Path, inner: int = 8, seed: int = 0) -> Path:
-    """Writes `<name>.ref.npz` next to a model unless it is there and newer; returns its path.
+    """Writes `<name>.ref.npz` next to a model unless it exists and is newer; returns its path.
 
     It holds `out.<name>` for the graph's outputs and `mid.<name>` for `inner` tensors inside.
     """

@@ -1,6 +1,6 @@
-"""The code of every benchmark network, to be compared with that of another commit.
+"""Records the code of every benchmark network, to compare it with another commit's.
 
-A change that moves code and decides nothing again leaves all of it as it was:
+A pure refactoring leaves all generated code unchanged:
 
     python -m benchmarks.replay before      # on the old commit
     python -m benchmarks.replay after --against before
@@ -58,7 +58,10 @@ def _listed(_context: object, _parameter: object, value: str) -> list[str]:
 )
 @click.option("--threads", default="1,2", callback=_listed, show_default=True)
 @click.option(
-    "--dir", "models_at", type=click.Path(path_type=Path), help="Of the model files."
+    "--dir",
+    "models_at",
+    type=click.Path(path_type=Path),
+    help="Directory of the model files.",
 )
 @click.option(
     "--against", type=click.Path(exists=True, path_type=Path), help="An earlier FOLDER."
@@ -71,7 +74,7 @@ def main(
     models_at: Path | None,
     against: Path | None,
 ) -> None:
-    """Write the LLVM text of networks into FOLDER; exit with 1 where it differs from another's."""
+    """Write the LLVM text of networks into FOLDER; exit with 1 if it differs from another's."""
     folder.mkdir(parents=True, exist_ok=True)
     changed = 0
     settings = [(n, m, int(t)) for n in networks for m in mcpu for t in threads]

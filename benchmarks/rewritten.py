@@ -40,7 +40,7 @@ def renamed(kernel: Kernel) -> Kernel:
 
 
 def with_trivial_loops(kernel: Kernel) -> Kernel:
-    """The kernel with a loop of one trip around each of its own and each of its stores."""
+    """The kernel with a loop of one trip around each of its loops and stores."""
 
     numbers = count()
 

@@ -1,4 +1,4 @@
-"""What the measured rows amount to: the lead over the fastest peer, means, what misses a bar."""
+"""A summary of measured rows: the lead over the fastest peer, means, missed bars."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def required(name: str, against: Sequence[str] | None) -> tuple[str, ...]:
 def void(row: RoundTable) -> list[str]:
     """Why a row does not count, one reason each; nothing for one that does.
 
-    An engine that failed or is missing: a comparison with fewer peers would flatter us. Outputs of
-    an engine that were not compared with the float64 reference in the same run, or that are beyond
-    the bar: the speed of a wrong program is none.
+    An engine failed or is missing: a comparison with fewer peers would flatter us. Outputs of an
+    engine were not compared with the float64 reference in the same run, or are beyond the bar: the
+    speed of a wrong program does not count.
     """
     reasons = [f"{engine}: {why}" for engine, why in row.failed.items()]
     if not row.referenced:
@@ -111,7 +111,7 @@ def summary(rows: Sequence[RoundTable]) -> list[dict[str, Any]]:
 
 
 def missed(rows: Sequence[RoundTable]) -> list[str]:
-    """What misses a bar, one sentence each; a void row misses."""
+    """The missed bars, one sentence each; a void row misses."""
     result = []
     for row in rows:
         name, bars = f"{row.network} x{row.threads}", BARS[kind(row.network)]

@@ -1,14 +1,14 @@
-"""Search methods side by side: how many trials each needs to come near the best there is.
+"""Compares search methods: how many trials each needs to come near the optimum.
 
     python -m benchmarks.search_methods [--trials N] [--seeds N] [--effort N] [--methods NAME ...]
                                         [--recorded FILE ...] [--record MODEL FILE] [--json]
 
 Synthetic landscapes: `bowl` (a million places, separable), `cliffs` (tiles against caches),
-`rugged` (a bowl with noise of its own), `holes` (a bowl of which a third is refused). A trial's
-rounds have 5% of noise. The guided methods share one model, a Gaussian process that learns from the
-trials alone; `-without` is the same method with no model. For each method the medians over the
-seeds: of the trials until a candidate takes at most 1/0.95 of the best, and of how near the best of
-the first 32 and 128 trials are. `--recorded` adds landscapes of measured times, which `--record`
+`rugged` (a bowl with fixed noise), `holes` (a bowl of which a third is rejected). A trial's rounds
+have 5% noise. The guided methods share one model, a Gaussian process that only learns from trials;
+`-without` is the same method without a model. For each method the medians over seeds are shown: of
+the trials until a candidate takes at most 1/0.95 of the best, and of how near the optimum the best
+of the first 32 and 128 trials are. `--recorded` adds landscapes of measured times, which `--record`
 makes: it measures random candidates of a model's first kernel.
 """
 
@@ -29,7 +29,7 @@ from tilewright.driver.tasks import tasks
 from tilewright.testing import recorded
 from tilewright.testing.landscapes import (
     Landscape,
-    Learning,
+    LearningModel,
     TableRunner,
     bowl,
     cliffs,
@@ -37,7 +37,7 @@ from tilewright.testing.landscapes import (
 )
 from tilewright.tune.base import Job, Status
 from tilewright.tune.measure.local import LocalRunner
-from tilewright.tune.tuner import Tools, Tuning
+from tilewright.tune.tuner import Tuning, TuningTools
 
 NEAR = 0.95
 LOOKS = (32, 128)  # trials
@@ -66,7 +66,7 @@ class Row:
 
 
 def landscapes(files: Sequence[Path]) -> dict[str, Landscape]:
-    """By name."""
+    """The landscapes, by name."""
     wide = (10,) * 6
     made = {
         "bowl": Landscape(wide, bowl),
@@ -87,10 +87,10 @@ def least(land: Landscape) -> float:
 
 
 def run(land: Landscape, method: str, trials: int, seed: int, effort: int) -> Tuning:
-    """One search of so many trials."""
+    """One search with this many trials."""
     by, _, without = method.partition("-")
-    model = None if without else Learning(land.sides)
-    tools = Tools(TableRunner(land, 0.05), model=model)
+    model = None if without else LearningModel(land.sides)
+    tools = TuningTools(TableRunner(land, 0.05), model=model)
     tuning = Tuning(land.task(), tools, by=by, seed=seed, effort=effort)
     while tuning.used < trials and not tuning.through:
         tuning.step(min(16, trials - tuning.used))

@@ -146,8 +146,8 @@ class VitSmall(nn.Module):
 class Gpt2(nn.Module):
     """A GPT-2-like decoder with tied embeddings: ids in, logits of the last position out.
 
-    With `past`, keys and values per layer ([1, heads, length, width/heads] each) come in after the
-    ids and go out, longer, after the logits.
+    With `past`, keys and values per layer ([1, heads, length, width/heads] each) are inputs after
+    the ids and, extended, outputs after the logits.
     """
 
     def __init__(self, width: int = 768, heads: int = 12, layers: int = 6) -> None:

@@ -2,7 +2,7 @@
 
     python -m benchmarks.shape_range [--shapes 20] [--rounds 15]
 
-Both run in turns on one thread and are timed by its processor time; a ratio counts only if both
+Both run interleaved on one thread and are timed by its processor time; a ratio only counts if both
 outputs agree with PyTorch's. Above 1, the shared code is slower.
 """
 
@@ -69,25 +69,40 @@ def cnn() -> nn.Module:
     )
 
 
-# Model, shape of its input, and the axis that is open.
-CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
-    "encoder": (Encoder, (1, 16, 64), 1),
-    "mlp": (mlp, (16, 64), 0),
-    "cnn": (cnn, (4, 3, 16, 16), 0),
+def image() -> nn.Module:
+    """Convolutions and a pooling with strides on [1, 3, height, 32]."""
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(3, stride=2, padding=1),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(32, 10),
+    )
+
+
+# Model, shape of its input, the axis that is open, and its least extent.
+CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int, int]] = {
+    "encoder": (Encoder, (1, 16, 64), 1, 2),
+    "mlp": (mlp, (16, 64), 0, 2),
+    "cnn": (cnn, (4, 3, 16, 16), 0, 2),
+    "image": (image, (1, 3, 32, 32), 2, 16),
 }
 
 
 def ratios(name: str, shapes: int, rounds: int) -> list[tuple[int, float, float]]:
     """The extent, microseconds of code for it alone, and the ratio, for each shape."""
-    make, shape, axis = CASES[name]
+    make, shape, axis, least = CASES[name]
     module = make().eval()
-    dim = torch.export.Dim("n", min=2, max=512)
+    dim = torch.export.Dim("n", min=least, max=512)
     example = (torch.randn(shape),)
     how: dict[str, Any] = {"threads": 1, "dynamic_shapes": ({axis: dim},)}
-    most = 2 * shapes + 1
-    shared = tw.compile(module, example, dims={"n": (2, most)}, jit=False, **how)
+    most = least + 2 * shapes - 1
+    shared = tw.compile(module, example, dims={"n": (least, most)}, jit=False, **how)
     found = []
-    for n in range(2, most, 2):
+    for n in range(least, most, 2):
         x = torch.randn([n if a == axis else d for a, d in enumerate(shape)])
         alone = tw.compile(module, example, dims={"n": n}, **how)
         with torch.no_grad():

@@ -15,7 +15,7 @@ from tilewright.cli.rounds import RoundTable
 
 
 def number(value: float | None, form: str) -> str:
-    """A number in the given form; a dash where there is none."""
+    """A number in the given format; a dash for None."""
     return "-" if value is None else format(value, form)
 
 

@@ -1,14 +1,14 @@
-"""Which single parameter of a schedule, set otherwise than by the rules, makes kernels faster?
+"""Which single change of the rules' choice of a schedule makes kernels faster?
 
     python -m benchmarks.single_choices --networks resnet18,minilm --mcpu x86-64-v3
 
-Of the heaviest kernels of each network the rules' choice is compared with it changed in one
-parameter, or to the default of another sketch: every program is measured in several passes,
+For the heaviest kernels of each network, the rules' choice is compared with variants that differ in
+one parameter, or are the default of another sketch: every program is measured in several passes,
 each time between two measurements of the rules' choice, and its results are compared with the
-reference. A line says what is faster in every pass; the last lines
-have, for each parameter, in how many kernels it could be changed, in how many that helped, and the
-geometric mean if each had its best value. Where a parameter helps many kernels, a rule about it is
-wrong; where none helps, `benchmarks.ceiling` says what several at once do.
+reference. A line is printed for each variant that is faster in every pass; the last lines show, for
+each parameter, in how many kernels it could be changed, in how many that helped, and the geometric
+mean with each kernel's best value. If a parameter helps many kernels, a rule about it is wrong; if
+none helps, `benchmarks.ceiling` shows the effect of several at once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import click
 from benchmarks import harness, models
 from benchmarks.ceiling import TIMING, heaviest
 from tilewright.tune.base import Candidate, Job, Task
-from tilewright.tune.measure.builder import Builder
+from tilewright.tune.measure.builder import ProgramBuilder
 from tilewright.tune.measure.local import LocalRunner
 from tilewright.tune.measure.options import Timing
 from tilewright.tune.space.sketch_space import SketchSpace
@@ -52,7 +52,7 @@ class Change:
 
 
 def single_changes(task: Task, wanted: str, most: int) -> Iterator[Change]:
-    """Those of the parameters of a pattern, of each at most so many values, spread evenly."""
+    """Changes of parameters that match a pattern; at most `most` values of each, evenly spread."""
     space, default = task.space, task.space.default()
     assert isinstance(space, SketchSpace)
     by_name: dict[str, list[Change]] = defaultdict(list)
@@ -78,10 +78,10 @@ def _change(default: Candidate, other: Candidate) -> Change:
 def gains(
     task: Task, changes: Sequence[Change], timing: Timing, passes: int
 ) -> list[list[float]]:
-    """How many times as fast each change is, in each pass; 0 where it failed or was wrong."""
+    """How many times as fast each change is, in each pass; 0 if it failed or was wrong."""
     expected = task.reference()
     runner = LocalRunner(timing=timing)
-    builder = Builder(runner.spare)
+    builder = ProgramBuilder(runner.spare)
     try:
         default = task.schedule(task.space.default())
         points = [default, *(task.schedule(c.candidate) for c in changes)]
@@ -108,7 +108,7 @@ def gains(
 )
 @harness.networks_option
 @click.option("--mcpu", "level", default="native")
-@click.option("--kernels", default=2, help="Of each network, the heaviest first.")
+@click.option("--kernels", default=2, help="Kernels per network, heaviest first.")
 @click.option("--only", default="*", help="Parameters, as a pattern.")
 @click.option("--most", default=3, help="Values of each parameter.")
 @click.option("--passes", default=3)
@@ -122,7 +122,7 @@ def main(
     passes: int,
     verbose: bool,
 ) -> None:
-    """Change one parameter at a time of what the rules choose."""
+    """Change the rules' choice one parameter at a time."""
     best: dict[str, list[float]] = defaultdict(list)
     for name in networks:
         path, _ = harness.prepare(name, models.default_directory())

@@ -42,7 +42,7 @@ class Size:
 
 
 def sizes(task: Task) -> Size:
-    """What the space of a task holds."""
+    """The sizes of a task's space."""
     space = task.space
     assert isinstance(space, SketchSpace)
     default = space.default()
@@ -79,7 +79,10 @@ def found(names: Sequence[str], at: Path, mcpu: str, threads: int) -> list[Size]
 @click.option("--threads", default=1, show_default=True)
 @click.option("--small", is_flag=True, help="Only those of fewer than 16 points.")
 @click.option(
-    "--dir", "models_at", type=click.Path(path_type=Path), help="Of the model files."
+    "--dir",
+    "models_at",
+    type=click.Path(path_type=Path),
+    help="Directory of the model files.",
 )
 def main(
     models: Sequence[str], mcpu: str, threads: int, small: bool, models_at: Path | None

@@ -20,7 +20,7 @@ from tilewright.base.modes import STRATEGIES
 from tilewright.driver.options import Options
 from tilewright.driver.steps import build
 from tilewright.driver.substitution import search
-from tilewright.graph.substitute.optimize import Settings
+from tilewright.graph.substitute.optimize import OptimizeSettings
 
 ROUNDS = 41
 
@@ -30,7 +30,7 @@ def compare(name: str, strategy: str) -> None:
     made = case(name)
     options = Options(threads=1)
     start = time.thread_time()
-    found = search(made.graph, options, build, Settings(strategy=strategy))
+    found = search(made.graph, options, build, OptimizeSettings(strategy=strategy))
     seconds = time.thread_time() - start
     plain, better = (tw.compile(g, threads=1) for g in (made.graph, found.graph))
     feeds = dict(made.inputs)

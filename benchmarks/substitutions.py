@@ -2,10 +2,10 @@
 
     python -m benchmarks.substitutions [--operators 3]
 
-1. Every formula of up to so many operators over four matrices is run on small integers, on which
-   no operator rounds. Formulas with equal results, twice, are candidates for one equation.
-2. Left out is what follows from a shorter equation: the same up to names, an instance, or one
-   operator around an equation; and what a few steps of those kept already derive.
+1. Every formula of up to --operators operators over four matrices is run on small integers, on
+   which no operator rounds. Formulas with equal results, twice, are candidates for one equation.
+2. Equations that follow from shorter ones are dropped: the same up to names, an instance, or one
+   operator around an equation; and those that a few steps of kept equations derive.
 3. Each candidate is proved from the axioms (`graph/rules/prove.py`) and checked on random shapes
    and types (`graph/rules/check.py`), which finds its labels. One that fails is dropped.
 
@@ -108,18 +108,18 @@ class Formula:
 
     @cached_property
     def cost(self) -> int:
-        """Of its operations together."""
+        """The total cost of its operations."""
         return sum(KINDS[f.head].cost for f in self.operators)
 
     @cached_property
     def text(self) -> str:
-        """What it is sorted by."""
+        """The text that it is sorted by."""
         if not self.operands:
             return self.head
         return f"{self.head}({', '.join(o.text for o in self.operands)})"
 
     def renamed(self, names: Mapping[str, Formula]) -> Formula:
-        """With formulas for names."""
+        """The formula with names replaced by formulas."""
         if not self.operands:
             return names.get(self.head, self)
         return applied(self.head, *(o.renamed(names) for o in self.operands))
@@ -136,10 +136,10 @@ def applied(head: str, *operands: Formula) -> Formula:
 
 
 def equations(operators: int) -> list[tuple[Formula, Formula]]:
-    """Formulas of at most so many operators, each with the cheapest that computes the same.
+    """Formulas of at most `operators` operators, each with the cheapest equivalent one.
 
-    Larger formulas are made of the cheapest ones alone: an equation in a part of a formula says all
-    that there is to say of it.
+    Larger formulas are built only from cheapest ones: an equation for a subformula covers every
+    formula that contains it.
     """
     rng = np.random.default_rng(0)
     shape = (ROUNDS, EXTENT, EXTENT)
@@ -183,7 +183,7 @@ def _next(levels: Sequence[Sequence[Formula]], count: int) -> Iterator[Formula]:
 
 
 def _run(f: Formula, known: Mapping[Formula, Array]) -> Array | None:
-    """What it computes; None where operands do not fit."""
+    """The result of a formula; None if operands do not fit."""
     try:
         return np.asarray(KINDS[f.head].run(*(known[o] for o in f.operands)))
     except ValueError:
@@ -211,7 +211,7 @@ def _weight(f: Formula) -> tuple[int, int, str]:
 
 
 def _in_first_names(f: Formula) -> bool:
-    """Whether its names come in their order: others are the same formula under other names."""
+    """Whether its names occur in order: others are the same formula with other names."""
     return f.names == tuple(NAMES[: len(f.names)])
 
 
@@ -220,7 +220,7 @@ def _instance(
     f: Formula,
     names: Mapping[str, Formula],
 ) -> Mapping[str, Formula] | None:
-    """What the names of a pattern stand for in a formula; None if it is not an instance."""
+    """The bindings of a pattern's names in a formula; None if it is not an instance."""
     if not pattern.operands:
         bound = names.get(pattern.head, f)
         return {**names, pattern.head: f} if bound == f else None
@@ -240,7 +240,7 @@ def _instance(
 
 # ------------------------------------------------------------------------------------------ rules
 
-# From the strongest claim to the weakest: what the check takes first is what the rule says.
+# From the strongest claim to the weakest: the rule gets the first one that passes the check.
 AGREE: tuple[list[str], ...] = (["finite"],)  # stronger ones need more instances
 TYPES: tuple[list[str], ...] = ([], ["real"])
 CLAIMS = tuple(

@@ -1,12 +1,12 @@
-"""What follows from a constant of cost: the kernels and their times under several values of it.
+"""The effect of a cost constant: the kernels and their times under several values of it.
 
     python -m benchmarks.sweep far_piece
     python -m benchmarks.sweep tile_rows --values 7,14,28
 
-The kernels are those of the constant's row of `cost_cases.CASES`. Values come in by a machine
-description, all else is as by default. A bar parts values with other kernels. Those with the same
-ones are one row of the table: its results are compared with a reference, and rows are timed in
-turns, so that other work on the machine slows all of them.
+The kernels are those of the constant's row of `cost_cases.CASES`. A machine description sets the
+value; everything else has its default. A bar separates values with different kernels. Values with
+equal kernels share a row of the table: its results are compared with a reference, and rows are
+timed interleaved, so that other work on the machine slows all of them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Arrays = list[np.ndarray[Any, Any]]
 
 @dataclass(frozen=True)
 class Setting:
-    """What a case is compiled for. costs: constants that are not as by default."""
+    """The setting of a case. costs: constants that differ from the defaults."""
 
     mcpu: str = "native"
     threads: int | None = None
@@ -108,7 +108,7 @@ def _listed(results: Any) -> Arrays:
 
 
 def values(constant: Constant, factors: Sequence[float] = FACTORS) -> list[float]:
-    """Multiples of the default, in order; of an integer those of at least 1."""
+    """Multiples of the default, in order; for an integer constant, integers of at least 1."""
     found = (constant.value * f for f in factors)
     if constant.whole:
         found = (max(1, round(v)) for v in found)
@@ -147,7 +147,7 @@ def rows(constant: str, tried: Sequence[float], name: str, at: Setting) -> list[
 def measure(
     constant: str, name: str, at: Setting, of: Sequence[Row], rounds: int
 ) -> None:
-    """Compile, check and time the rows, in turns.
+    """Compile, check and time the rows, interleaved.
 
     Raises AssertionError for wrong results.
     """
@@ -210,7 +210,11 @@ def table(constant: Constant, of: Sequence[Row]) -> str:
 @click.option(
     "--mcpu", help="Default: this one, or the case's where it decides nothing."
 )
-@click.option("--threads", type=click.IntRange(1), help="Default: what is really ours.")
+@click.option(
+    "--threads",
+    type=click.IntRange(1),
+    help="Default: the cores available to this process.",
+)
 @click.option("--rounds", type=click.IntRange(1), default=30, show_default=True)
 @click.option("--kernels-only", is_flag=True, help="Compile and time nothing.")
 def main(

@@ -1,7 +1,7 @@
 """A 3x3 convolution by Winograd's F(4,3): its definition, and schedules for both packages.
 
-The weights are transformed before, as they are where they are constant. Lavin and Gray 2016 have
-the transforms; TVM's `topi` has the division into stages: tiles of the input, their transform, a
+The weights are transformed in advance, as for constant weights. The transforms are from Lavin and
+Gray 2016; the division into stages is that of TVM's `topi`: tiles of the input, their transform, a
 product for each of 36 points, the inverse transform, and the tiles in their places.
 """
 
@@ -42,10 +42,10 @@ A_T = np.array(
 
 
 def row(te: Any, values: np.ndarray[Any, Any], at: Any, element: Any) -> Any:
-    """Row `at` of a constant matrix times a vector, of which `element(k)` are the elements.
+    """Row `at` of a constant matrix times a vector with the elements `element(k)`.
 
-    A choice between rows, decided where the loop of `at` is written out. Only terms with a factor
-    other than 0 are there: 0 times an infinity would be NaN.
+    A selection of rows, resolved when the loop of `at` is unrolled. Terms with factor 0 are left
+    out: 0 times infinity would be NaN.
     """
     found: Any = None
     for n, factors in reversed(list(enumerate(values))):

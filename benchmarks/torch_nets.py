@@ -95,7 +95,7 @@ def build(
 ) -> None:
     """Exports the network to `path` with drawn weights; `example` names and shapes the inputs."""
     model = module(network, logit_gain)
-    # The exporter tells of absent torchvision and of its own deprecations: nothing about us.
+    # The exporter warns of absent torchvision and its own deprecations, which do not concern us.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)

@@ -12,7 +12,7 @@ from onnx import helper
 from torch import Tensor
 
 Attributes = dict[str, Any]
-# An operator: its inputs (None where left out) and attributes to its first output.
+# An operator: from its inputs (None if omitted) and attributes to its first output.
 Operator = Callable[[list[Any], Attributes], Tensor]
 
 

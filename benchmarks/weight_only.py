@@ -2,13 +2,13 @@
 
     python -m benchmarks.weight_only [--threads N] [--group 32] [--rounds 12] [--rows 1]
 
-Rounds are interleaved: in each, every engine runs once, a model of as many products of one input as
-fill an array that is larger than the last cache, so that weights come from memory, and a call's own
-time is a small part. `read` is the largest element of as many bytes, by a kernel of ours; `copy`
-moves as many, half of them read and half written. On one thread, the time is the thread's, in which
-other processes do not count. Other engines compute with float32 activations (`float`) or with
-bytes (`bytes`, accuracy_level 4); float32 weights show what they save. Outputs are compared in the
-same run with the exact result of the same integers.
+Rounds are interleaved: in each, every engine runs once a model with enough products of one input
+that the weights exceed the last-level cache, so that they come from memory, and call overhead is a
+small part. `read` is a maximum over as many bytes, by our kernel; `copy` moves as many, half of
+them read and half written. On one thread, processor time is measured, which excludes other
+processes. Other engines compute with float32 activations (`float`) or with bytes (`bytes`,
+accuracy_level 4); float32 weights show the savings. Outputs are compared in the same run with the
+exact result of the same integers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def packed_weights(
 
 
 def real_weights(depth: int, width: int, group: int, n: int = 0) -> np.ndarray:
-    """What the integers of product n stand for, [depth, width]."""
+    """The dequantized weights of product n, [depth, width]."""
     packed, scales = packed_weights(depth, width, group, n)
     q = unpacked(packed.reshape(width, -1), 4).astype(np.float32) - 8
     return (q * np.repeat(scales.reshape(width, -1), group, 1)).T
@@ -91,7 +91,7 @@ def float_model(
 
 
 def reader(size: int, threads: int) -> Run:
-    """Reads so many bytes once."""
+    """Reads `size` bytes once."""
     count = size // 4 // 1024
     node = helper.make_node("ReduceMax", ["x", "axes"], ["y0"], keepdims=0)
     source = _model([node], [1024, count], [1024], {"axes": np.array([1])})
@@ -99,7 +99,7 @@ def reader(size: int, threads: int) -> Run:
 
 
 def copier(size: int) -> Run:
-    """Moves so many bytes: half of them are read, half written. On one thread."""
+    """Moves `size` bytes on one thread: half are read, half written."""
     source = np.ones(size // 8, np.float32)
     target = np.empty_like(source)
 
@@ -160,9 +160,9 @@ def openvino(source: onnx.ModelProto, x: np.ndarray, threads: int) -> Run:
 def engines(
     rows: int, depth: int, width: int, group: int, x: np.ndarray, threads: int
 ) -> dict[tuple[str, str], tuple[Run, int]]:
-    """What is timed, by engine and kind of product, and how many products that is.
+    """The timed functions, by engine and kind of product, and the number of products.
 
-    An engine that is not there is left out.
+    Engines that are not installed are omitted.
     """
     found: dict[tuple[str, str], tuple[Run, int]] = {}
     size = packed_size(depth, width, group)

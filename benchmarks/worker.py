@@ -1,4 +1,4 @@
-"""The timing process of `tilewright.cli.worker` with the peers of the benchmarks besides."""
+"""The timing process of `tilewright.cli.worker`, extended by the benchmarks' peers."""
 
 from __future__ import annotations
 

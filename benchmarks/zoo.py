@@ -5,10 +5,10 @@
     python -m benchmarks.zoo --check train                  # gradients through torch.compile
     python -m benchmarks.zoo --check speed                  # against PyTorch and ONNX Runtime
 
-Each network has its own process, with a limit of time and of memory; a line of JSON is written
-when it ends, and those that are there are not run again. A result is right where its distance from
-PyTorch in float64, relative to the largest element, is below the tolerance or a few times that of
-PyTorch itself in float32. What is not installed is skipped, and said.
+Each network has its own process, with limits of time and memory; a line of JSON is written when it
+ends, and finished networks are not run again. A result is correct if its distance from PyTorch in
+float64, relative to the largest element, is below the tolerance or a few times that of PyTorch
+itself in float32. Networks of missing packages are skipped, with a message.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def finished(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
 def run(
     name: str, check: str, options: Sequence[str], seconds: float
 ) -> dict[str, Any]:
-    """One network in its own process: its row, whatever comes of it."""
+    """Run one network in its own process; returns its row, even on failure."""
     command = [sys.executable, "-m", "benchmarks.zoo", "--serve", name]
     command += ["--check", check, *options]
     start = time.perf_counter()
@@ -95,7 +95,7 @@ def serve(
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """How many came to what, and each that is not right."""
+    """The number of networks per status, and each failure."""
     kinds = sorted({row["status"] for row in rows})
     yield ", ".join(f"{sum(r['status'] == k for r in rows)} {k}" for k in kinds)
     for row in rows:
@@ -128,7 +128,7 @@ def main(
     peers: str,
     served: str | None,
 ) -> None:
-    """Run the networks, print what each came to, and write rows of JSON."""
+    """Run the networks, print each result, and write rows of JSON."""
     numbers = [int(n) for n in threads.split(",")]
     if preload:
         importlib.import_module(preload)

@@ -1,4 +1,4 @@
-"""The checks of a network of the zoo; each gives a row."""
+"""The checks of a network of the zoo; each returns a row."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from tilewright.base.errors import TilewrightWarning
 Row = dict[str, Any]
 Inputs = Mapping[str, torch.Tensor]
 
-# Of the largest element. Deep networks have more rounding, in PyTorch too.
+# Relative to the largest element. Deep networks have larger rounding errors, in PyTorch too.
 TOLERANCE: Final = 1e-4
 FACTOR: Final = 4.0  # times the error of PyTorch itself in float32
 
 
 def called(module: nn.Module, inputs: Inputs) -> Any:
-    """The network on its inputs: by name where it has those names."""
+    """The network called on its inputs: by name if it has a `config`, as those of transformers
+    do."""
     return module(**inputs) if hasattr(module, "config") else module(*inputs.values())
 
 
@@ -38,7 +39,7 @@ def leaves(found: Any) -> list[torch.Tensor]:
 
 
 def in_double(module: nn.Module, inputs: Inputs) -> list[torch.Tensor]:
-    """What the network gives in float64."""
+    """The network's results in float64."""
     wide = _widened(module)
     with torch.no_grad(), _default(torch.float64):
         return leaves(called(wide, {k: _wide(x) for k, x in inputs.items()}))
@@ -140,7 +141,7 @@ def compiled(module: nn.Module, inputs: Inputs, threads: int) -> Any:
 
 
 def captured(module: nn.Module, inputs: Inputs, threads: Sequence[int]) -> Row:
-    """Through torch.compile: graphs, breaks, and what was left to PyTorch."""
+    """Through torch.compile: graphs, breaks, and the parts left to PyTorch."""
     right = in_double(module, inputs)
     with torch.no_grad():
         near = leaves(called(module, inputs))

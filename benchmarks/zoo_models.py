@@ -23,7 +23,7 @@ _VOCABULARY: Final = 97  # of the small language models
 
 @dataclass(frozen=True)
 class Extents:
-    """Of the inputs: the side of pictures, how many sequences, their length."""
+    """Extents of the inputs: the side of images, the number of sequences, their length."""
 
     side: int
     batch: int = 2
@@ -35,9 +35,9 @@ Inputs = Callable[[nn.Module, Extents], dict[str, torch.Tensor]]
 
 @dataclass(frozen=True)
 class Entry:
-    """One network. small, full: what its maker is called with in either size.
+    """One network. small, full: the arguments of its maker in either size.
 
-    side: extent of the pictures, `full_side` that of its authors.
+    side: extent of its images; `full_side`: the one used by its authors.
     """
 
     name: str
@@ -50,7 +50,8 @@ class Entry:
     full_side: int = 224
 
     def extents(self, full: bool) -> Extents:
-        """Of the inputs in either size: one sequence of usual length in the full one."""
+        """The extents of the inputs in either size: one sequence of usual length in the full
+        one."""
         return Extents(self.full_side, 1, 96) if full else Extents(self.side)
 
 
@@ -67,7 +68,8 @@ def build(entry: Entry, full: bool) -> tuple[nn.Module, dict[str, torch.Tensor]]
 
 
 def settle(module: nn.Module, inputs: Mapping[str, torch.Tensor]) -> None:
-    """Statistics of batch normalizations near those of what comes: branches do not blow up."""
+    """Set batch normalizations' statistics near those of their inputs, so that branches do not blow
+    up."""
 
     def near(norm: nn.Module, given: tuple[torch.Tensor, ...]) -> None:
         (x,) = given
@@ -84,7 +86,7 @@ def settle(module: nn.Module, inputs: Mapping[str, torch.Tensor]) -> None:
 
 
 def draw(module: nn.Module) -> None:
-    """Weights whose layers keep the scale of what goes through: no logits are alike."""
+    """Draw weights that preserve the scale of activations, so that logits differ."""
     with torch.no_grad():
         for name, p in module.named_parameters():
             last = name.rpartition(".")[2]
@@ -277,7 +279,7 @@ _TEXT: Final[Mapping[str, Any]] = {
     "pad_token_id": 0,
 }
 
-# Widths of a small language model; those of its authors would be billions of weights.
+# Widths of a small language model; the published ones would make billions of weights.
 _LLAMA: Final[Mapping[str, Any]] = {
     "hidden_size": 1024,
     "num_attention_heads": 16,

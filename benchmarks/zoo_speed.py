@@ -1,7 +1,7 @@
 """Times of a network of the zoo on this machine: ours against PyTorch, Inductor and ONNX Runtime.
 
-All engines are in one process and run in turns, so that a disturbance affects all alike. On one
-thread the time is that of the processor, which other work on the machine does not lengthen.
+All engines run interleaved in one process, so that a disturbance affects all alike. On one thread,
+processor time is measured, which other work on the machine does not lengthen.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ LOOKS: Final = {"RESUME", "CALL", "CALL_KW", "CALL_FUNCTION_EX", "JUMP_BACKWARD"
 
 
 def at_every_moment(
-    of: Callable[..., Any], action: Callable[[], object]
+    of: Callable[..., Any], action: Callable[[], object], step: int = 1
 ) -> Iterator[int]:
-    """Run `action` again and again; the n-th run is interrupted at the n-th moment within `of`.
+    """Run `action` again and again, interrupted at moment n within `of`; n counts by `step`.
 
     Yields n after each run, for the test to look at what is left; the last run is undisturbed. A
     moment is one at which Python looks for signals, and SIGINT is not blocked.
@@ -25,10 +25,10 @@ def at_every_moment(
     code = list(dis.get_instructions(of))
     moments = {after.offset for b, after in pairwise(code) if b.opname in LOOKS}
     moments |= {b.argval for b in code if b.opname == "JUMP_BACKWARD"}
-    number = 0
+    number = 1 - step
     came = True
     while came:
-        number += 1
+        number += step
         came = _interrupted(of, action, number, moments)
         yield number
 

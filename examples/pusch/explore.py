@@ -20,7 +20,7 @@ from slot import Layout
 
 from tilewright import te as t
 from tilewright.dataflow.explore import Grain, explore
-from tilewright.dataflow.lower import Network
+from tilewright.dataflow.lower import OperatorNetwork
 from tilewright.graph.nodes import Graph, Value
 from tilewright.plan.nodes import FusionGroup, Plan
 
@@ -39,7 +39,7 @@ class Stack:
         ]
 
 
-def network(layout: Layout, method: str = "cholesky") -> Network:
+def network(layout: Layout, method: str = "cholesky") -> OperatorNetwork:
     """The chain from what arrives to unbiased symbols, a group for each Computation."""
     way, n, k = METHODS[method], chain.blocks(layout), layout.layers
     shapes = {
@@ -66,7 +66,7 @@ def network(layout: Layout, method: str = "cholesky") -> Network:
     graph = Graph(
         f"pusch_{method}", tuple(values[: len(given)]), tuple(values[len(given) :]), ()
     )
-    return Network(graph.name, Plan(graph, tuple(stages), buffers))
+    return OperatorNetwork(graph.name, Plan(graph, tuple(stages), buffers))
 
 
 def main() -> None:

@@ -30,12 +30,12 @@ from tilewright.graph.rules.patterns import (
     tensors,
 )
 from tilewright.graph.rules.registry import register, registered, unregister
-from tilewright.graph.rules.rule import Given, Rule
+from tilewright.graph.rules.rule import Rule, SampleApplication
 
 __all__ = [
     "Attribute",
     "Computed",
-    "Given",
+    "SampleApplication",
     "LeftOut",
     "Match",
     "Rule",

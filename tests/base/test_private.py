@@ -10,7 +10,7 @@ import pytest
 from tests.limits import limited
 from tilewright.base import private, store
 from tilewright.base.errors import TilewrightWarning
-from tilewright.base.store import Store
+from tilewright.base.store import FileStore
 
 SOMEBODY = 4242
 
@@ -87,7 +87,7 @@ def test_a_group_in_which_the_user_is_alone(monkeypatch, tmp_path):
     )
     plant(tmp_path / "store")
     (tmp_path / "store").chmod(0o775)
-    assert Store(tmp_path / "store", 1 << 20).get("key") == b"planted"
+    assert FileStore(tmp_path / "store", 1 << 20).get("key") == b"planted"
     assert private._objection_above(Folder(0o775, group=7)) == ""
     assert (
         private._objection_above(Folder(0o777, group=7)) == "can be written by others"
@@ -109,7 +109,7 @@ def test_a_folder_that_others_may_write_is_off_and_nothing_of_it_is_read(
     root = tmp_path / "store"
     path = plant(root)
     root.chmod(mode)
-    disk = Store(root, 1 << 20)
+    disk = FileStore(root, 1 << 20)
     with pytest.warns(
         TilewrightWarning, match="cache is off.*can be written by others"
     ) as seen:
@@ -150,9 +150,9 @@ def test_a_folder_below_one_that_others_may_write_is_off(tmp_path):
     plant(above / "store")
     above.chmod(0o777)
     with pytest.warns(TilewrightWarning, match=f"{above} can be written by others"):
-        assert Store(above / "store", 1 << 20).get("key") is None
+        assert FileStore(above / "store", 1 << 20).get("key") is None
     above.chmod(0o1777)
-    assert Store(above / "store", 1 << 20).get("key") == b"planted"
+    assert FileStore(above / "store", 1 << 20).get("key") == b"planted"
 
 
 def test_a_link_to_a_folder_is_judged_by_both_places(tmp_path):
@@ -161,18 +161,18 @@ def test_a_link_to_a_folder_is_judged_by_both_places(tmp_path):
     open_.mkdir()
     (open_ / "link").symlink_to(tmp_path / "real" / "store")
     (tmp_path / "link").symlink_to(tmp_path / "real" / "store")
-    assert Store(tmp_path / "link", 1 << 20).get("key") == b"planted"
+    assert FileStore(tmp_path / "link", 1 << 20).get("key") == b"planted"
     open_.chmod(0o777)
     with pytest.warns(TilewrightWarning, match="cache is off"):
-        assert Store(open_ / "link", 1 << 20).get("key") is None
+        assert FileStore(open_ / "link", 1 << 20).get("key") is None
     (tmp_path / "real").chmod(0o777)
     with pytest.warns(TilewrightWarning, match="cache is off"):
-        assert Store(tmp_path / "link", 1 << 20).get("key") is None
+        assert FileStore(tmp_path / "link", 1 << 20).get("key") is None
 
 
 def test_a_folder_that_is_replaced_is_judged_again(tmp_path):
     root = tmp_path / "store"
-    disk = Store(root, 1 << 20)
+    disk = FileStore(root, 1 << 20)
     disk.put("key", b"ours")
     assert disk.get("key") == b"ours"
     root.rename(tmp_path / "away")
@@ -185,7 +185,7 @@ def test_a_folder_that_is_replaced_is_judged_again(tmp_path):
 def test_everything_is_closed_to_others_whatever_the_mask(tmp_path):
     mask = os.umask(0)
     try:
-        disk = Store(tmp_path / "above" / "store", 1 << 20)
+        disk = FileStore(tmp_path / "above" / "store", 1 << 20)
         disk.put("key", b"data")
     finally:
         os.umask(mask)
@@ -197,7 +197,7 @@ def test_everything_is_closed_to_others_whatever_the_mask(tmp_path):
 def test_a_folder_that_others_may_read_is_closed(tmp_path):
     path = plant(tmp_path / "store")
     (tmp_path / "store").chmod(0o755)
-    assert Store(tmp_path / "store", 1 << 20).get("key") == b"planted"
+    assert FileStore(tmp_path / "store", 1 << 20).get("key") == b"planted"
     assert stat.S_IMODE(path.parent.parent.stat().st_mode) == 0o700
 
 
@@ -206,7 +206,7 @@ def test_a_folder_that_others_may_read_is_closed(tmp_path):
 
 @pytest.fixture
 def disk(tmp_path):
-    return Store(tmp_path / "store", 1 << 20)
+    return FileStore(tmp_path / "store", 1 << 20)
 
 
 def _link_to_an_endless_device(path, tmp_path):
@@ -233,13 +233,13 @@ def _writable_by_others(path, tmp_path):
 @pytest.mark.parametrize(
     ("plant_it", "read"),
     [
-        (_huge, Store.get),  # what is found is mapped by its reader
+        (_huge, FileStore.get),  # what is found is mapped by its reader
         *(
             (plant_it, read)
             for plant_it in (
                 _link_to_an_endless_device, _link_to_an_entry, _pipe, _writable_by_others
             )
-            for read in (Store.get, Store.find)
+            for read in (FileStore.get, FileStore.find)
         ),
     ],
 )  # fmt: skip
@@ -283,7 +283,7 @@ def test_a_folder_of_entries_that_is_a_link_is_no_place_to_delete_from(disk, tmp
 
 
 def test_entries_of_the_future_go_first_when_the_clock_was_put_back(tmp_path):
-    disk = Store(tmp_path, 10 * (1000 + store._HEADER))
+    disk = FileStore(tmp_path, 10 * (1000 + store._HEADER))
     for i in range(10):
         disk.put(f"key{i}", bytes(1000))
     future = 4_000_000_000
@@ -356,7 +356,7 @@ def test_a_full_disk_is_one_warning(disk, monkeypatch):
 def test_a_store_of_one_s_own_says_nothing(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        disk = Store(Path(tmp_path) / "a" / "b", 1 << 20)
+        disk = FileStore(Path(tmp_path) / "a" / "b", 1 << 20)
         assert disk.get("key") is None
         disk.put("key", b"data")
         assert disk.get("key") == b"data"

@@ -10,12 +10,12 @@ import pytest
 from tests.waiting import PATIENCE, until
 from tilewright.base import events, store
 from tilewright.base.errors import TilewrightWarning
-from tilewright.base.store import Store, default_store
+from tilewright.base.store import FileStore, default_store
 
 
 @pytest.fixture
 def disk(tmp_path):
-    return Store(tmp_path / "store", 1 << 20)
+    return FileStore(tmp_path / "store", 1 << 20)
 
 
 def test_put_and_get(disk):
@@ -24,7 +24,7 @@ def test_put_and_get(disk):
         disk.put("key", data)
         assert disk.get("key") == data
     assert [entry.key for entry in disk.entries()] == ["key"]
-    assert Store(disk.root, 1 << 20).get("key") == b"two" * 1000
+    assert FileStore(disk.root, 1 << 20).get("key") == b"two" * 1000
     stats = disk.stats()
     assert (stats.entries, stats.hits, stats.misses, stats.writable) == (1, 3, 1, True)
     assert stats.size == 3000 + store._HEADER
@@ -70,7 +70,7 @@ def test_a_damaged_entry_is_deleted_reported_and_made_again(disk, damage):
 
 
 def test_the_least_recently_used_go_first(tmp_path):
-    disk = Store(tmp_path, 10 * (1000 + store._HEADER))
+    disk = FileStore(tmp_path, 10 * (1000 + store._HEADER))
     for i in range(10):
         disk.put(f"key{i}", bytes(1000))
         os.utime(disk._path(f"key{i}"), (1000 + i, 1000 + i))
@@ -88,7 +88,7 @@ def test_the_least_recently_used_go_first(tmp_path):
 
 def test_what_was_put_just_now_is_not_the_first_to_go(tmp_path):
     """Though others were used a moment before: files have the time of a slower clock."""
-    disk = Store(tmp_path, 10 * (1000 + store._HEADER))
+    disk = FileStore(tmp_path, 10 * (1000 + store._HEADER))
 
     def behind(path):
         path.write_bytes(bytes(1000))
@@ -103,11 +103,11 @@ def test_what_was_put_just_now_is_not_the_first_to_go(tmp_path):
 
 def test_what_another_process_deletes_while_this_one_evicts(tmp_path, monkeypatch):
     """It is gone, which is all that was wanted, and the others still go."""
-    disk = Store(tmp_path, 10 * (1000 + store._HEADER))
+    disk = FileStore(tmp_path, 10 * (1000 + store._HEADER))
     for i in range(10):
         disk.put(f"key{i}", bytes(1000))
         os.utime(disk._path(f"key{i}"), (1000 + i, 1000 + i))
-    scan, scans = Store._scan, []
+    scan, scans = FileStore._scan, []
 
     def meanwhile(self):
         found = list(scan(self))
@@ -118,7 +118,7 @@ def test_what_another_process_deletes_while_this_one_evicts(tmp_path, monkeypatc
             disk._path("key0").unlink()
         return iter(found)
 
-    monkeypatch.setattr(Store, "_scan", meanwhile)
+    monkeypatch.setattr(FileStore, "_scan", meanwhile)
     with events.record() as seen:
         disk.put("new", bytes(1000))
     assert [event.fields["entries"] for event in seen] == [2]
@@ -130,21 +130,21 @@ def test_what_another_process_deletes_while_this_one_evicts(tmp_path, monkeypatc
 
 
 def test_what_other_processes_wrote_counts_too(tmp_path):
-    one, two = Store(tmp_path, 100_000), Store(tmp_path, 100_000)
+    one, two = FileStore(tmp_path, 100_000), FileStore(tmp_path, 100_000)
     for i in range(200):
         (one, two)[i % 2].put(f"key{i}", bytes(1000))
     assert one.stats().size <= 110_000
 
 
 def test_data_above_the_cap_is_not_kept(tmp_path):
-    disk = Store(tmp_path, 1000)
+    disk = FileStore(tmp_path, 1000)
     disk.put("key", bytes(1001))
     assert disk.entries() == []
 
 
 def test_an_unwritable_folder_is_one_warning(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    disk = Store(tmp_path / "file" / "store", 1000)
+    disk = FileStore(tmp_path / "file" / "store", 1000)
     with pytest.warns(
         TilewrightWarning, match=r"writing failed.*TILEWRIGHT_CACHE_DIR"
     ) as seen:
@@ -204,11 +204,11 @@ def test_abandoned_writes_are_no_entries_and_go_in_time(disk):
 WORKER = """
 import sys, warnings
 from pathlib import Path
-from tilewright.base.store import Store
+from tilewright.base.store import FileStore
 
 warnings.simplefilter("error")
 seed, rounds = int(sys.argv[2]), int(sys.argv[3])
-disk = Store(Path(sys.argv[1]), 60_000)
+disk = FileStore(Path(sys.argv[1]), 60_000)
 for i in range(rounds):
     key = f"key{(i * 7 + seed) % 40}"
     data = disk.get(key)
@@ -226,7 +226,7 @@ def _start_worker(root, seed: int, rounds: int) -> subprocess.Popen:
 def test_many_processes_share_a_store(tmp_path):
     workers = [_start_worker(tmp_path, seed, 300) for seed in range(4)]
     assert [worker.wait(PATIENCE) for worker in workers] == [0] * 4
-    disk = Store(tmp_path, 60_000)
+    disk = FileStore(tmp_path, 60_000)
     # Each may put an entry, and a twentieth of the cap before that, which the others do not see.
     assert disk.stats().size <= 60_000 + 4 * (3_000 + 3_000)
     for entry in disk.entries():
@@ -235,11 +235,11 @@ def test_many_processes_share_a_store(tmp_path):
 
 def test_a_killed_writer_leaves_whole_entries(tmp_path):
     worker = _start_worker(tmp_path, 0, 10_000_000)
-    until(lambda: len(Store(tmp_path, 60_000).entries()) >= 10)
+    until(lambda: len(FileStore(tmp_path, 60_000).entries()) >= 10)
     worker.kill()
     worker.wait()
     assert _start_worker(tmp_path, 1, 100).wait(PATIENCE) == 0
-    assert Store(tmp_path, 60_000).stats().entries > 0
+    assert FileStore(tmp_path, 60_000).stats().entries > 0
 
 
 def test_the_default_store_follows_the_flags(tmp_path, monkeypatch):

@@ -62,7 +62,9 @@ def test_programs_are_kept(given, tmp_path):
     assert texts[0] == texts[1]
 
 
-@pytest.mark.parametrize("options", [[], ["--within", "4"]])
+@pytest.mark.parametrize(
+    "options", [pytest.param([], marks=pytest.mark.slow), ["--within", "4"]]
+)
 def test_the_command(given, options, tmp_path):
     path = tmp_path / "programs.json"
     cost_programs.save(path, given, {})

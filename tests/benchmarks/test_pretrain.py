@@ -284,7 +284,9 @@ def data(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("objective", ["rank", "regression"])
+@pytest.mark.parametrize(
+    "objective", ["rank", pytest.param("regression", marks=pytest.mark.slow)]
+)
 def test_a_model_learns_what_the_times_depend_on(data, objective):
     how = How(objective, rounds=40, members=2, margin=1.0, least=0.0)
     found = fit([data], how)

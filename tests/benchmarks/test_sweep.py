@@ -40,7 +40,7 @@ def test_every_constant_has_a_case_and_every_case_a_constant() -> None:
     assert {c.name for c in CASES.values()} == {*MODELS, *PROGRAMS}
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(17)
 @pytest.mark.parametrize("name", CASES)
 def test_a_constant_changes_the_kernels_of_its_case(name: str) -> None:
     assert deciding(CONSTANTS[name]) is not None
@@ -72,7 +72,10 @@ def test_values_with_the_same_kernels_are_one_row() -> None:
     assert [row.values for row in same] == [[4, 16]]
 
 
-@pytest.mark.parametrize("name", ["product", "softmax_few", "convolutions"])
+@pytest.mark.parametrize(
+    "name",
+    ["product", "softmax_few", pytest.param("convolutions", marks=pytest.mark.slow)],
+)
 def test_rows_are_checked_and_timed(name: str) -> None:
     made = [Row([1]), Row([4])]
     sweep.measure("in_flight", name, Setting(threads=1), made, rounds=2)

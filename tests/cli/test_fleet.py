@@ -15,7 +15,7 @@ def test_keys(command, tmp_path):
     assert "copy it to every machine" in found.out
     again = command("fleet", "keys", tmp_path / "mine")
     assert again.code == 1
-    assert "there is something already" in again.err
+    assert "the folder is not empty" in again.err
 
 
 @pytest.mark.parametrize(
@@ -23,13 +23,13 @@ def test_keys(command, tmp_path):
     [
         (("worker", "127.0.0.1:1", "--device", "cpu"), 2, "expected NAME=COUNT"),
         (("worker", "127.0.0.1:1", "--device", "cpu=0"), 2, "expected NAME=COUNT"),
-        (("worker", "127.0.0.1:1", "--device", "c|u=1"), 1, "not a name of a device"),
-        (("worker", "127.0.0.1"), 1, "not an address of a scheduler"),
+        (("worker", "127.0.0.1:1", "--device", "c|u=1"), 1, "not a valid device name"),
+        (("worker", "127.0.0.1"), 1, "not a scheduler address"),
         (("worker", "10.0.0.1:8786"), 1, "there are no keys"),
         (("scheduler", "--host", "0.0.0.0"), 1, "there are no keys"),
         (("scheduler", "--keys", "nowhere"), 1, "there is no authority.pem"),
         (("scheduler", "--port", "70000"), 2, "70000"),
-        (("status", "tls://127.0.0.1:1"), 1, "is not for connections without keys"),
+        (("status", "tls://127.0.0.1:1"), 1, "does not fit connections without keys"),
     ],
 )
 def test_what_is_refused(command, arguments, code, message):

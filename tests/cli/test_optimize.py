@@ -103,7 +103,7 @@ def test_a_mix_of_costs_is_a_sum(model, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("--cost", "speed"), 1, "no cost is called 'speed'"),
+        (("--cost", "speed"), 1, "unknown cost 'speed'"),
         (("--cost", "time*fast"), 2, "'fast' is not a number"),
         (("--cost", "time*0"), 1, "every weight is 0"),
         (("--cost", "time+time*-3"), 1, "the weight of 'time' is -2.0"),

@@ -55,9 +55,9 @@ def test_fragile_layers_are_named(command, perceptron, data):
     found = command("quantize", perceptron, "--calibrate", data, "--max-drop", "0%")
     assert found.code == 0, found.err
     assert "0 of 2 layers in 8 bits" in found.out
-    assert "hidden" in found.out and "it costs more than may be lost" in found.out
+    assert "hidden" in found.out and "it exceeds the acceptable loss" in found.out
     found = command("quantize", perceptron, "--calibrate", data, "--keep", "head")
-    assert "1 of 2 layers in 8 bits" in found.out and "it was asked to" in found.out
+    assert "1 of 2 layers in 8 bits" in found.out and "it was requested" in found.out
 
 
 @pytest.mark.parametrize(

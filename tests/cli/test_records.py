@@ -205,7 +205,7 @@ def test_nothing_was_recorded_yet(command: Any, path: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "code", "why"),
     [
-        (["prune"], 2, "say what is to go"),
+        (["prune"], 2, "give at least one of"),
         (["prune", "--keep", "0"], 2, "--keep"),
         (["prune", "--older", "-1"], 2, "--older"),
         (["list", "--limit", "0"], 2, "--limit"),

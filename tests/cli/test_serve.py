@@ -41,6 +41,8 @@ def test_beyond_this_machine_is_refused_before_anything_is_compiled(tmp_path):
     command = [*COMMAND, tmp_path, "--host", "0.0.0.0"]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     assert found.returncode == 1
-    assert found.stderr.startswith("tilewright: serve: 0.0.0.0 is beyond this machine")
+    assert found.stderr.startswith(
+        "tilewright: serve: 0.0.0.0 is not a loopback address"
+    )
     assert "--api-key" in found.stderr
     assert len(found.stderr.splitlines()) == 1

@@ -96,8 +96,8 @@ def test_emit_of_one_kernel(command, perceptron):
     ("line", "said"),
     [
         ("--kernel head", "--kernel: it chooses what --emit prints. Add --emit kernel"),
-        ("--emit graph --kernel head", "the stage 'graph' is of the whole model"),
-        ("--emit kernel --kernel heed", "no kernel is called 'heed'"),
+        ("--emit graph --kernel head", "the stage 'graph' is about the whole model"),
+        ("--emit kernel --kernel heed", "there is no kernel 'heed'"),
     ],
 )
 def test_emit_of_no_kernel(command, perceptron, line, said):
@@ -109,7 +109,7 @@ def test_a_stage_that_a_device_has_not_is_refused(command, perceptron):
     pytest.importorskip("pyopencl")
     found = command("compile", perceptron, "--emit", "llvm", "--target", "opencl")
     assert found.code == 1 and not found.out
-    assert "there is no stage 'llvm' of kernels on opencl" in found.err, found.err
+    assert "kernels on opencl have no stage 'llvm'" in found.err, found.err
 
 
 def test_without_pytorch_the_build_for_processors_is_named(

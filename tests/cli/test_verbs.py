@@ -161,6 +161,7 @@ def test_bench_compares_and_checks(command, perceptron):
     assert [len(t) for t in found.json["times"].values()] == [2, 2]
 
 
+@pytest.mark.slow
 def test_bench_says_which_engine_cannot_run_the_file(command, perceptron):
     pytest.importorskip("onnxruntime")
     found = command("bench", perceptron, "--against", "torch_eager,onnxruntime", "--rounds", 1,
@@ -176,7 +177,11 @@ def test_bench_refuses_engines_that_are_unknown(command, perceptron, engines):
 
 
 @pytest.mark.parametrize(
-    ("engines", "said"), [("", ""), ("torch_eager", "tilewright is timed alone")]
+    ("engines", "said"),
+    [
+        pytest.param("", "", marks=pytest.mark.slow),
+        ("torch_eager", "tilewright is timed alone"),
+    ],
 )
 def test_bench_times_us_alone_where_there_is_no_other(
     command, perceptron, engines, said
@@ -199,7 +204,12 @@ def test_bench_counts_the_calls_of_several_callers(command, perceptron):
     assert min(*ours, *theirs) > 0
     ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
     assert found.json["speed"]["onnxruntime"] == pytest.approx(sum(ratios) / 2)
-    shown = command("bench", perceptron, *how).out
+
+
+@pytest.mark.slow
+def test_bench_says_how_many_callers_there_are(command, perceptron):
+    how = ("--rounds", 1, "--seconds", 0.01, "--threads", 1, "--concurrency", 3)
+    shown = command("bench", perceptron, "--against=", *how).out
     assert "3 callers at a time, 1 thread each" in shown
 
 

@@ -5,8 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tilewright.base.dtypes import DType, bool_, float32, int8, int64
-from tilewright.compute.guards import guarded, inside, read_or_constant, read_or_zero
+from tilewright.compute.guards import (
+    guarded,
+    inside,
+    keeps_inside,
+    read_or_constant,
+    read_or_zero,
+)
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, Var, const
+from tilewright.expr.simplify import simplify
 
 X, PLACES = Buffer("x", (4, 6), float32), Buffer("p", (9,), int64)
 K, J = Var("i", INDEX), Var("j", INDEX)
@@ -55,6 +62,28 @@ def test_a_guard_says_where_the_index_is_inside_and_no_more(name: str) -> None:
     assert found is (otherwise if exact else None)
     zero = exact and otherwise is outside(0.0)
     assert read_or_zero(e, RANGES) is (READ if zero else None)
+
+
+def test_a_guard_around_more_than_a_read_is_for_all_of_its_reads() -> None:
+    both = Select(ROWS & COLUMNS, READ * 2.0 + X[0, 0], outside(0.0))
+    assert keeps_inside(both, RANGES)
+    further = Select(ROWS & COLUMNS, READ * X[K - 1, J], outside(0.0))
+    assert not keeps_inside(further, RANGES)
+    assert not keeps_inside(Select(ROWS, READ * 2.0, outside(0.0)), RANGES)
+    assert not keeps_inside(Select(ROWS & COLUMNS, READ * 2.0, X[0, 0]), RANGES)
+
+
+def test_inside_of_a_tensor_of_any_size() -> None:
+    n = Var("n", INDEX)
+    t = Buffer("t", (n, 6), float32)
+    ranges = {
+        n: (0, 100),
+        K: (0, None),
+        J: (0, 5),
+        frozenset({(K, 1), (n, -1)}): (None, -1),
+    }
+    assert inside(t[K, J], ranges) == []  # type: ignore[arg-type]
+    assert inside(t[K + 1, J], ranges) == [simplify(K + 1 < n)]  # type: ignore[arg-type]
 
 
 def test_what_is_read_behind_the_guard_is_a_read_alone() -> None:

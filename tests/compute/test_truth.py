@@ -12,7 +12,7 @@ from tilewright.base.errors import ExecutionError
 from tilewright.compute import interp
 from tilewright.compute.build import map_, reduce_
 from tilewright.compute.nodes import Computation
-from tilewright.compute.truth import Truth
+from tilewright.compute.truth import ReferenceTensors
 from tilewright.expr.nodes import Buffer, Cast, Const, call
 from tilewright.expr.rounding import format_of
 from tilewright.testing import computations as random
@@ -20,7 +20,7 @@ from tilewright.testing import computations as random
 RNG = np.random.default_rng(1)
 
 
-def everything(truth: Truth, b: Buffer):
+def everything(truth: ReferenceTensors, b: Buffer):
     found = truth.at(b, np.arange(b.size))
     return found.value.reshape(b.shape), np.broadcast_to(found.error, b.size).reshape(
         b.shape
@@ -31,7 +31,7 @@ def everything(truth: Truth, b: Buffer):
 @settings(max_examples=150)
 def test_the_interpreter_is_within_the_bound(c: Computation, seed: int):
     arrays = random.arrays_for(c.inputs, seed)
-    truth = Truth([c], arrays)
+    truth = ReferenceTensors([c], arrays)
     for b, got in interp.evaluate(c, arrays).items():
         value, error = everything(truth, b)
         written = truth.written(b).reshape(b.shape)
@@ -51,7 +51,7 @@ def product(n: int, k: int):
 def test_products_of_integers_are_exact():
     x, w, y, c = product(4, 300)
     arrays = {b: RNG.integers(-3, 4, b.shape).astype(np.float32) for b in (x, w)}
-    value, error = everything(Truth([c], arrays), y)
+    value, error = everything(ReferenceTensors([c], arrays), y)
     assert not error.any()
     np.testing.assert_array_equal(
         value, arrays[x].astype(float) @ arrays[w].astype(float)
@@ -61,7 +61,7 @@ def test_products_of_integers_are_exact():
 def test_one_missing_term_of_a_long_sum_is_outside_of_the_bound():
     x, w, y, c = product(3, 2000)
     arrays = {b: RNG.standard_normal(b.shape).astype(np.float32) for b in (x, w)}
-    value, error = everything(Truth([c], arrays), y)
+    value, error = everything(ReferenceTensors([c], arrays), y)
     single = arrays[x] @ arrays[w]
     assert (np.abs(single - value) < error).all()
     short = arrays[x][:, :-1].astype(float) @ arrays[w][:-1].astype(float)
@@ -73,7 +73,7 @@ def test_few_points_of_a_chain_cost_little():
     z = Buffer("z", (200, 200), dtypes.float32)
     then = map_("then", z, lambda i, j: y[j, i] * y[j, i] + 1.0)
     arrays = {b: RNG.standard_normal(b.shape).astype(np.float32) for b in (x, w)}
-    truth = Truth([c, then], arrays)
+    truth = ReferenceTensors([c, then], arrays)
     places = np.array([0, 7, 39_999])
     found = truth.at(z, places)
     want = ((arrays[x].astype(float) @ arrays[w].astype(float)).T ** 2 + 1).reshape(-1)[
@@ -91,10 +91,10 @@ def test_what_is_not_written_is_as_it_was():
     i = Var("i", dtypes.int64)
     c = Computation("part", (Dim(i, 3),), (Output(y, (i + 1,), x[i] + 1.0),))
     arrays = {x: np.arange(3, dtype=np.float32), y: np.full(5, 9, np.float32)}
-    truth = Truth([c], arrays)
+    truth = ReferenceTensors([c], arrays)
     assert truth.written(y).tolist() == [False, True, True, True, False]
     assert truth.at(y, np.arange(5)).value.tolist() == [9, 1, 2, 3, 9]
-    unknown = Truth([c], {x: arrays[x]}).at(y, np.arange(5))
+    unknown = ReferenceTensors([c], {x: arrays[x]}).at(y, np.arange(5))
     assert np.isinf(unknown.error).tolist() == [True, False, False, False, True]
 
 
@@ -106,7 +106,7 @@ def test_a_tensor_written_twice_is_evaluated_in_order():
         map_("middle", z, lambda i: y[i] * 10),
         map_("last", y, lambda i: x[i] + 2),
     ]
-    truth = Truth(group, {x: np.arange(4, dtype=np.int32)})
+    truth = ReferenceTensors(group, {x: np.arange(4, dtype=np.int32)})
     assert truth.at(z, np.arange(4)).value.tolist() == [10, 20, 30, 40]
     assert truth.at(y, np.arange(4)).value.tolist() == [2, 3, 4, 5]
 
@@ -116,7 +116,7 @@ def test_a_rounding_that_decides_is_within_the_bound():
     from tilewright.expr.nodes import Call
 
     c = map_("steps", y, lambda i: Cast(Call("round_even", (x[i] * 0.1,)), dtypes.int8))
-    truth = Truth([c], {x: np.array([24.999999, 10], np.float32)})
+    truth = ReferenceTensors([c], {x: np.array([24.999999, 10], np.float32)})
     value, error = everything(truth, y)
     assert value[1] == 1 and error[1] == 0
     assert error[0] == 1  # 2.5 within a rounding: 2 and 3 are both right
@@ -136,7 +136,7 @@ def test_masks_of_the_least_number_keep_their_bounds():
     ]
     for masked in (-MOST, -np.inf):
         scores = np.array([masked, 0.3, 0.7], np.float32)
-        value, error = everything(Truth(group, {s: scores}), t)
+        value, error = everything(ReferenceTensors(group, {s: scores}), t)
         assert np.isfinite(value) and 0 < error < 1e-5
 
 
@@ -151,7 +151,9 @@ def test_masks_of_the_least_number_keep_their_bounds():
 def test_half_a_unit_beyond_the_greatest_number_may_be_infinite(change, known: bool):
     x, y = (Buffer(n, (1,), dtypes.float32) for n in "xy")
     c = map_("map", y, lambda i: change(x[i]))
-    value, error = everything(Truth([c], {x: np.array([-MOST], np.float32)}), y)
+    value, error = everything(
+        ReferenceTensors([c], {x: np.array([-MOST], np.float32)}), y
+    )
     assert np.isfinite(error) == known
     assert abs(-MOST - value) <= error
 
@@ -159,7 +161,9 @@ def test_half_a_unit_beyond_the_greatest_number_may_be_infinite(change, known: b
 def test_an_order_of_products_may_carry_over_the_greatest_number():
     x, y = Buffer("x", (2,), dtypes.float32), Buffer("y", (), dtypes.float32)
     c = reduce_("product", y, (2,), "mul", lambda k: x[k])
-    value, error = everything(Truth([c], {x: np.array([MOST, 1.0], np.float32)}), y)
+    value, error = everything(
+        ReferenceTensors([c], {x: np.array([MOST, 1.0], np.float32)}), y
+    )
     assert value == MOST and np.isinf(error)
 
 
@@ -167,7 +171,9 @@ def test_what_is_unknown_stays_unknown_in_products_with_exact_numbers():
     x, y = (Buffer(n, (1,), dtypes.float32) for n in "xy")
     for factor in (0.0, 0.5):
         c = map_("map", y, lambda i, f=factor: (x[i] - 2.0**103) * f)
-        value, error = everything(Truth([c], {x: np.array([-MOST], np.float32)}), y)
+        value, error = everything(
+            ReferenceTensors([c], {x: np.array([-MOST], np.float32)}), y
+        )
         assert np.isfinite(value) and np.isposinf(error)
 
 
@@ -175,7 +181,7 @@ def test_an_index_out_of_range_is_an_error():
     x, at = Buffer("x", (3,), dtypes.float32), Buffer("at", (2,), dtypes.int64)
     y = Buffer("y", (2,), dtypes.float32)
     c = map_("gather", y, lambda i: x[at[i]])
-    truth = Truth([c], {x: np.zeros(3, np.float32), at: np.array([1, 3])})
+    truth = ReferenceTensors([c], {x: np.zeros(3, np.float32), at: np.array([1, 3])})
     with pytest.raises(
         ExecutionError, match=r"index 3 of dimension 0 of x is outside 0\.\.2"
     ):

@@ -12,7 +12,7 @@ import pytest
 import tilewright as tw
 from benchmarks import light_nets
 from tilewright.frontends.load import load
-from tilewright.testing.networks.judge import Judge
+from tilewright.testing.networks.judge import NetworkJudge
 
 # The model, and what brings the scale of its logits near 1.
 GAINS = {
@@ -35,7 +35,7 @@ def test_a_light_model_with_real_weights_gives_what_it_gives_in_float64(
     graph = load(light_nets.build(name, name, GAINS[name]))
     (given,) = graph.inputs
     image = np.random.default_rng(0).standard_normal(given.extents).astype(np.float32)
-    judge = Judge(graph, {given.name: image})
+    judge = NetworkJudge(graph, {given.name: image})
     (expected,) = judge.expected.values()
     sizes = np.abs(expected)
     assert expected.std() > 0.1 * sizes.mean(), "all results are alike: it says nothing"

@@ -130,21 +130,14 @@ def _word(error: Exception) -> str:
     return error.code if isinstance(error, TilewrightError) else type(error).__name__
 
 
-# Large ones whose like, bvlc_alexnet, is among the fast tests; see test_light_weights, too.
-LARGE = {
-    f"test_{name}"
-    for name in (
-        "densenet121 inception_v1 inception_v2 resnet50 shufflenet squeezenet vgg19 "
-        "zfnet512"
-    ).split()
-}
-
-
 EVERY = 20  # of tests of one family, every so many is a fast one, the first among them
 
 
-def _rest_of_families() -> set[str]:
-    """A family: node tests of the same operators; other tests whose names begin alike."""
+def _slow() -> set[str]:
+    """All but one of so many of a family; and real models: tests/networks has smaller ones.
+
+    A family: node tests of the same operators; those that ONNX expanded; other tests of a category.
+    """
     operators = {
         case.name: frozenset(node.op_type for node in case.model.graph.node)
         for case in load_model_tests(kind="node")
@@ -153,15 +146,14 @@ def _rest_of_families() -> set[str]:
     met: Counter[object] = Counter()
     rest = set()
     for category, name in TESTS:
-        words = name.split("_")
-        family = operators.get(name, (category, "_expanded" in name, words[1]))
-        if category != "RealModel" and met[family] % EVERY:
+        family = operators.get(name, (category, "_expanded" in name))
+        if category == "RealModel" or met[family] % EVERY:
             rest.add(name)
         met[family] += 1
     return rest
 
 
-SLOW = LARGE | _rest_of_families()
+SLOW = _slow()
 
 
 @pytest.mark.parametrize(

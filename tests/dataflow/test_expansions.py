@@ -7,7 +7,7 @@ import onnx.parser
 import pytest
 
 from tilewright.dataflow import schedule
-from tilewright.dataflow.lower import Network, network, program
+from tilewright.dataflow.lower import OperatorNetwork, network, program
 from tilewright.frontends.onnx import load
 from tilewright.graph.interp import evaluate
 from tilewright.graph.nodes import Graph
@@ -79,7 +79,7 @@ def operand(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     return a
 
 
-def every_choice(net: Network) -> list[dict[str, str]]:
+def every_choice(net: OperatorNetwork) -> list[dict[str, str]]:
     """Each name of an expansion wherever it exists; the first expansions elsewhere."""
     names = dict.fromkeys(n for known in net.choices.values() for n in known)
     return [{}] + [

@@ -13,7 +13,7 @@ from tests.dataflow.models import lenet, model
 from tilewright.base.errors import InputError
 from tilewright.dataflow.evaluate import GANG, LISTS, Method
 from tilewright.dataflow.explore import Exploration, explore, groups_of
-from tilewright.dataflow.lower import Network, network
+from tilewright.dataflow.lower import OperatorNetwork, network
 from tilewright.dataflow.results import ResultStore
 from tilewright.frontends.onnx import load
 from tilewright.frontends.torch import to_onnx
@@ -22,7 +22,7 @@ PES = [1, 3, 8, 40]
 SEEDS = [range(6), pytest.param(range(6, 18), marks=pytest.mark.slow)]
 
 
-def random_network(seed: int) -> Network:
+def random_network(seed: int) -> OperatorNetwork:
     """Up to five operators on 6x6 matrices, some of which read two results from before."""
     rng = random.Random(seed)
     lines, names = [], ["x"]
@@ -63,7 +63,7 @@ def test_no_combination_undercuts_the_bound(seeds: range) -> None:
     assert sorted(gaps)[len(gaps) // 2] < 0.25
 
 
-def perceptron() -> Network:
+def perceptron() -> OperatorNetwork:
     body = "h = MatMul(x, v) r = Relu(h) y = MatMul(r, w)"
     graph = f"g (float[4,16] x) => (float[4,8] y) {{ {body} }}"
     return network(model(graph, v=(16, 32), w=(32, 8)))
@@ -137,7 +137,9 @@ def test_the_front_has_all_that_nothing_beats() -> None:
         )
 
 
-def evaluations(net: Network, path: Path, pes: list[int]) -> tuple[Exploration, int]:
+def evaluations(
+    net: OperatorNetwork, path: Path, pes: list[int]
+) -> tuple[Exploration, int]:
     """An exploration with a file, and how many lines the file has afterwards."""
     store = ResultStore(path)
     found = explore(net, pes, grain="expanded", methods=GANG, store=store)

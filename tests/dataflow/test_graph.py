@@ -57,14 +57,14 @@ def test_types_follow_the_reading() -> None:
         (
             "element-wise scale",
             "upsampler scale",
-            "called upsampler, but reads 1024 and writes",
+            "declared upsampler, but reads 1024 and writes",
         ),
         (
             "x -> scale: 1024",
             "x -> scale: 1024\nsum -> scale: 1024",
             "sum writes 16 .* and 1024",
         ),
-        ("sink y", "sink y\nsink y", "two nodes are called y"),
+        ("sink y", "sink y\nsink y", "two nodes are named y"),
         ("sink y", "sink y\nbuffer b", "buffer b has no in-edge"),
         ("volume=part", "volume=all", "no volume 'all'"),
         ("graph fir", "graph", "expected `graph NAME"),
@@ -96,7 +96,7 @@ def test_json_that_is_none_is_refused() -> None:
 def test_a_builder_names_unknown_and_repeated_nodes() -> None:
     b = TaskGraphBuilder("g")
     b.add("a")
-    with pytest.raises(InputError, match="two nodes are called a"):
+    with pytest.raises(InputError, match="two nodes are named a"):
         b.add("a")
     with pytest.raises(InputError, match="unknown node z"):
         b.connect("a", "z", 1)

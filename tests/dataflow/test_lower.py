@@ -261,7 +261,7 @@ def test_both_sides_of_a_small_branch_are_tasks() -> None:
 
 
 def test_a_branch_that_a_run_decides_is_refused_by_name() -> None:
-    with pytest.raises(UnsupportedError, match=r"control flow that data decide: .*v"):
+    with pytest.raises(UnsupportedError, match=r"data-dependent control flow: .*v"):
         network(model(BRANCH.replace("SIZE", "4000")))
 
 

@@ -101,7 +101,7 @@ def errors(graphs: int, rates: list[Fraction], *, chain: bool) -> list[float]:
 
 
 COUNTS = [
-    pytest.param(200, id="200"),
+    pytest.param(120, id="120"),
     pytest.param(1000, id="1000", marks=pytest.mark.slow),
 ]
 
@@ -133,7 +133,7 @@ def test_the_steady_state_is_near_and_hardly_optimistic(
 
 
 def test_list_schedules_start_no_later_than_gangs() -> None:
-    for seed in range(100):
+    for seed in range(60):
         graph = random_graph(seed, WHOLE)
         gang, free = (schedule(graph, 4, "lts", d) for d in ("gang", "list"))
         assert free.makespan <= gang.makespan
@@ -142,7 +142,7 @@ def test_list_schedules_start_no_later_than_gangs() -> None:
 
 @pytest.mark.parametrize("heuristic", ["lts", "rlx"])
 def test_no_deadlock_with_the_computed_fifos(heuristic: str) -> None:
-    for seed in range(200, 350):
+    for seed in range(200, 280):
         graph = random_graph(seed, ANY)
         gang, free = (
             schedule(graph, 1 + seed % 20, heuristic, d) for d in ("gang", "list")
@@ -151,16 +151,17 @@ def test_no_deadlock_with_the_computed_fifos(heuristic: str) -> None:
         assert simulate(free).makespan <= free.makespan
 
 
-def test_some_graphs_deadlock_with_fifos_of_one() -> None:
+@pytest.mark.parametrize("graphs", [90, pytest.param(300, marks=pytest.mark.slow)])
+def test_some_graphs_deadlock_with_fifos_of_one(graphs: int) -> None:
     stuck = 0
-    for seed in range(300):
+    for seed in range(graphs):
         found = schedule(random_graph(seed, WHOLE), 16)
         try:
             simulate(found, [min(size, 1) for size in found.fifos])
         except ExecutionError as e:
             assert "waits for room on" in str(e)
             stuck += 1
-    assert stuck > 20
+    assert stuck > graphs // 15
 
 
 def test_a_simulation_needs_a_size_for_each_edge() -> None:

@@ -86,7 +86,13 @@ def run(block: Block, scope: dict[str, object], where: str) -> str:
 
 
 # Seconds each; what they show has fast tests of its own.
-LONG = {f"{name}.md" for name in "dataflow gpu halide mdh pytorch te tuning".split()}
+LONG = {
+    f"{name}.md"
+    for name in (
+        "dataflow gpu halide lift llm mdh npu pytorch te tuning tuning-fleet "
+        "tuning-measurement tuning-models tuning-spaces vta"
+    ).split()
+}
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,13 @@ def test_every_example_is_run() -> None:
 
 
 # Seconds each; what they show has fast tests of its own.
-LONG = {"halide_blur", "lift_fully_connected", "te_matmul"}
+LONG = {
+    "halide_blur",
+    "lift_fully_connected",
+    "npu_portability",
+    "te_matmul",
+    "vta_network",
+}
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ def compare(
     np.testing.assert_allclose(ratios, expected, rtol=5e-3, atol=5e-2)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("method", ["cholesky", "lu"])
 @pytest.mark.parametrize("sizes", LAYOUTS)
 def test_each_step_agrees_with_double_precision(
@@ -166,6 +166,7 @@ def test_sixteen_antennas_and_eight_layers(pusch: Any, method: str) -> None:
     compare(pusch, (16, 8, "256QAM"), method, subcarriers=3276)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["QPSK", "16QAM", "64QAM", "256QAM"])
 def test_ratios_of_clean_symbols_say_the_bits(pusch: Any, name: str) -> None:
     layout = pusch.slot.Layout(60, 4, 2, name)
@@ -256,9 +257,9 @@ def test_the_model_detects(pusch: Any, factorization: str) -> None:
 # ----------------------------------------------------------------------------------------- scripts
 
 SAYS = {
-    "speed 12 1 2 2x2 3x2": [
+    "speed 12 1 2 2x2 2x1": [
         "2 x 2, 12 x 14:",
-        "3 x 2, 12 x 14:",
+        "2 x 1, 12 x 14:",
         "of the bound",
         "NumPy",
     ],

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tilewright import te as t
-from tilewright.driver.advice import RULES, Measured, advice
+from tilewright.driver.advice import RULES, KernelRun, advice
 from tilewright.lang.function import Function
 from tilewright.runtime.instruction_mix import Mix, inner_loop
 from tilewright.targets.registry import target
@@ -25,7 +25,7 @@ PADDED = t.compute(
     lambda y, x: t.if_then_else(t.all(y > 0, y <= N), A[y - 1, x], 0.0),
     name="P",
 )
-BEST_EFFORT = Measured(threads=1, seconds=1.0)
+BEST_EFFORT = KernelRun(threads=1, seconds=1.0)
 
 
 def _plain(out: Any) -> t.Schedule:
@@ -43,7 +43,7 @@ def _vectors(out: Any, axis: int = 1) -> t.Schedule:
 
 
 def _rows_of_sums() -> t.Schedule:
-    """A row of results inside of the sum."""
+    """A row of results inside the sum."""
     s = t.create_schedule(C.op)
     y, x = s[C].op.axis
     vectors, lane = s[C].split(x, 16)
@@ -74,46 +74,46 @@ def _guarded() -> t.Schedule:
     return s
 
 
-def _said(s: t.Schedule, out: Any, run: Measured = BEST_EFFORT) -> tuple[str, ...]:
+def _said(s: t.Schedule, out: Any, run: KernelRun = BEST_EFFORT) -> tuple[str, ...]:
     params = [p for p in (A, B) if p in s.inputs]
     return advice(t.lower(s, [*params, out]), run)
 
 
 MIX = Mix(40, 1, 0, 3, 1, 0, 64)
-Case = tuple[Callable[[], t.Schedule], Any, str, Measured]
+Case = tuple[Callable[[], t.Schedule], Any, str, KernelRun]
 CASES: dict[str, Case] = {
     "_scalar": (lambda: _plain(C), C, "split C.x and vectorize the inner loop", BEST_EFFORT),
     "_scalar, nothing contiguous": (
-        lambda: _plain(TURNED), TURNED, "with copies of what is apart", BEST_EFFORT,
+        lambda: _plain(TURNED), TURNED, "copy operands that are not contiguous", BEST_EFFORT,
     ),
     "_gathers": (
         lambda: _vectors(TURNED), TURNED, "read A through a copy .* are 64 elements", BEST_EFFORT,
     ),
     "_scatters": (
-        lambda: _vectors(TURNED, 0), TURNED, "loop of T's last dimension and not T.y.i",
+        lambda: _vectors(TURNED, 0), TURNED, "loop of T's last dimension instead of T.y.i",
         BEST_EFFORT,
     ),
     "_stored_sums, of a row": (
         _rows_of_sums, C, r"unroll C.x.o, or cache_write C .* C.k loads and stores", BEST_EFFORT,
     ),
     "_stored_sums, of a vector": (
-        lambda: _vectors(C), C, r'cache_write\(C, "register"\), computed outside of C.k',
-        Measured(1, 1.0, MIX),
+        lambda: _vectors(C), C, r'cache_write\(C, "register"\), computed outside C.k',
+        KernelRun(1, 1.0, MIX),
     ),
     "_guards": (
         lambda: _vectors(PADDED), PADDED, r"partition_loop\('P.y'\), .* P tests", BEST_EFFORT,
     ),
     "_guards, of a tail": (
-        _guarded, TURNED, r"partition_loop\('T.x.o'\), or a factor that divides", BEST_EFFORT,
+        _guarded, TURNED, r"partition_loop\('T.x.o'\), or choose a factor", BEST_EFFORT,
     ),
     "_waiting": (lambda: _in_registers(1), C, "each step waits .* with one sum", BEST_EFFORT),
     "_waiting, for few": (lambda: _in_registers(2), C, "with 2 sums at a time", BEST_EFFORT),
     "_spills": (
-        lambda: _in_registers(4), C, "smaller unrolled tiles: 9 accesses",
-        Measured(1, 1.0, Mix(40, 8, 0, 3, 0, 9, 64)),
+        lambda: _in_registers(4), C, "smaller unrolled tiles: .* 9 accesses",
+        KernelRun(1, 1.0, Mix(40, 8, 0, 3, 0, 9, 64)),
     ),
     "_alone": (
-        lambda: _in_registers(4), C, r"parallel\('C.y.o'\): one thread of 2", Measured(2, 1.0),
+        lambda: _in_registers(4), C, r"parallel\('C.y.o'\): only one of 2", KernelRun(2, 1.0),
     ),
 }  # fmt: skip
 
@@ -134,10 +134,10 @@ def test_nothing_is_said_of_a_good_schedule(rows: int) -> None:
     """Enough sums in registers, all threads at work, or too little work to share."""
     mix = Mix(40, 8, 0, 9, 0, 0, 64)
     s = _in_registers(rows)
-    assert not _said(s, C, Measured(1, 1.0, mix))
-    assert not _said(s, C, Measured(2, 5e-6, mix))
+    assert not _said(s, C, KernelRun(1, 1.0, mix))
+    assert not _said(s, C, KernelRun(2, 5e-6, mix))
     s[C].parallel(s[C].leaves[0])
-    assert not _said(s, C, Measured(2, 1.0, mix))
+    assert not _said(s, C, KernelRun(2, 1.0, mix))
 
 
 def test_what_hardly_runs_is_not_worth_a_word() -> None:
@@ -152,7 +152,9 @@ def test_what_hardly_runs_is_not_worth_a_word() -> None:
 def test_a_sum_that_has_no_loop_of_its_own_results_is_split_up() -> None:
     total = t.compute((), lambda: t.sum(A[0, k], axis=k), name="S")
     [line] = [
-        x for x in _said(_plain(total), total, Measured(2, 1.0)) if "one thread" in x
+        x
+        for x in _said(_plain(total), total, KernelRun(2, 1.0))
+        if "threads computes" in x
     ]
     assert line.startswith("rfactor S and run its parts in parallel")
 

@@ -161,14 +161,14 @@ EMPTY = "(float[0] x) => (float[0] y) { y = Neg(x) }"
     [
         (cache(), {"other": "past"}, "no output is called 'other'"),
         (cache(), {"present": "other"}, "no input is called 'other'"),
-        (cache(), {"present": "new"}, "they differ"),
+        (cache(), {"present": "new"}, "their types differ"),
         (cache(), {"present": 3}, "aliases="),
         (cache(), ["present"], "aliases="),
-        (model(OTHER), {"y": "z"}, "they differ"),
-        (model(OTHER), {"y": "i"}, "they differ"),
-        (model(GIVEN), {"y": "x"}, "an output as it is"),
-        (model(GIVEN), {"x": "z"}, "input or constant as it is"),
-        (model(EMPTY), {"y": "x"}, "input or constant as it is"),
+        (model(OTHER), {"y": "z"}, "their types differ"),
+        (model(OTHER), {"y": "i"}, "their types differ"),
+        (model(GIVEN), {"y": "x"}, "the input is itself an output"),
+        (model(GIVEN), {"x": "z"}, "itself an input or constant"),
+        (model(EMPTY), {"y": "x"}, "itself an input or constant"),
         (AFTER, {"present": "past", "y": "past"}, "two outputs"),
     ],
 )
@@ -180,8 +180,8 @@ def test_names_that_do_not_fit(source: bytes, aliases: Any, what: str) -> None:
 @pytest.mark.parametrize(
     ("source", "aliases", "what"),
     [
-        (model(TURNED), {"y": "x"}, "reads 'x' elsewhere"),
-        (model(SHARES), {"y": "x"}, "reads 'x' elsewhere"),
+        (model(TURNED), {"y": "x"}, "reads elements of 'x' other"),
+        (model(SHARES), {"y": "x"}, "reads elements of 'x' other"),
         # A vector that begins earlier covers the rest: its elements are computed twice.
         (model(UPDATED.format(n=33)), {"v": "w"}, "or writes an element twice"),
     ],

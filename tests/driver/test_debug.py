@@ -18,7 +18,7 @@ from tilewright.graph.nodes import Graph
 from tilewright.graph.passes import simplify
 from tilewright.ir.node import transform
 from tilewright.loops.nodes import For, Kernel
-from tilewright.loops.passes.hoist import Hoisted
+from tilewright.loops.passes.hoist import HoistedKernel
 from tilewright.plan import normalize, pipeline
 from tilewright.plan.nodes import HostFallback, Step
 from tilewright.plan.passes import memory
@@ -74,7 +74,7 @@ def longer_schedule(s: Schedule) -> Schedule:
     return Schedule(longer(s.kernel))
 
 
-def longer_work(work: Hoisted) -> Hoisted:
+def longer_work(work: HoistedKernel) -> HoistedKernel:
     return replace(work, prepare=tuple(map(longer, work.prepare)))
 
 

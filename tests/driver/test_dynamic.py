@@ -14,7 +14,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.base.errors import InputError, MemoryLimitError, UnsupportedError
-from tilewright.base.once import Once
+from tilewright.base.once import ComputeOnceCache
 from tilewright.driver import steps
 from tilewright.driver.compilation import onnx_fallback
 from tilewright.driver.dynamic import DynamicExecutable
@@ -115,7 +115,7 @@ def test_what_fails_once_is_tried_again() -> None:
 
 def test_who_waits_for_an_interrupted_maker_makes_it_itself() -> None:
     entered, go = threading.Event(), threading.Event()
-    once: Once[int] = Once(lambda kept: 0)
+    once: ComputeOnceCache[int] = ComputeOnceCache(lambda kept: 0)
 
     def interrupted() -> int:
         entered.set()
@@ -139,7 +139,7 @@ def test_who_waits_for_an_interrupted_maker_makes_it_itself() -> None:
 
 
 def test_the_least_recently_used_is_forgotten() -> None:
-    once: Once[int] = Once(lambda kept: max(0, len(kept) - 2))
+    once: ComputeOnceCache[int] = ComputeOnceCache(lambda kept: max(0, len(kept) - 2))
     for key in (1, 2, 1, 3):
         once.get(key, lambda key=key: key)  # type: ignore[misc]
     assert once.values() == (1, 3)

@@ -10,7 +10,7 @@ import pytest
 
 from tilewright.base import events
 from tilewright.base.errors import TilewrightWarning
-from tilewright.base.store import Store
+from tilewright.base.store import FileStore
 from tilewright.driver import file_digest
 from tilewright.driver.file_digest import FileState, of_file
 from tilewright.runtime import digest
@@ -18,8 +18,8 @@ from tilewright.runtime.digest import CHUNK, of_bytes
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "store", 1 << 20)
+def store(tmp_path: Path) -> FileStore:
+    return FileStore(tmp_path / "store", 1 << 20)
 
 
 @pytest.fixture
@@ -44,14 +44,14 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return seen
 
 
-def entry(store: Store) -> Path:
+def entry(store: FileStore) -> Path:
     (found,) = store.entries()
     return found.path
 
 
 @pytest.mark.parametrize("size", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 5 * CHUNK + 7])
 def test_a_file_has_the_digest_of_its_bytes(
-    tmp_path: Path, store: Store, size: int
+    tmp_path: Path, store: FileStore, size: int
 ) -> None:
     data = os.urandom(size)
     path = tmp_path / "file"
@@ -83,11 +83,13 @@ def test_the_order_of_chunks_counts() -> None:
     assert of_bytes(a + b) != of_bytes(b + a)
 
 
-def test_a_file_is_read_once(file: Path, store: Store, reads: list[Path]) -> None:
+def test_a_file_is_read_once(file: Path, store: FileStore, reads: list[Path]) -> None:
     first = of_file(file, store)
     link = file.with_name("link")
     link.symlink_to(file)
-    assert of_file(file, store) == of_file(link, Store(store.root, 1 << 20)) == first
+    assert (
+        of_file(file, store) == of_file(link, FileStore(store.root, 1 << 20)) == first
+    )
     assert len(reads) == 1
 
 
@@ -112,7 +114,7 @@ def replace_with_old_times(path: Path) -> None:
     "change", [write_again, write_with_old_times, replace_with_old_times]
 )
 def test_a_changed_file_is_read_again(
-    file: Path, store: Store, reads: list[Path], change: object
+    file: Path, store: FileStore, reads: list[Path], change: object
 ) -> None:
     of_file(file, store)
     assert callable(change)
@@ -122,7 +124,7 @@ def test_a_changed_file_is_read_again(
 
 
 def test_a_file_that_was_just_written_is_not_remembered(
-    file: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+    file: Path, store: FileStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_digest, "SETTLED", 3600.0)  # however slow this machine is
     assert of_file(file, store) == of_bytes(b"contents")
@@ -130,7 +132,7 @@ def test_a_file_that_was_just_written_is_not_remembered(
 
 
 def test_a_file_that_changes_meanwhile_is_not_remembered(
-    file: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+    file: Path, store: FileStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = file_digest._read
 
@@ -146,7 +148,7 @@ def test_a_file_that_changes_meanwhile_is_not_remembered(
 
 
 def test_nothing_is_remembered_where_a_start_of_the_system_has_no_name(
-    file: Path, store: Store, reads: list[Path], monkeypatch: pytest.MonkeyPatch
+    file: Path, store: FileStore, reads: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_digest, "_boot", lambda: "")
     of_file(file, store)
@@ -155,7 +157,7 @@ def test_nothing_is_remembered_where_a_start_of_the_system_has_no_name(
 
 
 def test_a_damaged_memory_is_said_and_read_again(
-    file: Path, store: Store, reads: list[Path]
+    file: Path, store: FileStore, reads: list[Path]
 ) -> None:
     first = of_file(file, store)
     path = entry(store)
@@ -170,7 +172,7 @@ def test_a_damaged_memory_is_said_and_read_again(
 
 @pytest.mark.parametrize("text", ["", "7", "[]", "[[], 7]", "{}", '["x", "y", "z"]'])
 def test_a_memory_of_another_form_counts_as_none(
-    file: Path, store: Store, reads: list[Path], text: str
+    file: Path, store: FileStore, reads: list[Path], text: str
 ) -> None:
     first = of_file(file, store)
     store.put(entry(store).name, text.encode())
@@ -179,7 +181,7 @@ def test_a_memory_of_another_form_counts_as_none(
 
 
 def test_a_memory_of_another_state_counts_as_none(
-    file: Path, store: Store, reads: list[Path]
+    file: Path, store: FileStore, reads: list[Path]
 ) -> None:
     first = of_file(file, store)
     name = entry(store).name

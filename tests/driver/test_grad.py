@@ -91,7 +91,7 @@ def test_the_second_derivative_through_derived_adjoints():
             "float[3] x, float[3] w, int64 i",
             "float y",
             ["i"],
-            "has no derivatives: it is not of floats",
+            "has no derivatives: its elements are not floats",
         ),
         (
             "i = ArgMax<axis=0>(w) g = Gather(x, i) y = ReduceSum<keepdims=0>(g)",

@@ -49,7 +49,7 @@ def test_bytes_count_what_kernels_read_and_write_and_not_what_is_fused():
 def test_time_grows_with_the_work_and_falls_with_threads():
     small, large = network(32), network(1024)
     assert 0 < cost(small, time=1) < cost(large, time=1) < 1
-    wide = network(4096)
+    wide = network(4096, layers=1)
     many = Options(threads=4, cache=False)
     assert cost(wide, many, time=1) < 0.5 * cost(wide, time=1)
 

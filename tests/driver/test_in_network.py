@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from random import Random
 
 import pytest
 
-from tilewright.driver import in_network
-from tilewright.driver.in_network import SITTINGS, Compared, kept
+from tilewright.driver import in_network, tuning_session
+from tilewright.driver.in_network import SITTINGS, NetworkTimes, kept
 from tilewright.tune.base import Candidate, Measurement, Status, Task, Trial
 from tilewright.tune.gain import confidence
-from tilewright.tune.tuner import Outcome
+from tilewright.tune.tuner import TaskOutcome
 
 TOTAL = 10.0
 
 
-def outcome(key: str) -> Outcome:
+def outcome(key: str) -> TaskOutcome:
     task = Task(key, key, None, None, None)  # type: ignore[arg-type]
     trial = Trial(Candidate("s", {}), Measurement(Status.OK, (1.0,)))
-    return Outcome(task, trial, trial, 1.0, 1, (), {}, 0.0, {}, 0.0)
+    return TaskOutcome(task, trial, trial, 1.0, 1, (), {}, 0.0, {}, 0.0)
 
 
 class Table:
@@ -36,10 +37,14 @@ class Table:
         self.asked: list[tuple[list[str], list[str]]] = []
         self.seconds = TOTAL
 
-    def profiled(self, outcomes: Sequence[Outcome]) -> dict[str, tuple[float, float]]:
+    def profiled(
+        self, outcomes: Sequence[TaskOutcome]
+    ) -> dict[str, tuple[float, float]]:
         return {o.task.key: (2.0, 2.0 - self.profile[o.task.key]) for o in outcomes}
 
-    def compared(self, before: Sequence[Outcome], after: Sequence[Outcome]) -> Compared:
+    def compared(
+        self, before: Sequence[TaskOutcome], after: Sequence[TaskOutcome]
+    ) -> NetworkTimes:
         names = [[o.task.key for o in side] for side in (before, after)]
         self.asked.append((names[0], names[1]))
         real = [TOTAL - sum(self.saved[n] for n in side) for side in names]
@@ -47,7 +52,7 @@ class Table:
             [r * self.random.gauss(1, self.noise) for _ in range(SITTINGS)]
             for r in real
         ]
-        return Compared(real[0], real[1], {}, confidence(times[1], times[0]))
+        return NetworkTimes(real[0], real[1], {}, confidence(times[1], times[0]))
 
 
 def chosen_of(
@@ -56,9 +61,9 @@ def chosen_of(
     saved: Mapping[str, float] | None = None,
     noise: float = 1e-4,
     least: float = 1.005,
-) -> tuple[list[str], Compared | None, Table]:
+) -> tuple[list[str], NetworkTimes | None, Table]:
     table = Table(profile, saved or profile, noise)
-    monkeypatch.setattr(in_network, "Network", lambda *_: table)
+    monkeypatch.setattr(in_network, "SwitchableModel", lambda *_: table)
     given = [outcome(key) for key in profile]
     chosen, found = kept(given, None, {}, least)  # type: ignore[arg-type]
     return [o.task.key for o in chosen], found, table
@@ -119,3 +124,11 @@ def test_a_gain_within_the_noise_is_none(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_without_any_kernel_nothing_is_compiled() -> None:
     assert kept([], None, {}) == ([], None)  # type: ignore[arg-type]
+
+
+def test_a_kernel_whose_trials_all_failed_says_why_the_first_did() -> None:
+    made = outcome("k")
+    failed = Measurement(Status.BUILD, reason="kernel k: no room")
+    first = Trial(Candidate("s", {}), failed)
+    said = tuning_session._why(replace(made, best=None, default=first), [], {})
+    assert said == "no: every trial failed: kernel k: no room"

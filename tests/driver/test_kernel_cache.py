@@ -11,7 +11,7 @@ import pytest
 
 from tilewright.base import events
 from tilewright.base.dtypes import float32
-from tilewright.base.store import Store
+from tilewright.base.store import FileStore
 from tilewright.compute.build import map_, reduce_
 from tilewright.driver import kernels
 from tilewright.driver.kernels import KernelCompiler
@@ -52,7 +52,7 @@ def test_weights_that_are_known_and_such_that_are_not(
     first: bool, tmp_path: Path
 ) -> None:
     """Code for known weights takes them packed; nobody packs those of a caller."""
-    store = Store(tmp_path, 1 << 30)
+    store = FileStore(tmp_path, 1 << 30)
     for known in (first, not first):
         code = KernelCompiler(NATIVE, NATIVE, store).compile(
             product(), {B} if known else ()
@@ -76,7 +76,7 @@ TARGETS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_targets_share_no_code(name: str, tmp_path: Path) -> None:
-    store = Store(tmp_path, 1 << 30)
+    store = FileStore(tmp_path, 1 << 30)
     other = TARGETS[name]
     KernelCompiler(NATIVE, NATIVE, store).compile(product(), ())
     compiler = KernelCompiler(other, NATIVE, store)
@@ -178,7 +178,7 @@ def test_a_choice_is_told_under_the_name_of_the_group(group: str) -> None:
 
 
 def test_the_order_of_values_and_which_are_outputs(tmp_path: Path) -> None:
-    compiler = KernelCompiler(NATIVE, NATIVE, Store(tmp_path, 1 << 30))
+    compiler = KernelCompiler(NATIVE, NATIVE, FileStore(tmp_path, 1 << 30))
     one = difference()
     back = replace(
         one, values=(B, A, Y), params=(one.params[1], one.params[0], one.params[2])

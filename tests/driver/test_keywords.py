@@ -16,7 +16,7 @@ from tilewright.driver import keywords, options, program_tuning
 from tilewright.driver.training import compile_training_step
 from tilewright.driver.validate import validate_model
 from tilewright.graph.quantize.observers import METHODS
-from tilewright.graph.quantize.recipe import Recipe
+from tilewright.graph.quantize.recipe import QuantizationRecipe
 from tilewright.llm import load, load_embedder
 from tilewright.llm.serve.server import serve
 
@@ -101,7 +101,7 @@ def test_choices_are_those_that_are_accepted(typed, known):
 
 def test_a_quantization_takes_the_fields_of_its_recipe():
     assert set(keywords.QuantizeOptions.__annotations__) == {
-        f.name for f in fields(Recipe)
+        f.name for f in fields(QuantizationRecipe)
     }
 
 

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 import tilewright as tw
 from tilewright.base import events
 from tilewright.base.errors import MemoryLimitError, ModelError, TilewrightWarning
-from tilewright.base.store import Store
+from tilewright.base.store import FileStore
 from tilewright.driver import compile_lock, file_digest, model_cache
 from tilewright.runtime import bundle
 
@@ -266,7 +266,7 @@ def test_the_memory_limit_holds_for_kept_models_too() -> None:
 
 
 def test_the_memory_limit_is_what_a_kept_model_may_need(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store", 1 << 30)
+    store = FileStore(tmp_path / "store", 1 << 30)
     source = model().SerializeToString()
     asked = model_cache.known(store, source, None, {}, 1 << 30)
     assert asked is not None
@@ -280,7 +280,7 @@ def test_the_memory_limit_is_what_a_kept_model_may_need(tmp_path: Path) -> None:
 def test_files_over_the_limit_are_not_read_for_the_key(
     apart: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store(tmp_path / "store", 1 << 30)
+    store = FileStore(tmp_path / "store", 1 << 30)
     asked = model_cache.known(store, apart, None, {}, 1 << 30)
     assert asked is not None
     assert model_cache._key(store, asked, ["w.bin"], W.nbytes) is not None

@@ -199,7 +199,7 @@ def test_work_on_constants_reads_constants() -> None:
     cpu = target("cpu")
     compiler = KernelCompiler(cpu, cpu, None)
     made = compiler.compile(kernel_signature(FusionGroup("mm", (c,)), {y}), {w})
-    assert made.preparations[0].view is not None
+    assert made.preparations[0].packing is not None
     assert made.prepare_code == (b"",)
     run = ConstantPacker([made]).run
     data = np.arange(48 * 64, dtype=np.float32).reshape(48, 64)

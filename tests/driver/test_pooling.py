@@ -68,7 +68,7 @@ def maxima(
     return y
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("mcpu", ["native", "x86-64-v3"])
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 def test_maximum_keeps_nan(geometry: str, mcpu: str) -> None:
@@ -120,7 +120,7 @@ def _model(nodes: list[Any], x: np.ndarray, constants: list[Any]) -> onnx.ModelP
     )
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("mcpu", ["native", "x86-64-v3"])
 @pytest.mark.parametrize("include", [0, 1])
 @pytest.mark.parametrize("geometry", GEOMETRIES)
@@ -135,7 +135,10 @@ def test_mean(
 @pytest.mark.sampled(13)
 @pytest.mark.parametrize("mcpu", ["native", "x86-64-v3"])
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
-@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize(
+    "geometry",
+    [pytest.param(g, marks=[pytest.mark.slow] * (g == "5p2")) for g in GEOMETRIES],
+)
 def test_channels_last(geometry: str, op: str, mcpu: str) -> None:
     x = data((1, 5, 17, 22))
     model = between(op, x, GEOMETRIES[geometry])

@@ -17,11 +17,10 @@ from tilewright.loops.nodes import Kernel, Store, loop
 
 MODEL = """
 <ir_version: 10, opset_import: ["" : 21]>
-g (float[48, 90] x) => (float[48, 90] y, float[48, 90] z) {
-  a = MatMul(x, v)
-  y = Relu(a)
-  b = MatMul(y, w)
-  z = Neg(b)
+g (uint8[9, 31] x, uint8[9, 31] u) => (int32[9, 19] y, int32[9, 19] z) {
+  y = MatMulInteger(x, v)
+  a = MatMulInteger(u, w)
+  z = Neg(a)
 }
 """
 
@@ -30,10 +29,8 @@ def test_layers_share_the_kernel_that_packs_their_weights(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rng = np.random.default_rng(0)
-    x, v, w = (
-        rng.standard_normal(s).astype(np.float32)
-        for s in ((48, 90), (90, 90), (90, 90))
-    )
+    x, u = rng.integers(0, 9, (2, 9, 31), np.uint8)
+    v, w = rng.integers(-9, 9, (2, 31, 19), np.int8)
     model = onnx.parser.parse_model(MODEL)
     model.graph.initializer.extend(
         [numpy_helper.from_array(v, "v"), numpy_helper.from_array(w, "w")]
@@ -46,11 +43,11 @@ def test_layers_share_the_kernel_that_packs_their_weights(
         return made[-1]
 
     monkeypatch.setattr(PreparationCompiler, "_artifact", noting)
-    y, z = tw.compile(model, cache=False)(x)
-    assert len(made) == 2
-    assert made[0] is made[1]
-    np.testing.assert_allclose(y, np.maximum(x @ v, 0), rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(z, -(y @ w), rtol=1e-4, atol=1e-3)
+    y, z = tw.compile(model, cache=False)(x, u)
+    assert len(made) == 4  # of each layer its weights and their sums
+    assert made[0] is made[2] and made[1] is made[3]
+    np.testing.assert_array_equal(y, x.astype(int) @ v)
+    np.testing.assert_array_equal(z, -(u.astype(int) @ w))
 
 
 def packing(

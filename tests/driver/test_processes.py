@@ -109,11 +109,12 @@ def test_children_end_when_this_process_is_interrupted(made: list[int]) -> None:
     assert made and are_gone(made)
 
 
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "function", [processes.share, processes._fork], ids=lambda f: f.__name__
 )
 def test_an_interrupt_at_any_moment_leaves_no_process(
-    function: Callable[..., Any], made: list[int]
+    function: Callable[..., Any], step: int, made: list[int]
 ) -> None:
     here = os.getpid()
     escaped, escape = os.pipe()
@@ -130,7 +131,7 @@ def test_an_interrupt_at_any_moment_leaves_no_process(
                 os.write(escape, b".")
                 os._exit(1)
 
-    for moment in at_every_moment(function, action):
+    for moment in at_every_moment(function, action, step):
         assert are_gone(made), f"interrupted at moment {moment}"
     assert moment > 8 and len(made) == 2
     with pytest.raises(BlockingIOError):

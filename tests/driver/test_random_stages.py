@@ -28,7 +28,7 @@ SLOW = range(1000, 4000)
 EIGHTH = 8  # every so many lists is compiled, too
 
 
-@pytest.mark.sampled(29)
+@pytest.mark.sampled(43)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_list_is_right_after_every_pass(seed: int) -> None:
     assert run(seed, native=seed % EIGHTH == 0) is None
@@ -50,8 +50,8 @@ def first_failure(count: int = 60) -> random_stages.StageFailure:
 
 
 def test_a_halo_without_its_border_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def borderless(steps: Sequence[Step], keep: Any, most: float) -> list[Step]:
-        made = add_halos(steps, keep, most)
+    def borderless(steps: Sequence[Step], keep: Any, *more: Any) -> list[Step]:
+        made = add_halos(steps, keep, *more)
         return [
             s
             for s in made

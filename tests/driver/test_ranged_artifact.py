@@ -106,6 +106,14 @@ def test_constants_and_code_are_in_the_file_once(made: tuple[Any, Path]) -> None
     assert sum(n.startswith("support/") for n in names) == 1
 
 
+def test_constants_of_each_model_begin_where_a_page_does() -> None:
+    """So that they can be mapped."""
+    parts = ranged_bundle._Parts()
+    one, two = np.ones(5, np.uint8), np.full(70, 2, np.uint8)
+    assert [parts.place(b) for b in (one, two, one)] == [[0, 5], [4096, 70], [0, 5]]
+    assert parts.block()[4096 : 4096 + 70].tolist() == two.tolist()
+
+
 def test_who_expects_one_shape_is_told_of_several(made: tuple[Any, Path]) -> None:
     with pytest.raises(ArtifactError, match="code for ranges of shapes"):
         bundle.load(made[1])
@@ -136,8 +144,8 @@ DAMAGES: dict[str, Callable[[Any], object]] = {
     "an operand too many": lambda h: _shared(h)["touched"][0].append(99),
     "another rank": lambda h: _shared(h)["values"][0].append(1),
     "another code": lambda h: _shared(h)["model"]["objects"].append(99),
-    "other constants": lambda h: _shared(h)["model"].update(constants=[64, 1 << 20]),
-    "constants between": lambda h: _shared(h)["model"].update(constants=[1, 2]),
+    "other constants": lambda h: _shared(h)["model"].update(place=[64, 1 << 20]),
+    "constants between": lambda h: _shared(h)["model"].update(place=[1, 2]),
     "a size outside": lambda h: h["single"][0].__setitem__(0, [99]),
     "a key too long": lambda h: h["single"][0].__setitem__(0, [1, 1]),
     "cover of other rank": lambda h: _shared(h)["covers"].update(extents=[]),
@@ -161,7 +169,7 @@ def test_damaged_manifests_are_refused(
         DAMAGES[damage](head)
         for name in ("members", "constants_offset"):
             del head[name]
-        bundle.pack(out, constants, codes, head)
+        bundle.pack(out, constants.data, codes, head)
     with pytest.raises(ArtifactError):
         tw.load(bad)
 

@@ -9,7 +9,7 @@ import pytest
 
 from tilewright.compute.nodes import Computation
 from tilewright.driver.planning import questions
-from tilewright.driver.remembered import Remembered
+from tilewright.driver.remembered import RecordedAnswers
 from tilewright.plan.lower import lower
 from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.normalize import merged
@@ -42,7 +42,7 @@ def groups(depth: int = 64, width: int = 32) -> list[tuple[Computation, ...]]:
 
 
 def test_answers_are_those_of_the_target():
-    said, plain = Remembered(CPU), questions(CPU)
+    said, plain = RecordedAnswers(CPU), questions(CPU)
     for group in groups():
         weights = {group[0].inputs[1]}
         for fixed in (set(), weights):
@@ -58,7 +58,7 @@ def test_answers_are_those_of_the_target():
 @pytest.mark.parametrize("question", ["predicted_time", "estimated_cost"])
 def test_one_structure_is_asked_about_once_and_constants_are_a_part_of_it(question):
     host = Counting()
-    said = Remembered(host)
+    said = RecordedAnswers(host)
     ask = getattr(said if question == "predicted_time" else said.questions, question)
     one, same, other = groups()
     for group in (one, same, one):
@@ -75,7 +75,7 @@ def test_one_structure_is_asked_about_once_and_constants_are_a_part_of_it(questi
 
 def test_questions_of_different_kinds_have_different_answers():
     host = Counting()
-    said = Remembered(host)
+    said = RecordedAnswers(host)
     for group in groups()[:2]:
         assert said.questions.is_profitable(group) in (True, False)
         said.predicted_time(group, set())

@@ -14,26 +14,30 @@ from tilewright.compute.interp import evaluate
 from tilewright.compute.nodes import Computation, Dim
 from tilewright.driver.row_blocks import by_rows
 from tilewright.expr.nodes import INDEX, Buffer, Load, Var, const
+from tilewright.ir.node import postorder
 from tilewright.loops.interp import run
 from tilewright.loops.lower import lower
-from tilewright.loops.nodes import If, Kernel, loop
+from tilewright.loops.nodes import Alloc, If, Kernel, loop
 from tilewright.loops.sizes import statement
 from tilewright.loops.verify import verify
 from tilewright.loops.walk import loops_of
 from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.open_extents import Resized
+from tilewright.plan.rows import rows
 from tilewright.schedule.full_tiles import full_tiles
 from tilewright.targets.registry import target
 
 R, J = Var("i", INDEX), Var("j", INDEX)
 
 
-def softmax() -> tuple[list[Computation], list[Buffer], list[Buffer]]:
+def softmax(
+    n: Var = N, m: Var = M, read: str = "x"
+) -> tuple[list[Computation], list[Buffer], list[Buffer]]:
     """Rows of one size, columns of another."""
-    x, y, e = (Buffer(name, (N, M), float32) for name in "xye")
-    z = Buffer("z", (N,), float32)
-    whole = (Dim(R, N), Dim(J, M))
-    summed = (Dim(R, N), Dim(J, M, "pw"))
+    x, y, e = (Buffer(name, (n, m), float32) for name in (read, "y", "e"))
+    z = Buffer("z", (n,), float32)
+    whole = (Dim(R, n), Dim(J, m))
+    summed = (Dim(R, n), Dim(J, m, "pw"))
     group = [
         made(e, whole, (R, J), Load(x, (R, J)) * 2.0),
         made(z, summed, (R,), Load(e, (R, J)), "add"),
@@ -45,6 +49,10 @@ def softmax() -> tuple[list[Computation], list[Buffer], list[Buffer]]:
 GROUPS = {
     "attention": lambda: (attention(), [Q, K, V], [Y]),
     "two sizes": softmax,
+    "a tensor of a block's name": lambda: softmax(read="e_16"),
+    "sizes of the names of blocks": lambda: softmax(
+        Var("rows.16", INDEX), Var("rows.4", INDEX)
+    ),
 }
 
 
@@ -60,15 +68,21 @@ def test_blocks_of_rows_are_the_whole(name: str, mcpu: str) -> None:
     some = by_rows(kernel, FusionGroup("g", tuple(group)), target("cpu", mcpu))
     assert some is not None
     kinds = {f.var.name: f.kind for f in loops_of(some.body)}
-    assert [n for n, kind in kinds.items() if kind == "parallel"] == [
+    shared = [n for n, kind in kinds.items() if kind == "parallel"]
+    assert [n.removesuffix("_2") for n in shared] == [
         "rows.16",
         "rows.4",
         "rows.1",
     ]
+    allocated = {n.buffer for n in postorder(some.body) if isinstance(n, Alloc)}
+    tensors = [*some.params, *allocated]
+    assert len({b.name for b in tensors}) == len(tensors)
     parted = full_tiles(some)
     verify(parted)
-    for n in (0, 1, 5, 16, 23):
-        sized = Resized({N: n, M: 19}, {})
+    found = rows(group, kernel.params)
+    assert found is not None
+    for n in (0, 1, 21):
+        sized = Resized({**dict.fromkeys(some.sizes, 19), found.size: n}, {})
         rng = np.random.default_rng(n)
         memory: dict[Any, Any] = {
             b: rng.integers(-3, 4, sized.buffer(b).shape).astype(np.float32)
@@ -85,6 +99,16 @@ def test_blocks_of_rows_are_the_whole(name: str, mcpu: str) -> None:
             np.testing.assert_allclose(
                 memory[b], want[sized.buffer(b)], rtol=1e-5, atol=1e-5
             )
+
+
+def test_costs_of_the_machine_say_how_many_rows_a_block_has() -> None:
+    group, ins, outs = GROUPS["two sizes"]()
+    machine = target("cpu", "x86-64-v4", description={"costs": {"row_step": 3}})
+    kernel = plain(group, ins, outs)
+    some = by_rows(kernel, FusionGroup("g", tuple(group)), machine)
+    assert some is not None
+    names = [f.var.name for f in loops_of(some.body) if f.kind == "parallel"]
+    assert names == ["rows.9", "rows.3", "rows.1"]
 
 
 def scheduled(most: int, exact: bool = False) -> Kernel:

@@ -168,9 +168,9 @@ def reported(
 @pytest.mark.parametrize(
     ("index", "bad"),
     [
-        (lambda i, j: i * 10 + j * 3, [1, 8, 40]),
+        pytest.param(lambda i, j: i * 10 + j * 3, [1, 8, 40], marks=pytest.mark.slow),
         (lambda i, j: i * -10 + j * 3 + 30, [2, 14, 41]),
-        (lambda i, j: i * 8 + j * 2, [7, 25, 32]),
+        pytest.param(lambda i, j: i * 8 + j * 2, [7, 25, 32], marks=pytest.mark.slow),
         (lambda i, j: i * 8 + j, [4, 15, 28]),
     ],
 )

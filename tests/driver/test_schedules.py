@@ -15,7 +15,7 @@ from tests.driver.test_compile import expected, model, perceptron, sample
 from tilewright.base import events
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import InputError, ScheduleError
-from tilewright.base.store import Store
+from tilewright.base.store import FileStore
 from tilewright.compute.build import map_, reduce_
 from tilewright.driver import schedules, text
 from tilewright.driver.kernels import KernelCompiler
@@ -159,7 +159,7 @@ def test_a_choice_is_part_of_the_key_of_a_kernel(tmp_path: Any) -> None:
     c = reduce_("mm", y, (24,), "add", lambda i, j, k: a[i, k] * b[k, j])
     face, store = (
         kernel_signature(FusionGroup("mm", (c,)), {y}),
-        Store(tmp_path, 1 << 30),
+        FileStore(tmp_path, 1 << 30),
     )
     cpu = target("cpu")
     usual = KernelCompiler(cpu, cpu, store)
@@ -231,7 +231,8 @@ def test_a_kernel_that_an_operator_gives_has_its_own_sketch() -> None:
     a, y = (Buffer(n, (8,), float32) for n in "ay")
     kernel = lower("k", [map_("m", y, lambda i: a[i] * 2.0)], [a, y], [y])
     face = kernel_signature(FusionGroup("whole", (), kernel=kernel), {y})
-    large = replace(target("cpu").machine, l3=8, measured=(("streamed", 8.0),))  # type: ignore[attr-defined]
+    small = {"l1": 8, "l3": 8, "measured": (("streamed", 8.0),)}
+    large = replace(target("cpu").machine, **small)  # type: ignore[attr-defined]
     cpu = replace(target("cpu"), machine=large)  # type: ignore[type-var]
     for streams in (True, False):
         wanted = Selection("kernel", {"stream.y": streams})

@@ -21,6 +21,7 @@ SELECTED = {
 }
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("name", SELECTED)
 @pytest.mark.parametrize("mcpu", ["x86-64-v2", "x86-64-v3", "native"])
 def test_a_value_that_its_own_condition_reads_is_still_selected(

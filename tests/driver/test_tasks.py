@@ -103,7 +103,7 @@ def test_every_candidate_gives_the_same_results(tmp_path: Path) -> None:
     random = Random(0)
     for task in tasks(perceptron(7), **V3):
         space = task.space
-        found = [space.default(), *(space.sample(random) for _ in range(4))]
+        found = [space.default(), *(space.sample(random) for _ in range(2))]
         found.append(space.neighbor(found[0], random))
         found.append(space.cross(found[0], found[-1], random))
         for candidate in found:
@@ -182,7 +182,7 @@ def test_a_kernel_has_schedules_of_its_author_s_own(tmp_path: Path) -> None:
 
 
 def test_a_kernel_of_open_sizes_is_refused() -> None:
-    with pytest.raises(InputError, match="programs of one size are timed"):
+    with pytest.raises(InputError, match="only a program of fixed sizes can be timed"):
         task_of_kernel(sums(te.var("n")), **V3)
 
 
@@ -202,7 +202,9 @@ def test_a_default_schedule_that_is_wrong_is_no_reference(
 
     def other(self: ComputationJudge, b: Any) -> Any:
         found = real(self, b)
-        return references.Expected(found.places, found.value + 0.01, found.error)
+        return references.ExpectedElements(
+            found.places, found.value + 0.01, found.error
+        )
 
     monkeypatch.setattr(ComputationJudge, "expected", other)
     with pytest.raises(ExecutionError, match="wrong before it is tuned"):

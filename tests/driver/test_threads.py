@@ -49,11 +49,10 @@ def test_tiles_too_few_for_many_threads_are_no_form_for_them(source):
     assert np.abs(few(x) - many(x)).max() < 1e-5 * np.abs(many(x)).max()
 
 
-def test_what_was_compiled_for_one_thread_is_not_taken_for_two(
-    source, tmp_path, monkeypatch
-):
+def test_what_was_compiled_for_one_thread_is_not_taken_for_two(tmp_path, monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
-    source = source.SerializeToString()
+    nodes = [helper.make_node("Relu", ["x"], ["y"])]
+    source = model(nodes, {"x": (FLOAT, (4, 8))}, ["y"]).SerializeToString()
     assert not cached(compiled(source, threads=1)[1])
     assert not cached(compiled(source, threads=2)[1])
     assert cached(compiled(source, threads=1)[1])

@@ -113,7 +113,7 @@ def test_what_was_saved_goes_on_alike(tmp_path):
     other = tw.compile_training_step(
         model, "cross_entropy", tw.optim.Momentum(), threads=1
     )
-    with pytest.raises(ModelError, match=r"it holds no 'w2\.state1'"):
+    with pytest.raises(ModelError, match=r"the file has no array 'w2\.state1'"):
         tw.compile_training_step(
             model, "cross_entropy", tw.optim.Adam(), parameters=["w2", "b1", "w1"],
             threads=1,
@@ -156,7 +156,6 @@ def test_a_loss_of_the_models_own():
 
 def test_a_torch_module():
     torch = pytest.importorskip("torch")
-    pytest.importorskip("onnxscript")
     torch.manual_seed(0)
     module = torch.nn.Sequential(
         torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)
@@ -239,8 +238,8 @@ def line(kind="float", x="x", w="w"):
 @pytest.mark.parametrize(
     ("make", "optimizer", "said"),
     [
-        (lambda: line(x="target"), tw.optim.SGD(), "an input 'target' of its own"),
-        (lambda: line(w="target"), tw.optim.SGD(), "an input 'target' of its own"),
+        (lambda: line(x="target"), tw.optim.SGD(), "already has an input 'target'"),
+        (lambda: line(w="target"), tw.optim.SGD(), "already has an input 'target'"),
         (lambda: line("float16"), tw.optim.Adam(), "epsilon=1e-08 is 0 in float16"),
         (line, tw.optim.Adam, "the optimizer is <class"),
         (line, "adam", "the optimizer is 'adam'"),
@@ -301,7 +300,7 @@ def deep(layers=5, rows=512, width=64):
 
 
 def test_recomputing_saves_memory_and_changes_no_bit():
-    model, x = deep(), RNG.standard_normal((512, 64)).astype(np.float32)
+    model, x = deep(4), RNG.standard_normal((512, 64)).astype(np.float32)
     steps = [
         tw.compile_training_step(model, "loss", remat=remat, threads=1)
         for remat in (False, True)
@@ -317,7 +316,7 @@ def test_recomputing_saves_memory_and_changes_no_bit():
 def test_a_memory_limit_for_the_step():
     model = deep()
     with pytest.raises(
-        tw.TilewrightError, match=r"over the limit of 1,000; take smaller"
+        tw.TilewrightError, match=r"over the limit of 1,000; use smaller"
     ):
         tw.compile_training_step(model, "loss", remat=1000)
 
@@ -344,7 +343,7 @@ def test_targets_are_classes_or_ignored_as_in_pytorch(shape):
         bad = target.copy()
         bad.reshape(-1)[2] = wrong
         with pytest.raises(
-            InputError, match=rf"target\[.*\] is {wrong}, none of the 4"
+            InputError, match=rf"target\[.*\] is {wrong}, not one of the 4"
         ):
             step.step(x, bad)
         assert step.steps == 0

@@ -1,4 +1,4 @@
-"""The training examples: a short run here, whole ones in `make test-all`."""
+"""The training examples: their networks learn; slow, as tests/driver/test_training.py is not."""
 
 import numpy as np
 import pytest
@@ -7,6 +7,7 @@ import tilewright as tw
 from examples import train_lenet, train_transformer
 
 
+@pytest.mark.slow
 def test_lenet_learns_a_batch_by_heart():
     rng = np.random.default_rng(0)
     images = rng.standard_normal((8, 1, 28, 28)).astype(np.float32)

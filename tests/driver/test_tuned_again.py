@@ -14,14 +14,14 @@ from onnx import numpy_helper
 
 import tilewright as tw
 from tilewright.driver import tuning
-from tilewright.driver.in_network import Compared
+from tilewright.driver.in_network import NetworkTimes
 from tilewright.driver.tasks import tasks
 from tilewright.driver.tuning import How
 from tilewright.tune.base import Candidate, Measurement, Status, Task, Trial
 from tilewright.tune.measure.options import Timing
 from tilewright.tune.records.database import Records
 from tilewright.tune.records.published import read
-from tilewright.tune.tuner import Outcome, Tuning
+from tilewright.tune.tuner import TaskOutcome, Tuning
 
 TEXT = """<ir_version: 10, opset_import: ["" : 21]>
 o (float[16, 32] x) => (float[16, 16] y) { y = MatMul(x, w) }"""
@@ -74,7 +74,9 @@ def test_a_schedule_that_is_not_possible_any_more_is_given_up(
     assert used(records) == []
 
 
-@pytest.mark.parametrize("seconds", [0.5, 2.0, float("inf")])
+@pytest.mark.parametrize(
+    "seconds", [0.5, pytest.param(2.0, marks=pytest.mark.slow), float("inf")]
+)
 def test_what_was_chosen_is_measured_again_and_kept_if_it_is_faster(
     model: onnx.ModelProto,
     tmp_path: Path,
@@ -113,12 +115,12 @@ def test_the_latest_choice_is_used_whatever_an_earlier_one_gained(
     better = next(c for _ in range(99) if (c := task.space.sample(random)) != first)
     chosen_before(task, records, first)
 
-    def improved(outcomes: list[Outcome]) -> list[Outcome]:
+    def improved(outcomes: list[TaskOutcome]) -> list[TaskOutcome]:
         fast = Trial(better, Measurement(Status.OK, (2e-6,)))
         slow = Trial(first, Measurement(Status.OK, (3e-6,)))
         return [replace(o, best=fast, default=slow) for o in outcomes]
 
     monkeypatch.setattr(tuning, "improved", improved)
-    monkeypatch.setattr(tuning, "kept", lambda o, *_: (o, Compared(2.0, 1.0, {})))
+    monkeypatch.setattr(tuning, "kept", lambda o, *_: (o, NetworkTimes(2.0, 1.0, {})))
     tuned(model, records)
     assert used(records) == [better.key]

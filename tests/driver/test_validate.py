@@ -348,7 +348,7 @@ def test_an_index_out_of_range_is_reported_by_kernel_and_judge():
     both = validate(signature, code, [False] * 3, known=bad)
     assert both.ok and both.compared == 0
     assert both.note.startswith(
-        "values were not compared: the random data have an index"
+        "values were not compared: the random data contain an index"
     )
     good = {names["at"]: np.array([0, 1, 2, 3, 3, 0])}
     found = validate(signature, code, [False] * 3, known=good)
@@ -386,7 +386,7 @@ def test_other_systems_are_told_what_there_is(monkeypatch):
     code = KernelCompiler(machine, machine, None).compile(signature, ())
     monkeypatch.setattr("sys.platform", "darwin")
     with pytest.raises(
-        UnsupportedError, match="not validated on darwin: only on Linux"
+        UnsupportedError, match="on Linux only, not on darwin"
     ) as caught:
         validate(signature, code, [False, False])
     assert caught.value.code == "TW-CHECK"

@@ -80,9 +80,10 @@ def _tiles(log: list[Any]) -> list[int]:
 
 Case = tuple[int, tuple[int, int], int, list[int], str, str]
 CASES: list[Case] = [
-    (3, (11, 12), 32, [1, 0, 0, 2], "host", "default"),
+    (1, (11, 12), 32, [1, 0, 0, 2], "host", "default"),
 ]
 MORE: list[Case] = [
+    (3, (11, 12), 32, [1, 0, 0, 2], "host", "default"),
     (1, (22, 23), 48, [1, 0, 0, 2], "host", "fast"),
     (1, (13, 15), 32, [1, 1, 1, 1], "x86-64-v3", "default"),
     (1, (14, 14), 32, [1, 1, 1, 1], "host", "default"),
@@ -126,8 +127,8 @@ def test_clips_agree_with_their_truth_on_any_number_of_threads(pads: Any) -> Non
     graph = load(model(nodes, [1, 32, 4, 9, 10], weights))
     x = rng.standard_normal((1, 32, 4, 9, 10)).astype(np.float32)
     with events.record() as log:
-        assert not check(graph, {"x": x}, threads=(1, 2, 3), cache=True)
-    assert 2 * 2 <= len(_tiles(log)) <= 2 * 3
+        assert not check(graph, {"x": x}, threads=(1, 2), cache=True)
+    assert len(_tiles(log)) == 2 * 2
 
 
 def test_only_fast_math_takes_large_tiles_and_exact_math_none() -> None:
@@ -142,14 +143,6 @@ def test_fast_math_keeps_small_tiles_and_direct_sums_where_they_are_faster() -> 
     assert chosen(deep, math="fast") == [2, 2]
     small = block(1, (3, 3), 32, [1, 1, 1, 1])
     assert chosen(small, math="fast") == []
-
-
-def test_the_form_is_part_of_the_kernels_name() -> None:
-    source = block(1, (16, 16), 32, [1, 1, 1, 1])
-    exe = tw.compile(source, math="fast")
-    assert sum("F(4,3)" in k.name for k in exe.model.kernels) == 2
-    x = np.zeros((1, 32, 16, 16), np.float32)
-    assert "F(4,3)" in str(exe.profile(x, repeat=1))
 
 
 @pytest.mark.parametrize(
@@ -289,8 +282,12 @@ def test_results_are_within_the_stated_bound(
     source = model(nodes, [1, depth, size, size], weights)
     math = "fast" if tile == 4 else "default"
     with events.record() as log:
-        got = tw.compile(source, math=math)(x[None])[0]
+        exe = tw.compile(source, math=math)
+    got = exe(x[None])[0]
     assert _tiles(log) == [tile]
+    form = f"F({tile},3)"
+    assert [form in k.name for k in exe.model.kernels].count(True) == 1
+    assert form in str(exe.profile(x[None], repeat=1))
     error, allowed = np.abs(got - direct(x, w)), bound(x, w, tile)
     assert np.all(error <= allowed)
     assert error.max() > allowed.max() / 1e6  # the bound is about these numbers

@@ -46,6 +46,8 @@ PROVEN: dict[str, tuple[Expr, Expr, tuple[tuple[Var, Expr], ...]]] = {
     "the highest": (K // (B * N), Const(2, INDEX), ((K, 2 * B * N),)),
     "in the middle": (K // N % B, B, ((K, 2 * B * N),)),
     "high of three": (K // N, B * C, ((K, B * C * N),)),
+    "high of a sum": (K // (N + 1), B + 2, ((K, (B + 2) * (N + 1)),)),
+    "low of a sum": (K % (N + 1), N + 1, ((K, (B + 2) * (N + 1)),)),
     "high of a tile": ((J * 3 + K) // N, B, ((J, B * N // 3), (K, THREE))),
     "low of a tile": ((J * 3 + K) % N, N, ((J, B * N // 3), (K, THREE))),
 }
@@ -89,6 +91,9 @@ OPEN: dict[str, tuple[Expr, Expr, dict[Any, Any]]] = {
     "a middle of another": (K // C % B, B, env((K, 2 * B * N))),
     "a remainder by 0": (K % N, N, env() | {K: (0, None)}),
     "a remainder by another": (K % N, C, env((K, B * N))),
+    "a sum of another": (K // (N + 2), B + 2, env((K, (B + 2) * (N + 1)))),
+    "a sum longer than its part": (K // (N + 1), B + 1, env((K, (B + 2) * (N + 1)))),
+    "a low sum too long": (K % (N + 1), N, env((K, (B + 2) * (N + 1)))),
     "a tile that overlaps": (
         (J * 3 + K) // N,
         B,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tilewright.expr import bounds as asked
-from tilewright.expr.bounds import MAX_CASES, Remembering, bounds
+from tilewright.expr.bounds import MAX_CASES, CachedEnvironment, bounds
 from tilewright.expr.nodes import (
     INDEX,
     Expr,
@@ -41,7 +41,7 @@ def test_answers_do_not_depend_on_what_was_asked_before(count: int, first: str) 
     nodes = [n for n in postorder(nested(count)) if isinstance(n, Expr)]
     if first == "the whole":
         nodes.reverse()
-    env = Remembering(ENV)
+    env = CachedEnvironment(ENV)
     for e in nodes:
         assert bounds(e, env) == bounds(e, ENV)
 

@@ -10,7 +10,13 @@ import pytest
 
 import tilewright as tw
 from tilewright.base.errors import ArtifactError, InputError
-from tilewright.runtime.nesting import ContainerNode, Fixed, Nesting, RecordFields, show
+from tilewright.runtime.nesting import (
+    ArgumentNesting,
+    ContainerNode,
+    FixedLeaf,
+    RecordFields,
+    show,
+)
 
 torch = pytest.importorskip("torch")
 
@@ -154,11 +160,11 @@ def test_a_single_result_is_not_taken_for_a_tuple(result):
 def test_a_class_of_the_same_name_with_other_fields_is_not_taken():
     other = namedtuple("Scores", ["low", "middle"])
     tree = ContainerNode("namedtuple", ("a", "b"), ("low", "high"), "nowhere:Scores")
-    nesting = Nesting((("x", "x"),), 1, tree)
+    nesting = ArgumentNesting((("x", "x"),), 1, tree)
     assert nesting.restore({"a": 1, "b": 2}).high == 2
     assert not isinstance(nesting.restore({"a": 1, "b": 2}), other)
     popen = ContainerNode("record", ("a",), ("args",), "subprocess:Popen")
-    found = Nesting((), 0, popen).restore({"a": ["false"]})
+    found = ArgumentNesting((), 0, popen).restore({"a": ["false"]})
     assert type(found) is RecordFields
 
 
@@ -194,7 +200,7 @@ def test_an_array_is_not_compared_with_a_number(made):
 def test_what_is_kept_reads_back(made):
     nesting = made[1].nesting
     names = [t.name for t in made[1].inputs], [t.name for t in made[1].outputs]
-    assert Nesting.of({"nesting": nesting.to_json()}, *names) == nesting
+    assert ArgumentNesting.of({"nesting": nesting.to_json()}, *names) == nesting
     assert show(nesting.arguments[2][1]) == "5"
 
 
@@ -212,9 +218,9 @@ def test_what_is_kept_reads_back(made):
 )
 def test_damaged_data_is_refused(damage):
     good = {"arguments": [["x", "x"]], "positional": 1, "results": "y"}
-    assert Nesting.of({"nesting": good}, ["x"], ["y"]) is not None
+    assert ArgumentNesting.of({"nesting": good}, ["x"], ["y"]) is not None
     with pytest.raises(ArtifactError, match="nest"):
-        Nesting.of({"nesting": good | damage}, ["x"], ["y"])
+        ArgumentNesting.of({"nesting": good | damage}, ["x"], ["y"])
 
 
 def test_a_graph_with_other_outputs_has_no_nesting(made):
@@ -224,4 +230,4 @@ def test_a_graph_with_other_outputs_has_no_nesting(made):
     assert nesting.fits(inputs, outputs)
     assert not nesting.fits(inputs, outputs[1:])
     assert not nesting.fits([*inputs, "more"], outputs)
-    assert Fixed(5, "n") != Fixed(5)
+    assert FixedLeaf(5, "n") != FixedLeaf(5)

@@ -45,11 +45,11 @@ def changed(name, **fields):
 FAULTS = {
     "an end behind the file": (
         changed("one", data_offsets=[30, 38 + 8]),
-        "has 8 bytes",
+        "needs 8 bytes",
     ),
     "a shape of another size": (
         changed("a", shape=[2, 2]),
-        "tensor 'a': .*has 16 bytes",
+        "tensor 'a': .*needs 16 bytes",
     ),
     "a negative extent": (changed("a", shape=[-2, -3]), "tensor 'a': shape"),
     "an extent that is not an integer": (

@@ -93,7 +93,14 @@ CLASSIFIERS = {
 @pytest.mark.covering(1)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize("name", CLASSIFIERS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        # Like the forest, and the end of the pipeline.
+        pytest.param(n, marks=[pytest.mark.slow] * (n in ("extra", "logistic")))
+        for n in CLASSIFIERS
+    ],
+)
 def test_classifier(name, classes, monkeypatch):
     x, y = data(classes)
     if name == "histograms":

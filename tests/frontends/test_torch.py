@@ -180,6 +180,7 @@ def test_dimensions_have_the_names_that_the_user_gave():
         tw.compile(b"", dynamic_shapes=({0: rows},))
 
 
+@pytest.mark.slow
 def test_an_operator_that_nothing_imports_is_named_with_its_line():
     class Decomposed(torch.nn.Module):
         def forward(self, x):

@@ -147,7 +147,7 @@ def test_pickled_tensors_and_objects_are_refused(
 
     changed = edited(members, config, change)
     changed[f"{folder}/{member}"] = pickle.dumps(Payload(marker))
-    error = refused(written(tmp_path / "m.pt2", changed), "object of Python")
+    error = refused(written(tmp_path / "m.pt2", changed), "is a Python object")
     assert error.code == "TW-TRUST"
     assert "--trust" in str(error)
     assert not marker.exists()
@@ -417,7 +417,7 @@ def test_another_version_is_said(members, tmp_path):
 def test_damaged_programs_are_read_or_refused_by_name(members, tmp_path):
     """Mutants of each part that is JSON; more of them were run than a test has time for."""
     path, read = tmp_path / "m.pt2", 0
-    for seed in range(120):
+    for seed in range(60):
         rng = Random(seed)
         name = rng.choice((MODEL, MODEL, MODEL, WEIGHTS, CONSTANTS))
         damaged = mutate_json.written(
@@ -428,7 +428,7 @@ def test_damaged_programs_are_read_or_refused_by_name(members, tmp_path):
             read += 1
         except TilewrightError as error:
             assert str(path) in str(error)
-    assert 0 < read < 60
+    assert 0 < read < 30
 
 
 def test_a_pipe_is_no_program(tmp_path):

@@ -8,21 +8,21 @@ import time
 from collections import Counter
 
 from tilewright.testing.fuzz.campaign import FIRST
-from tilewright.testing.fuzz.worker import CaseGenerator, Found, Tell
+from tilewright.testing.fuzz.worker import CaseGenerator, FuzzFinding, Tell
 
 
 def well(seed: int, tell: Tell) -> None:
     return None
 
 
-def faulty(seed: int, tell: Tell) -> Found | None:
+def faulty(seed: int, tell: Tell) -> FuzzFinding | None:
     """Every third is wrong, in one way or another."""
     number = seed - FIRST
     if number % 3 != 1:
         return None
     if number == 4:
         raise KeyError("four")
-    return Found(
+    return FuzzFinding(
         f"value {number} is wrong", f"def test_it():\n    assert {number} == 0\n"
     )
 
@@ -34,8 +34,8 @@ def fatal(seed: int, tell: Tell) -> None:
         os.kill(os.getpid(), signal.SIGSEGV)
 
 
-def fatal_again(seed: int, told: str) -> Found | None:
-    return Found(f"again: {told}", "")
+def fatal_again(seed: int, told: str) -> FuzzFinding | None:
+    return FuzzFinding(f"again: {told}", "")
 
 
 def endless(seed: int, tell: Tell) -> None:
@@ -55,11 +55,11 @@ def patient(seed: int, tell: Tell) -> None:
 SEEN: Counter[tuple[str, str]] = Counter()  # of the process that runs it
 
 
-def led(seed: int, tell: Tell) -> Found | None:
+def led(seed: int, tell: Tell) -> FuzzFinding | None:
     """Goes on from the pairs that met: each program adds the first that did not."""
     new = next(n for n in range(100) if not SEEN["a", f"{n}"])
     SEEN["a", f"{new}"] += 1
-    return Found(f"pair {new}", "") if new == 5 else None
+    return FuzzFinding(f"pair {new}", "") if new == 5 else None
 
 
 def seen_by_led() -> Counter[tuple[str, str]]:
@@ -70,6 +70,6 @@ LED = CaseGenerator("led", led, met=seen_by_led)
 WELL = CaseGenerator("well", well)
 FAULTY = CaseGenerator("faulty", faulty)
 FATAL = CaseGenerator("fatal", fatal, fatal_again)
-ENDLESS = CaseGenerator("endless", endless, seconds=1.0)
+ENDLESS = CaseGenerator("endless", endless, seconds=0.2)
 GREEDY = CaseGenerator("greedy", greedy)
 PATIENT = CaseGenerator("patient", patient, seconds=1000)

@@ -12,18 +12,18 @@ from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph import interp
 from tilewright.testing import random_graphs
 from tilewright.testing.graph_control import CONTROL
-from tilewright.testing.graphs import Builder
+from tilewright.testing.graphs import RandomGraphBuilder
 
 
 def test_a_graph_without_shapes_that_cannot_run_keeps_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    b = Builder(random.Random(3), OnnxFallback())
+    b = RandomGraphBuilder(random.Random(3), OnnxFallback())
     b.leaf((2, 3), dtypes.float32, fixed=False)
     for _ in range(6):
         try:
             next(iter(CONTROL.values()))[0](b)
-        except random_graphs.Rejected:
+        except random_graphs.OperatorRejected:
             continue
     monkeypatch.setattr(random_graphs, "_runs", lambda *args: False)
     case = random_graphs.case_of(b)

@@ -12,7 +12,7 @@ from tilewright.graph import interp
 from tilewright.testing import random_layers, random_pipelines
 from tilewright.testing.pipeline_stages import KINDS
 from tilewright.testing.random_layers import layer
-from tilewright.testing.random_pipelines import Drawn, drawn_pipeline, pipeline
+from tilewright.testing.random_pipelines import DrawnPipeline, drawn_pipeline, pipeline
 
 # One that counts or chooses by values: a rounding before it may turn another one of them.
 JUMPS = ("tiled_histogram", "slice")
@@ -118,6 +118,6 @@ def test_layers_are_finite_and_not_too_long(kind):
 
 
 def test_a_kernel_is_of_the_last_kind_that_is_known():
-    drawn = Drawn(layer(0).case, {"conv1": "convolve", "relu2": "activation"})
+    drawn = DrawnPipeline(layer(0).case, {"conv1": "convolve", "relu2": "activation"})
     assert drawn.kind_of(["Conv -> conv1", "Relu -> relu2", "Add -> x"]) == "activation"
     assert drawn.kind_of(["Add -> x"]) == "other"

@@ -21,7 +21,7 @@ from tilewright.testing.graphs import Case
 from tilewright.testing.random_graphs import random_case
 from tilewright.testing.steering import LEAST, MOST, Steering, facts
 
-FAST = range(2000, 2012)
+FAST = range(2000, 2008)
 SLOW = range(2030, 4000)
 
 
@@ -49,12 +49,12 @@ def test_many_steered_graphs_are_right(start: int) -> None:
 @pytest.mark.parametrize("name", IDIOMS)
 def test_every_idiom_gets_into_graphs(name: str) -> None:
     seen: Counter[str] = Counter()
-    for seed in range(60):
+    for seed in range(30):
         steering = Steering()
         random_case(seed, 8, pieces={name: IDIOMS[name], "unary": PIECES["unary"]},
                     steering=steering)  # fmt: skip
         seen.update(steering.taken)
-    assert seen[name] > 20
+    assert seen[name] > 10
 
 
 def test_what_never_met_is_drawn_more_often() -> None:

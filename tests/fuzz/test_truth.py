@@ -12,7 +12,7 @@ import pytest
 from tilewright.frontends.onnx import load
 from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph.nodes import Graph
-from tilewright.testing.differential import Truth
+from tilewright.testing.differential import ExpectedOutputs
 
 # Ten times the float32 next to 0.7 is 7 in float32, and less in float64.
 JUMP = "(float[4] x) => (float[4] y) { h = Mul(x, ten) f = Floor(h) y = Mul(f, ten) }"
@@ -45,7 +45,7 @@ def test_a_truth_that_jumps_is_none(text: str, extent: int) -> None:
     found = graph(text)
     (name,) = (v.name for v in found.inputs)
     inputs = {name: np.float32([0.3, 0.7, 0.1, 0.9] * 8)[:extent]}
-    truth = Truth(found, inputs)
+    truth = ExpectedOutputs(found, inputs)
     assert truth._noise(0) > 0.5
     assert not truth.mismatches(truth.rounded[0])
     assert truth.mismatches(truth.rounded[0][:2])  # its shape is known
@@ -54,9 +54,9 @@ def test_a_truth_that_jumps_is_none(text: str, extent: int) -> None:
 def test_a_truth_of_float64_that_jumps_is_none() -> None:
     found = graph(CHAOS.replace("float", "double"))
     w = np.array([0.3, 0.7, 0.1, 0.9, 0.5] * 6)
-    truth = Truth(found, {"w": w})
+    truth = ExpectedOutputs(found, {"w": w})
     assert truth._noise(0) == 0
-    other = Truth(found, {"w": w * (1 + 2.0**-52)})
+    other = ExpectedOutputs(found, {"w": w * (1 + 2.0**-52)})
     assert np.abs(other.rounded[0] - truth.rounded[0]).max() > 1e-3
     assert not truth.mismatches(other.rounded[0])
     assert truth.mismatches(np.full(3, np.nan))
@@ -64,7 +64,7 @@ def test_a_truth_of_float64_that_jumps_is_none() -> None:
 
 def test_a_wrong_result_of_float64_is_told() -> None:
     found = graph("(double[4] x) => (double[4] y) { y = Sin(x) }")
-    truth = Truth(found, {"x": np.array([0.3, 0.7, 0.1, 0.9])})
+    truth = ExpectedOutputs(found, {"x": np.array([0.3, 0.7, 0.1, 0.9])})
     (y,) = truth.rounded
     assert not truth.mismatches(y)
     assert "4 wrong values" in truth.mismatches(y + 1e-9)[0]
@@ -82,6 +82,6 @@ def test_a_reference_that_is_wrong_in_one_type_is_told() -> None:
     found = graph(
         "(float[1, 1, 4] x) => (float[1, 1, 4] y) { y = LpPool<kernel_shape = [1]>(x) }"
     )
-    truth = Truth(found, {"x": np.float32([[[0.3, 0.7, 0.1, 0.9]]])}, Wrong())
+    truth = ExpectedOutputs(found, {"x": np.float32([[[0.3, 0.7, 0.1, 0.9]]])}, Wrong())
     (line,) = truth.mismatches(truth.rounded[0])
     assert "float64 and the model's own types are" in line

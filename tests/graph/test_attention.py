@@ -129,7 +129,7 @@ def kernels_of(body: str) -> list[list[str]]:
     return [[c.name for c in s.computations] for s in plan.groups]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", FOUND)
 def test_written_out_attention_is_one_operation(name: str) -> None:
     assert agree(FOUND[name]) == ["attention"]
@@ -227,8 +227,9 @@ def test_infinite_and_nan_operands_reach_only_their_rows() -> None:
     agree(FOUND["divided"], spoil)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    "rows,keys", [(1, 37), (37, 1), (5, 64), (197, 33), (130, 130)]
+    "rows,keys", [(1, 37), (5, 64), (37, 1), (197, 33), (130, 130)]
 )
 def test_shapes(rows: int, keys: int) -> None:
     body = (

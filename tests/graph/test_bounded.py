@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 import tilewright as tw
 from tilewright.base.errors import ExecutionError, TilewrightWarning
 from tilewright.graph.bounded.bound import bound
-from tilewright.graph.bounded.extents import ARITHMETIC, Extent, simplified
+from tilewright.graph.bounded.extents import ARITHMETIC, BoundedExtent, simplified
 from tilewright.graph.nodes import Value
 from tilewright.runtime import host
 from tilewright.runtime.executable import Executable
@@ -307,11 +307,11 @@ def test_bounds_hold_for_every_number_within(op: str) -> None:
             b = [max(n, 1) for n in b]
         low, high = rule.bounds((a[0], a[1]), (b[0], b[1]))
         count = Value("n")
-        found = simplified(op, Extent(count, *a), known := b[1])
+        found = simplified(op, BoundedExtent(count, *a), known := b[1])
         for x in range(a[0], a[1] + 1):
             for y in range(b[0], b[1] + 1):
                 assert low <= rule.exact(x, y) <= high
-            if isinstance(found, Extent):
+            if isinstance(found, BoundedExtent):
                 assert rule.exact(x, known) == x
             elif found is not None:
                 assert rule.exact(x, known) == found

@@ -11,7 +11,7 @@ from tilewright.base.dtypes import bool_, float32
 from tilewright.frontends.onnx.export import to_onnx
 from tilewright.graph.nodes import Graph, Operation, Value, constant
 from tilewright.graph.rules.substitutions import SUBSTITUTIONS
-from tilewright.graph.substitute.optimize import Settings, optimize
+from tilewright.graph.substitute.optimize import OptimizeSettings, optimize
 from tilewright.graph.substitute.parts import extract, splice
 from tilewright.graph.verify import verify
 
@@ -53,7 +53,7 @@ def every_name(graph: Graph) -> list[str]:
 
 
 def searched(graph: Graph, part: int) -> Graph:
-    how = Settings(part=part)
+    how = OptimizeSettings(part=part)
     products = [r for r in SUBSTITUTIONS if r.name == "product-from-the-right"]
     return optimize(graph, products, lambda g: float(len(g.operations)), how).graph
 

@@ -160,7 +160,7 @@ TWO = (
 def test_inputs_of_a_scan_are_as_long_as_one_another(
     lengths: tuple[int, int], rest: str
 ) -> None:
-    said = f"the inputs that Scan goes over are {lengths[0]}, {lengths[1]} long"
+    said = f"the inputs that Scan iterates over are {lengths[0]}, {lengths[1]} long"
     graph = load(model(TWO.format(*lengths, rest)))
     with pytest.raises(ExecutionError, match=said):
         specialize(graph, fallback=OnnxFallback())

@@ -132,7 +132,7 @@ def own(gradient):
         (
             lambda f, op, x, y, g: [f.op("Mul", g, f.constant(np.float32(1)))],
             r"gradient of node 'Same -> e' \(com.acme::Same\): node 'Gradient/Mul_\d+' \(Mul\): "
-            r"its operands are float64, float32, not of one type",
+            r"its operands are float64, float32, not of the same type",
         ),
         (
             lambda f, op, x, y, g: [f.constant(np.zeros((2,), np.float32))],

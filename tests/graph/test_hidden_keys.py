@@ -51,6 +51,14 @@ g (float[1,{KEYS},8] q, float[1,8,{KEYS}] k, float[1,{KEYS},8] v) => (float[1,{K
     return made
 
 
+# Of those like another, both are asked in `make test-all` only.
+LIKE = ("where lowest", "added -inf")
+SOME = [
+    pytest.param(name, marks=pytest.mark.slow) if name in LIKE else name
+    for name in FORMS
+]
+
+
 @cache
 def compiled(name: str, threads: int = 1) -> Any:
     with events.record() as log:
@@ -78,12 +86,14 @@ def skips(of: ModelProto) -> list[str]:
     return [n.strip() for n in shown.splitlines() if n.strip().startswith("s.skip(")]
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", SOME)
 def test_hidden_blocks_are_skipped(name: str) -> None:
     agrees(compiled(name), model(*FORMS[name]), inputs())
 
 
-@pytest.mark.parametrize("name", ["added lowest", "window"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("added lowest", marks=pytest.mark.slow), "window"]
+)
 def test_the_schedule_says_so(name: str) -> None:
     of = model(*FORMS[name])
     assert len(skips(of)) == 1
@@ -97,7 +107,7 @@ def test_two_threads() -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", SOME)
 def test_a_hidden_value_that_is_not_finite_counts(name: str, value: float) -> None:
     """0 times it is NaN."""
     arrays = inputs()
@@ -105,7 +115,7 @@ def test_a_hidden_value_that_is_not_finite_counts(name: str, value: float) -> No
     agrees(compiled(name), model(*FORMS[name]), arrays)
 
 
-@pytest.mark.parametrize("name", [n for n in FORMS if n != "where -10000"])
+@pytest.mark.parametrize("name", [n for n in SOME if n != "where -10000"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_hidden_score_that_is_not_finite_counts(name: str, value: float) -> None:
     arrays = inputs()
@@ -124,7 +134,8 @@ def test_scores_as_low_as_hidden_ones_leave_these_their_weight() -> None:
     np.testing.assert_allclose(compiled(name)(**arrays)[0, 0], want, atol=1e-5)
 
 
-@pytest.mark.parametrize("at", [(3, 250), (250, 3), (0, 0), (KEYS - 1, KEYS - 1)])
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("at", [(3, 250), (0, 0), (KEYS - 1, KEYS - 1), (250, 3)])
 def test_a_mask_that_is_nearly_causal_is_read(at: tuple[int, int]) -> None:
     seen = CAUSAL.copy()
     seen[at] ^= True

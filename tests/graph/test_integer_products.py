@@ -231,6 +231,7 @@ SELECTIONS = {f"t = {op}(r)": shape for op, shape in SELECTIONS.items()} | {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("middle", SELECTIONS)
 def test_selections_stay_bytes(middle):
     x = drawn(np.uint8, 1, 2, 6, 6)
@@ -280,6 +281,7 @@ CONCATS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CONCATS)
 def test_concatenation_of_bytes(name):
     changed, taken = CONCATS[name]

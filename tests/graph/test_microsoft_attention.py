@@ -127,7 +127,7 @@ REFUSED = {
     "sizes that do not fit": ([X, W, BIAS], {"qkv_hidden_sizes": [8, 8, 12]}, "do not fit the w"),
     "values of another size": (
         [X, floats(8, 28), floats(28), None, floats(2, B, N, 1, H)],
-        {"qkv_hidden_sizes": [8, 8, 12]}, "they share no cache"),
+        {"qkv_hidden_sizes": [8, 8, 12]}, "they cannot share a cache"),
 }  # fmt: skip
 
 
@@ -188,7 +188,12 @@ def test_other_forms_of_several_operands_are_refused_by_name():
     refused(name, [floats(2, 4, 2, 3, 4)], "packed operands", num_heads=2)
     refused(name, [Q, floats(2, 6, 2, 2, 4)], "packed operands", num_heads=2)
     heads = [Q, floats(2, 2, 6, 4), floats(2, 2, 6, 4), floats(24)]
-    refused(name, heads, "a bias of operands that have heads already", num_heads=2)
+    refused(
+        name,
+        heads,
+        "a bias for operands that are already split into heads",
+        num_heads=2,
+    )
     past = [floats(2, 2, 9, 4)] * 2
     shared = [Q, K, V, None, None, None, *past, ints(3)]
     refused(name, shared, "a cache that is shared or indirect", num_heads=2)

@@ -196,7 +196,7 @@ def test_operands_that_do_not_fit(change, said):
     [
         ({"bits": 3}, "bits is 3"),
         ({"block_size": 24}, "block_size is 24"),
-        ({"K": 33}, "last axis has to be K = 33"),
+        ({"K": 33}, "last axis must be K = 33"),
         ({"N": 0}, "N is 0, K is 32"),
     ],
 )

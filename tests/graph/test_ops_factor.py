@@ -141,5 +141,5 @@ def test_what_is_no_triangular_system_is_refused(
 
 def test_a_matrix_that_is_not_square_is_refused() -> None:
     a = np.zeros((2, 3), np.float32)
-    with pytest.raises(ModelError, match="holds no square matrices"):
+    with pytest.raises(ModelError, match="does not hold square matrices"):
         load(model_of("LU", [a], domain="tilewright", opset=1))

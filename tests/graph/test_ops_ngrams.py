@@ -8,7 +8,7 @@ from tests.graph.one_operator import agree
 RNG = np.random.default_rng(3)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize(
     ("mode", "dtype"), [("TF", np.int32), ("IDF", np.int64), ("TFIDF", np.int64)]
 )

@@ -112,6 +112,7 @@ def test_conv_transpose(strides, dilations, pads, group, bias):
     agrees_transposed(strides, dilations, pads, group, bias)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("kernel", "strides", "dilations"),
     [

@@ -146,7 +146,7 @@ def test_trees_that_are_none():
     x = np.zeros((2, 2), np.float32)
     options = {**forest.attributes(), "nodes_trueleafs": [0] * len(forest.rows)}
     options["nodes_truenodeids"] = [0] * len(forest.rows)
-    with pytest.raises(ModelError, match="two branches"):
+    with pytest.raises(ModelError, match="two parents"):
         load(model_of("TreeEnsemble", [x], domain="ai.onnx.ml", opset=5, **options))
     options = {**forest.attributes(), "post_transform": 5}
     with pytest.raises(UnsupportedError, match="post_transform 5"):

@@ -93,7 +93,9 @@ def test_results_are_those_of_onnx(name: str) -> None:
     np.testing.assert_allclose(exe(given), want, rtol=2e-5, atol=2e-6)
 
 
-@pytest.mark.parametrize("mcpu", ["x86-64-v2", "x86-64-v3"])
+@pytest.mark.parametrize(
+    "mcpu", [pytest.param("x86-64-v2", marks=pytest.mark.slow), "x86-64-v3"]
+)
 def test_blocks_of_padding_alone_are_left_out(mcpu: str) -> None:
     m = model((2, 4, 1, 16), (2, 2, 512, 16), (2, 2, 512, 16))
     with events.record() as log:

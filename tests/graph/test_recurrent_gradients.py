@@ -115,7 +115,7 @@ CASES = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", CASES)
 def test_differences(name):
     kind, operands, attributes = CASES[name]

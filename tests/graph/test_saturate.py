@@ -20,13 +20,13 @@ from tilewright.graph.substitute.derivation import replay
 from tilewright.graph.substitute.egraph import EGraph
 from tilewright.graph.substitute.extraction import extract
 from tilewright.graph.substitute.identity import digest
-from tilewright.graph.substitute.optimize import Settings, optimize
+from tilewright.graph.substitute.optimize import OptimizeSettings, optimize
 from tilewright.graph.substitute.pricing import Pricing
 from tilewright.graph.substitute.saturate import saturate
 from tilewright.graph.substitute.saturation import Saturation
 from tilewright.graph.substitute.steps import folded
 from tilewright.graph.verify import verify
-from tilewright.search.result import Limits, Stop
+from tilewright.search.result import SearchLimits, StopReason
 from tilewright.testing.networks.builder import Net
 from tilewright.testing.substitutable import random_substitutable
 
@@ -227,7 +227,7 @@ def test_a_class_that_could_be_made_of_itself_is_not():
 @pytest.mark.parametrize("group", range(4))
 def test_random_graphs_mean_the_same_and_are_replayed(group):
     moved = 0
-    how = Settings(strategy="saturate", part=12, nodes=60)
+    how = OptimizeSettings(strategy="saturate", part=12, nodes=60)
     for n in range(12):
         seed = 12 * group + n
         case = random_substitutable(seed, 4)
@@ -260,7 +260,9 @@ def test_it_finds_what_backtracking_finds_whatever_is_in_between():
     steady = backtrack(hill(), rules, price, alpha=1.0)
     found = saturate(hill(), rules, price)
     assert steady.cost == steady.start == 4
-    assert found.cost == 4 and found.stop is Stop.FINISHED  # as many, in another form
+    assert (
+        found.cost == 4 and found.stop is StopReason.FINISHED
+    )  # as many, in another form
     cost = weighed(Mul=5.0)
     found = saturate(hill(), rules, Pricing(cost))
     assert [s.rule for s in found.steps] == ["as-sum", "sign-in", "factor"]
@@ -274,15 +276,19 @@ def weighed(**prices: float):
 
 def test_it_repeats_itself():
     case = random_substitutable(3, 6)
-    how = Settings(strategy="saturate", nodes=80)
+    how = OptimizeSettings(strategy="saturate", nodes=80)
     one, two = (optimize(case.graph, SUBSTITUTIONS, operations, how) for _ in range(2))
     assert one.derivation == two.derivation and str(one.graph) == str(two.graph)
 
 
 def test_limits_end_it_and_it_says_so():
     case = random_substitutable(3, 6)
-    how = Settings(strategy="saturate")
-    for limits in (Limits(until=lambda: True), Limits(seconds=0.0), Limits(1)):
+    how = OptimizeSettings(strategy="saturate")
+    for limits in (
+        SearchLimits(until=lambda: True),
+        SearchLimits(seconds=0.0),
+        SearchLimits(1),
+    ):
         start = time.monotonic()
         found = optimize(case.graph, SUBSTITUTIONS, operations, how, limits=limits)
         assert found.interrupted and time.monotonic() - start < 20
@@ -297,7 +303,7 @@ def test_exact_takes_no_rule_that_rounds():
         outputs="c",
         inputs="xyz",
     )
-    how = Settings(strategy="saturate")
+    how = OptimizeSettings(strategy="saturate")
     assert optimize(g, [FACTOR], operations, how).derivation.steps
     exact = replace(how, math="exact")
     assert not optimize(g, [FACTOR], operations, exact).derivation.steps
@@ -310,4 +316,4 @@ def test_exact_takes_no_rule_that_rounds():
 @pytest.mark.parametrize("wrong", [{"strategy": "guess"}, {"nodes": 0}])
 def test_wrong_settings_are_refused(wrong):
     with pytest.raises(InputError):
-        Settings(**wrong)
+        OptimizeSettings(**wrong)

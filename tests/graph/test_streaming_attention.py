@@ -43,7 +43,7 @@ def streams(body: str, change: Any = None) -> list[int]:
     return [e.fields["keys"] for e in log if e.kind == "streamed-attention"]
 
 
-@pytest.mark.covering(1)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("rows", [ROWS, MANY])
 @pytest.mark.parametrize("name", STREAMED)
 def test_it_is_one_kernel_over_blocks_of_keys(name: str, rows: int) -> None:
@@ -65,7 +65,14 @@ def test_few_queries_read_keys_along_their_rows(rows: int) -> None:
 
 @pytest.mark.parametrize(
     "rows,keys,block",
-    [(1, 1, 0), (5, 1, 0), (5, 64, 0), (5, 130, 65), (2, 128, 64), (197, 132, 66)],
+    [
+        (1, 1, 0),
+        (5, 1, 0),
+        (5, 64, 0),
+        (5, 130, 65),
+        (2, 128, 64),
+        pytest.param(197, 132, 66, marks=pytest.mark.slow),
+    ],
 )
 def test_shapes(rows: int, keys: int, block: int) -> None:
     body = (
@@ -91,7 +98,7 @@ def test_nothing_is_right_too(rows: int, keys: int) -> None:
     np.testing.assert_array_equal(exe(given), np.zeros(y.extents, np.float32))
 
 
-@pytest.mark.parametrize("keys", [131, 132])
+@pytest.mark.parametrize("keys", [pytest.param(131, marks=pytest.mark.slow), 132])
 def test_an_infinite_value_gives_an_infinite_mean(keys: int) -> None:
     """Every weight is positive: no block may count a key twice, once of it hidden."""
     exe = tw.compile(

@@ -12,7 +12,7 @@ from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph.nodes import Operation, Value
 from tilewright.graph.ops import registry
 from tilewright.graph.ops.registry import OpDef, Trait, has_trait
-from tilewright.testing.traits import Use, wrong_traits
+from tilewright.testing.traits import OperatorUse, wrong_traits
 
 RNG = np.random.default_rng(5)
 
@@ -121,13 +121,15 @@ GIVEN = [d for d in registry.registered() if d.traits and d.op_type != "Multinom
 FALLBACK = OnnxFallback()
 
 
-def use_of(d: OpDef) -> Use:
+def use_of(d: OpDef) -> OperatorUse:
     numbers = real(2, 3) if d.op_type in POSITIVE else signed(2, 3)
     known = OLD.get((d.op_type, d.since)) or USES.get(d.op_type) or ((numbers,), {})
     operands = [None if a is None else np.asarray(a) for a in known[0]]
     version = min(d.until or 99, max(d.since, 21))
     count = 2 if d.op_type == "Split" else 1
-    return Use(d.op_type, operands, known[1], d.domain, version, count, FALLBACK)
+    return OperatorUse(
+        d.op_type, operands, known[1], d.domain, version, count, FALLBACK
+    )
 
 
 @pytest.mark.parametrize("d", GIVEN, ids=lambda d: f"{d.op_type}-{d.since}")
@@ -173,7 +175,7 @@ def test_a_wrong_trait_is_noticed(name: str, trait: Trait) -> None:
     operands, attributes = MORE.get(name) or USES.get(name) or ((signed(2, 3),), {})
     if trait is Trait.DEQUANTIZES:
         operands = (np.arange(4, dtype=np.int32), np.int32(2))[: len(operands)]
-    use = Use(name, [np.asarray(a) for a in operands], attributes)
+    use = OperatorUse(name, [np.asarray(a) for a in operands], attributes)
     assert wrong_traits(use, trait)
 
 

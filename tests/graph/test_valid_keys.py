@@ -164,6 +164,7 @@ def test_a_prompt_behind_a_cache() -> None:
     check(Cache(length=40, batch=2), [39, 300])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("window", [1, 5, 200])
 def test_a_window_hides_blocks_before_it(window: int) -> None:
     c = Cache(window=window)

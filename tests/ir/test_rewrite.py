@@ -185,7 +185,7 @@ def test_rules_that_do_not_end_are_named(rows, names):
     with pytest.raises(RewriteLoopError) as caught:
         normalize((i + j) * j, rules(ending, *rows, name="bad"))
     assert set(caught.value.rules) == names
-    assert "rule set bad does not end" in str(caught.value)
+    assert "rule set bad does not terminate" in str(caught.value)
 
 
 def test_rules_that_end_after_many_rewrites_are_no_loop():

@@ -13,7 +13,7 @@ import pytest
 from tilewright import halide as hl
 from tilewright import mdh, te
 from tilewright.base.errors import UnsupportedError
-from tilewright.base.refused import Refused
+from tilewright.base.refused import UnsupportedName
 
 
 def listed(source: str) -> dict[str, list[str]]:
@@ -26,7 +26,7 @@ def listed(source: str) -> dict[str, list[str]]:
 def check(owner: object, name: str) -> None:
     """It is there; or calling it is refused, with a hint."""
     found = getattr(owner, name)
-    if isinstance(found, Refused):
+    if isinstance(found, UnsupportedName):
         with pytest.raises(UnsupportedError, match=name) as caught:
             found()
         assert caught.value.hint

@@ -12,7 +12,7 @@ import tilewright
 from tilewright import halide, lift, mdh
 from tilewright import te as t
 from tilewright.base.errors import InputError
-from tilewright.lang.function.kept import KEPT, Kept
+from tilewright.lang.function.kept import KEPT, ProgramCache
 from tilewright.lang.function.program import Program
 
 N = 64
@@ -168,7 +168,7 @@ def test_calls_count_arrays() -> None:
 
 
 def test_programs_that_are_kept() -> None:
-    kept, made = Kept(), []
+    kept, made = ProgramCache(), []
     for n in (*range(KEPT), 0, KEPT, 0, 1):
         kept.get(n, lambda n=n: made.append(n) or _Empty())  # type: ignore[misc]
     assert made == [*range(KEPT), KEPT, 1]  # 1 went when KEPT came, since 0 was used

@@ -18,7 +18,7 @@ from tilewright.lift import express
 from tilewright.lift.interp import interpret
 from tilewright.lift.lambdas import applied, beta, key
 from tilewright.lift.nodes import Lambda, Param
-from tilewright.lift.normalize import Normal, normalize
+from tilewright.lift.normalize import NormalForm, normalize
 from tilewright.lift.patterns import parse
 from tilewright.lift.printer import show_lines
 
@@ -51,7 +51,7 @@ PROGRAMS = {
 }
 
 
-def normal(name: str) -> Normal:
+def normal(name: str) -> NormalForm:
     return normalize(parse(PROGRAMS[name]), {}, name)
 
 

@@ -35,7 +35,7 @@ def test_every_rule_can_be_shown() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(seed=SEEDS)
 def test_both_sides_are_equal(rule: Rule, seed: int) -> None:
     check(rule, Random(seed))

@@ -35,7 +35,7 @@ from tilewright.lang.lift import (
 )
 from tilewright.lift.lambdas import key, pointfree, same
 from tilewright.lift.lengths import Condition
-from tilewright.lift.match import Bindings, Mismatch, fill, match
+from tilewright.lift.match import Bindings, PatternMismatch, fill, match
 from tilewright.lift.nodes import Lambda
 from tilewright.lift.nodes import Map as MapNode
 from tilewright.lift.rule import RuleError
@@ -212,7 +212,7 @@ def test_a_hole_takes_nothing_that_the_pattern_binds() -> None:
     fits = fun(lambda x, y: x | Map(lambda p: y | Map(lambda q: p * q)), f32[4], f32[8])
     assert repr(matched(pattern, fits).parts[e]) == "mul"
     escapes = fun(lambda x: x | Map(lambda p: p | Map(lambda q: q + q)), f32[4, 8])
-    with pytest.raises(Mismatch, match="depends on"):
+    with pytest.raises(PatternMismatch, match="depends on"):
         matched(pattern, escapes)
 
 
@@ -235,9 +235,9 @@ def test_filling_renames_what_it_copies() -> None:
 
 
 def test_an_unbound_hole_is_named() -> None:
-    with pytest.raises(Mismatch, match="n is not given"):
+    with pytest.raises(PatternMismatch, match="n is not given"):
         Bindings().size(n_hole)
-    with pytest.raises(Mismatch, match="xs is not given"):
+    with pytest.raises(PatternMismatch, match="xs is not given"):
         fill(xs, Bindings())
 
 

@@ -43,7 +43,7 @@ def programs(op: Any, start: int) -> tuple[Any, ...]:
     )
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_a_reduction_is_taken_apart_only_where_that_is_right(operator: str) -> None:
     applied = set()

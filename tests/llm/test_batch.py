@@ -12,7 +12,7 @@ from tests.llm.folders import POSITIONS, VOCABULARY, WIDTH, gpt2, llama, llama_l
 from tilewright.base.errors import ExecutionError, InputError, LimitError
 from tilewright.llm.batch import Batch, sizes
 from tilewright.llm.sampling import Sampling
-from tilewright.llm.serve.engine import Closed, Engine, Piece
+from tilewright.llm.serve.engine import Engine, EngineClosed, TextPiece
 
 CONTEXT, CHUNK, ROWS = 32, 8, 4
 
@@ -129,7 +129,7 @@ def test_a_full_batch_takes_nobody(model):
     batch = Batch(model, 1)
     one, two = answers(model, prompts(2, 2), [1, 1])
     batch.join(one)
-    with pytest.raises(InputError, match="all 1 rows have a text"):
+    with pytest.raises(InputError, match="all 1 rows are in use"):
         batch.join(two)
 
 
@@ -151,7 +151,7 @@ class Client:
     @property
     def text(self):
         assert self.over.wait(20)
-        assert all(isinstance(piece, Piece) for piece in self.found)
+        assert all(isinstance(piece, TextPiece) for piece in self.found)
         return "".join(piece.text for piece in self.found)
 
 
@@ -231,8 +231,8 @@ def test_who_waits_hears_that_the_engine_is_closed(model):
     first.go.set()
     closing.join(20)
     for client in (first, second):
-        assert isinstance(client.found[-1], Closed)
-    with pytest.raises(Closed):
+        assert isinstance(client.found[-1], EngineClosed)
+    with pytest.raises(EngineClosed):
         ask(engine, [5], 1)
 
 

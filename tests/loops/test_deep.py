@@ -19,7 +19,7 @@ from tilewright.expr.nodes import (
     const,
 )
 from tilewright.expr.reads import reads
-from tilewright.expr.rounding import Near, near
+from tilewright.expr.rounding import RoundingBounds, near
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import postorder, substitute
 from tilewright.loops.interp import run
@@ -71,16 +71,16 @@ def index_of_products() -> Expr:
     return A[j]
 
 
-def index_of_choices() -> Expr:
+def index_of_choices(steps: int = STEPS) -> Expr:
     j: Expr = AT
-    for _ in range(STEPS):
+    for _ in range(steps):
         j = Select(j < 4, (j + 1) % LENGTH, j - 1)
     return A[Max(Min(j, const(LENGTH - 1)), const(0))]
 
 
-def index_of_minima() -> Expr:
+def index_of_minima(steps: int = STEPS) -> Expr:
     j: Expr = AT
-    for _ in range(STEPS):
+    for _ in range(steps):
         j = Min(j + j, j // 2 + j)
     return A[Max(Min(j, const(LENGTH - 1)), const(0))]
 
@@ -115,7 +115,9 @@ def test_every_room_takes_a_deep_term(make):
     index = np.arange(LENGTH)
     by_points = evaluate(value, {AT: index}, lambda b, at: a[at[0]])
     np.testing.assert_array_equal(by_points, arrays[B])
-    bound = near(value, {AT: Near(index)}, lambda b, at: Near(a[at[0]]))
+    bound = near(
+        value, {AT: RoundingBounds(index)}, lambda b, at: RoundingBounds(a[at[0]])
+    )
     assert bound.value.shape == (LENGTH,)
 
     s = Schedule(kernel)
@@ -127,10 +129,12 @@ def test_every_room_takes_a_deep_term(make):
         assert len(cpu.text(scheduled, "deep", "llvm")) < 2_000_000
 
 
+@pytest.mark.parametrize("steps", [16, pytest.param(STEPS, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("make", [index_of_choices, index_of_minima])
-def test_simplifying_within_bounds(make):
-    found = simplify(make(), {AT: (0, LENGTH - 1)})
-    assert sum(1 for _ in postorder(found)) < 40 * STEPS
+def test_simplifying_within_bounds(make, steps):
+    """Of three or four reads of the step before in each."""
+    found = simplify(make(steps), {AT: (0, LENGTH - 1)})
+    assert sum(1 for _ in postorder(found)) < 40 * steps
 
 
 def test_bounds_tell_the_cases_of_a_chain_apart():

@@ -7,7 +7,7 @@ import pytest
 from tilewright.base.dtypes import float32, int64
 from tilewright.base.errors import InputError
 from tilewright.compute.reducer import arg_reducer
-from tilewright.loops.launch import Barrier, Combine
+from tilewright.loops.launch import Barrier, CombineThreads
 from tilewright.loops.parser import parse_program
 from tilewright.loops.walk import walk
 
@@ -41,7 +41,7 @@ def test_the_text_of_a_program_is_read_back():
 def test_barriers_and_combined_values_are_statements_like_others():
     program = parse_program(SUMS.split("\n"))
     kinds = [type(at.stmt) for at in walk(program.launches[0].body)]
-    assert kinds.count(Barrier) == 1 and kinds.count(Combine) == 1
+    assert kinds.count(Barrier) == 1 and kinds.count(CombineThreads) == 1
 
 
 def test_an_operator_of_several_values_is_named():
@@ -56,7 +56,9 @@ def test_an_operator_of_several_values_is_named():
     program = parse_program(lines, {"argmax": best})
     assert str(program) == "\n".join(lines)
     (found,) = (
-        at.stmt for at in walk(program.launches[0].body) if isinstance(at.stmt, Combine)
+        at.stmt
+        for at in walk(program.launches[0].body)
+        if isinstance(at.stmt, CombineThreads)
     )
     assert found.reducer is best and found.width == 4
 

@@ -64,15 +64,18 @@ def checked(seeds: Iterable[int]) -> Counter[str]:
     return seen
 
 
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("batch", range(4))
-def test_399_random_launches_do_what_their_kernels_did(batch):
+HUNDREDS = [
+    pytest.param(range(n, n + 100), marks=pytest.mark.slow) for n in range(0, 400, 100)
+]
+
+
+@pytest.mark.parametrize("seeds", [range(50), *HUNDREDS], ids=str)
+def test_399_random_launches_do_what_their_kernels_did(seeds):
     """Of which three quarters, 300, are lowered, the others refused."""
-    seeds = range(batch * 100, batch * 100 + 100)
     seen = checked(seed for seed in seeds if seed != LARGE)
-    assert seen["refused"] <= 30, seen
+    assert seen["refused"] <= 0.3 * len(seeds), seen
     least = {"blocks": 40, "threads": 40, "two axes": 5, "shared": 30, "barriers": 20}
-    assert all(seen[what] >= n for what, n in least.items()), seen
+    assert all(seen[what] >= n * len(seeds) // 100 for what, n in least.items()), seen
 
 
 @pytest.mark.slow
@@ -86,10 +89,11 @@ def test_4000_random_launches_do_what_their_kernels_did(batch):
     checked(range(1000 + batch * 100, 1100 + batch * 100))
 
 
-def test_a_barrier_that_is_dropped_is_missed():
+@pytest.mark.parametrize("seeds", [20, pytest.param(60, marks=pytest.mark.slow)])
+def test_a_barrier_that_is_dropped_is_missed(seeds):
     """Where indices are affine each is needed; where memory says them, this run may not need it."""
     found = []
-    for seed in range(500, 560):
+    for seed in range(500, 500 + seeds):
         made = lowered(seed)
         for n in range(0 if made is None else len(barriers(made[1]))):
             try:
@@ -98,11 +102,13 @@ def test_a_barrier_that_is_dropped_is_missed():
                 found.append(True)
             else:
                 found.append(False)
-    assert len(found) >= 40 and sum(found) >= 0.9 * len(found), (sum(found), len(found))
+    assert len(found) >= seeds * 2 // 3
+    assert sum(found) >= 0.9 * len(found), (sum(found), len(found))
 
 
-def test_the_text_of_random_launches_is_read_back():
-    for seed in range(600, 640):
+@pytest.mark.parametrize("seeds", [12, pytest.param(40, marks=pytest.mark.slow)])
+def test_the_text_of_random_launches_is_read_back(seeds):
+    for seed in range(600, 600 + seeds):
         made = lowered(seed)
         if made is not None:
             text = str(made[1])

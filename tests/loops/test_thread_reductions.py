@@ -11,7 +11,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.compute.reducer import Reducer, arg_reducer
 from tilewright.expr.nodes import Var, const
 from tilewright.loops import interp, launch_interp
-from tilewright.loops.launch import Combine, LaunchProgram
+from tilewright.loops.launch import CombineThreads, LaunchProgram
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.parser import parse
 from tilewright.loops.passes.thread_reductions import with_reductions
@@ -119,7 +119,7 @@ def test_the_parts_and_the_tree_are_a_kernel_that_means_the_same(what):
 
 def combined(p: LaunchProgram) -> list[int]:
     found = (at.stmt for launch in p.launches for at in walk(launch.body))
-    return [s.width for s in found if isinstance(s, Combine)]
+    return [s.width for s in found if isinstance(s, CombineThreads)]
 
 
 @pytest.mark.parametrize(

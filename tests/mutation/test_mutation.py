@@ -1,6 +1,7 @@
 """The tool that seeds faults: which it makes, that tests catch one, that the list stays true."""
 
 import ast
+import gc
 import importlib.util
 import json
 import os
@@ -14,13 +15,13 @@ from click.testing import CliRunner
 from tilewright.testing.mutation import marks, reach, run
 from tilewright.testing.mutation.live import Functions
 from tilewright.testing.mutation.operators import OPERATORS, mutants
-from tilewright.testing.mutation.rooms import ROOMS, Room
+from tilewright.testing.mutation.rooms import ROOMS, MutationRoom
 from tilewright.testing.mutation.trying import (
     OUT_OF_TIME,
     PYTEST,
-    Answer,
-    Request,
-    Waiting,
+    MutantAnswer,
+    MutantRequest,
+    WaitingPytest,
 )
 
 SOURCE = '''"""A docstring with 1 number."""
@@ -87,12 +88,15 @@ def test_rooms_name_what_there_is(room: str):
         assert list(run.SOURCES.glob(pattern)), pattern
     for path in ROOMS[room].tests:
         assert (run.ROOT / path).exists(), path
-    found = run.drawn(ROOMS[room], 4)
+    places = ROOMS[room].always
+    files = {place.partition(":")[0] for place in places} or ROOMS[room].files[:1]
+    found = run.drawn(replace(ROOMS[room], files=(*files,)), 4)
     assert len(found) >= 4
-    for place in ROOMS[room].always:
+    for place in places:
         assert [m for m in found if f"{m.file}:{m.function}" == place], place
 
 
+@pytest.mark.slow
 def test_what_is_said_to_be_harmless_is_still_there():
     files = {
         p for room in ROOMS.values() for f in room.files for p in run.SOURCES.glob(f)
@@ -108,7 +112,7 @@ def test_what_is_said_to_be_harmless_is_still_there():
 
 @pytest.mark.slow
 def test_a_fault_is_caught_and_runs_go_on_where_they_were(tmp_path: Path, monkeypatch):
-    room = Room(("base/names.py",), ("tests/base/test_names.py",))
+    room = MutationRoom(("base/names.py",), ("tests/base/test_names.py",))
     monkeypatch.setattr(run, "ROOMS", {"names": room})
     every = run.drawn(room, 1000)
     (forgets,) = [m for m in every if m.before == "taken.add(found)"]
@@ -157,7 +161,7 @@ def three(n):
 """
 
 
-def recorded(folder: Path) -> reach.Reach:
+def recorded(folder: Path) -> reach.TestReach:
     """What `test_them.py` reaches of `code_of_two.py`."""
     told = {"path": str(folder / "reach.json"), "root": str(folder), "digest": "d",
             "files": [str(folder / "code_of_two.py")]}  # fmt: skip
@@ -247,17 +251,23 @@ made = outer(3)
 """
 
 
-def live(tmp_path: Path):
-    path = tmp_path / "live.py"
-    path.write_text(LIVE)
-    spec = importlib.util.spec_from_file_location("live", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module, str(path), Functions()
+@pytest.fixture(scope="module")
+def live(tmp_path_factory):
+    """Two modules, where each is, and the functions of the process."""
+    folder, modules = tmp_path_factory.mktemp("live"), []
+    for name in ("one", "two"):
+        path = folder / f"{name}.py"
+        path.write_text(LIVE)
+        spec = importlib.util.spec_from_file_location(name, path)
+        modules.append(importlib.util.module_from_spec(spec))
+        spec.loader.exec_module(modules[-1])
+    functions = Functions()
+    gc.freeze()  # as before: see tests/conftest.py
+    return modules, [m.__file__ for m in modules], functions
 
 
-def test_functions_are_given_the_code_with_the_fault(tmp_path: Path):
-    module, path, functions = live(tmp_path)
+def test_functions_are_given_the_code_with_the_fault(live):
+    (module, _), (path, _), functions = live
     changes = {"n + 1": "n - 1", "(1, 2)": "(1, 3)", "x + 2": "x - 2"}
     after = LIVE
     for old, new in changes.items():
@@ -267,16 +277,16 @@ def test_functions_are_given_the_code_with_the_fault(tmp_path: Path):
     assert [row(1) for row in module.rows] == [1, -1] and module.made() == 3
 
 
-def test_a_fault_that_reads_other_variables_is_not_put_in(tmp_path: Path):
-    _, path, functions = live(tmp_path)
+def test_a_fault_that_reads_other_variables_is_not_put_in(live):
+    _, (_, path), functions = live
     assert not functions.replace(path, LIVE, LIVE.replace("return y", "return 3"))
 
 
-def waiting(tmp_path: Path) -> Waiting:
+def waiting(tmp_path: Path) -> WaitingPytest:
     (tmp_path / "code_of_two.py").write_text(CODE)
     (tmp_path / "test_them.py").write_text(TESTS)
     environment = {**os.environ, "PYTHONPATH": f"{run.SOURCES.parent}:{tmp_path}"}
-    return Waiting(tmp_path, ["--rootdir", ".", "test_them.py"], environment)
+    return WaitingPytest(tmp_path, ["--rootdir", ".", "test_them.py"], environment)
 
 
 def test_a_waiting_pytest_tries_faults(tmp_path: Path):
@@ -285,19 +295,19 @@ def test_a_waiting_pytest_tries_faults(tmp_path: Path):
     path = str(tmp_path / "code_of_two.py")
     server = waiting(tmp_path)
 
-    def ask(after: str, seconds: float = 60.0, tests=(two, one)) -> Answer:
-        return server.ask(Request(tests, seconds, path, CODE, after))
+    def ask(after: str, seconds: float = 60.0, tests=(two, one)) -> MutantAnswer:
+        return server.ask(MutantRequest(tests, seconds, path, CODE, after))
 
     try:
-        assert ask(CODE) == Answer(0, "")
-        assert ask(CODE.replace("n + LEAST", "n")) == Answer(1, one)
-        assert ask(CODE.replace("return n + ", "return n - ")) == Answer(1, two)
-        assert ask(CODE.replace("n + LEAST", "n"), tests=[two]) == Answer(0, "")
+        assert ask(CODE) == MutantAnswer(0, "")
+        assert ask(CODE.replace("n + LEAST", "n")) == MutantAnswer(1, one)
+        assert ask(CODE.replace("return n + ", "return n - ")) == MutantAnswer(1, two)
+        assert ask(CODE.replace("n + LEAST", "n"), tests=[two]) == MutantAnswer(0, "")
         hangs = CODE.replace("return n + 2", "while True: pass")
-        assert ask(hangs, 0.5) == Answer(OUT_OF_TIME, "")
+        assert ask(hangs, 0.5) == MutantAnswer(OUT_OF_TIME, "")
         dies = CODE.replace("return n + 2", "import os; os.abort()")
-        assert ask(dies) == Answer(-6, "")
-        assert ask(CODE) == Answer(0, "")
+        assert ask(dies) == MutantAnswer(-6, "")
+        assert ask(CODE) == MutantAnswer(0, "")
     finally:
         server.close()
 
@@ -307,22 +317,22 @@ def test_a_pytest_that_does_not_come_up_says_so(tmp_path: Path):
     server.close()
     (tmp_path / "code_of_two.py").write_text("import nothing_of_this_name\n")
     environment = {**os.environ, "PYTHONPATH": f"{run.SOURCES.parent}:{tmp_path}"}
-    server = Waiting(tmp_path, ["--rootdir", ".", "test_them.py"], environment)
+    server = WaitingPytest(tmp_path, ["--rootdir", ".", "test_them.py"], environment)
     try:
         with pytest.raises(RuntimeError, match="nothing_of_this_name"):
-            server.ask(Request((), 60.0, "", "", ""))
+            server.ask(MutantRequest((), 60.0, "", "", ""))
     finally:
         server.close()
 
 
 def test_a_fault_in_what_an_import_runs_is_tried_in_a_new_process(tmp_path: Path):
     """The waiting pytest has imported the file: to it the fault would be none."""
-    copy = run.Copy(tmp_path, tmp_path)
+    copy = run.SourceCopy(tmp_path, tmp_path)
     (tmp_path / "code_of_two.py").write_text(CODE)
     (tmp_path / "test_them.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
     (fault,) = [m for m in mutants("code_of_two.py", CODE) if m.line == 1]
-    room, tests = Room((), ("test_them.py",)), ["test_them.py::test_one"]
+    room, tests = MutationRoom((), ("test_them.py",)), ["test_them.py::test_one"]
     try:
         assert copy.try_one(fault, room, tests, 60.0, fresh=False)[:2] == (
             True,
@@ -335,6 +345,25 @@ def test_a_fault_in_what_an_import_runs_is_tried_in_a_new_process(tmp_path: Path
         assert (tmp_path / "code_of_two.py").read_text() == CODE
     finally:
         copy.close()
+
+
+def test_a_fault_in_a_file_that_a_test_imports_is_tried(tmp_path: Path):
+    """When tests are collected, it is not imported: it was taken for caught, whatever they did."""
+    later = TESTS.replace("import code_of_two", "").replace(
+        "():\n", "():\n    import code_of_two\n"
+    )
+    (tmp_path / "code_of_two.py").write_text(CODE)
+    (tmp_path / "test_them.py").write_text(later)
+    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
+    copy = run.SourceCopy(tmp_path, tmp_path)
+    room, tests = MutationRoom((), ("test_them.py",)), ["test_them.py::test_one"]
+    faults = {m.function: m for m in mutants("code_of_two.py", CODE)}
+    one, two = (
+        copy.try_one(faults[name], room, tests, 60.0, fresh=False)[:2]
+        for name in ("one", "two")
+    )
+    copy.close()
+    assert one == (False, tests[0]) and two == (True, "status 0")
 
 
 def test_an_unknown_room_is_refused():

@@ -10,11 +10,11 @@ import tilewright as tw
 from tilewright.base.errors import TilewrightWarning
 from tilewright.driver.validate import validate_model
 from tilewright.testing.networks import NETWORKS
-from tilewright.testing.networks.judge import Judge
+from tilewright.testing.networks.judge import NetworkJudge
 
 EFFORT = 50_000
-# Of two kinds; the rest are slow tests.
-FIRST = ("maxout_chain qdq_resnet").split()
+# Of several kinds, small ones; the rest are slow tests.
+FIRST = "attention_then_convolution segnet operator_oriented".split()
 FORMS = [
     pytest.param(name, id=name, marks=() if name in FIRST else pytest.mark.slow)
     for name in NETWORKS
@@ -35,5 +35,5 @@ def test_no_access_is_outside(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TilewrightWarning)  # of host fallbacks
         exe = tw.compile(case.graph, threads=2, cache=False, sanitize=True)
-    judge = Judge(case.graph, case.inputs)
+    judge = NetworkJudge(case.graph, case.inputs)
     assert not judge.wrong(exe(*(case.inputs[v.name] for v in case.graph.inputs)))

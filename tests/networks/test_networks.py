@@ -16,28 +16,23 @@ from tilewright.base.errors import TilewrightWarning
 from tilewright.frontends.onnx.export import to_model
 from tilewright.testing.graphs import Case
 from tilewright.testing.networks import FAMILIES, NETWORKS
-from tilewright.testing.networks.judge import Judge, every_value, lines
+from tilewright.testing.networks.judge import NetworkJudge, every_value, lines
 
-# One of each family, at least, in every form; the rest of the forms are slow tests.
+# One of each family, at least, that compiles quickly; the others are slow tests. Those at every
+# eighth and sixth place take part in more than one form.
 SAMPLE = (
-    "resnet_basic vovnet maxout_chain mobilenet_v3 shufflenet_v2 deeplab_v3 unet_transposed "
-    "feature_pyramid vit attention_then_convolution lstm mamba hifigan r2plus1d gcn capsules "
-    "qdq_resnet"
+    "attention_then_convolution maxout_chain efficientnet_v2 dilated_head unet_unpadded "
+    "feature_pyramid res2net deit dcgan_generator operator_oriented mamba c3d gcn capsules lstm "
+    "qdq_concat"
 ).split()
 REST = [name for name in NETWORKS if name not in SAMPLE]
-# Every thirtieth of the rest by itself is a fast test: twenty architectures and one.
-FAST = {*SAMPLE, *REST[::30]}
-WHOLE = [
-    pytest.param(name, id=name, marks=() if name in FAST else pytest.mark.slow)
-    for name in NETWORKS
-]
 FORMS = [pytest.param(name, id=name) for name in SAMPLE]
 FORMS += [pytest.param(name, id=name, marks=pytest.mark.slow) for name in REST]
 
 
 def run(case: Case, math: str = "default", threads: int = 2) -> list[str]:
     """What is wrong with two runs of a compiled network."""
-    judge = Judge(case.graph, case.inputs, math)
+    judge = NetworkJudge(case.graph, case.inputs, math)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TilewrightWarning)  # of host fallbacks
         exe = tw.compile(case.graph, math=math, threads=threads, cache=False)
@@ -45,7 +40,7 @@ def run(case: Case, math: str = "default", threads: int = 2) -> list[str]:
     return lines(judge, (exe(*arrays) for _ in range(2)))
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", FORMS)
 def test_a_network_gives_what_it_gives_in_float64(name: str) -> None:
     assert not run(NETWORKS[name]())
 
@@ -62,7 +57,7 @@ def test_so_it_does_in_other_arithmetic(math: str, name: str) -> None:
     assert not run(NETWORKS[name](), math, threads=1)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", FORMS)
 def test_every_tensor_inside_is_right(name: str) -> None:
     case = NETWORKS[name]()
@@ -82,7 +77,7 @@ def test_every_tensor_inside_is_right_in_other_arithmetic(name: str, math: str) 
 def test_a_network_read_from_a_file_is_the_same(name: str) -> None:
     """Through the importer, on the vectors of lesser processors."""
     case = NETWORKS[name]()
-    judge = Judge(case.graph, case.inputs)
+    judge = NetworkJudge(case.graph, case.inputs)
     arrays = [case.inputs[v.name] for v in case.graph.inputs]
     model = to_model(case.graph).SerializeToString()
     with warnings.catch_warnings():
@@ -100,10 +95,15 @@ def test_every_family_is_there_and_signals_neither_fade_nor_explode() -> None:
     assert len(NETWORKS) >= 120 and len(FAMILIES) == 11
     for name, make in NETWORKS.items():
         case = make()
-        for v, a in Judge(case.graph, case.inputs).expected.items():
+        for v, a in NetworkJudge(case.graph, case.inputs).expected.items():
             if a.dtype.kind == "f" and a.size > 1:
                 assert 1e-3 < np.abs(a).max() < 100 and np.isfinite(a).all(), (name, v)
                 assert np.std(a) > 1e-4, f"{name}: {v} is constant and proves nothing"
+
+
+def test_each_family_has_a_fast_test() -> None:
+    for family, module in FAMILIES.items():
+        assert vars(module).keys() & NETWORKS.keys() & {*SAMPLE}, family
 
 
 def test_a_network_is_the_same_each_time() -> None:
@@ -121,7 +121,7 @@ def test_a_fault_of_a_thousandth_of_the_peak_in_one_element_is_seen(
     name: str, share: float
 ) -> None:
     case = NETWORKS[name]()
-    judge = Judge(case.graph, case.inputs)
+    judge = NetworkJudge(case.graph, case.inputs)
     arrays = [judge.expected[v].astype(v.dtype.numpy) for v in judge.outputs if v.dtype]
     assert not judge.wrong(arrays)
     spoiled = arrays[0].copy()
@@ -132,7 +132,7 @@ def test_a_fault_of_a_thousandth_of_the_peak_in_one_element_is_seen(
 
 def test_other_shapes_dtypes_counts_and_numbers_that_are_none_are_wrong() -> None:
     case = NETWORKS["lenet"]()
-    judge = Judge(case.graph, case.inputs)
+    judge = NetworkJudge(case.graph, case.inputs)
     (good,) = (a.astype(np.float32) for a in judge.expected.values())
     assert judge.wrong([good, good]) == ["2 outputs, expected 1"]
     assert judge.wrong(good.astype(np.float64)) and judge.wrong(good[:1])

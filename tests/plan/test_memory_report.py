@@ -22,7 +22,7 @@ def test_the_fullest_step_and_what_is_alive_there() -> None:
     assert found[1].endswith("384 KiB")  # x, w and y
     assert found[2].split("at most")[1].strip() == "128 KiB"
     assert found[3].split("arena")[1].strip() == "128 KiB"
-    assert "is the fullest:" in found[5]
+    assert "has the peak:" in found[5]
     assert sum("float32[64, 256]" in line for line in found[6:]) == 2
 
 

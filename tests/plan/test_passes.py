@@ -29,7 +29,7 @@ from tilewright.plan.passes.concat_in_place import concat_in_place
 from tilewright.plan.passes.fuse import fuse
 from tilewright.plan.passes.halo import add_halos
 from tilewright.plan.passes.windows import separate_windows
-from tilewright.plan.passes.winograd import Forms, transform_convolutions
+from tilewright.plan.passes.winograd import WinogradForms, transform_convolutions
 from tilewright.plan.verify import verify_steps
 from tilewright.targets.registry import target
 from tilewright.testing.differential import check
@@ -321,6 +321,28 @@ def test_halos(name: str) -> None:
     same(steps, after, given, sorted(results, key=lambda b: b.name))
 
 
+@pytest.mark.parametrize("answer", [True, False])
+def test_a_halo_of_one_plan_of_several_is_as_decided_and_has_all_its_sides(
+    answer: bool,
+) -> None:
+    steps, results, _ = HALOS["and one who reads inside"]
+    given = [X, *(b for s in steps for b in s.reads if b.name == "w3")]
+    asked: list[tuple[str, bool]] = []
+
+    def decided(what: str, here: bool) -> bool:
+        asked.append((what, here))
+        return answer
+
+    after = add_halos(steps, {*results, *given}, 1.0, decided)
+    assert asked == [("t.halo", False)]  # it does not pay here
+    assert (len(after) > len(steps)) is answer
+    same(steps, after, given, sorted(results, key=lambda b: b.name))
+    if answer:
+        border = next(s for s in after if s.name == "t.halo")
+        assert isinstance(border, FusionGroup)
+        assert len(border.computations) == 2 * len(T.shape)
+
+
 # -- Winograd's form
 
 
@@ -333,7 +355,7 @@ def convolution(out: Buffer, image: Buffer = IMAGE) -> Computation:
 
 def transformed(steps: Steps, keep: Collection[Buffer]) -> list[Step]:
     """All that can be in Winograd's form, whatever it costs."""
-    forms = Forms((2,), lambda group, constants=(): 1.0, moved_products=0)
+    forms = WinogradForms((2,), lambda group, constants=(): 1.0, moved_products=0)
     return transform_convolutions(steps, forms, {FILTER}, keep)
 
 

@@ -273,6 +273,7 @@ def model(side: int, batch: int = 1) -> ModelProto:
 LARGE = {"mcpu": "x86-64-v3", "records": False}
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("side", [66, 75])
 def test_results_are_those_of_onnx(side: int, threads: int, tmp_path: Any) -> None:

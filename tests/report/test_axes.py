@@ -4,16 +4,16 @@ import re
 
 import pytest
 
-from tilewright.report.axes import Axis, Labels
+from tilewright.report.axes import ChartAxis, LabelPlacer
 
 
 @pytest.mark.parametrize(
     ("axis", "ticks"),
     [
-        (Axis(0, 10, 0, 100), [0, 2, 4, 6, 8, 10]),
-        (Axis(0.5, 300, 0, 100, log=True), [1, 10, 100]),
-        (Axis(0, 0, 0, 100), [0]),
-        (Axis(3, 4, 0, 100), [3, 3.2, 3.4, 3.6, 3.8, 4]),
+        (ChartAxis(0, 10, 0, 100), [0, 2, 4, 6, 8, 10]),
+        (ChartAxis(0.5, 300, 0, 100, log=True), [1, 10, 100]),
+        (ChartAxis(0, 0, 0, 100), [0]),
+        (ChartAxis(3, 4, 0, 100), [3, 3.2, 3.4, 3.6, 3.8, 4]),
     ],
 )
 def test_ticks_are_round_and_inside(axis, ticks):
@@ -21,13 +21,13 @@ def test_ticks_are_round_and_inside(axis, ticks):
 
 
 def test_places_are_linear_or_logarithmic():
-    assert Axis(0, 4, 10, 50).at(1) == 20
-    assert Axis(1, 100, 0, 2, log=True).at(10) == pytest.approx(1)
-    assert Axis(7, 7, 3, 9).at(7) == 3
+    assert ChartAxis(0, 4, 10, 50).at(1) == 20
+    assert ChartAxis(1, 100, 0, 2, log=True).at(10) == pytest.approx(1)
+    assert ChartAxis(7, 7, 3, 9).at(7) == 3
 
 
 def test_labels_of_one_place_do_not_meet():
-    labels = Labels((0, 0, 400, 200))
+    labels = LabelPlacer((0, 0, 400, 200))
     made = [labels.place(200, 100, f"kernel {n}") for n in range(20)]
     shown = [m for m in made if m]
     assert 2 <= len(shown) < 20  # the rest has no place

@@ -49,7 +49,7 @@ BROKEN = [
         21,
         "var has the shape [3]",
     ),
-    ("Einsum", (ROW,), {"equation": "ij->ii"}, 21, "a letter twice"),
+    ("Einsum", (ROW,), {"equation": "ij->ii"}, 21, "repeats a letter"),
     ("HannWindow", (np.array([3, 4]),), {}, 21, "do not broadcast"),
     ("HammingWindow", (np.array(3),), {"output_datatype": 77}, 21, "77"),
     ("BlackmanWindow", (np.array(2**60),), {}, 21, "memory limit"),
@@ -59,9 +59,9 @@ BROKEN = [
         (ROW,),
         {"axes": [1]},
         21,
-        "attribute 'axes' is one of another version",
+        "attribute 'axes' belongs to another version",
     ),
-    ("Clip", (ROW,), {"min": 0.5}, 21, "attribute 'min' is one of another version"),
+    ("Clip", (ROW,), {"min": 0.5}, 21, "attribute 'min' belongs to another version"),
     ("RegexFullMatch", (np.array(["a"], object),), {"pattern": "("}, 21, "regex"),
     (
         "Split",
@@ -105,7 +105,7 @@ def test_folding_what_breaks_the_rules(op, constants, attributes, opset, words):
 def test_attributes_of_an_older_label_encoder():
     given = {"classes_strings": ["a", "b"]}
     with pytest.raises(
-        ModelError, match=r"'n' .*classes_strings.* is one of another version"
+        ModelError, match=r"'n' .*classes_strings.* belongs to another version"
     ):
         compiled("LabelEncoder", (np.array([1, 2]),), given, domain="ai.onnx.ml")
 
@@ -165,7 +165,7 @@ def test_the_message_of_a_foreign_error_is_kept_short():
 
 def test_memory_that_ends_is_a_limit():
     with pytest.raises(
-        MemoryLimitError, match=r"'n'.*more memory than there is: 64 TiB"
+        MemoryLimitError, match=r"'n'.*more memory than is available: 64 TiB"
     ):
         with definition_of_node(OP):
             raise MemoryError("64 TiB")

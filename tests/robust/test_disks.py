@@ -15,8 +15,8 @@ from tests.runtime import native
 from tests.waiting import PATIENCE
 from tilewright.base import files
 from tilewright.base.files import write_whole
-from tilewright.base.store import Store
-from tilewright.dataflow.results import Point
+from tilewright.base.store import FileStore
+from tilewright.dataflow.results import ExploredPoint
 from tilewright.dataflow.results import ResultStore as Results
 from tilewright.runtime import bundle
 
@@ -33,7 +33,7 @@ def left(folder):
 
 
 # Every so many instructions; each of them, or nearly so, in the slow tests.
-FINE = pytest.mark.parametrize("coarse", [7, pytest.param(1, marks=pytest.mark.slow)])
+FINE = pytest.mark.parametrize("coarse", [17, pytest.param(1, marks=pytest.mark.slow)])
 
 
 @FINE
@@ -61,14 +61,16 @@ def test_an_entry_of_the_cache_is_whole_or_absent(tmp_path, coarse):
     data = os.urandom(30_000)
 
     def action():
-        Store(root, 40_000).put("key", data)
+        FileStore(root, 40_000).put("key", data)
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for _ in at_many_kills(
-            (write_whole, Store.put, Store._keep, Store._account), action, 5 * coarse
+            (write_whole, FileStore.put, FileStore._keep, FileStore._account),
+            action,
+            5 * coarse,
         ):
-            disk = Store(root, 40_000)
+            disk = FileStore(root, 40_000)
             seen.add(disk.get("key"))
             assert disk.stats().corrupted == 0
             disk.clear()
@@ -78,12 +80,12 @@ def test_an_entry_of_the_cache_is_whole_or_absent(tmp_path, coarse):
 @FINE
 def test_evicting_is_given_up_at_any_moment(tmp_path, coarse):
     def action():
-        disk = Store(tmp_path, 20_000)
+        disk = FileStore(tmp_path, 20_000)
         for n in range(12):
             disk.put(f"key{n}", bytes([n]) * 3000)
 
-    for _ in at_many_kills((Store._evict, Store._scan), action, 97 * coarse):
-        disk = Store(tmp_path, 20_000)
+    for _ in at_many_kills((FileStore._evict, FileStore._scan), action, 97 * coarse):
+        disk = FileStore(tmp_path, 20_000)
         for entry in disk.entries():
             assert disk.get(entry.key) == bytes([int(entry.key[3:])]) * 3000
         disk.put("key99", bytes([99]) * 3000)
@@ -108,7 +110,9 @@ def test_an_artifact_is_the_old_one_or_the_new_one(tmp_path, coarse):
 
 
 def point(n):
-    return Point((f"c{n}",), 16, "work", ("work",), n, 1, 1, 1, 1.0, 1.0, 1.0, 1.0)
+    return ExploredPoint(
+        (f"c{n}",), 16, "work", ("work",), n, 1, 1, 1, 1.0, 1.0, 1.0, 1.0
+    )
 
 
 @FINE

@@ -169,7 +169,7 @@ def test_uses_against_the_rules_name_the_node(op, inputs, constants, attributes,
     ("op", "constants", "results", "text"),
     [
         ("TopK", {"k": np.array([2])}, ["y"], r"output 1 \(Indices\) is missing"),
-        ("Relu", {}, ["y", "z"], "has 2 outputs, Relu gives at most 1"),
+        ("Relu", {}, ["y", "z"], "has 2 outputs, Relu has at most 1"),
     ],
 )
 def test_results_that_are_none_or_not_listed(op, constants, results, text):

@@ -182,7 +182,7 @@ COMPUTE = {
     "nothing": (lambda *_: [], "it writes 0 elements of y"),
     "unwritten scratch": (
         _unwritten,
-        "scratch is read, which is neither an operand nor written",
+        "scratch is read, but it is neither an operand nor written",
     ),
     "a number": (lambda *_: 5, "its definition fails: TypeError"),
     "numbers": (lambda *_: [5], "5 is neither a Computation nor a Kernel"),

@@ -256,7 +256,7 @@ def test_a_model_read_by_another_thread_leaves_the_limits_of_a_compilation_alone
 
 def test_what_python_raises_at_its_own_limits():
     with (
-        pytest.raises(MemoryLimitError, match="more memory than there is"),
+        pytest.raises(MemoryLimitError, match="more memory than is available"),
         limits.compilation(),
     ):
         raise MemoryError

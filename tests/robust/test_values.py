@@ -26,6 +26,7 @@ def run(op, operands, constants=None, opset=24, **attributes):
     return tw.compile(source, cache=False, threads=1)(operands)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("bad", [4, -5, np.iinfo(np.int32).max, np.iinfo(np.int32).min])
 @pytest.mark.parametrize("dtype", [np.int64, np.int32])
 @pytest.mark.parametrize(
@@ -100,7 +101,7 @@ def test_integers_divided_by_zero_end_in_a_number():
     assert run("Div", {"a": a}, {"b": b}).shape == (2,)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30, -1e30], ids=str)
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])

@@ -6,8 +6,8 @@ from tilewright.runtime.model import (
     CompiledModel,
     KernelRecord,
     NativeStep,
-    Slot,
     Tensor,
+    ValueSlot,
 )
 from tilewright.targets.cpu.pool import pool_object
 
@@ -161,7 +161,9 @@ def objects(n):
 
 def model(n=100):
     x, y = Tensor("x", "float32", (n,)), Tensor("y", "float32", (n,))
-    step = NativeStep("segment", (Slot("input", 0, x), Slot("output", 0, y)), records())
+    step = NativeStep(
+        "segment", (ValueSlot("input", 0, x), ValueSlot("output", 0, y)), records()
+    )
     return CompiledModel(
         (x,),
         (y,),

@@ -11,7 +11,7 @@ import pytest
 
 from tilewright.base.errors import ArtifactError, ExecutionError
 from tilewright.runtime import devices, host
-from tilewright.runtime.device import Duration, HostDevice, Region
+from tilewright.runtime.device import Duration, HostDevice, MemoryRange
 from tilewright.runtime.executable import Executable, load
 from tilewright.runtime.model import (
     CompiledModel,
@@ -19,8 +19,8 @@ from tilewright.runtime.model import (
     DeviceCopyStep,
     HostFallbackStep,
     LaunchStep,
-    Slot,
     Tensor,
+    ValueSlot,
 )
 
 CLOCK = 1e6
@@ -67,13 +67,13 @@ class LateQueue:
         self.commands.append(command)
         return LateEvent(self, command)
 
-    def write(self, target: Region, source):
+    def write(self, target: MemoryRange, source):
         return self._later(lambda: np.copyto(bytes_of(target), source))
 
-    def read(self, target, source: Region):
+    def read(self, target, source: MemoryRange):
         return self._later(lambda: np.copyto(target, bytes_of(source)))
 
-    def launch(self, program, arguments: Sequence[Region]):
+    def launch(self, program, arguments: Sequence[MemoryRange]):
         arrays = [bytes_of(a) for a in arguments]
         return self._later(lambda: program(arrays, False) and None)
 
@@ -92,7 +92,7 @@ class LateEvent:
         return Duration(0.5)
 
 
-def bytes_of(region: Region):
+def bytes_of(region: MemoryRange):
     return region.memory[region.offset : region.offset + region.nbytes]
 
 
@@ -111,8 +111,8 @@ def _registered(monkeypatch):
 X = Tensor("x", "float32", (5,))
 
 
-def slot(kind: str, at: int = 0) -> Slot:
-    return Slot(kind, at, X)
+def slot(kind: str, at: int = 0) -> ValueSlot:
+    return ValueSlot(kind, at, X)
 
 
 def model(device: str) -> CompiledModel:
@@ -246,7 +246,7 @@ WRONG = {
     "is from arena to arena": DeviceCopyStep("adder", A, A),
     "is from device to device": DeviceCopyStep("adder", D, D),
     "a copy makes t: float32": DeviceCopyStep(
-        "adder", A, Slot("device", 0, Tensor("t", "float32", (1,)))
+        "adder", A, ValueSlot("device", 0, Tensor("t", "float32", (1,)))
     ),
     "is at device 112 to 132": DeviceCopyStep("adder", A, slot("device", 112)),
     "is program 1, of 1": LaunchStep("adder", 1, (D, D, D), "add"),

@@ -17,8 +17,8 @@ from tilewright.runtime.model import (
     CopyStep,
     HostFallbackStep,
     NativeStep,
-    Slot,
     Tensor,
+    ValueSlot,
 )
 
 X = np.linspace(-1, 1, 100).astype(np.float32)
@@ -200,7 +200,7 @@ def hosted(op, ins, outs, **attributes):
 
 
 def slot(kind, at=0, shape=(4,), dtype="float32", name="v"):
-    return Slot(kind, at, tensor(name, shape, dtype))
+    return ValueSlot(kind, at, tensor(name, shape, dtype))
 
 
 def run(steps, ins, outs, *args, arena=0, objects=0, constants=b"", **keywords):
@@ -366,11 +366,13 @@ def test_native_and_host_steps_together():
     whole = native.model()
     v = native.Tensor("v", "float32", (100,))
     steps = (
-        hosted("neg", [Slot("input", 0, v)], [Slot("object", 0, v)]),
+        hosted("neg", [ValueSlot("input", 0, v)], [ValueSlot("object", 0, v)]),
         NativeStep(
-            "segment", (Slot("object", 0, v), Slot("object", 1, v)), native.records()
+            "segment",
+            (ValueSlot("object", 0, v), ValueSlot("object", 1, v)),
+            native.records(),
         ),
-        hosted("neg", [Slot("object", 1, v)], [Slot("output", 0, v)]),
+        hosted("neg", [ValueSlot("object", 1, v)], [ValueSlot("output", 0, v)]),
     )
     exe = Executable(dataclasses.replace(whole, steps=steps, object_slots=2), threads=1)
     np.testing.assert_array_equal(exe(X), -native.expected(-X))
@@ -391,7 +393,9 @@ def test_native_code_with_empty_and_zero_dimensional_values(shape):
     }"""
     body = "%v = load float, ptr %in\n store float %v, ptr %out" if shape == () else ""
     x, y = tensor("x", shape), tensor("y", shape)
-    step = NativeStep("segment", (Slot("input", 0, x), Slot("output", 0, y)), ())
+    step = NativeStep(
+        "segment", (ValueSlot("input", 0, x), ValueSlot("output", 0, y)), ()
+    )
     code = native.assemble(text.replace("BODY", body))
     exe = Executable(CompiledModel((x,), (y,), (step,), (code,)))
     value = np.full(shape, 5, np.float32)

@@ -498,12 +498,16 @@ def test_fork_while_another_thread_runs():
 @pytest.mark.parametrize(
     ("ending", "code"),
     [
-        ("", 0),
-        ("sys.exit(3)", 3),
+        pytest.param("", 0, marks=pytest.mark.slow),
+        pytest.param("sys.exit(3)", 3, marks=pytest.mark.slow),
         ("raise KeyError('x')", 1),
         ("os._exit(4)", 4),
         ("threading.Thread(target=forever, daemon=True).start(); time.sleep(0.05)", 0),
-        ("threading.Thread(target=forever, daemon=True).start(); sys.exit(5)", 5),
+        pytest.param(
+            "threading.Thread(target=forever, daemon=True).start(); sys.exit(5)",
+            5,
+            marks=pytest.mark.slow,
+        ),
         ("import atexit; atexit.register(lambda: exe(x))", 0),
         ("sys.modules.clear(); del pool, exe", 0),
     ],

@@ -40,7 +40,7 @@ def test_memory_that_somebody_holds_is_not():
 
 
 def test_small_memory_is_left_to_the_allocator():
-    assert not isinstance(buffer.fresh(1000), buffer.Recycled)
+    assert not isinstance(buffer.fresh(1000), buffer.RecycledMemory)
 
 
 def test_results_keep_their_values(double):
@@ -110,4 +110,4 @@ def test_many_threads_never_share_a_result(double):
 
 def test_memory_that_the_system_does_not_have_is_an_error_of_ours():
     with pytest.raises(MemoryLimitError, match="the system cannot provide"):
-        buffer.Recycled(1 << 62)()
+        buffer.RecycledMemory(1 << 62)()

@@ -182,8 +182,10 @@ def compiled(seed: int) -> None:
                 )
 
 
-def test_compiled_programs_leave_what_the_interpreter_leaves():
-    for seed in range(30):
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("batch", range(3))
+def test_compiled_programs_leave_what_the_interpreter_leaves(batch):
+    for seed in range(batch, 30, 3):
         compiled(seed)
 
 

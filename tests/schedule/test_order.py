@@ -489,5 +489,5 @@ def test_a_limit_on_code_names_the_unrolled_loop(monkeypatch):
     y = Buffer("Y", (64,), i32)
     s = Schedule(Kernel("k", (y,), (y,), loop(ROW, 64, Store(y, (ROW,), y[ROW] * 3))))
     s.unroll("i")
-    with pytest.raises(LimitError, match="loop i, written out 64 times: "):
+    with pytest.raises(LimitError, match="loop i, unrolled 64 times: "):
         target("cpu").text(s.kernel, "k", "llvm")

@@ -141,19 +141,53 @@ def test_parts_of_a_tile_are_two_stores(step, check_same):
     check_same(s.original, s, exact=True)
 
 
-def test_a_start_that_is_taken_apart_promises_nothing(check_same):
-    """Rows of two of an intermediate: the start of a tile is divided, and is none any more."""
+@pytest.mark.parametrize(
+    ("layout", "promised"),
+    [
+        ("lambda i: (i // 2, i % 2)", True),
+        ("lambda i: (i % 3, 4 - i // 3)", True),
+        ("lambda i: (i // 2, (i + 1) % 2)", False),
+    ],
+)
+def test_a_start_that_is_taken_apart(layout, promised, check_same):
+    """Rows of an intermediate: in a quotient and its remainder; elsewhere it promises nothing."""
     t = Buffer("T", (10,), i32)
     made = loop(V, 10, Store(t, (V,), X[V]))
     used = loop(R, 10, Store(Y, (R,), t[R]))
     s = Schedule(Kernel("k", (X, Y), (Y,), Alloc(t, block(made, used))))
     s.split("v", 4, "overlap")
     s.parallel("v.o")
-    with pytest.raises(ScheduleError, match="transform_layout: this"):
-        s.transform_layout("T", "lambda i: (i // 2, i % 2)")
-    s.serial("v.o")
-    s.transform_layout("T", "lambda i: (i // 2, i % 2)")
+    if not promised:
+        with pytest.raises(ScheduleError, match="transform_layout: this"):
+            s.transform_layout("T", layout)
+        s.serial("v.o")
+    s.transform_layout("T", layout)
     check_same(s.original, s, exact=True)
+
+
+J = var("j")
+
+
+@pytest.mark.parametrize(
+    ("index", "guards"),
+    [
+        ((V + J, (V + 2) // 3), ()),
+        ((V + J,), (J * 2 + 2 < V, V + J < 8)),
+        ((V + J,), (const(3) < V, V + J * 2 < 8)),
+    ],
+    ids=["another index", "two guards", "guards of one"],
+)
+def test_what_tells_tiles_apart_is_no_part_of_the_ideal_reading(index, guards):
+    """Elements 5 and 6 meet in tiles 1 and 2 alone: what forbids others says where x is in fact,
+    and rules out the places where ideal tiles would meet."""
+    x, y = Buffer("X", (2, 10), i32), Buffer("Y", (12, 5)[: len(index)], i32)
+    body: Stmt = Store(y, index, x[J, V])
+    for guard in guards:
+        body = If(guard, body, None)
+    s = Schedule(Kernel("k", (x, y), (y,), loop(J, 2, loop(V, 10, body))))
+    outer, inner = s.split("v", 4, "overlap")
+    with pytest.raises(ScheduleError, match="would reverse a loop-carried dependence"):
+        s.reorder(outer, "j", inner)
 
 
 def rows(pitch: int) -> tuple[Schedule, str, str]:

@@ -11,8 +11,8 @@ from tests.search.spaces import Grid, Point
 from tilewright.search import (
     MOVING,
     Breeding,
-    Limits,
     Result,
+    SearchLimits,
     anneal,
     anneal_chains,
     beam,
@@ -33,7 +33,7 @@ class Method(Protocol):
         grid: Grid,
         starts: Sequence[Point],
         cost: Cost,
-        limits: Limits,
+        limits: SearchLimits,
         lower: float = -inf,
     ) -> Result[Any, Any]: ...
 

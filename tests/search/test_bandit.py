@@ -12,7 +12,7 @@ import pytest
 from tests.search.methods import GridMoves
 from tests.search.spaces import Grid, Point
 from tilewright.base.errors import InputError
-from tilewright.search import MOVING, Bandit, Limits, Stop, by_bandit
+from tilewright.search import MOVING, Bandit, SearchLimits, StopReason, by_bandit
 
 
 class Counting:
@@ -123,8 +123,8 @@ def test_an_interrupted_search_ends_as_one_that_was_not(stop: int) -> None:
         return by_bandit([(0, 0, 0)], techniques, grid.cost, steps=60, **more)
 
     whole = search()
-    part = search(limits=Limits(evaluations=stop))
-    assert part.stop is Stop.EVALUATIONS and part.evaluations == stop
+    part = search(limits=SearchLimits(evaluations=stop))
+    assert part.stop is StopReason.EVALUATIONS and part.evaluations == stop
     again = search(resume=part.checkpoint)
     assert part.evaluations + again.evaluations == whole.evaluations == 61
     assert again.checkpoint == whole.checkpoint

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.search.spaces import Grid, Point
 from tilewright.base.errors import InputError
-from tilewright.search import Limits, Stop, anneal_chains, each
+from tilewright.search import SearchLimits, StopReason, anneal_chains, each
 
 grids = st.builds(
     Grid, st.tuples(st.integers(1, 4), st.integers(1, 5)), st.integers(0, 999)
@@ -89,7 +89,7 @@ def test_patience_ends_walks_that_find_nothing() -> None:
     found = anneal_chains(
         [0], lambda n, _: n + 1, each(float), steps=500, patience=7, hot=1e9
     )
-    assert (found.stop, found.evaluations) == (Stop.PATIENCE, 8)
+    assert (found.stop, found.evaluations) == (StopReason.PATIENCE, 8)
 
 
 def test_walks_go_on_from_where_they_stood_when_costs_change() -> None:
@@ -126,8 +126,8 @@ def test_interrupted_walks_end_as_those_that_were_not(stop: int) -> None:
         )
 
     whole = walk()
-    part = walk(limits=Limits(evaluations=stop))
-    assert part.stop is Stop.EVALUATIONS and part.evaluations == stop
+    part = walk(limits=SearchLimits(evaluations=stop))
+    assert part.stop is StopReason.EVALUATIONS and part.evaluations == stop
     again = walk(resume=part.checkpoint)
     assert replace(again, evaluations=0, seconds=0) == replace(
         whole, evaluations=0, seconds=0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.search.spaces import Chain, Point
 from tilewright.base.errors import InputError
-from tilewright.search import Limits, Stop, beam, coarse_to_fine, each
+from tilewright.search import SearchLimits, StopReason, beam, coarse_to_fine, each
 
 chains = st.builds(
     Chain, st.integers(1, 4), st.integers(1, 3), st.integers(0, 999), st.just(1)
@@ -144,11 +144,11 @@ def test_what_is_not_feasible_is_not_expanded() -> None:
 
 def test_limits_and_bounds_are_kept() -> None:
     found = coarse_to_fine(
-        (), deep, each(deceptive), shape=prefix, limits=Limits(evaluations=7)
+        (), deep, each(deceptive), shape=prefix, limits=SearchLimits(evaluations=7)
     )
-    assert (found.stop, found.evaluations) == (Stop.EVALUATIONS, 7)
+    assert (found.stop, found.evaluations) == (StopReason.EVALUATIONS, 7)
     met = coarse_to_fine((), deep, each(deceptive), shape=prefix, lower=1.0)
-    assert (met.stop, met.exact) == (Stop.BOUND, True)
+    assert (met.stop, met.exact) == (StopReason.BOUND, True)
 
 
 def test_arguments_are_checked() -> None:

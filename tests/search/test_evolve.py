@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.search.spaces import Grid, Point
 from tilewright.base.errors import InputError
-from tilewright.search import Breeding, Limits, Stop, each, evolve
+from tilewright.search import Breeding, SearchLimits, StopReason, each, evolve
 
 grids = st.builds(Grid, st.tuples(*[st.integers(1, 4)] * 3), st.integers(0, 999))
 
@@ -30,7 +30,7 @@ def test_a_large_space_is_searched_better_than_by_chance() -> None:
     def cost(point: Point) -> float:
         return sum(abs(n - 7 * axis % 64) for axis, n in enumerate(point))
 
-    limits = Limits(evaluations=2000)
+    limits = SearchLimits(evaluations=2000)
     ends = [
         evolve(
             [(0,) * 16], breeding, each(cost), size=32, generations=500, limits=limits
@@ -113,7 +113,7 @@ def test_a_search_ends_where_no_child_is_new() -> None:
     found = evolve(
         [0], Breeding(lambda n, _: min(n + 1, 5)), each(float), generations=1000
     )
-    assert (found.stop, found.evaluations) == (Stop.FINISHED, 6)
+    assert (found.stop, found.evaluations) == (StopReason.FINISHED, 6)
     assert found.checkpoint is not None and found.checkpoint.steps == 5
 
 
@@ -128,8 +128,8 @@ def test_an_interrupted_search_ends_as_one_that_was_not(stop: int) -> None:
         )  # fmt: skip
 
     whole = search()
-    part = search(limits=Limits(evaluations=stop))
-    assert part.stop is Stop.EVALUATIONS and part.evaluations == stop
+    part = search(limits=SearchLimits(evaluations=stop))
+    assert part.stop is StopReason.EVALUATIONS and part.evaluations == stop
     again = search(resume=part.checkpoint)
     assert replace(again, evaluations=0, seconds=0) == replace(
         whole, evaluations=0, seconds=0

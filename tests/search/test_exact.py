@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from tests.search.spaces import Chain, Grid, Point
 from tilewright.base.errors import InputError
-from tilewright.search import Limits, Order, Stop, branch_and_bound, exhaustive
+from tilewright.search import (
+    Order,
+    SearchLimits,
+    StopReason,
+    branch_and_bound,
+    exhaustive,
+)
 
 chains = st.builds(Chain, st.integers(1, 5), st.integers(1, 4), st.integers(0, 999))
 orders = pytest.mark.parametrize("order", Order)
@@ -29,7 +35,7 @@ def test_the_optimum_of_enumeration_is_found(order: Order, chain: Chain) -> None
     every = exhaustive(chain.states, chain.part)
     found = branch_and_bound((), chain.expand, cost, chain.bound, order=order)
     assert every.exact and every.evaluations == chain.options**chain.length
-    assert found.cost == found.bound == every.cost and found.stop is Stop.FINISHED
+    assert found.cost == found.bound == every.cost and found.stop is StopReason.FINISHED
     assert len(calls) == len(set(calls)) == found.evaluations <= every.evaluations
     if order is Order.DEPTH:
         assert found.state == every.state  # of equal costs the first
@@ -48,28 +54,32 @@ def test_the_bound_holds_after_every_stop(
     order: Order, chain: Chain, most: int
 ) -> None:
     best = min(map(chain.part, chain.states))
-    for limits in (Limits(evaluations=most), Limits(frontier=most), Limits(seconds=0)):
+    for limits in (
+        SearchLimits(evaluations=most),
+        SearchLimits(frontier=most),
+        SearchLimits(seconds=0),
+    ):
         found = branch_and_bound(
             (), chain.expand, chain.part, chain.bound, order=order, limits=limits
         )
         assert chain.bound(()) <= found.bound <= best <= found.cost
         assert found.exact == (found.cost == found.bound)
-        assert found.exact or found.stop is not Stop.FINISHED
+        assert found.exact or found.stop is not StopReason.FINISHED
         assert (found.state is None) == (found.cost == inf)
 
 
 def test_the_frontier_is_kept_in_memory_as_far_as_the_limit_allows() -> None:
     chain = Chain(5, 4, seed=2)
-    few = Limits(frontier=16)
+    few = SearchLimits(frontier=16)
     depth = branch_and_bound((), chain.expand, chain.part, chain.bound, limits=few)
     wide = branch_and_bound(
         (), chain.expand, chain.part, chain.bound, limits=few, order=Order.BOUND
     )
-    assert depth.stop is Stop.FINISHED and depth.exact
-    assert wide.stop is Stop.FRONTIER and wide.state is None
-    for most, stop in ((4, Stop.FINISHED), (3, Stop.FRONTIER)):
+    assert depth.stop is StopReason.FINISHED and depth.exact
+    assert wide.stop is StopReason.FRONTIER and wide.state is None
+    for most, stop in ((4, StopReason.FINISHED), (3, StopReason.FRONTIER)):
         one = Chain(1, 4)
-        limits = Limits(frontier=most)
+        limits = SearchLimits(frontier=most)
         found = branch_and_bound((), one.expand, one.part, one.bound, limits=limits)
         assert found.stop is stop
 
@@ -80,7 +90,7 @@ def test_a_gap_that_is_allowed_is_kept(
     order: Order, chain: Chain, gap: float, most: int
 ) -> None:
     best = min(map(chain.part, chain.states))
-    for limits in (Limits(), Limits(evaluations=most)):
+    for limits in (SearchLimits(), SearchLimits(evaluations=most)):
         found = branch_and_bound(
             (),
             chain.expand,
@@ -91,7 +101,7 @@ def test_a_gap_that_is_allowed_is_kept(
             limits=limits,
         )
         assert found.bound <= best <= found.cost
-        assert found.gap <= gap or found.stop is Stop.EVALUATIONS
+        assert found.gap <= gap or found.stop is StopReason.EVALUATIONS
 
 
 def test_a_gap_saves_evaluations() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.search.spaces import Grid, Point
 from tilewright.base.errors import InputError
-from tilewright.search import Limits, Stop, beam, best_first
+from tilewright.search import SearchLimits, StopReason, beam, best_first
 
 grids = st.builds(
     Grid, st.tuples(st.integers(1, 4), st.integers(1, 5)), st.integers(0, 999)
@@ -36,7 +36,7 @@ def test_a_beam_looks_as_deep_as_it_says(grid: Grid, depth: int) -> None:
 def test_a_beam_that_drops_states_proves_nothing() -> None:
     grid = Grid((9, 9), seed=1)
     found = beam((0, 0), grid.neighbors, grid.cost, width=2, depth=20)
-    assert found.stop is Stop.FINISHED and found.bound == -inf and not found.exact
+    assert found.stop is StopReason.FINISHED and found.bound == -inf and not found.exact
     assert found.evaluations < len(grid.points)
 
 
@@ -71,7 +71,7 @@ def test_a_beam_must_have_a_width_and_a_depth() -> None:
 @given(grid=grids)
 def test_best_first_finds_the_optimum_of_what_it_reaches(grid: Grid) -> None:
     found = best_first([(0, 0)], grid.neighbors, grid.cost)
-    assert found.cost == found.bound == grid.least and found.stop is Stop.FINISHED
+    assert found.cost == found.bound == grid.least and found.stop is StopReason.FINISHED
     assert found.evaluations == len(grid.points)
 
 
@@ -121,7 +121,7 @@ def test_patience_counts_expansions_in_vain() -> None:
     found = best_first([0], up, lambda n: costs[n], patience=3)
     assert (found.state, found.stop, expanded) == (
         4,
-        Stop.PATIENCE,
+        StopReason.PATIENCE,
         [0, 1, 2, 3, 4, 5, 6],
     )
     assert not found.exact
@@ -135,7 +135,7 @@ def test_guesses_change_no_optimum(grid: Grid) -> None:
     found = best_first(
         [(0, 0)], grid.neighbors, grid.cost, guess=lambda p: -grid.cost(p)
     )
-    assert found.cost == found.bound == grid.least and found.stop is Stop.FINISHED
+    assert found.cost == found.bound == grid.least and found.stop is StopReason.FINISHED
     assert found.evaluations == len(grid.points)
 
 
@@ -150,7 +150,7 @@ def test_a_state_is_evaluated_when_its_guess_is_the_least_of_all() -> None:
         [50], lambda n: range(40, 50), cost, guess=float, slack=1.05, patience=1
     )
     assert (found.state, asked) == (40, [50, 40, 41])  # from 42 on it is too much
-    assert found.stop is Stop.PATIENCE and not found.exact
+    assert found.stop is StopReason.PATIENCE and not found.exact
 
 
 def test_a_guess_too_high_for_the_slack_drops_a_state() -> None:
@@ -166,7 +166,7 @@ def test_what_the_last_expansion_led_to_is_evaluated_too() -> None:
     found = best_first(
         [9], lambda n: [n - 1], float, guess=lambda n: n + 0.5, expansions=2
     )
-    assert (found.state, found.stop) == (7, Stop.EXPANSIONS)
+    assert (found.state, found.stop) == (7, StopReason.EXPANSIONS)
 
 
 def test_the_caller_ends_a_search_that_only_expands() -> None:
@@ -178,9 +178,9 @@ def test_the_caller_ends_a_search_that_only_expands() -> None:
         return range(20)
 
     found = best_first(
-        [0], all_of_them, float, limits=Limits(until=lambda: len(expanded) > 3)
+        [0], all_of_them, float, limits=SearchLimits(until=lambda: len(expanded) > 3)
     )
-    assert (found.stop, len(expanded)) == (Stop.UNTIL, 4)
+    assert (found.stop, len(expanded)) == (StopReason.UNTIL, 4)
 
 
 def test_a_bound_above_its_cost_is_named() -> None:
@@ -196,14 +196,14 @@ def test_the_frontier_has_a_limit() -> None:
     def five(n: int) -> list[int]:
         return [1, 2, 3, 4, 5] if n == 0 else []
 
-    for most, stop, count in ((5, Stop.FINISHED, 6), (4, Stop.FRONTIER, 5)):
-        limits = Limits(frontier=most)
+    for most, stop, count in ((5, StopReason.FINISHED, 6), (4, StopReason.FRONTIER, 5)):
+        limits = SearchLimits(frontier=most)
         for found in (
             best_first([0], five, float, limits=limits),
             beam(0, five, float, limits=limits),
         ):
             assert (found.stop, found.evaluations) == (stop, count)
-            assert found.exact == (stop is Stop.FINISHED)
+            assert found.exact == (stop is StopReason.FINISHED)
 
 
 def test_slack_follows_what_costs_a_little_more() -> None:
@@ -241,10 +241,10 @@ def test_expansions_are_counted_and_the_cheapest_come_first() -> None:
         return [2 * n, 2 * n + 1]
 
     found = best_first([1], more, lambda n: -float(n), expansions=3)
-    assert (found.stop, expanded) == (Stop.EXPANSIONS, [1, 3, 7])
+    assert (found.stop, expanded) == (StopReason.EXPANSIONS, [1, 3, 7])
     assert found.state == 15 and not found.exact
     whole = best_first([4], lambda n: [n - 1] if n else [], float, expansions=5)
-    assert (whole.state, whole.stop, whole.exact) == (0, Stop.FINISHED, True)
+    assert (whole.state, whole.stop, whole.exact) == (0, StopReason.FINISHED, True)
 
 
 @pytest.mark.parametrize("wrong", [{"slack": 0.5}, {"slack": nan}, {"expansions": 0}])

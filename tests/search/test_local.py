@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.search.methods import _moves
 from tests.search.spaces import Grid, Point
 from tilewright.base.errors import InputError
-from tilewright.search import Limits, Stop, anneal, descend
+from tilewright.search import SearchLimits, StopReason, anneal, descend
 
 grids = st.builds(
     Grid, st.tuples(st.integers(1, 4), st.integers(1, 5)), st.integers(0, 999)
@@ -25,7 +25,7 @@ grids = st.builds(
 def test_no_single_move_improves_what_descent_finds(grid: Grid) -> None:
     moves = _moves(grid)
     found = descend(grid.points[:2], moves, grid.cost)
-    assert found.stop is Stop.FINISHED and found.bound == -inf
+    assert found.stop is StopReason.FINISHED and found.bound == -inf
     assert all(grid.cost(move(found.state)) >= found.cost for move in moves)
 
 
@@ -131,8 +131,8 @@ def test_an_interrupted_walk_ends_as_one_that_was_not(stop: int) -> None:
         return anneal(start, grid.change, grid.cost, hot=9, cold=1, steps=90, **more)  # type: ignore[arg-type]
 
     whole = walk()
-    part = walk(limits=Limits(evaluations=stop))
-    assert part.stop is Stop.EVALUATIONS and part.evaluations == stop
+    part = walk(limits=SearchLimits(evaluations=stop))
+    assert part.stop is StopReason.EVALUATIONS and part.evaluations == stop
     again = walk(resume=part.checkpoint)
     assert part.evaluations + again.evaluations == whole.evaluations
     assert replace(again, evaluations=0, seconds=0) == replace(
@@ -144,7 +144,7 @@ def test_an_interrupted_walk_ends_as_one_that_was_not(stop: int) -> None:
 
 def test_seeds_differ() -> None:
     grid = Grid((50, 50), seed=4)
-    limits = Limits(evaluations=30)
+    limits = SearchLimits(evaluations=30)
     ends: set[Point] = set()
     for seed in range(5):
         found = anneal(

@@ -13,7 +13,7 @@ from tests.search.spaces import Grid, Point
 from tilewright.base import limits
 from tilewright.base.errors import InputError, LimitError
 from tilewright.base.events import record
-from tilewright.search import Limits, Stop, each
+from tilewright.search import SearchLimits, StopReason, each
 from tilewright.search.run import Run
 
 every = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
@@ -37,14 +37,14 @@ def test_the_limit_of_evaluations_is_kept(
 ) -> None:
     calls: list[Point] = []
     found = method(
-        grid, [grid.points[-1]], counted(grid, calls), Limits(evaluations=most)
+        grid, [grid.points[-1]], counted(grid, calls), SearchLimits(evaluations=most)
     )
     assert len(calls) == found.evaluations <= most
     assert found.cost == min(map(grid.cost, calls)) == grid.cost(found.state)
-    if found.stop is Stop.EVALUATIONS:
+    if found.stop is StopReason.EVALUATIONS:
         assert found.evaluations == most and found.bound == -inf and found.gap == inf
     else:
-        free = method(grid, [grid.points[-1]], grid.cost, Limits())
+        free = method(grid, [grid.points[-1]], grid.cost, SearchLimits())
         assert (found.state, found.stop) == (free.state, free.stop)
 
 
@@ -53,7 +53,7 @@ def test_the_limit_of_evaluations_is_kept(
 def test_equal_arguments_give_equal_results(method: Method, grid: Grid) -> None:
     first, second = [list[Point](), list[Point]()]
     for calls in (first, second):
-        method(grid, [grid.points[0]], counted(grid, calls), Limits())
+        method(grid, [grid.points[0]], counted(grid, calls), SearchLimits())
     assert first == second
 
 
@@ -62,7 +62,7 @@ def test_equal_arguments_give_equal_results(method: Method, grid: Grid) -> None:
 def test_what_is_found_is_never_worse_than_the_best_start(
     method: Method, grid: Grid
 ) -> None:
-    found = method(grid, grid.points[:3], grid.cost, Limits())
+    found = method(grid, grid.points[:3], grid.cost, SearchLimits())
     starts = (
         grid.points[:3]
         if method in map(METHODS.get, SEVERAL_STARTS)
@@ -74,26 +74,34 @@ def test_what_is_found_is_never_worse_than_the_best_start(
 
 @every
 def test_without_time_one_state_is_evaluated(method: Method) -> None:
-    found = method(GRID, [START], GRID.cost, Limits(seconds=0))
-    assert (found.stop, found.evaluations, found.state) == (Stop.SECONDS, 1, START)
+    found = method(GRID, [START], GRID.cost, SearchLimits(seconds=0))
+    assert (found.stop, found.evaluations, found.state) == (
+        StopReason.SECONDS,
+        1,
+        START,
+    )
 
 
 @every
 def test_the_caller_ends_a_search_before_an_evaluation(method: Method) -> None:
     calls: list[Point] = []
-    until = Limits(until=lambda: len(calls) >= 4)
+    until = SearchLimits(until=lambda: len(calls) >= 4)
     found = method(GRID, [START], counted(GRID, calls), until)
     # Evolution evaluates its first state, then children six at a time.
     expected = 7 if method is METHODS["evolve"] else 4
-    assert (found.stop, found.evaluations) == (Stop.UNTIL, expected)
+    assert (found.stop, found.evaluations) == (StopReason.UNTIL, expected)
 
 
 @every
 def test_a_cost_that_meets_the_callers_bound_is_exact(method: Method) -> None:
-    free = method(GRID, [START], GRID.cost, Limits())
+    free = method(GRID, [START], GRID.cost, SearchLimits())
     grid = Grid(GRID.sides, GRID.seed)
-    found = method(grid, [START], grid.cost, Limits(), free.cost)
-    assert (found.stop, found.state, found.bound) == (Stop.BOUND, free.state, free.cost)
+    found = method(grid, [START], grid.cost, SearchLimits(), free.cost)
+    assert (found.stop, found.state, found.bound) == (
+        StopReason.BOUND,
+        free.state,
+        free.cost,
+    )
     assert found.exact and found.gap == 0 and found.evaluations <= free.evaluations
 
 
@@ -103,26 +111,26 @@ def test_a_callers_bound_above_a_cost_is_refused(method: Method) -> None:
     with pytest.raises(
         InputError, match=r"the bound of all states is 21, but its cost is -?\d+"
     ):
-        method(GRID, [START], counted(GRID, calls), Limits(), 21)
+        method(GRID, [START], counted(GRID, calls), SearchLimits(), 21)
     assert calls == [START]
 
 
 @every
 def test_a_cost_that_is_no_number_is_refused(method: Method) -> None:
     with pytest.raises(InputError, match=r"the cost of \(4, 3, 4\) is nan"):
-        method(GRID, [START], lambda point: nan, Limits())
+        method(GRID, [START], lambda point: nan, SearchLimits())
 
 
 @every
 def test_infinite_costs_are_not_feasible(method: Method) -> None:
-    found = method(GRID, [START], lambda point: inf, Limits())
+    found = method(GRID, [START], lambda point: inf, SearchLimits())
     assert found.cost == inf and found.state == START
 
 
 @every
 def test_events_say_how_a_search_went(method: Method) -> None:
     with record() as events:
-        found = method(GRID, [START], GRID.cost, Limits(evaluations=9))
+        found = method(GRID, [START], GRID.cost, SearchLimits(evaluations=9))
     better = [e.fields for e in events if e.kind == "search-improved"]
     assert [f["cost"] for f in better] == sorted(
         {f["cost"] for f in better}, reverse=True
@@ -143,7 +151,7 @@ def test_an_error_of_a_cost_reaches_the_caller(method: Method) -> None:
         raise ZeroDivisionError
 
     with record() as events, pytest.raises(ZeroDivisionError):
-        method(GRID, [START], broken, Limits())
+        method(GRID, [START], broken, SearchLimits())
     assert [e.fields["error"] for e in events if e.kind == "search"] == [
         "ZeroDivisionError"
     ]
@@ -155,7 +163,7 @@ def test_a_search_keeps_the_limits_of_the_compilation_around_it(method: Method) 
         assert limits._own.compilation is not None
         limits._own.compilation.started -= 1e6
         with pytest.raises(LimitError, match="the compilation takes over"):
-            method(GRID, [START], GRID.cost, Limits())
+            method(GRID, [START], GRID.cost, SearchLimits())
 
 
 @pytest.mark.parametrize("name", SEVERAL_STARTS[1:])
@@ -163,7 +171,7 @@ def test_there_must_be_a_state(name: str) -> None:
     with pytest.raises(
         InputError, match=f"{name}: there is no state; give at least one"
     ):
-        METHODS[name](GRID, [], GRID.cost, Limits())
+        METHODS[name](GRID, [], GRID.cost, SearchLimits())
 
 
 @pytest.mark.parametrize(
@@ -178,7 +186,7 @@ def test_there_must_be_a_state(name: str) -> None:
 )
 def test_limits_that_are_none_are_refused(wrong: dict[str, float], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        Limits(**wrong)  # type: ignore[arg-type]
+        SearchLimits(**wrong)  # type: ignore[arg-type]
 
 
 def test_costs_of_several_states_are_as_many() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tilewright.search import Result, Stop, relative_gap
+from tilewright.search import Result, StopReason, relative_gap
 
 
 @pytest.mark.parametrize(
@@ -41,6 +41,6 @@ def test_a_gap_says_how_much_better_anything_can_be(cost: float, bound: float) -
 
 
 def test_of_a_tuple_the_first_number_is_bounded() -> None:
-    found = Result("state", (6, 2, 9), 5.0, Stop.FINISHED, 3, 0.1)
+    found = Result("state", (6, 2, 9), 5.0, StopReason.FINISHED, 3, 0.1)
     assert found.gap == pytest.approx(0.2) and not found.exact
-    assert Result("state", (6, 2, 9), 6.0, Stop.FINISHED, 3, 0.1).exact
+    assert Result("state", (6, 2, 9), 6.0, StopReason.FINISHED, 3, 0.1).exact

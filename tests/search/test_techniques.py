@@ -11,9 +11,9 @@ import pytest
 
 from tests.search.methods import GridMoves
 from tests.search.spaces import Grid, Point
-from tilewright.search import BOXED, Bandit, Box, Limits, by_bandit
+from tilewright.search import BOXED, Bandit, Box, SearchLimits, by_bandit
 from tilewright.search.techniques import Breed, Climb, Cooling, Sweep
-from tilewright.search.vectors import Pattern, Torczon, Vector
+from tilewright.search.vectors import PatternSearch, Torczon, Vector
 
 SIDES = (64,) * 5
 TARGET = (3, 60, 31, 17, 44)
@@ -29,7 +29,7 @@ def cell(vector: Vector) -> Point:
 
 def best(technique: Any, seed: int = 0) -> float:
     starts = [(0,) * 5]
-    limits = Limits(evaluations=400)
+    limits = SearchLimits(evaluations=400)
     found = by_bandit(starts, [technique], bowl, steps=400, seed=seed, limits=limits)
     return found.cost
 
@@ -88,7 +88,7 @@ def test_a_walk_does_not_go_to_what_failed() -> None:
 
 
 def test_a_pattern_waits_for_its_answer_and_halves_its_step() -> None:
-    pattern = Pattern(Box(1, lambda v: v))
+    pattern = PatternSearch(Box(1, lambda v: v))
     random = Random(9)  # which draws a number near the middle, first of all
     first = pattern.ask(random)
     assert first is not None and pattern.ask(random) is None

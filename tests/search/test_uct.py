@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.search.spaces import Chain, Point
 from tilewright.base.errors import InputError
-from tilewright.search import Limits, Stop, each, tree_search
+from tilewright.search import SearchLimits, StopReason, each, tree_search
 
 chains = st.builds(
     Chain, st.integers(0, 4), st.integers(1, 3), st.integers(0, 999), st.just(1)
@@ -38,7 +38,7 @@ def test_a_small_tree_is_searched_to_its_end(chain: Chain, rollouts: int) -> Non
         return [chain.part(s) for s in states]
 
     found = tree_search((), chain.expand, by_chance(chain), costs, rollouts=rollouts)
-    assert found.exact and found.stop is Stop.FINISHED
+    assert found.exact and found.stop is StopReason.FINISHED
     assert found.cost == min(map(chain.part, chain.states))
     assert sorted(seen) == sorted(chain.states)  # each once
 
@@ -59,7 +59,7 @@ def test_a_large_tree_is_searched_better_than_by_chance() -> None:
             each(cost),
             iterations=10_000,
             seed=seed,
-            limits=Limits(evaluations=1500),
+            limits=SearchLimits(evaluations=1500),
         )
         ends.append(found.cost)
     draw = Random(0)
@@ -118,8 +118,8 @@ def test_an_interrupted_search_ends_as_one_that_was_not(stop: int) -> None:
         )
 
     whole = search()
-    part = search(limits=Limits(evaluations=stop))
-    assert part.stop is Stop.EVALUATIONS and part.evaluations == stop
+    part = search(limits=SearchLimits(evaluations=stop))
+    assert part.stop is StopReason.EVALUATIONS and part.evaluations == stop
     again = search(resume=part.checkpoint)
     ends = [(r.state, r.cost, r.bound, r.stop) for r in (again, whole)]
     assert ends[0] == ends[1]

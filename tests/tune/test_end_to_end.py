@@ -15,11 +15,11 @@ from tilewright.driver.tasks import tasks
 from tilewright.runtime.executable import load
 from tilewright.tune.base import Budget, Job, Measurement, Status, Task
 from tilewright.tune.building import BuildAhead
-from tilewright.tune.measure.builder import Builder
-from tilewright.tune.scheduler import Ending, Scheduler
+from tilewright.tune.measure.builder import ProgramBuilder
+from tilewright.tune.scheduler import Scheduler, TuningEnd
 from tilewright.tune.space.sketch_space import SketchSpace
-from tilewright.tune.strategies.prefixes import Completing
-from tilewright.tune.tuner import Tools, Tuning
+from tilewright.tune.strategies.prefixes import CompletingSpace
+from tilewright.tune.tuner import Tuning, TuningTools
 
 
 class Here:
@@ -70,10 +70,10 @@ def task() -> Task:
 def test_a_kernel_is_tuned(by: str, tmp_path: Path) -> None:
     runner = Here(tmp_path)
     recorded = []
-    tools = Tools(runner, record=lambda task, trial: recorded.append(trial))
+    tools = TuningTools(runner, record=lambda task, trial: recorded.append(trial))
     tuning = Tuning(task(), tools, by=by)
     scheduler = Scheduler([tuning], Budget(trials=8), batch=4)
-    assert scheduler.run() is Ending.TRIALS
+    assert scheduler.run() is TuningEnd.TRIALS
     outcome = tuning.outcome()
     assert recorded == tuning.trials and len({t.candidate for t in recorded}) >= 8
     assert outcome.default is not None and outcome.best is not None
@@ -105,7 +105,7 @@ def test_programs_are_built_in_other_processes_with_their_reference() -> None:
         return references[-1]
 
     runner = Looking()
-    tools = Tools(runner, build=BuildAhead(Builder()))
+    tools = TuningTools(runner, build=BuildAhead(ProgramBuilder()))
     tuning = Tuning(replace(made, reference=reference), tools, by="random")
     tuning.step(3)
     tuning.step(2)
@@ -120,7 +120,7 @@ def test_a_build_that_fails_in_its_process_is_one_trial() -> None:
     def build(point: object) -> bytes:
         raise MemoryError("too large")
 
-    tools = Tools(Here(Path()), build=BuildAhead(Builder()))
+    tools = TuningTools(Here(Path()), build=BuildAhead(ProgramBuilder()))
     broken = replace(made, build=build, reference=lambda: b"reference")
     tuning = Tuning(broken, tools, by="random")
     [trial] = tuning.step(1)
@@ -132,8 +132,8 @@ def test_decisions_are_completed_by_the_space(tmp_path: Path) -> None:
     """A space of sketches gives its own schedules, and the missing values of a prefix."""
     own = task()
     space = own.space
-    assert isinstance(space, SketchSpace) and isinstance(space, Completing)
-    tuning = Tuning(own, Tools(Here(tmp_path)), by="tree", effort=4)
+    assert isinstance(space, SketchSpace) and isinstance(space, CompletingSpace)
+    tuning = Tuning(own, TuningTools(Here(tmp_path)), by="tree", effort=4)
     trials = [*tuning.step(4), *tuning.step(4)]
     assert len({t.candidate for t in trials}) == 8
     assert all(space.nearest(t.candidate) == t.candidate for t in trials)

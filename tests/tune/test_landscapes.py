@@ -15,7 +15,7 @@ from benchmarks.search_methods import compared, least
 from tilewright.base.errors import InputError, ScheduleError
 from tilewright.testing.landscapes import (
     Landscape,
-    Learning,
+    LearningModel,
     bowl,
     cliffs,
     place_of,
@@ -54,7 +54,7 @@ def test_a_recorded_landscape_has_what_was_measured_and_no_more(tmp_path: Path) 
         for found in (land.neighbor(candidate, random), candidate):
             assert land.place(found) in land.times
     holes = [c for c in land if land.place(c) not in land.times]
-    with pytest.raises(ScheduleError, match="is refused"):
+    with pytest.raises(ScheduleError, match="is rejected"):
         land.point(holes[0])
 
 
@@ -72,7 +72,7 @@ def test_the_model_learns_from_trials(tmp_path: Path) -> None:
     random = Random(0)
     drawn = [land.sample(random) for _ in range(160)]
     kernels = [land.point(c).schedule.kernel for c in drawn]
-    model = Learning(land.sides)
+    model = LearningModel(land.sides)
     assert np.isinf(model.predict("t", kernels[:2]).spread).all()
     taken = [land.seconds(c) for c in drawn]
     model.update(
@@ -84,7 +84,7 @@ def test_the_model_learns_from_trials(tmp_path: Path) -> None:
     known = model.predict("t", kernels[:5]).spread
     assert known.max() < found.spread.mean()
     model.save(tmp_path / "model.npz")
-    other = Learning(land.sides)
+    other = LearningModel(land.sides)
     other.load(tmp_path / "model.npz")
     other.update([])
     again = other.predict("t", kernels[120:])

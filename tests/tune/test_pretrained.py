@@ -90,7 +90,7 @@ def test_what_is_not_sure_is_left_to_the_rules(spread):
     found = choose(task(), Known(lambda n: n / 10, lambda n: spread), 1e9)
     assert found.point is None
     assert found.gain > 1
-    assert "surely" in found.reason
+    assert "reliably" in found.reason
 
 
 def test_the_margin_counts_spreads():
@@ -259,5 +259,5 @@ def test_another_version_of_the_features_is_refused(rows, tmp_path, monkeypatch)
     with pytest.raises(InputError, match="version"):
         Pretrained.load(tmp_path / "m")
     (tmp_path / "other").write_text("{}")
-    with pytest.raises(InputError, match="not a file of a cost model"):
+    with pytest.raises(InputError, match="not a cost model file"):
         Pretrained.load(tmp_path / "other")

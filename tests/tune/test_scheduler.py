@@ -8,10 +8,10 @@ import pytest
 
 from tilewright.base.errors import InputError
 from tilewright.base.events import record
-from tilewright.testing.landscapes import Knowing, Landscape, TableRunner, bowl
+from tilewright.testing.landscapes import KnowingModel, Landscape, TableRunner, bowl
 from tilewright.tune.base import Budget, Measurement, Status
-from tilewright.tune.scheduler import Ending, Scheduler, gradient
-from tilewright.tune.tuner import Tools, Tuning
+from tilewright.tune.scheduler import Scheduler, TuningEnd, gradient
+from tilewright.tune.tuner import Tuning, TuningTools
 
 SIDES = (10,) * 4
 
@@ -20,7 +20,7 @@ def tuning(
     name: str, land: Landscape, calls: int = 1, operations: int = 0, by: str = "random"
 ) -> Tuning:
     task = land.task(name, calls, operations)
-    return Tuning(task, Tools(TableRunner(land), model=Knowing(land)), by=by)
+    return Tuning(task, TuningTools(TableRunner(land), model=KnowingModel(land)), by=by)
 
 
 def flat(seconds: float) -> Landscape:
@@ -37,7 +37,7 @@ def test_the_default_of_each_task_is_measured_before_anything_else() -> None:
     for _ in range(5):
         scheduler.step()
     assert [t.used for t in tunings] == [1] * 5
-    assert scheduler.run() is Ending.TRIALS
+    assert scheduler.run() is TuningEnd.TRIALS
     assert [t.used for t in tunings] == [9, 1, 1, 1, 1]
 
 
@@ -90,7 +90,7 @@ def test_a_task_rests_when_it_is_expected_to_gain_little_and_all_at_last() -> No
     tunings = [tuning("flat", flat(1.0)), tuning("falls", Landscape(SIDES, bowl))]
     budget = Budget(trials=20_000, expected_gain=0.02)
     scheduler = Scheduler(tunings, budget)
-    assert scheduler.run() is Ending.GAIN
+    assert scheduler.run() is TuningEnd.GAIN
     assert scheduler.expected_gain < 0.02
     assert 0 < budget.used < 5000
     assert all(len(t.bests) > 1 and not t.through for t in tunings)
@@ -100,7 +100,7 @@ def test_without_a_share_tasks_go_on_until_they_are_through() -> None:
     tunings = [tuning(f"t{n}", Landscape((4, 3), bowl)) for n in range(2)]
     budget = Budget()
     scheduler = Scheduler(tunings, budget, batch=5)
-    assert scheduler.run() is Ending.THROUGH
+    assert scheduler.run() is TuningEnd.THROUGH
     assert budget.used == 24 and scheduler.expected_gain == 0
 
 
@@ -121,11 +121,11 @@ def test_time_and_the_caller_end_it() -> None:
 
     tunings = [tuning("t", Landscape(SIDES, bowl))]
     timed = Scheduler(tunings, Budget(seconds=20), clock=clock)
-    assert timed.run() is Ending.SECONDS and len(tunings[0].bests) >= 1
+    assert timed.run() is TuningEnd.SECONDS and len(tunings[0].bests) >= 1
     rest = Scheduler(
         tunings, Budget(), until=lambda: len(tunings[0].bests) >= 30, batch=1
     )
-    assert rest.run() is Ending.UNTIL and len(tunings[0].bests) == 30
+    assert rest.run() is TuningEnd.UNTIL and len(tunings[0].bests) == 30
 
 
 def test_the_network_is_the_sum_of_its_tasks() -> None:
@@ -146,7 +146,7 @@ def test_a_task_that_always_fails_keeps_no_other_from_being_tuned() -> None:
             return Measurement(Status.CRASH)
 
     land = Landscape(SIDES, bowl)
-    broken = Tuning(land.task("broken"), Tools(Broken(land)), by="random")
+    broken = Tuning(land.task("broken"), TuningTools(Broken(land)), by="random")
     good = tuning("good", land)
     scheduler = Scheduler([broken, good], Budget(trials=320))
     scheduler.run()

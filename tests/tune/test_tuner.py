@@ -12,16 +12,16 @@ import pytest
 from tilewright.base.errors import CompileError, InputError
 from tilewright.base.events import record
 from tilewright.testing.landscapes import (
-    Knowing,
+    KnowingModel,
     Landscape,
-    Learning,
+    LearningModel,
     TableRunner,
     bowl,
 )
-from tilewright.tune.accounts import MEASURE, Accounts
+from tilewright.tune.accounts import MEASURE, TimeAccounts
 from tilewright.tune.base import Candidate, Job, Measurement, Status, Trial
 from tilewright.tune.gain import expected_gain, running_best
-from tilewright.tune.tuner import FINAL, REFUSALS, Tools, Tuning
+from tilewright.tune.tuner import FINAL, REFUSALS, Tuning, TuningTools
 
 SIDES = (10,) * 4
 
@@ -41,9 +41,9 @@ class Recorder:
 
 
 def tuned(
-    land: Landscape, rounds: int = 4, tools: Tools | None = None, **more: Any
+    land: Landscape, rounds: int = 4, tools: TuningTools | None = None, **more: Any
 ) -> Tuning:
-    tools = tools or Tools(TableRunner(land), model=Knowing(land, 0.2))
+    tools = tools or TuningTools(TableRunner(land), model=KnowingModel(land, 0.2))
     options = {"effort": 8, **more}
     tuning = Tuning(land.task(), tools, **options)
     for _ in range(rounds):
@@ -73,7 +73,7 @@ def test_each_trial_is_recorded_as_soon_as_it_is_measured() -> None:
     land = Landscape(SIDES, bowl)
     runner = TableRunner(land)
     recorder = Recorder(runner)
-    tuning = tuned(land, 2, Tools(runner, record=recorder), by="random")
+    tuning = tuned(land, 2, TuningTools(runner, record=recorder), by="random")
     assert recorder.trials == tuning.trials
     assert recorder.measured_before == list(range(1, 33))
 
@@ -90,7 +90,7 @@ def test_what_was_finished_is_recorded_when_a_round_is_interrupted() -> None:
 
     recorder = Recorder()
     with pytest.raises(KeyboardInterrupt):
-        tuned(land, 1, Tools(Interrupted(land), record=recorder))
+        tuned(land, 1, TuningTools(Interrupted(land), record=recorder))
     assert len(recorder.trials) == 5
 
 
@@ -100,9 +100,9 @@ def test_what_was_finished_is_recorded_when_a_round_is_interrupted() -> None:
 def test_a_run_that_was_broken_off_goes_on_as_if_it_had_not_been(
     by: str, killed_after: int
 ) -> None:
-    def fresh() -> tuple[Landscape, Tools]:
+    def fresh() -> tuple[Landscape, TuningTools]:
         land = Landscape(SIDES, bowl, refused=lambda place: sum(place) % 7 == 1)
-        return land, Tools(TableRunner(land, 0.1), model=Learning(SIDES))
+        return land, TuningTools(TableRunner(land, 0.1), model=LearningModel(SIDES))
 
     land, tools = fresh()
     whole = tuned(land, 4, tools, by=by)
@@ -120,7 +120,7 @@ def test_trials_that_a_run_would_not_make_again_are_not_lost() -> None:
     land = Landscape(SIDES, bowl)
     earlier = tuned(land, 2, by="random", seed=5).trials
     runner = TableRunner(land)
-    tuning = tuned(land, 2, Tools(runner), by="random", seed=6, earlier=earlier)
+    tuning = tuned(land, 2, TuningTools(runner), by="random", seed=6, earlier=earlier)
     candidates = [t.candidate for t in tuning.trials]
     assert len(candidates) == len(set(candidates))
     assert set(candidates) >= {t.candidate for t in earlier}
@@ -155,7 +155,7 @@ def test_trials_of_other_runs_are_learned_from_and_the_fastest_measured_again() 
     land = Landscape(SIDES, bowl)
     known = tuned(land, 4).trials
     runner = TableRunner(land)
-    tuning = tuned(land, 2, Tools(runner), by="random", known=known)
+    tuning = tuned(land, 2, TuningTools(runner), by="random", known=known)
     ranked = sorted(known, key=lambda t: t.measurement.seconds)
     first = [t.candidate for t in tuning.trials[:4]]
     assert first == [land.default(), *(t.candidate for t in ranked[:3])]
@@ -167,9 +167,9 @@ def test_refused_candidates_are_recorded_and_not_measured() -> None:
     land = Landscape(SIDES, bowl, refused=lambda place: sum(place) % 2 == 1)
     runner = TableRunner(land)
     recorder = Recorder()
-    tuning = tuned(land, 3, Tools(runner, record=recorder), by="random")
+    tuning = tuned(land, 3, TuningTools(runner, record=recorder), by="random")
     refused = [t for t in recorder.trials if t.measurement.status is Status.REFUSED]
-    assert refused and all("is refused" in t.measurement.reason for t in refused)
+    assert refused and all("is rejected" in t.measurement.reason for t in refused)
     assert all(sum(land.place(c)) % 2 == 0 for c in runner.jobs)
     assert tuning.used == len(runner.jobs) == 48 - len(refused)
     assert tuning.outcome().failed == {Status.REFUSED: len(refused)}
@@ -178,7 +178,7 @@ def test_refused_candidates_are_recorded_and_not_measured() -> None:
 @pytest.mark.parametrize("by", ["random", "evolutionary", "bandit", "tree"])
 def test_a_task_all_of_whose_candidates_are_refused_ends(by: str) -> None:
     land = Landscape((10,) * 6, bowl, refused=lambda place: True)
-    tuning = Tuning(land.task(), Tools(TableRunner(land)), by=by)
+    tuning = Tuning(land.task(), TuningTools(TableRunner(land)), by=by)
     while not tuning.through:
         tuning.step()
     assert len(tuning.trials) <= REFUSALS + 16
@@ -195,7 +195,7 @@ def test_a_program_that_cannot_be_built_is_one_trial() -> None:
             raise CompileError("three is too many")
         return task.build(point)
 
-    tools = Tools(TableRunner(land), model=Learning(SIDES))
+    tools = TuningTools(TableRunner(land), model=LearningModel(SIDES))
     tuning = Tuning(replace(task, build=build), tools, by="random")
     trials = [t for _ in range(5) for t in tuning.step()]
     failed = [t for t in trials if t.measurement.status is Status.BUILD]
@@ -208,7 +208,7 @@ def test_a_program_that_cannot_be_built_is_one_trial() -> None:
 def test_programs_that_crash_are_learned_from_and_not_the_best() -> None:
     land = Landscape(SIDES, bowl)
     runner = TableRunner(land, crash=lambda c: land.seconds(c) < 1.5)
-    tuning = tuned(land, 4, Tools(runner, model=Learning(SIDES)))
+    tuning = tuned(land, 4, TuningTools(runner, model=LearningModel(SIDES)))
     outcome = tuning.outcome()
     assert outcome.best is not None and outcome.best.measurement.seconds >= 1.5
     assert outcome.failed.get(Status.CRASH, 0) > 0
@@ -221,7 +221,7 @@ def test_answers_that_never_come_are_lost_trials() -> None:
         def measure(self, jobs: Iterable[Job]) -> Iterator[tuple[int, Measurement]]:
             return (found for found in super().measure(jobs) if found[0] != 3)
 
-    tuning = tuned(land, 1, Tools(Silent(land)))
+    tuning = tuned(land, 1, TuningTools(Silent(land)))
     lost = [t.measurement.status for t in tuning.trials]
     assert lost.count(Status.LOST) == 1 and lost[3] is Status.LOST
 
@@ -241,7 +241,7 @@ def test_the_best_is_compared_with_the_default_again() -> None:
     land = Landscape((4,), lambda place: {default: 1.0, fast: 0.8}.get(place, 1.2))
     runner = Luck(land)
     recorder = Recorder()
-    tuning = Tuning(land.task(), Tools(runner, record=recorder), by="exhaustive")
+    tuning = Tuning(land.task(), TuningTools(runner, record=recorder), by="exhaustive")
     tuning.step()
     before = tuning.outcome()
     assert before.best is not None and land.place(before.best.candidate) == lucky
@@ -256,14 +256,16 @@ def test_the_best_is_compared_with_the_default_again() -> None:
     turns = [land.place(c) for c in runner.jobs[4:]]
     assert turns == (turns[:3] + turns[2::-1]) * 4 and len(set(turns[:3])) == 3
     assert {t.strategy for t in recorder.trials[4:]} == {FINAL}
-    again = Tuning(land.task(), Tools(runner), earlier=recorder.trials, by="exhaustive")
+    again = Tuning(
+        land.task(), TuningTools(runner), earlier=recorder.trials, by="exhaustive"
+    )
     again.step()
     assert again.trials == tuning.trials
 
 
 def test_where_nothing_is_faster_the_default_is_the_best() -> None:
     land = Landscape((6,), lambda place: 1.0 + 0.01 * place[0])
-    tuning = Tuning(land.task(), Tools(TableRunner(land, 0.002)), by="exhaustive")
+    tuning = Tuning(land.task(), TuningTools(TableRunner(land, 0.002)), by="exhaustive")
     tuning.step()
     tuning.settle(passes=20)
     outcome = tuning.outcome()
@@ -282,7 +284,7 @@ def test_a_default_that_fails_in_the_final_comparison_is_no_measure(at: int) -> 
                 return Measurement(Status.LOST, reason="killed")
             return super()._measurement(candidate)
 
-    tuning = Tuning(land.task(), Tools(Lost(land)), by="exhaustive")
+    tuning = Tuning(land.task(), TuningTools(Lost(land)), by="exhaustive")
     tuning.step()
     tuning.settle(passes=8)
     outcome = tuning.outcome()
@@ -294,8 +296,8 @@ def test_a_default_that_fails_in_the_final_comparison_is_no_measure(at: int) -> 
 
 def test_nothing_is_compared_before_the_first_step() -> None:
     land = Landscape((6,), bowl)
-    tuning = Tuning(land.task(), Tools(TableRunner(land)))
-    with pytest.raises(InputError, match="nothing was measured yet"):
+    tuning = Tuning(land.task(), TuningTools(TableRunner(land)))
+    with pytest.raises(InputError, match="nothing has been measured yet"):
         tuning.settle()
     outcome = tuning.outcome()
     assert (outcome.best, outcome.default, outcome.expected_gain) == (None, None, 1.0)
@@ -327,7 +329,7 @@ def test_the_overhead_is_all_but_building_and_measuring() -> None:
             spend(3.0)
             return super()._measurement(candidate)
 
-    class Thinking(Knowing):
+    class Thinking(KnowingModel):
         def update(self, samples: Any) -> None:
             spend(5.0)
 
@@ -337,11 +339,11 @@ def test_the_overhead_is_all_but_building_and_measuring() -> None:
         spend(2.0)
         return task.build(point)
 
-    tools = Tools(
+    tools = TuningTools(
         Slow(land), record=lambda task, trial: spend(0.25), model=Thinking(land)
     )
     tuning = Tuning(
-        replace(task, build=build), tools, accounts=Accounts(lambda: now[0])
+        replace(task, build=build), tools, accounts=TimeAccounts(lambda: now[0])
     )
     tuning.step(16)
     outcome = tuning.outcome()
@@ -374,8 +376,8 @@ def test_a_search_takes_its_share_of_the_time(
             return super()._measurement(candidate)
 
     land = Timed((10,) * 8, bowl)
-    tools = Tools(Slow(land), model=Knowing(land, 0.2))
-    tuning = Tuning(land.task(), tools, accounts=Accounts(lambda: now[0]))
+    tools = TuningTools(Slow(land), model=KnowingModel(land, 0.2))
+    tuning = Tuning(land.task(), tools, accounts=TimeAccounts(lambda: now[0]))
     for _ in range(6):
         tuning.step(8)
     assert low <= tuning._strategy.effort <= high
@@ -398,14 +400,14 @@ def test_fitting_waits_until_it_took_little_of_the_time(
             spend(2.0)
             return super()._measurement(candidate)
 
-    class Fitting(Knowing):
+    class Fitting(KnowingModel):
         def update(self, samples: Any) -> None:
             spend(3.0)
             learned.append(len(samples))
 
     land = Landscape((10,) * 8, bowl)
-    tools = Tools(Slow(land), model=Fitting(land))
-    accounts = Accounts(lambda: now[0])
+    tools = TuningTools(Slow(land), model=Fitting(land))
+    accounts = TimeAccounts(lambda: now[0])
     tuning = Tuning(land.task(), tools, effort=effort, accounts=accounts)
     for _ in range(8):
         tuning.step(16)
@@ -416,22 +418,22 @@ def test_what_is_known_before_any_measurement_is_learned_at_once() -> None:
     """Of all tasks of a run, whose accounts are one, however long the fits of others took."""
     learned = list[int]()
 
-    class Fitting(Knowing):
+    class Fitting(KnowingModel):
         def update(self, samples: Any) -> None:
             learned.append(len(samples))
 
     land = Landscape((10,) * 8, bowl)
     known = tuned(land, 16).trials
-    accounts = Accounts()
+    accounts = TimeAccounts()
     for _ in range(2):
-        tools = Tools(TableRunner(land), model=Fitting(land))
+        tools = TuningTools(TableRunner(land), model=Fitting(land))
         Tuning(land.task(), tools, known=known, accounts=accounts)
     assert len(learned) == 2
 
 
 def test_time_counts_even_where_an_error_ends_it() -> None:
     now = [0.0]
-    accounts = Accounts(lambda: now[0])
+    accounts = TimeAccounts(lambda: now[0])
     assert accounts.overhead == 0
     with pytest.raises(ZeroDivisionError), accounts.spending("search"):
         now[0] += 2

@@ -44,7 +44,7 @@ class DType:
     is_sub_byte: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        # Facts, not properties: a compile asks for them hundreds of thousands of times.
+        # Attributes, not properties: a compilation reads them hundreds of thousands of times.
         kind, bits = self.kind, self.bits
         facts = {
             "itemsize": np.dtype(object).itemsize

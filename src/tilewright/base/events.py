@@ -55,7 +55,7 @@ def unsubscribe(listener: Listener) -> None:
 
 
 def silence() -> None:
-    """Drop every listener: in a process that was forked, those of the other one."""
+    """Drop every listener: a forked process inherits those of its parent."""
     global _listeners
     with _changing:
         _listeners = ()
@@ -117,7 +117,7 @@ def span(kind: str, /, **fields: Any) -> Span:
 
 @contextmanager
 def record() -> Iterator[list[Event]]:
-    """The events that happen inside the ``with`` block, in the order in which they ended."""
+    """The events inside the ``with`` block, ordered by their end."""
     events: list[Event] = []
     try:
         subscribe(events.append)

@@ -20,16 +20,16 @@ def write_whole(
     durable: bool = False,
     private: bool = False,
 ) -> None:
-    """Make or replace ``path`` by what ``write`` puts into a file: all of it, or nothing.
+    """Create or replace ``path`` atomically with the content that ``write`` produces.
 
-    Nothing is left if it fails, or is interrupted at whatever moment; readers see the old file or
-    the new one. A device or a pipe is not replaced but written to. durable: it is on the disk on
-    return. private: only the owner may read it, and a device in its place is replaced too. Raises
-    OSError, and what ``write`` raises.
+    If it fails or is interrupted at any moment, no partial file is left; readers see the old file
+    or the new one. A device or a pipe is not replaced but written to. durable: the file is on disk
+    on return. private: only the owner may read it, and a device in its place is replaced too.
+    Raises OSError, and the errors of ``write``.
     """
     if not private and path.exists() and not path.is_file():
         with open(path, "wb") as device:
-            # Formats such as zip go back to fill in what they know at the end: no device does.
+            # Formats such as zip seek back to fill in headers at the end, which devices cannot.
             whole = BytesIO()
             write(whole)
             device.write(whole.getbuffer())

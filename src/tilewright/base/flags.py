@@ -19,8 +19,8 @@ T = TypeVar("T")
 class Flag(Generic[T]):
     """One environment variable. ``get()`` reads it now; nothing is read at import.
 
-    ``expected`` completes "expected ..." in the error; ``doc`` says what it changes; ``replaces``
-    is a former name, which is refused.
+    ``expected`` completes "expected ..." in the error; ``doc`` describes its effect; ``replaces``
+    is a former name, which is rejected.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Flag(Generic[T]):
 
     @property
     def is_set(self) -> bool:
-        """Whether the environment gives it a value, valid or not."""
+        """Whether the environment sets it, to a valid value or not."""
         return bool(os.environ.get(self.name, "").strip())
 
     @staticmethod
@@ -86,7 +86,7 @@ def parse_size(text: str) -> int:
     if found is None:
         raise ValueError(text)
     scale = 1024 ** " kmgtp".index(found[2].lower() or " ")
-    # An integer stays exact at any size; only a decimal fraction goes through a float.
+    # Integers stay exact at any size; only decimal fractions are converted to float.
     return int(float(found[1]) * scale) if "." in found[1] else int(found[1]) * scale
 
 

@@ -1,8 +1,8 @@
 """Guarded memory: each tensor is between inaccessible pages, so that wrong accesses fault.
 
-A tensor ends where such pages begin, or begins where they end; what is left of its own page holds a
-pattern that is looked at afterwards. A process that runs native code in it reports a fault by the
-tensor's name, with the distance, and whether it was a read or a write.
+A tensor ends where such pages begin, or begins where they end; the rest of its own page holds a
+pattern that is checked afterwards. A process that runs native code on it reports a fault with the
+tensor's name, the distance, and whether it was a read or a write.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def poison(itemsize: int, floating: bool, nbytes: int, second: bool = False) -> 
 def report_faults(
     places: Callable[[], Sequence[Guarded]], tell: Callable[[str], None]
 ) -> None:
-    """From now on a fault of this process is told, by tensor, and ends it. For forked processes."""
+    """From now on, report a fault of this process, by tensor, and exit. For forked processes."""
     libc = ctypes.CDLL(None)
     kind = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 

@@ -1,7 +1,7 @@
-"""The limits on what a model may cost, in one table, and the use of the current compilation.
+"""The limits on a model's cost, in one table, and the resource use of the current compilation.
 
-Long work asks `check()` at every step. A step that cannot ask, such as one call of LLVM, is bounded
-by what it is given: nodes, folded bytes, generated text.
+Long work calls `check()` at every step. A step that cannot, such as one call of LLVM, is bounded by
+the size of its input: nodes, folded bytes, generated text.
 """
 
 from __future__ import annotations
@@ -98,7 +98,9 @@ def compilation() -> Iterator[None]:
         yield
     except MemoryError as error:
         raise MemoryLimitError(
-            f"the compilation needs more memory than there is: {error}".rstrip(": "),
+            f"the compilation needs more memory than is available: {error}".rstrip(
+                ": "
+            ),
             hint=f"Set {flags.MEMORY_LIMIT.name} to be told before",
         ) from error
     except RecursionError as error:

@@ -1,4 +1,4 @@
-"""Things that are made once per key, by whichever thread asks first; nobody else waits for it."""
+"""Values computed once per key, by the first thread that needs them; other keys do not wait."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Once(Generic[T]):
+class ComputeOnceCache(Generic[T]):
     """Values by key, least recently used first, and those that are being made.
 
     The lock is held for look-ups and insertions, never while a value is being made: a caller gets
@@ -72,6 +72,6 @@ class Once(Generic[T]):
             return tuple(self._kept.values())
 
     def clear(self) -> None:
-        """Forget all values; what is being made is kept when it is ready."""
+        """Forget all values; those being computed are kept when they are ready."""
         with self._lock:
             self._kept.clear()

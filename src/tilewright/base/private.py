@@ -1,4 +1,4 @@
-"""Files and folders that only the user can have written, since what they contain is executed.
+"""Files and folders that only the user can have written, since their contents are executed.
 
 A folder is private if the user owns it and nobody else may write to it, and nobody else can put
 another one in its place: each folder above it belongs to the user or the system, and others may
@@ -39,7 +39,7 @@ def objection(path: Path) -> str:
     found = objection_to(path.stat(), "folder")
     if found:
         return f"{path} {found}"
-    # Where the path is a link, both its own place and that of what it leads to count.
+    # For a symbolic link, both its own location and its target's count.
     above = dict.fromkeys((*path.absolute().parents, *path.resolve().parents))
     return next((f"{p} {why}" for p in above if (why := _objection_above(p))), "")
 

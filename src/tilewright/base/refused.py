@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from tilewright.base.errors import UnsupportedError
 
 
-class Refused:
+class UnsupportedName:
     """A name that is not here: calling it, or asking it for a part, raises UnsupportedError."""
 
     def __init__(self, source: str, name: str, hint: str) -> None:
@@ -35,7 +35,7 @@ def refusing(source: str, table: Mapping[str, str]) -> Callable[[Any, str], Any]
 
     def get(self: Any, name: str) -> Any:
         if name in table:
-            return Refused(source, name, table[name])
+            return UnsupportedName(source, name, table[name])
         raise AttributeError(
             f"{type(self).__name__!r} object has no attribute {name!r}"
         )

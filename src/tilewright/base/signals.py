@@ -14,7 +14,7 @@ def held() -> Iterator[None]:
     A fault in this thread's own code ends the process as ever.
     """
     faults = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
-    # Asked for on its own: Python may raise where it sets the mask, and what it was would be lost.
+    # A separate call: Python may raise while it sets the mask, and the old mask would be lost.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - faults)

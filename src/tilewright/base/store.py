@@ -67,7 +67,7 @@ class Stats:
     evicted: int
 
 
-class Store:
+class FileStore:
     """Bytes by key, on disk below ``root``, at most about ``max_bytes`` of them.
 
     Trouble with the disk never fails the caller: an unwritable folder is one TilewrightWarning and
@@ -96,7 +96,7 @@ class Store:
         try:
             whole = self._read(path)
         except OSError as error:
-            # No such folder, or a file where it should be: empty, until put() says what is wrong.
+            # No such folder, or a file in its place: treated as empty; put() reports the error.
             if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
                 self._warn("read", f"{self.root}: its entries cannot be read: {error}")
             self._misses += 1
@@ -231,7 +231,7 @@ class Store:
         return True
 
     def _keep(self, path: Path, size: int, write: Callable[[Path], object]) -> bool:
-        """Write an entry of so many bytes, and make room for it."""
+        """Write an entry of this many bytes, and make room for it."""
         for again in (True, False):
             try:
                 if not self._prepare(path.parent):
@@ -293,7 +293,8 @@ class Store:
                 except FileNotFoundError:
                     continue
                 used = max(stat.st_atime, stat.st_mtime)
-                # The clock was put back since: nobody knows when, and it must not stay for ever.
+                # The clock was set back since: the age is unknown, and the entry must not stay
+                # forever.
                 used = used if used < latest else 0.0
                 yield Entry(item.name, stat.st_size, used, Path(item.path))
 
@@ -357,10 +358,10 @@ class Store:
             warnings.warn(TilewrightWarning(text), stacklevel=3)
 
     def __repr__(self) -> str:
-        return f"Store({str(self.root)!r}, at most {human_bytes(self.max_bytes)})"
+        return f"FileStore({str(self.root)!r}, at most {human_bytes(self.max_bytes)})"
 
 
-def default_store() -> Store | None:
+def default_store() -> FileStore | None:
     """The user's store as the flags say, or None when TILEWRIGHT_CACHE is off.
 
     One object per folder and size, so that its warnings come once per process. Raises FlagError.
@@ -376,8 +377,8 @@ def default_store() -> Store | None:
 
 
 @lru_cache(maxsize=16)
-def _store(root: Path, max_bytes: int) -> Store:
-    return Store(root, max_bytes)
+def _store(root: Path, max_bytes: int) -> FileStore:
+    return FileStore(root, max_bytes)
 
 
 def _header(key: str, data: bytes) -> bytes:
@@ -419,7 +420,7 @@ def _lstat(path: Path) -> os.stat_result | None:
 
 
 def _remove_abandoned(root: Path) -> None:
-    """Delete what killed writers left behind."""
+    """Delete files left by killed writers."""
     now = time.time()
     for folder in _folders(root):
         for item in folder:

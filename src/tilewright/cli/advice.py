@@ -1,4 +1,4 @@
-"""What makes this machine slower than it could be: rules over the report of `tilewright doctor`.
+"""Rules that find what slows down this machine, in the report of `tilewright doctor`.
 
 A rule is a function of the report; it returns what is slow and what to do, or None.
 """
@@ -13,13 +13,13 @@ from tilewright.base.text import plural
 
 Report = Mapping[str, Any]
 
-# Of the processors that other programs may take before times mean little.
+# The share of the processors that other programs may use before timings become unreliable.
 _BUSY: Final = 0.5
 _SMALL: Final = 4 << 30  # bytes of memory
 
 
 def advice(report: Report) -> list[str]:
-    """What is slow about a machine, and what to do."""
+    """Advice on a machine: what is slow, and what to do."""
     found = (rule(report) for rule in RULES)
     return [text for text in found if text is not None]
 
@@ -98,7 +98,7 @@ def small_pages(report: Report) -> str | None:
 
 
 def little_memory(report: Report) -> str | None:
-    """Memory for small models alone."""
+    """Memory only for small models."""
     have = report["memory_bytes"]
     if have is None or have >= _SMALL:
         return None
@@ -106,7 +106,7 @@ def little_memory(report: Report) -> str | None:
 
 
 def no_cache(report: Report) -> str | None:
-    """Nothing is kept."""
+    """The cache is off."""
     if report["cache"] is not None:
         return None
     return "the cache is off: every start recompiles"
@@ -126,7 +126,7 @@ RULES: Final[tuple[Callable[[Report], str | None], ...]] = (
 
 
 def cores(system: Path, processors: list[int]) -> int | None:
-    """How many cores some processors are; None where the system does not say."""
+    """The number of cores that the processors belong to; None if unknown."""
     names = set()
     for n in processors:
         path = system / f"cpu{n}" / "topology" / "thread_siblings_list"

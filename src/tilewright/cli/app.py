@@ -74,7 +74,7 @@ def cli() -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line (``sys.argv`` by default) and give its exit code: 0, 1 or 2.
+    """Run the command line (``sys.argv`` by default) and return its exit code: 0, 1 or 2.
 
     Errors go to stderr as one line; with --json they are an object on stdout as well. Tracebacks
     only with TILEWRIGHT_DEBUG=1.
@@ -104,7 +104,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _fail("interrupted")
     except BrokenPipeError:
-        # The reader of our output has gone, as in `tilewright ... | head`: nobody to tell.
+        # The reader of the output has exited, as in `tilewright ... | head`: nothing to report.
         sys.stderr.close()
         return 1
     except Exception as error:
@@ -118,7 +118,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _present(error: click.ClickException) -> click.ClickException:
-    """The error; for an option that was replaced, one that names the present spelling."""
+    """The error; for an option that was replaced, an error that names the replacement."""
     if (
         not isinstance(error, click.NoSuchOption)
         or error.option_name not in modes.REPLACED
@@ -179,7 +179,7 @@ def _fail(text: str) -> int:
 
 
 def _show_our_warnings_as_lines() -> None:
-    """Our warnings are for the user of the command: one line, without our source line."""
+    """Print Tilewright's warnings as one line, without the source line."""
     others = warnings.showwarning
 
     def show(message: Any, category: Any, *rest: Any, **named: Any) -> None:

@@ -35,7 +35,9 @@ from tilewright.targets import registry
 _NO_PROGRAM: Final = (
     "PyTorch runs no ONNX files; give the program that torch.export.save wrote"
 )
-_NO_ENGINE: Final = "it reads no .tw files; give the model it was compiled from"
+_NO_ENGINE: Final = (
+    "it reads no .tw files; give the model that the file was compiled from"
+)
 
 
 @click.command()
@@ -142,7 +144,7 @@ def _given(
     archive: Path | None,
     seed: int,
 ) -> tuple[dict[str, Any], dict[str, int], CommandOptions]:
-    """The inputs, the sizes that they give free dimensions, and the options with these.
+    """The inputs, the sizes that they give to free dimensions, and the options with these sizes.
 
     file: the model's ONNX form. An artifact has its sizes already.
     """
@@ -182,7 +184,7 @@ def _for_all(model: Path, folder: Path, options: CommandOptions) -> Path:
 
 
 def _how(options: CommandOptions) -> dict[str, Any]:
-    """The options that say how our engine compiles, and the others do not have."""
+    """The options of compilation, which only our engine has."""
     shared = ("threads", "dims")
     given = options.keywords() | options.reading()
     own = {name: value for name, value in given.items() if name not in shared}
@@ -206,7 +208,7 @@ def _peers(against: str, model: Path) -> list[str]:
     unknown = [name for name in asked if name not in ENGINES]
     if unknown:
         raise click.BadParameter(
-            f"no engine is called {listing(unknown)}; the engines are {', '.join(ENGINES)}",
+            f"there is no engine {listing(unknown)}; the engines are {', '.join(ENGINES)}",
             param_hint="--against",
         )
     reasons = {name: missing(name) for name in asked}
@@ -225,7 +227,7 @@ def _peers(against: str, model: Path) -> list[str]:
 
 
 def report(row: rounds.RoundTable) -> str:
-    """A row as a table with a line per engine, and what failed."""
+    """A row as a table with a line per engine, and the failures."""
     lines: list[list[str]] = []
     for engine in row.engines:
         if engine in row.failed:

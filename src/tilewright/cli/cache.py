@@ -10,7 +10,7 @@ import click
 
 from tilewright.base import flags
 from tilewright.base.errors import InputError
-from tilewright.base.store import Store, default_store
+from tilewright.base.store import FileStore, default_store
 from tilewright.base.text import human_bytes, human_time, plural
 from tilewright.cli.groups import CommandGroup
 from tilewright.cli.options import json_option
@@ -126,7 +126,7 @@ def clear(as_json: bool) -> None:
         say(f"{plural(count, 'entry', 'entries')} deleted, {human_bytes(size)}")
 
 
-def _store() -> Store:
+def _store() -> FileStore:
     store = default_store()
     if store is None:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Certificates: what an artifact was compared with, on which data, and with which error."""
+"""Certificates: the reference, the data and the errors of an artifact's comparison."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def rows_of(
     graph: Graph, got: Sequence[Any], expected: Sequence[Any], tolerance: float | None
 ) -> list[dict[str, Any]]:
-    """A row for each output: its type, its difference from the reference, and what is allowed."""
+    """A row for each output: its type, its difference from the reference, and the tolerance."""
     from tilewright.cli import diverge
 
     rows: list[dict[str, Any]] = []
@@ -36,7 +36,7 @@ def rows_of(
 def certify(
     model: CompiledModel, graph: Graph, seed: int, threads: int | None
 ) -> dict[str, Any]:
-    """Run a compiled model on random data and its graph in float64; the comparison.
+    """Run a compiled model and, in float64, its graph on random data, and compare the results.
 
     Raises ExecutionError (TW-CERTIFY) if an output is wrong, and ArtifactError if the model cannot
     run here.

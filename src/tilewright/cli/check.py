@@ -1,4 +1,4 @@
-"""`tilewright check`: what a model needs and how much of it has native code, before compiling."""
+"""`tilewright check`: reports a model's needs and its share of native code, before compiling."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tilewright.graph.nodes import Graph
     from tilewright.runtime.model import CompiledModel
 
-ONNX: Final = "onnx"  # what --emit writes besides the stages of text
+ONNX: Final = "onnx"  # --emit writes it, too, besides the stages as text
 
 
 @click.command()
@@ -145,14 +145,14 @@ def _made(
 ) -> tuple[CompiledModel, dict[str, Any]]:
     """The model that is stored at `place`, and its description.
 
-    certified: the seed of the inputs on which it is first compared with float64, or None.
+    certified: the seed of the inputs for a comparison with float64 before that, or None.
     """
     from tilewright.driver.options import Options
     from tilewright.driver.steps import build
     from tilewright.runtime import bundle
 
     start = time.perf_counter()
-    # Not driver.compile: an artifact for another processor is made, but cannot run here.
+    # Not driver.compile: an artifact for another processor can be compiled, but not run here.
     made = build(graph, Options(**given))
     seconds = time.perf_counter() - start
     said = None
@@ -164,7 +164,7 @@ def _made(
 
 
 def _say_made(made: CompiledModel, place: Path, facts: dict[str, Any]) -> None:
-    """What was made, in words."""
+    """A summary of what was written."""
     holds = plural(facts["kernels"], "kernel")
     say(
         f"{place}: {human_bytes(place.stat().st_size)}, {holds}, compiled "
@@ -177,7 +177,7 @@ def _say_made(made: CompiledModel, place: Path, facts: dict[str, Any]) -> None:
 
 
 def _refuse_meaningless(emit: str | None, certify: bool) -> None:
-    """Refuse options that would have no effect with the others."""
+    """Reject options that would have no effect with the others."""
     if not certify:
         refuse(["seed"], "it seeds the inputs of --certify", "Add --certify")
     if emit is None:
@@ -188,7 +188,7 @@ def _refuse_meaningless(emit: str | None, certify: bool) -> None:
 
 
 def _refuse_to_certify_bytes(options: CommandOptions) -> None:
-    """Refuse a certificate where a target computes with bytes: float64 is not its measure."""
+    """Reject a certificate for a target that computes in bytes: float64 is no reference for it."""
     target = quantized.accelerator(options)
     if target is not None and target.quantizes:
         why = f"--target {options.target} rounds to bytes"
@@ -233,7 +233,7 @@ def _emit(
 def _emit_onnx(
     graph: Graph, output: Path | None, given: dict[str, Any], as_json: bool
 ) -> None:
-    """Write the graph after its passes as an ONNX model: other tools show it, and run it."""
+    """Write the graph after its passes as an ONNX model, for other tools to show or run."""
     from tilewright.driver.explain import optimized
     from tilewright.driver.options import Options
     from tilewright.frontends.onnx.save import save_onnx
@@ -264,7 +264,7 @@ def _put(text: str, stage: str | None, output: Path | None, as_json: bool) -> No
 
 
 def _keywords(graph: Graph, options: CommandOptions) -> dict[str, Any]:
-    """Without the extents, which the graph has already; with what it is quantized by."""
+    """The options without extents, which the graph already has, and with its quantization."""
     given = {name: v for name, v in options.keywords().items() if name != "dims"}
     target = quantized.accelerator(options)
     feeds: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""`tilewright completion`: what a shell needs to complete verbs, options and files."""
+"""`tilewright completion`: a script for shells to complete verbs, options and files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The substitutions that a search of the graph took, as the commands show them."""
+"""The substitutions that a search of the graph applied, for display by commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilewright.cli.output import table
 
 
 def steps_table(steps: Sequence[Mapping[str, Any]]) -> str:
-    """The steps with what the part that was searched cost before and after each."""
+    """The steps, with the cost of the searched part before and after each."""
     rows = [
         [s["rule"], s["node"], shown_cost(s["before"]), shown_cost(s["after"])]
         for s in steps

@@ -1,4 +1,4 @@
-"""Comparing a compiled model with float64, down to the first operator that differs."""
+"""Compares a compiled model with float64, down to the first operator that differs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NARROW: Final = 0.15
 
 
 def tolerance(dtype: DType | None, asked: float | None = None) -> float:
-    """The largest difference to allow for values of that type, unless the caller asks for one."""
+    """The largest allowed difference for values of that type, unless the caller gives one."""
     if asked is not None:
         return asked
     if dtype is None or not (dtype.is_float or dtype.is_complex):
@@ -53,7 +53,7 @@ class Divergence:
     fused: bool
 
     def to_dict(self) -> dict[str, Any]:
-        """For machines."""
+        """As a dictionary, for JSON."""
         op, value = self.operation, self.value
         return {
             "node": op.label,
@@ -80,7 +80,7 @@ class Divergence:
 def first(
     graph: Graph, feeds: Mapping[str, Array], native: Native, asked: float | None = None
 ) -> Divergence | None:
-    """Where the native program leaves the reference; None if it cannot be reproduced.
+    """The first difference of the native program; None if it cannot be reproduced.
 
     Every intermediate value is compared at once; if all agree then, the fault is in how operators
     are compiled together, and shorter and shorter programs find it.
@@ -117,7 +117,7 @@ def reference(graph: Graph, feeds: Mapping[str, Array]) -> list[Any]:
 
 
 def gap(got: Any, expected: Any) -> float:
-    """The largest difference relative to the peak of what is expected; inf for another shape."""
+    """The largest difference relative to the peak of the expected values; inf for another shape."""
     try:
         return difference([np.asarray(got)], [np.asarray(expected)])
     except ValueError:

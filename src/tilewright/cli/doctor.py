@@ -1,4 +1,4 @@
-"""`tilewright doctor`: the machine, what is slow about it, versions, settings, problems."""
+"""`tilewright doctor`: the machine, causes of slowness, versions, settings, problems."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _threads(problems: list[str]) -> dict[str, Any]:
 
 
 def _huge_pages() -> str | None:
-    """Who gets huge pages: always, madvise or never; None where the system does not say."""
+    """The policy for huge pages: always, madvise or never; None if unknown."""
     said = re.search(r"\[(\w+)\]", _text(_HUGE_PAGES))
     return said[1] if said else None
 

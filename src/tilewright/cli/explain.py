@@ -1,4 +1,4 @@
-"""`tilewright explain`: a page that says how a model runs and why; or what differs between two."""
+"""`tilewright explain`: a page on how a model runs and why, or on how two pages differ."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _profile(prepared: Prepared, repeat: int, peaks: Any) -> Any:
     exe, feeds = prepared.executable, prepared.feeds
     if peaks is None:
         return exe.profile(feeds, repeat=repeat)
-    # What is in the caches is not bound by the memory's bandwidth.
+    # Data in the caches are not bound by memory bandwidth.
     in_memory = exe.peak_bytes > max(caches().values(), default=0)
     gbs = peaks.gbs if in_memory else None
     return exe.profile(feeds, repeat=repeat, peak_gflops=peaks.gflops, peak_gbs=gbs)

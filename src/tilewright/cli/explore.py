@@ -151,7 +151,7 @@ def _typed(parse: Any, expected: str) -> Any:
     type=EXTENT,
     help="Value of a symbolic dimension, as in --dim batch=1.",
 )
-@click.option("--memory-limit", type=SIZE, help="Refuse a model that needs more.")
+@click.option("--memory-limit", type=SIZE, help="Reject a model that needs more.")
 @trust_option
 @external_option
 @click.option(
@@ -221,7 +221,7 @@ def command(
 
 
 def _files(found: Exploration, report: Path | None, graph: Path | None) -> list[Path]:
-    """The files that were asked for, now written: the page, and the best task graph."""
+    """Write the requested files: the page, and the best task graph."""
     written = []
     if report is not None:
         _write(report, _page(found))

@@ -156,7 +156,7 @@ def status(address: str, keys: Path | None, as_json: bool) -> None:
         return
     rows = [list(map(str, _shown(d, count).values())) for d, count in offered.items()]
     heading = ["device", "places", "threads", "processor", "version"]
-    say(table(heading, rows, "<>><<") if rows else "no worker is there")
+    say(table(heading, rows, "<>><<") if rows else "there are no workers")
 
 
 def _shown(device: Any, count: int) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def _shown(device: Any, count: int) -> dict[str, Any]:
 
 def _ready(what: str, as_json: bool) -> Callable[[str], None]:
     def tell(address: str) -> None:
-        # At once: whoever started this process waits for the line.
+        # Flushed at once: the caller of this process waits for this line.
         text = json.dumps({"address": address}) if as_json else f"{what} at {address}"
         click.echo(text)
 

@@ -14,7 +14,7 @@ from tilewright.cli.options import PATH, json_option
 from tilewright.cli.output import dump, note, progress, say
 
 if TYPE_CHECKING:
-    from tilewright.llm.answer import Token
+    from tilewright.llm.answer import GeneratedToken
     from tilewright.llm.model import LanguageModel
 
 PRECISIONS = ("float32", "bfloat16", "float16", "int8", "int4")
@@ -134,8 +134,10 @@ def _ids(model: LanguageModel, prompt: str, chat: bool) -> list[int]:
     return model.tokenizer.encode(text, special=False)
 
 
-def _timed(tokens: Iterator[Token], shown: bool) -> tuple[list[Token], list[float]]:
-    """The tokens, and when each was there in seconds. shown: printed as they come."""
+def _timed(
+    tokens: Iterator[GeneratedToken], shown: bool
+) -> tuple[list[GeneratedToken], list[float]]:
+    """The tokens, and the time of each in seconds. shown: print them as they come."""
     found, taken = [], []
     start = time.perf_counter()
     for token in tokens:
@@ -147,7 +149,7 @@ def _timed(tokens: Iterator[Token], shown: bool) -> tuple[list[Token], list[floa
 
 
 def _facts(
-    prompt: int, found: list[Token], prepared: float, taken: list[float]
+    prompt: int, found: list[GeneratedToken], prepared: float, taken: list[float]
 ) -> dict[str, Any]:
     spent = taken[-1] - taken[0]
     return {

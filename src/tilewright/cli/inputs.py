@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-# How files of arrays and of archives begin; what NumPy raises for damaged ones.
+# The first bytes of array files and archives; the exceptions of NumPy for damaged ones.
 _MARKS: Final = (b"\x93NUMPY", b"PK")
 _UNREADABLE: Final = (ValueError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 @dataclass(frozen=True)
 class InputType:
-    """An input: a name, an element type, extents (a name: symbolic); None where not known."""
+    """An input: a name, an element type, extents (a name if symbolic); None if unknown."""
 
     name: str
     dtype: DType | None
@@ -68,7 +68,7 @@ def of_executable(exe: Executable) -> list[InputType]:
 def of_ranges(
     exe: RangedExecutable, dims: Mapping[str, int], ranges: Mapping[str, Any]
 ) -> tuple[list[InputType], dict[str, int]]:
-    """The inputs of a model for ranges of shapes, and the greatest extents.
+    """The inputs of a model for ranges of shapes, with the greatest extents.
 
     dims, ranges: what --dim says. Raises InputError for a range, or a dimension it does not have.
     """
@@ -86,7 +86,7 @@ def of_ranges(
 
 
 def names(files: Iterable[tuple[str, Path]], archive: Path | None) -> set[str]:
-    """The names that files give values for. Raises InputError as `gather` does."""
+    """The names of the inputs that files provide. Raises InputError as `gather` does."""
     return {
         *(archive_of(archive) if archive is not None else ()),
         *(n for n, _ in files),
@@ -181,7 +181,7 @@ def _read_array(path: Path) -> Array:
 
 
 def archive_of(path: Path) -> dict[str, Array]:
-    """The arrays of an .npz file by name. Raises InputError where it cannot be read."""
+    """The arrays of an .npz file by name. Raises InputError if it cannot be read."""
     try:
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
@@ -199,7 +199,7 @@ def archive_of(path: Path) -> dict[str, Array]:
 def _unreadable(path: Path, error: Exception, expected: str) -> InputError:
     with path.open("rb") as file:
         known = file.read(len(_MARKS[0])).startswith(_MARKS)
-    # NumPy takes what has no mark of its formats for a pickled object, and says how to load that.
+    # NumPy treats a file in none of its formats as a pickle, and suggests loading it as one.
     return InputError(
         f"cannot be read: {error}" if known else "not a NumPy file",
         where=str(path),

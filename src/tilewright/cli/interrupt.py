@@ -1,4 +1,4 @@
-"""Ctrl-C at moments where Python wraps it in another error, only prints it, or is not asked."""
+"""Ctrl-C when Python wraps it in another error, only prints it, or does not see it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 
 _MOMENT: Final = 0.01  # seconds
 _PATIENCE: Final = 1.0  # seconds that native code has to return
-_SHOW_CURSOR: Final = "\r\x1b[K\x1b[?25h"  # which a bar of progress hides
+_SHOW_CURSOR: Final = "\r\x1b[K\x1b[?25h"  # which a progress bar hides
 
 
 def behind(error: BaseException | None) -> bool:

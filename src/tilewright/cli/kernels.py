@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def verify(graph: Graph, options: CommandOptions, seed: int, as_json: bool) -> int:
-    """Validate the kernels and print what came of it; the exit code."""
+    """Validate the kernels, print the results, and return the exit code."""
     from tilewright.driver.validate import validate_model
 
     keywords = {name: v for name, v in options.keywords().items() if name != "dims"}

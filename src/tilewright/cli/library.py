@@ -11,7 +11,7 @@ from tilewright.cli.model import load_graph, specialized
 from tilewright.cli.options import CommandOptions, refuse
 from tilewright.cli.output import dump, progress, say
 
-# Those of `driver.library.container`, which is not imported for anything else.
+# The suffixes of `driver.library.container`, repeated to avoid importing it.
 SUFFIXES: Final = (".so", ".a", ".o", ".wasm")
 
 
@@ -23,12 +23,12 @@ def write(
     options: CommandOptions,
     as_json: bool,
 ) -> None:
-    """Compile the model to a library and say what was written."""
+    """Compile the model to a library and report the files."""
     from tilewright.driver.library import compile_library
 
     refuse(
         ("certify", "fallback", "sanitize"),
-        "it is for artifacts",
+        "it is only for artifacts",
         "Leave it out, or write -o model.tw",
     )
     graph = specialized(

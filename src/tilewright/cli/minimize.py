@@ -26,10 +26,10 @@ def smallest(
     found: diverge.Divergence | None,
     tolerance: float | None,
 ) -> tuple[Graph, dict[str, diverge.Array]]:
-    """A part of the graph whose compiled outputs differ from float64, no operator of it needless.
+    """A minimal part of the graph whose compiled outputs differ from float64.
 
-    found: the first operator that differs, whose result the part then ends in. Inputs of the part
-    have the values that they have in the whole.
+    found: the first operator that differs; its result is the output of the part. The inputs of the
+    part have their values in the whole graph.
     """
 
     def fails(part: Graph, data: Mapping[str, Any]) -> bool:
@@ -53,11 +53,11 @@ def smallest(
 
 
 def write(graph: Graph, feeds: Mapping[str, diverge.Array], path: Path) -> Path:
-    """Write the model to `path` and its inputs next to it, as .npz; the latter's path."""
+    """Write the model to `path` and its inputs to an .npz file next to it; return that path."""
     data = to_model(graph).SerializeToString()
     write_whole(path, lambda file: file.write(data))
     beside = path.with_suffix(".npz")
-    # np.savez would take a tensor called "file" for its own argument.
+    # np.savez would interpret a tensor called "file" as its own argument.
     arrays: dict[str, Any] = {name: np.asarray(a) for name, a in feeds.items()}
     write_whole(beside, lambda file: np.savez(file, **arrays))
     return beside

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tilewright.runtime.executable import Executable
 
 ARTIFACT_SUFFIX = ".tw"
-# torch.export.save keeps no names of dimensions; those in the file are such.
+# torch.export.save keeps no names of dimensions, but generates such names.
 _NUMBERED: Final = re.compile(r"[su]\d+")
 Files = tuple[tuple[str, Path], ...]
 
@@ -64,7 +64,7 @@ def load_graph(path: Path, dims: Collection[str] = (), **how: Any) -> Graph:
 def load_given(
     path: Path, options: CommandOptions, files: Files, archive: Path | None
 ) -> tuple[Graph, CommandOptions]:
-    """The graph in which what the files give is an input, and the options that say so."""
+    """The graph in which the arrays of the files are inputs, and the options for that."""
     graph = load_graph(path, dict(options.dim), **options.reading())
     defaults = {value.name for value in graph.defaults}
     given = defaults and defaults.intersection(inputs.names(files, archive))
@@ -95,7 +95,7 @@ def specialized(graph: Graph, dims: Mapping[str, int], decompose: bool = True) -
 
 
 def symbols(graph: Graph) -> list[str]:
-    """The names of symbolic extents of the inputs; `input.axis` where there is no name."""
+    """The names of symbolic extents of the inputs; `input.axis` for one without a name."""
     found: dict[str, None] = {}
     for value in graph.inputs:
         for axis, dim in enumerate(value.shape or ()):
@@ -105,7 +105,7 @@ def symbols(graph: Graph) -> list[str]:
 
 
 def _placed(graph: Graph) -> Callable[[str], str]:
-    """Shows a dimension that has PyTorch's own name, which says nothing, with its place."""
+    """Shows a dimension with a meaningless generated name of PyTorch by its position."""
     places = {
         dim: f"{dim} (axis {axis} of {value.name})"
         for value in reversed(graph.inputs)
@@ -135,8 +135,11 @@ def compile_model(
 
 @dataclass(frozen=True)
 class Prepared:
-    """A model ready to run on data. seconds: of compiling or loading it. compiled: the graph and
-    the options that it was compiled with; None for an artifact."""
+    """A model ready to run on data.
+
+    seconds: the time to compile or load it. compiled: the graph and the options that it was
+    compiled with; None for an artifact.
+    """
 
     executable: Executable
     feeds: dict[str, inputs.Array]
@@ -145,7 +148,7 @@ class Prepared:
 
     @property
     def loaded(self) -> bool:
-        """It came from an artifact."""
+        """Whether it came from an artifact."""
         return self.compiled is None
 
 
@@ -171,7 +174,7 @@ def prepare(
     if not symbols(graph):
         refuse(["jit"], "all extents are numbers", "Leave it out", str(path))
     if options.jit:
-        # A range stays one: the shapes of the inputs are some of those that it allows.
+        # A range stays a range: it includes the shapes of the inputs.
         found = extents(graph, feeds) | options.ranges
         options = replace(options, dim=tuple(found.items()))
     start = time.perf_counter()
@@ -204,7 +207,7 @@ def _loaded(
 
 
 def extents(graph: Graph, feeds: Mapping[str, inputs.Array]) -> dict[str, int]:
-    """Symbolic extents of the inputs as the arrays have them."""
+    """The symbolic extents of the inputs, from the arrays."""
     found: dict[str, int] = {}
     for value in graph.inputs:
         if value.shape is not None and value.name in feeds:

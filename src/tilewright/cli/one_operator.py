@@ -1,4 +1,4 @@
-"""An operator given by name and sizes instead of a model: `conv2d:1x28x28,6x5x5`."""
+"""An operator, given by name and sizes instead of a model: `conv2d:1x28x28,6x5x5`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _USUAL: Final = {"conv2d": "1x28x28,6x5x5", "matmul": "64x64x64"}
 
 
 def is_operator(text: str) -> bool:
-    """Whether it has the form of an operator: its name, and sizes after a colon or none."""
+    """Whether the text has the form of an operator: a name, and optionally sizes after a colon."""
     return _OPERATOR.fullmatch(text) is not None
 
 
 def operator_graph(named: str) -> Graph:
-    """A model of one operator with zero weights, for uses where what it computes does not matter.
+    """A model of one operator with zero weights, for uses in which its results do not matter.
 
-    Raises InputError for sizes that are none.
+    Raises InputError for malformed sizes.
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""`tilewright optimize`: search the graphs that substitutions lead to, and write the cheapest."""
+"""`tilewright optimize`: searches for a cheaper graph by substitutions, and writes it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tilewright.cli.output import dump, note, progress, say
 if TYPE_CHECKING:
     from tilewright.graph.nodes import Graph
     from tilewright.graph.substitute.derivation import GraphDerivation
-    from tilewright.graph.substitute.optimize import Outcome
+    from tilewright.graph.substitute.optimize import OptimizeOutcome
 
 SEARCH: Final = (
     "cost",
@@ -159,8 +159,8 @@ def command(
     from tilewright.driver.steps import build
     from tilewright.frontends.onnx.export import check_standard
     from tilewright.frontends.onnx.save import save_onnx
-    from tilewright.graph.substitute.optimize import Settings
-    from tilewright.search.result import Limits
+    from tilewright.graph.substitute.optimize import OptimizeSettings
+    from tilewright.search.result import SearchLimits
 
     if strategy != modes.STRATEGIES[0]:
         refuse(BACKTRACKING, f"--strategy {strategy} has no such limit", "Leave it out")
@@ -173,7 +173,9 @@ def command(
         refuse(SEARCH, "--replay searches nothing", "Leave it out")
         _replay(graph, replay, given, place, as_json)
         return
-    how = Settings(alpha, budget, patience, math=options.math, strategy=strategy)
+    how = OptimizeSettings(
+        alpha, budget, patience, math=options.math, strategy=strategy
+    )
     with progress(f"optimizing {model.name}"), _until_interrupted() as until:
         outcome = substitution.search(
             graph,
@@ -181,7 +183,7 @@ def command(
             build,
             how,
             cost,
-            Limits(seconds=seconds, until=until),
+            SearchLimits(seconds=seconds, until=until),
         )
     files = save_onnx(outcome.graph, place)
     if derivation is not None:
@@ -226,7 +228,7 @@ def _steps(file: Path) -> GraphDerivation:
 
 def _report(
     graph: Graph,
-    outcome: Outcome,
+    outcome: OptimizeOutcome,
     weights: Mapping[str, float],
     files: tuple[Path, ...],
     as_json: bool,
@@ -261,7 +263,7 @@ def _report(
 def _replay(
     graph: Graph, file: Path, given: dict[str, Any], place: Path, as_json: bool
 ) -> None:
-    """Take the steps of a derivation again, without a search, and write the model."""
+    """Apply the steps of a derivation, without a search, and write the model."""
     from tilewright.driver import substitution
     from tilewright.driver.options import Options
     from tilewright.frontends.onnx.save import save_onnx

@@ -37,7 +37,7 @@ def _parsed(name: str, parse: Callable[[str], T], expected: str) -> Callable[[st
 
 
 def _pair(text: str) -> tuple[str, str]:
-    # The last "=": names of tensors may hold one, paths and numbers here seldom do.
+    # Split at the last "=": names of tensors may contain one; paths and numbers rarely do.
     name, sign, value = text.rpartition("=")
     if not (name and sign and value):
         raise ValueError(text)
@@ -69,7 +69,7 @@ def _amount(text: str) -> float:
 
 
 def _out(text: str) -> Path:
-    """A file to write; reports that it cannot be written before the work, not after it."""
+    """A file to write; if it cannot be written, this is reported before the work starts."""
     path = Path(text)
     if not text:
         raise InputError("the file name is empty", hint="Name a file")
@@ -96,7 +96,7 @@ FOLDER: Final = click.Path(path_type=Path, exists=True, file_okay=False)
 OUT: Final = _out
 
 
-_NO_RECORDS: Final = ""  # what --no-records stands for
+_NO_RECORDS: Final = ""  # the value of --no-records
 
 
 @dataclass(frozen=True)
@@ -126,12 +126,12 @@ class CommandOptions:
 
     @property
     def dims(self) -> dict[str, int]:
-        """Extents of symbolic dimensions by name, of those that have one value."""
+        """The extents of symbolic dimensions with one value, by name."""
         return {name: e for name, e in self.dim if isinstance(e, int)}
 
     @property
     def ranges(self) -> dict[str, tuple[int, int] | list[int]]:
-        """The extents that other dimensions may have."""
+        """The extents that the other dimensions may have."""
         return {name: e for name, e in self.dim if not isinstance(e, int)}
 
     def reading(self) -> dict[str, Any]:
@@ -167,7 +167,7 @@ class CommandOptions:
 
 
 class _Mode(click.Choice[str]):
-    """One of some words; one that was replaced is refused with the present one."""
+    """One of some words; for a word that was replaced, the error names the replacement."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -209,7 +209,7 @@ def _records_option(verb: Verb) -> Verb:
 
 
 def _schedules(file: Path) -> Any:
-    """What the file says, which is checked later. Raises InputError for one that is not JSON."""
+    """The contents of the file, checked later. Raises InputError for one that is not JSON."""
     try:
         return json.loads(file.read_text())
     except (OSError, ValueError, RecursionError) as error:
@@ -265,7 +265,7 @@ _COMPILE: Final[tuple[Callable[[Verb], Verb], ...]] = (
         default=True,
         help="Use the kernel cache on disk.",
     ),
-    click.option("--memory-limit", type=SIZE, help="Refuse a model that needs more."),
+    click.option("--memory-limit", type=SIZE, help="Reject a model that needs more."),
     trust_option,
     external_option,
     click.option(
@@ -359,7 +359,7 @@ def given() -> dict[str, str]:
         if said and isinstance(option, click.Option):
             off = option.secondary_opts and context.params[name] is False
             spellings = option.secondary_opts if off else option.opts
-            # The first of the long ones, --output of -o.
+            # The first long form: --output for -o.
             found[name] = max(spellings, key=lambda flag: flag.startswith("--"))
     return found
 
@@ -384,7 +384,7 @@ def allow(
 
 
 def shown(extents: tuple[int, int] | list[int]) -> str:
-    """As --dim takes it."""
+    """In the form of --dim."""
     return (".." if isinstance(extents, tuple) else ",").join(map(str, extents))
 
 

@@ -21,11 +21,11 @@ from tilewright.base.text import columns, human_time, visible
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-# What takes less needs no progress bar.
+# Shorter work needs no progress bar.
 _PATIENCE_SECONDS: Final = 1.0
-# Between two lines of progress in a log.
+# Seconds between two lines of progress in a log.
 _LINE_SECONDS: Final = 10.0
-_NARROW: Final = 20  # characters; a column with less room stays in one line
+_NARROW: Final = 20  # characters; a narrower column is not wrapped
 
 
 def say(text: str = "") -> None:
@@ -43,7 +43,7 @@ def table(
 ) -> str:
     """Rows under a heading as aligned text; ``align`` has ``<`` or ``>`` per column.
 
-    On a terminal the last column continues in its own lines where it is too long.
+    On a terminal, the last column is wrapped if it is too long.
     """
     return columns(_wrapped([heading, *rows]), align)
 
@@ -70,7 +70,7 @@ def _wrapped(rows: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
 
 
 def dump(value: object) -> None:
-    """``value`` as JSON on stdout; infinities and NaN, which JSON lacks, become strings."""
+    """Print ``value`` as JSON on stdout; infinities and NaN, which JSON lacks, become strings."""
     click.echo(json.dumps(_plain(value), indent=2))
 
 
@@ -89,10 +89,11 @@ def _plain(value: Any) -> Any:
 
 @contextmanager
 def progress(title: str) -> Iterator[None]:
-    """Progress on stderr while the block runs: a bar from its second second on, on a terminal.
+    """Show progress on stderr while the block runs.
 
-    Elsewhere, as in a log, a plain line every 10 seconds. Both follow the events of the compiler:
-    each moment with a ``total`` is one step of so many.
+    On a terminal, it is a bar after the first second; elsewhere, as in a log, a plain line every 10
+    seconds. Both follow the events of the compiler: each event with a ``total`` is one step of so
+    many.
     """
     show = _bar if sys.stderr.isatty() else _lines
     with show(title) as follow:
@@ -105,7 +106,7 @@ def progress(title: str) -> Iterator[None]:
 
 @contextmanager
 def _lines(title: str) -> Iterator[Callable[[events.Event], None]]:
-    """A listener that notes what happens, now and then."""
+    """A listener that prints a line of progress now and then."""
     begin = said = time.monotonic()
     steps: Counter[str] = Counter()
 
@@ -142,7 +143,7 @@ def _bar(title: str) -> Iterator[Callable[[events.Event], None]]:
         TimeElapsedColumn(),
         console=Console(stderr=True),
         transient=True,
-        # A thread of its own would keep the compiler from forking others.
+        # Another thread would keep the compiler from forking processes.
         auto_refresh=False,
     )
     try:
@@ -152,7 +153,7 @@ def _bar(title: str) -> Iterator[Callable[[events.Event], None]]:
 
 
 def _described(title: str, event: events.Event) -> str:
-    """What is being done, and the latest of it."""
+    """The current activity, and its latest event."""
     subject = str(event.fields.get("name", ""))[:40]
     return f"{title}: {event.kind} {subject}".rstrip()
 

@@ -1,4 +1,4 @@
-"""Pictures as inputs: read by Pillow, fitted to the input's size, normalized as asked.
+"""Pictures as inputs: read by Pillow, fitted to the input's size, normalized on request.
 
 The preprocessing is reported, since pixels outside the trained range give meaningless results.
 """
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-# By the end of a file's name what Pillow may read it as: it decides by the contents otherwise, and
-# has readers for dozens of formats.
+# The format that Pillow may read, by suffix: otherwise it decides by the contents, among dozens of
+# formats.
 _FORMATS: Final = {
     ".jpg": "JPEG",
     ".jpeg": "JPEG",
@@ -41,7 +41,7 @@ def is_picture(path: Path) -> bool:
 
 
 def pixel_options() -> tuple[Callable[..., Any], ...]:
-    """`--mean` and `--std`, which `read` looks up itself."""
+    """The options `--mean` and `--std`, which `read` looks up itself."""
     return tuple(
         click.option(
             f"--{name}", type=_numbers, expose_value=False, callback=_kept, help=said
@@ -54,24 +54,24 @@ def pixel_options() -> tuple[Callable[..., Any], ...]:
 
 
 def check_used(paths: Iterable[Path]) -> None:
-    """Raise InputError where --mean or --std is given, and no picture is."""
+    """Raise InputError if --mean or --std is given without a picture."""
     if any(map(is_picture, paths)):
         return
     for name in (_MEAN, _STD):
         if _chosen(name) is not None:
             raise InputError(
-                "it is for pictures, and none is given",
+                "it is for pictures, but none is given",
                 where=f"--{name}",
                 hint="Give one, as in --input x=cat.jpg, or leave it out",
             )
 
 
 def read(path: Path, tensor: InputType, known: Mapping[str, int]) -> Array:
-    """The picture in a file as that input: its shorter side fitted, its middle cut out.
+    """Read a picture as an input: scale its shorter side to fit, and crop its center.
 
-    known: extents of symbolic dimensions; others are the picture's own. Floats are 0 to 1, less
-    --mean, by --std; uint8 is what the file has. Raises InputError where the input is not a
-    picture, or the file is none; UnsupportedError without Pillow.
+    known: extents of symbolic dimensions; others are the picture's. Floats are scaled to 0 to 1,
+    minus --mean, divided by --std; uint8 values are unchanged. Raises InputError if the input
+    cannot be a picture, or the file is none; UnsupportedError without Pillow.
     """
     channels, axes = _axes(tensor)
     image = _opened(path, _MODES[channels])
@@ -93,7 +93,7 @@ def read(path: Path, tensor: InputType, known: Mapping[str, int]) -> Array:
 
 
 def _axes(tensor: InputType) -> tuple[int, str]:
-    """How many channels an input has, and the meaning of its axes, such as NCHW."""
+    """The number of channels of an input, and the meaning of its axes, such as NCHW."""
     shape = tensor.shape or ()
     for axes in ("NCHW", "NHWC", "CHW", "HWC"):
         channels = shape[axes.index("C")] if len(shape) == len(axes) else None
@@ -117,7 +117,7 @@ def _opened(path: Path, mode: str) -> Any:
         ) from None
     known = (_FORMATS[path.suffix.lower()],)
     with path.open("rb") as file, warnings.catch_warnings():
-        # Of so many pixels that the file may be made to fill the memory.
+        # So many pixels that the file may be an attempt to exhaust the memory.
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         try:
             with Image.open(file, formats=known) as image:
@@ -137,7 +137,7 @@ def _opened(path: Path, mode: str) -> Any:
 
 
 def _size(image: Any, width: int, height: int) -> tuple[int, int]:
-    """The least size of the picture, in its own proportions, that covers width x height."""
+    """The smallest size with the picture's proportions that covers width x height."""
     scale = max(width / image.width, height / image.height)
     return max(width, round(image.width * scale)), max(
         height, round(image.height * scale)
@@ -145,7 +145,7 @@ def _size(image: Any, width: int, height: int) -> tuple[int, int]:
 
 
 def _fitted(image: Any, width: int, height: int) -> str:
-    """What `_cut` does, in words."""
+    """A description of what `_cut` does."""
     across, down = _size(image, width, height)
     done = (
         []
@@ -166,7 +166,7 @@ def _cut(image: Any, width: int, height: int) -> Any:
 
 
 def _normalized(array: Array, tensor: InputType, channels: int) -> tuple[Array, str]:
-    """The bytes as the input's type, and what was done, in words."""
+    """The bytes as the input's type, and a description of the conversion."""
     mean, std = _chosen(_MEAN), _chosen(_STD)
     where = f"input {tensor.name!r}"
     if tensor.dtype is None or not (
@@ -180,7 +180,7 @@ def _normalized(array: Array, tensor: InputType, channels: int) -> tuple[Array, 
     if not tensor.dtype.is_float:
         if mean is not None or std is not None:
             raise InputError(
-                f"--mean and --std are for floats, and it is {tensor.text}",
+                f"--mean and --std are for floats, but it is {tensor.text}",
                 where=where,
                 hint="Leave them out",
             )
@@ -228,7 +228,7 @@ def _kept(
 
 
 def _chosen(name: str) -> tuple[float, ...] | None:
-    """What the running command was given; None outside commands too."""
+    """The value given to the running command; None also outside commands."""
     context = click.get_current_context(silent=True)
     found: tuple[float, ...] | None = None
     if context is not None:

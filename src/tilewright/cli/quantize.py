@@ -78,7 +78,7 @@ def command(
 
 
 def _use(weights: str | None, machine: str) -> QuantizeUse:
-    """What is made."""
+    """The kind of result."""
     if weights is not None:
         return QuantizeUse.WEIGHTS
     return QuantizeUse.HOST if machine == _HOST else QuantizeUse.ACCELERATOR
@@ -120,7 +120,7 @@ def _for_host(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Write the model in QDQ form, and say what was quantized."""
+    """Write the model in QDQ form, and report what was quantized."""
     from tilewright.driver.quantize import quantize
     from tilewright.frontends.onnx.save import save_onnx
 
@@ -138,7 +138,7 @@ def _for_host(
 
 
 def _target(machine: str) -> Any:
-    """The accelerator of that name. Raises InputError for one that takes no bytes."""
+    """The accelerator of that name. Raises InputError for one that does not compute in bytes."""
     from tilewright.targets import registry
 
     target = registry.target(machine)
@@ -161,7 +161,7 @@ def _for_target(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Write the scales of an accelerator's tensors, and say what runs where."""
+    """Write the scales of an accelerator's tensors, and report what runs where."""
     from tilewright.frontends.onnx.reference import OnnxFallback
     from tilewright.targets.base import Calibration
 

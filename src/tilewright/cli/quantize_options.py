@@ -1,4 +1,4 @@
-"""The options of `tilewright quantize`: one table, which says for what each of them is."""
+"""The options of `tilewright quantize`: one table, with the results that each applies to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _METHODS: Final = ("min-max", "percentile", "entropy", "mse")
 
 
 class QuantizeUse(Enum):
-    """What is made: a model in 8 bits, scales of an accelerator, or weights in few bits."""
+    """The kinds of results: a model in 8 bits, scales for an accelerator, or low-bit weights."""
 
     HOST = auto()
     ACCELERATOR = auto()
@@ -25,7 +25,7 @@ class QuantizeUse(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OptionRow:
-    """An option, the name of its parameter, and what it is for."""
+    """An option, the name of its parameter, and the results that it applies to."""
 
     name: str
     uses: frozenset[QuantizeUse]
@@ -66,7 +66,8 @@ _HOST: Final = {QuantizeUse.HOST}
 _SAMPLES: Final = {QuantizeUse.HOST, QuantizeUse.ACCELERATOR}
 _WEIGHTS: Final = {QuantizeUse.WEIGHTS}
 
-# In the order of --help. Those of the host that are not layers' or samples' are fields of `Recipe`.
+# In the order of --help. Options for the host, except for layers and samples, are fields of
+# `Recipe`.
 OPTIONS: Final = (
     _row(
         _WEIGHTS,
@@ -175,7 +176,7 @@ OPTIONS: Final = (
 # Declared with the options of compiling.
 _THREADS: Final = _row(_HOST, "--threads")
 
-# By what is made: why an option that is not for it is refused, and what to do.
+# By kind of result: why an option that does not apply to it is rejected, and what to do.
 _WHY: Final = {
     QuantizeUse.WEIGHTS: ("not with --weights", "weights need no samples"),
     QuantizeUse.HOST: ("it is for accelerators", "leave it out, or give --for vta"),
@@ -183,14 +184,14 @@ _WHY: Final = {
 
 
 def quantize_options(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """All of the table, on a command."""
+    """Add all options of the table to a command."""
     for row in reversed(OPTIONS):
         verb = row.option(verb)
     return verb
 
 
 def check(use: QuantizeUse, machine: str) -> None:
-    """Raise InputError for a given option that has no effect on what is made."""
+    """Raise InputError for a given option that has no effect on the result."""
     rows = (*OPTIONS, _THREADS)
     if use is not QuantizeUse.WEIGHTS:
         own = [r.name for r in rows if r.uses == _WEIGHTS]
@@ -200,5 +201,5 @@ def check(use: QuantizeUse, machine: str) -> None:
 
 
 def taken(use: QuantizeUse, given: dict[str, Any]) -> dict[str, Any]:
-    """The values of the options that are for this alone."""
+    """The values of the options that apply only to this kind of result."""
     return {r.name: given[r.name] for r in OPTIONS if r.uses == {use}}

@@ -1,4 +1,4 @@
-"""Models for accelerators: what they are quantized by, what runs where, how far it is off."""
+"""Models for accelerators: their quantization, placement and errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def accelerator(options: CommandOptions) -> Target | None:
-    """The target, if its device is another than the host."""
+    """The target, if its device is not the host."""
     if options.target == "cpu":
         return None
     from tilewright.runtime.device import HOST
@@ -29,9 +29,9 @@ def accelerator(options: CommandOptions) -> Target | None:
 def samples(
     options: CommandOptions, feeds: Mapping[str, Any], what: str
 ) -> dict[str, Any]:
-    """The keyword arguments of `driver.compile` by which a model is quantized.
+    """The keyword arguments of `driver.compile` that quantize a model.
 
-    feeds: the only sample if no scales are given, which is reported; what: what to call it.
+    feeds: the only sample if no scales are given, which is reported; what: its name there.
     """
     if options.scales is not None:
         return {"scales": options.scales}
@@ -43,7 +43,7 @@ def samples(
 
 
 def lines(placements: Iterable[Sequence[str]]) -> list[str]:
-    """What runs where, and how or why: a line for each `Placement`, whose fields these are."""
+    """A line for each `Placement`: what runs where, and how or why."""
     rows = list(placements)
     wide = max((len(device) + 1 for device, *_ in rows), default=0)
     return [
@@ -55,7 +55,7 @@ def lines(placements: Iterable[Sequence[str]]) -> list[str]:
 def errors(
     graph: Graph, feeds: Mapping[str, Any], outputs: Mapping[str, Any]
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """For each output the largest difference from the float model, and its largest number."""
+    """For each output, the largest difference from the float model, and the largest value."""
     from tilewright.frontends.onnx.reference import OnnxFallback
     from tilewright.graph.interp import evaluate
 

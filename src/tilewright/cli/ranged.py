@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def refuse_ranges(options: CommandOptions, who: str) -> None:
-    """Raise InputError for a range of extents; `who` is what takes one value alone."""
+    """Raise InputError for a range of extents; `who` takes only one value."""
     for name, extents in options.ranges.items():
         raise InputError(
             f"{name} has no single value, but {shown(extents)}, which {who} does not take",
@@ -32,7 +32,7 @@ def write(
     given: dict[str, Any],
     as_json: bool,
 ) -> None:
-    """Compile all shapes to one artifact, and say what was written."""
+    """Compile all shapes to one artifact, and report the file."""
     from tilewright.driver import steps
     from tilewright.driver.options import Options
     from tilewright.driver.ranges import check_named, parted

@@ -1,4 +1,4 @@
-"""`tilewright records`: what tuning has measured, and which of it `compile` uses."""
+"""`tilewright records`: the measurements of tuning, and those that `compile` uses."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tilewright.cli.options import AMOUNT, OUT, PATH, json_option
 from tilewright.cli.output import dump, note, say, table
 
 if TYPE_CHECKING:
-    from tilewright.tune.records.columns import Filter
+    from tilewright.tune.records.columns import RecordFilter
     from tilewright.tune.records.database import Records
     from tilewright.tune.records.rows import Choice, Record
 
 ROWS: Final = 20
 _DAY: Final = 86400.0
 _WIDEST: Final = 40  # letters of a cell
-_BAD_LINES: Final = 10  # that are named
+_BAD_LINES: Final = 10  # bad lines to list
 
 Verb = Callable[..., Any]
 
@@ -51,7 +51,7 @@ _FILE: Final = click.option(
 )
 _FILTERS: Final = (
     click.option(
-        "--model", default="", help="Only those of models with this in their name."
+        "--model", default="", help="Only records of models with this in their name."
     ),
     click.option(
         "--operator",
@@ -61,7 +61,7 @@ _FILTERS: Final = (
     click.option(
         "--machine",
         default="",
-        help="Only those of processors with this in their name.",
+        help="Only records of processors with this in their name.",
     ),
 )
 
@@ -217,7 +217,7 @@ def export_rows(
 def import_rows(files: Sequence[Path], file: Path | None, as_json: bool) -> int:
     """Add the records of FILES written by `export`; existing records are kept.
 
-    The exit code is 1 if a line is not a record; the others are imported all the same.
+    The exit code is 1 if a line is not a record; the other lines are still imported.
 
     \b
     Example:
@@ -254,12 +254,16 @@ def import_rows(files: Sequence[Path], file: Path | None, as_json: bool) -> int:
 @click.option("--older", type=AMOUNT, metavar="DAYS", help="Trials older than this.")
 @click.option("--failed", is_flag=True, help="Trials that failed.")
 @click.option(
-    "--keep", type=click.IntRange(1), help="All but so many of the fastest of a kernel."
+    "--keep",
+    type=click.IntRange(1),
+    help="All but this many of the fastest trials of a kernel.",
 )
 @click.option(
     "--outdated", is_flag=True, help="Trials of versions whose schedules differ."
 )
-@click.option("--dry-run", is_flag=True, help="Say what would go, and delete nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="Report what would be deleted, and delete nothing."
+)
 @_FILE
 @json_option
 def prune(
@@ -284,7 +288,7 @@ def prune(
 
     if older is None and keep is None and not failed and not outdated:
         raise click.UsageError(
-            "say what is to go: --older, --failed, --keep, --outdated"
+            "give at least one of --older, --failed, --keep, --outdated"
         )
     before = None if older is None else time.time() - older * _DAY
     place = _existing(file)
@@ -317,7 +321,7 @@ def used_line(meta: Mapping[str, Any]) -> str:
 
 
 def _tasks(records: Iterable[Record]) -> list[dict[str, Any]]:
-    """What was measured of each kernel, the latest first."""
+    """The measurements of each kernel, the latest first."""
     found: dict[str, dict[str, Any]] = {}
     for r in records:
         task = found.setdefault(r.key.digest, _new_task(r))
@@ -374,10 +378,10 @@ def _read(
         return records.records(wanted), records.choices(wanted)
 
 
-def _filter(model: str, operator: str, machine: str) -> Filter:
-    from tilewright.tune.records.columns import Filter
+def _filter(model: str, operator: str, machine: str) -> RecordFilter:
+    from tilewright.tune.records.columns import RecordFilter
 
-    return Filter(model, operator, machine)
+    return RecordFilter(model, operator, machine)
 
 
 def _opened(place: Path, write: bool) -> Records:
@@ -387,7 +391,7 @@ def _opened(place: Path, write: bool) -> Records:
 
 
 def _existing(file: Path | None) -> Path | None:
-    """The file of records; None, with a note, where nothing was recorded yet."""
+    """The file of records; None, with a note, if nothing was recorded yet."""
     place = _place(file)
     if place.exists():
         return place

@@ -22,7 +22,7 @@ CLASSES: Final = 1000
 # Blocks, and channels inside a block, of the four stages.
 STAGES: Final = ((3, 64), (4, 128), (6, 256), (3, 512))
 EXPANSION: Final = 4
-# A branch is added this many times weaker than the stream: sixteen blocks then keep its scale.
+# A branch is added with this factor, so that sixteen blocks keep the scale of the stream.
 RESIDUAL: Final = 0.3
 LOGIT_GAIN: Final = 0.25
 
@@ -95,7 +95,7 @@ class _Net:
         relu: bool = False,
         scale: float = 1.0,
     ) -> str:
-        """Convolution with BatchNorm, and a rectifier where asked for."""
+        """Convolution with BatchNorm and, on request, a rectifier."""
         gain = 2.0 if relu else 1.0
         weight = self.matrix(f"{name}.weight", (out, channels, size, size), gain)
         y = self.author.node(
@@ -117,13 +117,13 @@ class _Net:
         return self.author.node("Relu", [y], f"{name}.relu") if relu else y
 
     def matrix(self, name: str, shape: tuple[int, ...], gain: float) -> str:
-        """Normal weights of variance gain / fan-in."""
+        """Normally distributed weights of variance gain / fan-in."""
         return self.normal(name, shape, 0.0, math.sqrt(gain / math.prod(shape[1:])))
 
     def normal(
         self, name: str, shape: tuple[int, ...], mean: float, spread: float
     ) -> str:
-        """Normal weights."""
+        """Normally distributed weights."""
         values = self._draw(name).standard_normal(shape, dtype=np.float32)
         return self.author.weight(name, np.float32(mean) + np.float32(spread) * values)
 

@@ -1,7 +1,7 @@
 """The peak performance of this machine, measured with compiled models.
 
-Arithmetic: a matrix product on one thread, times the threads. Memory: a rectifier over more data
-than the caches hold, on all threads.
+Arithmetic: a matrix product on one thread, multiplied by the number of threads. Memory: a rectifier
+over more data than the caches hold, on all threads.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True)
-class Peaks:
+class MachinePeaks:
     """float32 operations and bytes moved, in billions per second, all threads together."""
 
     gflops: float
     gbs: float
 
 
-def measure(threads: int) -> Peaks:
-    """The peaks on that many threads; takes about two seconds. Raises TilewrightError."""
+def measure(threads: int) -> MachinePeaks:
+    """Measure the peaks on that many threads; takes about two seconds. Raises TilewrightError."""
     rows, inner, columns = _PRODUCT
     flops = 2 * rows * inner * columns
     moved = 2 * float32.itemsize * _COPY_ELEMENTS
-    return Peaks(
+    return MachinePeaks(
         gflops=1e-9 * threads * flops / _best(_product(), 1, (rows, inner)),
         gbs=1e-9 * moved / _best(_copy(), threads, (_COPY_ELEMENTS,)),
     )

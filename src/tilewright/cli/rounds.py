@@ -24,7 +24,7 @@ from tilewright.base.text import plural
 from tilewright.runtime.threads import choose_cpus
 
 Array = np.ndarray[Any, Any]
-PERCENTILES: Final = ("p95", "p99")  # of the calls of a round, next to the median
+PERCENTILES: Final = ("p95", "p99")  # of the calls of a round, besides the median
 
 
 class EngineFailed(RuntimeError):
@@ -32,7 +32,7 @@ class EngineFailed(RuntimeError):
 
 
 def disturbance() -> str | None:
-    """What to say of the machine's load before timing; None on a quiet machine."""
+    """A warning about the machine's load before timing; None on an idle machine."""
     load, cpus = os.getloadavg()[0], len(os.sched_getaffinity(0))
     if load < 0.5 * cpus:
         return None
@@ -50,10 +50,11 @@ def child_environment(threads: int) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class TimingJob:
-    """What is timed. inputs: an .npz file with `in.<name>` arrays. dims: symbolic extents.
+    """The subject of a timing.
 
-    models: engines that are given another file than `model`. options: keywords that an engine
-    takes besides. worker: the module that serves. callers: calls at a time, each on `threads`.
+    inputs: an .npz file with `in.<name>` arrays. dims: symbolic extents. models: files other than
+    `model`, by engine. options: additional keywords, by engine. worker: the module that serves.
+    callers: concurrent calls, each on `threads`.
     """
 
     name: str
@@ -68,7 +69,7 @@ class TimingJob:
 
     @property
     def cpus(self) -> list[int]:
-        """The processors: one for each thread of each caller, as far as there are so many."""
+        """The processors: one for each thread of each caller, if there are enough."""
         most = max(self.threads, len(os.sched_getaffinity(0)))
         return choose_cpus(min(self.threads * self.callers, most))
 
@@ -96,11 +97,11 @@ class EngineProcess:
         )
 
     def ready(self) -> float:
-        """Waits until the model is loaded; seconds that loading took. Raises EngineFailed."""
+        """Wait until the model is loaded; return the seconds it took. Raises EngineFailed."""
         return float(self._answer()["load_seconds"])
 
     def ask(self, **command: Any) -> dict[str, Any]:
-        """One command, its answer; the process is stopped again when it has answered.
+        """Send a command and return its answer; then the process is stopped again.
 
         A stopped process cannot spin: idle pools of one engine do not disturb the other's round.
         Raises EngineFailed.
@@ -144,8 +145,8 @@ def working(engine: str, task: TimingJob) -> Iterator[EngineProcess]:
 def difference(got: Sequence[Array], expected: Sequence[Array]) -> float:
     """The largest |got - expected| over the outputs, each relative to its expected peak.
 
-    Raises ValueError where the numbers of outputs or their shapes differ; nan where one is nan
-    and the other is not.
+    Raises ValueError if the numbers of outputs or their shapes differ; nan if one is nan and the
+    other is not.
     """
     if len(got) != len(expected):
         raise ValueError(f"{plural(len(got), 'output')}, expected {len(expected)}")
@@ -169,10 +170,10 @@ class RoundTable:
     """One network at one thread count: per engine, the rounds' medians in milliseconds.
 
     percentiles: the same for the slow calls, medians over the rounds of p95 and p99. error: largest
-    difference of the outputs from the float64 reference where `referenced`, else
-    from the last engine's, relative to the peak. failed: engine -> why it has no times. facts: on
-    what, when and from which sources it was measured. callers: calls at a time. rates: where there
-    are several, per engine the calls per second of each round.
+    difference of the outputs from the float64 reference if `referenced`, else from the last
+    engine's, relative to the peak. failed: engine -> why it has no times. facts: the machine, time
+    and sources of the measurement. callers: concurrent calls. rates: if there are several, the
+    calls per second of each round, by engine.
     """
 
     network: str
@@ -195,8 +196,10 @@ class RoundTable:
         return statistics.median(times) if times else None
 
     def ratios(self, peer: str) -> list[float]:
-        """Per round, how many times faster the first engine is than `peer`: by calls per second
-        where there are several callers."""
+        """Per round, the speedup of the first engine over `peer`.
+
+        With several callers, it is that of calls per second.
+        """
         if self.callers > 1:
             ours, theirs = self.rates.get(self.engines[0], []), self.rates.get(peer, [])
             return [o / t for o, t in zip(ours, theirs)]
@@ -224,7 +227,7 @@ def measure(
     """Times the engines on one model, round by round, the order swapped each round.
 
     reference: float64 outputs, if there are any. An engine that fails is noted in the row and left
-    out; the others are timed all the same.
+    out; the others are still timed.
     """
     names = labels(engines)
     row = RoundTable(task.name, task.threads, names, callers=task.callers)
@@ -254,7 +257,7 @@ def measure(
         def run(name: str) -> None:
             answer = workers[name].ask(**command)
             _take(row, name, answer)
-            # A worker of older sources, as benchmarks.commits starts, tells its median alone.
+            # A worker from older sources, as benchmarks.commits starts it, returns only its median.
             if answer.keys() >= set(PERCENTILES):
                 tails[name].append(answer)
 
@@ -277,14 +280,14 @@ def measure(
 
 
 def _round(task: TimingJob, seconds: float) -> dict[str, Any]:
-    """A worker's task in a round: repeated calls, alone or several at a time."""
+    """A worker's task in a round: repeated calls, single or concurrent."""
     if task.callers == 1:
         return {"do": "round", "seconds": seconds}
     return {"do": "together", "seconds": seconds, "callers": task.callers}
 
 
 def _take(row: RoundTable, name: str, answer: Mapping[str, Any]) -> None:
-    """Note the times of a round."""
+    """Record the times of a round."""
     row.times[name].append(answer["ms"])
     if "rate" in answer:
         row.rates.setdefault(name, []).append(answer["rate"])
@@ -306,10 +309,9 @@ def _compare(
     outputs: dict[str, list[Array]],
     reference: Sequence[Array] | None,
 ) -> None:
-    """Fills in how far the outputs are from the reference, else from the last engine's.
+    """Set the difference of the outputs from the reference, else from the last engine's.
 
-    The larger difference counts where there is one already: outputs are read before the rounds and
-    after them.
+    The larger one counts: outputs are read before the rounds and after them.
     """
     last = outputs.get(row.engines[-1])
     expected = reference if reference is not None else last

@@ -119,7 +119,7 @@ def command(
 
 
 def _refuse_meaningless(model: Path, profiled: bool) -> None:
-    """Refuse options that would have no effect with the others, or for this file."""
+    """Reject options that would have no effect with the others, or for this file."""
     if not profiled:
         refuse(["roofline"], "it adds a column to --profile", "Add --profile")
         refuse(["why"], "it explains what --profile shows", "Add --profile")
@@ -133,7 +133,7 @@ def _refuse_meaningless(model: Path, profiled: bool) -> None:
 
 
 def _explain(steps: Any, reasons: list[ScheduleRecord]) -> None:
-    """Say how the graph was rewritten, if it was, and why kernels have their schedules."""
+    """Report how the graph was rewritten, if it was, and why kernels have their schedules."""
     if steps:
         say(f"\n{derivation.steps_table(steps)}")
     for record in reasons:
@@ -145,7 +145,7 @@ def _explain(steps: Any, reasons: list[ScheduleRecord]) -> None:
 def _off(
     prepared: Prepared, outputs: dict[str, Any]
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """How far the outputs are from the float model's, and how large these are."""
+    """The differences of the outputs from the float model's, and the largest values."""
     if prepared.compiled is None:
         return {}, {}
     graph, options = prepared.compiled
@@ -153,7 +153,7 @@ def _off(
 
 
 def _save(file: IO[bytes], outputs: dict[str, Any]) -> None:
-    """Arrays by name as an .npz file."""
+    """Write arrays by name to an .npz file."""
     np.savez(file, **{name: np.asarray(value) for name, value in outputs.items()})  # type: ignore[arg-type]
 
 
@@ -179,7 +179,7 @@ def _profile(prepared: Prepared, repeat: int, roofline: bool) -> Profile:
 
         found = machine.measure(exe.threads)
         peaks["peak_gflops"] = found.gflops
-        # What is in the caches is not bound by the memory's bandwidth.
+        # Data in the caches are not bound by memory bandwidth.
         if exe.peak_bytes > max(caches().values(), default=0):
             peaks["peak_gbs"] = found.gbs
     with interrupt.native_code():

@@ -83,7 +83,7 @@ def command(
     from tilewright.llm.serve.server import serve
 
     def ready(address: str) -> None:
-        # At once: whoever started this process waits for the line.
+        # Flushed at once: the caller of this process waits for this line.
         text = json.dumps({"address": address}) if as_json else f"serving at {address}"
         click.echo(text)
 
@@ -104,7 +104,7 @@ def command(
 
 
 def _key(given: str | None) -> str | None:
-    """The key itself, or what the file after an @ has."""
+    """The key itself, or the contents of the file after an @."""
     if given is None or not given.startswith("@"):
         return given
     return Path(given[1:]).read_text().strip()

@@ -26,7 +26,7 @@ class Survey:
     """A graph's facts. Sizes in bytes.
 
     native, host: how often each operator runs natively, and as a host fallback. symbolic: the
-    names of symbolic extents. activations: of the arena that a straightforward plan needs.
+    names of symbolic extents. activations: the arena that a straightforward plan needs.
     """
 
     inputs: tuple[str, ...]
@@ -45,7 +45,7 @@ class Survey:
 
     @property
     def memory(self) -> int:
-        """Bytes of one running call, weights included."""
+        """Bytes of one call, including weights."""
         return self.weights + self.activations
 
 
@@ -88,7 +88,7 @@ def _operands(op: Operation) -> str:
 
 
 def _flops(graph: Graph) -> tuple[int, tuple[str, ...]]:
-    """Floating-point operations of a run, and the operators whose count is not known."""
+    """Floating-point operations of a run, and the operators whose count is unknown."""
     total = 0
     unknown: Counter[str] = Counter()
     for op in graph.operations:
@@ -117,7 +117,7 @@ def _arena(graph: Graph) -> int:
     return assign_offsets(lives).total
 
 
-# A hazard of a dtype: whether it applies, and what follows for the user.
+# A hazard of a dtype: whether it applies, and its consequence for the user.
 _HAZARDS: Final[tuple[tuple[Callable[[DType], bool], str], ...]] = (
     (
         lambda d: d.name == "float64",

@@ -163,14 +163,12 @@ def _records(given: dict[str, Any]) -> Any:
     """The file of records, taken out of the options: tuning writes it, compilations only read."""
     records = given.pop("records")
     if records is False:
-        raise click.UsageError(
-            "--no-records: tuning is of no use without its records", None
-        )
+        raise click.UsageError("--no-records: tuning needs its records", None)
     return records
 
 
 def _write_page(file: Path, found: dict[str, Any], log: Log) -> None:
-    """An HTML report of what was found, and of the events of the search."""
+    """Write an HTML report of the result and the events of the search."""
     from tilewright.report.tuning import page
 
     text = page(found, log)
@@ -179,7 +177,7 @@ def _write_page(file: Path, found: dict[str, Any], log: Log) -> None:
 
 @contextmanager
 def stopping() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed: the first one asks to end, the second one ends."""
+    """Whether Ctrl-C was pressed: the first one requests the end, the second one ends at once."""
     pressed: list[int] = []
     before = signal.getsignal(signal.SIGINT)
 
@@ -187,7 +185,7 @@ def stopping() -> Iterator[Callable[[], bool]]:
         if pressed:
             raise KeyboardInterrupt
         pressed.append(number)
-        note("ends after this round, and keeps the best; Ctrl-C again ends at once")
+        note("stopping after this round; Ctrl-C again stops at once")
 
     signal.signal(signal.SIGINT, handle)
     try:

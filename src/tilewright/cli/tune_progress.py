@@ -1,4 +1,4 @@
-"""What a tuning run shows while it continues: a live table, plain lines, or JSON lines."""
+"""The progress of a tuning run: a live table, plain lines, or JSON lines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 KINDS: Final = ("trial", "task-improved", "tune-progress", "tune-resumed", "final")
-_ROWS: Final = 24  # kernels that the live table has room for
+_ROWS: Final = 24  # most kernels in the live table
 _EVERY: Final = 10.0  # seconds between plain lines
 
 
@@ -45,7 +45,7 @@ class Progress:
         self.show(event.kind, fields)
 
     def show(self, kind: str, fields: dict[str, Any]) -> None:
-        """What is seen of an event."""
+        """Show an event."""
 
     @property
     def line(self) -> str:
@@ -66,7 +66,7 @@ class Progress:
 
 
 class _Lines(Progress):
-    """A line every few seconds, on stderr."""
+    """Prints a line every few seconds, on stderr."""
 
     _last = -math.inf
 
@@ -78,7 +78,7 @@ class _Lines(Progress):
 
 
 class _Json(Progress):
-    """An object for each event, on stderr: stdout has the result."""
+    """Prints a JSON object for each event, on stderr: stdout has the result."""
 
     def show(self, kind: str, fields: dict[str, Any]) -> None:
         plain = {k: v if _is_plain(v) else str(v) for k, v in fields.items()}
@@ -86,7 +86,7 @@ class _Json(Progress):
 
 
 class _Live(Progress):
-    """A table that is drawn again."""
+    """A table that is redrawn."""
 
     live: Any = None
 
@@ -95,7 +95,7 @@ class _Live(Progress):
             self.live.update(self.table())
 
     def table(self) -> Table:
-        """The kernels that take most of the time now, and the whole."""
+        """The kernels that take most of the time, and the total."""
         from rich.table import Table
 
         made = Table(title=self.line, title_justify="left")
@@ -113,7 +113,7 @@ class _Live(Progress):
 
 @contextmanager
 def shown(as_json: bool, seconds: float | None) -> Iterator[Progress]:
-    """Show the run inside the block. seconds: that it may take."""
+    """Show the run inside the block. seconds: its time limit."""
     made: Progress
     if as_json:
         made = _Json(seconds)

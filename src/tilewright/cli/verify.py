@@ -104,7 +104,7 @@ def command(
 
 @dataclass(frozen=True)
 class _Compared:
-    """A model with inputs, what compiles and calls a part of it, and the difference allowed."""
+    """A model with inputs, a function that compiles and runs parts of it, and the tolerance."""
 
     graph: Graph
     feeds: Mapping[str, Any]
@@ -161,7 +161,7 @@ def _certificate(model: Path, as_json: bool) -> None:
 
 
 def _smallest(c: _Compared, found: Divergence | None, path: Path) -> dict[str, Any]:
-    """Write the smallest part that still fails; where it is, and how large."""
+    """Write the smallest part that still fails; return its paths and size."""
     from tilewright.cli import minimize
 
     with progress("looking for the smallest part that is wrong"):

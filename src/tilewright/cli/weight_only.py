@@ -28,7 +28,7 @@ def quantize_weights(
     form: str,
     asymmetric: bool,
 ) -> None:
-    """Write the model with its weights in few bits, and say what that came to."""
+    """Write the model with its weights in few bits, and report errors and sizes."""
     from tilewright.base import events
     from tilewright.frontends.onnx.save import save_onnx
     from tilewright.graph.passes.weight_only import weight_only
@@ -56,6 +56,6 @@ def quantize_weights(
 
 
 def _bytes(graph: Graph) -> int:
-    """Of the constants as a file holds them: numbers of 4 bits by the two."""
+    """The bytes of the constants in a file: 4-bit numbers are packed in pairs."""
     known = graph.constants.items()
     return sum(v.dtype.bits * a.size // 8 for v, a in known if v.dtype is not None)

@@ -72,7 +72,7 @@ class Server:
         return _summary(times)
 
     def together(self, seconds: float, callers: int) -> dict[str, Any]:
-        """As `round`, by several callers at once; `rate` is the calls per second of all of them.
+        """As `round`, with several concurrent callers; `rate` is their total calls per second.
 
         Only calls that begin after a tenth of the time, when all callers run, are counted.
         """
@@ -110,18 +110,18 @@ class Server:
 
 
 def _summary(times: list[float]) -> dict[str, Any]:
-    """The median of calls in milliseconds, their number, and what most of them took."""
+    """The median of calls in milliseconds, their number, and percentiles."""
     found = {"ms": statistics.median(times) * 1e3, "calls": len(times)}
     return found | {"p95": _within(times, 95), "p99": _within(times, 99)}
 
 
 def _within(times: list[float], percent: int) -> float:
-    """Milliseconds within which so many of a hundred calls ended."""
+    """The milliseconds within which so many percent of the calls ended."""
     return sorted(times)[(len(times) - 1) * percent // 100] * 1e3
 
 
 def _end_with_parent() -> None:
-    """A parent that is killed cannot end this process, and would leave it stopped for ever."""
+    """End with the parent: if it is killed, this process would stay stopped forever."""
     kill_at_its_end = 1  # PR_SET_PDEATHSIG of prctl(2), on Linux
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
@@ -151,7 +151,7 @@ def main(argument: str) -> int:
             command = json.loads(line)
             answer(verbs[command.pop("do")](**command))
     except Exception as error:
-        # The other side must hear of any failure.
+        # Report every failure to the other side.
         answer({"error": f"{type(error).__name__}: {error}".splitlines()[0][:500]})
         return 1
     return 0

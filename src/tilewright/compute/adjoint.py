@@ -1,14 +1,14 @@
-"""The adjoint of Computations: what flows to what they read from what flows to their results.
+"""The adjoint of Computations: gradients of their inputs from gradients of their results.
 
-For each access, what flows to the element that is read is, at every point, what flows to the
-result times the derivative of the value by that access (`expr/partials.py`): a sum into elements.
-Where the index determines the points, it is read backwards and this is a Computation again:
+For each access, every point contributes the result's gradient times the derivative of the value
+with respect to that access (`expr/partials.py`) to the gradient of the element that is read. If the
+index is invertible, this is a Computation again:
 
     y[i] = sum_k x[s*i + k] * w[k]     dx[p] = sum_k (dy[(p-k)/s] * w[k] where s divides p-k)
                                        dw[k] = sum_i dy[i] * x[s*i + k]
 
-Elsewhere (an index that is read from memory, a remainder) it is a `ScatterAdd`. Results of maxima
-share what flows to them evenly among equal elements; argmax gives it to the element that it names.
+Otherwise (an index read from memory, a remainder) it is a `ScatterAdd`. A maximum divides its
+gradient evenly among equal elements; argmax passes it to the element that it names.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ def adjoint(
     results: Mapping[Buffer, Buffer],
     known: Collection[Buffer] = (),
 ) -> list[Step]:
-    """Steps that fill `results`, the tensors of what flows to each of some inputs of `steps`.
+    """Steps that compute `results`, the gradients of some inputs of `steps`.
 
-    flows: for results of `steps`, the tensor of what flows to it. known: tensors that `steps`
-    define but that are there already; others that the adjoint needs are computed again. Raises
-    UnsupportedError where an operator or a function has no derivative.
+    flows: the gradient tensors of results of `steps`. known: tensors defined by `steps` that
+    already exist; others that the adjoint needs are recomputed. Raises UnsupportedError if an
+    operator or a function has no derivative.
     """
     needed = set(results)
     for s in steps:
@@ -107,7 +107,7 @@ def _written(s: Step) -> tuple[Buffer, ...]:
 
 @dataclass(slots=True)
 class _BackwardWalk:
-    """From the results backwards. flows: what is known to flow; parts: what adds up to it."""
+    """Backwards from the results. flows: completed gradients; parts: their summands."""
 
     flows: dict[Buffer, Buffer]
     parts: dict[Buffer, list[Contribution]] = field(default_factory=dict)
@@ -203,7 +203,8 @@ class _BackwardWalk:
 
 @dataclass(slots=True)
 class _Slopes:
-    """What a reduction makes of the derivatives of what it reduces; new steps go to `steps`."""
+    """The derivative through a reduction, from those of its operands; new steps are added to
+    `steps`."""
 
     step: Computation
     steps: list[Step]
@@ -307,7 +308,7 @@ class _Slopes:
         o: Output,
         flow: Buffer,
     ) -> Buffer:
-        """The running sum of what flows, from the last element of the scan to the first."""
+        """The running sum of the gradient, from the last element of the scan to the first."""
         scans = [d for d in self.step.dims if d.combine == PS]
         if len(scans) != 1 or any(d.combine == PW for d in self.step.dims):
             self._refuse()

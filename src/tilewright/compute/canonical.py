@@ -1,8 +1,7 @@
 """A canonical text of Computations: equal for equal programs, whatever their names are.
 
-It is what the kernel cache is keyed by, and how equal kernels in one model are found. So programs
-with equal texts must be equal but for names: everything that a program says about its results is
-in it,
+It is the key of the kernel cache, and identifies equal kernels in a model. So programs with equal
+texts must be equal up to names: the text contains everything that determines a program's results,
 
     of a buffer     its place among the parameters or the order of first use, dtype, shape, scope
     of a dimension  variable, extent, how it combines

@@ -10,7 +10,13 @@ from typing import Any
 
 from tilewright.base.errors import VerifyError
 from tilewright.base.text import plural
-from tilewright.compute.isl import Domain, TooHard, Translator, greatest, sample
+from tilewright.compute.isl import (
+    Domain,
+    IslLimitReached,
+    IslTranslator,
+    greatest,
+    sample,
+)
 from tilewright.compute.nodes import CC, PS, PW, Computation, Dim, Output
 from tilewright.compute.transforms import environment
 from tilewright.expr.affine import affine, to_expr
@@ -127,11 +133,11 @@ def _out_view(c: Computation) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
+class UnprovenAccess:
     """An access that is not proven inside its tensor.
 
-    index: of dimension `axis`, whose extent is `extent`. low, high: what it takes where it is
-    evaluated, None where that is not known.
+    index: of dimension `axis`, whose extent is `extent`. low, high: bounds of its values where it
+    is evaluated, None if unknown.
     """
 
     tensor: Buffer
@@ -153,7 +159,7 @@ class Leaving:
         return to_expr(affine(self.extent - 1))
 
 
-def leaving(c: Computation) -> Iterator[Leaving]:
+def leaving(c: Computation) -> Iterator[UnprovenAccess]:
     """Accesses of the points of `c` that may be outside their tensors.
 
     An index that is read from memory is left out: code checks it where it is used.
@@ -204,7 +210,7 @@ def _leaves(
     past = translate.expr(as_expr(extent, INDEX))
     try:
         return sample(domain, [f"{text} < 0 or {text} >= {past}"]) is not None
-    except TooHard:
+    except IslLimitReached:
         return True
 
 
@@ -218,7 +224,7 @@ def _range(
     try:
         low = greatest(domain, f"-({text})")
         high = greatest(domain, text)
-    except TooHard:
+    except IslLimitReached:
         return None, None
     return None if low is None else -low, high
 
@@ -245,15 +251,15 @@ def _leaving(
     index: Sequence[Expr],
     guards: tuple[Guard, ...],
     known: Mapping[Any, tuple[int | None, int | None]],
-) -> Iterator[Leaving]:
-    """As `leaving`, of one access; known: bounds of what occurs in the index."""
+) -> Iterator[UnprovenAccess]:
+    """As `leaving`, for one access; known: bounds of the expressions in the index."""
     for axis, (i, extent) in enumerate(zip(index, tensor.extents, strict=True)):
         if within(i, extent, known):
             continue
         if reads_memory(i) or not _leaves(c, i, extent, guards):
             continue
         low, high = _range(c, i, guards)
-        yield Leaving(tensor, axis, i, low, high)
+        yield UnprovenAccess(tensor, axis, i, low, high)
 
 
 def has_own_digits(c: Computation, o: Output) -> bool:
@@ -320,7 +326,7 @@ def _conflict(
         wanted = " or ".join(different) or "false"
     try:
         point = sample(domain, [wanted])
-    except TooHard:
+    except IslLimitReached:
         return ": not excluded within the operation limit"
     if point is None:
         return None
@@ -332,9 +338,9 @@ def _conflict(
     return f": at {' and at '.join(shown)}"
 
 
-def _point(c: Computation, domain: Domain) -> Translator:
+def _point(c: Computation, domain: Domain) -> IslTranslator:
     names = {v: domain.variable(0, MAX_SIZE - 1) for v in c.sizes}
-    translate = Translator(domain, names, environment(c.dims))
+    translate = IslTranslator(domain, names, environment(c.dims))
     for d in c.dims:
         if d.static:
             translate.names[d.var] = domain.variable(0, d.extent - 1)

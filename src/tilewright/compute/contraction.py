@@ -1,4 +1,4 @@
-"""Contractions: sums of products, the Computations that most of a model's time goes into."""
+"""Contractions: sums of products, the Computations that take most of a model's time."""
 
 from __future__ import annotations
 

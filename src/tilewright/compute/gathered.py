@@ -110,7 +110,7 @@ def _alone_leaves(
     total: Expr,
     reach: Mapping[Var, tuple[int, int]],
 ) -> bool:
-    """Whether all that needs the guards is the read of what flows: a guarded read, as padding is.
+    """Whether only the read of the gradient needs the guards: a guarded read, as for padding.
 
     Every other index is a constant, or a variable that is inside its tensor at every point.
     """

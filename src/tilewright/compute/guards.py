@@ -1,10 +1,10 @@
 """Guarded reads: `Select(inside, tensor[index], c)`, c where the index leaves the tensor.
 
-Who reads elsewhere, or from a tensor with a border, writes the guard again. So the guard must say,
-for every point of the ranges, that the index is inside that tensor, and no more and no less:
+Rewrites that redirect the read, for example to a tensor with a border, rewrite the guard. So the
+guard must hold exactly for those points of the ranges whose index is inside the tensor:
 
-    less   the read leaves the tensor, or what is next to it is taken for it
-    more   a part of what is inside has the value c, as where the tensor is a part of a larger one
+    weaker    the read leaves the tensor, or reads adjacent memory
+    stronger  elements inside have the value c, as when the tensor is part of a larger one
 """
 
 from __future__ import annotations
@@ -12,8 +12,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import reduce
 
-from tilewright.expr.nodes import And, Const, Expr, Le, Load, Lt, Select, Var, const
+from tilewright.expr.nodes import (
+    INDEX,
+    And,
+    Const,
+    Expr,
+    Le,
+    Load,
+    Lt,
+    Select,
+    Var,
+    as_expr,
+    const,
+)
 from tilewright.expr.simplify import simplify
+from tilewright.ir.node import postorder
 
 Ranges = Mapping[Var, tuple[int, int]]
 
@@ -21,9 +34,9 @@ Ranges = Mapping[Var, tuple[int, int]]
 def inside(load: Load, ranges: Ranges) -> list[Expr]:
     """The conditions for the index to be inside the tensor that the ranges leave open."""
     found: dict[Expr, None] = {}
-    for i, extent in zip(load.index, load.buffer.shape, strict=True):
+    for i, extent in zip(load.index, load.buffer.extents, strict=True):
         not_below = Le(const(0), i)
-        not_above = Lt(i, const(extent))
+        not_above = Lt(i, as_expr(extent, INDEX))
         for part in (not_below, not_above):
             reduced = simplify(part, ranges)
             if not (isinstance(reduced, Const) and reduced.value):
@@ -46,7 +59,7 @@ def guarded(load: Load, ranges: Ranges) -> Expr:
 def read_or_zero(e: Expr, ranges: Ranges) -> Load | None:
     """The read in `e`, if `e` is `guarded` of it; None for any other expression.
 
-    A zero of either sign is taken for zero: sums, which begin at +0, do not distinguish them.
+    Zeros of both signs count as zero: sums, which start at +0, do not distinguish them.
     """
     if isinstance(e, Load):
         return e if not inside(e, ranges) else None
@@ -65,17 +78,26 @@ def read_or_constant(e: Expr, ranges: Ranges) -> Const | None:
     """
     if not isinstance(e, Select) or not isinstance(e.then, Load):
         return None
+    return e.otherwise if keeps_inside(e, ranges) else None  # type: ignore[return-value]
+
+
+def keeps_inside(e: Select, ranges: Ranges) -> bool:
+    """Whether a constant is chosen exactly where some read in `e.then` leaves its tensor."""
     if not isinstance(e.otherwise, Const):
-        return None
+        return False
+    wanted = {c for load in loads(e.then) for c in inside(load, ranges)}
     given = set()
     for conjunct in conjuncts(e.condition):
         part = simplify(conjunct, ranges)
         always_holds = isinstance(part, Const) and part.value
         if not always_holds:
             given.add(part)
-    if given != set(inside(e.then, ranges)):
-        return None
-    return e.otherwise
+    return given == wanted
+
+
+def loads(e: Expr) -> list[Load]:
+    """The reads in an expression, each once."""
+    return [n for n in postorder(e) if isinstance(n, Load)]
 
 
 def conjuncts(condition: Expr) -> list[Expr]:

@@ -52,7 +52,7 @@ SLACK = 4.0  # for what rounding adds to a bound
 
 
 @dataclass(frozen=True)
-class Hidden:
+class MaskedScores:
     """Scores of which a mask hides some.
 
     seen: the condition, over the axes of the scores, the last of which is the keys; comparisons of
@@ -91,7 +91,7 @@ class Hidden:
 
 def hidden_keys(
     value: Expr, axes: Sequence[Var], extents: Sequence[int], product: Computation
-) -> Hidden | None:
+) -> MaskedScores | None:
     """What a mask hides in scores; None where it is not a mask by position, or nothing can be
     proven.
 
@@ -118,7 +118,7 @@ def hidden_keys(
     along = (n for a, n in zip(axes, extents, strict=True) if _uses(seen, a))
     if math.prod(along) > MOST:
         return None
-    found = Hidden(tuple(axes), tuple(extents), seen, low, None)
+    found = MaskedScores(tuple(axes), tuple(extents), seen, low, None)
     if low == -math.inf and not added:
         return found
     scale = _scale(scores, out.tensor)
@@ -174,7 +174,7 @@ def _times(scale: float | None, factor: float) -> float | None:
 
 
 def asks(
-    name: str, hidden: Hidden, product: Computation, values: Buffer
+    name: str, hidden: MaskedScores, product: Computation, values: Buffer
 ) -> tuple[Buffer, tuple[Computation, ...]] | None:
     """int64[1]: 0 where what is hidden counts nothing, FAR where it might; and what computes it.
 
@@ -226,7 +226,7 @@ def _peak(name: str, b: Buffer) -> Computation:
     )
 
 
-def _limit(hidden: Hidden, product: Computation, largest: float) -> float:
+def _limit(hidden: MaskedScores, product: Computation, largest: float) -> float:
     """Of max|q| * max|k|, so that no sum overflows and no score is near the hidden ones'.
 
     exp of less than the logarithm of the least number above 0, by far, is 0.

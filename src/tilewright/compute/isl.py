@@ -1,8 +1,8 @@
 """Quasi-affine expressions as isl text, and isl queries under an operation limit.
 
-The only file that asks isl. A subexpression that isl cannot say (a load, `i*j`) becomes a
-variable of its own with the range its dtype and bounds give: an over-approximation, which
-`Domain.exact` reports.
+The only file that calls isl. A subexpression that isl cannot express (a load, `i*j`) becomes a new
+variable with the range of its dtype and bounds: an over-approximation, which `Domain.exact`
+reports.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Domain:
         return f"{{ [{', '.join(self.names)}] : {body or 'true'} }}"
 
 
-class Translator:
+class IslTranslator:
     """Expressions over one binding of variables (one iteration of a nest) as isl text."""
 
     def __init__(
@@ -126,7 +126,7 @@ class Translator:
         return None
 
     def opaque(self, e: Expr) -> str:
-        """A variable of its own for something isl cannot say."""
+        """A new variable for an expression that isl cannot represent."""
         self.domain.exact = False
         name = self.names[e] = self.domain.variable(*bounds(e, self.ranges))
         return name
@@ -140,15 +140,15 @@ _COMPARE: Mapping[type[Expr], tuple[str, str]] = {
 }
 
 
-def _infix(op: str) -> Callable[[Translator, Any], str]:
+def _infix(op: str) -> Callable[[IslTranslator, Any], str]:
     return lambda t, e: f"({t.expr(e.lhs)} {op} {t.expr(e.rhs)})"
 
 
-def _prefix(op: str) -> Callable[[Translator, Any], str]:
+def _prefix(op: str) -> Callable[[IslTranslator, Any], str]:
     return lambda t, e: f"{op}({t.expr(e.lhs)}, {t.expr(e.rhs)})"
 
 
-def _mul(t: Translator, e: n.Mul) -> str | None:
+def _mul(t: IslTranslator, e: n.Mul) -> str | None:
     for a, b in ((e.lhs, e.rhs), (e.rhs, e.lhs)):
         if isinstance(a, Const):
             return f"({int(a.value.real)} * {t.expr(b)})"
@@ -164,17 +164,17 @@ def _divisor(e: n.Binary) -> int | None:
     return c if c > 0 else None
 
 
-def _floordiv(t: Translator, e: n.FloorDiv) -> str | None:
+def _floordiv(t: IslTranslator, e: n.FloorDiv) -> str | None:
     c = _divisor(e)
     return None if c is None else f"floor(({t.expr(e.lhs)}) / {c})"
 
 
-def _mod(t: Translator, e: n.Mod) -> str | None:
+def _mod(t: IslTranslator, e: n.Mod) -> str | None:
     c = _divisor(e)
     return None if c is None else f"(({t.expr(e.lhs)}) mod {c})"
 
 
-def _select(t: Translator, e: n.Select) -> str | None:
+def _select(t: IslTranslator, e: n.Select) -> str | None:
     yes = t._condition(e.condition, True)
     no = t._condition(e.condition, False)
     if yes is None or no is None:
@@ -186,7 +186,7 @@ def _select(t: Translator, e: n.Select) -> str | None:
     return name
 
 
-_INTEGERS: Mapping[type[Expr], Callable[[Translator, Any], str | None]] = {
+_INTEGERS: Mapping[type[Expr], Callable[[IslTranslator, Any], str | None]] = {
     n.Add: _infix("+"),
     n.Sub: _infix("-"),
     n.Min: _prefix("min"),
@@ -232,7 +232,7 @@ def _point(s: islpy.Set) -> tuple[int, ...] | None:
     )
 
 
-class TooHard(Exception):
+class IslLimitReached(Exception):
     """isl did not answer within the operation limit."""
 
 
@@ -250,7 +250,7 @@ def _ask(
 
 @lru_cache(maxsize=_ANSWERS)
 def _answered(text: str, question: Callable[[Any], Any], operations: int) -> Any:
-    """The answer, which follows from these three alone: layers of one shape ask alike."""
+    """The answer, a function of these three arguments: layers of equal shape repeat queries."""
     import islpy
 
     limits.check()
@@ -263,7 +263,7 @@ def _answered(text: str, question: Callable[[Any], Any], operations: int) -> Any
         return question(islpy.Set.read_from_str(context, text))
     except islpy.Error as error:
         if "operations" in str(error):
-            raise TooHard(text) from None
+            raise IslLimitReached(text) from None
         raise
     finally:
         context.set_max_operations(0)

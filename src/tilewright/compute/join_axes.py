@@ -64,7 +64,7 @@ def _joined(
     index: Index,
     axis: int,
 ) -> Expr | None:
-    """The index whose mixed-radix split gives those of `axis` and the next one, or None."""
+    """The index whose mixed-radix split yields the indices of `axis` and the next one, or None."""
     high = index[axis]
     low = index[axis + 1]
     base = tensor.shape[axis + 1]

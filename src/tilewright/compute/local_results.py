@@ -1,8 +1,8 @@
 """Reductions into separate tensors, and copies from these into the final ones.
 
-A schedule keeps the result of a reduction wherever that is fast, in registers, in another order,
-rounded up to whole tiles, and may fill and empty it as a whole. It may do so only with a tensor
-that nobody else writes and that the reduction fills. A group is free to write less: a part of a
+A schedule keeps the result of a reduction in the fastest form: in registers, in another order,
+padded to whole tiles, and may initialize and copy it as a whole. It may do so only with a tensor
+that no other Computation writes and that the reduction fills. A group may write less: a part of a
 concatenation, the inside of a halo, every other element.
 """
 
@@ -31,10 +31,10 @@ def owns_results(
     c: Computation,
     shared: frozenset[Buffer] = frozenset(),
 ) -> bool:
-    """Whether each result is one dimension per axis, all of its tensor, and written by `c` alone.
+    """Whether each result has one dimension per axis, fills its tensor, and is written only by `c`.
 
-    shared: tensors that others write too. That is, for each output o and d1 .. dn the dimensions
-    of `c` that are not reduced (those of extent 1 may be missing):
+    shared: tensors that others write too. That is, for each output o, where d1 .. dn are the
+    dimensions of `c` that are not reduced (those of extent 1 may be missing):
 
         o.index is a permutation of (d1 .. dn), and extent(di) = the extent of its axis
         no Computation but `c`, and no other output of it, writes o.tensor

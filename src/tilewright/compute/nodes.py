@@ -45,7 +45,7 @@ class Dim:
 
 
 def sizes_of(extents: Iterable[Extent]) -> tuple[Var, ...]:
-    """The sizes that extents are made of, in order of first use."""
+    """The sizes that occur in extents, in order of first use."""
     found: dict[Var, None] = {}
     for e in extents:
         if not isinstance(e, int):
@@ -133,7 +133,8 @@ class Computation:
 
     @property
     def free(self) -> tuple[Var, ...]:
-        """What values and indices are made of but no dimension, such as a size that divides."""
+        """Variables in values and indices that are not dimensions, such as a size used as a
+        divisor."""
         dims = {d.var for d in self.dims}
         found: list[Var] = []
         for o in self.outputs:

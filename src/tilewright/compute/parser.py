@@ -27,9 +27,9 @@ def parse(
 ) -> Computation:
     """The Computation of its LINES lines.
 
-    buffers: by name, and the sizes that extents are made of. variables: those of the Computations
-    before it in one group, where a name is one variable; new ones are added. operators: by name,
-    besides the usual ones. Raises InputError (TW-SYNTAX).
+    buffers: by name, including sizes that occur in extents. variables: of earlier Computations in
+    the group, in which each name is one variable; new ones are added. operators: additional ones,
+    by name. Raises InputError (TW-SYNTAX).
     """
     head, out, function, inp = (Scanner(line, f"{where}, line {n + 1}") for n, line in
                                 enumerate(lines))  # fmt: skip

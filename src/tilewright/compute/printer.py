@@ -16,7 +16,7 @@ from tilewright.expr.printer import short
 from tilewright.expr.printer import show as show_expr
 from tilewright.ir.node import Node, postorder, substitute
 
-# Nodes of a value that is written out, what it shares as often as it is used.
+# Nodes of a value that is printed in full, with shared nodes counted at each use.
 PLAIN: Final = 60
 _INDEX: Final = 20_000  # nodes of an index that are written out
 

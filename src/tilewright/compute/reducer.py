@@ -63,7 +63,7 @@ class Reducer:
         return tuple(substitute(r, env) for r in self.result)
 
     def does_as(self, other: Reducer) -> bool:
-        """Whether both combine alike from the same identity, whatever their names are."""
+        """Whether both have equal operators and identities, regardless of their names."""
         if self is other:
             return True
         if self.dtypes != other.dtypes or self.identity != other.identity:
@@ -113,7 +113,7 @@ _cache: dict[tuple[object, ...], Reducer] = {}
 def reducer(name: str, dtype: DType) -> Reducer:
     """The reducer `add mul max max_number min and or xor` of one component, of dtype `dtype`.
 
-    max and min give NaN where an operand is NaN; max_number passes NaNs over.
+    max and min return NaN if an operand is NaN; max_number ignores NaNs.
     """
     key = (name, dtype)
     if key not in _cache:
@@ -131,7 +131,7 @@ def reducer(name: str, dtype: DType) -> Reducer:
 
 
 def is_sum(op: Reducer) -> bool:
-    """Whether the operator adds numbers, whatever its name is."""
+    """Whether the operator adds numbers, regardless of its name."""
     return len(op.dtypes) == 1 and op.does_as(reducer("add", op.dtypes[0]))
 
 
@@ -173,7 +173,7 @@ def arg_reducer(
 
 
 def paired(first: Reducer, second: Reducer) -> Reducer:
-    """Both operators side by side: its components are those of the first, then the second's."""
+    """Both operators as one: its components are the first one's, then the second one's."""
     types = (*first.dtypes, *second.dtypes)
     lhs = tuple(Var(f"a{n}", t) for n, t in enumerate(types))
     rhs = tuple(Var(f"b{n}", t) for n, t in enumerate(types))

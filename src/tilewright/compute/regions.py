@@ -39,8 +39,8 @@ def written(c: Computation, tensor: Buffer) -> Counts:
 def read(c: Computation, tensor: Buffer) -> Mask:
     """Which elements of a tensor `c` reads, in the tensor's shape.
 
-    Where data decides, it reads all that it could: every element where an index depends on data,
-    both arms of a choice that does. Elsewhere an index outside raises IndexError.
+    Data-dependent reads count everything possible: every element if an index depends on data, both
+    arms if a condition does. Otherwise an index outside raises IndexError.
     """
     mask = np.zeros(tensor.shape, np.bool_)
     if any(d.extent == 0 for d in c.dims):
@@ -59,7 +59,8 @@ def read(c: Computation, tensor: Buffer) -> Mask:
 
 
 def _is_box(index: Sequence[Expr]) -> bool:
-    """Whether no variable is on two axes: what is written is a product of sets, one per axis."""
+    """Whether no variable is on two axes, so that the written region is a product of sets, one per
+    axis."""
     found = [v for i in index for v in set(variables(i))]
     return len(set(found)) == len(found)
 

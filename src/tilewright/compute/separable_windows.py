@@ -122,7 +122,8 @@ def applications(c: Computation) -> int:
 
 
 def _read(c: Computation) -> Expr | None:
-    """The only read of a reduction, with its guard; all that depends on a place is in it."""
+    """The only read of a reduction, with its guard; nothing else in the value depends on the
+    position."""
     if c.reducer is None or not c.reducer.commutative or len(c.outputs) != 1:
         return None
     value = c.outputs[0].value
@@ -157,7 +158,7 @@ def _reread(
 
 
 def _axes(c: Computation) -> list[_Axis] | None:
-    """The axes of the windows, in the order of what is read."""
+    """The axes of the windows, in the order of the tensor that is read."""
     if len(c.accesses) != 1:
         return None
     (load,) = c.accesses

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tilewright.base.errors import InputError
-from tilewright.compute.isl import Domain, TooHard, Translator, greatest, sample
+from tilewright.compute.isl import (
+    Domain,
+    IslLimitReached,
+    IslTranslator,
+    greatest,
+    sample,
+)
 from tilewright.compute.nodes import Computation
 from tilewright.compute.transforms import environment
 from tilewright.expr.affine import Affine, affine, to_expr
@@ -125,7 +131,7 @@ def _extremes(
 ) -> tuple[int | None, int | None]:
     domain = Domain()
     names = {d.var: domain.variable(0, d.extent - 1) for d in c.dims}
-    translate = Translator(domain, names, environment(c.dims))
+    translate = IslTranslator(domain, names, environment(c.dims))
     for condition, holds in guards:
         domain.require(translate.condition(condition, holds))
     guarded = domain.exact
@@ -142,7 +148,7 @@ def _extremes(
             return (None, None)
         top = greatest(domain, text)
         bottom = greatest(domain, f"-({text})")
-    except TooHard:
+    except IslLimitReached:
         raise InputError(
             "isl gave up on the size; state it",
             code="TW-SIZE",

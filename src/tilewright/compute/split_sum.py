@@ -27,9 +27,9 @@ def split_sum(
     """The sums of `parts` equal parts along `d`, and their sum, which writes what `c` wrote.
 
     requires, else None: one output, the reducer a sum over `d` of numbers of its own dtype; `parts`
-    divides the extent; no output that the program wrote before is read in the value (then each
-    part would see a sum half done): the tensor is not among the inputs. Nothing is asked of the
-    output's index: only the second Computation has it, unchanged, and it writes the same elements.
+    divides the extent; no previously written output is read in the value (each part would
+    then see an incomplete sum): the tensor is not among the inputs. The output's index is
+    arbitrary: only the second Computation uses it, unchanged, and writes the same elements.
     """
     if c.reducer is None or not is_sum(c.reducer) or len(c.outputs) != 1:
         return None

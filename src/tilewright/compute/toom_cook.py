@@ -42,9 +42,9 @@ PAIRS: Final[Mapping[int, tuple[Fraction, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A transform. groups: the columns in parts, whose sums rows share up to a factor.
+    """A transform. groups: a partition of the columns; rows share the groups' sums up to a factor.
 
-    Each column is in one group: what is in none would be left out. No row is all zeros.
+    Each column is in exactly one group, since others would be ignored. No row is all zeros.
     """
 
     rows: tuple[Row, ...]
@@ -112,7 +112,8 @@ def _sum(
     pairs: Sequence[tuple[Fraction, Any]],
     number: Callable[[Fraction], Any],
 ) -> Any:
-    """The sum of `c * t`, beginning with what is neither subtracted nor multiplied, if it can."""
+    """The sum of `c * t`, starting with a term that is neither subtracted nor multiplied, if there
+    is one."""
 
     def plain_first(pair: tuple[Fraction, Any]) -> tuple[bool, bool]:
         factor, _ = pair
@@ -145,9 +146,9 @@ class Filtering:
         return self.tile + self.window - 1
 
     def reach(self, results: int) -> int:
-        """How many inputs of a tile its first `results` results are made of, from the first on.
+        """How many leading inputs of a tile its first `results` results depend on.
 
-        A result needs `window` of them; those after come in with factors that cancel.
+        A result needs `window` of them; later ones enter with factors that cancel.
         """
         points = {p for row in self.results.rows[:results] for p in _used(row)}
         inputs = {n for p in points for n in _used(self.inputs.rows[p])}

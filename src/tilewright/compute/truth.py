@@ -1,6 +1,6 @@
 """The values of Computations in float64 at chosen points, with rounding bounds.
 
-`Truth` evaluates a group of Computations backwards from the requested points, so that a
+`ReferenceTensors` evaluates a group of Computations backwards from the requested points, so that a
 kernel of any size is judged at its real extents: a few thousand results of a large convolution cost
 milliseconds. Where a tensor is written twice, or read before it is written, all is evaluated in
 order instead.
@@ -28,7 +28,7 @@ from tilewright.expr.nodes import INDEX, Buffer, Cast, Expr, Load, Var
 from tilewright.expr.rounding import (
     STEPS,
     LoadNear,
-    Near,
+    RoundingBounds,
     format_of,
     near,
     rounded,
@@ -72,7 +72,7 @@ class _Held:
 
 @dataclass(frozen=True, slots=True)
 class SortedComputation:
-    """One Computation with its dimensions sorted: `free` are those of its results."""
+    """One Computation with its dimensions sorted: `free`: the dimensions of its results."""
 
     computation: Computation
     free: tuple[Dim, ...]
@@ -104,7 +104,7 @@ class SortedComputation:
         return self.points * max(1, self.terms) * self.nodes
 
 
-class Truth:
+class ReferenceTensors:
     """The tensors that a group of Computations writes.
 
     arrays: the contents before the group runs: of every tensor read that it does not write whole.
@@ -115,7 +115,7 @@ class Truth:
         self,
         group: Sequence[Computation],
         arrays: Mapping[Buffer, Any],
-        other: Truth | None = None,
+        other: ReferenceTensors | None = None,
     ) -> None:
         """other: of the same group on other data; what does not depend on data is taken from it."""
         self.parts = [SortedComputation.of(c) for c in group]
@@ -161,12 +161,15 @@ class Truth:
             for o in part.computation.outputs:
                 if o.tensor is not buffer or not part.points:
                     continue
-                env = {d.var: Near(_drawn(d.extent, count, rng)) for d in part.free}
+                env = {
+                    d.var: RoundingBounds(_drawn(d.extent, count, rng))
+                    for d in part.free
+                }
                 at = self._index(o.index, env, buffer, part.computation)
                 found.append(at.reshape(-1))
         return _distinct(np.concatenate(found), buffer.size)
 
-    def at(self, buffer: Buffer, places: Array) -> Near:
+    def at(self, buffer: Buffer, places: Array) -> RoundingBounds:
         """The elements at these positions in the tensor; where nothing is written, what was there.
 
         Raises ExecutionError (TW-INDEX) where an index read from data is out of range.
@@ -188,13 +191,15 @@ class Truth:
                 points = _distinct(held.point[mine], part.points)
                 self._compute(part, points, maker)
         error = held.error[places]
-        return Near(held.value[places], error if error.any() else 0.0)
+        return RoundingBounds(held.value[places], error if error.any() else 0.0)
 
-    def _given(self, buffer: Buffer, places: Array) -> Near:
+    def _given(self, buffer: Buffer, places: Array) -> RoundingBounds:
         if buffer not in self._arrays:
             raise InputError(f"no array for {buffer!r}")
         found = self._arrays[buffer][places]
-        return Near(found.astype(np.float64) if buffer.dtype.is_float else found)
+        return RoundingBounds(
+            found.astype(np.float64) if buffer.dtype.is_float else found
+        )
 
     def _copy(
         self,
@@ -247,7 +252,7 @@ class Truth:
     def _index(
         self,
         index: Sequence[Expr],
-        env: Mapping[Var, Near],
+        env: Mapping[Var, RoundingBounds],
         buffer: Buffer,
         c: Computation,
     ) -> Array:
@@ -259,14 +264,14 @@ class Truth:
     # -- values
 
     def _load(self, c: Computation) -> LoadNear:
-        def load(buffer: Buffer, index: tuple[Any, ...]) -> Near:
+        def load(buffer: Buffer, index: tuple[Any, ...]) -> RoundingBounds:
             places = np.asarray(_flat(buffer, index, c))
             found = self.at(buffer, places.reshape(-1))
             if np.ndim(found.error) == 0:
                 error = found.error
             else:
                 error = found.error.reshape(places.shape)
-            return Near(found.value.reshape(places.shape), error)
+            return RoundingBounds(found.value.reshape(places.shape), error)
 
         return load
 
@@ -303,8 +308,8 @@ class Truth:
     def _mapped(
         self,
         part: SortedComputation,
-        env: Mapping[Var, Near],
-    ) -> tuple[Near, ...]:
+        env: Mapping[Var, RoundingBounds],
+    ) -> tuple[RoundingBounds, ...]:
         c = part.computation
         load = self._load(c)
         sizes = [np.size(v.value) for v in env.values()]
@@ -316,18 +321,18 @@ class Truth:
         self,
         part: SortedComputation,
         points: Array,
-    ) -> tuple[Near, ...]:
+    ) -> tuple[RoundingBounds, ...]:
         c = part.computation
         reducer = part.computation.reducer
         assert reducer is not None
         load = self._load(c)
         rows = _values(part.free, points)
-        free = {v: Near(x.value[:, None]) for v, x in rows.items()}
-        total: tuple[Near, ...] | None = None
+        free = {v: RoundingBounds(x.value[:, None]) for v, x in rows.items()}
+        total: tuple[RoundingBounds, ...] | None = None
         scale = math.sqrt(max(1, part.terms))
         for terms in _pieces(part.terms):
             columns = _values(part.bound, terms)
-            env = free | {v: Near(x.value[None]) for v, x in columns.items()}
+            env = free | {v: RoundingBounds(x.value[None]) for v, x in columns.items()}
             self.work += len(points) * len(terms) * part.nodes
             shape = (len(points), len(terms))
             found = (near(o.value, env, load) for o in c.outputs)
@@ -341,7 +346,7 @@ class Truth:
         if total is not None:
             return total
         empty = [near(i, {}).value for i in reducer.identity]
-        return tuple(Near(np.repeat(value, len(points))) for value in empty)
+        return tuple(RoundingBounds(np.repeat(value, len(points))) for value in empty)
 
 
 def _distinct(numbers: Array, limit: int) -> Array:
@@ -375,15 +380,15 @@ def _drawn(
 def _values(
     dims: Sequence[Dim],
     points: Array,
-) -> dict[Var, Near]:
+) -> dict[Var, RoundingBounds]:
     """The variables of dimensions at flat points."""
-    found: dict[Var, Near] = {}
+    found: dict[Var, RoundingBounds] = {}
     rest = points
     for d in reversed(dims):
-        found[d.var] = Near(rest % max(1, d.extent))
+        found[d.var] = RoundingBounds(rest % max(1, d.extent))
         rest = rest // max(1, d.extent)
     if not found:
-        found[Var("point", INDEX)] = Near(points)
+        found[Var("point", INDEX)] = RoundingBounds(points)
     return found
 
 
@@ -410,7 +415,7 @@ def _flat(
 
 
 def _reads_ahead(group: Sequence[Computation]) -> bool:
-    """Whether some tensor is read before the group has written all that it writes of it."""
+    """Whether some tensor is read before the group has finished writing it."""
     later: set[Buffer] = set()
     for c in reversed(group):
         later |= {o.tensor for o in c.outputs}
@@ -434,10 +439,10 @@ def _conversion(source: Any, target: Any) -> tuple[Expr, Var]:
 # -- reductions
 
 
-def _spread(x: Near, shape: tuple[int, ...]) -> Near:
+def _spread(x: RoundingBounds, shape: tuple[int, ...]) -> RoundingBounds:
     value = np.broadcast_to(x.value, shape)
     error = np.broadcast_to(x.error, shape)
-    return Near(value, error)
+    return RoundingBounds(value, error)
 
 
 def _before(
@@ -445,8 +450,8 @@ def _before(
     reducer: Reducer,
     points: Array,
     terms: Array,
-    values: tuple[Near, ...],
-) -> tuple[Near, ...]:
+    values: tuple[RoundingBounds, ...],
+) -> tuple[RoundingBounds, ...]:
     """For scans: what comes after a result counts as the identity."""
     scans = [d for d in part.bound if d.combine == PS]
     if not scans:
@@ -460,15 +465,15 @@ def _before(
     for v, identity in zip(values, reducer.identity, strict=True):
         value = np.where(inside, v.value, near(identity, {}).value)
         error = np.where(inside, v.error, 0.0)
-        found.append(Near(value, error))
+        found.append(RoundingBounds(value, error))
     return tuple(found)
 
 
 def _combined(
     reducer: Reducer,
-    values: tuple[Near, ...],
+    values: tuple[RoundingBounds, ...],
     scale: float,
-) -> tuple[Near, ...]:
+) -> tuple[RoundingBounds, ...]:
     """Rows of values combined, neighbors first, so that the order is kept."""
     if is_sum(reducer) and reducer.dtypes[0].is_float:
         return (_sum(reducer, values[0], scale),)
@@ -486,33 +491,33 @@ def _combined(
         rest = [_columns(v, slice(even, None)) for v in values]
         values = tuple(_behind(p, v) for p, v in zip(pairs, rest, strict=True))
         count = values[0].value.shape[1]
-    return tuple(Near(v.value[:, 0], v.error[:, 0]) for v in values)
+    return tuple(RoundingBounds(v.value[:, 0], v.error[:, 0]) for v in values)
 
 
-def _columns(x: Near, which: slice) -> Near:
-    return Near(x.value[:, which], x.error[:, which])
+def _columns(x: RoundingBounds, which: slice) -> RoundingBounds:
+    return RoundingBounds(x.value[:, which], x.error[:, which])
 
 
-def _behind(left: Near, right: Near) -> Near:
+def _behind(left: RoundingBounds, right: RoundingBounds) -> RoundingBounds:
     """The columns of `left`, then those of `right`."""
     left_error = np.broadcast_to(left.error, left.value.shape)
     value = np.concatenate([left.value, right.value], 1)
     error = np.concatenate([left_error, right.error], 1)
-    return Near(value, error)
+    return RoundingBounds(value, error)
 
 
 def _pair(
     reducer: Reducer,
-    left: tuple[Near, ...],
-    right: tuple[Near, ...],
+    left: tuple[RoundingBounds, ...],
+    right: tuple[RoundingBounds, ...],
     scale: float,
-) -> tuple[Near, ...]:
+) -> tuple[RoundingBounds, ...]:
     variables = (*reducer.lhs, *reducer.rhs)
     env = dict(zip(variables, (*left, *right), strict=True))
     return tuple(near(r, env, scale=scale) for r in reducer.result)
 
 
-def _sum(reducer: Reducer, x: Near, scale: float) -> Near:
+def _sum(reducer: Reducer, x: RoundingBounds, scale: float) -> RoundingBounds:
     dtype = reducer.dtypes[0]
     with np.errstate(all="ignore"):
         value = x.value.sum(1)

@@ -81,7 +81,8 @@ class _Roles:
 
     @property
     def tiles(self) -> tuple[int, ...]:
-        """Extents of the batch, of what windows reach in front, and of both axes in tiles."""
+        """Extents of the batch, of the windows' reach before the data, and of both axes in
+        tiles."""
         pairs = zip(self.frames, self.taps, strict=True)
         reached = (f.extent + t.extent - 1 for f, t in pairs)
         space = (ceil_div(d.extent, self.f.tile) for d in self.space)
@@ -308,9 +309,9 @@ def _takes_no_more(
     first: int,
     extent: int,
 ) -> bool:
-    """Whether results along an axis are made of what the windows read of the data, and zeros.
+    """Whether results along an axis depend only on data that the windows read, and zeros.
 
-    first: where the first window begins. extent: of the data.
+    first: the start of the first window. extent: of the data.
     """
     last = (results - 1) % f.tile + 1  # results of the last tile
     needed = last + WINDOW - 1

@@ -1,9 +1,9 @@
 """From tasks to a task graph: which tensors are streamed, and which are stored.
 
-A result that is read element after element in the order in which its only writer gives it streams.
-Everything else goes through a buffer; one for each volume that its writers or readers move, so that
-the graph is canonical. What several tasks read whole and in order from a buffer is read once, by a
-feeder that sends it to all of them.
+A result streams if it has one writer and is read element by element in the order in which it is
+written. Everything else goes through a buffer; one for each volume that its writers or readers
+move, so that the graph is canonical. If several tasks read all of a buffer in order, a feeder reads
+it once and sends it to all of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tilewright.dataflow.parts import (
     results,
     touched,
 )
-from tilewright.dataflow.pieces import Piece
+from tilewright.dataflow.pieces import ComputationTasks
 from tilewright.dataflow.program import TaskGroup
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var
 from tilewright.ir.node import postorder
@@ -33,8 +33,8 @@ from tilewright.ir.node import postorder
 _T = TypeVar("_T")
 
 
-def tasks_of(name: str, origin: str, piece: Piece) -> list[TaskGroup]:
-    """The tasks of a piece, equal ones as one Task; `name` goes before their labels."""
+def tasks_of(name: str, origin: str, piece: ComputationTasks) -> list[TaskGroup]:
+    """The tasks of a piece, with equal ones as one TaskGroup; `name` prefixes their labels."""
     c = piece.computation
     stem = f"{name}.{piece.label}" if piece.label else name
     loops = "/".join(v.name for v in piece.spread)
@@ -56,7 +56,7 @@ def tasks_of(name: str, origin: str, piece: Piece) -> list[TaskGroup]:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What makes tasks equal. ordered: whether each input is read element after element."""
+    """What makes tasks equal. ordered: whether each input is read element by element."""
 
     reads: int
     writes: int
@@ -64,11 +64,11 @@ class _Shape:
     ordered: tuple[bool, ...]
 
 
-def _equal_parts(piece: Piece) -> dict[_Shape, list[Cuts]]:
-    """The parts of a piece by what their tasks move.
+def _equal_parts(piece: ComputationTasks) -> dict[_Shape, list[Cuts]]:
+    """Group the parts of a piece by the shapes of their tasks.
 
     Parts of one size that differ only in variables that index a tensor directly are equal; the
-    others are looked at one by one.
+    others are analyzed one by one.
     """
     c = piece.computation
     plain = {i for load in c.accesses for i in load.index if isinstance(i, Var)}
@@ -94,7 +94,7 @@ def _equal_parts(piece: Piece) -> dict[_Shape, list[Cuts]]:
     return found
 
 
-def _shape(piece: Piece, part: Computation) -> _Shape:
+def _shape(piece: ComputationTasks, part: Computation) -> _Shape:
     if piece.joins:
         reads = results(part)
     else:
@@ -114,9 +114,9 @@ Same = Mapping[Buffer, Buffer]
 
 
 def fed(tasks: Sequence[TaskGroup], same: Same) -> list[TaskGroup]:
-    """The tasks with a feeder before every tensor that several of them read whole and in order.
+    """Insert a feeder before every tensor that several tasks read completely and in order.
 
-    same: the tensor that is written, for each that is the same elements under another shape.
+    same: maps each tensor that aliases another one under a different shape to the written one.
     """
     writers, readers = _users(tasks)
     for b, made in same.items():
@@ -144,12 +144,12 @@ def _feeder(b: Buffer) -> TaskGroup:
     index = tuple(d.var for d in dims)
     copy = Buffer(f"{b.name}_fed", b.shape, b.dtype)
     c = Computation("feeder", dims, (Output(copy, index, b[index]),))
-    (task,) = tasks_of(b.name, b.name, Piece(c, "feeder"))
+    (task,) = tasks_of(b.name, b.name, ComputationTasks(c, "feeder"))
     return task
 
 
 def _reading(task: TaskGroup, old: Buffer, new: Buffer) -> TaskGroup:
-    """The task with one tensor read in place of another."""
+    """The task reading one tensor in place of another."""
     c = task.work
     assert isinstance(c, Computation)
 
@@ -197,7 +197,7 @@ def connect(
     volume: Volume | str,
     same: Same,
 ) -> TaskGraph:
-    """The task graph of `tasks`, whose results `outputs` leave; others are inputs or constants.
+    """Build the graph of `tasks` with results `outputs`; other tensors are inputs or constants.
 
     same: as for `fed`.
     """
@@ -227,7 +227,7 @@ def connect(
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """A task, and the tensor as it reads it."""
+    """A task, and the tensor in the shape that it reads."""
 
     task: TaskGroup
     tensor: Buffer
@@ -237,7 +237,7 @@ class _Reader:
         return self.task.unique[self.tensor]
 
     def streams(self, writers: Sequence[TaskGroup]) -> bool:
-        """Whether the writers hand it their results directly."""
+        """Whether the writers stream their results to it."""
         flows = _flows_from(writers) and self.task.flows_into(self.tensor)
         return self.task.joins or flows
 
@@ -248,7 +248,7 @@ def _edges(
     writers: Sequence[TaskGroup],
     readers: Sequence[_Reader],
 ) -> None:
-    """The edges of one tensor, from its writers or the outside to its readers."""
+    """Add the edges of one tensor, from its writers or from outside memory to its readers."""
     if not writers:
         for r in readers:
             b.connect(tensor.name, r.task.name, r.task.reads, unique=r.unique)
@@ -269,6 +269,6 @@ def _edges(
 
 
 def _groups(users: Collection[_T], volume: Callable[[_T], int]) -> list[list[_T]]:
-    """The tasks that move the same volume together."""
+    """Group the tasks by the volume that they move."""
     by_volume = sorted(users, key=volume)
     return [list(group) for _, group in groupby(by_volume, volume)]

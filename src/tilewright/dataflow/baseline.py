@@ -1,7 +1,7 @@
 """The baseline schedule without streaming: each task waits for its complete inputs.
 
-List scheduling by upward rank as in HEFT (Topcuoglu et al., IEEE TPDS 2002), on equal processing
-elements and with no cost of communication.
+List scheduling by upward rank as in HEFT (Topcuoglu et al., IEEE TPDS 2002), on identical
+processing elements and without communication costs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tilewright.dataflow.graph import Role, TaskGraph
 
 
 def upward_rank(graph: TaskGraph) -> list[int]:
-    """Cycles from the start of each node to the end of the longest chain that begins with it."""
+    """Cycles from the start of each node to the end of the longest chain that starts with it."""
     rank = [0] * len(graph.nodes)
     for n in reversed(graph.order):
         rank[n] = graph.work[n] + max((rank[v] for v in graph.successors(n)), default=0)
@@ -26,7 +26,7 @@ def upward_rank(graph: TaskGraph) -> list[int]:
 
 
 class TaskRun(NamedTuple):
-    """Tasks of one node that start in one cycle, and the cycle in which they end."""
+    """Tasks of one node that start in the same cycle, and the cycle in which they end."""
 
     node: int
     tasks: int
@@ -35,7 +35,7 @@ class TaskRun(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Unstreamed:
+class UnstreamedSchedule:
     """A schedule without streams. Times are in cycles."""
 
     graph: TaskGraph
@@ -48,7 +48,7 @@ class Unstreamed:
         return max((run.last for run in self.runs), default=0)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data: a bar for tasks that start together on elements side by side."""
+        """As plain data: one bar for tasks that start together on adjacent elements."""
         return {
             "volume": str(self.graph.volume),
             "pes": self.pes,
@@ -57,7 +57,7 @@ class Unstreamed:
         }
 
     def _bars(self) -> Iterator[dict[str, Any]]:
-        """Each run on the first elements that are free."""
+        """Assign each run to the first free elements."""
         free = list(range(self.pes))
         busy: list[tuple[int, int]] = []
         for run in self.runs:
@@ -81,15 +81,14 @@ class Unstreamed:
 
 
 def nonstreaming_makespan(graph: TaskGraph, pes: int) -> int:
-    """Cycles of the whole graph on `pes` processing elements; InputError for fewer than one."""
+    """The makespan on `pes` processing elements; InputError for fewer than one."""
     return nonstreaming(graph, pes).makespan
 
 
-def nonstreaming(graph: TaskGraph, pes: int) -> Unstreamed:
-    """The whole graph on `pes` processing elements; InputError for fewer than one.
+def nonstreaming(graph: TaskGraph, pes: int) -> UnstreamedSchedule:
+    """Schedule the graph on `pes` processing elements; InputError for fewer than one.
 
-    Once all that ends in a cycle has ended, the ready tasks of the highest rank start on the
-    elements that are free.
+    At the end of each cycle, the ready tasks with the highest rank start on the free elements.
     """
     if whole(pes, 1) is None:
         raise InputError(
@@ -105,7 +104,7 @@ def nonstreaming(graph: TaskGraph, pes: int) -> Unstreamed:
     now, idle = 0, pes
 
     def release(node: int) -> None:
-        """The node and all memory after it are done: what waited for them only is ready."""
+        """Mark the node and all memory after it as done, and its waiting successors as ready."""
         done = [node]
         for n in done:
             for v in graph.successors(n):
@@ -138,4 +137,4 @@ def nonstreaming(graph: TaskGraph, pes: int) -> Unstreamed:
             ended[n] += count
             if ended[n] == graph.nodes[n].count:
                 release(n)
-    return Unstreamed(graph, pes, runs)
+    return UnstreamedSchedule(graph, pes, runs)

@@ -1,9 +1,9 @@
-"""Spatial blocks: which tasks run at the same time, at most one per processing element.
+"""Spatial blocks: the sets of tasks that run at the same time, at most one per processing element.
 
 A greedy walk over the ready nodes, in the order of the graph. A block grows from its sources; a
-node that descends from one joins if its work is at most the source's. HPDC 2023 (see `graph`).
-The tasks of a node of several go one after the other; where they fill entire blocks alone, these
-are formed at once.
+node that descends from a source joins if its work is at most the source's. HPDC 2023 (see `graph`).
+The tasks of a node with several are placed one after the other; blocks that they fill alone are
+formed at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tilewright.dataflow.graph import Role, TaskGraph
 
 
 class Heuristic(StrEnum):
-    """What to do with a ready node that has more work than the source it descends from.
+    """How to treat a ready node that has more work than the source it descends from.
 
     lts: it opens a new block. rlx: it joins the block when nothing else fits, so that blocks fill.
     """
@@ -27,8 +27,8 @@ class Heuristic(StrEnum):
 
 @dataclass(slots=True)
 class TaskShare:
-    """Some of the tasks of a node: `count` in block `block`, and, where it has that block for
-    itself, as many in each of the `turns` - 1 blocks that follow."""
+    """Some of the tasks of a node: `count` in block `block`, and, if the node has that block alone,
+    as many in each of the `turns` - 1 following blocks."""
 
     node: int
     block: int
@@ -37,10 +37,10 @@ class TaskShare:
 
 
 def spatial_blocks(graph: TaskGraph, pes: int, heuristic: Heuristic) -> list[TaskShare]:
-    """The blocks that tasks and buffers belong to, numbered in the order they run.
+    """The blocks of all tasks and buffers, numbered in execution order.
 
-    A block has at most `pes` tasks; buffers ride along. Takes O((n + e + b) log n) for b blocks of
-    tasks of several nodes.
+    A block has at most `pes` tasks; buffers do not count. Takes O((n + e + b) log n) for b blocks
+    with tasks of several nodes.
     """
     walk = _BlockWalk(graph, pes, heuristic)
     walk.run()
@@ -48,11 +48,11 @@ def spatial_blocks(graph: TaskGraph, pes: int, heuristic: Heuristic) -> list[Tas
 
 
 class _BlockWalk:
-    """The state of the walk: the current block, and the ready nodes by what they may do.
+    """The state of the walk: the current block, and the ready nodes by category.
 
     free: descend from no source of the block, so each may become one (by position).
     fits, heavy: descend from one and may join it, or have too much work to (by work).
-    left: tasks of each node that have no block yet.
+    left: tasks of each node without a block yet.
     """
 
     def __init__(self, graph: TaskGraph, pes: int, heuristic: Heuristic) -> None:
@@ -78,7 +78,7 @@ class _BlockWalk:
             self._step()
 
     def _step(self) -> None:
-        """Give the next node its place; what of it is left stays where it was."""
+        """Place the next node; its remaining tasks stay in the queue."""
         if self.free:
             n = self.free[0]
             if not self._alone(n):
@@ -102,13 +102,13 @@ class _BlockWalk:
             self._open()
 
     def _room(self, n: int) -> int:
-        """How many of a node's tasks the block still takes."""
+        """How many of a node's tasks the block can still take."""
         if self.graph.nodes[n].role is not Role.COMPUTE:
             return 1
         return min(self.left[n], self.pes - self.tasks)
 
     def _alone(self, n: int) -> bool:
-        """Whether the first of the free nodes got whole blocks for itself."""
+        """Whether the first free node was given complete blocks of its tasks."""
         turns = (
             self.left[n] // self.pes if self.graph.nodes[n].role is Role.COMPUTE else 0
         )
@@ -128,28 +128,28 @@ class _BlockWalk:
         return True
 
     def _lead(self, n: int, count: int) -> None:
-        """`n` becomes a source of the block."""
+        """Make `n` a source of the block."""
         if n not in self.lead:
             self.lead[n] = len(self.sources)
             self.sources.append(n)
         self._place(n, count)
 
     def _join(self, queue: list[tuple[int, int]], n: int) -> None:
-        """As many tasks of `n`, the first of `queue`, as there is room for join the block."""
+        """Let tasks of `n`, the first of `queue`, join the block as far as there is room."""
         self._place(n, self._room(n))
         if not self.left[n]:
             heapq.heappop(queue)
             self._release(n)
 
     def _place(self, n: int, count: int) -> None:
-        """`count` tasks of `n` join the block."""
+        """Add `count` tasks of `n` to the block."""
         self.left[n] -= count
         self.shares.append(TaskShare(n, self.current, count))
         if self.graph.nodes[n].role is Role.COMPUTE:
             self.tasks += count
 
     def _release(self, n: int) -> None:
-        """All of `n` has its place: what it was the last to hold back becomes ready."""
+        """All of `n` is placed: its successors without other missing inputs become ready."""
         for e in self.graph.outs[n]:
             target = self.graph.edges[e].target
             self.missing[target] -= 1
@@ -157,7 +157,7 @@ class _BlockWalk:
                 self._ready(target)
 
     def _ready(self, n: int) -> None:
-        """Sort a node that has become ready among the free, the fitting and the heavy."""
+        """Queue a node that has become ready as free, fitting or heavy."""
         role = self.graph.nodes[n].role
         if role in (Role.SOURCE, Role.SINK):
             self._release(n)
@@ -175,7 +175,7 @@ class _BlockWalk:
             heapq.heappush(self.heavy, (heavier, n))
 
     def _open(self) -> None:
-        """A new block: nothing descends from its sources yet."""
+        """Open a new block, with no sources yet."""
         self.current += 1
         self.tasks = 0
         self.sources = []

@@ -1,17 +1,17 @@
 """A lower bound on the cycles of all combinations of expansions, for N processing elements.
 
-What is proved, for the schedules of this package. A task of work w keeps a processing element for w
-cycles at least. So m equal tasks on P elements take max(w, m w / P) from the start of the first to
-the end of the last. A task that reads a stored tensor starts when all its writers have ended; one
-that reads a stream ends no earlier than its writer starts, and ends after it. By induction along
-the network, `start` and `end` of every tensor are bounded from below for each expansion of the
-operator that writes it; a reader knows that its writer has one of its expansions, so that the least
-of them holds for whatever was chosen. Operators of one group are bounded as if each were free,
-which only lowers the bound.
+The proof, for the schedules of this package: a task with work w occupies a processing element for
+at least w cycles. So m equal tasks on P elements take at least max(w, m w / P) from the start of
+the first to the end of the last. A task that reads a stored tensor starts after all its writers
+have ended; one that reads a stream neither starts nor ends before its writer does. By induction
+along the network, `start` and `end` of every tensor are bounded from below for each expansion of
+the operator that writes it; a reader uses the least bound over the writer's expansions, which holds
+for any choice. Operators of one group are bounded as if each could choose freely, which only lowers
+the bound.
 
-Two bounds of area are added. All tasks together take their work over P. And where operator s starts
-only after d has ended, all operators that start after d and end before s begins share P elements in
-between: s starts no earlier than the end of d and their least work over P.
+Two area bounds are added. All tasks together take at least their work over P. And if operator s
+starts only after d has ended, all operators that start after d and end before s starts share P
+elements in between: s starts no earlier than the end of d plus their least work over P.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Final
 
 from tilewright.dataflow.assemble import connect
 from tilewright.dataflow.graph import Role, TaskGraph, Volume
-from tilewright.dataflow.lower import Network
+from tilewright.dataflow.lower import OperatorNetwork
 from tilewright.dataflow.program import TaskGroup
 from tilewright.expr.nodes import Buffer
 from tilewright.plan.nodes import FusionGroup
@@ -30,8 +30,8 @@ from tilewright.plan.nodes import FusionGroup
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """Of a tensor by one expansion of its writer: bounds of the first task's start and the last
-    one's end. flows: whether it can be read as a stream."""
+    """Lower bounds for a tensor under one expansion of its writer: the start of the first task and
+    the end of the last one. flows: whether it can be read as a stream."""
 
     start: int
     end: int
@@ -40,11 +40,11 @@ class _Times:
 
 @dataclass(frozen=True, eq=False)
 class _SingleExpansion:
-    """An operator by one expansion, alone.
+    """An operator under one expansion, alone.
 
-    outside: the tensor after each source of the graph. ordered: the (tensor, task) that could be a
-    stream. flows: the results that could be one. entries: the tasks that read nothing of the
-    operator's own. writers: the tasks of each result.
+    outside: the tensor of each source of the graph. ordered: (tensor, task) pairs that could
+    stream. flows: the results that could stream. entries: the tasks that read none of the
+    operator's own tensors. writers: the tasks of each result.
     """
 
     graph: TaskGraph
@@ -89,10 +89,10 @@ def _form(
 
 
 class Bounds:
-    """The bounds of a network, each operator with the expansions `options[name]` to choose from."""
+    """The bounds of a network, with the expansions `options[name]` for each operator."""
 
     def __init__(
-        self, net: Network, options: Mapping[str, Sequence[str]], volume: Volume
+        self, net: OperatorNetwork, options: Mapping[str, Sequence[str]], volume: Volume
     ) -> None:
         self._groups: Final = net.stages
         self._forms: Final = [
@@ -114,7 +114,7 @@ class Bounds:
         self._ended: Final = self._barriers()
 
     def makespan(self, pes: int) -> int:
-        """Cycles that every combination takes on `pes` processing elements, at least 1."""
+        """A lower bound, at least 1, on the makespan of every combination on `pes` elements."""
         times: dict[Buffer, list[list[_Times]]] = {}
         ends: list[int] = []
         for n, group in enumerate(self._groups):
@@ -129,7 +129,7 @@ class Bounds:
         return max(1, of_area, *ends)
 
     def _floor(self, n: int, ends: Sequence[int], pes: int) -> int:
-        """The start of an operator by what is between it and one that has ended before."""
+        """The earliest start of an operator, by the work between it and one that ended before."""
         best = 0
         ended = self._ended[n]
         for d in ended:
@@ -139,14 +139,14 @@ class Bounds:
         return best
 
     def _barriers(self) -> list[Set[int]]:
-        """For each operator those that have ended, whatever was chosen, before its first task.
+        """For each operator, the operators that have ended before its first task, for any choice.
 
-        A task starts after what its writers started after; where it reads what is stored, after its
-        writers and after all that they read, directly or not. An operator whose last result is
-        another, or one of several, may end later: it does not count as ended.
+        A task starts after everything that its writers start after; if it reads a stored tensor,
+        also after its writers and everything they read, directly or not. An operator does not count
+        as ended if the tensor is not its only final result, because it may end later.
         """
         ended: list[Set[int]] = []
-        below: list[Set[int]] = []  # those that end no later than it does
+        below: list[Set[int]] = []  # operators that end no later than it does
         for n, group in enumerate(self._groups):
             sets: list[frozenset[int]] = []
             for form in self._forms[n]:
@@ -173,7 +173,7 @@ class Bounds:
         ended: Sequence[Set[int]],
         below: Sequence[Set[int]],
     ) -> Set[int]:
-        """What has ended before a task that reads `tensor` starts."""
+        """The operators that have ended before a task that reads `tensor` starts."""
         found: Set[int] = frozenset()
         streams = (tensor, task) in form.ordered
         for w in self._writers.get(tensor, ()):
@@ -189,7 +189,7 @@ class Bounds:
 
 
 def _final(stage: FusionGroup) -> Buffer | None:
-    """The result that all the operator's other tensors lead to; None where there are several."""
+    """The result that all the operator's other tensors lead to; None if there are several."""
     inside = {b for c in stage.computations for b in c.inputs}
     found = [b for b in stage.writes if b not in inside]
     if len(found) == 1:
@@ -207,7 +207,7 @@ def _run(
     floor: int,
     pes: int,
 ) -> dict[Buffer, _Times]:
-    """The times of an operator's results by one expansion; none of its tasks starts before
+    """The times of an operator's results under one expansion, if none of its tasks starts before
     `floor`."""
     graph = form.graph
     start = [floor] * len(graph.nodes)
@@ -245,7 +245,7 @@ def _arrival(
     tensor: Buffer,
     task: int,
 ) -> tuple[int, int]:
-    """The cycles before which a task that reads a tensor neither starts nor ends."""
+    """The cycles before which a task that reads a tensor cannot start, and cannot end."""
     ordered = (tensor, task) in form.ordered
     first = 0
     last = 0

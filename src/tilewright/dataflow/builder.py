@@ -9,7 +9,7 @@ from tilewright.dataflow.graph import Edge, Node, Role, TaskGraph, Volume
 
 
 class TaskGraphBuilder:
-    """Collects nodes and edges; `build(volume)` checks them and gives the TaskGraph."""
+    """Collects nodes and edges; `build(volume)` checks them and returns the TaskGraph."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -20,32 +20,32 @@ class TaskGraphBuilder:
     def add(
         self, name: str, role: Role = Role.COMPUTE, origin: str = "", *, count: int = 1
     ) -> str:
-        """A node of `count` equal tasks; gives its name, to be used in `connect`.
+        """Add a node of `count` equal tasks; returns its name, for `connect`.
 
-        A name twice is an InputError.
+        Raises InputError for a duplicate name.
         """
         if name in self._index:
             raise InputError(
-                f"two nodes are called {name}", where=f"task graph {self.name}"
+                f"two nodes are named {name}", where=f"task graph {self.name}"
             )
         self._index[name] = len(self._nodes)
         self._nodes.append(Node(name, role, origin, _plain(count)))
         return name
 
     def fresh(self, name: str) -> str:
-        """`name`, or with a number after it where a node is called so already."""
+        """`name`, with a number appended if it is taken."""
         return untaken(self._index, name, ":")
 
     def source(self, name: str) -> str:
-        """Memory outside that is read."""
+        """Add outside memory that is read."""
         return self.add(name, Role.SOURCE)
 
     def sink(self, name: str) -> str:
-        """Memory outside that is written."""
+        """Add outside memory that is written."""
         return self.add(name, Role.SINK)
 
     def buffer(self, name: str, origin: str = "") -> str:
-        """A store between two phases: no processing element, no time, its output never streams."""
+        """Add a store between two phases: no processing element, no time, no output stream."""
         return self.add(name, Role.BUFFER, origin)
 
     def connect(
@@ -57,10 +57,9 @@ class TaskGraphBuilder:
         array: int | None = None,
         unique: int | None = None,
     ) -> None:
-        """An edge that moves `part` elements, `unique` different ones (default: all of them), of an
+        """Add an edge that moves `part` elements, `unique` different ones (default: all), of an
         array of `array` elements (default: the part). Raises InputError for an unknown node;
-        `build` checks the numbers.
-        """
+        `build` checks the numbers."""
         for name in (source, target):
             if name not in self._index:
                 raise InputError(
@@ -78,11 +77,11 @@ class TaskGraphBuilder:
         )
 
     def build(self, volume: Volume | str) -> TaskGraph:
-        """The checked graph under a reading of its volumes. Raises InputError as TaskGraph does."""
+        """Build and check the graph under a reading of its volumes. Raises as TaskGraph does."""
         return TaskGraph(self.name, self._nodes, self._edges, volume)
 
 
 def _plain(number: int) -> int:
-    """Whole numbers of NumPy as Python's; what is none stays, for TaskGraph to refuse."""
+    """Convert integers of NumPy to Python's; other values are left for TaskGraph to reject."""
     found = whole(number)
     return number if found is None else found

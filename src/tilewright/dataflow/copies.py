@@ -10,7 +10,7 @@ from tilewright.dataflow.graph import Edge, Node, Role, TaskGraph
 
 
 def expanded(graph: TaskGraph) -> TaskGraph:
-    """The graph with a node for every task: `mv` of 576 tasks becomes `mv[0]` to `mv[575]`."""
+    """The graph with a node per task: `mv` with 576 tasks becomes `mv[0]` to `mv[575]`."""
     if graph.tasks == sum(node.role is Role.COMPUTE for node in graph.nodes):
         return graph
     return _replaced(
@@ -29,9 +29,9 @@ def expanded(graph: TaskGraph) -> TaskGraph:
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """A graph each node of which has one block: its number, -1 for sources and sinks.
+    """A graph in which each node has one block: its number, -1 for sources and sinks.
 
-    turns: for how many blocks in a row a node's tasks come, which it then has for itself.
+    turns: the number of consecutive blocks with a node's tasks, each of which it has alone.
     """
 
     graph: TaskGraph
@@ -39,7 +39,7 @@ class Division:
     turns: Sequence[int]
 
     def members(self) -> list[list[int]]:
-        """The nodes of each block, in topological order; blocks of the same node's turns once."""
+        """The nodes of each block in topological order, with a node's turns listed once."""
         found: dict[int, list[int]] = {}
         for n in self.graph.order:
             if self.block[n] >= 0:
@@ -48,7 +48,7 @@ class Division:
 
 
 def divided(graph: TaskGraph, shares: Sequence[TaskShare]) -> Division:
-    """`graph` with a node for each share of a node's tasks: `mv` becomes `mv[0:16]`, and so on."""
+    """`graph` with a node per share of a node's tasks: `mv` becomes `mv[0:16]`, and so on."""
     own: list[list[TaskShare]] = [[] for _ in graph.nodes]
     for share in sorted(shares, key=lambda s: (s.node, s.block)):
         mine = own[share.node]
@@ -83,7 +83,7 @@ def _parts(node: Node, shares: Sequence[TaskShare]) -> list[Node]:
 
 
 def _replaced(graph: TaskGraph, nodes: Sequence[Sequence[Node]]) -> TaskGraph:
-    """Each node replaced by several, each with all its edges."""
+    """Replace each node by several, each with all its edges."""
     ends = [0]
     for parts in nodes:
         ends.append(ends[-1] + len(parts))

@@ -14,16 +14,17 @@ _MEMORY: Final = (Role.SOURCE, Role.SINK)
 
 
 def critical_path(graph: TaskGraph) -> int:
-    """Cycles of the longest chain of tasks when each waits for the whole of its inputs."""
+    """Cycles of the longest chain of tasks if each waits for its complete inputs."""
     return max(upward_rank(graph), default=0)
 
 
 def streaming_depth(graph: TaskGraph) -> int:
-    """Cycles that a streaming schedule needs however many processing elements there are.
+    """Cycles of a streaming schedule with unlimited processing elements.
 
-    The level of a node is max(R, 1) above its highest predecessor. What is left when sources, sinks
-    and the out-edges of buffers are taken away falls into components; the largest of their fattest
-    stream and the level of their last node together is the depth. HPDC 2023 (see `graph`).
+    The level of a node is max(R, 1) above its highest predecessor, R being its rate. Without
+    sources, sinks and the out-edges of buffers, the graph falls into components; the depth is the
+    maximum over components of the largest stream volume plus the level of the last node. HPDC 2023
+    (see `graph`).
     """
     component = components(graph, _between_tasks(graph))
     level = [Fraction(0)] * len(graph.nodes)
@@ -48,7 +49,7 @@ def streaming_depth(graph: TaskGraph) -> int:
 
 
 def _between_tasks(graph: TaskGraph) -> list[bool]:
-    """Which edges leave a task and enter a task or a buffer."""
+    """Which edges go from a task to a task or a buffer."""
     found = []
     for e in graph.edges:
         source = graph.nodes[e.source]

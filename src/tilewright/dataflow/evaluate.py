@@ -13,20 +13,20 @@ from tilewright.dataflow.baseline import nonstreaming_makespan
 from tilewright.dataflow.blocks import Heuristic
 from tilewright.dataflow.depth import critical_path, streaming_depth
 from tilewright.dataflow.graph import Role, TaskGraph, Volume
-from tilewright.dataflow.lower import Network, program
-from tilewright.dataflow.results import Choice, Point, ResultStore
+from tilewright.dataflow.lower import OperatorNetwork, program
+from tilewright.dataflow.results import Choice, ExploredPoint, ResultStore
 from tilewright.dataflow.schedule import Discipline, TaskSchedule, schedule
 
-GRAPHS: Final = 1000  # combinations whose task graphs are kept
-LISTED: Final = 4000  # tasks of a list schedule
+GRAPHS: Final = 1000  # cached task graphs of combinations
+LISTED: Final = 4000  # maximum number of tasks of a list schedule
 
 
 class Method(StrEnum):
     """A way to schedule a combination.
 
-    lts, rlx: blocks one after the other, formed by that heuristic. list-lts, list-rlx: the same
-    blocks, whose tasks start when they can; of up to LISTED tasks, which are separated. baseline:
-    no streams, each task waits for its whole inputs.
+    lts, rlx: one block after the other, formed by that heuristic. list-lts, list-rlx: the same
+    blocks, but tasks start as soon as they can; up to LISTED tasks, which are separated. baseline:
+    no streams, each task waits for its complete inputs.
     """
 
     LTS = "lts"
@@ -47,19 +47,19 @@ _STREAMING: Final[Mapping[Method, tuple[Heuristic, Discipline]]] = {
 
 
 def streaming(graph: TaskGraph, pes: int, method: Method) -> TaskSchedule:
-    """The schedule of a graph by a method that streams."""
+    """Schedule a graph by a streaming method."""
     heuristic, discipline = _STREAMING[method]
     return schedule(graph, pes, heuristic, discipline)
 
 
 def applicable(tasks: int, methods: Sequence[Method]) -> list[Method]:
-    """The methods for so many tasks; at least the first."""
+    """The methods for this number of tasks; at least the first."""
     found = [m for m in methods if tasks <= LISTED or m not in LISTS]
     return found or list(methods[:1])
 
 
 def makespan(graph: TaskGraph, pes: int, method: Method) -> int:
-    """Cycles of a graph on `pes` processing elements by a method."""
+    """The makespan of a graph on `pes` processing elements by a method."""
     if method is Method.BASELINE:
         return nonstreaming_makespan(graph, pes)
     return streaming(graph, pes, method).makespan
@@ -67,7 +67,7 @@ def makespan(graph: TaskGraph, pes: int, method: Method) -> int:
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A combination's graph, and what of its costs does not depend on processing elements."""
+    """A combination's graph, and its costs that do not depend on the processing elements."""
 
     graph: TaskGraph
     io: int
@@ -81,13 +81,13 @@ class Evaluator:
     """Schedules combinations: an expansion for each group of operators.
 
     stages: the operators of each group. found: the points by combination and number of elements.
-    made: how many were scheduled here, not read from the store. methods: those that may be used;
-    quick: those that take little time. total: how many are expected.
+    made: how many were scheduled here, rather than read from the store. methods: the allowed
+    methods; quick: the fast ones among them. total: the expected number of points.
     """
 
     def __init__(
         self,
-        net: Network,
+        net: OperatorNetwork,
         stages: Sequence[Sequence[str]],
         volume: Volume,
         methods: Sequence[Method],
@@ -100,18 +100,21 @@ class Evaluator:
         self.methods: Final = methods
         quick = [m for m in methods if m not in LISTS]
         self.quick: Final[Sequence[Method]] = quick or methods
-        self.found: Final[dict[tuple[Choice, int], Point]] = {}
+        self.found: Final[dict[tuple[Choice, int], ExploredPoint]] = {}
         self.made = 0
         self.total: Final = total
         self._store: Final = store
         self._least: dict[int, int] = {}
         self._graphs: OrderedDict[Choice, _Prepared] = OrderedDict()
 
-    def point(self, choice: Choice, pes: int, methods: Sequence[Method]) -> Point:
-        """The shortest schedule by these methods and those tried before; of equals by the first.
+    def point(
+        self, choice: Choice, pes: int, methods: Sequence[Method]
+    ) -> ExploredPoint:
+        """The shortest schedule by these methods and those tried before; the first among equals.
 
-        A list schedule is made only where it may be the shortest of all that are known for so many
-        elements: it takes no less than each task alone, nor than all work on all elements.
+        A list schedule is made only if it could be the shortest known one for this number of
+        elements: its lower bounds are the longest single task, and the total work divided by the
+        elements.
         """
         key = choice, pes
         known = self.found.get(key) or self._store.known.get(key)
@@ -123,7 +126,7 @@ class Evaluator:
         self._least[pes] = min(known.makespan, self._least.get(pes, known.makespan))
         return known
 
-    def _missing(self, known: Point, methods: Sequence[Method]) -> list[Method]:
+    def _missing(self, known: ExploredPoint, methods: Sequence[Method]) -> list[Method]:
         return [m for m in applicable(known.tasks, methods) if m not in known.tried]
 
     def graph(self, choice: Choice) -> TaskGraph:
@@ -131,8 +134,12 @@ class Evaluator:
         return self._prepared(choice).graph
 
     def _schedule(
-        self, choice: Choice, pes: int, methods: Sequence[Method], known: Point | None
-    ) -> Point:
+        self,
+        choice: Choice,
+        pes: int,
+        methods: Sequence[Method],
+        known: ExploredPoint | None,
+    ) -> ExploredPoint:
         of = self._prepared(choice)
         graph = of.graph
         left: Sequence[Method]
@@ -157,7 +164,9 @@ class Evaluator:
             self._store.add(best)
         return best
 
-    def _point(self, of: _Prepared, choice: Choice, pes: int, method: Method) -> Point:
+    def _point(
+        self, of: _Prepared, choice: Choice, pes: int, method: Method
+    ) -> ExploredPoint:
         if method is Method.BASELINE:
             cycles = nonstreaming_makespan(of.graph, pes)
             between = of.streamed
@@ -165,7 +174,7 @@ class Evaluator:
             made = streaming(of.graph, pes, method)
             cycles, between = made.makespan, made.fifo_space
         speedup = of.graph.total_work / max(1, cycles)
-        return Point(
+        return ExploredPoint(
             choice,
             pes,
             str(method),
@@ -204,7 +213,7 @@ class Evaluator:
 
 
 def _stored(graph: TaskGraph) -> int:
-    """Elements of all tensors that go through buffers, each once."""
+    """Elements of all tensors that go through buffers, each counted once."""
     sizes: dict[str, int] = {}
     for e in graph.edges:
         node = graph.nodes[e.target]
@@ -214,7 +223,7 @@ def _stored(graph: TaskGraph) -> int:
 
 
 def _streamed(graph: TaskGraph) -> int:
-    """Elements that tasks hand to other tasks directly, each once."""
+    """Elements that tasks stream to other tasks, each counted once."""
     sizes: dict[int, int] = {}
     for e in graph.edges:
         ends = graph.nodes[e.source], graph.nodes[e.target]

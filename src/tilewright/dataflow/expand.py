@@ -1,19 +1,20 @@
 """Expansions: the ways to turn an operator's Computation into tasks, as a table.
 
-A Computation belongs to a family by what it does, whatever operator it came from. Every family has
-`whole` (one task) and `loop` (a task for each index of the outermost parallel loop); products and
-convolutions also the classical schemes. A (N x K) is the operand that is held, for a convolution
-the filters; B (K x M) the other one, for a convolution the windows, laid out by im2col:
+The family of a Computation depends on what it computes, not on its operator. Every family has
+`whole` (one task) and `loop` (a task per index of the outermost parallel loop); products and
+convolutions also have the classical schemes. A (N x K) is the operand that a task holds, for a
+convolution the filters; B (K x M) is the other one, for a convolution the windows, in im2col
+layout:
 
     mv    a matrix-vector product for each column of B: M tasks
     lmv   a vector-matrix product for each row of A: N tasks
     op    an outer product of each column of A and row of B, and a task that adds them: K + 1 tasks
-    tiled, tiled8, tiled16    blocks of the result, 4, 8 or 16 along each side, or a few more
-    direct, rows  (convolutions) each output channel, or each row of it, straight from the input
-    winograd  (3x3, stride 1) F(2x2, 3x3): transforms, products point by point, and back
+    tiled, tiled8, tiled16    blocks of the result, 4, 8 or 16 (or the next divisor) per side
+    direct, rows  (convolutions) each output channel, or each row of it, directly from the input
+    winograd  (3x3, stride 1) F(2x2, 3x3): transforms, pointwise products, and the inverse transform
 
-A convolution's result leaves pixel by pixel with all its channels, so that what was computed
-channel by channel is reordered; a matrix product's leaves row by row.
+A convolution's result is written pixel by pixel with all its channels, so results computed channel
+by channel are reordered; a matrix product's result is written row by row.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from tilewright.base.errors import InputError
 from tilewright.compute.nodes import CC, PS, Computation, Dim, Output
 from tilewright.compute.winograd import winograd
 from tilewright.dataflow.pieces import (
-    Piece,
-    Product,
+    ComputationTasks,
+    TaskProduct,
     gathered,
     is_windowed,
     ordered,
@@ -36,8 +37,8 @@ from tilewright.dataflow.pieces import (
 from tilewright.expr.nodes import INDEX, Buffer, Var
 from tilewright.ir.node import substitute
 
-Expansion = Callable[[Computation], Sequence[Piece]]
-Scheme = Callable[[Product], list[Piece]]
+Expansion = Callable[[Computation], Sequence[ComputationTasks]]
+Scheme = Callable[[TaskProduct], list[ComputationTasks]]
 
 
 def family(c: Computation) -> str:
@@ -52,10 +53,10 @@ def family(c: Computation) -> str:
     return "map" if c.is_map else "reduce"
 
 
-def expand(c: Computation, choice: str | None = None) -> Sequence[Piece]:
-    """The pieces of `c` by the named expansion, or the first that its family has.
+def expand(c: Computation, choice: str | None = None) -> Sequence[ComputationTasks]:
+    """Expand `c` by the named expansion, or the first one of its family.
 
-    Raises InputError for a name that the family does not have; the hint lists those that it has.
+    Raises InputError for a name that the family does not have; the hint lists the valid ones.
     """
     known = expansions(c)
     if choice is None:
@@ -77,16 +78,16 @@ def expansions(c: Computation) -> Mapping[str, Expansion]:
     return found
 
 
-def _whole(c: Computation) -> Sequence[Piece]:
-    return [Piece(c, holds=not c.is_map)]
+def _whole(c: Computation) -> Sequence[ComputationTasks]:
+    return [ComputationTasks(c, holds=not c.is_map)]
 
 
-def _loop(c: Computation) -> Sequence[Piece]:
+def _loop(c: Computation) -> Sequence[ComputationTasks]:
     outermost = next((d for d in c.dims if d.combine == CC and d.extent > 1), None)
     if outermost is None:
         return _whole(c)
     return [
-        Piece(
+        ComputationTasks(
             computation=c,
             label=outermost.var.name,
             spread={outermost.var: 1},
@@ -95,31 +96,31 @@ def _loop(c: Computation) -> Sequence[Piece]:
     ]
 
 
-def _matrix(c: Computation) -> Product:
+def _matrix(c: Computation) -> TaskProduct:
     p = product_of(c)
     assert p is not None
     return p
 
 
-def _columns(p: Product) -> list[Piece]:
+def _columns(p: TaskProduct) -> list[ComputationTasks]:
     dims = (*p.b, *p.m, *p.n, *p.k)
     computation = ordered(p.computation, dims)
-    return [Piece(computation, "mv", _singly(*p.b, *p.m))]
+    return [ComputationTasks(computation, "mv", _singly(*p.b, *p.m))]
 
 
-def _rows(p: Product) -> list[Piece]:
+def _rows(p: TaskProduct) -> list[ComputationTasks]:
     dims = (*p.b, *p.n, *p.m, *p.k)
     computation = ordered(p.computation, dims)
-    return [Piece(computation, "lmv", _singly(*p.b, *p.n))]
+    return [ComputationTasks(computation, "lmv", _singly(*p.b, *p.n))]
 
 
 def _singly(*dims: Dim) -> dict[Var, int]:
-    """A task for each index of these dimensions."""
+    """A task per index of these dimensions."""
     return {d.var: 1 for d in dims}
 
 
-def _outer(p: Product) -> list[Piece]:
-    """Partial products, one for each index of the reduced dimensions, and their sum."""
+def _outer(p: TaskProduct) -> list[ComputationTasks]:
+    """Partial products, one per index of the reduced dimensions, and their sum."""
     c = p.computation
     assert c.reducer is not None
     free = (*p.b, *p.n, *p.m)
@@ -145,20 +146,20 @@ def _outer(p: Product) -> list[Piece]:
         reducer=c.reducer,
     )
     return [
-        Piece(products, "op", _singly(*p.k)),
-        Piece(total, "sum", joins=True),
+        ComputationTasks(products, "op", _singly(*p.k)),
+        ComputationTasks(total, "sum", joins=True),
     ]
 
 
 def _fresh(dims: Iterable[Dim]) -> dict[Any, Any]:
-    """A new variable for that of each dimension."""
+    """A new variable for each dimension's."""
     return {d.var: Var(d.var.name, INDEX) for d in dims}
 
 
 def _tiles(count: int) -> Scheme:
     """Blocks of the result, `count` along each side."""
 
-    def make(p: Product) -> list[Piece]:
+    def make(p: TaskProduct) -> list[ComputationTasks]:
         dims = (*p.b, *p.n, *p.m, *p.k)
         computation = ordered(p.computation, dims)
         spread = _singly(*p.b)
@@ -166,13 +167,13 @@ def _tiles(count: int) -> Scheme:
             widest = max(side, key=lambda d: d.extent, default=None)
             if widest is not None:
                 spread[widest.var] = _divisor(widest.extent, count)
-        return [Piece(computation, "tile", spread)]
+        return [ComputationTasks(computation, "tile", spread)]
 
     return make
 
 
 def _divisor(extent: int, count: int) -> int:
-    """The extent of `count` tiles, or of the next number of them that leaves none smaller."""
+    """The tile extent for `count` tiles, or for the next larger number that divides the extent."""
     fewest = min(count, extent)
     numbers = range(fewest, extent + 1)
     number = next(n for n in numbers if extent % n == 0)
@@ -180,7 +181,7 @@ def _divisor(extent: int, count: int) -> int:
 
 
 def _matmul(scheme: Scheme, by_rows: bool) -> Expansion:
-    def make(c: Computation) -> Sequence[Piece]:
+    def make(c: Computation) -> Sequence[ComputationTasks]:
         p = _matrix(c)
         pieces = scheme(p)
         if by_rows:
@@ -191,19 +192,21 @@ def _matmul(scheme: Scheme, by_rows: bool) -> Expansion:
 
 
 def _conv(scheme: Scheme, by_pixels: bool) -> Expansion:
-    def make(c: Computation) -> Sequence[Piece]:
+    def make(c: Computation) -> Sequence[ComputationTasks]:
         copy, p = gathered(_matrix(c))
         pieces = scheme(p)
         if not by_pixels:
             pieces = _reordered(pieces, p, (*p.b, *p.m, *p.n))
-        windows = Piece(copy, "im2col", stores=True)
+        windows = ComputationTasks(copy, "im2col", stores=True)
         return [windows, *pieces]
 
     return make
 
 
-def _reordered(pieces: list[Piece], p: Product, order: Sequence[Dim]) -> list[Piece]:
-    """The last piece's result, copied by a task in the order of these dimensions."""
+def _reordered(
+    pieces: list[ComputationTasks], p: TaskProduct, order: Sequence[Dim]
+) -> list[ComputationTasks]:
+    """Copy the last piece's result with a task, in the order of these dimensions."""
     *others, last = pieces
     fresh = _fresh(order)
     first = p.computation.outputs[0]
@@ -222,36 +225,36 @@ def _reordered(pieces: list[Piece], p: Product, order: Sequence[Dim]) -> list[Pi
     return [
         *others,
         replace(last, computation=changed),
-        Piece(copy, "reorder"),
+        ComputationTasks(copy, "reorder"),
     ]
 
 
-def _direct(c: Computation) -> Sequence[Piece]:
+def _direct(c: Computation) -> Sequence[ComputationTasks]:
     p = _matrix(c)
-    return [Piece(p.computation, "direct", _singly(*p.b, *p.n))]
+    return [ComputationTasks(p.computation, "direct", _singly(*p.b, *p.n))]
 
 
-def _direct_rows(c: Computation) -> Sequence[Piece]:
+def _direct_rows(c: Computation) -> Sequence[ComputationTasks]:
     p = _matrix(c)
     row = [d for d in p.m if d.extent > 1][:1]
     spread = _singly(*p.b, *p.n, *row)
-    return [Piece(p.computation, "row", spread)]
+    return [ComputationTasks(p.computation, "row", spread)]
 
 
-def _winograd(c: Computation) -> Sequence[Piece]:
+def _winograd(c: Computation) -> Sequence[ComputationTasks]:
     steps = winograd(c)
     assert steps is not None
-    pieces: list[Piece] = []
+    pieces: list[ComputationTasks] = []
     for step in steps:
         p = product_of(step)
         spread = {} if p is None else _singly(*p.b)
         label = step.name.removeprefix(c.name).lstrip(".")
-        pieces.append(Piece(step, label or "result", spread))
+        pieces.append(ComputationTasks(step, label or "result", spread))
     return pieces
 
 
 _TILED: Final = {"tiled": 4, "tiled8": 8, "tiled16": 16}  # tiles along each side
-# Every family has these.
+# Available in every family.
 PLAIN: Final[dict[str, Expansion]] = {"whole": _whole, "loop": _loop}
 
 EXPANSIONS: Final[dict[str, dict[str, Expansion]]] = {

@@ -1,9 +1,9 @@
 """The best expansion of each operator for N processing elements: exhaustive, or by a search.
 
-Operators whose Computations are equal up to names are one group and share their expansion. Up to
-`limit` evaluations every combination is scheduled, and the best is exact. Beyond it each number of
-processing elements is searched (`search`), and the result says how far it can be from the best:
-`bound` holds for every combination.
+Operators whose Computations are equal up to names form a group and share their expansion. Up to
+`limit` evaluations every combination is scheduled, and the best is exact. Beyond that each number
+of processing elements is searched (`search`), and the result includes its maximum distance from the
+optimum: `bound` holds for every combination.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Final
 from tilewright.base.errors import InputError
 from tilewright.base.numbers import whole
 from tilewright.compute.canonical import canonical
-from tilewright.dataflow.baseline import Unstreamed, nonstreaming
+from tilewright.dataflow.baseline import UnstreamedSchedule, nonstreaming
 from tilewright.dataflow.bound import Bounds
 from tilewright.dataflow.evaluate import (
     Evaluator,
@@ -32,25 +32,25 @@ from tilewright.dataflow.evaluate import (
 )
 from tilewright.dataflow.expand import PLAIN
 from tilewright.dataflow.graph import TaskGraph, Volume, named
-from tilewright.dataflow.lower import Network
+from tilewright.dataflow.lower import OperatorNetwork
 from tilewright.dataflow.operators import OPERATOR
-from tilewright.dataflow.results import Choice, Point, ResultStore
+from tilewright.dataflow.results import Choice, ExploredPoint, ResultStore
 from tilewright.dataflow.schedule import TaskSchedule
 from tilewright.dataflow.search import search
 from tilewright.plan.nodes import FusionGroup
 from tilewright.search import relative_gap
 
-LIMIT: Final = 2000  # evaluations that are made without a search
-SECONDS: Final = 45.0  # after which a search ends
-NAMED: Final = 6  # groups that a label names one by one
+LIMIT: Final = 2000  # the most evaluations made without a search
+SECONDS: Final = 45.0  # time limit of a search
+NAMED: Final = 6  # maximum number of groups that a label lists individually
 
 
 class Grain(StrEnum):
-    """What a task is where nothing else is wanted.
+    """The default granularity of a task.
 
-    any: whatever expansion of the operator is best. operator: all of it. loop: an index of its
-    outermost parallel loop. expanded: what the first expansion of its family makes of it; of
-    products and convolutions the best of the classical ones.
+    any: the best expansion of the operator. operator: the whole operator. loop: an index of its
+    outermost parallel loop. expanded: the first expansion of its family; for products and
+    convolutions the best of the classical ones.
     """
 
     ANY = "any"
@@ -61,7 +61,7 @@ class Grain(StrEnum):
 
 @dataclass(frozen=True)
 class OperatorGroup:
-    """Operators that are equal up to names, and the expansions to choose from for all of them."""
+    """Operators that are equal up to names, and the expansions available to all of them."""
 
     stages: tuple[str, ...]
     family: str
@@ -69,7 +69,7 @@ class OperatorGroup:
 
     @property
     def name(self) -> str:
-        """Its first operator's, and how many more there are."""
+        """The name of its first operator, and how many more there are."""
         return self.stages[0] + (
             f"(+{len(self.stages) - 1})" if len(self.stages) > 1 else ""
         )
@@ -77,21 +77,21 @@ class OperatorGroup:
 
 @dataclass(frozen=True)
 class Exploration:
-    """All that was evaluated. exact: whether that was every combination.
+    """All evaluated points. exact: whether these are all combinations.
 
-    bounds: for each number of elements, cycles that no combination undercuts.
+    bounds: for each number of elements, a lower bound on the cycles of every combination.
     """
 
     network: str
     volume: Volume
     groups: Sequence[OperatorGroup]
-    points: Sequence[Point]
+    points: Sequence[ExploredPoint]
     exact: bool
     bounds: Mapping[int, int]
     evaluator: Evaluator = field(repr=False, compare=False)
 
-    def best(self, pes: int) -> Point:
-        """The combination of the least makespan on `pes` elements; of equals the least I/O.
+    def best(self, pes: int) -> ExploredPoint:
+        """The combination with the least makespan on `pes` elements, then the least I/O.
 
         Raises InputError for a number that was not explored.
         """
@@ -104,17 +104,17 @@ class Exploration:
         return min((p for p in self.points if p.pes == pes), key=lambda p: p.costs)
 
     def gap(self, pes: int) -> float:
-        """How much longer the best found may be than the best there is, as a part of the latter; 0
-        where it is exact."""
+        """How much longer the best found may be than the optimum, relative to the latter; 0 if
+        exact."""
         if self.exact:
             return 0.0
         return relative_gap(self.best(pes).makespan, self.bounds[pes])
 
-    def graph(self, point: Point) -> TaskGraph:
+    def graph(self, point: ExploredPoint) -> TaskGraph:
         """The task graph of a point's combination."""
         return self.evaluator.graph(point.choice)
 
-    def schedule(self, point: Point) -> TaskSchedule | Unstreamed:
+    def schedule(self, point: ExploredPoint) -> TaskSchedule | UnstreamedSchedule:
         """The schedule that a point measures."""
         graph = self.graph(point)
         method = Method(point.method)
@@ -122,16 +122,16 @@ class Exploration:
             return nonstreaming(graph, point.pes)
         return streaming(graph, point.pes, method)
 
-    def compared(self, point: Point) -> dict[Method, int]:
-        """The makespans of a point's combination by all methods, whichever were explored."""
+    def compared(self, point: ExploredPoint) -> dict[Method, int]:
+        """The makespans of a point's combination by all methods, explored or not."""
         graph = self.graph(point)
         methods = applicable(graph.tasks, tuple(Method))
         return {method: makespan(graph, point.pes, method) for method in methods}
 
     def label(self, choice: Choice) -> str:
-        """What was chosen where there was a choice: `conv1=mv conv2=op`, a group by its first.
+        """The choices of the groups that have several options: `conv1=mv conv2=op`.
 
-        Of many groups only those with their own schemes are named, the others counted.
+        With many groups, only those with special schemes are listed, and the others counted.
         """
         groups = zip(self.groups, choice, strict=True)
         chosen = [(g, name) for g, name in groups if len(g.options) > 1]
@@ -147,10 +147,9 @@ class Exploration:
         counted = ", ".join(f"{count} {name}" for name, count in others.most_common())
         return " ".join([*named, f"and {counted}"] if others else named)
 
-    def front(self) -> list[Point]:
-        """The points that no other is at least as good as in makespan, I/O, buffer space and
-        elements (of equal ones the first)."""
-        kept: list[Point] = []
+    def front(self) -> list[ExploredPoint]:
+        """The Pareto front in makespan, I/O, buffer space and elements (the first among equals)."""
+        kept: list[ExploredPoint] = []
         for p in sorted(self.points, key=lambda p: p.costs):
             if not any(
                 all(a <= b for a, b in zip(q.costs, p.costs, strict=True)) for q in kept
@@ -176,17 +175,19 @@ class Exploration:
         made = {str(method): cycles for method, cycles in self.compared(point).items()}
         return {**self._row(point), **made}
 
-    def _row(self, point: Point) -> dict[str, Any]:
+    def _row(self, point: ExploredPoint) -> dict[str, Any]:
         return {**asdict(point), "label": self.label(point.choice)}
 
 
 def groups_of(
-    net: Network, wanted: Mapping[str, Sequence[str]], grain: Grain = Grain.ANY
+    net: OperatorNetwork,
+    wanted: Mapping[str, Sequence[str]],
+    grain: Grain = Grain.ANY,
 ) -> list[OperatorGroup]:
     """The groups of a network with the expansions to try.
 
-    wanted: for a family or a group's name the expansions (default: what `grain` says). Raises
-    InputError for a name nothing has.
+    wanted: the expansions for a family or an operator's name (default: according to `grain`).
+    Raises InputError for an unknown name.
     """
     found: dict[str, tuple[list[str], str, tuple[str, ...]]] = {}
     _check(net, wanted)
@@ -228,14 +229,14 @@ def _same(stage: FusionGroup) -> str:
     return canonical(stage.computations, (*stage.reads, *stage.writes))
 
 
-def _check(net: Network, wanted: Mapping[str, Sequence[str]]) -> None:
+def _check(net: OperatorNetwork, wanted: Mapping[str, Sequence[str]]) -> None:
     for name, options in wanted.items():
         concerned = [
             s.name for s in net.stages if name in (s.name, net.families[s.name])
         ]
         if not concerned:
             raise InputError(
-                f"expansions are given for {name}, which the network does not have",
+                f"expansions are given for {name}, which is not in the network",
                 where=net.name,
                 hint=f"families: {', '.join(sorted(set(net.families.values())))}; "
                 f"operators: {', '.join(s.name for s in net.stages[:12])}",
@@ -253,7 +254,7 @@ def _check(net: Network, wanted: Mapping[str, Sequence[str]]) -> None:
 
 
 def explore(
-    net: Network,
+    net: OperatorNetwork,
     pes: Sequence[int],
     wanted: Mapping[str, Sequence[str]] | None = None,
     *,
@@ -267,11 +268,11 @@ def explore(
     """Schedule a network's combinations of expansions on each number of processing elements.
 
     wanted, grain: expansions to try for a family or an operator, see `groups_of`. methods: a
-    combination is as good as its shortest schedule by one of them. limit: how many evaluations (a
-    combination on a number of elements) are made at most; seconds: after how long a search ends,
-    where not every combination is evaluated anyhow. store: what is known from before, and gets what
-    is found. Emits an event `schedule` for each evaluation. Raises InputError for no methods, no or
-    ill numbers of elements, ill limits, and as `groups_of`.
+    combination counts with its shortest schedule by any of them. limit: maximum number of
+    evaluations (a combination on a number of elements); seconds: time limit of a search, if not
+    every combination is evaluated anyway. store: known results, to which new ones are added. Emits
+    an event `schedule` for each evaluation. Raises InputError for no methods, missing or invalid
+    numbers of elements, invalid limits, and as `groups_of`.
     """
     _expect_arguments(net.name, pes, methods, limit, seconds)
     counts = sorted(set(pes))
@@ -314,7 +315,7 @@ def _expect_arguments(
     limit: int,
     seconds: float,
 ) -> None:
-    """Raise InputError for arguments of `explore` that will not do."""
+    """Raise InputError for invalid arguments of `explore`."""
     if not pes or any(whole(n, 1) is None for n in pes):
         raise InputError(
             f"processing elements {list(pes)}",
@@ -329,19 +330,19 @@ def _expect_arguments(
         )
     if not methods:
         raise InputError(
-            "no way to schedule",
+            "no scheduling method",
             where=where,
             hint=f"name some of: {', '.join(Method)}",
         )
 
 
 def _subject(
-    net: Network,
+    net: OperatorNetwork,
     groups: Sequence[OperatorGroup],
     reading: Volume,
     methods: Sequence[Method],
 ) -> dict[str, Any]:
-    """What makes results comparable: the operators, how they are grouped, and how scheduled."""
+    """The identity of comparable results: the operators, their groups, and the methods."""
     text = "\n".join(_same(s) if s.computations else s.name for s in net.stages)
     return {
         "network": net.name,

@@ -1,20 +1,22 @@
-"""FIFO sizes with which no task deadlocks and few wait at all.
+"""FIFO sizes that avoid deadlocks and nearly all stalls.
 
-Where the times of a component are known element by element (`followed`, see `timing`) its FIFOs
-hold what an execution needs that keeps all ends (`follow`); so one exists that ends, and as tasks
-are determinate, none deadlocks. For the others there are two sizes, the larger counts.
+For components whose times are known element by element (`followed`, see `timing`), the FIFOs are
+sized for an execution that keeps all end times (`follow`); so a terminating execution exists, and
+because tasks are determinate, none deadlocks. For the other components there are two sizes, of
+which the larger one is used.
 
-One is of time: what arrives while the reader still waits for its slowest stream, by the times of
-the schedule (HPDC 2023, see `graph`, there for the streams of undirected cycles, here for every
-reader of several: a task that is held up holds up all it feeds).
+The first is for speed: the elements that arrive while the reader still waits for its slowest
+stream, by the times of the schedule (HPDC 2023, see `graph`; there only for the streams of
+undirected cycles, here for every reader of several streams, because a stalled task stalls all that
+it feeds).
 
-The other proves that there is no deadlock. Let all tasks of a block move steadily through the same
-span of time [0, 1], each with a lag: a task with lag r reads its k-th elements at r + (k-1)/I and,
-if it writes p elements for every q it reads, in lowest terms, its j-th output is there at
-w + (j-1)/O with w = r + (q-1)/(q O), the least for which every output has its inputs; every further
-read then comes after the outputs before it. A reader's lag is the largest w of its streams and of
-the ends of what it reads from memory. In this schedule a FIFO of more than (r - w) O elements has
-room, made strictly earlier, whenever it is written to; and one schedule that ends is enough.
+The second prevents deadlocks. Let all tasks of a block progress steadily over the same time span
+[0, 1], each with a lag: a task with lag r reads its k-th elements at r + (k-1)/I and, if it writes
+p elements for every q it reads, in lowest terms, its j-th output is available at w + (j-1)/O with w
+= r + (q-1)/(q O), the least for which every output has its inputs; every further read then comes
+after the outputs before it. A reader's lag is the largest w of its streams and of the end times of
+what it reads from memory. In this schedule a FIFO of more than (r - w) O elements has room, freed
+strictly earlier, whenever it is written to; and one terminating schedule suffices.
 """
 
 from __future__ import annotations
@@ -27,22 +29,22 @@ from fractions import Fraction
 from tilewright.dataflow.follow import fifo_rooms
 from tilewright.dataflow.graph import Role, TaskGraph
 from tilewright.dataflow.intervals import Intervals
-from tilewright.dataflow.timing import Times
+from tilewright.dataflow.timing import NodeTimes
 
 
 def fifo_sizes(
     graph: TaskGraph,
     blocks: Sequence[Sequence[int]],
     steady: Intervals,
-    times: Times,
+    times: NodeTimes,
     followed: Set[int],
     *,
     every: bool,
 ) -> list[int]:
-    """Elements that the FIFO of each edge holds: at least 1 for a stream, at most all of them; 0
-    for what goes through memory or into a buffer. `blocks` in topological order.
+    """The FIFO size of each edge: for a stream at least 1 and at most its length; 0 for edges
+    through memory or into a buffer. `blocks` in topological order.
 
-    every: whether the end of every task matters, since another waits for its processing element.
+    every: whether the end of every task matters, because another waits for its processing element.
     """
     sizes = [0] * len(graph.edges)
     for block in blocks:
@@ -65,8 +67,8 @@ def fifo_sizes(
     return sizes
 
 
-def _arrives(graph: TaskGraph, steady: Intervals, times: Times, edge: int) -> int:
-    """Elements that come before the reader starts."""
+def _arrives(graph: TaskGraph, steady: Intervals, times: NodeTimes, edge: int) -> int:
+    """The elements that arrive before the reader starts."""
     writer = graph.edges[edge].source
     reader = graph.edges[edge].target
     wait = times.start[reader] - times.first[writer]
@@ -103,7 +105,7 @@ def _lags(graph: TaskGraph, steady: Intervals, block: Sequence[int]) -> _Lags:
 
 
 def _own_lag(graph: TaskGraph, n: int) -> Fraction:
-    """From a task's first read to its first output."""
+    """The time from a task's first read to its first output."""
     if graph.nodes[n].role is not Role.COMPUTE:
         return Fraction(0)
     inputs = graph.rate(n).denominator

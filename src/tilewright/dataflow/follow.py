@@ -1,17 +1,17 @@
 """Following streams element by element: when each is written and read, and FIFO sizes.
 
-The rules are the simulator's (`simulate`) with FIFOs that never fill. A task reads its k-th
-elements in cycle r(k), when they are there and its earlier outputs, M(k) = floor((k-1) O / I) of
-them, have left; output j is there a cycle after its last input was read. Written as a recurrence,
+The rules are the simulator's (`simulate`) with unlimited FIFOs. A task reads its k-th elements in
+cycle r(k), when they are available and its earlier outputs, M(k) = floor((k-1) O / I) of them, have
+been written; output j is available a cycle after its last input was read. As a recurrence,
 
     r(k) = max(a(k), r(k-1) + d(k)),   d(k) = max(1, M(k) - M(k-1)),
 
-with a(k) the arrival of the latest of the k-th elements. Its solution is a running maximum, of
-a(k) - D(k) with D the sum of d, so that a whole stream is one step of NumPy.
+with a(k) the arrival of the latest of the k-th elements. Its solution is a running maximum of
+a(k) - D(k), with D the sum of d, so a whole stream is one step of NumPy.
 
-FIFOs follow from the latest times, by the same rules backwards from the end of each task that
-writes to memory (of every task where another waits for its processing element). A FIFO that is
-large enough for these holds nothing up that matters: an execution exists that keeps all these ends,
+FIFO sizes follow from the latest times, by the same rules backwards from the end of each task that
+writes to memory (of every task if another waits for its processing element). A FIFO that is large
+enough for these times delays nothing that matters: an execution exists that keeps all these ends,
 so the earliest execution, the simulator's, keeps them too.
 """
 
@@ -31,7 +31,7 @@ FAR: Final = 1 << 60  # later than any cycle
 def read_times(
     reads: int, writes: int, ready: int, arrivals: Iterable[Cycles]
 ) -> Cycles:
-    """When a task reads its elements that may start in cycle `ready`; `arrivals` of each stream."""
+    """When a task reads, if it may start in cycle `ready`; `arrivals`: of each stream."""
     steps = (
         _given(np.arange(reads), reads, writes) if writes > reads else np.arange(reads)
     )
@@ -66,10 +66,10 @@ def latest_times(reads: int, writes: int, due: Cycles) -> tuple[Cycles, Cycles]:
 
 
 def room(written: Cycles, read: Cycles) -> int:
-    """Elements that a FIFO must hold when its ends run at these times.
+    """The size that a FIFO needs when its ends run at these times.
 
-    Room is made strictly before it is used: then no cycle of tasks waits for itself within a cycle
-    of the clock.
+    Room is freed strictly before it is used, so no cycle of tasks waits for itself within one clock
+    cycle.
     """
     freed = np.searchsorted(read, written, side="left")
     return max(1, int((np.arange(1, len(written) + 1) - freed).max()))
@@ -83,10 +83,10 @@ def fifo_rooms(
     *,
     every: bool,
 ) -> dict[int, int]:
-    """Elements that the FIFOs of a component need so that none delays an end that matters.
+    """The FIFO sizes of a component so that none delays an end that matters.
 
     nodes: its tasks in topological order; flows: its streams; start: when each task reads first;
-    every: whether all ends matter, or those of tasks that write to memory.
+    every: whether all ends matter, or only those of tasks that write to memory.
     """
     order = list(nodes)
     streams = set(flows)
@@ -117,19 +117,19 @@ def fifo_rooms(
 
 
 def _given(k: Cycles, reads: int, writes: int) -> Cycles:
-    """How many outputs the first k inputs give."""
+    """The number of outputs available after k inputs."""
     found: Cycles = k * writes // reads
     return found
 
 
 def _needed(reads: int, writes: int) -> Cycles:
-    """How many inputs each output needs."""
+    """The number of inputs that each output needs."""
     found: Cycles = -(-np.arange(1, writes + 1) * reads // writes)
     return found
 
 
 def _before(due: Cycles) -> Cycles:
-    """The latest times, one a cycle, none after it is due."""
+    """The latest times, one per cycle, none after it is due."""
     steps = np.arange(len(due))
     found: Cycles = np.minimum.accumulate((due - steps)[::-1])[::-1] + steps
     return found

@@ -23,10 +23,10 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_.:+/\[\],-]+")
 
 
 class Volume(StrEnum):
-    """What the volume of an edge counts.
+    """The meaning of an edge's volume.
 
     part: the elements that its two tasks themselves move.
-    array: the size of the whole array that the edge's tasks share; where several tasks write one
+    array: the size of the whole array that the edge's tasks share; if several tasks write one
     array, each of their edges counts all of it.
     """
 
@@ -35,8 +35,8 @@ class Volume(StrEnum):
 
 
 class Role(StrEnum):
-    """compute occupies a processing element; buffer stores its whole input before its first output;
-    source and sink are the memory outside."""
+    """compute occupies a processing element; buffer stores its complete input before its first
+    output; source and sink are outside memory."""
 
     COMPUTE = "compute"
     BUFFER = "buffer"
@@ -45,7 +45,7 @@ class Role(StrEnum):
 
 
 class Kind(StrEnum):
-    """A node's type under one reading of the volumes: roles, and what a rate makes of a task."""
+    """A node's type under one reading of the volumes: its role, or a task's class of rate."""
 
     ELEMENTWISE = "element-wise"
     DOWNSAMPLER = "downsampler"
@@ -70,10 +70,11 @@ _KINDS: Final = {role: kind for kind, role in _ROLES.items()}
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A task or a place of memory; `origin` names the operator and loop that it came from.
+    """A task or a memory; `origin` names its operator and loop.
 
-    count: how many equal tasks it stands for. Each has all edges of the node, so that an edge
-    between nodes of a and b tasks is a * b edges; `copies.expanded` gives the graph without counts.
+    count: the number of equal tasks it stands for. Each has all edges of the node, so an edge
+    between nodes of a and b tasks stands for a * b edges; `copies.expanded` returns the graph
+    without counts.
     """
 
     name: str
@@ -84,10 +85,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A stream between two nodes, named by their indices.
+    """A stream between two nodes, given by their indices.
 
-    part: its length; array: the size of the array shared with other tasks, at least `part`;
-    unique: how many of the part's elements differ, for a stream that replays what is held.
+    part: its length; array: the size of the array shared with other tasks, at least `part`; unique:
+    the number of different elements in the part, for a stream that replays what is held.
     """
 
     source: int
@@ -97,18 +98,19 @@ class Edge:
     unique: int
 
     def volume(self, reading: Volume) -> int:
-        """Elements that it carries under a reading."""
+        """The number of elements under a reading."""
         if reading is Volume.PART:
             return self.part
         return self.array
 
 
 class TaskGraph:
-    """A checked canonical task graph. Nodes keep their order: it decides ties of a schedule.
+    """A checked canonical task graph. The order of the nodes decides ties in a schedule.
 
-    volume: which reading of the edges everything below uses; `reading` gives the other.
-    Raises InputError for names that repeat, volumes below 1, a cycle, a source that reads, a sink
-    that writes, a task without both, and edges that break the canonical property; it names them.
+    volume: the reading of the edges that everything below uses; `reading` returns the graph under
+    the other. Raises InputError, naming the nodes or edges, for duplicate names, volumes below 1, a
+    cycle, a source that reads, a sink that writes, a task that does not do both, and edges that
+    violate the canonical property.
     """
 
     def __init__(
@@ -145,7 +147,7 @@ class TaskGraph:
         return TaskGraph(self.name, self.nodes, self.edges, volume)
 
     def volume_of(self, edge: int) -> int:
-        """Elements that an edge carries under this graph's reading."""
+        """The number of elements of an edge under this graph's reading."""
         return self.edges[edge].volume(self.volume)
 
     def predecessors(self, node: int) -> list[int]:
@@ -157,13 +159,13 @@ class TaskGraph:
         return [self.edges[e].target for e in self.outs[node]]
 
     def rate(self, node: int) -> Fraction:
-        """Elements written for each element read; 1 for memory outside."""
+        """Elements written per element read; 1 for outside memory."""
         if self.nodes[node].role in (Role.SOURCE, Role.SINK):
             return Fraction(1)
         return Fraction(self.produced[node], self.consumed[node])
 
     def kind(self, node: int) -> Kind:
-        """The node's type: its role, or what its rate makes of a task."""
+        """The node's type: its role, or for tasks the class of its rate."""
         role = self.nodes[node].role
         if role is not Role.COMPUTE:
             return _KINDS[role]
@@ -174,7 +176,7 @@ class TaskGraph:
 
     @cached_property
     def work(self) -> list[int]:
-        """Cycles that each node needs alone: the larger of its volumes; memory needs none."""
+        """Cycles that each node needs alone: the larger of its volumes; 0 for memory."""
         return [
             max(self.consumed[n], self.produced[n]) if node.role is Role.COMPUTE else 0
             for n, node in enumerate(self.nodes)
@@ -182,25 +184,25 @@ class TaskGraph:
 
     @cached_property
     def tasks(self) -> int:
-        """How many tasks there are: each occupies a processing element."""
+        """The number of tasks, each of which occupies a processing element."""
         return sum(n.count for n in self.nodes if n.role is Role.COMPUTE)
 
     @cached_property
     def streams(self) -> int:
-        """How many edges there are between single tasks."""
+        """The number of edges between single tasks."""
         return sum(
             self.nodes[e.source].count * self.nodes[e.target].count for e in self.edges
         )
 
     @cached_property
     def total_work(self) -> int:
-        """Cycles that all tasks need, one after the other."""
+        """Cycles of all tasks, one after the other."""
         return sum(w * n.count for w, n in zip(self.work, self.nodes, strict=True))
 
     def io(self, free: Container[str] = ()) -> int:
-        """Elements that all tasks read and write: true ones, each once, whatever the reading.
+        """Elements that all tasks read and write, without replays and independent of the reading.
 
-        A multicast is one write. What is read of the sources in `free` does not count.
+        A multicast is one write. Reads from the sources in `free` do not count.
         """
         total = 0
         for n, node in enumerate(self.nodes):
@@ -236,14 +238,14 @@ class TaskGraph:
                 )
             if node.name in seen:
                 raise self._error(
-                    f"two nodes are called {node.name}", "names must be unique"
+                    f"two nodes are named {node.name}", "names must be unique"
                 )
             seen.add(node.name)
             number = type(node.count) is int and node.count >= 1
             if not number or (node.count > 1 and node.role is not Role.COMPUTE):
                 raise self._error(
                     f"{node.role} {node.name} has a count of {node.count!r}",
-                    "a compute node is one task or more, memory exists once",
+                    "a compute node has at least one task, memory exactly one",
                 )
 
     def _check_edges(self) -> None:
@@ -252,7 +254,7 @@ class TaskGraph:
             if not (0 <= e.source < count and 0 <= e.target < count):
                 raise self._error(
                     f"the edge {e.source} -> {e.target} names a node outside 0..{count - 1}",
-                    "an edge holds two positions in the list of nodes",
+                    "an edge has two indices into the list of nodes",
                 )
             numbers = {type(e.unique), type(e.part), type(e.array)} == {int}
             if not numbers or not 1 <= e.unique <= e.part <= e.array <= MAX_VOLUME:
@@ -263,7 +265,7 @@ class TaskGraph:
                 )
 
     def _common(self, node: int, edges: Sequence[int], verb: str) -> int:
-        """The volume that a node's edges of one direction share; sources and sinks need not."""
+        """The volume shared by a node's edges of one direction; sources and sinks are exempt."""
         volumes = {self.volume_of(e) for e in edges}
         memory = self.nodes[node].role in (Role.SOURCE, Role.SINK)
         if len(volumes) > 1 and not memory:
@@ -300,7 +302,7 @@ class TaskGraph:
                     )
 
     def _sorted(self) -> list[int]:
-        """The nodes in a topological order: as they become ready."""
+        """The nodes in topological order: as they become ready."""
         missing = [len(edges) for edges in self.ins]
         order = [n for n, m in enumerate(missing) if m == 0]
         for n in order:
@@ -312,12 +314,12 @@ class TaskGraph:
         if len(order) < len(self.nodes):
             raise self._error(
                 f"a cycle: {' -> '.join(self._cycle(missing))}",
-                "a task graph has none: unroll the loop, or cut it at a source and a sink",
+                "a task graph must be acyclic: unroll the loop, or cut it at a source and a sink",
             )
         return order
 
     def _cycle(self, missing: Sequence[int]) -> list[str]:
-        """The names along one cycle among the nodes that still miss inputs."""
+        """The names along one cycle among the nodes with missing inputs."""
         at = next(n for n, m in enumerate(missing) if m)
         met: dict[int, int] = {}
         while at not in met:
@@ -331,7 +333,7 @@ class TaskGraph:
 
 
 def named(kind: type[_E], value: str) -> _E:
-    """The member of `kind` that `value` names; InputError that lists them for another name."""
+    """The member of `kind` named `value`. Raises InputError, listing them, for another name."""
     try:
         return kind(value)
     except ValueError:

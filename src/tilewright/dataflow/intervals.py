@@ -1,7 +1,7 @@
 """Streaming intervals: the rate of every stream when tasks run at the same time.
 
-Tasks that are connected by streams move together, at the pace of the fattest stream among them;
-a thinner one sees an element every S cycles. HPDC 2023 (see `graph`), section on steady states.
+Tasks connected by streams progress together, at the pace of the largest stream among them; a
+smaller one has an element every S cycles. HPDC 2023 (see `graph`), section on steady states.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tilewright.dataflow.graph import Role, TaskGraph
 
 
 def streaming(graph: TaskGraph, block: Sequence[int]) -> list[bool]:
-    """Which edges stream: both ends in one spatial block, the source not a buffer.
+    """Which edges stream: both ends in one spatial block, and the source is not a buffer.
 
     block: the spatial block of each node, -1 for sources and sinks.
     """
@@ -28,7 +28,7 @@ def streaming(graph: TaskGraph, block: Sequence[int]) -> list[bool]:
 def components(graph: TaskGraph, streams: Sequence[bool]) -> list[int]:
     """For each node the number of its component: nodes connected by streams, in either direction.
 
-    Numbers are positions of nodes, the first of each component.
+    A component's number is the index of its first node.
     """
     root = list(range(len(graph.nodes)))
 
@@ -48,10 +48,10 @@ def components(graph: TaskGraph, streams: Sequence[bool]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """The steady state: `pace[n]` is the volume of the fattest stream of n's component, in cycles,
-    or 0 where none streams; `streams[e]` whether an edge does, `flows[e]` whether to a task.
-    Streams into a buffer have the pace of their writer, but a buffer does not constrain its
-    writers: it never holds them back."""
+    """The steady state. `pace[n]`: the volume of the largest stream of n's component, in cycles, or
+    0 if none streams; `streams[e]`: whether an edge streams; `flows[e]`: whether it streams to a
+    task. Streams into a buffer have the pace of their writer, because a buffer never stalls its
+    writers."""
 
     graph: TaskGraph
     streams: Sequence[bool]
@@ -60,7 +60,7 @@ class Intervals:
     pace: Sequence[int]
 
     def of(self, edge: int) -> Fraction:
-        """Cycles between two elements of an edge; 1 where it does not stream."""
+        """Cycles between two elements of an edge; 1 if it does not stream."""
         e = self.graph.edges[edge]
         if not self.streams[edge]:
             return Fraction(1)
@@ -68,7 +68,7 @@ class Intervals:
 
 
 def intervals(graph: TaskGraph, streams: Sequence[bool]) -> Intervals:
-    """The intervals of all edges when those of `streams` stream. Exact rationals."""
+    """The intervals of all edges, given the streaming ones, as exact rationals."""
     held = [node.role is Role.BUFFER for node in graph.nodes]
     flows = [
         streamed and not held[e.target]

@@ -38,11 +38,11 @@ from tilewright.plan.questions import NO_REWRITE_PAYS
 
 
 @dataclass(frozen=True, eq=False)
-class Network:
-    """A network as groups, one or more for each operator, before its expansions are chosen.
+class OperatorNetwork:
+    """A network as groups, one or more per operator, before its expansions are chosen.
 
-    same: for each result of an operator that moves nothing, such as Reshape, what it is made of;
-    the operator is not a group.
+    same: maps each result of an operator that moves nothing, such as Reshape, to the tensor that it
+    aliases; the operator is not a group.
     """
 
     name: str
@@ -60,16 +60,16 @@ class Network:
 
     @cached_property
     def choices(self) -> Mapping[str, Sequence[str]]:
-        """The names of the groups of Computations with their expansions."""
+        """The expansions of each group of Computations, by its name."""
         return {s.name: choices_of(s) for s in self.stages if s.computations}
 
     @cached_property
     def families(self) -> Mapping[str, str]:
-        """What each group does: the family of its main Computation, or `kernel`."""
+        """The family of each group's main Computation, or `kernel`."""
         return {s.name: family_of(s) for s in self.stages}
 
     def tasks(self, stage: FusionGroup, choice: str | None) -> list[TaskGroup]:
-        """The tasks of one group by an expansion, made once."""
+        """The tasks of one group by an expansion, cached."""
         if (stage, choice) not in self._tasks:
             if stage.kernel is None:
                 made = tasks_by(stage, choice, self._read_outside(stage))
@@ -81,20 +81,22 @@ class Network:
         return self._tasks[stage, choice]
 
     def _read_outside(self, stage: FusionGroup) -> set[Buffer]:
-        """What other groups read, and the network's outputs."""
+        """The tensors that other groups read, and the network's outputs."""
         read = set(self.plan.results).union(
             *(s.reads for s in self.stages if s is not stage)
         )
         return read | {self.same[b] for b in read & self.same.keys()}
 
 
-def network(graph: Graph, *, fused: bool = False, opaque: bool = False) -> Network:
-    """The groups of a graph with static shapes, simplified.
+def network(
+    graph: Graph, *, fused: bool = False, opaque: bool = False
+) -> OperatorNetwork:
+    """The groups of a simplified graph with static shapes.
 
-    fused: with neighboring maps as one, which then is a task less, and index maps inside their
-    readers. opaque: operators without a native form are one task each, if their sizes are known.
-    Raises UnsupportedError that lists every operator without a native form, and InputError for
-    shapes that are not known and where nothing is computed.
+    fused: fuse neighboring maps into single tasks, and index maps into their readers.
+    opaque: make operators without a native form one task each, if their sizes are known. Raises
+    UnsupportedError, listing every operator without a native form, and InputError for unknown
+    shapes and if nothing is computed.
     """
     simple = graph_pipeline("default", None, byte_products=False).run(graph)
     plan = lower(simple, channel_last=False)
@@ -110,9 +112,9 @@ def network(graph: Graph, *, fused: bool = False, opaque: bool = False) -> Netwo
         )
     if fused:
         kept = frozenset((*plan.results, *same.values()))
-        # A task takes a cycle for each element that it reads: to repeat a map, it reads more.
+        # A task takes a cycle per element read: repeating a map makes it read more.
         plan = plan.with_steps(fuse(plan.steps, kept, NO_REWRITE_PAYS.repeated))
-    return Network(
+    return OperatorNetwork(
         name=graph.name or "network",
         plan=plan,
         same=same,
@@ -125,7 +127,7 @@ def _check_native(plan: Plan) -> None:
     control = [s.name for s in plan.steps if isinstance(s, Loop | Branch)]
     if control:
         raise UnsupportedError(
-            f"no expansion of control flow that data decide: {', '.join(control)}",
+            f"no expansion of data-dependent control flow: {', '.join(control)}",
             where=plan.graph.name,
             hint="cut the model before it, or explore its parts alone",
         )
@@ -140,7 +142,7 @@ def _check_native(plan: Plan) -> None:
         where=plan.graph.name,
         hint="keep them as opaque tasks with --opaque, or cut the model before them"
         if sized
-        else "cut the model before them: some of their tensors have no size that is known before"
+        else "cut the model before them: some of their tensors have no size known before"
         " they run, or hold no numbers",
     )
 
@@ -150,9 +152,9 @@ def _sized(plan: Plan, op: Operation) -> bool:
 
 
 def _opaque(plan: Plan) -> tuple[Plan, dict[Kernel, Opaque]]:
-    """The plan with a group in the place of each host fallback whose tensors all have a size.
+    """Replace each host fallback whose tensors all have a size by a group.
 
-    Its Kernel has no statements: it stands for what is read and written.
+    Its Kernel has no statements: it only stands for its reads and writes.
     """
     found: dict[Kernel, Opaque] = {}
     steps: list[Step] = []
@@ -181,14 +183,14 @@ def _opaque(plan: Plan) -> tuple[Plan, dict[Kernel, Opaque]]:
 
 
 def program(
-    net: Network,
+    net: OperatorNetwork,
     choices: Mapping[str, str] | None = None,
     volume: Volume | str = Volume.PART,
 ) -> StreamProgram:
-    """The task graph of a network.
+    """Build the task graph of a network.
 
-    choices: for a group's name, or for a family ("conv", "matmul", "map", ...), the expansion; what
-    is not named gets the first of its family. Raises InputError for one that does not exist.
+    choices: the expansion for a group's name, or for a family ("conv", "matmul", "map", ...);
+    others get the first one of their family. Raises InputError for an unknown expansion.
     """
     chosen = dict(choices or {})
     _check(net, chosen)
@@ -205,7 +207,7 @@ def program(
     return StreamProgram(graph, tasks, inputs, outputs, net.plan.data, free, net.same)
 
 
-def _check(net: Network, chosen: Mapping[str, str]) -> None:
+def _check(net: OperatorNetwork, chosen: Mapping[str, str]) -> None:
     known = {s.name for s in net.stages} | set(net.families.values())
     for name in chosen:
         if name not in known and name not in EXPANSIONS:

@@ -1,7 +1,7 @@
 """Operators that move nothing: their result has the elements of their input, in the same order.
 
-Reshape, Flatten, Squeeze and a transposition of axes of extent 1 only say how a tensor is indexed.
-They take no time and are not tasks: who reads the result reads the input.
+Reshape, Flatten, Squeeze and a transposition of axes with extent 1 only change the indexing of a
+tensor. They take no time and are not tasks: readers of the result read the input.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tilewright.plan.nodes import FusionGroup, Plan, Step
 
 
 def without_copies(plan: Plan) -> tuple[Plan, dict[Buffer, Buffer]]:
-    """The plan without such groups, and for each of their results the tensor that it is."""
+    """The plan without such groups, and the tensor that each of their results aliases."""
     writers: dict[Buffer, int] = {}
     for step in plan.steps:
         for b in step.writes:
@@ -30,7 +30,7 @@ def without_copies(plan: Plan) -> tuple[Plan, dict[Buffer, Buffer]]:
 
 
 def _copied(step: Step) -> Buffer | None:
-    """The tensor whose elements a group writes one after the other, and nothing else."""
+    """The tensor whose elements a group writes in order, if it does nothing else."""
     if not isinstance(step, FusionGroup):
         return None
     if len(step.computations) != 1:

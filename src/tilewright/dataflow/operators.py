@@ -12,7 +12,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.dataflow.assemble import tasks_of
 from tilewright.dataflow.expand import PLAIN, expand, expansions, family
 from tilewright.dataflow.parts import points, results
-from tilewright.dataflow.program import Opaque, TaskGroup, Together
+from tilewright.dataflow.program import FusedTask, Opaque, TaskGroup
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Kernel, Store, Update
 from tilewright.loops.walk import walk
@@ -23,7 +23,7 @@ OPERATOR: Final = "operator"  # the expansion of several Computations as one tas
 
 def choices_of(group: FusionGroup) -> tuple[str, ...]:
     """The expansions of a group of Computations: those of its main one, the default first, and
-    `operator` where it has several."""
+    `operator` if it has several Computations."""
     names = tuple(expansions(_main(group)))
     if len(group.computations) == 1:
         return names
@@ -31,7 +31,7 @@ def choices_of(group: FusionGroup) -> tuple[str, ...]:
 
 
 def family_of(group: FusionGroup) -> str:
-    """What a group does: the family of its main Computation, or `kernel`."""
+    """The family of a group's main Computation, or `kernel`."""
     if not group.computations:
         return "kernel"
     return family(_main(group))
@@ -40,9 +40,9 @@ def family_of(group: FusionGroup) -> str:
 def tasks_by(
     group: FusionGroup, choice: str | None, outside: Collection[Buffer]
 ) -> list[TaskGroup]:
-    """The tasks of a group of Computations; `choice` is one of its own, or None for the default.
+    """The tasks of a group of Computations; `choice`: an expansion, or None for the default.
 
-    outside: what others read of it, and the network's outputs.
+    outside: the tensors that other groups read, and the network's outputs.
     """
     if choice != OPERATOR:
         return _separate(group, choice)
@@ -65,12 +65,12 @@ def _separate(group: FusionGroup, choice: str | None) -> list[TaskGroup]:
 
 
 def _together(group: FusionGroup, outside: Collection[Buffer]) -> TaskGroup:
-    """An operator of several Computations as one task; what only they read stays inside it.
+    """An operator of several Computations as one task; intermediate tensors stay inside it.
 
-    It applies one scalar function after the other, so that it reads as often as all of them do.
+    It applies one scalar function after the other, so it reads as often as all of them together.
     """
     outputs = tuple(b for b in group.writes if b in outside)
-    work = Together(group.computations, group.reads, outputs)
+    work = FusedTask(group.computations, group.reads, outputs)
     written = dict.fromkeys(outputs, 0)
     for c in group.computations:
         for o in c.outputs:
@@ -84,8 +84,8 @@ def _together(group: FusionGroup, outside: Collection[Buffer]) -> TaskGroup:
 
 
 def _main(group: FusionGroup) -> Computation:
-    """The Computation whose expansions a group has: the first with a reduction, else any. Those of
-    the same family follow it where they can."""
+    """The Computation whose expansions a group has: the first with a reduction, else the first.
+    Others of the same family follow it if they can."""
     reductions = (c for c in group.computations if not c.is_map)
     return next(reductions, group.computations[0])
 
@@ -96,9 +96,9 @@ def _name(group: FusionGroup, c: Computation) -> str:
 
 
 def one_task(name: str, work: Kernel | Opaque) -> TaskGroup:
-    """An operator that is a loop program, or not divided, as one task.
+    """An operator that is a loop program, or opaque, as one task.
 
-    What is known of its work are its tensors, and of a loop program the statements that it runs.
+    Its work is estimated from its tensors, and for a loop program from the statements that it runs.
     """
     unique = {b: b.size for b in work.inputs}
     writes = max(b.size for b in work.outputs)
@@ -109,7 +109,7 @@ def one_task(name: str, work: Kernel | Opaque) -> TaskGroup:
 
 
 def _statements(kernel: Kernel) -> int:
-    """How many it runs; loops of unknown extents once, and both sides of a condition."""
+    """The statements run: loops of unknown extent once, and both sides of a condition."""
     count = 0
     for place in walk(kernel.body):
         if isinstance(place.stmt, Store | Update):
@@ -119,6 +119,6 @@ def _statements(kernel: Kernel) -> int:
 
 
 def unique(tasks: Sequence[TaskGroup]) -> list[TaskGroup]:
-    """The tasks with unique names."""
+    """Rename tasks to make names unique."""
     taken: set[str] = set()
     return [replace(t, name=fresh(taken, t.name, ":")) for t in tasks]

@@ -15,14 +15,14 @@ from tilewright.expr.reads import reads_memory, variables
 from tilewright.ir.node import substitute
 
 Cuts = Mapping[Var, tuple[int, int]]
-# Points that are enumerated to count or order what they touch, at most.
+# The most points that are enumerated to count or order what they touch.
 _COUNTED: Final = 1 << 20
 
 
 def restrict(c: Computation, cuts: Cuts, name: str) -> Computation:
-    """The points of `c` whose variables are in `cuts`, low end included, high end not.
+    """Restrict the variables of `c` in `cuts` to ranges, low end included, high end excluded.
 
-    A reduced dimension that is cut gives a partial result.
+    Cutting a reduced dimension makes the result partial.
     """
     env: dict[object, object] = {}
     dims = []
@@ -48,12 +48,12 @@ def restrict(c: Computation, cuts: Cuts, name: str) -> Computation:
 
 
 def points(c: Computation) -> int:
-    """How often the scalar function is applied."""
+    """The number of applications of the scalar function."""
     return math.prod(d.extent for d in c.dims)
 
 
 def results(c: Computation) -> int:
-    """Elements that each output gets: the points of what is not reduced."""
+    """The number of elements of each output: the points of the dimensions that are not reduced."""
     return math.prod(d.extent for d in _free(c))
 
 
@@ -63,7 +63,7 @@ def _free(c: Computation) -> tuple[Dim, ...]:
 
 
 def places(c: Computation, output: Output) -> tuple[Any, ...]:
-    """The indices of all elements that an output gets, as arrays to index with."""
+    """The indices of all elements written to an output, as index arrays."""
     free = _free(c)
     shape = [d.extent for d in free]
     grid = _grid(free)
@@ -75,16 +75,16 @@ def places(c: Computation, output: Output) -> tuple[Any, ...]:
 
 
 def touched(c: Computation, buffer: Buffer) -> int:
-    """How many different elements of `buffer` the Computation reads, at most.
+    """An upper bound on the number of different elements of `buffer` that the Computation reads.
 
-    Exact where the axes of an access depend on different variables, or there are few points.
+    Exact if the axes of an access depend on different variables, or there are few points.
     """
     loads = [load for load in c.accesses if load.buffer is buffer]
     return min(buffer.size, sum(_distinct(c.dims, load) for load in loads))
 
 
 def _distinct(dims: Sequence[Dim], load: Load) -> int:
-    """Elements of one access. Axes that share variables are counted together."""
+    """The elements of one access. Axes that share variables are counted together."""
     extents = {d.var: d.extent for d in dims}
     used = [{*variables(i)} & extents.keys() for i in load.index]
     total = 1
@@ -96,7 +96,7 @@ def _distinct(dims: Sequence[Dim], load: Load) -> int:
 
 
 def _distinct_along(load: Load, axes: Sequence[int], ranges: Mapping[Var, int]) -> int:
-    """Positions along some axes of an access. ranges: the extents of the variables they use."""
+    """The positions along some axes of an access. ranges: the extents of the variables they use."""
     index = [load.index[a] for a in axes]
     shape = [load.buffer.shape[a] for a in axes]
     combinations = math.prod(ranges.values())
@@ -112,7 +112,7 @@ def _distinct_along(load: Load, axes: Sequence[int], ranges: Mapping[Var, int]) 
 
 
 def _count(index: Sequence[Expr], shape: Sequence[int], grid: Mapping[Var, Any]) -> int:
-    """Different positions inside the shape; guards keep a program from those outside."""
+    """The number of different positions inside the shape; guards exclude those outside."""
     values = [np.asarray(evaluate(i, grid)) for i in index]
     places = np.broadcast_arrays(*values)
     inside = np.ones(places[0].shape, bool)
@@ -126,7 +126,7 @@ def _count(index: Sequence[Expr], shape: Sequence[int], grid: Mapping[Var, Any])
 
 
 def _linked(used: Sequence[set[Var]]) -> list[list[int]]:
-    """The axes in groups that share no variable."""
+    """Group the axes so that groups share no variable."""
     groups: list[tuple[set[Var], list[int]]] = []
     for axis, own in enumerate(used):
         shared = set(own)
@@ -143,8 +143,8 @@ def _linked(used: Sequence[set[Var]]) -> list[list[int]]:
 
 
 def in_order(c: Computation, index: Sequence[Expr], shape: Sequence[int]) -> bool:
-    """Whether the points of `c`, in the order of its dimensions, visit an array of `shape` element
-    after element, each once, at `index`."""
+    """Whether the points of `c`, in the order of its dimensions, visit an array of `shape` at
+    `index` element by element, each once."""
     count = points(c)
     if count != math.prod(shape):
         return False
@@ -168,7 +168,7 @@ def in_order(c: Computation, index: Sequence[Expr], shape: Sequence[int]) -> boo
 
 
 def writes_in_order(c: Computation) -> bool:
-    """Whether the only output is written element after element as the dimensions run."""
+    """Whether the only output is written element by element in the order of the dimensions."""
     if len(c.outputs) != 1:
         return False
     free = _free(c)
@@ -180,7 +180,7 @@ def writes_in_order(c: Computation) -> bool:
 
 
 def reads_in_order(c: Computation, buffer: Buffer) -> bool:
-    """Whether the only access to `buffer` reads it element after element, each once."""
+    """Whether the only access to `buffer` reads it element by element, each once."""
     loads = [load for load in c.accesses if load.buffer is buffer]
     if len(loads) != 1:
         return False

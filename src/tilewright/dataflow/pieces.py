@@ -18,14 +18,14 @@ from tilewright.ir.node import postorder, substitute
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class ComputationTasks:
     """One Computation as tasks.
 
-    spread: the extent of a part along each of these dimensions; the others stay whole.
-    label: names the tasks. holds: whether a task keeps an operand that it replays; else each use
-    reads it again. joins: whether the task reads what several tasks write side by side, an element
-    of each at a time. stores: whether the result is stored whole before it is read, even where it
-    could stream.
+    spread: the extent of a part along each of these dimensions; the others stay whole. label: names
+    the tasks. holds: whether a task keeps an operand and replays it; else each use reads it again.
+    joins: whether the task reads the results of several tasks in parallel, one element of each at a
+    time. stores: whether the result is stored completely before it is read, even if it could
+    stream.
     """
 
     computation: Computation
@@ -45,11 +45,12 @@ class Piece:
 
 
 @dataclass(frozen=True, eq=False)
-class Product:
-    """A sum of products of two tensors, `rows` times `columns`, by the dimensions that each uses.
+class TaskProduct:
+    """A sum of products of two tensors, `rows` times `columns`, with the dimensions that each uses.
 
-    Of complex ones, whose parts are their own accesses, it is one access that stands for both.
-    n: those of `rows` alone, m: of `columns` alone, k: reduced, b: of both (a batch, a group).
+    For complex tensors, whose parts are separate accesses, each is one access that represents both
+    parts. n: used by `rows` only, m: by `columns` only, k: reduced, b: used by both (a batch, a
+    group).
     """
 
     computation: Computation
@@ -62,17 +63,17 @@ class Product:
 
 
 def _ranges(extent: int, step: int) -> list[tuple[int, int]]:
-    """An extent in parts of `step`, the last of which may be smaller."""
+    """Split an extent into parts of `step`, the last of which may be smaller."""
     starts = range(0, extent, step)
     return [(low, min(low + step, extent)) for low in starts]
 
 
-def product_of(c: Computation) -> Product | None:
+def product_of(c: Computation) -> TaskProduct | None:
     """`c` as a Product; None unless it is a sum of products of one access each, real or complex.
 
-    The columns are what the innermost dimension of the result belongs to: the second factor of a
+    The columns are the operand with the innermost dimension of the result: the second factor of a
     matrix product, the input of a convolution. Dimensions that are split as a mixed-radix number,
-    such as the channels of a grouped convolution, are several.
+    such as the channels of a grouped convolution, count as several.
     """
     c = split_digits(c)
     if len(c.outputs) == 2:
@@ -98,7 +99,7 @@ def product_of(c: Computation) -> Product | None:
             d for d in free if (d.var in in_rows, d.var in in_columns) in wanted
         )
 
-    return Product(
+    return TaskProduct(
         c,
         rows,
         columns,
@@ -110,7 +111,7 @@ def product_of(c: Computation) -> Product | None:
 
 
 def _factors(c: Computation) -> tuple[Load, Load] | None:
-    """The accesses of a sum of real products, if they are one product's."""
+    """The two accesses of a sum of real products; None for anything else."""
     if not is_contraction(c):
         return None
     if len(c.accesses) != 2:
@@ -125,10 +126,10 @@ def _factors(c: Computation) -> tuple[Load, Load] | None:
 
 
 def _complex_factors(c: Computation) -> tuple[Load, Load] | None:
-    """An access of each factor of a sum of complex products, written as a pair of real sums.
+    """One access of each factor of a sum of complex products, written as a pair of real sums.
 
-    Both parts add or subtract two real products, each of an access of the one factor, identified by
-    the variables it uses, with an access of the other.
+    Both parts add or subtract two real products, each of an access to one factor, identified by the
+    variables it uses, and an access to the other.
     """
     real, imaginary = c.outputs
     if not _sums(c.reducer):
@@ -153,7 +154,7 @@ def _complex_factors(c: Computation) -> tuple[Load, Load] | None:
 
 
 def _sums(r: Reducer | None) -> bool:
-    """Whether an operator adds each of its components."""
+    """Whether a reducer adds each of its components."""
     if r is None:
         return False
     triples = zip(r.result, r.lhs, r.rhs, strict=True)
@@ -161,7 +162,7 @@ def _sums(r: Reducer | None) -> bool:
 
 
 def _loads_multiplied(e: Expr) -> list[tuple[Load, Load]]:
-    """The two accesses that `e` is the product of, if it is one."""
+    """The two accesses whose product is `e`, if it is one."""
     if not isinstance(e, Mul):
         return []
     lhs = e.lhs
@@ -172,7 +173,7 @@ def _loads_multiplied(e: Expr) -> list[tuple[Load, Load]]:
 
 
 def _is_plain(pair: tuple[Load, Load]) -> bool:
-    """Whether each index of both accesses has one variable at most."""
+    """Whether each index of both accesses has at most one variable."""
     indices = (i for load in pair for i in load.index)
     return all(len({*variables(i)}) < 2 for i in indices)
 
@@ -188,14 +189,14 @@ def _used(load: Load) -> set[Var]:
     return {v for i in load.index for v in variables(i)}
 
 
-def is_windowed(p: Product) -> bool:
-    """Whether the columns are windows over a tensor: an index of several variables."""
+def is_windowed(p: TaskProduct) -> bool:
+    """Whether the columns are windows over a tensor: an index with several variables."""
     return any(len({*variables(i)}) > 1 for i in p.columns.index)
 
 
-def gathered(p: Product) -> tuple[Computation, Product]:
-    """im2col: a Computation that lays the windows out one after the other, the columns of a matrix,
-    and the product with that matrix."""
+def gathered(p: TaskProduct) -> tuple[Computation, TaskProduct]:
+    """im2col: a Computation that copies the windows into the columns of a matrix, and the product
+    with that matrix."""
     c = p.computation
     used = _used(p.columns)
     dims = [d for d in (*p.b, *p.m, *p.k) if d.var in used]
@@ -222,12 +223,12 @@ def gathered(p: Product) -> tuple[Computation, Product]:
         )
     )
     if again is None:
-        raise UnsupportedError("its windows are not read in one place", where=c.name)
+        raise UnsupportedError("no single access reads its windows", where=c.name)
     return copy, again
 
 
-def _guarded(p: Product) -> Expr:
-    """The access to the columns with the guard around it, whatever has no access to the rows."""
+def _guarded(p: TaskProduct) -> Expr:
+    """The access to the columns with its guard: the largest expression with no other access."""
     (o,) = p.computation.outputs
     best: Expr = p.columns
     for n in postorder(o.value):

@@ -34,8 +34,8 @@ Held = dict[Buffer, Array]
 class Opaque:
     """An operator that is not divided: run by its reference, on whole tensors.
 
-    operands: a tensor for each of the operator's inputs, None for one left out, then what its
-    subgraphs capture.
+    operands: a tensor for each of the operator's inputs, None for an omitted one, then the tensors
+    that its subgraphs capture.
     """
 
     operation: Operation
@@ -44,11 +44,11 @@ class Opaque:
 
     @property
     def inputs(self) -> tuple[Buffer, ...]:
-        """The tensors read, each once."""
+        """The tensors read, without duplicates."""
         return tuple(dict.fromkeys(b for b in self.operands if b is not None))
 
     def run(self, held: Held) -> None:
-        """Write the outputs."""
+        """Compute the outputs."""
         given = [None if b is None else held[b] for b in self.operands]
         results = zip(
             self.operation.outputs, run_on(self.operation, given, None), strict=False
@@ -59,10 +59,10 @@ class Opaque:
 
 
 @dataclass(frozen=True, eq=False)
-class Together:
-    """An operator of several Computations that is one task: run in order, on whole tensors.
+class FusedTask:
+    """An operator of several Computations as one task: run in order, on whole tensors.
 
-    outputs: what is read elsewhere; what else they write stays inside the task.
+    outputs: the tensors read elsewhere; intermediate ones stay inside the task.
     """
 
     computations: tuple[Computation, ...]
@@ -70,26 +70,26 @@ class Together:
     outputs: tuple[Buffer, ...]
 
     def run(self, held: Held) -> None:
-        """Write the outputs."""
+        """Compute the outputs."""
         for c in self.computations:
             _compute(c, held)
 
 
 @dataclass(frozen=True, eq=False)
 class TaskGroup:
-    """Equal tasks: the same work on different parts of a Computation; or one, a loop program or a
-    whole operator.
+    """Equal tasks: the same work on different parts of a Computation; or one task, a loop program
+    or a whole operator.
 
-    work: what all of them together are a part of. cuts: the part of each, its ranges of the
+    work: the whole of which the tasks are parts. cuts: each task's part, as ranges of the
     Computation's variables. reads, writes: lengths of the streams on each of a task's in-edges and
-    out-edges. unique: for each tensor read, how many different elements among them. joins: whether
-    it reads the tensor's writers side by side, an element of each at a time. stores: whether its
-    results are stored whole before they are read. origin: operator and loops.
+    out-edges. unique: for each tensor read, the number of different elements among them. joins:
+    whether a task reads the tensor's writers in parallel, one element of each at a time. stores:
+    whether the results are stored completely before they are read. origin: operator and loops.
     """
 
     name: str
     origin: str
-    work: Computation | Kernel | Opaque | Together
+    work: Computation | Kernel | Opaque | FusedTask
     reads: int
     writes: int
     unique: Mapping[Buffer, int]
@@ -99,7 +99,7 @@ class TaskGroup:
 
     @property
     def count(self) -> int:
-        """How many tasks they are."""
+        """The number of tasks."""
         return len(self.cuts)
 
     @cached_property
@@ -116,19 +116,19 @@ class TaskGroup:
 
     @cached_property
     def part(self) -> Computation | None:
-        """What the first of them computes; None where that is not a Computation."""
+        """The Computation of the first task; None if the work is not a Computation."""
         if not isinstance(self.work, Computation):
             return None
         return restrict(self.work, self.cuts[0], self.name)
 
     @cached_property
     def flows_out(self) -> bool:
-        """Whether its result leaves element by element and has no other writer."""
+        """Whether its result is written element by element and has no other writer."""
         alone = self.count == 1 and not self.stores
         return alone and self.part is not None and writes_in_order(self.part)
 
     def flows_into(self, tensor: Buffer) -> bool:
-        """Whether it reads `tensor` element after element, each once."""
+        """Whether it reads `tensor` element by element, each once."""
         if tensor not in self._order:
             part = None if self.joins else self.part
             self._order[tensor] = part is not None and reads_in_order(part, tensor)
@@ -139,8 +139,8 @@ class TaskGroup:
         return {}
 
     def run(self, held: Held) -> None:
-        """Do what they do on the tensors in `held`; other elements of the outputs stay."""
-        if isinstance(self.work, Opaque | Together):
+        """Run all tasks on the tensors in `held`; other elements of the outputs are unchanged."""
+        if isinstance(self.work, Opaque | FusedTask):
             self.work.run(held)
             return
         if isinstance(self.work, Kernel):
@@ -163,10 +163,10 @@ def _compute(c: Computation, held: Held) -> None:
 
 @dataclass(frozen=True, eq=False)
 class StreamProgram:
-    """A task graph with what its tasks do, in an order in which they can run.
+    """A task graph with the work of its tasks, in an executable order.
 
-    free: the sources whose reads do not count as I/O: the network's inputs, which arrive anyhow.
-    same: tensors that are others under another shape.
+    free: the sources whose reads do not count as I/O: the network's inputs, which arrive anyway.
+    same: tensors that alias others under a different shape.
     """
 
     graph: TaskGraph
@@ -183,9 +183,9 @@ class StreamProgram:
         return self.graph.io(self.free)
 
     def run(self, arrays: Mapping[str, Any]) -> dict[str, Array]:
-        """The outputs by name, task after task; slow, to check what the tasks do.
+        """Compute the outputs by name, task by task; slow, to check the tasks.
 
-        arrays: one per input, of its shape. Raises InputError for one that is missing.
+        arrays: one per input, with its shape. Raises InputError for a missing one.
         """
         held: Held = dict(self.constants)
         for b in self.inputs:
@@ -201,6 +201,6 @@ class StreamProgram:
         return {name: held[b] for name, b in self.outputs.items()}
 
     def _shape(self, b: Buffer, held: Held) -> None:
-        """Have the tensor in `held` where it is another one under another shape."""
+        """Add the tensor to `held` if it aliases another one."""
         if b in self.same:
             held[b] = held[self.same[b]].reshape(b.shape)

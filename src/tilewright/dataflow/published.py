@@ -1,9 +1,9 @@
-"""The task graphs on which streaming schedules were published: chain, FFT, Gaussian, Cholesky.
+"""The task graphs of published evaluations of streaming schedules: chain, FFT, Gaussian, Cholesky.
 
 De Matteis, Gianinazzi, de Fine Licht, Hoefler, "Streaming Task Graph Scheduling for Dataflow
-Architectures", HPDC 2023, after Topcuoglu et al., IEEE TPDS 2002 (FFT, Gaussian elimination).
-Tasks are element-wise, or have random rates: tasks that a common reader reads write equally much,
-so that the graph is canonical.
+Architectures", HPDC 2023, after Topcuoglu et al., IEEE TPDS 2002 (FFT, Gaussian elimination). Tasks
+are element-wise, or have random rates: tasks with a common reader write the same number of
+elements, so that the graph is canonical.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tilewright.base.numbers import whole
 from tilewright.dataflow.builder import TaskGraphBuilder
 from tilewright.dataflow.graph import TaskGraph, Volume
 
-# For each task, in topological order, those that it reads.
+# For each task, in topological order, the tasks that it reads.
 Shape = Mapping[str, Sequence[str]]
 RATES: Final = tuple(map(Fraction, ("1/4", "1/3", "1/2", "2", "3", "4")))
-MOST: Final = 1 << 14  # elements that a task with a random rate writes
+MOST: Final = 1 << 14  # the most elements that a task with a random rate writes
 
 
 def chain(n: int) -> Shape:
-    """n tasks, each reads the one before."""
+    """n tasks, each reading the previous one."""
     return {f"t{i}": [f"t{i - 1}"] if i else [] for i in range(n)}
 
 
@@ -48,8 +48,8 @@ def fft(n: int) -> Shape:
 
 
 def gaussian(n: int) -> Shape:
-    """Elimination of a matrix of n rows: for each but the last a pivot, and an update of each row
-    below."""
+    """Elimination of a matrix with n rows: for each row but the last a pivot, and an update of each
+    row below."""
     found: dict[str, list[str]] = {}
     for k in range(n - 1):
         pivot = f"pivot{k}"
@@ -92,9 +92,9 @@ SHAPES: Final[Mapping[str, Callable[[int], Shape]]] = {
 def published(
     name: str, size: int, *, volume: int = 128, seed: int | None = None
 ) -> TaskGraph:
-    """A graph by its name in SHAPES and its size, at least 2.
+    """Build a graph by its name in SHAPES and its size, at least 2.
 
-    volume: elements that come in. seed: of random rates, a third of them 1; None: all tasks are
+    volume: input elements. seed: of random rates, a third of them 1; None: all tasks are
     element-wise. Raises InputError for another name or size.
     """
     if name not in SHAPES:
@@ -122,7 +122,7 @@ def published(
 
 
 def _volumes(shape: Shape, volume: int, rng: random.Random | None) -> dict[str, int]:
-    """The elements that each task writes: the same for all that have a reader in common."""
+    """The elements that each task writes: equal for all with a common reader."""
     like = {task: task for task in shape}
 
     def first(task: str) -> str:
@@ -146,7 +146,7 @@ def _volumes(shape: Shape, volume: int, rng: random.Random | None) -> dict[str, 
 
 
 def _scaled(reads: int, rng: random.Random) -> int:
-    """The elements that a task writes of so many that it reads, by a random rate."""
+    """The elements that a task writes for this many read, by a random rate."""
     if rng.randrange(3) == 0:
         return reads
     return min(MOST, max(1, int(reads * rng.choice(RATES))))

@@ -1,7 +1,7 @@
 """The costs of combinations, in memory or in a file from which a later run resumes.
 
-The file has a line of JSON for what was explored, then one for each point, written as it is found;
-where more schedules of a point were made later, a later line takes the place of an earlier one.
+The file has a line of JSON that identifies the exploration, then one per point, appended as it is
+found; if more schedules of a point are made later, the later line replaces the earlier one.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Choice = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Point:
-    """One combination on one number of processing elements; cycles, elements.
+class ExploredPoint:
+    """One combination on one number of processing elements; in cycles and elements.
 
-    choice: an expansion for each group. method: how the shortest schedule was made; tried: all that
-    were made. buffers: elements that FIFOs and buffers hold.
+    choice: an expansion for each group. method: of the shortest schedule; tried: all methods used.
+    buffers: elements that FIFOs and buffers hold.
     """
 
     choice: Choice
@@ -42,7 +42,7 @@ class Point:
 
     @property
     def costs(self) -> tuple[int, int, int, int]:
-        """What is to be small."""
+        """The costs to minimize."""
         return self.makespan, self.io, self.buffers, self.pes
 
 
@@ -56,18 +56,18 @@ _ROW: Final = {
 
 
 class ResultStore:
-    """Points that are known, by combination and number of elements; `open` reads those of a file
-    and has new ones written to it."""
+    """Known points, by combination and number of elements; `open` reads those of a file and appends
+    new ones to it."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self.known: dict[tuple[Choice, int], Point] = {}
+        self.known: dict[tuple[Choice, int], ExploredPoint] = {}
         self._path = path
 
     def open(self, subject: Mapping[str, Any]) -> None:
-        """Read what is known of `subject`, plain data that says what is explored.
+        """Read the known points of `subject`, plain data that identifies the exploration.
 
-        A line that was cut off at the end of the file is dropped. Raises InputError for a file of
-        another subject and for one that holds something else.
+        A truncated line at the end of the file is dropped. Raises InputError for a file of another
+        subject or with other contents.
         """
         if self._path is None:
             return
@@ -91,7 +91,7 @@ class ResultStore:
             write_whole(self._path, lambda file: file.write(whole.encode()))
 
     def _text(self) -> str:
-        """What is in the file; nothing where there is none yet."""
+        """The contents of the file; empty if there is none yet."""
         assert self._path is not None
         try:
             return self._path.read_text(encoding="utf-8")
@@ -104,19 +104,19 @@ class ResultStore:
                 hint="name another file",
             ) from None
 
-    def add(self, point: Point) -> None:
-        """Remember a point."""
+    def add(self, point: ExploredPoint) -> None:
+        """Store a point."""
         self.known[point.choice, point.pes] = point
         if self._path is not None:
             with self._path.open("a") as file:
                 file.write(json.dumps(asdict(point)) + "\n")
 
-    def _point(self, number: int, line: str) -> Point:
+    def _point(self, number: int, line: str) -> ExploredPoint:
         try:
             row = json.loads(line)
             schema.check(row, _ROW)
             lists = {name: tuple(row[name]) for name in ("choice", "tried")}
-            return Point(**{**row, **lists})
+            return ExploredPoint(**{**row, **lists})
         except (ValueError, RecursionError) as e:
             raise InputError(
                 f"line {number} is not a result: {e}",

@@ -16,14 +16,14 @@ from tilewright.dataflow.depth import critical_path, streaming_depth
 from tilewright.dataflow.fifos import fifo_sizes
 from tilewright.dataflow.graph import Role, TaskGraph, named
 from tilewright.dataflow.intervals import Intervals, intervals, streaming
-from tilewright.dataflow.timing import Clock, Times
+from tilewright.dataflow.timing import BlockClock, NodeTimes
 
 
 class Discipline(StrEnum):
     """When a block may start.
 
-    gang: when the block before it has ended. list: each set of tasks that stream to one another
-    when its inputs are complete and enough processing elements are free.
+    gang: when the previous block has ended. list: each set of tasks that stream to one another
+    starts when its inputs are complete and enough processing elements are free.
     """
 
     GANG = "gang"
@@ -34,10 +34,10 @@ class Discipline(StrEnum):
 class TaskSchedule:
     """Blocks of co-scheduled tasks with their times, streams and FIFOs. Times are in cycles.
 
-    graph: what was scheduled, a node of several tasks divided where they are in several blocks.
-    Per node: `block` and `element` (the first processing element), -1 for what has none, and
-    `turns`: for how many blocks in a row its tasks come, as many in each. `blocks` holds the nodes
-    of each block in topological order, those of a node's turns once.
+    graph: the scheduled graph, in which nodes with tasks in several blocks are divided. Per node:
+    `block` and `element` (the first processing element), -1 if it has none, and `turns`: the number
+    of consecutive blocks with its tasks, the same number in each. `blocks` holds the nodes of each
+    block in topological order, with a node's turns listed once.
     """
 
     graph: TaskGraph
@@ -49,12 +49,12 @@ class TaskSchedule:
     blocks: Sequence[Sequence[int]]
     element: Sequence[int]
     steady: Intervals
-    times: Times
+    times: NodeTimes
     followed: Set[int]
 
     @cached_property
     def fifos(self) -> Sequence[int]:
-        """Elements that the FIFO of each edge holds."""
+        """The size of each edge's FIFO in elements."""
         return fifo_sizes(
             self.graph,
             self.blocks,
@@ -71,34 +71,34 @@ class TaskSchedule:
 
     @property
     def speedup(self) -> float:
-        """All work, one task after the other, over the makespan."""
+        """The total work of all tasks divided by the makespan."""
         if self.makespan:
             return self.graph.total_work / self.makespan
         return 1.0
 
     @property
     def utilization(self) -> float:
-        """The part of the processing elements' time that is work; a stream that waits is not."""
+        """The share of the elements' time spent on work; waiting for a stream does not count."""
         return self.speedup / self.pes
 
     @property
     def slr(self) -> float:
-        """The makespan over the critical path without streaming."""
+        """The makespan divided by the critical path without streaming."""
         return self.makespan / max(1, critical_path(self.graph))
 
     @property
     def sslr(self) -> float:
-        """The makespan over the streaming depth."""
+        """The makespan divided by the streaming depth."""
         return self.makespan / max(1, streaming_depth(self.graph))
 
     @property
     def rounds(self) -> int:
-        """How many blocks run one after the other."""
+        """The number of blocks that run one after the other."""
         return sum(max(self.turns[n] for n in block) for block in self.blocks)
 
     @property
     def fifo_space(self) -> int:
-        """Elements that all FIFOs hold."""
+        """The total size of all FIFOs in elements."""
         nodes = self.graph.nodes
         ends = (
             (nodes[e.source].count, nodes[e.target].count) for e in self.graph.edges
@@ -145,8 +145,8 @@ def schedule(
 ) -> TaskSchedule:
     """Schedule `graph` on `pes` processing elements.
 
-    A list schedule separates all tasks of a node: they may start at different times.
-    Raises InputError for fewer than one, an unknown heuristic or discipline.
+    A list schedule separates all tasks of a node, because they may start at different times. Raises
+    InputError for fewer than one element, and for an unknown heuristic or discipline.
     """
     if whole(pes, 1) is None:
         raise InputError(
@@ -160,7 +160,7 @@ def schedule(
     parts = divided(separated, spatial_blocks(separated, pes, how))
     blocks = parts.members()
     steady = intervals(parts.graph, streaming(parts.graph, parts.block))
-    clock = Clock(parts.graph, steady)
+    clock = BlockClock(parts.graph, steady)
     element = _DISCIPLINES[when](parts, pes, blocks, clock)
     _memory(parts.graph, clock.times)
     return TaskSchedule(
@@ -179,9 +179,9 @@ def schedule(
 
 
 def _gang(
-    parts: Division, pes: int, blocks: Sequence[Sequence[int]], clock: Clock
+    parts: Division, pes: int, blocks: Sequence[Sequence[int]], clock: BlockClock
 ) -> list[int]:
-    """The n-th task of a block on the n-th element, the block when the one before has ended."""
+    """The n-th task of a block runs on the n-th element, each block after the previous one."""
     graph = parts.graph
     element = [-1] * len(graph.nodes)
     now = 0
@@ -197,9 +197,9 @@ def _gang(
 
 
 def _list(
-    parts: Division, pes: int, blocks: Sequence[Sequence[int]], clock: Clock
+    parts: Division, pes: int, blocks: Sequence[Sequence[int]], clock: BlockClock
 ) -> list[int]:
-    """Each task of a block on its own element, the components on the first that are free."""
+    """Run each task of a block on a separate element, the components on the first free ones."""
     graph = parts.graph
     element = [-1] * len(graph.nodes)
     component = clock.steady.component
@@ -222,15 +222,15 @@ def _tasks(graph: TaskGraph, block: Sequence[int]) -> list[int]:
     return [n for n in block if graph.nodes[n].role is Role.COMPUTE]
 
 
-_Run = Callable[[Division, int, Sequence[Sequence[int]], Clock], list[int]]
+_Run = Callable[[Division, int, Sequence[Sequence[int]], BlockClock], list[int]]
 _DISCIPLINES: Final[dict[Discipline, _Run]] = {
     Discipline.GANG: _gang,
     Discipline.LIST: _list,
 }
 
 
-def _memory(graph: TaskGraph, times: Times) -> None:
-    """Sinks are full when their last writer ends; sources exist from the beginning."""
+def _memory(graph: TaskGraph, times: NodeTimes) -> None:
+    """Sinks are complete when their last writer ends; sources are available from the start."""
     for n, node in enumerate(graph.nodes):
         if node.role is Role.SINK:
             done = max(times.last[u] for u in graph.predecessors(n))

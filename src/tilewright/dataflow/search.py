@@ -1,9 +1,9 @@
 """A bounded search for the combination of expansions with the smallest makespan.
 
-Coordinate descent: from the best of the starts, the expansion of one group of operators is changed
-at a time, and those of neighbors with the same choices together, while that makes it better. The
-neighbors matter since operators that stream to one another have the pace of the slowest. First gang
-schedules are compared, which take little time, and then, from the best of those, all.
+Coordinate descent from the best start: change the expansion of one group of operators at a time, or
+of neighbors with the same options together, while that improves the makespan. Neighbors matter
+because operators that stream to one another have the pace of the slowest. First only gang
+schedules, which are fast to make, are compared, and then, from the best of those, all.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from itertools import groupby, product
 
 from tilewright.dataflow.evaluate import GANG, Evaluator, Method
 from tilewright.dataflow.results import Choice
-from tilewright.search import Limits, descend
+from tilewright.search import SearchLimits, descend
 
 Options = Sequence[Sequence[str]]  # of each group
 
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """Groups first..last - 1 get the expansion `name`."""
+    """Gives groups first..last - 1 the expansion `name`."""
 
     first: int
     last: int
     name: str
 
     def on(self, choice: Choice) -> Choice:
-        """The combination after it."""
+        """Apply the move to a combination."""
         return (
             choice[: self.first]
             + (self.name,) * (self.last - self.first)
@@ -44,11 +44,11 @@ def search(
     limit: int,
     end: float,
 ) -> None:
-    """Search on each number of processing elements, upwards and, from what is best on others,
-    downwards again, each with an equal share of what is left of both limits.
+    """Search on each number of processing elements, upwards and then, starting from the best
+    results, downwards again, each with an equal share of what is left of both limits.
 
-    options: the expansions of each group. limit: evaluations to make; end: a time of
-    `time.monotonic`. One evaluation is made on each number, however short the time.
+    options: the expansions of each group. limit: maximum number of evaluations; end: a time of
+    `time.monotonic`. Each number gets at least one evaluation, however short the time.
     """
     starts = list(_uniform(options))
     moves = list(_moves(options))
@@ -75,8 +75,8 @@ def _descend(
     most: int,
     seconds: float,
 ) -> Choice:
-    """The best that is found from the best start, until the evaluator has made `most` points."""
-    limits = Limits(seconds=seconds, until=lambda: evaluator.made >= most)
+    """The best combination found from the starts before the evaluator has made `most` points."""
+    limits = SearchLimits(seconds=seconds, until=lambda: evaluator.made >= most)
     changes = [move.on for move in moves]
     return descend(
         starts,

@@ -1,23 +1,22 @@
 """Simulating a schedule element by element, with FIFOs of limited size.
 
-What a task does, with r(k) the cycle in which it reads its k-th elements, one of each in-edge, and
-w(j) the cycle at whose beginning its j-th output is available, on all out-edges (k, j from 1):
+The rules of a task, with r(k) the cycle in which it reads its k-th elements, one from each in-edge,
+and w(j) the cycle at whose start its j-th output is available, on all out-edges (k, j from 1):
 
-* it reads when an element is available on every in-edge, at most one in a cycle, and not before all
-  outputs that its earlier inputs give have left: r(k) >= w(floor((k-1) O / I)), r(k) > r(k-1);
+* it reads when an element is available on every in-edge, at most one per cycle, and not before all
+  outputs of its earlier inputs have been written: r(k) >= w(floor((k-1) O / I)), r(k) > r(k-1);
 * output j needs the first ceil(j I / O) inputs: w(j) > r(ceil(j I / O)), w(j) > w(j-1);
-* a FIFO of c elements takes the j-th when its reader takes the (j-c)-th, or later:
+* a FIFO of c elements accepts the j-th when its reader takes the (j-c)-th, or later:
   w(j) >= r'(j - c);
-* what comes through memory is available when its writer, or the buffer before it, has ended, and
-  what goes to memory or into a buffer never waits;
-* no task starts before its block; in a gang schedule a block starts when the one before has ended.
+* data through memory is available when its writer, or the buffer before it, has ended, and writes
+  to memory or into a buffer never wait;
+* no task starts before its block; in a gang schedule a block starts after the previous one's end.
 
-The tasks of a node of several do the same at the same time, so that one of them is simulated, and
-of several turns the first.
-All times follow from these inequalities alone, each the least that satisfies them, so that the
-order in which tasks are advanced does not matter: each runs until it lacks an element or room.
-`sweep` finds the same times for whole streams at once; where that does not settle, in a deadlock
-above all, which is then named, it is done element by element.
+The tasks of a node with several behave identically, so only one of them is simulated, and of
+several turns only the first. All times follow from these inequalities alone, each the least that
+satisfies them, so the order in which tasks advance does not matter: each runs until it lacks an
+element or room. `sweep` finds the same times for whole streams at once; if that does not converge,
+above all in a deadlock, which must be reported, the simulation is done element by element.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from tilewright.dataflow.sweep import sweep
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """Cycles in which each node started and ended, and the whole."""
+    """The cycles in which each node started and ended, and the makespan."""
 
     start: Sequence[int]
     last: Sequence[int]
@@ -42,11 +41,11 @@ class Simulation:
 
 
 def simulate(schedule: TaskSchedule, fifos: Sequence[int] | None = None) -> Simulation:
-    """Run `schedule` with its own FIFO sizes, or `fifos` (elements per edge).
+    """Simulate `schedule` with its own FIFO sizes, or `fifos` (elements per edge).
 
-    Takes time in proportion to the elements moved. Raises ExecutionError on a deadlock: it names
-    the tasks that wait, for what, and on which full or empty stream; InputError for sizes that are
-    not one for each edge of the schedule's graph.
+    Takes time proportional to the elements moved. Raises ExecutionError on a deadlock, naming the
+    waiting tasks, what they wait for, and the full or empty streams; InputError unless there is one
+    size for each edge of the schedule's graph.
     """
     edges = len(schedule.graph.edges)
     if fifos is not None and len(fifos) != edges:
@@ -74,7 +73,7 @@ class _Stream:
 
 
 class _Task:
-    """One running task: how far it has read and written."""
+    """A running task: how far it has read and written."""
 
     __slots__ = (
         "consumed",
@@ -100,7 +99,7 @@ class _Task:
         self.wrote: list[int] = []
 
     def advance(self) -> bool:
-        """Read and write as far as elements and room allow; whether anything happened."""
+        """Read and write as far as elements and room allow; returns whether anything happened."""
         before = len(self.read) + len(self.wrote)
         while self._write() or self._read():
             pass
@@ -113,7 +112,7 @@ class _Task:
         return len(self.read) == self.consumed
 
     def _owed(self) -> int:
-        """Outputs that the inputs read so far give."""
+        """The outputs due after the inputs read so far."""
         return len(self.read) * self.produced // self.consumed
 
     def _read(self) -> bool:
@@ -156,7 +155,7 @@ class _Task:
 
 
 class _Run:
-    """The simulation of block after block."""
+    """The simulation of one block after another."""
 
     def __init__(self, schedule: TaskSchedule, fifos: Sequence[int]) -> None:
         self.schedule = schedule
@@ -168,7 +167,7 @@ class _Run:
         self.tasks: dict[int, _Task] = {}
 
     def sweep(self, nodes: Sequence[int]) -> bool:
-        """All of a block at once; False, with nothing done, where that does not settle."""
+        """Simulate a block by sweeps; returns False, with no effect, if they do not converge."""
         turns = self.schedule.turns
         if len(nodes) > 1 and any(turns[n] > 1 for n in nodes):
             return False
@@ -207,7 +206,7 @@ class _Run:
         self._release(nodes)
 
     def _streams(self, nodes: Sequence[int]) -> dict[int, _Stream]:
-        """The FIFOs between the tasks of a block; what a buffer takes in is not held back."""
+        """The FIFOs between the tasks of a block; writes into a buffer never wait."""
         streams = {}
         for n in nodes:
             if self.graph.nodes[n].role is Role.COMPUTE:
@@ -217,7 +216,7 @@ class _Run:
         return streams
 
     def _step(self, n: int, left: set[int], streams: dict[int, _Stream]) -> bool:
-        """Start a node whose memory is complete, or let it continue; whether anything happened."""
+        """Start a node whose stored inputs are complete, or continue it; whether it progressed."""
         if n in self.tasks:
             return self.tasks[n].advance()
         memory = [
@@ -234,7 +233,7 @@ class _Run:
         return True
 
     def _opening(self, n: int) -> int:
-        """The cycle from which a node's processing element is its own."""
+        """The cycle from which a node's processing element is available."""
         if self.schedule.discipline is Discipline.GANG:
             return max(self.free)
         element = self.schedule.element[n]
@@ -255,7 +254,7 @@ class _Run:
         return True
 
     def _release(self, nodes: Sequence[int]) -> None:
-        """A block has ended: its elements are free."""
+        """Free the elements of a block that has ended."""
         for n in nodes:
             if self.schedule.element[n] >= 0:
                 first = self.schedule.element[n]
@@ -269,7 +268,7 @@ class _Run:
     def _deadlock(
         self, streams: dict[int, _Stream], stuck: Sequence[int]
     ) -> ExecutionError:
-        """Who waits for what."""
+        """Describe which tasks wait for what."""
         full, empty = [], []
         for e, stream in streams.items():
             edge = self.graph.edges[e]

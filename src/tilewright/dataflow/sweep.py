@@ -1,24 +1,24 @@
 """The times of a block by sweeps over whole streams: equal to those of `simulate`, but faster.
 
-A sweep takes the tasks in topological order and gives each element the least time that the rules
-of `simulate` allow, by the times known of the others. For a task that gives no more outputs than it
-reads, with a(k) the arrival of the latest k-th elements, b(j) when there is room for output j, and
-M(k) = floor((k-1) O / I),
+A sweep visits the tasks in topological order and gives each element the least time that the rules
+of `simulate` allow, given the current times of the others. For a task with at most as many outputs
+as inputs, with a(k) the arrival of the latest k-th elements, b(j) the time when there is room for
+output j, and M(k) = floor((k-1) O / I),
 
     r(k) = max(a(k), b(M(k)), r(k-1) + 1),   w(j) = max(r(ceil(j I / O)) + 1, b(j)),
 
-and for one that gives more
+and for one with more outputs
 
     w(j) = max(a(ceil(j I / O)) + 1, b(j), w(j-1) + 1),   r(k) = max(a(k), w(M(k))),
 
 since all other rules follow from these. Each is a running maximum, one step of NumPy. The first
-sweep knows of no full FIFO, so that its times are never too late; a sweep that changes nothing has
-found the least times that satisfy all rules.
+sweep ignores full FIFOs, so its times are never too late; a sweep that changes nothing has found
+the least times that satisfy all rules.
 
-Rules that want one event no earlier than another may form a circle, which is a deadlock that times
-alone do not show. So times are pairs, of a cycle and of how many rules led to it, that are compared
-in this order; with a circle the second grows without end. A pair is one number, and a step of a
-rule adds to both.
+Rules that require one event no earlier than another may form a cycle, which is a deadlock that
+times alone do not show. So times are pairs of a cycle and the number of rules that led to it,
+compared in this order; in a cyclic dependence the second grows without bound. A pair is stored as
+one number, and a step of a rule adds to both parts.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ import numpy as np
 from tilewright.dataflow.graph import Role, TaskGraph
 
 Pairs = np.ndarray[Any, np.dtype[np.int64]]
-BITS: Final = 31  # of a pair that count rules
-NEXT: Final = (1 << BITS) + 1  # a cycle later, by one rule more
-SWEEPS: Final = 24  # after which it is quicker to go element by element
+BITS: Final = 31  # bits of a pair that count rules
+NEXT: Final = (1 << BITS) + 1  # one cycle later, by one more rule
+SWEEPS: Final = 24  # after which the element-by-element simulation is faster
 
 
 @dataclass(frozen=True, slots=True)
 class NodeCycles:
-    """Cycles of a node's first read and of its end."""
+    """The cycles of a node's first read and of its end."""
 
     start: int
     last: int
@@ -52,10 +52,10 @@ def sweep(
     opening: Mapping[int, int],
     last: Sequence[int],
 ) -> dict[int, NodeCycles] | None:
-    """The spans of a block's nodes; None where no sweep was the last, in a deadlock at least.
+    """The spans of a block's nodes; None if the sweeps do not converge, such as in a deadlock.
 
-    nodes: in topological order. rooms: of each stream between them. opening: the
-    cycle before which each does not start. last: per node of the graph its end, if that is known.
+    nodes: in topological order. rooms: of each stream between them. opening: the earliest start of
+    each. last: the end of each node of the graph, if known.
     """
     if any(room < 1 for room in rooms.values()):
         return None
@@ -79,7 +79,7 @@ def sweep(
 
 
 def _span(task: _SweptTask | None, end: int) -> NodeCycles:
-    """The cycles of a node that ends at the pair `end`; memory, not a task, has one time."""
+    """The cycles of a node that ends at the pair `end`; memory has a single time."""
     if task is None:
         first = end
     else:
@@ -88,7 +88,7 @@ def _span(task: _SweptTask | None, end: int) -> NodeCycles:
 
 
 class _SweptTask:
-    """A task of the block: when it reads and writes, as far as is known."""
+    """A task of the block: when it reads and writes, as far as known."""
 
     __slots__ = ("into", "needed", "out", "read", "steps", "written", "before", "wide")
 
@@ -108,7 +108,7 @@ class _SweptTask:
         self.written = np.zeros(writes, np.int64)
 
     def advance(self, tasks: Mapping[int, _SweptTask], ready: int) -> bool:
-        """The least times by those of the other tasks; whether any is new."""
+        """Update to the least times, given those of other tasks; whether any changed."""
         read = np.full(len(self.read), ready)
         for u in self.into:
             arrival = tasks[u].written + 1
@@ -127,7 +127,7 @@ class _SweptTask:
         return not (same_reads and same_writes)
 
     def _narrow(self, read: Pairs, free: Pairs) -> tuple[Pairs, Pairs]:
-        """The times of a task that gives no more outputs than it reads."""
+        """The times of a task with at most as many outputs as inputs."""
         first = np.searchsorted(self.before, 1)
         room = free[self.before[first:] - 1]
         np.maximum(read[first:], room + 1, out=read[first:])
@@ -136,7 +136,7 @@ class _SweptTask:
         return read, np.maximum(written, free)
 
     def _wide(self, read: Pairs, free: Pairs) -> tuple[Pairs, Pairs]:
-        """The times of a task that gives more outputs than it reads."""
+        """The times of a task with more outputs than inputs."""
         ready = read[self.needed] + NEXT
         written = self._one_by_one(np.maximum(ready, free))
         earlier = written[self.before[1:] - 1]
@@ -144,6 +144,6 @@ class _SweptTask:
         return read, written
 
     def _one_by_one(self, when: Pairs) -> Pairs:
-        """The least times, none before `when` and each at least a cycle after the one before."""
+        """The least times, none before `when` and each at least a cycle after the previous one."""
         found: Pairs = np.maximum.accumulate(when - self.steps)
         return found + self.steps

@@ -9,9 +9,9 @@
     scale -> sum: 1024
     sum -> y: 16 of 64
 
-A line is a node, with its type under the graph's reading of volumes, how many equal tasks it stands
-for (`x576`, where not one) and after `#` its origin, or an edge with its volume: `of` gives the
-array it is a part of, `unique` what a replay does not repeat.
+A line is a node, with its type under the graph's reading of volumes, its number of equal tasks
+(`x576`, if not one) and after `#` its origin, or an edge with its volume: `of` is followed by the
+size of the array it is a part of, `unique` by the number of elements without repetitions.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SHAPES: Final = {
 
 
 def show(graph: TaskGraph) -> str:
-    """The graph as text; `parse` of it gives an equal graph."""
+    """The graph as text, which `parse` turns into an equal graph."""
     lines = [f"graph {graph.name} volume={graph.volume}"]
     for n, node in enumerate(graph.nodes):
         origin = f"  # {node.origin}" if node.origin else ""
@@ -56,10 +56,10 @@ def show(graph: TaskGraph) -> str:
 
 
 def parse(text: str) -> TaskGraph:
-    """The graph that `show` printed, checked.
+    """Parse and check the output of `show`.
 
-    Raises InputError with the line for text that is neither a node nor an edge, an edge of an
-    unknown node, a node whose type does not follow from its volumes, and as TaskGraph does.
+    Raises InputError with the line for text that is neither a node nor an edge, for an edge with an
+    unknown node and a node whose type does not follow from its volumes, and as TaskGraph does.
     """
     lines = [
         (n, line.strip()) for n, line in enumerate(text.splitlines(), 1) if line.strip()
@@ -89,7 +89,7 @@ def parse(text: str) -> TaskGraph:
         if graph.kind(n) is not kind:
             raise _error(
                 number,
-                f"{nodes[n].name} is called {kind}, but reads {graph.consumed[n]} and writes "
+                f"{nodes[n].name} is declared {kind}, but reads {graph.consumed[n]} and writes "
                 f"{graph.produced[n]}: {graph.kind(n)}",
             )
     return graph
@@ -122,7 +122,7 @@ def to_json(graph: TaskGraph) -> str:
 
 
 def from_json(text: str) -> TaskGraph:
-    """The graph that `to_json` wrote, checked. Raises InputError as `parse` does."""
+    """Parse and check the output of `to_json`. Raises InputError as `parse` does."""
     try:
         whole = json.loads(text)
         lines = [f"graph {whole['name']} volume={whole['volume']}"]
@@ -130,7 +130,7 @@ def from_json(text: str) -> TaskGraph:
         lines += [_edge_line(edge) for edge in whole["edges"]]
     except (ValueError, KeyError, TypeError, RecursionError) as e:
         raise InputError(
-            f"no task graph: {type(e).__name__} {e}",
+            f"not a task graph: {type(e).__name__} {e}",
             where="JSON",
             hint="an object with name, volume, nodes (name, type, origin, count), edges (from, to, "
             "part, array, unique)",
@@ -139,7 +139,7 @@ def from_json(text: str) -> TaskGraph:
 
 
 def to_dot(graph: TaskGraph) -> str:
-    """The graph for Graphviz: boxes are tasks, cylinders buffers."""
+    """The graph for Graphviz: boxes are tasks, cylinders are buffers."""
     title = json.dumps(f"{graph.name}, volume={graph.volume}")
     lines = [
         f"digraph {json.dumps(graph.name)} {{",
@@ -158,7 +158,7 @@ def _edge(number: int, found: re.Match[str], index: Mapping[str, int]) -> Edge:
     for name in (found[1], found[2]):
         if name not in index:
             raise _error(
-                number, f"the edge names {name}, which is not a node of a line above"
+                number, f"the edge names {name}, which is not a node declared above"
             )
     part = int(found[3])
     array = int(found[4] or part)

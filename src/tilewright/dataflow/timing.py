@@ -1,8 +1,8 @@
 """When each task starts, first writes and ends, for given streams.
 
-HPDC 2023 (see `graph`); the maximum over in-edges and over out-edges where the published code reads
-one of them. Cycles are whole numbers; a task reads and writes at most one element of each edge per
-cycle, an element leaves one cycle after what it needs came in.
+HPDC 2023 (see `graph`); with the maximum over in-edges and over out-edges where the published code
+uses only one of them. Cycles are integers; a task reads and writes at most one element of each edge
+per cycle, and an output is available one cycle after its last input was read.
 """
 
 from __future__ import annotations
@@ -15,48 +15,48 @@ from tilewright.dataflow.follow import Cycles, read_times, write_times
 from tilewright.dataflow.graph import Role, TaskGraph
 from tilewright.dataflow.intervals import Intervals
 
-FOLLOWED: Final = 1 << 14  # elements of a component that are followed one by one
+FOLLOWED: Final = 1 << 14  # the most elements of a component to follow one by one
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
-    """Per node, in cycles: `start`, `first` (its first output is there), `last` (it has ended)."""
+class NodeTimes:
+    """Per node, in cycles: `start`, `first` (first output available), `last` (ended)."""
 
     start: list[int] = field(default_factory=list)
     first: list[int] = field(default_factory=list)
     last: list[int] = field(default_factory=list)
 
     @classmethod
-    def of(cls, graph: TaskGraph) -> Times:
+    def of(cls, graph: TaskGraph) -> NodeTimes:
         """All zero, to be filled block by block."""
         return cls(*([0] * len(graph.nodes) for _ in range(3)))
 
     def set(self, node: int, start: int, first: int, last: int) -> None:
-        """The times of one node."""
+        """Set the times of one node."""
         self.start[node] = start
         self.first[node] = first
         self.last[node] = last
 
 
-class Clock:
-    """Fills in the times of one block after another.
+class BlockClock:
+    """Computes the times of one block after another.
 
-    Streams of a component of at most FOLLOWED elements are followed one by one; of a larger one the
-    times are those of its steady state.
+    In a component with at most FOLLOWED elements, streams are followed element by element; in a
+    larger one the times are those of its steady state.
     """
 
     def __init__(self, graph: TaskGraph, steady: Intervals) -> None:
         self.graph: Final = graph
         self.steady: Final = steady
-        self.times: Final = Times.of(graph)
+        self.times: Final = NodeTimes.of(graph)
         self.followed: Final = _followed(graph, steady)
         self._written: dict[int, Cycles] = {}
 
     def run(self, nodes: Iterable[int], begin: Mapping[int, int]) -> int:
-        """The times of the nodes of a block, in topological order, none before its `begin`.
+        """Compute the times of a block's nodes, in topological order, none before its `begin`.
 
-        Gives the cycle in which the last of them ends, 0 for none. Predecessors outside have their
-        times already.
+        Returns the cycle in which the last of them ends, 0 for none. The times of predecessors
+        outside the block must be known.
         """
         self._written.clear()
         end = 0
@@ -85,7 +85,7 @@ class Clock:
             times.set(n, start, first, last)
 
     def _follow(self, n: int, ready: int, streams: Iterable[int]) -> None:
-        """The times of a task whose streams, from these nodes, are followed one by one."""
+        """Compute the times of a task, following its streams from these nodes by element."""
         reads = self.graph.consumed[n]
         writes = self.graph.produced[n]
         arrivals = [self._written[u] for u in streams]
@@ -99,7 +99,7 @@ class Clock:
 
 
 def _followed(graph: TaskGraph, steady: Intervals) -> frozenset[int]:
-    """The nodes of components of several tasks that move few elements."""
+    """The nodes of components with several tasks that move few elements."""
     members: dict[int, list[int]] = {}
     for n, c in enumerate(steady.component):
         members.setdefault(c, []).append(n)
@@ -112,9 +112,9 @@ def _followed(graph: TaskGraph, steady: Intervals) -> frozenset[int]:
 
 
 def _task(graph: TaskGraph, steady: Intervals, n: int, start: int) -> tuple[int, int]:
-    """When a task that starts at `start` writes first and ends.
+    """When a task that starts at `start` first writes and ends.
 
-    s_in = M / O(u) of its slowest in-stream and s_out = M / O(n), kept as pairs of integers.
+    s_in = M / O(u) of its slowest in-stream and s_out = M / O(n), as pairs of integers.
     """
     reads = graph.consumed[n]
     writes = graph.produced[n]
@@ -138,7 +138,7 @@ def _task(graph: TaskGraph, steady: Intervals, n: int, start: int) -> tuple[int,
 
 
 def _cycles(interval: tuple[int, int], elements: int) -> int:
-    """Whole cycles of so many elements; interval: cycles of each, as a pair of integers."""
+    """Cycles of elements, rounded up; interval: cycles per element, as a pair of integers."""
     numerator, denominator = interval
     return _ceil(numerator * elements, denominator)
 

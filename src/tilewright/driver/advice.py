@@ -1,7 +1,7 @@
-"""What to try where a schedule is slow: rules over the statements that most of the steps run.
+"""Advice on slow schedules: rules over the statements that run most often.
 
-A rule is a function of one such statement (`Work`); it returns what to do and why, or None. RULES
-is the table, the most important first.
+A rule is a function of one such statement (`ComputeStatement`) that returns what to do and why, or
+None. RULES lists all rules, the most important first.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from tilewright.ir.node import postorder
 from tilewright.loops.analysis.access import expressions
 from tilewright.loops.analysis.terms import loads, variables
 from tilewright.loops.nodes import Alloc, For, If, Kernel, Store, Unit, Update
-from tilewright.loops.walk import Place, walk
+from tilewright.loops.walk import StatementPlace, walk
 from tilewright.runtime.instruction_mix import Mix
 
-_MUCH: Final = 0.1  # of all steps: what runs less often is not worth a change
-_SHARED_SECONDS: Final = 20e-6  # a kernel that takes longer is worth waking threads for
-_CHAINS: Final = 4  # sums side by side; a fused multiply-add takes about as many cycles
-_LONG: Final = 16  # steps of a sum that waiting for the step before is felt in
+_MUCH: Final = 0.1  # share of all steps below which a statement is not worth a change
+_SHARED_SECONDS: Final = 20e-6  # a kernel that takes longer justifies waking threads
+_CHAINS: Final = 4  # independent sums that hide the latency of a fused multiply-add
+_LONG: Final = 16  # steps from which the latency of a sum matters
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """What is known of a kernel's run: the threads it had, its seconds, its inner loop."""
+class KernelRun:
+    """A measured run of a kernel: threads, seconds, and the instruction mix of its inner loop."""
 
     threads: int
     seconds: float
@@ -38,13 +38,13 @@ class Measured:
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
+class ComputeStatement:
     """A statement that computes, and how often it runs."""
 
-    place: Place
+    place: StatementPlace
     stmt: Store | Update
     steps: int
-    run: Measured
+    run: KernelRun
 
     @property
     def loops(self) -> tuple[For, ...]:
@@ -53,19 +53,19 @@ class Work:
 
     @property
     def name(self) -> str:
-        """What it computes."""
+        """The names of its results."""
         return ", ".join(b.name for b, _ in self.targets)
 
     @cached_property
     def targets(self) -> tuple[tuple[Buffer, tuple[Expr, ...]], ...]:
-        """What it writes."""
+        """The elements that it writes."""
         if isinstance(self.stmt, Update):
             return tuple(self.stmt.targets)
         return ((self.stmt.buffer, self.stmt.index),)
 
     @cached_property
     def loads(self) -> tuple[Load, ...]:
-        """What it reads, beside the results that it updates."""
+        """The elements that it reads, except the results that it updates."""
         found = (e for root in expressions(self.stmt) for e in loads(root))
         return tuple(dict.fromkeys(found))
 
@@ -76,7 +76,7 @@ class Work:
 
     @cached_property
     def sum_loops(self) -> tuple[For, ...]:
-        """The serial loops along which one result is updated again and again."""
+        """The serial loops whose iterations all update the same result."""
         if not isinstance(self.stmt, Update):
             return ()
         serial = (f for f in self.loops if f.kind == "serial")
@@ -84,11 +84,11 @@ class Work:
 
     @property
     def sum_loop(self) -> For | None:
-        """The innermost of them."""
+        """The innermost of `sum_loops`."""
         return self.sum_loops[-1] if self.sum_loops else None
 
     def writes_along(self, f: For) -> bool:
-        """Whether iterations of a loop write different elements, or buffers of their own."""
+        """Whether each iteration of a loop writes different elements, or its own buffer."""
         inside = self.place.above[self.place.above.index(f) :]
         own = {s.buffer for s in inside if isinstance(s, Alloc)}
         return any(
@@ -97,15 +97,15 @@ class Work:
         )
 
     def inside(self, f: For) -> tuple[For, ...]:
-        """The loops around it within a loop."""
+        """The loops between `f` and the statement."""
         return self.loops[self.loops.index(f) + 1 :]
 
 
-Rule = Callable[[Work], str | None]
+Rule = Callable[[ComputeStatement], str | None]
 
 
-def advice(kernel: Kernel, run: Measured, most: int = 6) -> tuple[str, ...]:
-    """What to try with a kernel that was run like this, the most important first, a line each."""
+def advice(kernel: Kernel, run: KernelRun, most: int = 6) -> tuple[str, ...]:
+    """At most `most` lines of advice on a kernel that was run, the most important first."""
     works = sorted(_works(kernel, run), key=lambda w: -w.steps)
     total = sum(w.steps for w in works)
     hot = [w for w in works if w.steps >= _MUCH * total]
@@ -113,16 +113,16 @@ def advice(kernel: Kernel, run: Measured, most: int = 6) -> tuple[str, ...]:
     return tuple(dict.fromkeys(said))[:most]
 
 
-def _works(kernel: Kernel, run: Measured) -> Iterator[Work]:
+def _works(kernel: Kernel, run: KernelRun) -> Iterator[ComputeStatement]:
     for place in walk(kernel.body):
         in_unit = any(isinstance(s, Unit) for s in place.above)
         if isinstance(place.stmt, Store | Update) and not in_unit:
             steps = prod(f.trips or 1 for f in place.loops)
-            yield Work(place, place.stmt, steps, run)
+            yield ComputeStatement(place, place.stmt, steps, run)
 
 
 def step_of(buffer: Buffer, index: tuple[Expr, ...], var: Var) -> int | None:
-    """Elements from an access to that of the next iteration; None where it is not a constant."""
+    """The stride in elements between the accesses of successive iterations; None if it varies."""
     form = Affine((), 0)
     for part, stride in zip(index, buffer.strides, strict=True):
         form = form + affine(part).scaled(stride)
@@ -131,7 +131,7 @@ def step_of(buffer: Buffer, index: tuple[Expr, ...], var: Var) -> int | None:
     return form.coefficient(var)
 
 
-def _scalar(w: Work) -> str | None:
+def _scalar(w: ComputeStatement) -> str | None:
     """No vector loop around it."""
     if w.vector is not None or w.steps < _LONG:
         return None
@@ -141,10 +141,13 @@ def _scalar(w: Work) -> str | None:
         writes = {step_of(b, index, f.var) for b, index in w.targets}
         if f.kind in ("serial", "unroll") and writes == {1} and reads <= {0, 1}:
             return f"split {f.var.name} and vectorize the inner loop, innermost: {why}"
-    return f"vectorize a loop of {w.name}, with copies of what is apart along it: {why}"
+    return (
+        f"vectorize a loop of {w.name}, and copy operands that are not contiguous "
+        f"along it: {why}"
+    )
 
 
-def _gathers(w: Work) -> str | None:
+def _gathers(w: ComputeStatement) -> str | None:
     """A vector loop along which an operand's elements are not neighbors."""
     if w.vector is None:
         return None
@@ -152,15 +155,15 @@ def _gathers(w: Work) -> str | None:
     for e in w.loads:
         step = step_of(e.buffer, e.index, var)
         if step not in (-1, 0, 1):
-            apart = "anywhere" if step is None else f"{abs(step)} elements apart"
+            apart = "scattered" if step is None else f"{abs(step)} elements apart"
             return (
-                f"vectorize another loop than {var.name}, or read {e.buffer.name} through a copy "
-                f"in that order (cache_read, a stage of its own): its elements are {apart} there"
+                f"vectorize a loop other than {var.name}, or read {e.buffer.name} through a copy "
+                f"in that order (cache_read, or a separate stage): its elements are {apart}"
             )
     return None
 
 
-def _scatters(w: Work) -> str | None:
+def _scatters(w: ComputeStatement) -> str | None:
     """A vector loop along which the results are not neighbors."""
     if w.vector is None:
         return None
@@ -170,12 +173,12 @@ def _scatters(w: Work) -> str | None:
     if wide is None:
         return None
     return (
-        f"vectorize the loop of {wide.name}'s last dimension and not {var.name}: "
-        "each lane is stored by itself"
+        f"vectorize the loop of {wide.name}'s last dimension instead of {var.name}: "
+        "each lane is stored separately"
     )
 
 
-def _guards(w: Work) -> str | None:
+def _guards(w: ComputeStatement) -> str | None:
     """A condition on loop variables that is tested in each step."""
     conditions = [s.condition for s in w.place.above if isinstance(s, If)]
     for root in expressions(w.stmt):
@@ -185,14 +188,14 @@ def _guards(w: Work) -> str | None:
         tested = [f for f in w.loops if f.var in over]
         if tested and not any(isinstance(e, Load) for e in over):
             return (
-                f"partition_loop({tested[0].var.name!r}), or a factor that divides the extent: "
-                f"{w.name} tests {condition!r} at each step"
+                f"partition_loop({tested[0].var.name!r}), or choose a factor that divides the "
+                f"extent: {w.name} tests {condition!r} in each step"
             )
     return None
 
 
-def _stored_sums(w: Work) -> str | None:
-    """A sum whose results are not in registers while it runs."""
+def _stored_sums(w: ComputeStatement) -> str | None:
+    """A sum that does not keep its results in registers."""
     if w.sum_loop is None:
         return None
     why = f"each step of {w.sum_loop.var.name} loads and stores its results"
@@ -207,11 +210,11 @@ def _stored_sums(w: Work) -> str | None:
     if all(b.scope == "register" for b, _ in w.targets):
         return None
     outer = w.sum_loops[0].var.name
-    return f'cache_write({w.name}, "register"), computed outside of {outer}: {why}'
+    return f'cache_write({w.name}, "register"), computed outside {outer}: {why}'
 
 
-def _waiting(w: Work) -> str | None:
-    """A sum whose steps wait for one another."""
+def _waiting(w: ComputeStatement) -> str | None:
+    """A sum each of whose steps waits for the previous one."""
     steps = prod(f.trips or _LONG for f in w.sum_loops)
     if w.sum_loop is None or steps < _LONG or w.vector is None:
         return None
@@ -225,29 +228,29 @@ def _waiting(w: Work) -> str | None:
         return None
     sums = "one sum" if chains == 1 else f"{chains} sums"
     return (
-        f"tile {w.name} and unroll the tile inside of {w.sum_loop.var.name}, or rfactor the sum: "
-        f"each step waits for the one before, with {sums} at a time"
+        f"tile {w.name} and unroll the tile inside {w.sum_loop.var.name}, or rfactor the sum: "
+        f"each step waits for the previous one, with {sums} at a time"
     )
 
 
-def _spills(w: Work) -> str | None:
+def _spills(w: ComputeStatement) -> str | None:
     """More values in the inner loop than there are registers."""
     spills = 0 if w.run.mix is None else w.run.mix.spills
     if not spills:
         return None
     those = plural(spills, "access", "accesses")
     return (
-        f"smaller unrolled tiles: {those} in the inner loop, to values that do not "
-        "fit into the registers"
+        f"use smaller unrolled tiles: the inner loop has {those} to values that do not fit "
+        "into registers"
     )
 
 
-def _alone(w: Work) -> str | None:
-    """No parallel loop, and enough to do for several threads."""
+def _alone(w: ComputeStatement) -> str | None:
+    """No parallel loop, although there is enough work for several threads."""
     shared = any(f.kind == "parallel" for f in w.loops)
     if shared or w.run.threads < 2 or w.run.seconds < _SHARED_SECONDS:
         return None
-    why = f"one thread of {w.run.threads} computes {w.name}"
+    why = f"only one of {w.run.threads} threads computes {w.name}"
     outer = next((f for f in w.loops if w.writes_along(f)), None)
     if outer is None:
         return f"rfactor {w.name} and run its parts in parallel: {why}"

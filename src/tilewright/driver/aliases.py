@@ -1,8 +1,9 @@
-"""Results that live in the memory of an input: a key-value cache, the parameters of a step.
+"""Results in the memory of an input: a key-value cache, the parameters of a training step.
 
-Condition, for a result r in the memory of an input a: they are of one shape and dtype; one kernel
-writes r; nothing reads a after it; and the kernel itself reads a not at all, or may write its last
-result over it (`overwritable`). Then r is what it would be elsewhere.
+Precondition for a result r in the memory of an input a: they have the same shape and dtype; exactly
+one kernel writes r; nothing reads a after that kernel; and the kernel itself does not read a, or
+may overwrite a with its last result (`overwritable`). Then r has the same contents as in separate
+memory.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import replace
 
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.text import listing
-from tilewright.driver.built import Built, BuiltStep
+from tilewright.driver.built import BuiltGroup, BuiltStep
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph, Value
 from tilewright.loops.passes.in_place import without_self_copy
@@ -23,7 +24,7 @@ Aliases = Mapping[Buffer, Buffer]
 
 
 def aliased_buffers(plan: Plan, aliases: Mapping[str, str]) -> dict[Buffer, Buffer]:
-    """Inputs by result, of names. Raises InputError for those that cannot be."""
+    """The input buffer for each result buffer, from names. Raises InputError for invalid pairs."""
     found = {}
     for output, given in aliases.items():
         out = _named(plan.graph.outputs, output, "output")
@@ -34,7 +35,8 @@ def aliased_buffers(plan: Plan, aliases: Mapping[str, str]) -> dict[Buffer, Buff
         _check_ends(plan.graph, out, source, where)
         if result is None or memory is None or _type(result) != _type(memory):
             raise InputError(
-                f"they differ: {out.type_text} and {source.type_text}", where=where
+                f"their types differ: {out.type_text} and {source.type_text}",
+                where=where,
             )
         found[result] = memory
     return found
@@ -53,15 +55,15 @@ def _type(b: Buffer) -> tuple[object, ...]:
 
 
 def _check_ends(graph: Graph, out: Value, source: Value, where: str) -> None:
-    """Raise InputError where one of both is something else too."""
+    """Raise InputError if the output is also an input or constant, or the input also an output."""
     if out in graph.inputs or out in graph.constants:
-        raise InputError("the output is an input or constant as it is", where=where)
+        raise InputError("the output is itself an input or constant", where=where)
     if source in graph.outputs:
-        raise InputError("the input is an output as it is, too", where=where)
+        raise InputError("the input is itself an output", where=where)
 
 
 def in_place(signature: KernelSignature, aliases: Aliases) -> KernelSignature:
-    """A Kernel given as such without the copy of an input that its result lives in already."""
+    """Remove from a given Kernel the copy of the input whose memory its result takes."""
     kernel = signature.kernel
     if kernel is None or len(kernel.outputs) != 1 or kernel.outputs[0] not in aliases:
         return signature
@@ -78,14 +80,14 @@ def in_place(signature: KernelSignature, aliases: Aliases) -> KernelSignature:
 
 
 def check_aliases(plan: Plan, steps: Sequence[BuiltStep], aliases: Aliases) -> None:
-    """Raise UnsupportedError where the condition of the module's docstring does not hold."""
+    """Raise UnsupportedError if the precondition in the module's docstring does not hold."""
     for result, source in aliases.items():
         why = _conflict(plan, steps, result, source)
         if why:
             raise UnsupportedError(
                 f"{result.name!r} cannot live in the memory of {source.name!r}: {why}",
                 where=f"graph {plan.graph.name!r}, aliases",
-                hint="leave this pair out: the output then has memory of its own",
+                hint="leave this pair out: the output then has its own memory",
             )
 
 
@@ -95,19 +97,19 @@ def _conflict(
     result: Buffer,
     source: Buffer,
 ) -> str:
-    """What is against it; empty if nothing is."""
+    """Why the precondition does not hold; empty if it does."""
     writers = [n for n, s in enumerate(plan.steps) if result in s.writes]
     made = steps[writers[0]] if len(writers) == 1 else None
-    if not isinstance(made, Built):
-        return "it is not made by one kernel of the host"
+    if not isinstance(made, BuiltGroup):
+        return "it is not written by exactly one kernel on the host"
     (at,) = writers
     later = [s.name for s in plan.steps[at + 1 :] if source in s.reads]
     if later:
-        return f"{later[0]} reads {source.name!r} after {made.stage.name} has written"
+        return f"{later[0]} reads {source.name!r} after {made.stage.name} has overwritten it"
     last = made.signature.values[-1] is result
     if source in made.signature.values and not (last and source in made.over):
         return (
-            f"{made.stage.name} reads {source.name!r} elsewhere than where it writes, "
-            "or writes an element twice"
+            f"{made.stage.name} reads elements of {source.name!r} other than the one it "
+            "writes, or writes an element twice"
         )
     return ""

@@ -1,4 +1,4 @@
-"""Assembling a model: memory offsets, calls in order, one native function per segment."""
+"""Assembles a model: memory offsets, calls in order, one native function per segment."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from tilewright import __version__
 from tilewright.base.errors import MemoryLimitError
 from tilewright.driver.built import (
-    Built,
     BuiltControl,
+    BuiltGroup,
     BuiltProgram,
     BuiltStep,
     Native,
@@ -41,9 +41,9 @@ from tilewright.runtime.model import (
     HostFallbackStep,
     LaunchStep,
     NativeStep,
-    Slot,
     Step,
     Tensor,
+    ValueSlot,
     constants_on,
 )
 from tilewright.targets.base import Target
@@ -53,11 +53,11 @@ HostKernel = Any  # (Operation) -> (provider, JSON-able attributes, captured val
 
 @dataclass(eq=False)
 class Assembler:
-    """Gathers constants, slots and programs while the steps are written down.
+    """Collects constants, slots and programs while it writes the steps.
 
     plan: with places in memory. steps: the model in order. host: describes a host fallback for the
-    runtime. limit: bytes that a running call may need; None: as many as it wants. aliases: results
-    that live in the memory of an input.
+    runtime. limit: bytes that a running call may need; None: no limit. aliases: results in the
+    memory of an input.
     """
 
     plan: Plan
@@ -93,13 +93,16 @@ class Assembler:
         steps += self._copies(graph)
         devices = self._devices(memory)
         self._check_limit(graph, arena + workspace, self._on_devices(devices, steps))
+        held = self._constants.held()
         return CompiledModel(
             inputs=tuple(_tensor(v) for v in graph.inputs),
             outputs=tuple(_tensor(v) for v in graph.outputs),
             steps=tuple(steps),
             objects=(*objects, *segments),
             support=tuple(self.target.support()) if built else (),
-            constants=self._constants.block(),
+            constants=held.block,
+            packed=held.packed,
+            weights=held.weights,
             arena_bytes=arena,
             workspace=_round(workspace),
             thread_workspace=max((b.code.thread_workspace for b in built), default=0),
@@ -112,7 +115,7 @@ class Assembler:
         )
 
     def _aliases(self) -> Iterator[tuple[int, int]]:
-        """The indices of outputs, and of the inputs whose memory they live in."""
+        """The indices of outputs, and of the inputs whose memory they take."""
         for out, given in self.aliases.items():
             yield (
                 self._outputs[self._value_of[out]],
@@ -136,7 +139,7 @@ class Assembler:
     def _check_limit(
         self, graph: Graph, scratch: int, devices: Mapping[str, int]
     ) -> None:
-        """Refuse a model whose calls need more memory than the limit, on all devices together."""
+        """Raise MemoryLimitError if calls need more memory, over all devices, than the limit."""
         ends = [
             v
             for v in (*graph.inputs, *graph.outputs)
@@ -177,7 +180,7 @@ class Assembler:
             run.clear()
 
         for s, placed in zip(self.steps, self.plan.steps, strict=True):
-            if isinstance(s, Built):
+            if isinstance(s, BuiltGroup):
                 run.append(s)
                 continue
             if isinstance(s, BuiltControl):
@@ -226,19 +229,21 @@ class Assembler:
             sum(map(_bytes, item.operands)),
         )
 
-    def _on_device(self, b: Buffer) -> Slot:
+    def _on_device(self, b: Buffer) -> ValueSlot:
         """The slot of a buffer as a device sees it: in its arena, or a constant."""
         tensor = Tensor(b.name, b.dtype.name, b.shape)
         if b in self.plan.data:
             at = self._constants.place_array(b, self.plan.data[b])
-            return Slot("constant", at, tensor)
-        return Slot("device", self._places[b], tensor)
+            return ValueSlot("constant", at, tensor)
+        return ValueSlot("device", self._places[b], tensor)
 
-    def _on_host(self, b: Buffer) -> Slot:
-        """The slot of a buffer of the host, which need not be a value of the graph."""
+    def _on_host(self, b: Buffer) -> ValueSlot:
+        """The slot of a buffer on the host, which need not be a value of the graph."""
         if b in self._value_of:
             return self._slot(self._value_of[b])
-        return Slot("arena", self._places[b], Tensor(b.name, b.dtype.name, b.shape))
+        return ValueSlot(
+            "arena", self._places[b], Tensor(b.name, b.dtype.name, b.shape)
+        )
 
     def _host(self, op: Operation, steps: list[Step]) -> HostFallbackStep:
         provider, attributes, extra = self.host(op)
@@ -250,8 +255,8 @@ class Assembler:
             provider, op.op_type, attributes, inputs, outputs, op.label
         )
 
-    def _read(self, v: Value, steps: list[Step]) -> Slot:
-        """The slot of a host operand; a constant that has no native form is made by a step."""
+    def _read(self, v: Value, steps: list[Step]) -> ValueSlot:
+        """The slot of a host operand; a constant without a native form is made by a step."""
         constants = self.plan.graph.constants
         if v in constants and v not in self.plan.buffers and v not in self._objects:
             made = Operation(
@@ -265,31 +270,31 @@ class Assembler:
             )
         return self._slot(v)
 
-    def _slot(self, v: Value) -> Slot:
+    def _slot(self, v: Value) -> ValueSlot:
         tensor = _tensor(v)
         if v in self._inputs:
-            return Slot("input", self._inputs[v], tensor)
+            return ValueSlot("input", self._inputs[v], tensor)
         if v in self._outputs:
-            return Slot("output", self._outputs[v], tensor)
+            return ValueSlot("output", self._outputs[v], tensor)
         b = self.plan.buffers.get(v)
         if b is not None and b in self.plan.data:
-            return Slot(
+            return ValueSlot(
                 "constant", self._constants.place_array(b, self.plan.data[b]), tensor
             )
         if b is not None and b in self._places:
-            return Slot("arena", self._places[b], tensor)
+            return ValueSlot("arena", self._places[b], tensor)
         if v not in self._objects:
             self._objects[v] = len(self._objects)
-        return Slot("object", self._objects[v], tensor)
+        return ValueSlot("object", self._objects[v], tensor)
 
     def _copies(self, graph: Graph) -> list[Step]:
-        """Outputs that are inputs, constants, or other outputs too."""
+        """Copies to outputs that are also inputs, constants, or other outputs."""
         steps: list[Step] = []
         for n, v in enumerate(graph.outputs):
             if self._outputs.get(v) == n:
                 continue
             source = self._read(v, steps)
-            steps.append(CopyStep(source, Slot("output", n, _tensor(v))))
+            steps.append(CopyStep(source, ValueSlot("output", n, _tensor(v))))
         return steps
 
 

@@ -1,16 +1,17 @@
-"""Which sizes of a wide range a graph may treat otherwise than the few that are planned.
+"""Finds the sizes of a wide range that a graph may treat differently from the planned ones.
 
-What each value of the graph is at the planned sizes (its extents; its numbers, where it is shape
-arithmetic) gives an affine function of the sizes, or of their products. Operators that copy or add
-affine extents keep that for every size; of each other one the results are worked out at all sizes
-that its operands depend on, and compared with the function. So a floor, a remainder, or a choice by
-a size that one size in a thousand takes is found without planning any of them.
+The extents of each value at the planned sizes (and its numbers, for shape arithmetic) determine a
+sum of terms (`size_terms`: sizes, and floors of them), or of products of two such sums. Operators
+that copy or add extents preserve that for every size. The results of every other operator are
+computed at all sizes that its operands depend on, and compared with the function. This finds a
+different floor, a remainder, or a branch that one size in a thousand takes, without planning for
+each size.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations as combine
 from typing import Any, Final
@@ -20,22 +21,20 @@ import numpy as np
 from tilewright.base.errors import TilewrightError, UnsupportedError
 from tilewright.driver.generalize import is_corner
 from tilewright.driver.ranges import combinations, count
-from tilewright.graph.infer import FallbackProvider, Typer, Typing, known_branch
+from tilewright.driver.size_terms import Basis, Extents, SizeTerm, Terms
+from tilewright.graph.infer import FallbackProvider, InferredTypes, Typer, known_branch
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.errors import place
 from tilewright.graph.ops.registry import has_trait
 from tilewright.graph.ops.traits import POINTWISE, SPATIAL
 from tilewright.runtime.dispatch import Allowed
 
-Extents = Mapping[str, int]
-# Results that are worked out, at most; each takes some tenths of a millisecond.
+# Most results to compute; each takes a few tenths of a millisecond.
 WORKED: Final = 1 << 18
-KNOWN: Final = (
-    1 << 24
-)  # elements of a result that is worked out; planning folds no more
+KNOWN: Final = 1 << 24  # most elements of a computed result; planning folds no more
 PIECE: Final = 1 << 12  # elements of an array that take about as long as a result
 
-# Their extents are those of operands, or sums of these.
+# The extents of their results are those of operands, or sums of these.
 COPIES: Final = frozenset(
     (
         *("BatchNormalization", "Concat", "Gather", "GatherElements", "Gemm"),
@@ -44,96 +43,124 @@ COPIES: Final = frozenset(
         *("Transpose",),
     )
 )
-# Their numbers, in int64, are affine functions of those of all operands, or of the first one.
+# Their int64 results are affine functions of all operands, or (PLACES) of the first one.
 AFFINE: Final = frozenset(("Add", "Concat", "Identity", "Shape", "Sub"))
+# An extent of the result depends on the first operand's extent along the same axis alone.
+EACH_AXIS: Final = frozenset(
+    (
+        *("AveragePool", "Conv", "ConvInteger", "ConvTranspose", "LpPool", "MaxPool"),
+        *("QLinearConv",),
+    )
+)
 PLACES: Final = frozenset(("Gather", "Slice", "Squeeze", "Unsqueeze"))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class AffineForm:
-    """A numeric array as an affine function of sizes, and of products of two of them.
+class _SizeProduct:
+    """The summand for a product of two sizes: `times * along one * along other / run`.
 
-    slopes: by size, none that is zero. products: what is added by the product of two sizes.
+    times, run: arrays; along a size: the change of the number from the start point.
+    """
+
+    times: np.ndarray[Any, Any]
+    run: np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class AffineForm:
+    """A numeric array as an affine function of terms, and of products of two sizes' sums.
+
+    slopes: by term, all nonzero.
     """
 
     start: Extents
     base: np.ndarray[Any, Any]
-    slopes: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
-    products: Mapping[tuple[str, str], np.ndarray[Any, Any]] = field(
-        default_factory=dict
-    )
+    slopes: Mapping[SizeTerm, np.ndarray[Any, Any]] = field(default_factory=dict)
+    products: Mapping[tuple[str, str], _SizeProduct] = field(default_factory=dict)
 
     @classmethod
-    def through(
-        cls, points: Sequence[Extents], found: Sequence[Any]
-    ) -> AffineForm | None:
-        """The function through the arrays found at points; None for what no function goes through.
-
-        points: one, then others that differ from it in one size each, then any.
-        """
-        first, start = found[0], points[0]
+    def through(cls, basis: Basis, found: Sequence[Any]) -> AffineForm | None:
+        """The function through the arrays found at the (first) points of a basis; None if there is
+        none."""
+        first, start = found[0], basis.points[0]
         if all(a is first or _same(a, first) for a in found):
             return cls(start, first)
         if first.dtype.kind not in "iuf" or any(a.shape != first.shape for a in found):
             return None
         base = first.astype(np.float64 if first.dtype.kind == "f" else np.int64)
-        slopes: dict[str, Any] = {}
-        for point, a in zip(points[1:], found[1:], strict=True):
-            name, *more = (n for n in start if point[n] != start[n])
-            if more or name in slopes:
-                continue
-            rise, run = a.astype(base.dtype) - base, point[name] - start[name]
-            slopes[name] = rise / run if base.dtype.kind == "f" else rise // run
-        form = cls(start, first, {n: a for n, a in slopes.items() if a.any()})
-        form = form._with_products(points[-1], found[-1])
+        slopes = basis.factors([a.astype(base.dtype) for a in found])
+        if slopes is None:
+            return None
+        arrays = {t: np.asarray(a, base.dtype) for t, a in slopes.items()}
+        form = cls(start, first, arrays)
+        form = form._with_products(basis.points[len(found) - 1], found[-1])
         exact = (
             np.array_equal(form.at(point), a.astype(base.dtype))
-            for point, a in zip(points, found, strict=True)
+            for point, a in zip(basis.points, found, strict=False)
         )
         return form if all(exact) else None
 
+    @property
+    def sizes(self) -> frozenset[str]:
+        """The sizes that it depends on."""
+        return frozenset(t.size for t in self.slopes)
+
     def _with_products(self, point: Extents, found: np.ndarray[Any, Any]) -> AffineForm:
-        """With what is missing at a point as the product of the two sizes that a number has."""
+        """Add the difference at a point as a product, for elements that depend on two sizes."""
         rest = found.astype(np.int64) - self.at(point)
         if found.dtype.kind == "f" or not rest.any():
             return self
+        changes = {n: self._change(n, point).astype(object) for n in sorted(self.sizes)}
+        many = sum((a != 0).astype(int) for a in changes.values())
         products = {}
-        many = sum((slope != 0).astype(int) for slope in self.slopes.values())
-        for one, other in combine(self.slopes, 2):
-            both = (self.slopes[one] != 0) & (self.slopes[other] != 0) & (many == 2)
-            run = math.prod(point[n] - self.start[n] for n in (one, other))
-            if run and (rest * both).any():
-                products[one, other] = rest * both // run
+        for one, other in combine(changes, 2):
+            run = changes[one] * changes[other] * (many == 2)
+            times = rest * (run != 0)
+            if times.any():
+                products[one, other] = _SizeProduct(
+                    times.astype(object), run + (run == 0)
+                )
         return replace(self, products=products)
+
+    def _change(self, size: str, extents: Extents) -> np.ndarray[Any, Any]:
+        """How much is added to the base by one size's being other than at the start."""
+        terms = ((t, s) for t, s in self.slopes.items() if t.size == size)
+        added = (s * (t.at(extents) - t.at(self.start)) for t, s in terms)
+        return np.asarray(sum(added))
 
     def at(self, extents: Extents) -> np.ndarray[Any, Any]:
         """The array at these sizes."""
         if not self.slopes:
             return self.base
-        run = {n: extents[n] - self.start[n] for n in self.slopes}
-        found = self.base + sum(s * run[n] for n, s in self.slopes.items())
-        found = found + sum(s * run[n] * run[m] for (n, m), s in self.products.items())
+        found = self.base + sum(self._change(n, extents) for n in self.sizes)
+        for (one, other), product in self.products.items():
+            changes = (self._change(n, extents).astype(object) for n in (one, other))
+            found = found + math.prod(changes) * product.times // product.run
         return np.asarray(found).astype(self.base.dtype)
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal for equal functions."""
-        rises = (*self.slopes.items(), *self.products.items())
-        steps = ((n, s.tobytes()) for n, s in rises)
-        return (self.base.shape, self.base.dtype, self.base.tobytes(), *steps)
+        steps = ((t, s.tobytes()) for t, s in self.slopes.items())
+        more = (
+            (sizes, *(tuple(a.flat) for a in (p.times, p.run)))
+            for sizes, p in self.products.items()
+        )
+        head = (self.base.shape, self.base.dtype, self.base.tobytes())
+        return (*head, *steps, *more)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CornerForm:
-    """Numbers that are as many as the sizes say: those at the largest sizes, up to some extents."""
+    """An array whose extents depend on the sizes: a corner of the array at the largest sizes."""
 
     whole: np.ndarray[Any, Any]
     shape: AffineForm
 
     @property
-    def slopes(self) -> Mapping[str, np.ndarray[Any, Any]]:
-        """What its extents depend on."""
-        return self.shape.slopes
+    def sizes(self) -> frozenset[str]:
+        """The sizes that its extents depend on."""
+        return self.shape.sizes
 
     def at(self, extents: Extents) -> np.ndarray[Any, Any]:
         """The array at these sizes."""
@@ -147,7 +174,7 @@ class CornerForm:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Fact:
-    """What a value is at all sizes: its extents, and where they are known its numbers."""
+    """A value at all sizes: its extents, and its numbers if they are known."""
 
     value: Value
     shape: AffineForm
@@ -157,7 +184,7 @@ class Fact:
     def sizes(self) -> frozenset[str]:
         """The sizes that it depends on."""
         forms = (f for f in (self.shape, self.numbers) if f is not None)
-        return frozenset(name for f in forms for name in f.slopes)
+        return frozenset[str]().union(*(f.sizes for f in forms))
 
     def at(self, extents: Extents) -> tuple[Value, Any]:
         """The value at these sizes, and its numbers or None."""
@@ -174,25 +201,36 @@ class Fact:
 
 @dataclass(eq=False, slots=True)
 class Between:
-    """Finds the sizes at which a graph is not the same function of them as at the points.
+    """Finds the sizes at which a graph is not the same function of the sizes as at the points.
 
-    points: one, others that differ from it in one size each, and the largest of all sizes. typings:
-    of the graph at the points.
+    points: one, others that differ from it in one size each, as many as the size has terms, and the
+    largest sizes. typings: of the graph at the points. terms: that occur for each size; None: the
+    size itself.
     """
 
     graph: Graph
     allowed: Allowed
     points: Sequence[Extents]
-    typings: Sequence[Typing]
+    typings: Sequence[InferredTypes]
     fallback: FallbackProvider | None = None
+    terms: Terms | None = None
     facts: dict[Value, Fact | None] = field(default_factory=dict)
     done: set[tuple[Any, ...]] = field(default_factory=set)
     worked: int = 0
+    _basis: Basis | None = None
+
+    @property
+    def basis(self) -> Basis:
+        """Determines functions of the sizes from values at the points."""
+        if self._basis is None:
+            known = self.terms or {name: (SizeTerm(name),) for name in self.allowed}
+            self._basis = Basis.of(self.points, known)
+        return self._basis
 
     def odd(self) -> Iterator[Extents]:
-        """Those sizes; each stands for all with the same values of the sizes that it names.
+        """Yield these sizes. Each result covers all sizes with the same values for the names in it.
 
-        Raises UnsupportedError (TW-JIT) naming the node of which it cannot be told.
+        Raises UnsupportedError (TW-JIT) naming a node that cannot be decided.
         """
         yield from self._of(self.graph.operations)
 
@@ -218,11 +256,11 @@ class Between:
         return found
 
     def _found(self, v: Value) -> Fact | None:
-        """By all points, or without the last one, which may be another function's."""
+        """From all points, or without the last one, at which the function may differ."""
         return self._through(v, len(self.points)) or self._through(v, -1)
 
     def _through(self, v: Value, count: int) -> Fact | None:
-        points, typings = self.points[:count], self.typings[:count]
+        typings = self.typings[:count]
         values = [t.env.get(v, v) for t in typings]
         first = values[0]
         if not all(w.static and w.dtype is first.dtype for w in values):
@@ -230,7 +268,7 @@ class Between:
         shapes = [np.array(w.extents, np.int64) for w in values]
         if len({len(s) for s in shapes}) > 1:
             return None
-        shape = AffineForm.through(points, shapes)
+        shape = AffineForm.through(self.basis, shapes)
         known = [t.known.get(w) for t, w in zip(typings, values, strict=True)]
         if shape is None:
             return None
@@ -244,11 +282,11 @@ class Between:
             corners = all(is_corner(a, whole) for a in known)
             numbers = CornerForm(whole, shape) if corners else None
         else:
-            numbers = AffineForm.through(points, known)
+            numbers = AffineForm.through(self.basis, known)
         return None if numbers is None else Fact(first, shape, numbers)
 
     def _branch(self, op: Operation) -> Graph:
-        """The branch of an If that is taken at all sizes."""
+        """The branch that an If takes at all sizes."""
         condition = op.inputs[0]
         first = self.typings[0]
         branch = known_branch(op, first.env, first.known)
@@ -263,8 +301,9 @@ class Between:
         made: Sequence[Fact],
         sizes: frozenset[str],
     ) -> Iterator[Extents]:
-        """The sizes at which the results of an operator are not what was taken of them."""
+        """The sizes at which the results of an operator differ from their assumed functions."""
         spread = {n: e for n, e in self.allowed.items() if n in sizes}
+        spreads = _each_axis(op, reads, made, spread, self.points[0]) or [spread]
         key = (
             *(op.qualified, op.version, len(op.outputs)),
             tuple((k, _frozen(a)) for k, a in op.attributes.items()),
@@ -275,12 +314,15 @@ class Between:
             return
         self.done.add(key)
         arrays = (f.numbers.whole for f in made if isinstance(f.numbers, CornerForm))
-        self.worked += count(spread) * (1 + sum(a.size for a in arrays) // PIECE)
+        piece = 1 + sum(a.size for a in arrays) // PIECE
+        self.worked += sum(map(count, spreads)) * piece
         if self.worked > WORKED:
             raise _untold(op, f"there are over {WORKED:,} results to compare")
-        for extents in combinations(spread):
-            if not self._as_taken(op, reads, made, extents):
-                yield dict(extents)
+        for part in spreads:
+            alone = [n for n, e in part.items() if len(e) > 1]
+            for extents in combinations(part):
+                if not self._as_taken(op, reads, made, extents):
+                    yield {n: extents[n] for n in alone or part}
 
     def _as_taken(
         self,
@@ -309,7 +351,7 @@ def _plain(op: Operation, reads: Sequence[Fact], made: Sequence[Fact]) -> bool:
     first, *others = reads
     forms = (form for f in reads for form in (f.shape, f.numbers))
     if any(isinstance(form, AffineForm) and form.products for form in forms):
-        return False  # sums of products may have more of them
+        return False  # sums of products may have more products
     alone = not any(f.sizes for f in others)
     if any(isinstance(f.numbers, CornerForm) for f in made):
         return False
@@ -324,6 +366,37 @@ def _plain(op: Operation, reads: Sequence[Fact], made: Sequence[Fact]) -> bool:
         return True
     along = (np.flatnonzero(s).tolist() == [0] for s in first.shape.slopes.values())
     return has_trait(op, SPATIAL) and all(along) and alone
+
+
+def _each_axis(
+    op: Operation,
+    reads: Sequence[Fact],
+    made: Sequence[Fact],
+    spread: Allowed,
+    start: Extents,
+) -> list[dict[str, Collection[int]]] | None:
+    """The sizes one after another, where that shows all of their combinations; else None.
+
+    requires: the operator treats each axis for itself; only the first operand has sizes, and of it
+    and the results each axis at most one, the same one.
+    """
+    first, *others = reads
+    forms = [f.shape for f in (first, *made)]
+    if op.qualified not in EACH_AXIS or any(f.sizes for f in others):
+        return None
+    if any(f.numbers is not None for f in (first, *made)):
+        return None
+    if any(form.products or len(form.base) != len(first.shape.base) for form in forms):
+        return None
+    owners: dict[int, set[str]] = {}
+    for form in forms:
+        for term, slope in form.slopes.items():
+            for axis in np.flatnonzero(slope).tolist():
+                owners.setdefault(axis, set()).add(term.size)
+    if any(len(names) > 1 for names in owners.values()):
+        return None
+    fixed: dict[str, Collection[int]] = {n: (start[n],) for n in spread}
+    return [fixed | {name: e} for name, e in spread.items()]
 
 
 def _frozen(attribute: Any) -> Any:
@@ -346,7 +419,7 @@ def _same(a: Any, b: Any) -> bool:
 
 def _untold(op: Operation, why: str) -> UnsupportedError:
     return UnsupportedError(
-        f"whether one code is for all sizes cannot be told: {why}",
+        f"cannot decide whether the same code works for all sizes: {why}",
         where=place(op),
         code="TW-JIT",
         hint="name fewer values, at most 256 combinations: dims={'batch': [1, 8, 64]}",

@@ -8,7 +8,7 @@ from typing import Any
 from tilewright.base import flags
 from tilewright.compute.nodes import Computation
 from tilewright.driver.assemble import Assembler
-from tilewright.driver.built import Built, BuiltProgram, BuiltStep
+from tilewright.driver.built import BuiltGroup, BuiltProgram, BuiltStep
 from tilewright.driver.chosen_schedules import ChosenSchedules
 from tilewright.driver.compiled import CompiledGroup
 from tilewright.driver.guard import validate
@@ -43,9 +43,9 @@ def build_kernel(
 ) -> CompiledModel:
     """The compiled model that calls `kernel` once; its parameters are the inputs and outputs.
 
-    sanitize: check every access while it runs. choose: what tells of records for it. Raises
-    VerifyError for a broken invariant, such as an index that leaves its buffer, and
-    UnsupportedError for what has no native code.
+    sanitize: check every access while it runs. choose: looks up tuning records for it. Raises
+    VerifyError for a broken invariant, such as an index out of bounds, and UnsupportedError for a
+    kernel without native code.
     """
     verify(kernel)
     if target.device != HOST:
@@ -56,7 +56,7 @@ def build_kernel(
 def for_device(kernel: Kernel, target: Target) -> CompiledModel:
     """The compiled model that copies to the target's device, launches `kernel`, and copies back.
 
-    Raises CompileError for what the target has no code for.
+    Raises CompileError if the target has no code for it.
     """
     values = {b: Value(b.name, b.dtype, b.shape) for b in kernel.params}
     here = {b: Buffer(b.name, b.shape, b.dtype) for b in kernel.params}
@@ -86,9 +86,9 @@ def unverified(
     sanitize: bool = False,
     choose: ChosenSchedules | None = None,
 ) -> CompiledModel:
-    """The compiled model of a kernel as it is, right or wrong; the rest as for `build_kernel`.
+    """As `build_kernel`, without verifying the kernel.
 
-    Raises UnsupportedError for what has no native code.
+    Raises UnsupportedError for a kernel without native code.
     """
     signature = signature_of(kernel)
     compiler = KernelCompiler(target, target, None, sanitize)
@@ -104,9 +104,9 @@ def unverified(
 def signature_of(
     kernel: Kernel, computations: Sequence[Computation] = ()
 ) -> KernelSignature:
-    """The interface of a kernel that is a model by itself.
+    """The interface of a kernel that is a whole model.
 
-    computations: what the kernel is the plain nest of, where it is of such.
+    computations: those that the kernel is the plain loop nest of, if any.
     """
     if not computations:
         return kernel_signature(group_of(kernel), kernel.outputs)
@@ -135,14 +135,14 @@ def assembled(
     target: Target,
     tuned: Sequence[Mapping[str, Any]] = (),
 ) -> CompiledModel:
-    """The model that calls the code of a kernel once; tuned: the record of its schedule, if any."""
+    """The model that calls the code of a kernel once; tuned: the tuning records of its schedule."""
     values = {b: Value(b.name, b.dtype, b.shape) for b in kernel.params}
     inputs = tuple(values[b] for b in kernel.inputs)
     outputs = tuple(values[b] for b in kernel.outputs)
     graph = Graph(kernel.name, inputs, outputs, ())
     group = group_of(kernel)
     plan = Plan(graph, (group,), {v: b for b, v in values.items()})
-    steps = [Built(group, signature, code)]
+    steps = [BuiltGroup(group, signature, code)]
     assembler = Assembler(place_buffers(plan, steps), steps, target, None)
     meta = {"tuned": list(tuned)} if tuned else {}
     return assembler.model({"target": target.name, **meta})
@@ -167,6 +167,6 @@ def flops(s: Stmt) -> int:
 
 
 def _arithmetic(e: Expr) -> int:
-    """Nodes that compute a float, each once."""
+    """The operations that compute a float; a shared one counts once."""
     counted = (n for n in postorder(e) if isinstance(n, Binary | Neg | Call))
     return sum(n.dtype.is_float for n in counted if not isinstance(n, Compare))

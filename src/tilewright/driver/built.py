@@ -18,7 +18,7 @@ from tilewright.plan.normalize import KernelSignature
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Built:
+class BuiltGroup:
     """A group with its interface and its object code."""
 
     stage: FusionGroup
@@ -27,7 +27,7 @@ class Built:
 
     @property
     def over(self) -> tuple[Buffer, ...]:
-        """What of its operands the kernel may write its last result over."""
+        """The operands that the kernel may overwrite with its last result."""
         if not self.code.in_place or self.signature.offsets[-1]:
             return ()
         return tuple(self.signature.values[k] for k in self.code.in_place)
@@ -37,7 +37,7 @@ class Built:
 class BuiltProgram:
     """A group or operator with its operands and its program, which a device runs.
 
-    workspace: bytes of the device that the program takes besides.
+    workspace: additional bytes of device memory that the program needs.
     """
 
     stage: FusionGroup | DeviceCall
@@ -54,17 +54,17 @@ class BuiltControl:
     bodies: tuple[tuple[BuiltStep, ...], ...]
 
 
-BuiltStep = Built | BuiltProgram | BuiltControl | HostFallback | DeviceCopy
+BuiltStep = BuiltGroup | BuiltProgram | BuiltControl | HostFallback | DeviceCopy
 
 
-def built_inside(steps: Iterable[BuiltStep]) -> Iterator[Built]:
-    """Every kernel, those inside of loops and branches included, in order."""
+def built_inside(steps: Iterable[BuiltStep]) -> Iterator[BuiltGroup]:
+    """All kernels in order, including those inside loops and branches."""
     for s in steps:
-        if isinstance(s, Built):
+        if isinstance(s, BuiltGroup):
             yield s
         elif isinstance(s, BuiltControl):
             for body in s.bodies:
                 yield from built_inside(body)
 
 
-Native = Built | BuiltControl  # what a native function does
+Native = BuiltGroup | BuiltControl  # a step that a native function runs

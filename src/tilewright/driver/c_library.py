@@ -44,7 +44,7 @@ C_TYPES: Final[dict[DType, str]] = {
     uint32: "uint32_t",
     uint64: "uint64_t",
 }
-# Of C and C++, macros of compilers, and what the headers themselves say.
+# Keywords of C and C++, macros of compilers, and names that the headers themselves use.
 KEYWORDS: Final = frozenset(
     "auto bool break case char const continue default do double else enum extern float for goto "
     "if inline int long register restrict return short signed sizeof static struct switch "
@@ -57,17 +57,17 @@ KEYWORDS: Final = frozenset(
     "unix size_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t "
     "tilewright_parallel tilewright_task".split()
 )
-_RESERVED: Final = re.compile(r"_[A-Z_]")  # begins what compilers and systems define
+_RESERVED: Final = re.compile(r"_[A-Z_]")  # prefixes that compilers and systems reserve
 
 
 def export_c(
     kernel: Kernel, target: Target, path: Path, name: str | None = None
 ) -> tuple[Path, Path]:
-    """Write `path`.h and `path`.o, which define the function `name`; their paths.
+    """Write `path`.h and `path`.o, which define the function `name`, and return their paths.
 
-    name: the last part of `path` where it is not given. Raises InputError for what is not a name
-    in C, UnsupportedError for a dtype that C does not have, for sizes known only at run time, and
-    for a target without C functions.
+    name: by default the last part of `path`. Raises InputError for a name that C does not allow,
+    UnsupportedError for a dtype that C does not have, for sizes known only at run time, and for a
+    target without C functions.
     """
     name = path.name if name is None else name
     text = header(kernel, target, name)
@@ -83,7 +83,7 @@ def _put(data: bytes, out: BinaryIO) -> None:
 
 
 def object_file(kernel: Kernel, target: Target, name: str) -> bytes:
-    """Code of the functions `name` and `name_parallel`; errors as of `export_c`."""
+    """The object code of the functions `name` and `name_parallel`. Raises as `export_c`."""
     _check_name(kernel, name)
     verify(kernel)
     return target.c_function(kernel, name)
@@ -94,7 +94,7 @@ def _check_name(kernel: Kernel, name: str) -> None:
 
 
 def check_name(name: str, where: str) -> None:
-    """Raise InputError for what is not a name of a function in C."""
+    """Raise InputError for a name that a C function cannot have."""
     if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII) or name in KEYWORDS:
         raise InputError(
             f"{name!r} is not a name in C", where=where, hint="give name=..."
@@ -102,7 +102,7 @@ def check_name(name: str, where: str) -> None:
 
 
 def c_name(name: str, taken: Collection[str]) -> str:
-    """A name in C for a tensor, none of those taken, in which upper and lower case are one."""
+    """A C name for a tensor that differs from all taken ones, ignoring case."""
     plain = re.sub(r"\W|^(?=\d)", "_", name, flags=re.ASCII) or "_"
     if _RESERVED.match(plain):
         plain = f"v{plain}"
@@ -113,7 +113,7 @@ def c_name(name: str, taken: Collection[str]) -> str:
 
 
 def header(kernel: Kernel, target: Target, name: str) -> str:
-    """The header of the functions `name` and `name_parallel`; errors as of `export_c`."""
+    """The header of the functions `name` and `name_parallel`. Raises as `export_c`."""
     _check_name(kernel, name)
     needs = target.requirements
     arguments = ",\n    ".join(_declared(kernel))
@@ -146,23 +146,23 @@ def _type(kernel: Kernel, b: Buffer) -> str:
         raise UnsupportedError(
             f"{b!r} has a type that C does not have",
             where=kernel.name,
-            hint="cast it to another inside of the program, or save() the function",
+            hint="cast it to another type inside the program, or save() the function",
         )
     return C_TYPES[b.dtype]
 
 
-# How a parallel loop is distributed, once in a program, whatever headers it includes.
+# The declarations for parallel loops; guarded, since a program may include several headers.
 PARALLEL: Final = """\
 #ifndef TILEWRIGHT_PARALLEL
 #define TILEWRIGHT_PARALLEL
-/* The first fields of what a parallel loop is called with; it may use so many threads. */
+/* The first fields of the context of a parallel loop. It may use `threads` threads. */
 typedef struct {
     void *run;
     int64_t threads;
     int64_t rest[REST];
 } tilewright_context;
-/* Runs the iterations from `begin` to before `end`. `thread` is at least 0 and less than `threads`,
- * and differs between calls that run at the same time. */
+/* Runs the iterations from `begin` to `end` - 1. `thread` is at least 0 and less than `threads`,
+ * and differs between concurrent calls. */
 typedef void tilewright_task(void *closure, int64_t thread, int64_t begin, int64_t end);
 /* Runs each of the iterations 0 to count - 1 once, in any order and in parts of any size, and
  * returns when all have ended. */
@@ -170,7 +170,7 @@ typedef void tilewright_parallel(
     tilewright_context *context, tilewright_task *task, void *closure, int64_t count);
 #endif""".replace("REST", str(abi.CTX_SLOTS - abi.CTX_THREADS - 1))
 _HEADER: Final = """\
-/* Made by Tilewright {version}. */
+/* Generated by Tilewright {version}. */
 #ifndef {guard}
 #define {guard}
 
@@ -183,15 +183,15 @@ extern "C" {{
 
 {parallel}
 
-/* Arrays are in row-major order, and no array that is written shares memory with another.
+/* Arrays are in row-major order. An array that is written must not overlap another array.
  * The processor must have: {features}.
  * Returns 0, or: {index} an index in the data is out of range; {tiles} the system does not permit
- * the tiles (AMX) that the code uses; {no_memory} no memory is left.
+ * the tiles (AMX) that the code uses; {no_memory} out of memory.
  */
 int {name}(
     {arguments});
 
-/* As {name}; `run` distributes parallel loops over `threads` threads. */
+/* Like {name}; `run` distributes parallel loops over `threads` threads. */
 int {name}_parallel(
     tilewright_parallel *run,
     int threads,

@@ -1,17 +1,17 @@
-"""What the entries of the kernel cache are, for who looks at it."""
+"""Descriptions of the kernel cache's entries, for display."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from typing import Final
 
-from tilewright.base.store import Store
+from tilewright.base.store import FileStore
 from tilewright.driver.compiled import CompiledGroup
 from tilewright.driver.model_cache import name_of
 
 MODEL: Final = "model"
 KERNEL: Final = "kernel"
-# Beginnings of keys, and what their entries are; all others are code of kernels.
+# The kinds of entries, by prefix of their keys; all other entries are code of kernels.
 _KINDS: Final = {
     "model-": MODEL,
     "seal-": "seal of a model",
@@ -20,8 +20,8 @@ _KINDS: Final = {
 }
 
 
-def described(store: Store, key: str) -> tuple[str, str]:
-    """The kind of an entry, and the name of the model or kernel; empty where it has none."""
+def described(store: FileStore, key: str) -> tuple[str, str]:
+    """The kind of an entry, and the name of its model or kernel; empty if it has none."""
     kind = next((k for start, k in _KINDS.items() if key.startswith(start)), KERNEL)
     if kind == MODEL:
         return kind, name_of(store, key)

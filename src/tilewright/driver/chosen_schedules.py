@@ -1,7 +1,7 @@
-"""Which schedule a kernel gets: the one that the caller asks for, that of a record, the default.
+"""Chooses each kernel's schedule: the one that the caller asks for, a record's, or the default.
 
-A record is used for a kernel of the same key only: the same operator on the same machine. Where its
-schedule is not possible any more, one warning says so, and the kernel has its default one.
+A record applies only to a kernel with the same key: the same operator on the same machine. If its
+schedule is no longer possible, a warning says so, and the kernel gets its default schedule.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from tilewright.schedule.space.selection import Selection
 from tilewright.targets.base import Target
 from tilewright.tune.base import Candidate
 from tilewright.tune.records.key import key_of
-from tilewright.tune.records.published import Chosen
+from tilewright.tune.records.published import PublishedChoice
 
 
 def by_name(
     schedules: Mapping[str, Mapping[str, Any]], kernels: Iterable[str]
 ) -> Choose:
-    """What decides about the kernels that are named; the others keep their default schedules.
+    """The choices for the named kernels; the others keep their default schedules.
 
-    schedules: by the name of a kernel, values by the names of parameters; `sketch` names a sketch.
+    schedules: for each kernel name, parameter values by name; `sketch` names a sketch.
     Raises InputError for a name that no kernel has.
     """
     known = list(dict.fromkeys(kernels))
@@ -54,7 +54,7 @@ def by_name(
 
 
 def chosen_schedules(plan: Plan, target: Target, options: Options) -> ChosenSchedules:
-    """What decides about the kernels of a plan that are on the host.
+    """The schedule choices for a plan's kernels on the host.
 
     Raises InputError for a name in `schedules` that no kernel has.
     """
@@ -64,7 +64,7 @@ def chosen_schedules(plan: Plan, target: Target, options: Options) -> ChosenSche
 
 
 def for_kernel(kernel: Kernel, target: Target, options: Options) -> ChosenSchedules:
-    """What decides about a Kernel that is a model by itself."""
+    """The schedule choices for a Kernel that is a whole model."""
     asked = by_name(options.schedules, (kernel.name,))
     return ChosenSchedules({}, target, options, asked)
 
@@ -72,7 +72,7 @@ def for_kernel(kernel: Kernel, target: Target, options: Options) -> ChosenSchedu
 class ChosenSchedules:
     """A choice for each kernel of a model, as a KernelCompiler's `choose` and `withdraw`.
 
-    known: its constants. asked: what the caller chooses.
+    known: the model's constants. asked: the caller's choices.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class ChosenSchedules:
         self._keys: dict[KernelSignature, str] = {}
 
     def __call__(self, signature: KernelSignature) -> Selection | None:
-        """What the kernel is to have; None for its default schedule."""
+        """The schedule to use for the kernel; None for the default."""
         found = self.record(signature)
         if found is None:
             return self._asked(signature)
@@ -99,8 +99,8 @@ class ChosenSchedules:
         values = with_names(candidate.values, signature)
         return Selection(candidate.sketch, values, found.candidate)
 
-    def record(self, signature: KernelSignature) -> Chosen | None:
-        """The record that the kernel's schedule comes from."""
+    def record(self, signature: KernelSignature) -> PublishedChoice | None:
+        """The record that the kernel's schedule comes from; None if it comes from no record."""
         if not self._records or self._asked(signature) is not None:
             return None
         if signature not in self._keys:
@@ -114,7 +114,7 @@ class ChosenSchedules:
         return self._records.get(self._keys[signature])
 
     def withdraw(self, signature: KernelSignature, error: ScheduleError) -> bool:
-        """Give the kernel its default schedule, and say so; False where no record chose it."""
+        """Reset the kernel to its default schedule, with a warning; False if no record chose it."""
         found = self.record(signature)
         if found is None:
             return False
@@ -138,17 +138,17 @@ class ChosenSchedules:
         return key.digest
 
 
-def refuse(kernel: str, found: Chosen, error: ScheduleError) -> None:
-    """Say that a record is not used, because its schedule is not possible any more."""
+def refuse(kernel: str, found: PublishedChoice, error: ScheduleError) -> None:
+    """Warn that a record is not used because its schedule is no longer possible."""
     events.emit("record-refused", kernel=kernel, reason=str(error))
     warnings.warn(
-        f"kernel {kernel}: the tuning record of {day(found)} is not used, because its schedule "
-        f"is not possible any more: {error}. Tune the model again",
+        f"kernel {kernel}: the tuning record of {day(found)} is not used because its schedule "
+        f"is no longer possible: {error}. Tune the model again",
         TilewrightWarning,
         stacklevel=3,
     )
 
 
-def day(chosen: Chosen) -> str:
-    """When it was measured."""
+def day(chosen: PublishedChoice) -> str:
+    """The date of its measurement."""
     return time.strftime("%Y-%m-%d", time.localtime(chosen.time))

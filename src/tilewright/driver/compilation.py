@@ -1,4 +1,4 @@
-"""A target and the host beside it, and a model on its way to both."""
+"""Compiles a model for a target and the host."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tilewright.base import events, flags
 from tilewright.base.dtypes import bfloat16, float32, int8, int32, uint8
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.modes import UNSEARCHED
-from tilewright.base.store import Store
+from tilewright.base.store import FileStore
 from tilewright.driver.device_kernels import DeviceCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.planning import Observer, make_plan, questions
-from tilewright.driver.remembered import Remembered
+from tilewright.driver.remembered import RecordedAnswers
 from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph
 from tilewright.graph.pipeline import LowerPrecision, graph_pipeline
@@ -28,9 +28,9 @@ from tilewright.targets.registry import target as find_target
 
 @dataclass(frozen=True)
 class Compilation:
-    """A target with the host beside it, which is the same where that is the target.
+    """A target and the host; both are the same if the host is the target.
 
-    device: what compiles the groups that the target's device takes; None for the host.
+    device: compiles the groups that run on the target's device; None for the host.
     """
 
     options: Options
@@ -40,17 +40,17 @@ class Compilation:
 
     @staticmethod
     def of(target: Target, options: Options) -> Compilation:
-        """What compiles for a target.
+        """The compilation for a target.
 
-        Raises UnsupportedError for one that takes no models, and for a search of the graph with
-        another target than the host, whose kernels are priced.
+        Raises UnsupportedError for a target that takes no models, and for a graph search with a
+        target other than the host: only the host's kernels have cost estimates.
         """
         target.expect_models()
         if target.device != HOST and options.optimize not in UNSEARCHED:
             raise UnsupportedError(
-                f"target {target.name!r}: graphs are priced for the host alone",
+                f"target {target.name!r}: graphs can be searched only for the host",
                 code="TW-TARGET",
-                hint='search for target="cpu", or leave optimize="off"',
+                hint='use target="cpu", or optimize="off"',
             )
         options.expect_calibration(target.name, target.quantizes)
         if target.device == HOST:
@@ -62,7 +62,7 @@ class Compilation:
         return Compilation(options, target, host, device)
 
     def adapted(self, graph: Graph) -> tuple[Graph, Sequence[Placement]]:
-        """The graph as the target wants it, and what the target does of it."""
+        """The graph adapted to the target, and the placements of its operations."""
         with events.span("adapt"):
             made = self.target.adapt(graph, self.options.calibration, onnx_fallback())
         return made.graph, made.placements
@@ -75,8 +75,8 @@ class Compilation:
     ) -> Plan:
         """The plan of an optimized graph, partitioned over the host and the target's device.
 
-        observe: as for `make_plan`. asked: answers in place of the host's own, each of which is
-        given once.
+        observe: as for `make_plan`. asked: answers to use instead of the host's; by default, each
+        of the host's is computed once.
         """
         refuses, fused = {}, {}
         if self.device is not None:
@@ -92,12 +92,12 @@ class Compilation:
             limit=self.options.limit,
             fusion=self.options.fusion,
             fused=fused,
-            asked=asked or Remembered(self.host).questions,
+            asked=asked or RecordedAnswers(self.host).questions,
         )
 
 
 def target_of(options: Options) -> Target:
-    """The machine that is compiled for. Raises InputError for one that does not exist."""
+    """The target to compile for. Raises InputError for one that does not exist."""
     exact = options.math == "exact"
     threads = thread_count(options.threads)
     try:
@@ -110,7 +110,7 @@ def target_of(options: Options) -> Target:
             options.named_machine,
         )
     except InputError as error:
-        # Of the description: the file that it is from is known here.
+        # The error is in the description; only here its file is known.
         raise error.at(str(options.machine)) from None
 
 
@@ -119,7 +119,7 @@ def optimize(
 ) -> Graph:
     """The graph after its passes, verified after each under TILEWRIGHT_DEBUG.
 
-    less: another one, as for `graph_pipeline`.
+    less: an additional pass, as for `graph_pipeline`.
     """
     byte_products = bool(target.products(uint8, int8, int32))
     pipeline = graph_pipeline(
@@ -134,18 +134,18 @@ def optimize(
 
 
 def _lower_precision(options: Options, target: Target) -> LowerPrecision | None:
-    """The pass that holds weights in the precision asked for."""
+    """The pass that stores weights in the requested precision; None if none is requested."""
     if options.precision is None:
         return None
     pairs = bool(target.products(bfloat16, bfloat16, float32))
     return LowerPrecision(options.precision, pairs)
 
 
-def store_for(target: Target, options: Options) -> Store | None:
-    """The cache of what is compiled for a target; None for a target of another package.
+def store_for(target: Target, options: Options) -> FileStore | None:
+    """The kernel cache for a target; None for a target of another package.
 
-    The key is a digest of this package's code alone, so that a program of another package's older
-    code generator would be found.
+    Keys depend on this package's code only: for a target of another package, a program from an
+    older version of its code generator would be found.
     """
     package, _, _ = type(target).__module__.partition(".")
     return options.store if package == "tilewright" else None
@@ -154,9 +154,9 @@ def store_for(target: Target, options: Options) -> Store | None:
 def final(
     placements: Sequence[Placement], device: DeviceCompiler | None
 ) -> list[Placement]:
-    """What runs where in the end: as adapted, but for what the device has no program for.
+    """The final placements: as adapted, except for steps that the device has no program for.
 
-    Of a target that adapts nothing, it is what its device said of each step.
+    If the target adapts nothing, they are its device's answers for each step.
     """
     asked = {} if device is None else device.asked
     if not placements:
@@ -170,7 +170,7 @@ def final(
 
 
 def onnx_fallback() -> FallbackProvider:
-    """What runs operators that have neither native code nor a reference of ours."""
+    """Runs operators that have neither native code nor a reference in Tilewright."""
     from tilewright.frontends.onnx.reference import OnnxFallback
 
     return OnnxFallback()

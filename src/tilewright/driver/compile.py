@@ -1,4 +1,4 @@
-"""`compile()`: loads the model from the cache, and imports the compiler only if it must."""
+"""`compile()`: loads the model from the cache, and imports the compiler only if needed."""
 
 from __future__ import annotations
 
@@ -36,41 +36,42 @@ def compile(
 
     source: a path to an ONNX file or to an exported PyTorch program (.pt2), the bytes of an ONNX
     file, an onnx.ModelProto, a torch.nn.Module, an ExportedProgram, a Graph, or a Kernel, which is
-    compiled as scheduled. example_inputs: what a module is traced on: a tensor, a sequence of
-    arguments, or a mapping of arguments by name. dims: of symbolic dimensions the value, or what
-    values calls may have: (least, most), or a list of them. options:
+    compiled as scheduled. example_inputs: the inputs to trace a module with: a tensor, a sequence
+    of arguments, or a mapping of arguments by name. dims: for each symbolic dimension, its value or
+    the values that calls may have: (least, most), or a list. options:
 
-    - target, mcpu, threads: what to compile for
-    - machine: a file that describes the processor's caches and costs, or the accelerator; for
-      the npu also a name
-    - samples, by: inputs by name, several times, that a target of bytes takes its scales from, and
-      how sums become bytes there; or scales: the file that `tilewright quantize` wrote, or its
-      contents
+    - target, mcpu, threads: the machine to compile for
+    - machine: a file that describes the processor's caches and costs, or the accelerator; for the
+      npu, also a name
+    - samples, by: for a target that computes in bytes, sample inputs by name to calibrate its
+      scales with, and its method of rescaling sums; or scales: the file that `tilewright quantize`
+      wrote, or its contents
     - fallback: "warn" or "error", for operators without native code
     - math: "exact", "default" or "fast"
-    - precision: "bfloat16" or "float16", to hold constant matrices of products in; sums stay in
-      float32, but activations are rounded to bfloat16 too where the processor multiplies pairs
+    - precision: "bfloat16" or "float16", the type to store constant matrices of products in; sums
+      stay in float32, but if the processor multiplies pairs of bfloat16, activations are rounded to
+      it, too
     - cache: False neither reads nor writes the kernel cache
     - memory_limit: in bytes
     - trust: read a .pt2 with PyTorch's own reader, which runs code from the file
     - sanitize: check every access while the model runs
-    - optimize: "fast", the default, takes the substitutions that lower the arithmetic; "search" and
-      "saturate" search for the graph whose kernels take least time, "off" takes none; `tw.optimize`
+    - optimize: "fast", the default, applies the substitutions that reduce arithmetic; "search" and
+      "saturate" search for the graph with the fastest kernels, "off" applies none; `tw.optimize`
       has all settings
     - fusion: False runs one operator at a time, for comparison
-    - inputs: names of inputs that every call must give, although the model has defaults for them
-    - external_data_roots: folders besides the model's own that weights may be read from, also
-      from files with several hard links
-    - schedules: values of schedule parameters by kernel, in the form that `schedules` returns, for
-      kernels whose default schedule is not the best
-    - aliases: inputs by output: the output is written into the memory of the input, which a call
-      overwrites and returns; a key-value cache is updated in place, without a copy
-    - dynamic_shapes: for a torch.nn.Module, dimensions that differ between calls, as
-      torch.export.export takes them; `dims` and errors call them by the names given there
-    - jit: False compiles nothing in a call: all shapes that `dims` allows are compiled now, and a
-      call with another is refused
-    - records: the file of tuning records whose best schedules are used, if not the user's own;
-      False uses none
+    - inputs: names of inputs that every call must pass although the model has defaults for them
+    - external_data_roots: folders besides the model's own to read weights from, also from files
+      with several hard links
+    - schedules: values of schedule parameters by kernel, in the form that `schedules` returns, to
+      replace default schedules
+    - aliases: maps outputs to inputs: the output is written to the memory of the input, which a
+      call overwrites and returns; this updates a key-value cache in place, without a copy
+    - dynamic_shapes: for a torch.nn.Module, the dimensions that differ between calls, in the form
+      of torch.export.export; `dims` and errors use the names given there
+    - jit: False compiles nothing during calls: all shapes that `dims` allows are compiled now, and
+      calls with other shapes are rejected
+    - records: the file of tuning records to take schedules from, by default the user's; False uses
+      none
 
     Raises TilewrightError subclasses: ModelError, UnsupportedError, InputError, MemoryLimitError.
     """
@@ -92,17 +93,17 @@ def _form(
     origin: Any,
     names: frozenset[str],
 ) -> Executable | DynamicExecutable | RangedExecutable | SizedExecutable:
-    """The form in which the inputs of these names, which have defaults, must be given.
+    """The model with the named inputs, which have defaults, as required inputs.
 
-    origin: what was compiled. A file that has changed since is another model, whose defaults are
-    not those of the executable that asks.
+    origin: the model that was compiled. A file that has changed since is another model, whose
+    defaults may differ from those of the executable that asks.
     """
     free = replace(chosen, inputs=(*chosen.inputs, *names))
     found = _compiled(source, example_inputs, dims, free)
     if found.overrides.origin != origin:
         raise ModelError(
-            f"the model is not the one that was compiled, so {listing(sorted(names))} "
-            "cannot be given",
+            f"the model has changed since it was compiled, so {listing(sorted(names))} "
+            "cannot be passed",
             hint="compile it again",
         )
     return found
@@ -114,12 +115,12 @@ def _compiled(
     dims: Dims | None,
     chosen: Options,
 ) -> Executable | DynamicExecutable | RangedExecutable | SizedExecutable:
-    """From the cache if it holds the whole model; else compiled, and kept there."""
+    """Load the model from the cache if it is there; else compile and store it."""
     with exclusive(), events.span("compile"):
         store = chosen.store
         limit = chosen.limit
         asked = None
-        # Kernels are checked where they are known as such: not in a model that is kept whole.
+        # TILEWRIGHT_CHECK validates single kernels, and a cached model does not have them.
         if store is not None and not flags.CHECK.get():
             most = limits.file_bytes(limit)
             roots = chosen.external_data_roots
@@ -148,9 +149,10 @@ def text(
     """The model at one stage of compilation: graph, plan, computation, schedule, kernel, llvm or
     asm.
 
-    dims: as for `compile`. kernel: only those with this in their name or an operator's, or that
-    match it as a pattern. Raises InputError for another kind, a name that no kernel has, or a
-    symbolic dimension without a value in a stage behind the graph, and what `compile` raises.
+    dims: as for `compile`. kernel: show only kernels with this text in their name or an operator's,
+    or that match it as a pattern. Raises InputError for an unknown kind, a name that no kernel has,
+    or, in stages after the graph, a symbolic dimension without a value; and the errors of
+    `compile`.
     """
     from tilewright.driver import steps
 
@@ -166,10 +168,10 @@ def schedules(
     dims: Mapping[str, int] | None = None,
     **options: Unpack[CompileOptions],
 ) -> list[ScheduleRecord]:
-    """How each kernel of a model is scheduled, and why: its sketch, parameters, trace, refusals.
+    """How each kernel of a model is scheduled, and why: sketch, parameters, trace, refusals.
 
-    dims: as for `compile`. Raises InputError for a symbolic dimension without a value, and what
-    `compile` raises.
+    dims: as for `compile`. Raises InputError for a symbolic dimension without a value, and the
+    errors of `compile`.
     """
     from tilewright.driver import steps
 

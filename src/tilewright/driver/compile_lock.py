@@ -1,4 +1,4 @@
-"""The process-wide compilation lock, since the intern table is not locked."""
+"""The process-wide compilation lock: the intern table has no lock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _left: list[threading.Thread] = []
 
 
 def _after_fork() -> None:
-    """A child never sees the end of what another thread of its parent was in."""
+    """Reset the lock: the parent's other threads, which may hold it, do not exist in a child."""
     global _lock
     _lock = threading.RLock()
     _left.clear()
@@ -26,9 +26,10 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def exclusive() -> Iterator[None]:
-    """No other compilation meanwhile, no collector, and the limits of `base.limits` hold.
+    """Exclude other compilations, pause the garbage collector, and enforce `base.limits`.
 
-    What the one before left to do is done first: processes are forked only where no thread works.
+    First wait for the work that earlier compilations left to threads, because processes are forked
+    only while no other thread works.
     """
     with _lock, limits.compilation():
         while _left:
@@ -38,10 +39,10 @@ def exclusive() -> Iterator[None]:
 
 
 def afterwards(work: Callable[[], object]) -> None:
-    """Do `work` in a thread, while the caller goes on with what was compiled.
+    """Do `work` in a thread, while the caller continues with the compiled model.
 
-    The next compilation waits for it, and so does the end of the process. Where the system gives
-    no thread, as at the end of the process, the caller waits, too.
+    The next compilation and the end of the process wait for it. If no thread can be started, as at
+    the end of the process, the caller does the work itself.
     """
     thread = threading.Thread(target=work, name="tilewright-afterwards")
     try:

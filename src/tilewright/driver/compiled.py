@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
 
 from tilewright.base.dtypes import ALL, dtype_of
-from tilewright.driver.strided import StridedCopy
-from tilewright.runtime import schema
+from tilewright.runtime import packing, schema
+from tilewright.runtime.packing import Packing
 
-# The line of JSON that begins an entry of the cache.
+# The schema of the line of JSON that begins a cache entry.
 _SHAPE: Final = {
     "symbol": schema.Text,
     "arguments": [schema.Integer],
@@ -22,15 +23,9 @@ _SHAPE: Final = {
             "symbol": schema.Text,
             "inputs": [schema.Integer],
             "shape": [schema.Count],
-            "dtype": schema.One("dtype", *(dtype.name for dtype in ALL)),
+            "dtype": schema.OneOf("dtype", *(dtype.name for dtype in ALL)),
             "workspace": schema.Count,
-            "view": schema.Maybe(
-                {
-                    "first": schema.Count,
-                    "extents": [schema.Count],
-                    "strides": [schema.Integer],
-                }
-            ),
+            "packing": schema.Nullable(packing.SHAPE),
         }
     ],
     "in_place": [schema.Integer],
@@ -40,10 +35,10 @@ _SHAPE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """Work on constants done by the compiler: `symbol(inputs..., result)`.
+    """Work on constants at compile time: `symbol(inputs..., result)`.
 
-    inputs: indices into the interface, or -1 - n for the result of preparation n. view: what it
-    does where it only moves elements; it then has no code.
+    inputs: indices into the interface, or -1 - n for the result of preparation n. packing: the
+    packing that it performs, if it is one; it then has no code.
     """
 
     symbol: str
@@ -51,7 +46,7 @@ class Preparation:
     shape: tuple[int, ...]
     dtype: str
     workspace: int
-    view: StridedCopy | None = None
+    packing: Packing | None = None
 
     @property
     def nbytes(self) -> int:
@@ -64,8 +59,8 @@ class CompiledGroup:
     """A kernel and how to call it.
 
     arguments: per parameter its index in the interface, or -1 - n for the result of preparation n.
-    code, prepare_code: object files, the latter for the machine that compiles. in_place: indices
-    in the interface of inputs whose memory the last output may take (see `overwritable`).
+    code, prepare_code: object files; prepare_code is for the machine that compiles. in_place:
+    indices in the interface of inputs whose memory the last output may take (see `overwritable`).
     """
 
     symbol: str
@@ -79,7 +74,7 @@ class CompiledGroup:
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """The preparations whose results the kernel reads; others only lead to those."""
+        """The preparations whose results the kernel reads; the others are intermediate."""
         return tuple(sorted({-1 - k for k in self.arguments if k < 0}))
 
     def to_bytes(self) -> bytes:
@@ -89,7 +84,7 @@ class CompiledGroup:
             "arguments": self.arguments,
             "workspace": self.workspace,
             "thread_workspace": self.thread_workspace,
-            "preparations": [asdict(p) for p in self.preparations],
+            "preparations": [_encode(p) for p in self.preparations],
             "in_place": self.in_place,
             "sizes": [len(c) for c in (self.code, *self.prepare_code)],
         }
@@ -110,22 +105,7 @@ class CompiledGroup:
         for size in sizes:
             codes.append(blobs[at : at + size])
             at += size
-        preparations = tuple(
-            Preparation(
-                p["symbol"],
-                tuple(p["inputs"]),
-                tuple(p["shape"]),
-                p["dtype"],
-                p["workspace"],
-                p["view"]
-                and StridedCopy(
-                    p["view"]["first"],
-                    tuple(p["view"]["extents"]),
-                    tuple(p["view"]["strides"]),
-                ),
-            )
-            for p in h["preparations"]
-        )
+        preparations = tuple(map(_decode, h["preparations"]))
         return CompiledGroup(
             h["symbol"],
             tuple(h["arguments"]),
@@ -136,3 +116,21 @@ class CompiledGroup:
             tuple(codes[1:]),
             tuple(h["in_place"]),
         )
+
+
+def _encode(p: Preparation) -> dict[str, Any]:
+    data = {f.name: getattr(p, f.name) for f in fields(p)}
+    return {**data, "packing": p.packing and p.packing.to_json()}
+
+
+def _decode(data: Mapping[str, Any]) -> Preparation:
+    """Raises ValueError for a packing that is none."""
+    given = data["packing"]
+    return Preparation(
+        data["symbol"],
+        tuple(data["inputs"]),
+        tuple(data["shape"]),
+        data["dtype"],
+        data["workspace"],
+        None if given is None else Packing.from_json(given),
+    )

@@ -4,24 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from tilewright.runtime import abi
-from tilewright.runtime.buffer import arena
+from tilewright.runtime.buffer import arena, bytes_of
+from tilewright.runtime.packed import MOST_GROWTH, Constants, PackedConstant
+from tilewright.runtime.packing import Packing
 from tilewright.runtime.threads import available
 
 _ALONE: Final = 1 << 20  # bytes that one thread writes before another has started
+# How many times its bytes a file may have of a weight: what is packed anew is not mapped, and so
+# not shared by processes. 64-element tiles of few rows take up to 1.2 times as much (LeNet).
+WORTH: Final = 1.25
+MOST: Final = MOST_GROWTH / 2  # times, so that no file is refused with all its padding
+LEAST: Final = 16 << 10  # bytes saved; the packing itself takes up to 2 KiB of a file
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Array = np.ndarray[Any, Any]
 Fill = Callable[[Sequence[Bytes]], None]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PackedWeight:
+    """A weight, and the packing that turns it into a constant."""
+
+    weight: Array
+    packing: Packing
+    dtype: str
+
+
 class ConstantPool:
-    """Offsets are known as soon as a constant is placed; contents are made by `block`."""
+    """Lays out constants: `place` returns their offsets, `block` writes their contents."""
 
     def __init__(self) -> None:
+        self._plain: dict[int, int] = {}  # by the identity of an array
+        self._packed: list[tuple[int, int, PackedWeight]] = []
         self._offsets: dict[Hashable, tuple[int, ...]] = {}
         self._fills: list[tuple[tuple[int, ...], tuple[int, ...], Fill]] = []
         self._size = 0
@@ -31,11 +51,18 @@ class ConstantPool:
         """Bytes of all constants placed so far."""
         return self._size
 
-    def place(self, key: Hashable, sizes: Sequence[int], fill: Fill) -> tuple[int, ...]:
-        """Byte offsets of constants of these sizes; `fill` writes them all. Once per key.
+    def place(
+        self,
+        key: Hashable,
+        sizes: Sequence[int],
+        fill: Fill,
+        packed: Sequence[PackedWeight | None] = (),
+    ) -> tuple[int, ...]:
+        """Place constants of these sizes, once per key, and return their byte offsets.
 
-        requires: whoever places with an equal key has the same sizes and contents. fill: writes
-        every byte of the views, and no other; it may run beside others, in another thread.
+        packed: the weight and packing of each constant that has one. requires: equal keys have
+        equal sizes and contents. fill: writes every byte of the views and no other byte; it may run
+        concurrently with others, in another thread.
         """
         if key not in self._offsets:
             offsets = []
@@ -44,6 +71,8 @@ class ConstantPool:
                 self._size += -(-size // abi.ALIGNMENT) * abi.ALIGNMENT
             self._offsets[key] = tuple(offsets)
             self._fills.append((tuple(offsets), tuple(sizes), fill))
+            made = zip(offsets, sizes, packed, strict=False)
+            self._packed += [(at, size, p) for at, size, p in made if p is not None]
         return self._offsets[key]
 
     def place_array(self, key: Hashable, array: np.ndarray[Any, Any]) -> int:
@@ -52,14 +81,50 @@ class ConstantPool:
         def fill(views: Sequence[Bytes]) -> None:
             views[0][:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
-        return self.place(key, (array.nbytes,), fill)[0]
+        at = self.place(key, (array.nbytes,), fill)[0]
+        self._plain[id(array)] = at
+        return at
+
+    def held(self) -> Constants:
+        """All constants, and the form in which a file stores them."""
+        return Constants(self.block(), *self._packed_anew())
+
+    def _packed_anew(self) -> tuple[tuple[PackedConstant, ...], tuple[Bytes, ...]]:
+        """The constants that a file stores as weights instead, and those weights.
+
+        These are constants that take more than `WORTH` times the bytes of their weight, and at most
+        `MOST` times, including the weight itself if kernels read it.
+        """
+        made: dict[int, list[tuple[int, int, PackedWeight]]] = {}
+        for item in self._packed:
+            made.setdefault(id(item[2].weight), []).append(item)
+        found: list[PackedConstant] = []
+        weights: list[Bytes] = []
+        for number, items in made.items():
+            weight = items[0][2].weight
+            total = sum(size for _, size, _ in items)
+            plain = self._plain.get(number)
+            if plain is not None:
+                total += weight.nbytes
+            if total - weight.nbytes < LEAST:
+                continue
+            if not WORTH < total / weight.nbytes <= MOST:
+                continue
+            if plain is None:
+                plain = -1 - len(weights)
+                weights.append(bytes_of(np.ascontiguousarray(weight)))
+            for at, _, p in items:
+                found.append(
+                    PackedConstant(at, plain, weight.nbytes, p.dtype, p.packing)
+                )
+        return tuple(sorted(found, key=lambda p: p.at)), tuple(weights)
 
     def block(self) -> Bytes:
-        """All constants. What lies between them is zero, so that artifacts are reproducible.
+        """All constants in one block; padding is zero, so that artifacts are reproducible.
 
-        On huge pages where there is much: products that read each weight once take up to a third
-        less time than on small ones, which memory that was used before may have.
-        Fills run in several threads where there is much to write.
+        A large block is on huge pages: products that read each weight once take up to a third less
+        time than on small pages, which reused memory may have. The fills of a large block run in
+        several threads.
         """
         block = arena(self._size)
 

@@ -1,4 +1,4 @@
-"""From a step of a plan to a program of a device, through the kernel cache."""
+"""Compiles the steps of a plan to programs of a device, through the kernel cache."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from tilewright.base import events, limits
 from tilewright.base.errors import CompileError, ScheduleError, TilewrightError
-from tilewright.base.store import Store
+from tilewright.base.store import FileStore
 from tilewright.compute.canonical import canonical, canonical_tree
 from tilewright.compute.nodes import Computation
 from tilewright.compute.transforms import relayout
@@ -28,9 +28,9 @@ from tilewright.targets.base import OperatorProgram, Placement, Target
 class DeviceGroup:
     """A group as a program of a device.
 
-    params: of the program, results last. operands: the group's buffers that they stand for. A
-    tensor has a parameter for each Computation that reads it, so that a schedule stages one use
-    of it and not the others. kernel: of a group that is one given as such.
+    params: of the program, results last. operands: the group's buffer for each parameter. A tensor
+    has one parameter per Computation that reads it, so that a schedule can stage one use of it and
+    not the others. kernel: for a group that was given as a Kernel.
     """
 
     name: str
@@ -42,7 +42,7 @@ class DeviceGroup:
 
     @staticmethod
     def whole(group: FusionGroup, live: Collection[Buffer]) -> DeviceGroup:
-        """A group in the form that schedules of any group expect, as the host's are."""
+        """A group in the form that general schedules expect, like the host's groups."""
         found = kernel_signature(group, live, parts=False)
         return DeviceGroup(
             group.name,
@@ -55,7 +55,7 @@ class DeviceGroup:
 
     @staticmethod
     def of(group: FusionGroup, live: Collection[Buffer]) -> DeviceGroup:
-        """A group of whose results others use those that are live."""
+        """A group whose `live` results are used by other groups."""
         own = set(group.writes)
         reads: list[tuple[Buffer, Buffer]] = []  # parameter, operand
         made = []
@@ -83,23 +83,23 @@ class DeviceGroup:
 
 
 class DeviceCompiler:
-    """Compiles what a target's device takes, each distinct group once.
+    """Compiles the groups that run on a target's device, each distinct one once.
 
-    The program of a group is found again by the canonical text of its Computations.
+    The canonical text of a group's Computations is the key of its program.
     """
 
-    def __init__(self, target: Target, store: Store | None) -> None:
+    def __init__(self, target: Target, store: FileStore | None) -> None:
         self.target: Final = target
         self.store: Final = store
         self.asked: Final[
             dict[str, Placement]
-        ] = {}  # what it said of each step, by name
+        ] = {}  # its answer for each step, by name
         self._known: dict[str, bytes] = {}
 
     def refuses(
         self, step: FusionGroup | HostFallback, live: Collection[Buffer]
     ) -> str:
-        """Why the device does not take a step; empty where there is a program for it."""
+        """Why the device rejects a step; empty if it has a program for it."""
         if isinstance(step, FusionGroup):
             name, why = ", ".join(step.sources), self._refuses_group(step, live)
         else:
@@ -114,7 +114,7 @@ class DeviceCompiler:
         try:
             made = self.group(group, live)
             if self.target.fuses:
-                # It will be a part of other kernels: what matters is that there is code for it.
+                # It will become part of other kernels: it only has to have code.
                 self.target.emit(made.plain, made.plain.name)
             else:
                 self.program(made)
@@ -130,14 +130,14 @@ class DeviceCompiler:
         return "" if found is not None else f"{self.target.name} does not run it"
 
     def group(self, group: FusionGroup, live: Collection[Buffer]) -> DeviceGroup:
-        """A group as the target takes it, of whose results others use those that are live."""
+        """A group in the target's form; other groups use its `live` results."""
         make = DeviceGroup.whole if self.target.fuses else DeviceGroup.of
         return make(group, live)
 
     def program(self, group: DeviceGroup) -> bytes:
         """The program of a group.
 
-        Raises CompileError for what the target cannot do, and as `schedule`.
+        Raises CompileError if the target cannot compile it, and the errors of `schedule`.
         """
         text = canonical(group.computations, group.params)
         if group.kernel is not None:
@@ -162,8 +162,8 @@ class DeviceCompiler:
     def schedule(self, group: DeviceGroup) -> Schedule:
         """The schedule of a group, with its kernel and its trace.
 
-        Raises CompileError for what the target cannot do, ScheduleError where its own schedule is
-        illegal, which is a fault of the target and no refusal.
+        Raises CompileError if the target cannot compile it, and ScheduleError if the target's
+        default schedule is illegal, which is a bug in the target.
         """
         try:
             return self.target.default_schedule(group.plain, group.computations, ())

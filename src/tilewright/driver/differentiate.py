@@ -37,12 +37,12 @@ def grad(
 ) -> Graph:
     """The graph that computes the derivatives of a model's loss, one result per name in `by`.
 
-    source, example_inputs, dims, options: as for `tw.compile`, which takes the result and the
-    options that do not concern reading. by: names of inputs, or of constants, which become inputs
-    behind the others; None: all inputs of floats. loss: the output to differentiate, if there are
-    several; one float. The result of `x` has x's type and the name `grad.x`.
-    Raises InputError for a loss that is not a scalar, for an input that it does not depend on and
-    for an option of compilation, UnsupportedError for an operator without a derivative.
+    source, example_inputs, dims, options: as for `tw.compile`; options of compilation are for
+    `tw.compile`, which takes the result. by: names of inputs, or of constants, which become inputs
+    after the others; None: all float inputs. loss: the output to differentiate, a float scalar;
+    required if there are several outputs. The derivative by `x` has x's type and the name `grad.x`.
+    Raises InputError for a loss that is not a scalar, an input that it does not depend on, and an
+    option of compilation; UnsupportedError for an operator without a derivative.
     """
     return _differentiated(source, by, example_inputs, loss, dims, options)[0]
 
@@ -70,10 +70,10 @@ def jvp(
 ) -> Graph:
     """The model with directional derivatives: the products of its Jacobian with a vector.
 
-    source, by, example_inputs, dims, options: as for `grad`. The graph has an input `tangent.x`
-    behind the others for each `x` in `by`, the direction, and behind the model's outputs a result
-    `tangent.y` for each `y` of floats: how fast it changes along that. 0 where it does not.
-    Raises as `grad`; outputs may have any shape.
+    source, by, example_inputs, dims, options: as for `grad`. After the model's inputs, the graph
+    has an input `tangent.x`, the direction, for each `x` in `by`. After the model's outputs, it has
+    an output `tangent.y` for each float output `y`: the derivative of `y` in that direction. Raises
+    as `grad`; outputs may have any shape.
     """
     graph, wanted = _read(source, by, example_inputs, dims, options)
     with exclusive():
@@ -130,7 +130,7 @@ def _read(
         graph, _ = free_constants(graph, free)
         wanted = inputs_of(graph, names)
         if not wanted:
-            raise InputError("the model has no inputs of floats", hint="name constants")
+            raise InputError("the model has no float inputs", hint="name constants")
         return graph, wanted
 
 
@@ -141,6 +141,6 @@ def _reading(given: Mapping[str, Any]) -> Options:
     if others:
         raise InputError(
             f"{', '.join(others)}: a derivative is a Graph, and nothing is compiled",
-            hint="give it to tw.compile, which takes the derivative",
+            hint="pass it to tw.compile together with the derivative",
         )
     return options

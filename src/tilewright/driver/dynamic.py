@@ -1,9 +1,10 @@
 """Models with dynamic shapes: one Executable per set of shapes.
 
 Each new combination of symbolic extents (and of the values of inputs that decide shapes, such as
-the `shape` of a Reshape) is compiled on first use and kept, least recently used out; calls that
-have their code do not wait meanwhile. The kernel cache on disk makes a combination that was seen in
-an earlier process cheap. Without compilation at run time (`jit=False`) see `driver.ranged`.
+the `shape` of a Reshape) is compiled on first use; the least recently used ones are dropped. Calls
+whose code exists do not wait for a compilation. The kernel cache on disk makes combinations from
+earlier processes cheap. For models without compilation at run time (`jit=False`), see
+`driver.ranged`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from tilewright.base.errors import ArtifactError
-from tilewright.base.once import Once
+from tilewright.base.once import ComputeOnceCache
 from tilewright.base.text import plural
 from tilewright.driver.open_model import symbolic
 from tilewright.graph.bounded.bound import bound
@@ -30,8 +31,8 @@ from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.overrides import Overrides
 
 KEPT = 16  # compiled shape combinations per model
-VALUE_ELEMENTS = 64  # an input that decides shapes is at most this long
-# Operators whose shapes follow from those of their operands, whatever these hold.
+VALUE_ELEMENTS = 64  # the largest input that may determine shapes
+# Operators whose result shapes depend on the shapes of their operands, not on their values.
 SHAPED_BY_TYPES = frozenset(
     (
         *("BatchNormalization", "Concat", "Conv", "ConvTranspose", "Einsum"),
@@ -44,7 +45,7 @@ CONTROL = {"If": (0,), "Loop": (0, 1)}  # inputs that decide which operations ru
 
 
 def shape_inputs(graph: Graph) -> tuple[Value, ...]:
-    """Small inputs that decide a value without which an operator cannot be typed or compiled."""
+    """The small inputs that determine values needed to type or compile an operator."""
     deciding = {
         v
         for op in graph.operations
@@ -71,9 +72,9 @@ def shape_inputs(graph: Graph) -> tuple[Value, ...]:
 
 
 def deciding_inputs(graph: Graph, fallback: FallbackProvider) -> tuple[Value, ...]:
-    """Those of `shape_inputs` whose values code is made for.
+    """The `shape_inputs` whose values code is specialized for.
 
-    None where they decide branches and loops alone and one code does for all values.
+    Empty if they decide only branches and loops, and the same code works for all values.
     """
     found = shape_inputs(graph)
     if found and any(op.qualified in CONTROL for op in graph.operations):
@@ -83,7 +84,7 @@ def deciding_inputs(graph: Graph, fallback: FallbackProvider) -> tuple[Value, ..
 
 def _decides(op: Operation, n: int) -> bool:
     """Whether the value of input `n` decides the shapes of results, or the code."""
-    if op.domain == DOMAIN:  # has room for all that there can be
+    if op.domain == DOMAIN:  # its results have room for the largest extents
         return False
     definition = definition_of(op)
     if definition is None:
@@ -103,7 +104,7 @@ def _may_decide(v: Value) -> bool:
 
 
 class DynamicExecutable(ShapeDispatch):
-    """Runs a graph with symbolic shapes; each new set of them is compiled."""
+    """Runs a graph with symbolic shapes; each new set of shapes is compiled."""
 
     def __init__(
         self,
@@ -114,7 +115,7 @@ class DynamicExecutable(ShapeDispatch):
         memory_limit: int | None = None,
         allowed: Allowed = MappingProxyType({}),
     ) -> None:
-        """allowed: the extents that dimensions may have, where they are limited."""
+        """allowed: the extents of dimensions that are limited."""
         layouts = {v.name: v.type_text for v in graph.defaults}
         super().__init__(
             [symbolic(v) for v in graph.inputs],
@@ -129,17 +130,17 @@ class DynamicExecutable(ShapeDispatch):
         self._fallback = fallback
         self._memory_limit = memory_limit
         self._deciding = deciding_inputs(graph, fallback)
-        self._kept: Once[Executable] = Once(self._surplus)
+        self._kept: ComputeOnceCache[Executable] = ComputeOnceCache(self._surplus)
 
     @property
     def graph(self) -> Graph:
-        """The model, whose inputs have names for the extents that calls decide."""
+        """The model, with names for the extents that calls determine."""
         return self._graph
 
     def specialized(self, inputs: Mapping[str, Any]) -> Executable:
-        """The Executable for the shapes of these inputs; compiled first if they are new."""
+        """The Executable for the shapes of these inputs; compiled first if new."""
         shapes = self.shapes_of(inputs)
-        # Of the dtype that the model says: the bytes of another are other numbers.
+        # Converted to the model's dtype, because the key is bytes: in another dtype they differ.
         values = {
             v.name: convert(inputs[v.name], symbolic(v).tensor)
             for v in self._deciding
@@ -167,7 +168,7 @@ class DynamicExecutable(ShapeDispatch):
         return Executable(model, threads=self._threads)
 
     def _surplus(self, kept: Sequence[Executable]) -> int:
-        """Keep a few combinations, and together no more than half of the memory allowed."""
+        """How many to drop: keep at most KEPT, and at most half of the memory limit together."""
         most = None if self._memory_limit is None else self._memory_limit // 2
         sizes = [e.peak_bytes for e in kept]
         first = 0
@@ -179,14 +180,14 @@ class DynamicExecutable(ShapeDispatch):
         return first
 
     def save(self, path: str | os.PathLike[str]) -> NoReturn:
-        """Refused: an artifact has fixed shapes, or a range of them. Raises ArtifactError."""
+        """Raises ArtifactError: an artifact has fixed shapes, or a range of them."""
         raise ArtifactError(
             f"the model has symbolic shapes, so {os.fspath(path)!r} cannot hold it",
             hint="compile with dims={...} (or --dim NAME=N) first; with ranges, also jit=False",
         )
 
     def __repr__(self) -> str:
-        """Its inputs with the names of their open extents, and how much code is kept."""
+        """Inputs and outputs with their symbolic extents, and the number of compiled shapes."""
         ends = (
             ", ".join(f"{v.name}: {v.type_text}" for v in vs)
             for vs in (self._graph.inputs, self._graph.outputs)
@@ -196,7 +197,7 @@ class DynamicExecutable(ShapeDispatch):
         return f"DynamicExecutable({signature}, {kept})"
 
     def release(self) -> None:
-        """Give back memory and compiled shapes, which a call compiles again."""
+        """Free memory and compiled shapes; calls compile them again."""
         for made in self._kept.values():
             made.release()
         self._kept.clear()

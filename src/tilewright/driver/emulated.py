@@ -15,10 +15,10 @@ _PRODUCTS: Final = frozenset({"MatMul", "Gemm", "Conv"})
 
 
 def warn_of_emulation(graph: Graph, host: Target) -> None:
-    """Warn where `graph` multiplies bfloat16 and `host` converts to float32 for it.
+    """Warn if `graph` multiplies bfloat16 and `host` must convert to float32 to do so.
 
-    Such a model of products of 512 x 512 took 1.2 (AVX-512) to 1.5 times (AVX2) the time of the
-    same in float32. Weights alone in bfloat16 are no reason: they save traffic.
+    A model of 512 x 512 products took 1.2 (AVX-512) to 1.5 times (AVX2) as long as in float32. A
+    model with only its weights in bfloat16 gets no warning: it saves memory traffic.
     """
     if host.products(bfloat16, bfloat16, float32):
         return
@@ -31,8 +31,8 @@ def warn_of_emulation(graph: Graph, host: Target) -> None:
     if found:
         warnings.warn(
             f"{plural(len(found), 'product')} of bfloat16 ({listing(found)}) on a processor "
-            "without instructions for them: each is converted to float32, and takes longer than "
-            'in a float32 model; precision="bfloat16" of a float32 model saves as much memory',
+            "without instructions for them: each is converted to float32 and takes longer than "
+            'in a float32 model; a float32 model with precision="bfloat16" saves as much memory',
             TilewrightWarning,
             stacklevel=7,
         )

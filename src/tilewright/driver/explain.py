@@ -1,4 +1,4 @@
-"""A compilation with all that it decided: for those who want to know why."""
+"""A compilation with all its decisions and their reasons."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from tilewright.targets.base import Target
 from tilewright.tune.features.facts import Facts
 from tilewright.tune.models import make
 
-_OTHERS: Final = 2  # candidates of a parameter that are foreseen, besides the one taken
+_OTHERS: Final = 2  # candidates per parameter to estimate, besides the chosen one
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A schedule that was possible: its sketch, what is otherwise than in the sketch's default.
+    """A possible schedule: its sketch, and the parameter that differs, if any.
 
-    seconds: foreseen by the analytic cost model; None where a primitive refused, for `reason`.
+    seconds: the analytic cost model's estimate; None if a primitive refused, for `reason`.
     """
 
     sketch: str
@@ -52,7 +52,7 @@ class Alternative:
 
 @dataclass(frozen=True)
 class ExplainedKernel:
-    """A kernel of the host from its Computations to its code, made when asked for."""
+    """A kernel of the host from its Computations to its code; stages are computed on demand."""
 
     group: FusionGroup
     signature: KernelSignature
@@ -67,27 +67,28 @@ class ExplainedKernel:
 
     @property
     def finished(self) -> Kernel:
-        """The loops that code is generated from: the work on constants is done by then."""
+        """The loops that code is generated from, without the work on constants."""
         return self.compiler.hoisted(self.signature, self.fixed).kernel
 
     def code(self, kernel: Kernel) -> str:
-        """Assembler text with LLVM's comments; empty where the target has none."""
+        """Assembler text with LLVM's comments; empty if the target has none."""
         try:
             return self.compiler.target.text(kernel, self.signature.name, "listing")
         except UnsupportedError:
             return ""
 
     def alternatives(self) -> list[Alternative]:
-        """What was chosen, then the other sketches and other values of one parameter each."""
+        """The chosen schedule, other sketches, and other values of single parameters."""
         asked = _Asked.of(self)
         return [] if asked is None else list(asked.all())
 
 
 @dataclass(frozen=True)
-class Explained:
-    """A model's compilation. log: the events of it, in order.
+class ExplainedModel:
+    """A model's compilation.
 
-    before: the graph as given; after: as its passes left it. plan: with the places of buffers.
+    before, after: the graph before and after its passes. plan: with the places of buffers. log: the
+    events, in order.
     """
 
     before: Graph
@@ -98,8 +99,8 @@ class Explained:
     log: Sequence[events.Event]
 
 
-def explained(graph: Graph, options: Options) -> Explained:
-    """What compiling a graph with static inputs decides, and why. Raises as `compile`."""
+def explained(graph: Graph, options: Options) -> ExplainedModel:
+    """Compile a graph with static inputs, and return all decisions. Raises as `compile`."""
     compiling = Compilation.of(target_of(options), options)
     host = compiling.host
     with exclusive(), events.record() as log:
@@ -112,7 +113,7 @@ def explained(graph: Graph, options: Options) -> Explained:
         placed = place_buffers(plan, built)
     with exclusive():
         found = tuple(_kernels(placed, host, choose, log))
-    return Explained(graph, after, placed, host, found, log)
+    return ExplainedModel(graph, after, placed, host, found, log)
 
 
 def optimized(graph: Graph, options: Options) -> Graph:
@@ -136,7 +137,7 @@ def _kernels(
 
 @dataclass(frozen=True)
 class _Asked:
-    """The schedules of a kernel beside the chosen one, with what a cost model foresees."""
+    """The schedules of a kernel, with the estimates of a cost model."""
 
     record: ScheduleRecord
     sketches: Sequence[Sketch]
@@ -144,7 +145,7 @@ class _Asked:
 
     @staticmethod
     def of(kernel: ExplainedKernel) -> _Asked | None:
-        """None for a kernel without sketches, or a target that no cost model knows."""
+        """None for a kernel without sketches, or a target without a cost model."""
         target, signature = kernel.compiler.target, kernel.signature
         constants = {
             p for p, known in zip(signature.params, kernel.fixed, strict=True) if known
@@ -159,14 +160,14 @@ class _Asked:
             return None
 
         def foresee(scheduled: Kernel) -> float:
-            # Work on constants is done when the model is compiled: no run has it.
+            # Work on constants is done at compile time: no run repeats it.
             left = hoist(scheduled, constants).kernel
             return exp(float(model.predict(signature.name, [left]).cost[0]))
 
         return _Asked(kernel.record, found, foresee)
 
     def all(self) -> Iterator[Alternative]:
-        """The chosen one first."""
+        """All schedules, the chosen one first."""
         mine = {p.name: p.value for p in self.record.parameters}
         for sketch in self.sketches:
             if sketch.name == self.record.sketch:
@@ -196,14 +197,14 @@ class _Asked:
 
 
 def _others(p: Parameter) -> list[Any]:
-    """Candidates evenly from all of a parameter, without the one that was taken."""
+    """A few evenly spaced candidates of a parameter, without the chosen one."""
     rest = [c for c in p.candidates if c != p.value]
     step = max(1, len(rest) // _OTHERS)
     return rest[::step][:_OTHERS]
 
 
 def _up_to(values: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
-    """The values asked before a parameter, and another for it: later ones may depend on it."""
+    """The values before a parameter, and another one for it; later ones may depend on it."""
     found: dict[str, Any] = {}
     for key, old in values.items():
         if key == name:

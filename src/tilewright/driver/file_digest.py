@@ -1,15 +1,15 @@
-"""Digests of files, remembered with the state of the file.
+"""Digests of file contents, cached by the state of the file.
 
-The digest is remembered in the cache together with the state that the file had. The same state
-later means the same bytes, as `make`, Git and ccache have it, under these rules:
+The cache holds each digest together with the state of the file when it was read. As in `make`, Git
+and ccache, an equal state later means equal contents, under these rules:
 
 - a state has the boot, device, inode, size, and the times of the last change of contents (mtime)
-  and of anything (ctime, which no program can set back);
-- a digest is remembered only where both times lay SETTLED seconds back when reading began, so that
-  a later change cannot leave them as they are, however coarse the file system's clock is;
-- and where the state was the same when reading had ended.
+  and of anything else (ctime, which no program can set back);
+- a digest is cached only if both times were at least SETTLED seconds old when reading began, so
+  that a later change alters them, however coarse the file system's clock is;
+- and only if the state was the same after reading.
 
-What is not remembered, or was remembered in another state, is read again.
+A file without a cached digest, or in another state, is read again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from tilewright.base.store import Store
+from tilewright.base.store import FileStore
 from tilewright.runtime import digest
 
 SETTLED: Final = 2.0
@@ -31,7 +31,7 @@ _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """What the system says of a file without reading it; times in nanoseconds of the epoch."""
+    """The state of a file without its contents. Times are in nanoseconds since the epoch."""
 
     boot: str
     device: int
@@ -49,14 +49,14 @@ class FileState:
         )
 
     def settled(self, at: int) -> bool:
-        """Whether nothing had changed for a while at that time, in nanoseconds of the epoch."""
+        """Whether the last change was at least SETTLED seconds before `at` (ns since the epoch)."""
         return bool(self.boot) and max(self.changed, self.touched) < at - int(
             SETTLED * 1e9
         )
 
 
-def of_file(path: Path, store: Store) -> str:
-    """The digest of the file's contents: as remembered in `store`, or read now. Raises OSError."""
+def of_file(path: Path, store: FileStore) -> str:
+    """The digest of the file's contents, from `store` or by reading it. Raises OSError."""
     now = time.time_ns()
     state = FileState.of(path)
     key = f"contents-{state.device:x}-{state.inode:x}"
@@ -85,7 +85,7 @@ def _read(path: Path, size: int) -> str:
 
 @cache
 def _boot() -> str:
-    """Which start of the system this is; empty where it does not say, and nothing is remembered."""
+    """The identifier of this boot; empty if unknown, in which case no digest is cached."""
     try:
         return _BOOT.read_text(encoding="ascii").strip()
     except (OSError, ValueError):

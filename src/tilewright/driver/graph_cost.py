@@ -1,4 +1,4 @@
-"""What a graph costs a target, for the search over substitutions: asked of its plan after fusion.
+"""The cost of a graph on a target, for the search over substitutions, from its plan after fusion.
 
     time       predicted seconds of all kernels (`Target.predicted_time`)
     measured   seconds of a run, compiled and timed
@@ -6,7 +6,7 @@
     bytes      that kernels read and write
     launches   kernels and host fallbacks
 
-A mix is a sum with weights: `{"time": 1, "launches": 1e-6}`.
+Costs can be combined with weights: `{"time": 1, "launches": 1e-6}`.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from tilewright.base.text import listing
 from tilewright.driver.compilation import Compilation, optimize, target_of
 from tilewright.driver.options import Options
 from tilewright.driver.random_inputs import random_array
-from tilewright.driver.remembered import Remembered
+from tilewright.driver.remembered import RecordedAnswers
 from tilewright.graph.nodes import Graph
 from tilewright.plan.nodes import FusionGroup, Plan, Step
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import CompiledModel
 
-# A host fallback runs a reference in Python: this, and what its data takes.
+# A host fallback runs a reference in Python; its overhead, without the time for its data.
 HOST_SECONDS: Final = 50e-6
-RUNS: Final = 9  # of a measurement; the median counts
+RUNS: Final = 9  # timed runs per measurement, whose median counts
 NS: Final = 1e-9
 
 TIME: Final[Mapping[str, float]] = {"time": 1.0}
 
-OfPlan = Callable[[Plan, Remembered], float]
-# Compiles a graph, to measure it: the step above this one.
+OfPlan = Callable[[Plan, RecordedAnswers], float]
+# Compiles a graph in order to measure it.
 Build = Callable[[Graph, Options], CompiledModel]
 
 
 class GraphCost:
     """A cost of graphs for a target.
 
-    build: compiles a graph to measure it, which one of the costs needs. Raises InputError for
-    weights that are wrong, and UnsupportedError for a target that is not the host.
+    build: compiles a graph; only the cost "measured" needs it. Raises InputError for invalid
+    weights, and UnsupportedError for a target other than the host.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class GraphCost:
         for name, weight in weights.items():
             if name not in COSTS:
                 raise InputError(
-                    f"no cost is called {name!r}",
-                    hint=f"choose of {listing(COSTS)}",
+                    f"unknown cost {name!r}",
+                    hint=f"choose from {listing(COSTS)}",
                 )
             if not 0 <= weight < float("inf"):
                 raise InputError(
                     f"the weight of {name!r} is {weight!r}",
-                    hint="give a number from 0 on",
+                    hint="give a number of at least 0",
                 )
         if not any(weights.values()):
             raise InputError(
@@ -72,12 +72,12 @@ class GraphCost:
         self._build = build
         self._weights = {n: w for n, w in weights.items() if w}
         self._compiling = Compilation.of(target_of(options), options)
-        self._said = Remembered(self._compiling.host)
+        self._said = RecordedAnswers(self._compiling.host)
         if self._compiling.device is not None:
             raise UnsupportedError(
-                f"target {options.target!r}: graphs are priced for the host alone",
+                f"target {options.target!r}: graphs can be searched only for the host",
                 code="TW-TARGET",
-                hint='search for target="cpu", or leave optimize="off"',
+                hint='use target="cpu", or optimize="off"',
             )
 
     def __call__(self, graph: Graph) -> float:
@@ -92,13 +92,13 @@ class GraphCost:
 
     @property
     def least(self) -> Callable[[Graph], float] | None:
-        """`least_of`; None where none of the costs has one."""
+        """`least_of`; None if no cost in use has a lower bound."""
         return self.least_of if WITH_LEAST & set(self._weights) else None
 
     def least_of(self, graph: Graph) -> float:
-        """About what a graph costs at least, in whatever kernels: its sums and products alone.
+        """A rough lower bound of a graph's cost, however it is fused: only its sums and products.
 
-        Maps vanish into other kernels. A search uses it to tell what is worth a closer look.
+        Maps are fused into other kernels. A search uses the bound to select graphs to examine.
         """
         plan = self._planned(graph)
         kept = [s for s in plan.steps if isinstance(s, FusionGroup) and not _is_map(s)]
@@ -123,12 +123,12 @@ def _is_map(group: FusionGroup) -> bool:
     return group.kernel is None and all(c.is_map for c in group.computations)
 
 
-def predicted(plan: Plan, said: Remembered) -> float:
-    """Seconds of all steps, one after another."""
+def predicted(plan: Plan, said: RecordedAnswers) -> float:
+    """The predicted seconds of all steps, in sequence."""
     return sum(_seconds(step, plan, said) for step in plan.steps)
 
 
-def _seconds(step: Step, plan: Plan, said: Remembered) -> float:
+def _seconds(step: Step, plan: Plan, said: RecordedAnswers) -> float:
     if not isinstance(step, FusionGroup):
         return HOST_SECONDS
     if step.kernel is not None:
@@ -137,7 +137,7 @@ def _seconds(step: Step, plan: Plan, said: Remembered) -> float:
 
 
 def measured(model: CompiledModel, graph: Graph, threads: int | None) -> float:
-    """Seconds of a run on random inputs: the median of some, after one that warms up."""
+    """The median seconds of RUNS runs on random inputs, after a warm-up run."""
     exe = Executable(model, threads=threads)
     inputs = {
         v.name: random_array(v.name, v.dtype, v.extents, 0)
@@ -153,11 +153,11 @@ def measured(model: CompiledModel, graph: Graph, threads: int | None) -> float:
     return statistics.median(times)
 
 
-def _flops(plan: Plan, said: Remembered) -> float:
+def _flops(plan: Plan, said: RecordedAnswers) -> float:
     return float(sum(s.flops for s in plan.steps if isinstance(s, FusionGroup)))
 
 
-def _bytes(plan: Plan, said: Remembered) -> float:
+def _bytes(plan: Plan, said: RecordedAnswers) -> float:
     total = 0
     for step in plan.steps:
         live = plan.live[step] if isinstance(step, FusionGroup) else set(step.writes)
@@ -166,7 +166,7 @@ def _bytes(plan: Plan, said: Remembered) -> float:
     return float(total)
 
 
-def _launches(plan: Plan, said: Remembered) -> float:
+def _launches(plan: Plan, said: RecordedAnswers) -> float:
     return float(len(plan.steps))
 
 
@@ -177,6 +177,6 @@ OF_PLAN: Final[Mapping[str, OfPlan]] = {
     "bytes": _bytes,
     "launches": _launches,
 }
-# Those that grow with the work of each operator, however it is fused.
+# The costs that grow with the work of each operator, however it is fused.
 WITH_LEAST: Final = frozenset({"time", "flops"})
 COSTS: Final = (*OF_PLAN, MEASURED)

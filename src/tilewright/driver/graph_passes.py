@@ -1,4 +1,4 @@
-"""The passes over a graph, among them the substitutions that `optimize=` takes."""
+"""The passes over a graph, including the substitutions that `optimize=` selects."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tilewright.graph.substitute.steps import Substitution
 from tilewright.ir.passes import Pass
 from tilewright.targets.base import Target
 
-# Edges around a step that are priced with it: what it is fused with.
+# The number of edges around a substitution to include in its cost: it may be fused with them.
 RADIUS: Final = 1
 
 
 def passed(
     graph: Graph, options: Options, host: Target
 ) -> tuple[Graph, tuple[Substitution, ...]]:
-    """The graph after its passes, and the substitutions that were taken among them.
+    """The graph after its passes, and the substitutions that they applied.
 
     Raises InputError if a search is requested for a graph with symbolic extents.
     """
@@ -41,13 +41,13 @@ def passed(
 
 @dataclass(frozen=True)
 class Search(Pass[Graph]):
-    """The cheapest graph that a search finds by the time of kernels. taken: its steps go there."""
+    """Search for the graph with the fastest kernels. taken: receives the steps of the search."""
 
     options: Options = field(repr=False)
     taken: list[Substitution] = field(repr=False)
 
     def run(self, program: Graph) -> Graph:
-        # With what only a search needs.
+        # Imported here because only a search needs it.
         from tilewright.driver.substitution import searched
 
         found = searched(program, self.options)

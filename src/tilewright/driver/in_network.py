@@ -1,8 +1,8 @@
-"""Whether schedules that are faster alone are faster in their model, and its results the same.
+"""Checks that schedules faster in isolation are faster in their model, with equal results.
 
-In a model the caches hold other data than when a kernel is called again and again, and what one
-kernel leaves there is what the next one finds. So schedules are added one after another, and each
-stays only if the whole model is faster with it beyond doubt.
+In a model, the caches hold other data than when a kernel is called repeatedly: the data that the
+previous kernels left there. So schedules are added one by one, and each is kept only if the whole
+model is significantly faster with it.
 """
 
 from __future__ import annotations
@@ -23,26 +23,25 @@ from tilewright.tune.gain import confidence
 from tilewright.tune.measure.clock import clock_of
 from tilewright.tune.records.database import Records
 from tilewright.tune.records.rows import MARGIN
-from tilewright.tune.tuner import Outcome
+from tilewright.tune.tuner import TaskOutcome
 
-Compile = Callable[[Path | None], Executable]  # with the choices of a file of records
+Compile = Callable[[Path | None], Executable]  # with the choices of a records file
 
-SURE: Final = 0.95  # that the model is faster
-SITTINGS: Final = 8  # of a comparison, each with memory of its own; see `faster`
-# Shares of the model's time. Less than this is not seen in one comparison: such gains are added
-# together first.
+SURE: Final = 0.95  # required confidence that the model is faster
+SITTINGS: Final = 8  # per comparison, each with its own memory; see `compared`
+# Shares of the model's time. One comparison cannot resolve smaller gains: they are combined.
 RESOLVED: Final = 0.01
-LEAST: Final = 0.002  # and of fewer than this it is not worth to ask
-_ROUNDS: Final = 5  # of a sitting, and of a profile
-_BATCH: Final = 5e-3  # seconds of calls that are timed as one
+LEAST: Final = 0.002  # smaller gains are not worth a comparison
+_ROUNDS: Final = 5  # per sitting, and per profile
+_BATCH: Final = 5e-3  # minimum seconds of a batch of calls that is timed as a whole
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """Seconds of a run without and with the choices, which are by the keys of tasks.
+class NetworkTimes:
+    """Seconds of a run without and with the chosen schedules.
 
-    kernels: of all calls of a kernel, without and with its choice. confidence: that the model is
-    faster with them, see `tune.gain.confidence`.
+    kernels: the same for all calls of a kernel, by the keys of tasks. confidence: that the model is
+    faster with the choices; see `tune.gain.confidence`.
     """
 
     before: float
@@ -52,45 +51,45 @@ class Compared:
 
     @property
     def gain(self) -> float:
-        """How many times as fast."""
+        """The speedup."""
         return self.before / self.after
 
 
 def kept(
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[TaskOutcome],
     compile: Compile,
     feeds: Mapping[str, Array],
     least: float = MARGIN,
-) -> tuple[list[Outcome], Compared | None]:
-    """Those of the improved kernels that make the model faster, and its times with them.
+) -> tuple[list[TaskOutcome], NetworkTimes | None]:
+    """The improved kernels that make the model faster, and its times with them.
 
-    None of them where the model as a whole is not surely faster by `least` times. Raises
-    VerifyError for results that differ.
+    No kernels if the whole model is not significantly faster, by a factor of at least `least`.
+    Raises VerifyError if results differ.
     """
     if not outcomes:
         return [], None
-    network = Network(compile, feeds)
+    network = SwitchableModel(compile, feeds)
     times, total = network.profiled(outcomes), network.seconds
     shares = {key: (before - after) / total for key, (before, after) in times.items()}
     worth = [o for o in outcomes if shares[o.task.key] > 0]
     worth.sort(key=lambda o: -shares[o.task.key])
-    chosen: list[Outcome] = []
+    chosen: list[TaskOutcome] = []
     for group in steps(worth, shares):
         chosen = _extended(network, chosen, group, shares)
     if not chosen:
-        return [], Compared(total, total, times)
+        return [], NetworkTimes(total, total, times)
     found = network.compared([], chosen)
-    whole = Compared(found.before, found.after, times, found.confidence)
+    whole = NetworkTimes(found.before, found.after, times, found.confidence)
     good = whole.confidence >= SURE and whole.gain >= least
     return (chosen if good else []), whole
 
 
 def steps(
-    worth: Sequence[Outcome], shares: Mapping[str, float]
-) -> Iterator[list[Outcome]]:
-    """What to add together: alone what is seen alone, then the others at once.
+    worth: Sequence[TaskOutcome], shares: Mapping[str, float]
+) -> Iterator[list[TaskOutcome]]:
+    """The groups to add: each outcome that one comparison can resolve, then the others together.
 
-    shares: of the model's time that each is expected to save, by the keys of tasks.
+    shares: the share of the model's time that each is expected to save, by the keys of tasks.
     """
     for o in worth:
         if shares[o.task.key] >= RESOLVED:
@@ -101,12 +100,12 @@ def steps(
 
 
 def _extended(
-    network: Network,
-    chosen: list[Outcome],
-    group: list[Outcome],
+    network: SwitchableModel,
+    chosen: list[TaskOutcome],
+    group: list[TaskOutcome],
     shares: Mapping[str, float],
-) -> list[Outcome]:
-    """What is chosen, and those of a group that make the model faster: all, or some of a half."""
+) -> list[TaskOutcome]:
+    """`chosen`, and those of `group` that make the model faster: all, or parts of its halves."""
     if sum(shares[o.task.key] for o in group) < LEAST:
         return chosen
     more = [*chosen, *group]
@@ -126,8 +125,8 @@ def _extended(
     return chosen
 
 
-class Network:
-    """A model with one or another choice of schedules, on the same inputs."""
+class SwitchableModel:
+    """A model with different choices of schedules, on the same inputs."""
 
     def __init__(self, compile: Compile, feeds: Mapping[str, Array]) -> None:
         self._compile, self._feeds = compile, dict(feeds)
@@ -135,12 +134,12 @@ class Network:
 
     @cached_property
     def seconds(self) -> float:
-        """Of a run with all defaults."""
+        """The seconds of a run with all defaults."""
         exe = self.compiled([])
         return statistics.median(self._timed(exe) for _ in range(_ROUNDS))
 
-    def compiled(self, chosen: Sequence[Outcome]) -> Executable:
-        """The model with the best of these kernels. Raises VerifyError for other results."""
+    def compiled(self, chosen: Sequence[TaskOutcome]) -> Executable:
+        """The model with these kernels' best schedules. Raises VerifyError if results differ."""
         key = tuple(sorted(o.task.key for o in chosen))
         if key not in self._made:
             with tempfile.TemporaryDirectory() as folder:
@@ -153,7 +152,9 @@ class Network:
             self._made[key] = made
         return self._made[key]
 
-    def profiled(self, outcomes: Sequence[Outcome]) -> dict[str, tuple[float, float]]:
+    def profiled(
+        self, outcomes: Sequence[TaskOutcome]
+    ) -> dict[str, tuple[float, float]]:
         """Seconds of all calls of each kernel in the model, without and with all choices."""
         both = self.compiled([]), self.compiled(outcomes)
         parts: tuple[_Parts, _Parts] = (defaultdict(list), defaultdict(list))
@@ -166,8 +167,10 @@ class Network:
             for o in outcomes
         }
 
-    def compared(self, before: Sequence[Outcome], after: Sequence[Outcome]) -> Compared:
-        """The model with some choices and with others, in sittings of both."""
+    def compared(
+        self, before: Sequence[TaskOutcome], after: Sequence[TaskOutcome]
+    ) -> NetworkTimes:
+        """Compare the model with two sets of choices."""
         both = self.compiled(before), self.compiled(after)
         return compared(both, self._timed)
 
@@ -177,11 +180,11 @@ class Network:
 
 def compared(
     both: tuple[Executable, Executable], timed: Callable[[Executable], float]
-) -> Compared:
-    """Two programs in turns. timed: seconds of a call.
+) -> NetworkTimes:
+    """Compare two programs, run alternately. timed: returns the seconds of a call.
 
-    Two copies of one program differ by where their memory lies, for as long as they live: so each
-    sitting has copies of its own, and counts as one pair of times.
+    Two copies of one program differ in speed by the addresses of their memory, for as long as they
+    exist. So each sitting makes new copies, and counts as one pair of times.
     """
     found: tuple[list[float], list[float]] = ([], [])
     for _ in range(SITTINGS):
@@ -193,11 +196,11 @@ def compared(
         for side in (0, 1):
             found[side].append(statistics.median(times[side]))
     before, after = map(statistics.median, found)
-    return Compared(before, after, {}, confidence(found[1], found[0]))
+    return NetworkTimes(before, after, {}, confidence(found[1], found[0]))
 
 
 def seconds_of(exe: Executable, feeds: Mapping[str, Array]) -> float:
-    """Seconds of a call, the mean of a batch, by the clock for such programs."""
+    """The mean seconds of a call in a batch, by the clock for such programs."""
     given, now = dict(feeds), clock_of(exe)
     start, calls = now(), 0
     while (taken := now() - start) < _BATCH or not calls:
@@ -210,7 +213,7 @@ _Parts = dict[str, list[float]]
 
 
 def _copy(exe: Executable) -> Executable:
-    """The same program in other memory, warm."""
+    """The same program in other memory."""
     return Executable(exe.model, threads=exe.threads)
 
 
@@ -218,8 +221,8 @@ def _sum(parts: _Parts, names: Sequence[str]) -> float:
     return sum(statistics.median(parts[name]) for name in names if name in parts)
 
 
-def _choose(path: Path, outcomes: Sequence[Outcome]) -> None:
-    """Records that have these choices, and no others."""
+def _choose(path: Path, outcomes: Sequence[TaskOutcome]) -> None:
+    """Write a file of records with exactly these choices."""
     with Records(path) as records:
         run = records.begin("comparison")
         for o in outcomes:

@@ -1,7 +1,8 @@
-"""From a fusion group to object code, through the kernel cache.
+"""Compiles fusion groups to object code, through the kernel cache.
 
-A kernel is found again by the canonical text of its Computations, which parameters are constants,
-the target and this version: names in the model play no part, so layers of one shape share one.
+The key of a kernel is made from the canonical text of its Computations, the set of constant
+parameters, the target and the compiler's version. It does not depend on names in the model, so
+layers of equal shape share a kernel.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tilewright.base.errors import (
     TilewrightError,
     VerifyError,
 )
-from tilewright.base.store import Store
+from tilewright.base.store import FileStore
 from tilewright.driver.compiled import CompiledGroup
 from tilewright.driver.prepare import PreparationCompiler
 from tilewright.driver.processes import share, workers
@@ -26,7 +27,7 @@ from tilewright.driver.version import compiler
 from tilewright.expr.nodes import Buffer, fixed
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import Kernel
-from tilewright.loops.passes.hoist import Hoisted, hoist
+from tilewright.loops.passes.hoist import HoistedKernel, hoist
 from tilewright.loops.passes.in_place import overwritable
 from tilewright.loops.verify import verify
 from tilewright.plan.identity import structure
@@ -41,8 +42,8 @@ from tilewright.targets.base import Target
 class CompileRequest:
     """A fusion group to compile.
 
-    fixed: which values are constants. choice: the schedule asked for. key: all that its code
-    depends on.
+    fixed: which values are constants. choice: the requested schedule. key: a digest of everything
+    that the code depends on.
     """
 
     signature: KernelSignature
@@ -52,13 +53,13 @@ class CompileRequest:
 
     @property
     def cost(self) -> int:
-        """How long it takes, roughly: what there is to write down."""
+        """A rough measure of the time to compile it: the size of its expressions."""
         values = (o.value for c in self.signature.computations for o in c.outputs)
         return sum(1 for value in values for _ in postorder(value))
 
 
 def _verified(after: str, *kernels: Kernel) -> None:
-    """Under TILEWRIGHT_DEBUG, raise VerifyError, which names the pass `after`, for a broken one."""
+    """Under TILEWRIGHT_DEBUG, raise VerifyError naming the pass `after` for an invalid kernel."""
     if not flags.DEBUG.get():
         return
     for kernel in kernels:
@@ -74,7 +75,7 @@ def _constants(signature: KernelSignature, fixed: Sequence[bool]) -> set[Buffer]
 
 
 Choose = Callable[[KernelSignature], Selection | None]  # None: the default schedule
-# Whether a choice that is not possible was none of the caller's, and is taken back.
+# Withdraws a choice that is not possible; False if it was the caller's own.
 Withdraw = Callable[[KernelSignature, ScheduleError], bool]
 
 
@@ -89,18 +90,18 @@ def no_withdrawal(signature: KernelSignature, error: ScheduleError) -> bool:
 
 
 class KernelCompiler:
-    """Compiles Stages for a target, each distinct one once.
+    """Compiles fusion groups for a target, each distinct one once.
 
     store: the cache on disk, or None. host: the target that runs on this machine. sanitize: check
-    every access while the code runs. choose: which schedule a kernel gets. withdraw: asked
-    where that schedule is not possible.
+    every access while the code runs. choose: returns the schedule of a kernel. withdraw: called if
+    that schedule is not possible.
     """
 
     def __init__(
         self,
         target: Target,
         host: Target,
-        store: Store | None,
+        store: FileStore | None,
         sanitize: bool = False,
         choose: Choose = no_choice,
         withdraw: Withdraw = no_withdrawal,
@@ -117,7 +118,7 @@ class KernelCompiler:
     def compile(
         self, signature: KernelSignature, constants: Collection[Buffer]
     ) -> CompiledGroup:
-        """Object code for a fusion group; `constants` are those of its values known now."""
+        """Object code for a fusion group; `constants` are its values known at compile time."""
         return self._compiled(self._request(signature, constants))
 
     def compile_all(
@@ -126,7 +127,7 @@ class KernelCompiler:
         constants: Collection[Buffer],
         processors: int,
     ) -> Iterator[CompiledGroup]:
-        """What `compile` makes of each, in order; made several at a time where it pays."""
+        """Compile each group, in order; several at a time if it pays."""
         requests = [self._request(s, constants) for s in signatures]
         self._make_ahead(requests, processors)
         yield from map(self._compiled, requests)
@@ -145,7 +146,7 @@ class KernelCompiler:
 
     def _compiled(self, request: CompileRequest) -> CompiledGroup:
         if self.choose(request.signature) != request.choice:
-            # It was withdrawn since, for another kernel of the same key.
+            # It has since been withdrawn, for another kernel with the same key.
             request = self._asked(request.signature, request.fixed)
         found = self._found(request.key)
         if found is not None:
@@ -181,7 +182,7 @@ class KernelCompiler:
             return self._make(request)
 
     def schedule(self, signature: KernelSignature, fixed: Sequence[bool]) -> Schedule:
-        """The schedule of a fusion group: the one that `choose` asks for, or the default one.
+        """The schedule of a fusion group: the one that `choose` returns, or the default.
 
         Its kernel is verified before and after under TILEWRIGHT_DEBUG.
         """
@@ -198,7 +199,7 @@ class KernelCompiler:
         return made
 
     def point(self, signature: KernelSignature, fixed: Sequence[bool]) -> Point:
-        """The schedule of a fusion group with the sketch and the parameters that it comes from.
+        """The schedule of a fusion group, with its sketch and parameters.
 
         Raises ScheduleError for a choice that is not possible.
         """
@@ -210,9 +211,9 @@ class KernelCompiler:
         return selected_point(signature.group or signature.name, sketches, selection)
 
     def settle(self, signature: KernelSignature, fixed: Sequence[bool]) -> None:
-        """Find out whether the chosen schedule is possible, before it is shown.
+        """Check that the chosen schedule is possible, before it is shown.
 
-        Raises ScheduleError where it is not, and the choice is the caller's.
+        Raises ScheduleError if it is not, and the choice is the caller's.
         """
         if self.choose(signature) is None:
             return
@@ -222,8 +223,11 @@ class KernelCompiler:
             if not self.withdraw(signature, error):
                 raise
 
-    def hoisted(self, signature: KernelSignature, fixed: Sequence[bool]) -> Hoisted:
-        """The scheduled kernel, its work on constants apart; verified under TILEWRIGHT_DEBUG."""
+    def hoisted(
+        self, signature: KernelSignature, fixed: Sequence[bool]
+    ) -> HoistedKernel:
+        """The scheduled kernel without its work on constants, and that work; both verified under
+        TILEWRIGHT_DEBUG."""
         with events.span("schedule", name=signature.name):
             scheduled = self.schedule(signature, fixed).kernel
         work = hoist(scheduled, _constants(signature, fixed))
@@ -246,7 +250,7 @@ class KernelCompiler:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _found(self, key: str) -> CompiledGroup | None:
-        """The kernel of this model that is the same, or the one in the cache."""
+        """An equal kernel of this model, or from the cache; None if there is none."""
         if key in self.known:
             return self.known[key]
         data = None if self.store is None else self.store.get(key)
@@ -270,9 +274,11 @@ class KernelCompiler:
                 if self.sanitize
                 else None,
             )
-            # By name: a schedule may see a tensor under another shape and back.
+            # By name: a schedule may reshape a tensor and back.
             position = {p.name: n for n, p in enumerate(signature.params)}
-            preparations, codes = self._prepared.compile(work.prepare, position)
+            preparations, codes = self._prepared.compile(
+                work.prepare, position, work.kernel.params
+            )
             arguments = tuple(position[b.name] for b in work.kernel.params)
             written = [position[b.name] for b in overwritable(work.kernel)]
         except TilewrightError as error:

@@ -1,6 +1,6 @@
-"""The types of `**options`, so that editors complete them and type checkers know their values.
+"""The types of `**options`, for completion in editors and for type checkers.
 
-The values are checked, and their defaults are, in `options.Options`, which has the same names.
+`options.Options` has fields of the same names; it checks the values and has the defaults.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Optimize = Literal["off", "fast", "search", "saturate"]
 
 
 class ReadOptions(TypedDict, total=False):
-    """How a model is read. Those of `grad` and `value_and_grad`, which compile nothing."""
+    """How to read a model. The options of `grad` and `value_and_grad`, which compile nothing."""
 
     memory_limit: int | None
     trust: bool
@@ -29,7 +29,7 @@ class ReadOptions(TypedDict, total=False):
 
 
 class SharedOptions(ReadOptions, total=False):
-    """What every function takes that compiles a model; `tilewright.compile` says what each is."""
+    """The options of every function that compiles a model; see `tilewright.compile`."""
 
     machine: str | Path | None
     fallback: Fallback | None
@@ -44,7 +44,7 @@ class SharedOptions(ReadOptions, total=False):
 
 
 class CalibratedOptions(SharedOptions, total=False):
-    """What a target of bytes takes its scales from as well."""
+    """As well, the options that calibrate the scales of a target that computes in bytes."""
 
     samples: Sequence[Mapping[str, Any]]
     scales: Mapping[str, Any] | str | Path | None
@@ -52,7 +52,7 @@ class CalibratedOptions(SharedOptions, total=False):
 
 
 class CompileOptions(CalibratedOptions, total=False):
-    """Those of `tilewright.compile`: all."""
+    """All options of `tilewright.compile`."""
 
     target: str
     mcpu: str
@@ -62,7 +62,7 @@ class CompileOptions(CalibratedOptions, total=False):
 
 
 class LibraryOptions(CalibratedOptions, total=False):
-    """Those of `compile_library`, whose `mcpu` may be several."""
+    """The options of `compile_library`, which has its own `mcpu`."""
 
     target: str
     threads: int | None
@@ -71,7 +71,7 @@ class LibraryOptions(CalibratedOptions, total=False):
 
 
 class TuneOptions(CalibratedOptions, total=False):
-    """Those of `tune`, whose `records` are what it writes."""
+    """The options of `tune`, which has its own `records`."""
 
     target: str
     mcpu: str
@@ -80,7 +80,7 @@ class TuneOptions(CalibratedOptions, total=False):
 
 
 class ValidateOptions(CalibratedOptions, total=False):
-    """Those of `validate_model`, whose `target` may be a machine."""
+    """The options of `validate_model`, which has its own `target`."""
 
     mcpu: str
     threads: int | None
@@ -89,7 +89,7 @@ class ValidateOptions(CalibratedOptions, total=False):
 
 
 class ModelOptions(CalibratedOptions, total=False):
-    """Those of `llm.load`, which names threads and precision itself."""
+    """The options of `llm.load`, which has its own `threads` and `precision`."""
 
     target: str
     mcpu: str
@@ -97,7 +97,7 @@ class ModelOptions(CalibratedOptions, total=False):
 
 
 class ServeOptions(ModelOptions, total=False):
-    """Those of `llm.serve`: of `llm.load`, with what that names itself."""
+    """The options of `llm.serve`: all of `llm.load`."""
 
     precision: str
     threads: int | None
@@ -107,13 +107,13 @@ class ServeOptions(ModelOptions, total=False):
 
 
 class EncoderOptions(ModelOptions, total=False):
-    """Those of `llm.load_embedder`, which names threads itself."""
+    """The options of `llm.load_embedder`, which has its own `threads`."""
 
     precision: Precision | None
 
 
 class TuneSettings(TypedDict, total=False):
-    """When the tuning of one program ends, and where its records are; as for `tilewright.tune`."""
+    """When to end the tuning of a program, and where to record it; as for `tilewright.tune`."""
 
     trials: int | None
     seconds: float | None

@@ -1,10 +1,10 @@
-"""The cache of whole models: a model that was compiled before is not even parsed.
+"""The cache of whole models: a model that was compiled before is loaded without parsing it.
 
-The key is what the result depends on: the contents of the model's file and of the files that its
-weights lie in, the options, the processor's features, this compiler's own sources, and the Python
-packages it calls. Which other files a model names is kept beside it when it was compiled, so that
-they are known without reading it as a model. Not kept: models with operators of the user's own, for
-a target of the user's own, or with host fallbacks.
+The key is a digest of everything that the result depends on: the contents of the model's file and
+of the files of its weights, the options, the processor's features, the compiler's sources, and the
+Python packages that it calls. The names of the files of weights are cached, too, so that they are
+known without parsing the model. Models with user-defined operators, for user-defined targets, or
+with host fallbacks are not cached.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from tilewright.base import events
 from tilewright.base.errors import ArtifactError, ModelError
-from tilewright.base.store import Store
+from tilewright.base.store import FileStore
 from tilewright.driver import file_digest
 from tilewright.driver.compile_lock import afterwards
 from tilewright.driver.file_digest import FileState
@@ -34,19 +34,19 @@ from tilewright.runtime import bundle, digest, trim
 from tilewright.runtime.machine import architecture, cpu_flags
 from tilewright.runtime.model import CompiledModel, HostFallbackStep
 
-# Bytes of a model that take longer to write than a thread to start.
+# Bytes of a model from which writing it takes longer than starting a thread.
 LARGE: Final = 8 << 20
 States = tuple[tuple[Path, FileState], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """A model as the cache knows it, before anything is parsed.
+class CachedModel:
+    """A model as the cache identifies it, before anything is parsed.
 
-    stem: all that the result depends on but the files that the model names. path: its file; None
-    where it was given as bytes, or made by a recipe. states: those of the files that the stem is
-    of. began: nanoseconds of the epoch. roots: folders besides its own that its weights may lie in.
-    target: by name.
+    stem: a digest of everything that the result depends on, except the files that the model names.
+    path: its file; None if it is given as bytes or by a recipe. states: the states of the files in
+    the stem. began: the start, in nanoseconds since the epoch. roots: folders besides its own that
+    may contain its weights. target: its name.
     """
 
     stem: str
@@ -58,27 +58,27 @@ class Known:
 
     @property
     def name(self) -> str:
-        """The file's name, the folder's where a recipe reads one; empty for bytes."""
+        """The name of the file, or of the folder that a recipe reads; empty for bytes."""
         if self.path is not None:
             return self.path.name
         return self.states[0][0].resolve().parent.name if self.states else ""
 
 
 def known(
-    store: Store,
+    store: FileStore,
     source: Any,
     dims: Mapping[str, Any] | None,
     options: Mapping[str, Any],
     limit: int,
     roots: Sequence[str | Path] = (),
-) -> Known | None:
-    """What is known of a model given as a path, bytes or a recipe; None for what is not kept whole.
+) -> CachedModel | None:
+    """Identify a model given as a path, bytes or a recipe; None if it is not cached.
 
-    Files that have more than `limit` bytes, or are not regular ones, are not read: the importer
-    refuses them.
+    Files of more than `limit` bytes and files that are not regular are not read: the importer
+    rejects them.
     """
-    # Who registers an operator or a rule has loaded the registry; loading it to see that costs a
-    # third of a second.
+    # If the user has registered an operator or a rule, the registry is loaded. Importing it just to
+    # check would take a third of a second.
     registry = sys.modules.get("tilewright.graph.ops.registry")
     if registry is not None and registry.user_defined():
         return None
@@ -118,11 +118,13 @@ def known(
         machine,
         made_by,
     )
-    return Known(_digest(rest), path, states, began, tuple(roots), target)
+    return CachedModel(_digest(rest), path, states, began, tuple(roots), target)
 
 
-def _read(files: Sequence[Path], store: Store, limit: int) -> tuple[list[str], States]:
-    """Digests of files, and their states before; none where one is not to be read."""
+def _read(
+    files: Sequence[Path], store: FileStore, limit: int
+) -> tuple[list[str], States]:
+    """The digests of files, and their states before reading; empty if one must not be read."""
     try:
         states = tuple((f, FileState.of(f)) for f in files if f.is_file())
         if len(states) < len(files) or sum(s.size for _, s in states) > limit:
@@ -133,15 +135,17 @@ def _read(files: Sequence[Path], store: Store, limit: int) -> tuple[list[str], S
 
 
 def _supplied(target: str) -> bool:
-    """Whether a target is not of this package; what it makes changes without the key."""
+    """Whether a target belongs to another package; its code may change without changing the key."""
     registry = sys.modules.get("tilewright.targets.registry")
     return registry is not None and bool(registry.registered(target))
 
 
-def find(store: Store, asked: Known, limit: int, threads: int) -> CompiledModel | None:
-    """The model kept for it, verified; a damaged one is deleted.
+def find(
+    store: FileStore, asked: CachedModel, limit: int, threads: int
+) -> CompiledModel | None:
+    """The cached model, verified; a damaged one is deleted.
 
-    None also for one that needs more than `limit` bytes: compiling says so properly.
+    None also for a model that needs more than `limit` bytes: compiling it raises the proper error.
     """
     key = _key(store, asked, _named(store, asked), limit)
     path = None if key is None else store.find(key)
@@ -161,13 +165,15 @@ def find(store: Store, asked: Known, limit: int, threads: int) -> CompiledModel 
     return model
 
 
-def keep(store: Store, asked: Known, model: CompiledModel, limit: int) -> None:
-    """Keep a compiled model, unless it runs host fallbacks, which have to be reported anew.
+def keep(
+    store: FileStore, asked: CachedModel, model: CompiledModel, limit: int
+) -> None:
+    """Cache a compiled model, unless it runs host fallbacks, which each compilation must report.
 
-    Cutting a result to its count is none: there is nothing to report.
+    Trimming a result to its count does not count as one: there is nothing to report.
 
-    A large one is written while the caller runs it: the next compilation waits for that.
-    Nor is it kept where a file that it was made from may have changed meanwhile.
+    A large model is written while the caller runs it: the next compilation waits for the end of
+    writing. A model is not cached if one of its files may have changed during the compilation.
     """
     if _supplied(asked.target):
         return
@@ -178,7 +184,7 @@ def keep(store: Store, asked: Known, model: CompiledModel, limit: int) -> None:
     key = _key(store, asked, names, limit)
     if key is None or _changed(asked, names):
         return
-    size = len(model.constants) + sum(map(len, model.objects))
+    size = model.held.stored_bytes + sum(map(len, model.objects))
 
     def write() -> None:
         try:
@@ -189,7 +195,7 @@ def keep(store: Store, asked: Known, model: CompiledModel, limit: int) -> None:
             events.emit("model-not-kept", key=key, reason=str(error))
             return
         if path is not None:
-            with suppress(OSError):  # another process evicted it at this very moment
+            with suppress(OSError):  # another process has just evicted it
                 store.put(_seal(key), _sealed(path, asked.name))
             if names:
                 store.put(f"files-{asked.stem}", json.dumps(names).encode())
@@ -200,8 +206,8 @@ def keep(store: Store, asked: Known, model: CompiledModel, limit: int) -> None:
         afterwards(write)
 
 
-def _named(store: Store, asked: Known) -> list[str]:
-    """The files that the model names, as noted when it was last kept."""
+def _named(store: FileStore, asked: CachedModel) -> list[str]:
+    """The files that the model names, as recorded when it was last cached."""
     entry = store.get(f"files-{asked.stem}")
     try:
         return [] if entry is None else list(map(str, json.loads(entry)))
@@ -209,8 +215,10 @@ def _named(store: Store, asked: Known) -> list[str]:
         return []
 
 
-def _key(store: Store, asked: Known, names: Sequence[str], limit: int) -> str | None:
-    """The key in the store; None where a file is missing, too large, or must not be read."""
+def _key(
+    store: FileStore, asked: CachedModel, names: Sequence[str], limit: int
+) -> str | None:
+    """The key in the store; None if a file is missing, too large, or must not be read."""
     if not names:
         return f"model-{asked.stem}"
     try:
@@ -222,7 +230,7 @@ def _key(store: Store, asked: Known, names: Sequence[str], limit: int) -> str | 
         return None
 
 
-def _changed(asked: Known, names: Sequence[str]) -> bool:
+def _changed(asked: CachedModel, names: Sequence[str]) -> bool:
     """Whether a file may have changed since the compilation began."""
     try:
         same = all(FileState.of(f) == state for f, state in asked.states)
@@ -234,8 +242,8 @@ def _changed(asked: Known, names: Sequence[str]) -> bool:
         return True
 
 
-def _files(asked: Known, names: Sequence[str]) -> list[Path]:
-    """Where the named files are. Raises ModelError for one that the model must not read."""
+def _files(asked: CachedModel, names: Sequence[str]) -> list[Path]:
+    """The paths of the named files. Raises ModelError for one that the model must not read."""
     if not names:
         return []
     from tilewright.frontends.onnx.external import ExternalData
@@ -244,14 +252,14 @@ def _files(asked: Known, names: Sequence[str]) -> list[Path]:
     return [rules.find(name, "the model") for name in names]
 
 
-def name_of(store: Store, key: str) -> str:
-    """What the file of a kept model was called; empty for one given as bytes, and where lost."""
+def name_of(store: FileStore, key: str) -> str:
+    """The file name of a cached model; empty if unknown or if it was given as bytes."""
     _, _, name = (store.peek(_seal(key)) or b"").partition(b"\n")
     return name.decode(errors="replace")
 
 
 def _seal(key: str) -> str:
-    """The key of the entry that says of a model that it was whole, and what it is called."""
+    """The key of the entry that marks a model as verified, and has its name."""
     return f"seal-{key}"
 
 
@@ -264,9 +272,9 @@ def _state_in(seal: bytes | None) -> bytes | None:
 
 
 def _state(path: Path) -> bytes:
-    """The state of an artifact that was whole, as long as this start of the system lasts.
+    """The state of a verified artifact, valid until the system restarts.
 
-    Not `touched`, which each use changes: nobody but the store writes here.
+    Without `touched`, which each use changes: only the store writes here.
     """
     s = FileState.of(path)
     return repr(

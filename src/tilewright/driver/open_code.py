@@ -1,4 +1,4 @@
-"""The code of an open plan's groups, each one kernel for all sizes, made in several processes."""
+"""Compiles the groups of an open plan, each to one kernel for all sizes, in several processes."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from tilewright.targets.base import Target
 class OpenCode:
     """A group's kernel and how to call it, as data.
 
-    arguments: per parameter the number of one of the tensors that the group touches, or -1 - n for
-    the n-th constant that is packed. packs: the work that packs them, each on its own; its inputs
-    are numbers of tensors.
+    arguments: for each parameter, the number of a tensor that the group touches, or -1 - n for the
+    n-th packed constant. packs: the independent preparations of packed constants; their inputs are
+    numbers of tensors.
     """
 
     symbol: str
@@ -45,13 +45,13 @@ class OpenCode:
 
 
 def open_codes(plan: Plan, target: Target, sanitize: bool) -> list[OpenCode]:
-    """The code of each group, in order. Raises what `refused` gives for one that has none."""
+    """The code of each group, in order. Raises the error of `refused` if a group has none."""
     groups = list(plan.groups)
     jobs = [
         partial(_code, plan, group, n, target, sanitize)
         for n, group in enumerate(groups)
     ]
-    # The longest first, so that no process is left with it.
+    # The longest first, so that no process starts it last.
     order = sorted(range(len(jobs)), key=lambda n: -groups[n].flops)
     count = workers(len(jobs), thread_count())
     found: dict[int, bytes | None] = {}
@@ -66,12 +66,12 @@ def open_codes(plan: Plan, target: Target, sanitize: bool) -> list[OpenCode]:
 
 
 def refused(why: str, plan: Plan) -> UnsupportedError:
-    """The error for a plan of which some part has no code for all sizes."""
+    """The error for a plan in which some part cannot be compiled for all sizes."""
     return UnsupportedError(
         f"{why}: there is no code for all sizes",
         where=f"plan {plan.graph.name}",
         code="TW-JIT",
-        hint="name fewer values, at most 16, which have code of their own: dims={'batch': [1, 8]}",
+        hint="name fewer values, at most 16, which are compiled separately: dims={'batch': [1, 8]}",
     )
 
 
@@ -91,7 +91,7 @@ def _code(
         made = target.emit(work.kernel, symbol, {} if sanitize else None)
     except VerifyError as error:
         raise refused(f"{group.name}: {error}", plan) from error
-    # By name: a schedule may see a tensor under another shape and back.
+    # By name: a schedule may reshape a tensor and back.
     position = {b.name: n for n, b in enumerate(kernel.params)}
     compiler = PreparationCompiler(target, sanitize)
     packs: list[CompiledGroup] = []
@@ -117,8 +117,8 @@ def _pack(
     reader: Kernel,
     compiler: PreparationCompiler,
 ) -> tuple[CompiledGroup, list[str]]:
-    """The work that makes constants, and the names of those that the reader has."""
-    preparations, codes = compiler.compile(kernels, position)
+    """The preparation of constants, and the names of those that `reader` reads."""
+    preparations, codes = compiler.compile(kernels, position, reader.params)
     read = {b.name for b in reader.params}
     names = [k.outputs[0].name for k in kernels if k.outputs[0].name in read]
     kept = tuple(position[name] for name in names)
@@ -126,7 +126,7 @@ def _pack(
 
 
 def kernel_of(plan: Plan, group: FusionGroup) -> Kernel:
-    """The group before any schedule, with all sizes of the plan in their order."""
+    """The unscheduled kernel of the group, with all sizes of the plan, in order."""
     if group.kernel is None:
         params = plan.touched(group)
         outputs = params[len(group.reads) :]
@@ -137,16 +137,16 @@ def kernel_of(plan: Plan, group: FusionGroup) -> Kernel:
 
 
 def _around(plan: Plan, kernel: Kernel, body: Stmt) -> Kernel:
-    """The kernel with another body, for all sizes of the plan up to their most."""
+    """The kernel with another body, for all sizes of the plan up to their upper bounds."""
     for e in reversed(plan.open):
         body = loop(e.size, e.most + 1, body, SIZE)
     return replace(kernel, body=body)
 
 
 def _proven(kernel: Kernel, plan: Plan) -> Kernel:
-    """The kernel itself if it is right for sizes from 0 on, else for the plan's least and more.
+    """The kernel itself if it is valid for all sizes, else guarded by the plan's lower bounds.
 
-    The second one tests its sizes, which hides its loops from some schedules. Raises VerifyError.
+    The guard tests the sizes, which hides the loops from some schedules. Raises VerifyError.
     """
     try:
         verify(kernel)
@@ -158,7 +158,7 @@ def _proven(kernel: Kernel, plan: Plan) -> Kernel:
 
 
 def unique(group: FusionGroup) -> FusionGroup:
-    """The group with a name for each Computation, which the names of loops begin with."""
+    """The group with a unique name for each Computation, the prefix of the names of its loops."""
     taken: set[str] = set()
     named = (replace(c, name=fresh(taken, c.name)) for c in group.computations)
     return replace(group, computations=tuple(named))
@@ -167,7 +167,7 @@ def unique(group: FusionGroup) -> FusionGroup:
 def _scheduled(
     kernel: Kernel, group: FusionGroup, plan: Plan, target: Target
 ) -> PartedWork:
-    """Some units at a time where all of the only size are the same, else for any size at once."""
+    """By units if all units of the only size are alike, else by rows, else all at once."""
     named = unique(group)
     if group.kernel is None:
         found = by_units(kernel, named, plan.data, target)

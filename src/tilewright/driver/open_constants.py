@@ -1,4 +1,4 @@
-"""The constants of an open plan that its code reads: as they are, or packed at compile time."""
+"""The constants that the code of an open plan reads, unchanged or packed at compile time."""
 
 from __future__ import annotations
 
@@ -6,28 +6,31 @@ from collections.abc import Sequence
 
 from tilewright.base.dtypes import dtype_of
 from tilewright.driver.compiled import CompiledGroup
-from tilewright.driver.constants import Bytes, ConstantPool
+from tilewright.driver.constants import ConstantPool
 from tilewright.driver.open_code import OpenCode
-from tilewright.driver.prepare import ConstantPacker
+from tilewright.driver.prepare import ConstantPacker, place_prepared
 from tilewright.expr.nodes import Buffer
 from tilewright.plan.nodes import Plan
+from tilewright.runtime.packed import Constants
 
 
 class OpenConstants:
-    """Places for the constants that code reads; contents are made by `block`."""
+    """Places the constants that code reads; `held` makes their contents."""
 
     def __init__(self, plan: Plan) -> None:
         self.places: dict[Buffer, int] = {}
         self._data = plan.data
         self._pool = ConstantPool()
 
-    def block(self) -> Bytes:
-        """All of them, each at its place."""
-        return self._pool.block()
+    def held(self) -> Constants:
+        """All constants, each at its place."""
+        return self._pool.held()
 
     def arguments(self, code: OpenCode, tensors: Sequence[Buffer]) -> list[Buffer]:
-        """The tensors that code is called with, of those that its group touches, and packed ones;
-        those that are constants have places now."""
+        """The tensors to call the code with; constants among them get places.
+
+        tensors: those that the group of the code touches.
+        """
         packed = [b for pack in code.packs for b in self._packed(pack, tensors)]
         found = [packed[-1 - n] if n < 0 else tensors[n] for n in code.arguments]
         for b in found:
@@ -36,20 +39,12 @@ class OpenConstants:
         return found
 
     def _packed(self, pack: CompiledGroup, tensors: Sequence[Buffer]) -> list[Buffer]:
-        """What the work makes of constants; the same of the same has one place."""
+        """The packed constants; the same packing of the same constants has one place."""
         data = [self._data.get(b) for b in tensors]
-        kept = [-1 - k for k in pack.arguments]
-        made = [pack.preparations[n] for n in kept]
-
-        def fill(views: Sequence[Bytes]) -> None:
-            results = dict(zip(kept, views, strict=True))
-            ConstantPacker([pack]).run(pack, data, results)
-
-        key = tuple(
-            (p.symbol, *(id(data[n]) if n >= 0 else n for n in p.inputs))
-            for p in pack.preparations
-        )
-        found = [Buffer(p.symbol, p.shape, dtype_of(p.dtype)) for p in made]
-        places = self._pool.place(key, [p.nbytes for p in made], fill)
-        self.places |= zip(found, places, strict=True)
+        places = place_prepared(self._pool, pack, data, lambda: ConstantPacker([pack]))
+        found: list[Buffer] = []
+        for k in pack.arguments:
+            p = pack.preparations[-1 - k]
+            found.append(Buffer(p.symbol, p.shape, dtype_of(p.dtype)))
+            self.places[found[-1]] = places[-1 - k]
         return found

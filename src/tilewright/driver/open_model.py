@@ -1,15 +1,16 @@
-"""An open plan as a model: one piece of code for all sizes within its bounds.
+"""Compiles an open plan to a model: the same code for all sizes within its bounds.
 
-Each group is one kernel with every size of the plan, in the plan's order, so that all kernels read
-one block of sizes. A segment calls them; it finds every tensor through the table of pointers, so
-that offsets may differ between calls. What follows from sizes is data that needs no compiler.
+Each group is one kernel with all sizes of the plan, in the plan's order, so that all kernels read
+the same block of sizes. A segment calls them. It finds every tensor through the table of pointers,
+so that offsets may differ between calls. Everything that depends on sizes is data, which needs no
+compiler at run time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from tilewright.base import events
 from tilewright.base.errors import VerifyError
@@ -23,18 +24,19 @@ from tilewright.plan.nodes import HOST, FusionGroup, Plan
 from tilewright.plan.passes.memory import in_arena
 from tilewright.plan.verify import verify
 from tilewright.runtime import abi
-from tilewright.runtime.dispatch import Symbolic
+from tilewright.runtime.dispatch import SymbolicType
 from tilewright.runtime.formulas import Formula
 from tilewright.runtime.model import (
     OBJECT,
     CompiledModel,
     KernelRecord,
     NativeStep,
-    Slot,
     Tensor,
+    ValueSlot,
 )
 from tilewright.runtime.open_model import OpenModel
-from tilewright.runtime.ranged_model import Cover, RangedModel, Shared
+from tilewright.runtime.packed import Constants
+from tilewright.runtime.ranged_model import Cover, RangedModel, SharedModel
 from tilewright.targets.base import Argument, KernelCall, Target
 
 _SYMBOL: Final = "segment_0"
@@ -42,21 +44,21 @@ _SYMBOL: Final = "segment_0"
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Code:
-    """What is compiled once. operands: tensors in the order of the segment's table."""
+    """The compiled code. operands: the tensors in the order of the segment's table."""
 
     kernels: tuple[OpenCode, ...]
     segment: bytes
     operands: tuple[Buffer, ...]
-    constants: Any
+    constants: Constants
     places: Mapping[Buffer, int]
 
 
 def open_model(plan: Plan, target: Target, sanitize: bool = False) -> OpenModel:
-    """The code of an open plan, and how shapes, offsets and workspaces follow from its sizes.
+    """The code of an open plan, with formulas for shapes, offsets and workspaces.
 
-    Raises UnsupportedError (TW-JIT) naming the step or tensor that has no code for all sizes: a
-    step that is wrong at some, or no kernel, or not proven to stay inside of its tensors, a size
-    that is a count, a result that is an input or a constant.
+    Raises UnsupportedError (TW-JIT) naming the step or tensor that cannot be compiled for all
+    sizes: a step that is invalid at some sizes, is not a kernel, or cannot be proven to stay within
+    its tensors; a size that is a count; a result that is an input or a constant.
     """
     try:
         verify(plan)
@@ -91,25 +93,25 @@ def open_model(plan: Plan, target: Target, sanitize: bool = False) -> OpenModel:
 
 
 def ranged_model(plan: Plan, opened: OpenModel) -> RangedModel:
-    """A model of all sizes within the bounds of an open plan."""
+    """A model for all sizes within the bounds of an open plan."""
     allowed = {e.size.name: range(e.least, e.most + 1) for e in plan.open}
     inputs, outputs = (
         tuple(map(symbolic, vs)) for vs in (plan.graph.inputs, plan.graph.outputs)
     )
-    shared = Shared(opened, Cover(tuple(allowed.values())))
+    shared = SharedModel(opened, Cover(tuple(allowed.values())))
     return RangedModel(inputs, outputs, allowed, {}, (shared,))
 
 
-def symbolic(v: Value) -> Symbolic:
-    """A value with the names of its open extents."""
+def symbolic(v: Value) -> SymbolicType:
+    """A value whose symbolic extents are names."""
     if v.kind != "tensor" or v.dtype is None:
-        return Symbolic(v.name, OBJECT, None)
-    return Symbolic(v.name, v.dtype.name, v.shape)
+        return SymbolicType(v.name, OBJECT, None)
+    return SymbolicType(v.name, v.dtype.name, v.shape)
 
 
 def _first(plan: Plan, code: _Code, target: Target) -> CompiledModel:
-    """The model with the code and the places of constants; it has no sizes yet."""
-    scratch = Slot("arena", 0, Tensor("workspace", "uint8", (0,)))
+    """The model with its code and the places of constants, but without sizes."""
+    scratch = ValueSlot("arena", 0, Tensor("workspace", "uint8", (0,)))
     slots = [_slot(plan, code, b) for b in code.operands]
     records = tuple(
         KernelRecord(n, group.name, group.sources, group.flops, 0, made.symbol)
@@ -121,35 +123,37 @@ def _first(plan: Plan, code: _Code, target: Target) -> CompiledModel:
         steps=(NativeStep(_SYMBOL, (scratch, *slots), records),),
         objects=(*(a.code for a in code.kernels), code.segment),
         support=tuple(target.support()),
-        constants=code.constants,
+        constants=code.constants.block,
+        packed=code.constants.packed,
+        weights=code.constants.weights,
         requirements=target.requirements,
         meta={"name": plan.graph.name, "target": target.name},
     )
 
 
-def _slot(plan: Plan, code: _Code, b: Buffer) -> Slot:
+def _slot(plan: Plan, code: _Code, b: Buffer) -> ValueSlot:
     tensor = Tensor(b.name, b.dtype.name, _known(b))
     if b in code.places:
-        return Slot("constant", code.places[b], tensor)
+        return ValueSlot("constant", code.places[b], tensor)
     if in_arena(plan, b):
-        return Slot("arena", 0, tensor)
+        return ValueSlot("arena", 0, tensor)
     for n, v in enumerate(plan.graph.inputs):
         if plan.buffers[v] is b:
-            return Slot("input", n, _tensor(v, b))
+            return ValueSlot("input", n, _tensor(v, b))
     for n, v in enumerate(plan.graph.outputs):
         if plan.buffers[v] is b:
-            return Slot("output", n, _tensor(v, b))
+            return ValueSlot("output", n, _tensor(v, b))
     raise AssertionError(f"{b!r} is nowhere")
 
 
 def check_supported(plan: Plan) -> None:
-    """Raise UnsupportedError for the first thing that has no code for all sizes."""
+    """Raise UnsupportedError for the first part that cannot be compiled for all sizes."""
     for step in plan.steps:
         if not isinstance(step, FusionGroup) or step.device != HOST:
-            raise refused(f"{step.name} is not a kernel of the host", plan)
+            raise refused(f"{step.name} is not a kernel on the host", plan)
     for e in plan.open:
         if isinstance(e.source, Buffer):
-            raise refused(f"{e.size.name} is a count, which a step makes", plan)
+            raise refused(f"{e.size.name} is a count that a step computes", plan)
     written = [b for step in plan.steps for b in step.writes]
     results = plan.results
     for v, b in zip(plan.graph.outputs, results, strict=True):
@@ -172,7 +176,7 @@ def _compiled(plan: Plan, target: Target, sanitize: bool) -> _Code:
         arguments = tuple(Argument(slot[b]) for b in tensors)
         calls.append(KernelCall(code.symbol, arguments, scratch, n))
     segment = target.segment(_SYMBOL, calls)
-    return _Code(tuple(made), segment, operands, constants.block(), constants.places)
+    return _Code(tuple(made), segment, operands, constants.held(), constants.places)
 
 
 def _tensor(v: Value, b: Buffer) -> Tensor:

@@ -1,4 +1,4 @@
-"""`tw.optimize`: an equal graph that costs less, found by substitutions."""
+"""`tw.optimize`: searches for an equivalent graph of lower cost by substitutions."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tilewright.driver.options import Options
 from tilewright.driver.steps import build, import_model
 from tilewright.driver.substitution import search
 from tilewright.graph.infer import specialize
-from tilewright.graph.substitute.optimize import Outcome, Settings
-from tilewright.search.result import Limits
+from tilewright.graph.substitute.optimize import OptimizeOutcome, OptimizeSettings
+from tilewright.search.result import SearchLimits
 
 if TYPE_CHECKING:
     from tilewright.driver.keywords import CompileOptions
@@ -30,30 +30,35 @@ def optimize(
     seconds: float | None = None,
     strategy: str = "backtrack",
     **options: Unpack[CompileOptions],
-) -> Outcome:
-    """Search the graphs that substitutions lead to for the one that costs least.
+) -> OptimizeOutcome:
+    """Search for the cheapest graph that substitutions lead to.
 
     source, example_inputs, dims, options: as for `compile`, which takes the result's `graph`;
     `to_onnx` writes it for any runtime. cost: "time", "measured", "flops", "bytes" or "launches",
-    or weights by these names, whose sum is lowered. alpha: follow graphs that cost less than so
-    many times the best. budget: graphs to expand in each part of the model. patience: leave a part
-    after so many in a row that lead to nothing cheaper; None: never. seconds: stop after so long.
-    strategy: "backtrack", or "saturate", which takes no alpha, budget and patience.
+    or weights by these names, to minimize their weighted sum. alpha: expand graphs that cost less
+    than alpha times the best. budget: the number of graphs to expand in each part of the model.
+    patience: leave a part after so many expansions in a row without a cheaper graph; None: never.
+    seconds: a time limit. strategy: "backtrack", or "saturate", which ignores alpha, budget and
+    patience.
 
-    Rules that hold for finite numbers alone are taken with `math="fast"`. Raises InputError for
-    symbolic extents without a value in `dims`, and for settings that are wrong.
+    Rules that hold only for finite numbers are used with `math="fast"`. Raises InputError for
+    symbolic extents without a value in `dims`, and for invalid settings.
     """
     chosen = Options.of(options)
     if "optimize" in options:
         raise InputError(
-            f"optimize={chosen.optimize!r}: it says how compile searches",
-            hint="leave it out: the settings here are alpha, budget and patience",
+            f"optimize={chosen.optimize!r}: this option is for compile",
+            hint="leave it out: the settings of a search are alpha, budget and patience",
         )
     if seconds is not None and not seconds > 0:
         raise InputError(f"seconds={seconds!r}", hint="give a number above 0")
     graph = import_model(source, example_inputs, chosen, standard=True)
     if dims:
         graph = specialize(graph, dims, fallback=onnx_fallback(), decompose=False)
-    settings = Settings(alpha, budget, patience, math=chosen.math, strategy=strategy)
+    settings = OptimizeSettings(
+        alpha, budget, patience, math=chosen.math, strategy=strategy
+    )
     weights = {cost: 1.0} if isinstance(cost, str) else cost
-    return search(graph, chosen, build, settings, weights, Limits(seconds=seconds))
+    return search(
+        graph, chosen, build, settings, weights, SearchLimits(seconds=seconds)
+    )

@@ -14,10 +14,10 @@ from tilewright.base import flags, modes
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.memory import machine_memory, memory_limit
 from tilewright.base.numbers import whole
-from tilewright.base.store import Store, default_store
+from tilewright.base.store import FileStore, default_store
 from tilewright.runtime.threads import thread_count
 from tilewright.tune.records.current import current
-from tilewright.tune.records.published import NOTHING, Published, default_path
+from tilewright.tune.records.published import NOTHING, PublishedChoices, default_path
 
 if TYPE_CHECKING:
     from tilewright.targets.base import Calibration
@@ -50,7 +50,7 @@ class Options:
     records: bool | str | Path | None = None
     dynamic_shapes: Any = None
     jit: bool = True
-    published: Published = field(init=False, default=NOTHING)
+    published: PublishedChoices = field(init=False, default=NOTHING)
     description: Mapping[str, Any] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -97,14 +97,14 @@ class Options:
         elif self.scales is not None:
             object.__setattr__(self, "scales", checked_scales(self.scales))
         object.__setattr__(self, "published", _published(self.records))
-        thread_count(self.threads)  # refuses a bad variable before anything is compiled
+        thread_count(self.threads)  # rejects an invalid variable before compiling
 
     def _check_precision(self) -> None:
-        """Raise InputError or UnsupportedError for a precision that cannot be had."""
+        """Raise InputError or UnsupportedError for a precision that is not available."""
         _check_mode("precision", self.precision, modes.PRECISION)
         if self.math == "exact":
             raise InputError(
-                f'precision={self.precision!r} rounds weights, math="exact" nothing',
+                f'precision={self.precision!r} rounds weights, but math="exact" forbids rounding',
                 hint="leave one of them out",
             )
         if self.target != "cpu":
@@ -115,7 +115,7 @@ class Options:
 
     @property
     def _names_machine(self) -> bool:
-        """Whether the target is a kind of machines that have names."""
+        """Whether machines of the target have names."""
         if self.target == "cpu":  # the usual case, for which no target is loaded
             return False
         from tilewright.targets import registry
@@ -124,7 +124,7 @@ class Options:
 
     @property
     def named_machine(self) -> str | None:
-        """Which machine of its kind the target is, where they have names."""
+        """The name of the target's machine, if its machines have names."""
         given = self.machine is not None and self.description is None
         return str(self.machine) if given else None
 
@@ -143,7 +143,7 @@ class Options:
 
     @property
     def for_one_shape(self) -> bool:
-        """Whether something is asked for that code for many shapes cannot have."""
+        """Whether an option is set that code for many shapes does not support."""
         return (
             self.target != "cpu"
             or self.optimize not in modes.UNSEARCHED
@@ -161,7 +161,7 @@ class Options:
             "math": self.math,
             "threads": threads,
         }
-        # What somebody trusted once is not found by who does not.
+        # A model that was loaded with trust=True is not found without it.
         switches = {"trust": self.trust, "sanitize": self.sanitize}
         lists = {"inputs": self.inputs, "external_data_roots": self.external_data_roots}
         given = {name: repr(value) for name, value in lists.items() if value}
@@ -190,24 +190,24 @@ class Options:
     def expect_calibration(self, target: str, quantizes: bool) -> None:
         """Raise InputError for samples or scales that would have no effect.
 
-        quantizes: whether the target of that name takes them.
+        quantizes: whether the target of that name uses them.
         """
         if self.scales is not None and (self.samples or self.by is not None):
             raise InputError(
-                "samples and by are given with scales, which were made by them",
-                hint="give either",
+                "samples and by cannot be combined with scales",
+                hint="scales are made from samples: give only one of both",
             )
         named = ("samples", "scales", "by")
         given = [name for name in named if getattr(self, name) not in (None, ())]
         if given and not quantizes:
             raise InputError(
-                f"{', '.join(given)}: target {target!r} quantizes no model",
+                f"{', '.join(given)}: target {target!r} does not quantize models",
                 hint='leave it out, or compile for target="vta"',
             )
 
     @property
     def calibration(self) -> Calibration:
-        """What a target quantizes the model by."""
+        """The samples or scales to quantize the model with."""
         from tilewright.targets.base import Calibration
 
         if not isinstance(self.scales, Mapping):
@@ -216,19 +216,19 @@ class Options:
 
     @property
     def limit(self) -> int:
-        """Bytes that the model may need."""
+        """The memory limit of the model, in bytes."""
         return memory_limit(self.memory_limit)
 
     @property
-    def store(self) -> Store | None:
-        """The cache on disk, where it is to be used."""
+    def store(self) -> FileStore | None:
+        """The cache on disk; None if it is off."""
         return None if self.cache is False else default_store()
 
 
-def _published(records: Any) -> Published:
-    """The best choices of the records that are meant.
+def _published(records: Any) -> PublishedChoices:
+    """The best choices of the given records.
 
-    Raises InputError for a file that is not there.
+    Raises InputError for a file that does not exist.
     """
     if records is False:
         return NOTHING
@@ -254,14 +254,14 @@ def _check_mode(name: str, value: Any, known: Sequence[str]) -> None:
 
 
 def _replaced(name: str, value: Any) -> str:
-    """What to write instead of an option that was replaced; empty for any other."""
+    """A hint to use the option that replaced this one; empty for any other."""
     shown = f'"{value}"' if isinstance(value, str) else repr(value)
     now = modes.REPLACED.get(f"{name}={shown}")
     return f"use {now}" if now else ""
 
 
 def _schedules(given: Any) -> dict[str, dict[str, Any]]:
-    """Parameters by kernel, as JSON has them. Raises InputError for anything else."""
+    """Parameters by kernel, as in JSON. Raises InputError for anything else."""
     try:
         found = json.loads(json.dumps(given))
     except (TypeError, ValueError, RecursionError):
@@ -277,7 +277,7 @@ def _schedules(given: Any) -> dict[str, dict[str, Any]]:
 
 
 def _aliases(given: Any) -> dict[str, str]:
-    """Inputs by output. Raises InputError for anything else, or an input of two outputs."""
+    """Inputs by output. Raises InputError for anything else, or an input with two outputs."""
     names = [*given, *given.values()] if isinstance(given, Mapping) else [None]
     if not all(isinstance(name, str) for name in names):
         raise InputError(
@@ -286,14 +286,14 @@ def _aliases(given: Any) -> dict[str, str]:
         )
     if len(set(given.values())) < len(given):
         raise InputError(
-            f"aliases={given!r}: two outputs cannot live in one input",
-            hint="give each output an input of its own",
+            f"aliases={given!r}: two outputs cannot share an input",
+            hint="give each output its own input",
         )
     return dict(given)
 
 
 def _digest(samples: Sequence[Mapping[str, Any]]) -> str:
-    """The samples as a text that differs where their bytes do."""
+    """A digest of the samples."""
     import numpy as np
 
     found = hashlib.sha256()
@@ -306,20 +306,20 @@ def _digest(samples: Sequence[Mapping[str, Any]]) -> str:
 
 
 def read_scales(file: Path) -> dict[str, Any]:
-    """What `tilewright quantize` has written: `scales` and `by`. Raises InputError for others."""
+    """Read `scales` and `by` from a file of `tilewright quantize`. Raises InputError for others."""
     try:
         return checked_scales(json.loads(file.read_text()))
     except (OSError, ValueError, RecursionError, InputError) as error:
         why = error.message if isinstance(error, InputError) else str(error)
         raise InputError(
-            f"it is not a file of scales: {why}",
+            f"this is not a file of scales: {why}",
             where=str(file),
-            hint="quantize writes such files",
+            hint="tilewright quantize writes such files",
         ) from None
 
 
 def checked_scales(found: Any) -> dict[str, Any]:
-    """Scales by tensor and how sums are rescaled. Raises InputError for anything else."""
+    """Scales by tensor, and the method of rescaling sums. Raises InputError for anything else."""
     try:
         units = {str(name): float(unit) for name, unit in found["scales"].items()}
         return {"scales": units, "by": str(found["by"])}
@@ -334,9 +334,9 @@ _LARGEST_DESCRIPTION = 1 << 16  # bytes
 
 
 def read_description(file: Path) -> Mapping[str, Any]:
-    """What a machine description says, a TOML table; its fields are the target's to check.
+    """Read a machine description, a TOML table; the target checks its fields.
 
-    Raises InputError for a file that cannot be read as one.
+    Raises InputError for a file that cannot be read as TOML.
     """
     try:
         with file.open("rb") as opened:
@@ -354,7 +354,7 @@ def read_description(file: Path) -> Mapping[str, Any]:
 
 
 def _folders(roots: Any) -> tuple[str, ...]:
-    """The folders, links resolved. Raises InputError for what is none."""
+    """The folders, with links resolved. Raises InputError for anything else."""
     several = isinstance(roots, Iterable) and not isinstance(roots, str)
     if not several or not all(isinstance(r, str | Path) for r in roots):
         raise InputError(
@@ -363,7 +363,7 @@ def _folders(roots: Any) -> tuple[str, ...]:
     for root in roots:
         if not Path(root).is_dir():
             raise InputError(
-                "external_data_roots: it is not a folder",
+                "external_data_roots: this is not a folder",
                 where=str(root),
                 hint="check the path",
             )

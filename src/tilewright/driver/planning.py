@@ -1,4 +1,4 @@
-"""A target's plan for a graph: the kernels' Computations, and its memory once those are code."""
+"""Plans a graph for a target: makes kernels of Computations and, once compiled, places buffers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from tilewright.base import events, flags
 from tilewright.compute.nodes import Computation
-from tilewright.driver.built import Built, BuiltControl, BuiltStep
+from tilewright.driver.built import BuiltControl, BuiltGroup, BuiltStep
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph
 from tilewright.ir.passes import Pipeline
@@ -35,13 +35,13 @@ def make_plan(
     fused: Mapping[str, Questions] = MappingProxyType({}),
     asked: Questions | None = None,
 ) -> Plan:
-    """The graph as groups, each a kernel that suits the target, and host fallbacks.
+    """The graph as fusion groups that suit the target, and host fallbacks.
 
-    refuses: why each device besides the host does not take a group; the others go there. limit:
-    bytes that a call may need; what would be more is computed again where that helps. fusion,
-    fused: as for `plan_pipeline`. asked: answers in place of the target's own.
-    Verified after each pass under TILEWRIGHT_DEBUG. observe: is shown the plan as lowering made it,
-    and after each pass, with the name of what was done.
+    refuses: by device other than the host, why it rejects a group; it runs the other groups. limit:
+    the bytes that a call may need; results are recomputed if that keeps the plan within the limit.
+    fusion, fused: as for `plan_pipeline`. asked: answers to use instead of the target's. observe:
+    called with the name and the plan after lowering and after each pass. Verified after each pass
+    under TILEWRIGHT_DEBUG.
     """
 
     def nested(body: Graph) -> Plan:
@@ -67,7 +67,7 @@ def make_plan(
 def place_buffers(
     plan: Plan, steps: Iterable[BuiltStep], observe: Observer | None = None
 ) -> Plan:
-    """The plan with the places of its buffers, as its kernels allow.
+    """The plan with places for its buffers, as its kernels allow.
 
     Verified under TILEWRIGHT_DEBUG. observe: as for `make_plan`.
     """
@@ -76,12 +76,12 @@ def place_buffers(
 
 
 def _memory(steps: Iterable[BuiltStep], staying: Sequence[Buffer] = ()) -> PlanMemory:
-    over = {s.stage: s.over for s in steps if isinstance(s, Built)}
+    over = {s.stage: s.over for s in steps if isinstance(s, BuiltGroup)}
     return PlanMemory(lambda group: over.get(group, ()), staying=tuple(staying))
 
 
 def _inside(plan: Plan, steps: Iterable[BuiltStep]) -> Plan:
-    """The plan with the places of buffers inside of its loops and branches."""
+    """The plan with places for the buffers inside its loops and branches."""
     built = {s.stage: s for s in steps if isinstance(s, BuiltControl)}
 
     def placed(step: Step) -> Step:
@@ -99,14 +99,14 @@ def _inside(plan: Plan, steps: Iterable[BuiltStep]) -> Plan:
 
 
 def staying(step: Loop | Branch, body: Plan) -> list[Buffer]:
-    """What is in the arena of a plan inside throughout: a loop's number, and its own results."""
+    """Buffers that stay in the arena of a body throughout: a loop's counter, and its results."""
     first = body.graph.inputs[:1] if isinstance(step, Loop) else ()
     made = [b for b in body.results if b not in body.given]
     return [*(body.buffers[v] for v in first), *made]
 
 
 def questions(target: Target) -> Questions:
-    """What passes ask of the target, about the kernels that it would schedule."""
+    """The target's answers to the questions of passes about kernels."""
 
     def estimated_cost(
         group: Sequence[Computation], constants: Collection[Buffer] = ()

@@ -1,10 +1,10 @@
-"""The work on constants, done at compile time: weights are packed here, once."""
+"""Work on constants at compile time, such as packing weights."""
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,27 +13,29 @@ from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import ExecutionError, VerifyError
 from tilewright.compute.canonical import canonical_tree
 from tilewright.driver.compiled import CompiledGroup, Preparation
-from tilewright.driver.strided import bytes_of, strided_copy
-from tilewright.expr.nodes import fixed
+from tilewright.driver.constants import Bytes, ConstantPool, PackedWeight
+from tilewright.driver.packing import packing_of
+from tilewright.expr.nodes import Buffer, fixed
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import For, Kernel
 from tilewright.runtime import abi
-from tilewright.runtime.buffer import address, empty
+from tilewright.runtime.buffer import address, bytes_of, empty
 from tilewright.runtime.call import report
 from tilewright.runtime.loader import link
+from tilewright.runtime.packing import Packing
 from tilewright.targets.base import Artifact, Target
 from tilewright.targets.permitted import Permissions
 
 
 def nameless(kernel: Kernel) -> str:
-    """What a kernel says, whatever its name and those of its buffers and loops are."""
+    """A text of a kernel that does not depend on its name or those of its buffers and loops."""
     loops = (n.var.name for n in postorder(kernel.body) if isinstance(n, For))
     notes = [sorted(kernel.notes.get(name, {}).items()) for name in loops]
     return f"{canonical_tree(kernel.body, kernel.params)}\n{notes}"
 
 
 class PreparationCompiler:
-    """Compiles work on constants for this machine; the same work for many layers once."""
+    """Compiles work on constants for this machine; equal work of several layers only once."""
 
     def __init__(self, host: Target, sanitize: bool) -> None:
         self._host = host
@@ -41,32 +43,38 @@ class PreparationCompiler:
         self._made: dict[str, Artifact] = {}
 
     def compile(
-        self, kernels: Sequence[Kernel], position: dict[str, int]
+        self,
+        kernels: Sequence[Kernel],
+        position: dict[str, int],
+        read: Collection[Buffer],
     ) -> tuple[tuple[Preparation, ...], tuple[bytes, ...]]:
         """Preparations in order, and their code.
 
-        position: the place of each tensor in the interface by its name; results are added.
+        position: the index of each tensor in the interface by name; results are added. read: the
+        requested results; intermediate results that only a packing uses are omitted.
         """
         found: list[Preparation] = []
         codes: list[bytes] = []
-        for n, kernel in enumerate(kernels):
-            view = strided_copy(kernel)
-            made = (
-                self._artifact(kernel) if view is None else Artifact(view.symbol, b"")
-            )
+        for kernel, packed in _needed(kernels, {b.name for b in read}):
             result = kernel.outputs[0]
+            if packed is None:
+                made, packing, inputs = self._artifact(kernel), None, kernel.inputs
+            else:
+                source, packing = packed
+                made, inputs = Artifact(packing.symbol, b""), (source,)
+            number = len(found)
             found.append(
                 Preparation(
                     made.symbol,
-                    tuple(position[b.name] for b in kernel.inputs),
+                    tuple(position[b.name] for b in inputs),
                     result.shape,
                     result.dtype.name,
                     fixed(made.workspace, kernel.name),
-                    view,
+                    packing,
                 )
             )
             codes.append(made.code)
-            position[result.name] = -1 - n
+            position[result.name] = -1 - number
         return tuple(found), tuple(codes)
 
     def _artifact(self, kernel: Kernel) -> Artifact:
@@ -76,6 +84,22 @@ class PreparationCompiler:
             scheduled = self._host.default_schedule(kernel, (), ()).kernel
             self._made[text] = self._host.emit(scheduled, symbol, self._permitted)
         return self._made[text]
+
+
+def _needed(
+    kernels: Sequence[Kernel], read: Collection[str]
+) -> list[tuple[Kernel, tuple[Buffer, Packing] | None]]:
+    """The kernels that make what is read, in order, with what they are as packings."""
+    made: dict[str, Kernel] = {}
+    found: list[tuple[Kernel, tuple[Buffer, Packing] | None]] = []
+    for kernel in kernels:
+        found.append((kernel, packing_of(kernel, made)))
+        made[kernel.outputs[0].name] = kernel
+    needed = set(read)
+    for kernel, packed in reversed(found):
+        if packed is None and kernel.outputs[0].name in needed:
+            needed |= {b.name for b in kernel.inputs}
+    return [item for item in found if item[0].outputs[0].name in needed]
 
 
 class ConstantPacker:
@@ -92,14 +116,14 @@ class ConstantPacker:
         values: Sequence[np.ndarray[Any, Any] | None],
         results: Mapping[int, np.ndarray[Any, Any]],
     ) -> None:
-        """A fusion group's preparations into `results`; `values` are its interface's constants.
+        """Run a fusion group's preparations into `results`; `values` are its interface's constants.
 
-        results: bytes by the number of the preparation; what has none here is forgotten.
+        results: bytes by the number of the preparation; other preparations' results are dropped.
 
-        requires, else VerifyError: each input is a constant, or the result of a preparation in
-        front. What a preparation leaves out of its result is zero, and not what was in memory
-        before: constants are part of artifacts. Several threads may do this at once, each for
-        another fusion group.
+        requires, else VerifyError: each input is a constant, or the result of an earlier
+        preparation. Elements that a preparation does not write are zero, not previous memory
+        contents: constants are part of artifacts. Several threads may do this concurrently, each
+        for another fusion group.
         """
         context = empty((abi.CTX_SLOTS,), np.dtype(np.uint64))
         context[:] = 0
@@ -117,8 +141,8 @@ class ConstantPacker:
                 raise VerifyError(
                     "packing reads a value that is not constant", where=p.symbol
                 )
-            if p.view is not None:
-                p.view.run(bytes_of(arrays[0]), out, dtype_of(p.dtype).itemsize)
+            if p.packing is not None:
+                p.packing.run(bytes_of(arrays[0]), out, dtype_of(p.dtype).numpy)
                 continue
             out[...] = 0
             assert self._image is not None
@@ -131,3 +155,39 @@ class ConstantPacker:
                 found = int(context[abi.CTX_REPORT])
                 reason = report(found) if found else "a preparation of constants failed"
                 raise ExecutionError(reason, where=p.symbol, code="TW-BOUNDS")
+
+
+def place_prepared(
+    pool: ConstantPool,
+    group: CompiledGroup,
+    values: Sequence[np.ndarray[Any, Any] | None],
+    packer: Callable[[], ConstantPacker],
+) -> dict[int, int]:
+    """Where in the pool the results are that a group's kernel reads, by their preparations.
+
+    The same work on the same constants has one place. values: as for `ConstantPacker.run`.
+    """
+    kept = group.kept
+    made = [group.preparations[n] for n in kept]
+    work = tuple(
+        (p.symbol, *(id(values[n]) if n >= 0 else n for n in p.inputs))
+        for p in group.preparations
+    )
+
+    def fill(views: Sequence[Bytes]) -> None:
+        packer().run(group, values, dict(zip(kept, views, strict=True)))
+
+    packed = [_packed_weight(p, values) for p in made]
+    offsets = pool.place((kept, work), [p.nbytes for p in made], fill, packed)
+    return dict(zip(kept, offsets, strict=True))
+
+
+def _packed_weight(
+    p: Preparation, values: Sequence[np.ndarray[Any, Any] | None]
+) -> PackedWeight | None:
+    """What of the model's constants a packing makes its result of."""
+    number = p.inputs[0] if p.inputs else -1
+    weight = values[number] if number >= 0 else None
+    if p.packing is None or weight is None:
+        return None
+    return PackedWeight(weight, p.packing, p.dtype)

@@ -1,7 +1,7 @@
-"""Running independent jobs of a compilation in forked processes as well as in this one.
+"""Runs independent jobs of a compilation in this process and in forked ones.
 
-A fork has the whole program in memory already, so that nothing is sent there and little back. It is
-made where it is safe: no other Python thread may be at work, in LLVM for example, at that moment.
+A fork already has the whole program in memory, so nothing is sent to it, and little back. Forking
+is safe only while no other Python thread is at work, for example in LLVM.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from tilewright.base import events, signals
 
 Job = Callable[[], bytes]
 _NUMBER = struct.Struct("<I")
-_MOST = 1024  # jobs whose numbers are one page, which any pipe holds
+_MOST = 1024  # jobs whose numbers fill one page, which fits into any pipe
 _FEWEST = 4  # fewer jobs are done before another process has started
 
 
 def workers(jobs: int, processors: int) -> int:
-    """How many processes this many jobs are for, this one included."""
+    """The number of processes for so many jobs, including this one."""
     alone = not hasattr(os, "fork") or threading.active_count() > 1
     return 1 if alone or not _FEWEST <= jobs <= _MOST else min(processors, jobs)
 
 
 def share(jobs: Sequence[Job], count: int) -> list[bytes | None]:
-    """The results of the jobs, done by `count` processes in order, each taking the next one.
+    """Run the jobs in `count` processes, each taking the next job, and return their results.
 
-    None for a job that raised an Exception: do it again here to see it.
+    None for a job that raised an Exception: run it again here to see the exception.
     """
     queue, back = os.pipe()
     os.write(back, b"".join(map(_NUMBER.pack, range(len(jobs)))))
@@ -52,7 +52,7 @@ def share(jobs: Sequence[Job], count: int) -> list[bytes | None]:
         for results in written:
             try:
                 _fork(running, jobs, queue, results)
-            except OSError:  # the system permits no more: this process does the rest
+            except OSError:  # no more processes permitted: this one does the rest
                 break
         for n in _numbers(queue):
             found[n] = _done(jobs[n])
@@ -68,28 +68,28 @@ def share(jobs: Sequence[Job], count: int) -> list[bytes | None]:
 def _fork(
     running: list[int], jobs: Sequence[Job], queue: int, results: IO[bytes]
 ) -> None:
-    """Add a process to those running: it does jobs until the queue is empty.
+    """Start a process that does jobs until the queue is empty; add it to `running`.
 
-    The child handles no signals: where Python turns one into an exception, as it does for Ctrl-C,
-    that would run on in the caller's code, in both processes.
+    The child handles no signals. Python turns some, such as Ctrl-C, into exceptions, which would
+    continue in the caller's code, in both processes.
     """
     for stream in (sys.stdout, sys.stderr):
-        # What it holds is written once. A program without a terminal may have closed it.
+        # Flush, or both processes would write its buffer. Without a terminal, it may be closed.
         with suppress(AttributeError, ValueError, OSError):
             stream.flush()
     parent = os.getpid()
     with signals.held(), warnings.catch_warnings():
-        # Python warns of any other thread, but those of libraries do nothing while we compile.
+        # Python warns of any other thread, but threads of libraries are idle during a compilation.
         warnings.simplefilter("ignore", DeprecationWarning)
-        # One call from C: no signal that another thread took in comes between the fork and the
-        # list by which the child will be ended.
+        # A single call from C: no signal that another thread received can be handled between the
+        # fork and the entry in the list by which the child will be killed.
         running.extend(starmap(os.fork, [()]))
         if os.getpid() != parent:
             _work(parent, jobs, queue, results)
 
 
 def _work(parent: int, jobs: Sequence[Job], queue: int, results: IO[bytes]) -> NoReturn:
-    """The child's part, which writes what came of its jobs. It ends with its parent, if killed."""
+    """The child's part: writes the results of its jobs. It ends if its parent is killed."""
     status = 1
     try:
         listening = events.listening()
@@ -107,7 +107,7 @@ def _work(parent: int, jobs: Sequence[Job], queue: int, results: IO[bytes]) -> N
 
 
 def _numbers(queue: int) -> Iterator[int]:
-    """What is left in the queue, each number to one process only."""
+    """The numbers left in the queue; each goes to one process only."""
     while data := os.read(queue, _NUMBER.size):
         yield _NUMBER.unpack(data)[0]
 
@@ -120,16 +120,14 @@ def _done(job: Job) -> bytes | None:
 
 
 def _wait(pid: int) -> None:
-    # A program that lets the system reap its children still waits for their end here.
+    # In a program that lets the system reap its children, waitpid waits for them, then raises.
     with suppress(ChildProcessError):
         os.waitpid(pid, 0)
 
 
 def _end(running: Sequence[int]) -> None:
     for pid in running:
-        with suppress(
-            ProcessLookupError
-        ):  # waited for: here, by the program, or by the system
+        with suppress(ProcessLookupError):  # already reaped, here or elsewhere
             os.kill(pid, signal.SIGKILL)
     for pid in running:
         _wait(pid)
@@ -138,7 +136,7 @@ def _end(running: Sequence[int]) -> None:
 def _records(
     results: IO[bytes],
 ) -> Iterator[tuple[int, bytes | None, list[events.Event]]]:
-    """What a process wrote; the last record may be cut off where it was killed."""
+    """The records that a process wrote; the last one may be cut off if it was killed."""
     results.seek(0)
     while True:
         try:

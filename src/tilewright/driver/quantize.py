@@ -1,4 +1,4 @@
-"""`quantize()`: a float model and data give a model of 8-bit integers, in ONNX's QDQ form."""
+"""`quantize()`: converts a float model to 8-bit integers with sample data, in ONNX's QDQ form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewright.driver.options import Options
 from tilewright.driver.sized import SizedExecutable
 from tilewright.driver.steps import import_model, with_dims
 from tilewright.graph.nodes import Graph
-from tilewright.graph.quantize import Quantized, Recipe
+from tilewright.graph.quantize import QuantizationRecipe, Quantized
 from tilewright.graph.quantize import quantize as quantized
 from tilewright.graph.quantize.calibrate import Run, Sample
 from tilewright.graph.quantize.data import samples_of
@@ -41,25 +41,27 @@ def quantize(
 ) -> Quantized:
     """Quantize a float32 model to 8 bits: products of constant weights become products of bytes.
 
-    source: as for `compile`. data: what activations' ranges come from: arrays by the names of
-    inputs, each with several samples along its first axis, or a list of such dictionaries with one
-    sample each. The last quarter is held out for measuring. max_drop: the most that may be lost of
-    top-1 agreement and cosine with the float model (0.005 is half a percent); layers that cost too
-    much stay in floats. metric: "both", or "cosine" where outputs are not scores of classes. keep:
-    layers that stay in any case. reading: options of `compile` for reading the source. recipe:
+    source: as for `compile`. data: samples that determine the ranges of activations: arrays by the
+    names of inputs, each with several samples along its first axis, or a list of such dictionaries
+    with one sample each. The last quarter is held out for evaluation. max_drop: the largest
+    permitted loss of top-1 agreement and cosine similarity with the float model (0.005 is half a
+    percent); layers that lose too much stay in float. metric: "both", or "cosine" if the outputs
+    are not class scores. keep: layers that stay in float in any case. reading: options of `compile`
+    for reading the source. recipe:
 
-    - method: "min-max", "percentile" (with percentile=99.99), "entropy" or "mse", how ranges of
-      activations are chosen
+    - method: "min-max", "percentile" (with percentile=99.99), "entropy" or "mse": how to choose the
+      ranges of activations
     - activations: "uint8", asymmetric, or "int8", symmetric
-    - rounding: "nearest" or "gptq", how weights are rounded; they are int8 with one scale for each
-      output channel
+    - rounding: "nearest" or "gptq": how to round weights; they are int8 with one scale per output
+      channel
     - equalize: give weights of neighboring layers equal ranges
     - smooth: strength, 0 to 1, of moving outliers of activations into weights (SmoothQuant)
-    - search: find such factors by the error of rounded weights (AWQ)
-    - correct_bias: undo what rounding weights does to results on average
+    - search: search for such factors by the error of the rounded weights (AWQ)
+    - correct_bias: correct the mean error that rounded weights cause in results
 
     Returns (graph, report); `compile` takes the graph, `tilewright.frontends.onnx.save.save_onnx`
-    writes it for any runtime. Raises InputError for data that do not fit, and for unknown options.
+    writes it for any runtime. Raises InputError for data that do not match the inputs, and for
+    unknown options.
     """
     chosen = recipe_of(recipe)
     _check_drop(max_drop)
@@ -80,19 +82,19 @@ def quantize(
         )
 
 
-def recipe_of(given: Mapping[str, Any]) -> Recipe:
-    """The options as a Recipe. Raises InputError for one that there is not."""
-    unknown = sorted(set(given) - set(Recipe.__dataclass_fields__))
+def recipe_of(given: Mapping[str, Any]) -> QuantizationRecipe:
+    """The options as a QuantizationRecipe. Raises InputError for an unknown option."""
+    unknown = sorted(set(given) - set(QuantizationRecipe.__dataclass_fields__))
     if unknown:
         raise InputError(
-            f"quantize takes no {', '.join(unknown)}",
-            hint=f"one of {', '.join(Recipe.__dataclass_fields__)}",
+            f"quantize has no option {', '.join(unknown)}",
+            hint=f"choose from {', '.join(QuantizationRecipe.__dataclass_fields__)}",
         )
-    return Recipe(**given)
+    return QuantizationRecipe(**given)
 
 
 def runner(graph: Graph, threads: int | None = None) -> Run:
-    """Runs a graph compiled for this machine, inputs and outputs by name."""
+    """Compile a graph for this machine; the function runs it, with inputs and outputs by name."""
     exe = compiled(graph, threads=threads)
     assert not isinstance(exe, SizedExecutable)
     names = [v.name for v in graph.outputs]
@@ -107,12 +109,12 @@ def _known(reading: Mapping[str, Any]) -> Mapping[str, Any]:
     unknown = sorted(set(reading) - set(_READING))
     if unknown:
         raise InputError(
-            f"reading: no option is called {', '.join(unknown)}",
-            hint=f"one of {', '.join(_READING)}",
+            f"reading: unknown option {', '.join(unknown)}",
+            hint=f"choose from {', '.join(_READING)}",
         )
     return reading
 
 
 def _check_drop(max_drop: float | None) -> None:
     if max_drop is not None and not 0 <= max_drop <= 1:
-        raise InputError(f"max_drop is {max_drop}", hint="a share, from 0 to 1")
+        raise InputError(f"max_drop is {max_drop}", hint="give a fraction from 0 to 1")

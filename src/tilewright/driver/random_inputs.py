@@ -1,4 +1,4 @@
-"""Random contents of a model's inputs."""
+"""Random contents for a model's inputs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Array = np.ndarray[Any, Any]
 
 
 def random_array(name: str, dtype: DType, shape: Sequence[int], seed: int) -> Array:
-    """Seeded values of one tensor: normal floats, integers 0 or 1, truth values.
+    """Seeded values of one tensor: normally distributed floats, integers 0 or 1, booleans.
 
-    The values depend on the name and the seed only, never on the order of drawing. Raises
-    MemoryLimitError where the machine cannot hold them.
+    The values depend only on the name and the seed, not on the order of calls. Raises
+    MemoryLimitError if the machine cannot hold them.
     """
     rng = np.random.default_rng([zlib.crc32(name.encode()), seed])
     try:

@@ -1,16 +1,17 @@
-"""A model for the shapes of ranges: code for all of those of which planning says the same.
+"""A model for ranges of shapes: shared code for all shapes with equal plans.
 
-The plans of sizes are compared with one open plan (`generalize`). Where the combinations of extents
-are few, all are compared. Where they are many, some are: ends, small extents, powers of two and
-their neighbors, and others by chance; and of the graph itself it is shown that shapes and shape
-arithmetic are the same affine functions at all sizes between (`between`), so that planning is about
-the same graph there. That no access leaves a tensor is proven for all sizes either way.
-Decisions that depend on costs are those of one size, the pattern. What does not agree has code of
-its own: for a combination, or again for a range with one extent fixed.
+The plans of sizes are compared with one open plan (`generalize`). A few combinations of extents are
+all compared. Of many combinations, only some are: ends, small extents, powers of two and their
+neighbors, and random ones. For the sizes between, `between` shows that the shapes and the shape
+arithmetic of the graph are the same affine functions, so that planning sees the same graph. In
+either case, a proof for all sizes shows that no access is out of bounds. Decisions that depend on
+costs are those for one size, the pattern. Sizes whose plans differ get their own code: one
+combination, or again a range with one extent fixed.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import (
     Callable,
@@ -32,36 +33,47 @@ from tilewright.base.errors import (
 )
 from tilewright.compute.nodes import Computation
 from tilewright.driver.between import Between
-from tilewright.driver.generalize import Extents, difference, equal, generalize
+from tilewright.driver.generalize import difference, equal, generalize
 from tilewright.driver.open_model import symbolic
 from tilewright.driver.processes import share, workers
 from tilewright.driver.ranges import combinations, count
-from tilewright.graph.infer import FallbackProvider, Typing
+from tilewright.driver.size_terms import (
+    Extents,
+    SizeTerm,
+    Terms,
+    every_floor,
+    points_of,
+    terms_of,
+)
+from tilewright.graph.infer import FallbackProvider, InferredTypes
 from tilewright.graph.nodes import Graph, Value
 from tilewright.plan.nodes import Plan
 from tilewright.plan.questions import Questions
 from tilewright.runtime.dispatch import Allowed
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.open_model import OpenModel
-from tilewright.runtime.ranged_model import Cover, Key, RangedModel, Shared
+from tilewright.runtime.ranged_model import Cover, Key, RangedModel, SharedModel
 from tilewright.runtime.threads import thread_count
 
-ALONE: Final = 16  # combinations that have code of their own, at most
-NAMED: Final = 4  # combinations of ranges that are few enough to have been named
-TOGETHER: Final = 8  # ranges that share code, at most
-COMPARED: Final = 256  # combinations that are all compared, at most
-SAMPLED: Final = 48  # combinations of more than those that are compared, about
+ALONE: Final = 16  # most combinations with their own code
+NAMED: Final = 4  # most combinations of ranges that count as named one by one
+TOGETHER: Final = 8  # most ranges with shared code
+COMPARED: Final = 256  # most combinations that are all compared
+SAMPLED: Final = 48  # about how many to compare if there are more
+CHECKED: Final = 4  # neighbors of the pattern that check divided dimensions
+DENSE: Final = 12  # more of them, if conditions depend on divided dimensions
+PERIOD: Final = 32  # longest period of a plan with floors that the graph does not have
 MakePlan = Callable[[Extents, "Questions | None"], Plan]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Making:
-    """What makes plans and code of a graph.
+class RangedBuilder:
+    """Functions that make plans and code of a graph.
 
-    plan_at: the plan at extents by name; asked: answers in place of the target's. single: the model
-    at extents by name. opened: the model of an open plan; None: there is none for such a target.
-    typing_at: the types of the graph's values at extents by name; fallback: as it takes. meta: of
-    the RangedModel.
+    real: the target's answers. plan_at: the plan at extents by name, optionally with other answers
+    than the target's. single: the model at extents by name. opened: the model of an open plan; None
+    if the target or the options do not support one. typing_at: the types of the graph's values at
+    extents by name. fallback: for typing. meta: of the RangedModel.
     """
 
     graph: Graph
@@ -69,17 +81,17 @@ class Making:
     plan_at: MakePlan
     single: Callable[[Extents], CompiledModel]
     opened: Callable[[Plan], OpenModel] | None
-    typing_at: Callable[[Extents], Typing]
+    typing_at: Callable[[Extents], InferredTypes]
     fallback: FallbackProvider | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(eq=False, slots=True)
-class Replayed:
-    """Answers of a target about the pattern, given again for other sizes.
+class ReplayedQuestions:
+    """A target's answers about the pattern, reused for other sizes.
 
-    They are found by the names of the Computations that are asked about; what was not asked of the
-    pattern is asked of the target. Any answer gives a right plan, and only equal plans share code.
+    The names of Computations identify a question; the target answers new ones. Any answer leads to
+    a correct plan, and only equal plans share code.
     """
 
     real: Questions
@@ -88,9 +100,9 @@ class Replayed:
     given: dict[Hashable, int] = field(default_factory=dict)
 
     def questions(self) -> Questions:
-        """What passes ask, from the first question on.
+        """Answers for the passes, starting again at the first question.
 
-        Blocks of keys divide one number of keys and not another: attention has none of them.
+        Attention has no blocks of keys: a block divides some numbers of keys and not others.
         """
         self.given = {}
         return Questions(
@@ -99,40 +111,47 @@ class Replayed:
             ),
             lambda group: self._answer(self.real.is_profitable, group),
             replace(self.real.costs, key_block=1),
+            self._decided,
         )
+
+    def _decided(self, what: str, here: bool) -> bool:
+        return bool(self._again(what, lambda: here))
 
     def _answer(
         self, ask: Callable[..., Any], group: Sequence[Computation], *more: Any
     ) -> Any:
         key = (ask is self.real.is_profitable, tuple(c.name for c in group))
+        return self._again(key, lambda: ask(group, *more))
+
+    def _again(self, key: Hashable, ask: Callable[[], Any]) -> Any:
         known = self.answers.setdefault(key, [])
         if self.recording:
-            known.append(ask(group, *more))
+            known.append(ask())
             return known[-1]
         if not known:
-            return ask(group, *more)
+            return ask()
         times = self.given.get(key, 0)
         self.given[key] = times + 1
         return known[min(times, len(known) - 1)]
 
 
 def ranged_model(
-    making: Making,
+    making: RangedBuilder,
     allowed: Allowed,
     deciding: Sequence[Value],
     memory_limit: int | None,
 ) -> RangedModel:
-    """Code for every combination of extents that is allowed.
+    """Code for every allowed combination of extents.
 
-    deciding: inputs whose values decide shapes. Raises InputError and UnsupportedError (TW-JIT)
-    naming what is without a limit, or needs too much code, MemoryLimitError for code that needs
-    more than half of the limit in bytes.
+    deciding: inputs whose values determine shapes. Raises InputError or UnsupportedError (TW-JIT)
+    naming an unlimited dimension, or a range that needs too much code; MemoryLimitError for code
+    that needs more than half of the limit in bytes.
     """
     _check_countable(making.graph, allowed, deciding)
     single: dict[Key, CompiledModel] = {}
-    shared: list[Shared] = []
+    shared: list[SharedModel] = []
     for part in _parts(making, allowed):
-        if isinstance(part, Shared):
+        if isinstance(part, SharedModel):
             shared.append(part)
         else:
             single[part] = making.single(dict(zip(allowed, part, strict=True)))
@@ -146,12 +165,12 @@ def ranged_model(
 
 
 def _parts(
-    making: Making, allowed: Allowed, alone: int = ALONE
-) -> Iterator[Key | Shared]:
-    """Ranges that share code, and combinations that have their own; each combination once.
+    making: RangedBuilder, allowed: Allowed, alone: int = ALONE
+) -> Iterator[Key | SharedModel]:
+    """Ranges with shared code, and combinations with their own code; each combination once.
 
-    Those that are named one by one have their own, and those of a range that is refused; alone:
-    that many at most.
+    Combinations that are named one by one have their own code, and so have those of a range that
+    cannot share code. alone: at most so many of them.
     """
     few = count(allowed) <= alone
     if making.opened is None or (few and _are_named(allowed)):
@@ -166,13 +185,13 @@ def _parts(
 
 
 def _are_named(allowed: Allowed) -> bool:
-    """Whether each combination was named, or a range is as short as a list."""
+    """Whether each combination was named, or the ranges are as short as a list."""
     ranges = {n: e for n, e in allowed.items() if isinstance(e, range)}
     return count(ranges) <= NAMED
 
 
-def _together(making: Making, allowed: Allowed) -> Iterator[Key | Shared]:
-    """As `_parts`, with code for ranges. Raises UnsupportedError where there is too little."""
+def _together(making: RangedBuilder, allowed: Allowed) -> Iterator[Key | SharedModel]:
+    """As `_parts`, with shared code. Raises UnsupportedError if too few sizes can share it."""
     assert making.opened is not None
     plan, compared = open_plan(making, allowed)
     inside = _box(allowed, compared)
@@ -183,18 +202,18 @@ def _together(making: Making, allowed: Allowed) -> Iterator[Key | Shared]:
         return
     if not many and len(compared) - len(agreed) <= ALONE:
         covers = Cover(tuple(allowed.values()), frozenset(compared) - {*agreed})
-        yield Shared(making.opened(_within(plan, allowed, agreed)), covers)
+        yield SharedModel(making.opened(_within(plan, allowed, agreed)), covers)
         yield from covers.without
         return
     covers, odd = _cover(inside, compared)
     if many or len(odd) > ALONE:
-        inside = _without_odd(inside, odd, _key(_points(allowed)[0]))
+        inside = _without_odd(inside, odd, _key(_start(allowed)))
         covers, odd = _cover(inside, compared)
     if odd and (many or len(odd) > ALONE):
         raise _differs(making, plan, dict(zip(allowed, max(odd), strict=True)))
     ends = [*combinations({n: (min(e), max(e)) for n, e in inside.items()})]
     within = _within(plan, allowed, [_key(e) for e in ends])
-    yield Shared(making.opened(within), Cover(covers.extents, odd))
+    yield SharedModel(making.opened(within), Cover(covers.extents, odd))
     yield from odd
     rests = list(_outside(allowed, inside))
     for rest in rests:
@@ -202,7 +221,7 @@ def _together(making: Making, allowed: Allowed) -> Iterator[Key | Shared]:
 
 
 def _within(plan: Plan, allowed: Allowed, keys: Collection[Key]) -> Plan:
-    """The open plan for no other sizes than those between the least and the most of the keys."""
+    """The open plan, limited to sizes between the least and the greatest of the keys."""
     found = {name: [k[n] for k in keys] for n, name in enumerate(allowed)}
     return replace(
         plan,
@@ -218,9 +237,11 @@ def _key(extents: Extents) -> Key:
 
 
 def _box(allowed: Allowed, compared: Mapping[Key, bool]) -> dict[str, Collection[int]]:
-    """Of each dimension the extents around the pattern's between which all that were compared
-    agree, where the other dimensions are as in the pattern."""
-    start = _key(_points(allowed)[0])
+    """The interval of each dimension around the pattern in which all compared sizes agree.
+
+    The other dimensions are as in the pattern.
+    """
+    start = _key(_start(allowed))
     found: dict[str, Collection[int]] = {}
     for axis, (name, extents) in enumerate(allowed.items()):
         line = {
@@ -246,7 +267,7 @@ def _box(allowed: Allowed, compared: Mapping[Key, bool]) -> dict[str, Collection
 def _cover(
     inside: Allowed, compared: Mapping[Key, bool]
 ) -> tuple[Cover, frozenset[Key]]:
-    """What is inside, and which of it does not agree."""
+    """The cover of the box, and the combinations in it that do not agree."""
     covers = Cover(tuple(inside.values()), frozenset())
     odd = frozenset(k for k, same in compared.items() if k in covers and not same)
     return covers, odd
@@ -255,7 +276,7 @@ def _cover(
 def _without_odd(
     inside: Allowed, odd: Collection[Key], start: Key
 ) -> dict[str, Collection[int]]:
-    """The box cut at its ends until it holds the pattern and, where that suffices, no odd one."""
+    """Cut the box at its ends to exclude odd combinations, if possible, but not the pattern."""
     left = {name: list(extents) for name, extents in inside.items()}
     for key in sorted(odd):
         if not all(n in e for n, e in zip(key, left.values(), strict=True)):
@@ -271,7 +292,7 @@ def _without_odd(
 
 
 def _outside(allowed: Allowed, inside: Allowed) -> Iterator[Allowed]:
-    """What is allowed and not inside: parts with one dimension fixed, disjoint."""
+    """The allowed sizes outside the box, as disjoint parts with one dimension fixed."""
     before: dict[str, Collection[int]] = {}
     names = list(allowed)
     for n, name in enumerate(names):
@@ -286,27 +307,29 @@ def _outside(allowed: Allowed, inside: Allowed) -> Iterator[Allowed]:
         before[name] = inside[name]
 
 
-def open_plan(making: Making, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
-    """The open plan of a graph, and of combinations of extents whether their own plans equal it.
+def open_plan(making: RangedBuilder, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
+    """The open plan of a graph, and which compared combinations of extents have an equal plan.
 
-    A dimension with one extent is not a size of it. Raises UnsupportedError naming what differs
-    between two sizes by more than numbers.
+    A dimension with only one extent is not a size of the plan. Raises UnsupportedError naming a
+    part that differs between two sizes by more than numbers.
     """
-    points = _points(allowed)
+    start = _start(allowed)
     opened = {name: e for name, e in allowed.items() if len(e) > 1}
-    replayed = Replayed(making.real)
-    plans = []
-    for point in points:
-        plans.append(making.plan_at(point, replayed.questions()))
-        replayed.recording = False
-    largest = {name: max(e) for name, e in allowed.items()}
-    bounds = {name: (min(e), max(e)) for name, e in opened.items()}
-    own = [{name: point[name] for name in opened} for point in (*points, largest)]
+    terms: Terms = {
+        name: terms_of(making.typing_at, start, name, (min(e), max(e)), _at(e, 1))
+        for name, e in opened.items()
+    }
+    replayed = ReplayedQuestions(making.real)
     try:
-        last = making.plan_at(largest, replayed.questions())
-        found = generalize([*plans, last], own, making.graph, bounds)
-    except UnsupportedError:  # the largest may have code of its own
-        found = generalize(plans, own[:-1], making.graph, bounds)
+        points = _points(allowed, terms)
+        found = _opened(making, allowed, replayed, points, terms)
+    except UnsupportedError:
+        terms = {name: every_floor(known, PERIOD) for name, known in terms.items()}
+        if all(len(known) == 1 for known in terms.values()):
+            raise
+        points = _dense(allowed, terms)
+        replayed = ReplayedQuestions(making.real)
+        found = _opened(making, allowed, replayed, points, terms)
 
     def agrees(extents: Extents) -> bytes:
         try:
@@ -315,38 +338,67 @@ def open_plan(making: Making, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
         except (UnsupportedError, VerifyError):
             return bytes([False])
 
-    wanted = _compared(allowed, points)
+    wanted = _compared(allowed, points, terms)
     jobs = [partial(agrees, extents) for extents in wanted]
     answers = share(jobs, workers(len(jobs), thread_count()))
     compared = {
-        # One that raised an error raises it again.
+        # A job that raised an error raises it again here.
         _key(extents): bool((agrees(extents) if same is None else same)[0])
         for extents, same in zip(wanted, answers, strict=True)
     }
     if count(allowed) > COMPARED:
-        told = [*points, largest]
+        told = [*points, {name: max(e) for name, e in allowed.items()}]
         known = [making.typing_at(point) for point in told]
-        between = Between(making.graph, allowed, told, known, making.fallback)
+        between = Between(making.graph, allowed, told, known, making.fallback, terms)
         for odd in between.odd():
             compared[_key({**points[0], **odd})] = False
     return found, compared
 
 
-def _differs(making: Making, plan: Plan, extents: Extents) -> UnsupportedError:
-    """The error for an open plan that is right along each dimension alone, as one with a product
-    of two sizes is."""
+def _opened(
+    making: RangedBuilder,
+    allowed: Allowed,
+    replayed: ReplayedQuestions,
+    points: Sequence[Extents],
+    terms: Terms,
+) -> Plan:
+    """The open plan through the plans at points and, if it has the same form, at the largest."""
+    plans = []
+    for point in points:
+        plans.append(making.plan_at(point, replayed.questions()))
+        replayed.recording = False
+    largest = {name: max(e) for name, e in allowed.items()}
+    bounds = {name: (min(allowed[name]), max(allowed[name])) for name in terms}
+    own = [{name: point[name] for name in terms} for point in (*points, largest)]
+    try:
+        last = making.plan_at(largest, replayed.questions())
+        return generalize([*plans, last], own, making.graph, bounds, terms)
+    except UnsupportedError:  # the largest may need its own code
+        return generalize(plans, own[:-1], making.graph, bounds, terms)
+
+
+def _differs(making: RangedBuilder, plan: Plan, extents: Extents) -> UnsupportedError:
+    """The error for an open plan that is correct only along each single dimension.
+
+    This happens if a number is a product of two sizes, for example.
+    """
     what = difference(plan, extents, making.plan_at(extents, None))
     return UnsupportedError(
-        f"one code for a range of sizes is not possible: at {extents}, {what} is another than in "
-        "proportion to each size",
+        f"shared code for a range of sizes is not possible: at {extents}, {what} is not "
+        "an affine function of the sizes",
         code="TW-JIT",
         hint="give one of the dimensions a value, or name at most 16 combinations: "
         "dims={'batch': [1, 8]}",
     )
 
 
-def _compared(allowed: Allowed, points: Sequence[Extents]) -> list[Extents]:
-    """All combinations, or some of many: along each dimension, at corners, and by chance."""
+def _compared(
+    allowed: Allowed, points: Sequence[Extents], terms: Terms
+) -> list[Extents]:
+    """All combinations or, of many, some: along each dimension, at corners, and at random.
+
+    For a divided dimension, also one with each remainder.
+    """
     if count(allowed) <= COMPARED:
         return list(combinations(allowed))
     start = points[0]
@@ -354,7 +406,16 @@ def _compared(allowed: Allowed, points: Sequence[Extents]) -> list[Extents]:
     found = list(points)
     for name in opened:
         values = _telling(allowed[name], SAMPLED // len(opened))
-        found += [{**start, name: value} for value in values]
+        period = math.lcm(*(t.divisor for t in terms[name]))
+        if period > COMPARED:
+            raise UnsupportedError(
+                f"extents along {name} come again only after {period:,} sizes",
+                code="TW-JIT",
+                hint=f"name at most {COMPARED} combinations of extents",
+            )
+        beside = [start[name] + n for n in range(1, period)]
+        values += [n for n in beside if n in allowed[name]]
+        found += [{**start, name: value} for value in dict.fromkeys(values)]
     chance = random.Random(0)
     ends = {n: (min(e), max(e)) for n, e in allowed.items()}
     inner = {n: (sorted(e)[min(1, len(e) - 1)], max(e)) for n, e in allowed.items()}
@@ -366,7 +427,7 @@ def _compared(allowed: Allowed, points: Sequence[Extents]) -> list[Extents]:
 
 
 def _telling(extents: Collection[int], most: int) -> list[int]:
-    """Extents at which plans change form, if anywhere: ends, small ones, about powers of two."""
+    """Extents at which plans may change form: ends, small ones, and those near powers of two."""
     values = sorted(extents)
     wished = [values[0], values[-1], values[-2], *values[1:8]]
     for power in range(1, values[-1].bit_length() + 1):
@@ -378,18 +439,65 @@ def _telling(extents: Collection[int], most: int) -> list[int]:
     return list(known)
 
 
-def _points(allowed: Allowed) -> Sequence[Extents]:
-    """The pattern, and for each dimension one that differs in it alone.
+def _start(allowed: Allowed) -> dict[str, int]:
+    """The pattern. It is not at an end of a range, where a plan may have another form, as for an
+    extent of 1."""
+    return {name: _at(extents, 2) for name, extents in allowed.items()}
 
-    Neither is at an end of its range, where a plan may have another form, as for an extent of 1.
-    """
-    start = {name: _at(extents, 2) for name, extents in allowed.items()}
-    others = [start | {name: _at(e, 1)} for name, e in allowed.items()]
-    return [start, *(o for o in others if o != start)]
+
+def _points(allowed: Allowed, terms: Terms) -> Sequence[Extents]:
+    """The pattern, and for each dimension points that differ from it only there and distinguish its
+    terms: a distant one, and neighbors; then some others that check divided dimensions."""
+    start = _start(allowed)
+    found: list[Extents] = [start]
+    for name, known in terms.items():
+        values = sorted(allowed[name])
+        near = sorted(values, key=lambda n: abs(n - start[name]))
+        found += points_of(start, known, [_at(values, 1), *near])
+    divided = [name for name, known in terms.items() if len(known) > 1]
+    others = {name: _other(allowed[name], terms[name], start) for name in divided}
+    checks = [{**start, **others}, *_beside(allowed, divided, CHECKED)]
+    return [*found, *(p for p in checks if p not in found)]
+
+
+def _other(extents: Collection[int], terms: Sequence[SizeTerm], start: Extents) -> int:
+    """An extent, not at an end, at which as many terms as possible differ from the start: if
+    several sizes have one, a sum of terms is distinguished from a product."""
+    (name,) = {t.size for t in terms}
+    inner = sorted(extents)[1:-1] or sorted(extents)
+
+    def changed(n: int) -> tuple[int, int]:
+        here = sum(t.at({name: n}) != t.at(start) for t in terms)
+        return here, -abs(n - start[name])
+
+    return max(inner, key=changed)
+
+
+def _dense(allowed: Allowed, terms: Terms) -> Sequence[Extents]:
+    """More neighbors of the pattern, along each divided dimension and along all at once, with every
+    remainder."""
+    divided = [name for name, known in terms.items() if len(known) > 1]
+    alone = (p for name in divided for p in _beside(allowed, [name], DENSE))
+    found = [*alone, *_beside(allowed, divided, DENSE)]
+    return [*(p for p in _points(allowed, terms) if p not in found), *found]
+
+
+def _beside(allowed: Allowed, names: Sequence[str], count: int) -> list[Extents]:
+    """Neighbors of the pattern, with the extents of all names reduced or, if impossible, increased
+    by the same amount."""
+    start = _start(allowed)
+    found: list[Extents] = []
+    for n in range(1, count + 1) if names else ():
+        for away in (-n, n):
+            beside = {name: start[name] + away for name in names}
+            if all(value in allowed[name] for name, value in beside.items()):
+                found.append({**start, **beside})
+                break
+    return found
 
 
 def _at(extents: Collection[int], thirds: int) -> int:
-    """An extent in the middle: of a wide range by ratios, so that it is not a rare one."""
+    """An extent in the middle; of a wide range, the geometric middle, a more typical extent."""
     values = sorted(extents)
     if len(values) <= COMPARED:
         return values[min(len(values) * thirds // 3, len(values) - 1)]
@@ -413,18 +521,18 @@ def _check_countable(graph: Graph, allowed: Allowed, deciding: Sequence[Value]) 
             if not isinstance(d, int) and d not in allowed:
                 raise InputError(
                     f"{'a dimension without a name' if d is None else repr(d)} may have "
-                    "any extent, and jit=False compiles none in a call",
+                    "any extent, but jit=False compiles nothing during a call",
                     code="TW-JIT",
                     where=f"input {v.name!r}",
-                    hint="say which: dims={'batch': (1, 8)}",
+                    hint="limit it: dims={'batch': (1, 8)}",
                 )
 
 
 def _check_few(single: Mapping[Key, Any], shared: Sequence[Any]) -> None:
     if len(single) > ALONE or len(shared) > TOGETHER:
         raise UnsupportedError(
-            f"over {ALONE} combinations of extents need code of their own, or over {TOGETHER} "
-            "ranges of them",
+            f"over {ALONE} combinations of extents, or over {TOGETHER} ranges of extents, need "
+            "separate code",
             code="TW-JIT",
             hint="name fewer: dims={'batch': [1, 8, 64]}",
         )
@@ -433,7 +541,7 @@ def _check_few(single: Mapping[Key, Any], shared: Sequence[Any]) -> None:
 def _needs_own(first: Extents, more: int | None = None) -> UnsupportedError:
     number = "" if more is None else f"{more} "
     return UnsupportedError(
-        f"{number}combinations of extents need code of their own, {ALONE} at most can have it; "
+        f"{number}combinations of extents need separate code, which at most {ALONE} can have; "
         f"one is {dict(first)}",
         code="TW-JIT",
         hint="name fewer: dims={'batch': [1, 8, 64]}",

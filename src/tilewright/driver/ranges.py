@@ -1,4 +1,4 @@
-"""What `dims` says of symbolic dimensions: a value, a range, or the values that may come."""
+"""The values of symbolic dimensions in `dims`: one value, a range, or a list."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def parted(
 ) -> tuple[dict[str, Any], dict[str, Collection[int]]]:
     """The dimensions with one value, and the extents that the others may have.
 
-    A tuple of two is a range, both ends included; a list has the values themselves, of which one
-    may be all. Raises InputError for anything else, and for a range without values.
+    A tuple of two is a range that includes both ends; a list has the values themselves, at least
+    one. Raises InputError for anything else, and for an empty range.
     """
     fixed: dict[str, Any] = {}
     allowed: dict[str, Collection[int]] = {}
@@ -39,7 +39,7 @@ def parted(
 
 
 def said_by(graph: Graph) -> dict[str, Collection[int]]:
-    """The extents that the model itself allows to dimensions of its inputs."""
+    """The extents that the model itself allows for dimensions of its inputs."""
     known = symbols(graph)
     return parted({n: ends for n, ends in graph.ranges.items() if n in known})[1]
 
@@ -55,7 +55,7 @@ def _extents(name: str, given: Sequence[Any]) -> Collection[int]:
     least, most = values
     if least > most:
         raise InputError(
-            f"dimension {name!r} is from {least} to {most}, which is not an extent",
+            f"dimension {name!r} has the empty range from {least} to {most}",
             hint=_HINT,
         )
     return range(least, most + 1)
@@ -80,7 +80,7 @@ def symbols(graph: Graph) -> list[str]:
 
 
 def count(allowed: Allowed) -> int:
-    """How many combinations of extents there are."""
+    """The number of combinations of extents."""
     return math.prod(map(len, allowed.values()))
 
 

@@ -1,9 +1,7 @@
-"""Where a kernel may access its results: what its Computations write, the box around what they
-write and read.
+"""Which elements of its results a kernel may access.
 
-A result may be the inside of a halo, a piece of a concatenation, or one phase of several that are
-interleaved: the rest of its memory is there, but is not this kernel's. Inputs may be read
-everywhere.
+A result may be the interior of a halo, a part of a concatenation, or one of several interleaved
+phases: the rest of its memory exists, but belongs to other kernels. Inputs may be read everywhere.
 """
 
 from __future__ import annotations
@@ -24,13 +22,12 @@ Spans = tuple[IndexSet, ...]
 def reach(
     group: Sequence[Computation], outputs: Collection[Buffer]
 ) -> dict[Buffer, Permitted]:
-    """What a kernel of the group may load and store of each output.
+    """The elements of each output that a kernel of the group may load and store.
 
-    Stores: along each axis the indices that its Computations write, exactly where one writes them
-    by numbers times dimensions (or several do in the same way), in steps that fit all otherwise; an
-    index that is not such a sum, and one that depends on that of another axis, as if it were any
-    between the least and the greatest. Loads: all between the least and the greatest of what is
-    written and read.
+    Stores: for each axis by itself, the indices that the Computations write. The set is exact for
+    an affine index whose terms do not overlap. Several different indices get the smallest set with
+    one common step, and an index that is not affine gets all values between its bounds. Loads: the
+    whole interval from the least to the greatest index that is written or read.
     """
     written: dict[Buffer, list[Spans]] = {}
     touched: dict[Buffer, list[Spans]] = {}

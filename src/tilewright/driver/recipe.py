@@ -1,4 +1,4 @@
-"""A graph that is made of files: by them it is known before it is made."""
+"""A graph that is built from files, which identify it before it is built."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ModelRecipe:
-    """What `compile` takes in place of a Graph, to find the whole model in the cache.
+    """`compile` accepts it instead of a Graph, to find the whole model in the cache.
 
-    make: gives the graph. files: all that it reads. settings: what else the graph depends on, as
-    text that is the same in every process.
+    make: builds the graph. files: all files that it reads. settings: everything else that the graph
+    depends on, as a text that is the same in every process.
     """
 
     make: Callable[[], Graph]

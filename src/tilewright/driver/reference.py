@@ -1,4 +1,4 @@
-"""The right results of one kernel, which programs that are tuned are compared with."""
+"""The correct results of one kernel, to compare with those of tuned programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilewright.driver.guard.feeds import KINDS, Feeds, index_limit
 from tilewright.driver.guard.judges import (
     STEPS,
     ComputationJudge,
-    Expected,
+    ExpectedElements,
     Judge,
     KernelJudge,
     longest,
@@ -26,8 +26,8 @@ from tilewright.runtime.model import CompiledModel
 from tilewright.tune.measure.reference import ReferenceCase, ReferenceResult, pack
 
 Array = np.ndarray[Any, Any]
-EFFORT: Final = 1_000_000  # expression nodes evaluated for a case: a tenth of a second
-_BLOCK: Final = 65_521  # elements that random data repeat
+EFFORT: Final = 1_000_000  # expression nodes evaluated per case: a tenth of a second
+_BLOCK: Final = 65_521  # the period of random data, in elements
 
 
 def reference(
@@ -39,14 +39,13 @@ def reference(
 ) -> bytes:
     """Inputs and results of a kernel, in the form of `tune.measure.reference`.
 
-    known: contents of its constants. model: it alone, with a schedule that is trusted; its results
-    are the expected ones, after they were compared with what the Computations mean, or (for a
-    kernel without any) with what the loop interpreter makes of it. effort: as for
-    `guard.validate`: of a large kernel some results are judged; the others may be off the default
-    schedule's by twice as much as any judged one may be off the truth, as both may be.
-    A kernel without Computations that would take too long is not judged. Data that
-    have an index out of range are left out.
-    Raises ExecutionError (TW-CHECK) where the model's own results are wrong.
+    known: contents of its constants. model: the kernel alone, with a trusted schedule. Its results
+    are the expected ones, once they agree with the Computations or, for a kernel without
+    Computations, with the loop interpreter. effort: as for `guard.validate`: of a large kernel,
+    only some results are judged. The others may differ from the default schedule's by twice the
+    largest error bound of a judged result, since both may be off by that bound. A kernel without
+    Computations that would take too long is not judged. Data with an index out of range are left
+    out. Raises ExecutionError (TW-CHECK) if the model's own results are wrong.
     """
     kinds = KINDS if any(b.dtype.is_float for b in _inputs(signature)) else KINDS[:1]
     judge: Judge | None = None
@@ -121,7 +120,7 @@ def _case(
                 f"the kernel is wrong before it is tuned: {b.name}{place} is {result.whole[n]}",
                 where=f"kernel {signature.group or signature.name}",
                 code="TW-CHECK",
-                hint="tilewright verify --kernels tells more; please report it",
+                hint="tilewright verify --kernels has details; please report it",
             )
         results.append(result)
     return ReferenceCase(tuple(_block(arrays[b]) for b in free), tuple(results))
@@ -134,23 +133,23 @@ def _result(
     whole: Array,
     judge: Judge | None,
 ) -> ReferenceResult:
-    """What to expect of one output."""
+    """The expected contents of one output."""
     floating = b.dtype.is_float
     want = _NOTHING if judge is None else judge.expected(b)
     value = np.asarray(want.value).astype(np.float64 if floating else whole.dtype)
     finite = want.error[np.isfinite(want.error)]
-    # A program and the default schedule may both be off, to different sides.
+    # A program and the default schedule may both be off, in opposite directions.
     bound = 2 * float(finite.max(initial=0.0)) if floating else 0.0
     if floating and not len(want.places):
         bound = rounding(b, whole, longest(signature.params))
     return ReferenceResult(_block(before), whole, bound, want.places, value, want.error)
 
 
-_NOTHING: Final = Expected(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
+_NOTHING: Final = ExpectedElements(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
 
 
 def _block(array: Array) -> Array:
-    """What an array repeats, if it is one of random data; else all of it."""
+    """The block that an array of random data repeats; the whole array if it is not one."""
     flat = array.reshape(-1)
     block = flat[:_BLOCK]
     if np.array_equal(np.resize(block, flat.size).view(np.uint8), flat.view(np.uint8)):

@@ -1,4 +1,4 @@
-"""What a target says of kernels, remembered by structure: a search plans the same ones often."""
+"""Caches a target's answers by the structure of kernels: a search plans equal kernels often."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from tilewright.plan.questions import Questions
 from tilewright.targets.base import Target
 
 
-class Remembered:
-    """A target's answers. questions: for `make_plan`.
+class RecordedAnswers:
+    """A target's cached answers. questions: for `make_plan`.
 
-    Two groups are asked about once if they are equal but for names, and the same of their tensors
-    are constants.
+    Two groups share an answer if they differ only in names, and the same tensors are constants.
     """
 
     def __init__(self, target: Target) -> None:
@@ -34,7 +33,7 @@ class Remembered:
     def predicted_time(
         self, group: Sequence[Computation], constants: Collection[Buffer]
     ) -> float:
-        """Expected nanoseconds of one run of these as one kernel."""
+        """The expected nanoseconds of one run of a group as one kernel."""
 
         def ask() -> float:
             return self._target.predicted_time(*merged(group, constants))
@@ -42,7 +41,7 @@ class Remembered:
         return float(self._answer("time", group, constants, ask))
 
     def predicted_given(self, elements: int) -> float:
-        """As the target's."""
+        """The same as the target's."""
         return self._target.predicted_given(elements)
 
     def _estimated_cost(

@@ -1,9 +1,8 @@
-"""Kernels of an open plan some rows at a time, where a tensor between them has two sizes."""
+"""Kernels of an open plan in blocks of rows, for intermediate tensors with two sizes."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from tilewright.base import events
 from tilewright.base.errors import VerifyError
@@ -19,15 +18,11 @@ from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.rows import rows
 from tilewright.targets.base import Target
 
-# Rows at a time, most first: each number of them divides the one before.
-COUNTS: Final = (16, 4, 1)
-
 
 def by_rows(kernel: Kernel, group: FusionGroup, target: Target) -> Kernel | None:
-    """The scheduled kernel of a group as loops over blocks of rows, which threads share.
+    """The scheduled kernel of a group as parallel loops over blocks of rows.
 
-    kernel: before any schedule. None where the group has no rows, or needs its sizes to be more
-    than 0.
+    kernel: unscheduled. None if the group has no rows, or requires its sizes to be positive.
     """
     found = rows(group.computations, kernel.params)
     if found is None or isinstance(statement(kernel), If):
@@ -37,7 +32,9 @@ def by_rows(kernel: Kernel, group: FusionGroup, target: Target) -> Kernel | None
     parts: list[Computation] = []
     done: Expr = const(0, INDEX)
     left = found.size
-    for count in COUNTS:
+    step = target.open_costs.row_step
+    counts = [step * step, step, 1]
+    for count in counts:
         size = const(count, INDEX)
         unit = Var(fresh(taken, f"rows.{count}"), INDEX)
         some = found.some(count, done + unit * size, taken)
@@ -52,7 +49,7 @@ def by_rows(kernel: Kernel, group: FusionGroup, target: Target) -> Kernel | None
         events.emit("kept-whole", kernel=kernel.name, reason=str(error))
         return None
     made = target.default_schedule(whole, parts, ()).kernel
-    events.emit("rows", kernel=kernel.name, at_a_time=list(COUNTS))
+    events.emit("rows", kernel=kernel.name, at_a_time=counts)
     units = {n.var.name for n in nests if isinstance(n, For)}
 
     def shared(node: Node) -> Node:
@@ -65,7 +62,7 @@ def by_rows(kernel: Kernel, group: FusionGroup, target: Target) -> Kernel | None
 
 
 def _with_body(kernel: Kernel, body: Stmt) -> Kernel:
-    """The kernel with another body, for the same sizes."""
+    """The kernel with another body and the same sizes."""
     old = statement(kernel)
     return replace(
         kernel, body=transform(kernel.body, lambda n: body if n is old else n)

@@ -1,4 +1,4 @@
-"""Whether a model gives the same results with other schedules."""
+"""Checks that a model has the same results with other schedules."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tilewright.base.errors import TilewrightWarning, VerifyError
 from tilewright.runtime.executable import Executable
 
 Array = np.ndarray[Any, Any]
-# Of the largest value of an output: both are sums of the same terms in different orders.
+# Relative to the largest value of an output: both are sums of the same terms in other orders.
 _TOLERANCE: Final = {"float64": 1e-9, "float32": 1e-3, "float16": 3e-2, "bfloat16": 0.1}
 
 
 def expect_equal(plain: Executable, tuned: Executable, feeds: dict[str, Array]) -> None:
-    """Raise VerifyError where an output differs by more than rounding, or in NaN and infinities.
+    """Raise VerifyError if an output differs by more than rounding, or in NaN and infinities.
 
-    An output that is another one in each run of the same model is warned of, and not compared.
+    An output that varies between runs of the same model is not compared, with a warning.
     """
     runs = [_results(exe, feeds) for exe in (plain, plain, tuned)]
     names = [t.name for t in plain.outputs]
@@ -27,21 +27,21 @@ def expect_equal(plain: Executable, tuned: Executable, feeds: dict[str, Array]) 
             _expect_near(name, a, b)
         else:
             warnings.warn(
-                f"output {name!r} is another one in each run, so it was not compared",
+                f"output {name!r} varies between runs, so it was not compared",
                 TilewrightWarning,
                 stacklevel=2,
             )
 
 
 def _is_same(a: Array, b: Array) -> bool:
-    """Bit by bit; NaN is as good as any number."""
+    """Whether all bits are equal, also those of NaN."""
     if a.dtype == object:
         return np.array_equal(a, b)
     return np.array_equal(a.view(np.uint8), b.view(np.uint8))
 
 
 def _results(exe: Executable, feeds: dict[str, Array]) -> list[Array]:
-    """Copies of the outputs, in memory without gaps."""
+    """Contiguous copies of the outputs."""
     return [np.array(a, order="C", ndmin=1) for a in exe.run(feeds)]
 
 
@@ -61,7 +61,7 @@ def _expect_near(name: str, a: Array, b: Array) -> None:
         same = near and bool(odd.all())
     if not same:
         raise VerifyError(
-            f"with the tuned schedules it differs by {off:g} from the default ones",
+            f"the tuned schedules change it by up to {off:g}",
             where=f"output {name!r}",
-            hint="nothing was chosen; report it with the model and its records",
+            hint="no schedule was chosen; report it with the model and its records",
         )

@@ -1,6 +1,6 @@
-"""A program of a notation whose schedule is still open: a record's is taken, or else the usual one.
+"""A program of a notation whose schedule is not fixed: a record's schedule, or the usual one.
 
-Its space is what the author's parameters make (a template, MDH's parts), or the target's sketches.
+Its space comes from the author's parameters (a template, MDH's parts) or the target's sketches.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tilewright.schedule.space.selection import Selection, selected_point
 from tilewright.targets.base import Target
 from tilewright.tune.base import Candidate, Task
 from tilewright.tune.records.key import Key, key_of
-from tilewright.tune.records.published import Chosen
+from tilewright.tune.records.published import PublishedChoice
 from tilewright.tune.space.program_space import ProgramSpace
 
 Plain = tuple[Kernel, Sequence[Computation]]
@@ -39,11 +39,11 @@ Plain = tuple[Kernel, Sequence[Computation]]
 
 @dataclass(frozen=True, eq=False)
 class Schedulable:
-    """A program on the host, and what its schedule is chosen from.
+    """A program on the host, and the space of its schedules.
 
-    plain: its nests without any schedule, and what they are; asked when it is needed. space: of the
-    author's own parameters; None: the target's sketches. usual: the schedule without a record,
-    where that is neither the target's nor the space's default. options: of `compile`.
+    plain: returns the unscheduled loop nests and their Computations; called when needed. space: of
+    the author's parameters; None: the target's sketches. usual: the schedule without a record, if
+    it is neither the target's nor the space's default. options: of `compile`.
     """
 
     plain: Callable[[], Plain]
@@ -53,7 +53,7 @@ class Schedulable:
 
     @cached_property
     def kernel(self) -> Kernel:
-        """The nests without any schedule."""
+        """The unscheduled loop nests."""
         return self._plain[0]
 
     @cached_property
@@ -68,20 +68,20 @@ class Schedulable:
 
     @cached_property
     def target(self) -> Target:
-        """What it is compiled for."""
+        """The target to compile for."""
         return target_of(Options.of({**self.options, "records": False}))
 
     @cached_property
     def signature(self) -> KernelSignature:
-        """The program as records know it."""
+        """The interface by which records identify the program."""
         return signature_of(*self._plain)
 
     @cached_property
     def key(self) -> Key:
-        """What records of it are found by.
+        """The key of its records.
 
-        Those of the author's parameters, and those that are better than a schedule that is not the
-        target's default, are apart from those of the sketches.
+        Records of the author's parameters, and records that improve on a `usual` schedule, have
+        other keys than those of the sketches.
         """
         chosen = Options.of({**self.options, "records": False})
         fixed = [False] * len(self.signature.values)
@@ -101,7 +101,7 @@ class Schedulable:
         return "" if self.usual is None else f"instead of\n{self.usual.kernel}"
 
     def task(self) -> Task:
-        """What to tune. Raises InputError where sizes are open."""
+        """The task to tune. Raises InputError if sizes are known only at run time."""
         kernel, computations = self._plain
         own: dict[str, Any] = {}
         if self.space is not None:
@@ -111,7 +111,7 @@ class Schedulable:
         return replace(made, key=self.key.text)
 
     def point(self, candidate: Candidate) -> Point:
-        """The schedule of a candidate. Raises ScheduleError where it is not possible."""
+        """The schedule of a candidate. Raises ScheduleError if it is not possible."""
         if self.space is not None:
             return self.space.schedule(candidate)
         kernel, computations = self._plain
@@ -121,10 +121,10 @@ class Schedulable:
             kernel.name, sketches, Selection(candidate.sketch, values)
         )
 
-    def recorded(self, records: Any = None) -> tuple[Point, Chosen] | None:
-        """The schedule of the best record; None without one, and where it is not possible.
+    def recorded(self, records: Any = None) -> tuple[Point, PublishedChoice] | None:
+        """The schedule of the best record; None if there is none, or if it is not possible.
 
-        records: as for `compile`. The events are those of a model's kernels.
+        records: as for `compile`. Emits the same events as for a model's kernels.
         """
         published = Options.of({**self.options, "records": records}).published
         if not published.digest:
@@ -132,7 +132,7 @@ class Schedulable:
         try:
             found = published.choices.get(self.key.digest)
         except TilewrightError:
-            return None  # no list of maps and reductions: there can be no record of it
+            return None  # not made of maps and reductions: there can be no record
         if found is None:
             return None
         try:
@@ -145,8 +145,10 @@ class Schedulable:
         )
         return point, found
 
-    def account(self, point: Point, found: Chosen | None = None) -> ScheduleRecord:
-        """How it is scheduled at a point, for people; found: the record that says so."""
+    def account(
+        self, point: Point, found: PublishedChoice | None = None
+    ) -> ScheduleRecord:
+        """An account of the schedule at a point, for display. found: the record it comes from."""
         sketches: Sequence[str] = ()
         if self.space is None:
             known = self.target.sketches(*self._plain, ())

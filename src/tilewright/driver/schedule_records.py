@@ -1,4 +1,4 @@
-"""How the kernels of a model are scheduled, and why each is as it is."""
+"""How the kernels of a model are scheduled, and why."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tilewright.schedule.space.meanings import meaning
 from tilewright.schedule.space.selection import Selection, selected_point
 from tilewright.schedule.trace import Trace
 from tilewright.targets.base import Target
-from tilewright.tune.records.published import Chosen
+from tilewright.tune.records.published import PublishedChoice
 
 _REFUSALS: Final = (
     "sketch-refused",
@@ -28,19 +28,19 @@ _REFUSALS: Final = (
     "kept-whole",
     "kept-across",
 )
-_MOST: Final = 6  # candidates of a parameter that are shown
+_MOST: Final = 6  # candidates of a parameter to show
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRecord:
     """How one kernel is scheduled, and why.
 
-    kernel: its name, as profiles and `schedules=` have it. sources: the model's nodes in it.
-    sketch: whose point the schedule is. sketches: those that apply, best first. refused: what was
-    tried in vain, each with the reason that a primitive gave. estimate: expected nanoseconds of all
-    cores together of the target's own choice, None for another and where the target has none.
-    tuned: the record that the schedule comes from. fused: what passes over the plan did to make it
-    one kernel, and what they did not fuse.
+    kernel: its name, as in profiles and `schedules=`. sources: the model's nodes in it. sketch: the
+    sketch of the schedule. sketches: those that apply, best first. refused: attempts that failed,
+    each with the reason that a primitive gave. estimate: the expected nanoseconds, summed over all
+    cores, of the target's default schedule; None for any other schedule or without an estimate.
+    tuned: the record that the schedule comes from. fused: the fusions that made this kernel, and
+    those that were rejected.
     """
 
     kernel: str
@@ -51,7 +51,7 @@ class ScheduleRecord:
     trace: Trace
     refused: tuple[str, ...]
     estimate: float | None
-    tuned: Chosen | None = None
+    tuned: PublishedChoice | None = None
     fused: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class ScheduleRecord:
 
     @property
     def reasons(self) -> list[str]:
-        """A line each: the sketch that was chosen, what was refused, the parameters."""
+        """Lines with the chosen sketch, the refused attempts, the fusions and the parameters."""
         others = [name for name in self.sketches if name != self.sketch]
         expected = (
             "" if self.estimate is None else f", expected {self.estimate / 1000:.1f} us"
@@ -108,7 +108,7 @@ def records(
     choose: ChosenSchedules,
     planning: Sequence[events.Event] = (),
 ) -> list[ScheduleRecord]:
-    """How each kernel of the host is scheduled, in order; planning: events while it was planned."""
+    """How each kernel of the host is scheduled, in order. planning: the events of planning."""
     compiler = KernelCompiler(
         target, target, None, choose=choose, withdraw=choose.withdraw
     )
@@ -125,7 +125,7 @@ def records(
 
 
 def _is_of(event: events.Event, group: FusionGroup) -> bool:
-    """Whether it tells how operators became this group, or why another one did not join it."""
+    """Whether the event reports a fusion into this group, or why another group did not join it."""
     sources = {*event.fields.get("sources", ())}
     match event.kind:
         case "fuse":
@@ -164,7 +164,7 @@ def _record(
 def by_sketches(
     kernel: Kernel, computations: Sequence[Computation], target: Target
 ) -> ScheduleRecord:
-    """How the target schedules a kernel that nothing else is said about."""
+    """How the target schedules a kernel by default."""
     program = kernel, computations, ()
     found = target.sketches(*program)
     if not found:
@@ -181,14 +181,17 @@ def by_sketches(
 
 
 def by_hand(kernel: str, trace: Trace, sketch: str = "by hand") -> ScheduleRecord:
-    """A schedule that was written, not chosen."""
+    """The account of a schedule that was written by hand."""
     return ScheduleRecord(kernel, (kernel,), sketch, (), (), trace, (), None)
 
 
 def of_point(
-    kernel: str, point: Point, sketches: Sequence[str], tuned: Chosen | None = None
+    kernel: str,
+    point: Point,
+    sketches: Sequence[str],
+    tuned: PublishedChoice | None = None,
 ) -> ScheduleRecord:
-    """A schedule that parameters have made; sketches: those that apply, if they are sketches'."""
+    """The account of a schedule from parameters. sketches: those that apply, if they are theirs."""
     sketch = point.sketch or "parameters"
     trace = point.schedule.trace
     parameters = point.parameters
@@ -203,7 +206,7 @@ def _recorded(
     program: tuple[Kernel, Sequence[Computation], Collection[Buffer]],
     target: Target,
 ) -> ScheduleRecord:
-    """names: of the kernel and its sources. program: the plain kernel, what it is, constants."""
+    """names: of the kernel and its sources. program: plain kernel, Computations, constants."""
     _, computations, constants = program
     with events.record() as log:
         point = choose()
@@ -225,6 +228,6 @@ def _recorded(
 
 
 def _reason(event: events.Event) -> str:
-    """What was not done, and why: `rows (sketch-refused): matmul.k: ...`."""
+    """A refused attempt and its reason: `rows (sketch-refused): matmul.k: ...`."""
     given = {k: v for k, v in event.fields.items() if k not in ("kernel", "reason")}
     return f"{', '.join(map(str, given.values()))} ({event.kind}): {event.fields['reason']}"

@@ -1,4 +1,4 @@
-"""One native function of a model: its kernels, loops and branches on places in memory."""
+"""One native function of a model: its kernels, loops and branches, with addresses of buffers."""
 
 from __future__ import annotations
 
@@ -8,21 +8,31 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.driver.built import Built, BuiltControl, Native
+from tilewright.driver.built import BuiltControl, BuiltGroup, Native
 from tilewright.driver.constants import ConstantPool
-from tilewright.driver.prepare import ConstantPacker
+from tilewright.driver.prepare import ConstantPacker, place_prepared
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Value
 from tilewright.plan.nodes import Branch, Loop, Plan
 from tilewright.runtime import abi
-from tilewright.runtime.model import KernelRecord, Slot
-from tilewright.targets.base import Action, Argument, Copy, Either, KernelCall, Repeat
+from tilewright.runtime.model import KernelRecord, ValueSlot
+from tilewright.targets.base import (
+    Action,
+    Argument,
+    ByteCopy,
+    ConditionalActions,
+    KernelCall,
+    Repeat,
+)
 
 
 @dataclass(eq=False, slots=True)
 class BufferAddresses:
-    """Where a plan has its buffers. base: of its arena, in that of the model. given: places of
-    buffers that another plan has."""
+    """The addresses of a plan's buffers.
+
+    base: the offset of its arena in the model's. given: addresses of buffers that belong to another
+    plan.
+    """
 
     plan: Plan
     base: int = 0
@@ -31,10 +41,11 @@ class BufferAddresses:
 
 @dataclass(eq=False, slots=True)
 class Segment:
-    """Gathers what a function needs: its slots, the constants of its kernels, and their records.
+    """Collects the slots, the constants and the kernel records that a function needs.
 
-    arena: bytes of the model's, behind which kernels have their scratch memory. first: the number
-    of its first kernel. slot: of a value that is neither in the arena nor a constant.
+    arena: bytes of the model's arena; the scratch memory of kernels follows it. first: the number
+    of its first kernel. slot: returns the slot of a value that is neither in the arena nor a
+    constant.
     """
 
     plan: Plan
@@ -42,19 +53,19 @@ class Segment:
     prepared: ConstantPacker
     arena: int
     first: int
-    slot: Callable[[Value], Slot]
-    values: list[Slot] = field(default_factory=list)
+    slot: Callable[[Value], ValueSlot]
+    values: list[ValueSlot] = field(default_factory=list)
     records: list[KernelRecord] = field(default_factory=list)
     _where: dict[Buffer, int] = field(default_factory=dict)
 
     def actions(self, run: Sequence[Native]) -> list[Action]:
-        """What the function does, in order."""
+        """The actions of the function, in order."""
         return self._actions(run, BufferAddresses(self.plan))
 
     def _actions(self, run: Sequence[Any], scope: BufferAddresses) -> list[Action]:
         found: list[Action] = []
         for item, placed in zip(run, self._placed(run, scope), strict=True):
-            if isinstance(item, Built):
+            if isinstance(item, BuiltGroup):
                 found.append(self._call(item, scope))
             elif isinstance(placed, Loop):
                 found.append(self._loop(item, placed, scope))
@@ -63,13 +74,13 @@ class Segment:
         return found
 
     def _placed(self, run: Sequence[Any], scope: BufferAddresses) -> Sequence[Any]:
-        """The steps with their places: of the model's own plan they are in `run`."""
+        """The steps with their places; those of the model's own plan are in `run`."""
         if scope.plan is self.plan:
             return [item.stage for item in run]
         return scope.plan.steps
 
     def _place(self, b: Buffer, scope: BufferAddresses, offset: int = 0) -> Argument:
-        """Where a buffer is."""
+        """The address of a buffer."""
         plan = scope.plan
         if b in plan.data:
             at = self.constants.place_array(b, plan.data[b])
@@ -87,7 +98,7 @@ class Segment:
             self.values.append(self.slot(value))
         return Argument(self._where[b], offset)
 
-    def _call(self, item: Built, scope: BufferAddresses) -> KernelCall:
+    def _call(self, item: BuiltGroup, scope: BufferAddresses) -> KernelCall:
         number = self.first + len(self.records)
         signature = item.signature
         data = [scope.plan.data.get(b) for b in signature.values]
@@ -107,23 +118,14 @@ class Segment:
         return KernelCall(symbol, arguments, scratch, number)
 
     def _packed(
-        self, item: Built, data: Sequence[np.ndarray[Any, Any] | None]
+        self, item: BuiltGroup, data: Sequence[np.ndarray[Any, Any] | None]
     ) -> dict[int, Argument]:
-        """The places of a group's prepared constants, by the number of the preparation.
+        """The addresses of a group's prepared constants, by the number of the preparation.
 
-        The same weights are packed once. What is prepared on the way takes no place.
+        Intermediate results of preparations take no space.
         """
-        code = item.code
-        kept = code.kept
-        sizes = [code.preparations[n].nbytes for n in kept]
-        key = (code.symbol, tuple(map(id, data)))
-
-        def fill(views: Sequence[np.ndarray[Any, Any]]) -> None:
-            self.prepared.run(code, data, dict(zip(kept, views, strict=True)))
-
-        found = self.constants.place(key, sizes, fill)
-        places = [Argument(abi.TABLE_CONSTANTS, at) for at in found]
-        return dict(zip(kept, places, strict=True))
+        found = place_prepared(self.constants, item.code, data, lambda: self.prepared)
+        return {n: Argument(abi.TABLE_CONSTANTS, at) for n, at in found.items()}
 
     def _inner(
         self,
@@ -132,7 +134,7 @@ class Segment:
         body: Plan,
         outer: Sequence[Argument],
     ) -> BufferAddresses:
-        """Where a plan inside has its buffers; outer: of its last inputs."""
+        """The addresses of an inner plan's buffers. outer: the addresses of its last inputs."""
         memory = scope.plan.memory
         assert memory is not None
         inputs = [body.buffers[v] for v in body.graph.inputs]
@@ -161,7 +163,7 @@ class Segment:
             body=tuple(actions),
             after=_copies(results, states, step.states),
             items=tuple(
-                Copy(r, at(b), _bytes(b) // max(b.shape[0], 1)) for r, b in items
+                ByteCopy(r, at(b), _bytes(b) // max(b.shape[0], 1)) for r, b in items
             ),
             bound=step.bound,
             record=self._noted(step),
@@ -169,7 +171,7 @@ class Segment:
 
     def _branch(
         self, item: BuiltControl, step: Branch, scope: BufferAddresses
-    ) -> Either:
+    ) -> ConditionalActions:
         taken = [self._place(b, scope) for b in step.taken]
         results = [self._place(b, scope) for b in step.results]
         sides: list[tuple[Action, ...]] = []
@@ -179,10 +181,10 @@ class Segment:
             made = (self._place(b, inner) for b in body.results)
             sides.append((*actions, *_copies(made, results, step.results)))
         condition = self._place(step.condition, scope)
-        return Either(condition, sides[0], sides[1], self._noted(step))
+        return ConditionalActions(condition, sides[0], sides[1], self._noted(step))
 
     def _noted(self, step: Loop | Branch) -> int:
-        """The number of a record for the whole step: its kernels have no times of their own."""
+        """The number of a record for the whole step: its kernels are not timed separately."""
         number = self.first + len(self.records)
         moved = sum(map(_bytes, (*step.reads, *step.writes)))
         self.records.append(KernelRecord(number, step.name, (step.name,), 0, moved))
@@ -191,10 +193,10 @@ class Segment:
 
 def _copies(
     sources: Any, targets: Sequence[Argument], buffers: Sequence[Buffer]
-) -> tuple[Copy, ...]:
-    """Every buffer copied that is not there already."""
+) -> tuple[ByteCopy, ...]:
+    """Copies of all buffers whose source and target differ."""
     found = zip(sources, targets, buffers, strict=False)
-    return tuple(Copy(a, b, _bytes(c)) for a, b, c in found if a != b)
+    return tuple(ByteCopy(a, b, _bytes(c)) for a, b, c in found if a != b)
 
 
 def _bytes(b: Buffer) -> int:

@@ -34,7 +34,7 @@ from tilewright.plan.normalize import kernel_signature
 KINDS: Final = modes.STAGES
 
 
-# Those that show each kernel by itself.
+# The kinds that show each kernel separately.
 PER_KERNEL: Final = ("computation", "schedule", "kernel", "llvm", "asm")
 
 
@@ -44,8 +44,8 @@ def show(
     """The kernels of a model at one stage, one of KINDS.
 
     wanted: part of the name of a kernel or of one of its operators, or a pattern such as "conv*";
-    None shows all. The groups of a device that has no `llvm` say so. Raises UnsupportedError where
-    none of them has the stage, InputError where no kernel has the name.
+    None shows all. Groups of a device without the stage, such as `llvm`, say so. Raises
+    UnsupportedError if no group has the stage, InputError if no kernel has the name.
     """
     if kind == "graph":
         return str(plan.graph)
@@ -62,7 +62,7 @@ def show(
     if absent and all(p in absent or p.startswith("# copy: ") for p in parts):
         devices = {s.device for s in steps if isinstance(s, FusionGroup | DeviceCall)}
         raise UnsupportedError(
-            f"there is no stage {kind!r} of kernels on {', '.join(sorted(devices))}",
+            f"kernels on {', '.join(sorted(devices))} have no stage {kind!r}",
             hint="choose another one, such as kernel or asm",
         )
     return "\n".join(parts)
@@ -79,7 +79,7 @@ def _named(plan: Plan, wanted: str) -> list[Step]:
     ]
     if not found:
         raise InputError(
-            f"no kernel is called {wanted!r}",
+            f"there is no kernel {wanted!r}",
             where=f"graph {plan.graph.name!r}",
             hint=did_you_mean(wanted, [s.name for s in kernels]),
         )
@@ -170,11 +170,11 @@ def _elsewhere(
         return f"{title}\n{_no(kind)}"
 
 
-_LONGEST = 60  # letters of a file's name that are the model's
+_LONGEST = 60  # letters of the model's name in a file's name
 
 
 def dump(folder: Path, plan: Plan, compiling: Compilation) -> None:
-    """Write `<model>.<kind>.txt` for every stage; the last compilation of a model stays.
+    """Write `<model>.<kind>.txt` for every stage; files of an earlier compilation are replaced.
 
     Raises FlagError (TILEWRIGHT_DUMP) if the folder cannot be written.
     """
@@ -204,12 +204,12 @@ def _file(plan: Plan) -> str:
 
 
 def write(folder: Path, name: str, text: str) -> None:
-    """Raises FlagError (TILEWRIGHT_DUMP) if a file of the folder cannot be written."""
+    """Write a file in the folder. Raises FlagError (TILEWRIGHT_DUMP) if it cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text + "\n")
     except OSError as error:
         raise FlagError(
             f"TILEWRIGHT_DUMP={str(folder)!r} cannot be written: {error.strerror}",
-            hint="Set it to a folder that can, or unset it",
+            hint="Set it to a writable folder, or unset it",
         ) from error

@@ -1,7 +1,7 @@
-"""A Kernel whose sizes only a call knows: one piece of code for all of them.
+"""A Kernel whose sizes are known only at a call, with the same code for all of them.
 
-The code is compiled once. For each set of sizes the rest of the model is derived from it (shapes,
-bytes of workspace), which compiles nothing; the last ones are kept.
+The code is compiled once. The rest of the model (shapes, bytes of workspace) is derived for each
+set of sizes, without compiling; the most recent ones are kept.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from tilewright.runtime.overrides import Overrides
 from tilewright.schedule.full_tiles import full_tiles
 from tilewright.targets.base import Artifact, Target
 
-KEPT: Final = 64  # sets of sizes, least recently used out
+KEPT: Final = 64  # sets of sizes; the least recently used are dropped
 
 
 class SizedExecutable:
-    """A Kernel with sizes as a function on arrays, which say what the sizes are.
+    """A Kernel with sizes as a function on arrays, whose shapes determine the sizes.
 
-    Raises VerifyError for a broken invariant, InputError for a size that no parameter has as an
-    extent by itself, UnsupportedError for what has no native code.
+    Raises VerifyError for a broken invariant, InputError for a size that is not an extent of any
+    parameter, UnsupportedError for a kernel without native code.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class SizedExecutable:
 
     @property
     def defaults(self) -> Mapping[str, str]:
-        """None: a kernel has no values for its inputs."""
+        """Empty: a kernel has no default inputs."""
         return self.overrides.layouts
 
     @property
@@ -81,7 +81,7 @@ class SizedExecutable:
         return tuple(map(_tensor, self.kernel.outputs))
 
     def __call__(self, *args: Any, out: Any = None) -> Any:
-        """As `Executable.__call__`; the sizes are those of the inputs, and of `out` where given.
+        """As `Executable.__call__`; the sizes come from the inputs, and from `out` if given.
 
         Raises InputError (TW-SHAPE) naming the array and the dimension that does not fit.
         """
@@ -102,7 +102,7 @@ class SizedExecutable:
         return made(*args, out=out)
 
     def in_place(self, arrays: tuple[Any, ...]) -> bool:
-        """The quickest call on (inputs..., outputs...) of shapes that came before; else False."""
+        """The fastest call on (inputs..., outputs...), for shapes seen before; False for others."""
         try:
             made = self._by_shapes[tuple([a.shape for a in arrays])]
         except (KeyError, AttributeError):
@@ -111,11 +111,11 @@ class SizedExecutable:
         return quick is not None and quick(arrays)
 
     def at(self, sizes: Mapping[Var, int]) -> Executable:
-        """What runs at these sizes. Raises InputError for a size without a value."""
+        """The Executable for these sizes. Raises InputError for a size without a value."""
         missing = [v.name for v in self.kernel.sizes if v not in sizes]
         if missing:
             raise InputError(
-                f"no array says what {', '.join(missing)} is",
+                f"no array determines {', '.join(missing)}",
                 code="TW-SIZE",
                 where=self.kernel.name,
                 hint="give out= as well",
@@ -155,7 +155,7 @@ class SizedExecutable:
         return found
 
     def specialized(self, inputs: Mapping[str, Any]) -> Executable:
-        """What runs at the sizes of these inputs, by name."""
+        """The Executable for the sizes of these inputs, by name."""
         shapes = [np.shape(inputs[b.name]) for b in self.kernel.inputs]
         return self.at(solve(self.kernel, shapes))
 
@@ -165,11 +165,11 @@ class SizedExecutable:
         return made.profile(*args, **options)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Refused: an artifact has fixed shapes. Raises ArtifactError."""
+        """Raises ArtifactError: an artifact has fixed shapes."""
         raise ArtifactError(
             f"the sizes of {self.kernel.name} are not known, so {os.fspath(path)!r} "
             "cannot hold it",
-            hint="save what at(sizes) gives: f.at({n: 64}).save(path)",
+            hint="save the result of at(sizes): f.at({n: 64}).save(path)",
         )
 
     def __reduce__(self) -> NoReturn:
@@ -178,20 +178,20 @@ class SizedExecutable:
         )
 
     def release(self) -> None:
-        """Give back the memory kept between calls."""
+        """Free the memory kept between calls."""
         with self._lock:
             self._kept.clear()
             self._by_shapes.clear()
 
 
 def check_known(kernel: Kernel) -> None:
-    """Raise InputError for a size that no call can know."""
+    """Raise InputError for a size that no call can determine."""
     for v in unknown(kernel):
         raise InputError(
-            f"no parameter has {v.name} as an extent by itself, so no call knows it",
+            f"no parameter has {v.name} alone as an extent, so no call determines it",
             code="TW-SIZE",
             where=kernel.name,
-            hint="give an array this extent, or the size a value",
+            hint="give an array this extent, or give the size a value",
         )
 
 

@@ -13,13 +13,13 @@ import numpy as np
 
 from tilewright.base import events, flags
 from tilewright.base.errors import InputError, TilewrightWarning, UnsupportedError
-from tilewright.base.store import Store
+from tilewright.base.store import FileStore
 from tilewright.base.text import listing, plural
 from tilewright.driver.aliases import aliased_buffers, check_aliases, in_place
 from tilewright.driver.assemble import Assembler
 from tilewright.driver.between import KNOWN
 from tilewright.driver.build_kernel import build_kernel
-from tilewright.driver.built import Built, BuiltControl, BuiltProgram, BuiltStep
+from tilewright.driver.built import BuiltControl, BuiltGroup, BuiltProgram, BuiltStep
 from tilewright.driver.chosen_schedules import (
     ChosenSchedules,
     chosen_schedules,
@@ -43,7 +43,7 @@ from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.open_model import open_model
 from tilewright.driver.options import Options
 from tilewright.driver.planning import place_buffers, questions
-from tilewright.driver.ranged import Making, ranged_model
+from tilewright.driver.ranged import RangedBuilder, ranged_model
 from tilewright.driver.ranges import Dims, check_named, parted, said_by
 from tilewright.driver.recipe import ModelRecipe
 from tilewright.driver.schedule_records import ScheduleRecord, records
@@ -87,13 +87,13 @@ def executable(
     dims: Dims | None,
     options: Options,
 ) -> Executable | DynamicExecutable | RangedExecutable | SizedExecutable:
-    """What runs any source that `compile` takes; one at a time in a process."""
+    """Compile any source that `compile` takes to an executable; one at a time in a process."""
     if isinstance(source, Kernel):
         _check_free(source, options)
         if options.aliases:
             raise InputError(
                 "aliases: a Kernel has none",
-                hint="write the array that is overwritten as a parameter that is an output",
+                hint="make the array that is overwritten a parameter and an output",
             )
         machine = target_of(options)
         _check_loadable(options.mcpu, machine)
@@ -128,14 +128,14 @@ def executable(
 
 
 def _build_later(make: Callable[[], Graph], options: Options) -> CompiledModel:
-    """`build` for shapes that a call brought: from whichever thread it comes."""
+    """`build` for the shapes of a call, from any thread."""
     with exclusive(), events.span("compile"):
         return build(make(), options)
 
 
 def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
-    """Code for all shapes of ranges; errors as of `ranged.ranged_model`."""
-    if options.optimize == "fast":  # its steps may differ from shape to shape
+    """Code for all shapes in ranges. Raises as `ranged.ranged_model`."""
+    if options.optimize == "fast":  # substitutions may differ from shape to shape
         options = replace(options, optimize="off")
     target = target_of(options)
     compiling = Compilation.of(target, options)
@@ -149,7 +149,7 @@ def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
         fixed = optimize(specialized(extents), options, compiling.host)
         return own_results(compiling.planned(fixed, None, asked))
 
-    making = Making(
+    making = RangedBuilder(
         graph,
         questions(compiling.host),
         plan_at,
@@ -182,7 +182,7 @@ def with_dims(graph: Graph, dims: Dims, options: Options) -> Graph:
             )
         if isinstance(value, tuple | list):
             raise InputError(
-                f"dimension {name!r} is {value!r}, which only compile takes",
+                f"dimension {name!r} is {value!r}, which only compile supports",
                 hint="give one value here",
             )
         if not isinstance(value, int | np.integer) or value < 0:
@@ -241,7 +241,7 @@ def import_model(
 
 
 def _check_free(source: Graph | Kernel, options: Options) -> None:
-    """Raise InputError for `inputs` of what has no defaults any more."""
+    """Raise InputError for `inputs` of a source without defaults."""
     if options.inputs:
         raise InputError(
             f"inputs: a {type(source).__name__} has no defaults: they are its constants",
@@ -252,7 +252,7 @@ def _check_free(source: Graph | Kernel, options: Options) -> None:
 def build(
     graph: Graph, options: Options, target: Target | None = None
 ) -> CompiledModel:
-    """The compiled model of a graph with static inputs; `target`: another than options tell."""
+    """The compiled model of a graph with static inputs; target: overrides the options' one."""
     if target is None:
         target = target_of(options)
         _check_loadable(options.mcpu, target)
@@ -295,7 +295,7 @@ def build(
 
 
 def _known(graph: Graph) -> dict[str, Any]:
-    """What is known of a model, for its calls."""
+    """The facts about a model that its artifact keeps."""
     return {
         "files": list(graph.files),
         "origin": graph.origin,
@@ -305,21 +305,21 @@ def _known(graph: Graph) -> dict[str, Any]:
 
 
 def _check_loadable(mcpu: str, target: Target) -> None:
-    """Raise UnsupportedError for a processor whose artifacts nothing loads."""
+    """Raise UnsupportedError for a processor on which no runtime loads artifacts."""
     arch = target.requirements.get("arch", LOADABLE[0])
     if arch not in LOADABLE:
         instead = "compile a library, such as -o model.o (tw.compile_library)"
         if target.device != HOST:
-            instead = "--emit asm shows its code, and what the code takes of a device"
+            instead = "--emit asm shows its code and the code's use of device resources"
         raise UnsupportedError(
-            f"no artifact is made for the processor {mcpu!r}: {arch} has no runtime that loads it",
+            f"there are no artifacts for {mcpu!r}: {arch} has no runtime that loads them",
             code="TW-MCPU",
             hint=instead,
         )
 
 
 def _nesting(graph: Graph) -> dict[str, Any] | None:
-    """How arguments and results nest, unless this is another function than what was imported."""
+    """The nesting of arguments and results; None if their names differ from the imported ones."""
     nesting = graph.nesting
     names = [v.name for v in graph.inputs], [v.name for v in graph.outputs]
     return nesting.to_json() if nesting and nesting.fits(*names) else None
@@ -328,21 +328,21 @@ def _nesting(graph: Graph) -> dict[str, Any] | None:
 def kernels(
     plan: Plan,
     target: Target,
-    store: Store | None,
+    store: FileStore | None,
     sanitize: bool,
     choose: ChosenSchedules,
     device: DeviceCompiler | None = None,
     aliases: Mapping[Buffer, Buffer] = MappingProxyType({}),
 ) -> list[BuiltStep]:
-    """Every fusion group with its code; choose: which schedules the kernels get.
+    """Every fusion group with its code; choose: selects the schedules of the kernels.
 
-    device: compiles the groups that are not on the host. aliases: results that live in the memory
-    of an input.
+    device: compiles the groups that are not on the host. aliases: results in the memory of an
+    input.
     """
     if flags.CHECK.get() and not target.runs_here:
         raise UnsupportedError(
-            f"{flags.CHECK.name}: kernels are validated by running them, and those of a library or "
-            "of another processor do not run here",
+            f"{flags.CHECK.name}: kernels are validated by running them, and kernels of a library "
+            "or of another processor do not run here",
             code="TW-CHECK",
             hint=f"Unset {flags.CHECK.name}",
         )
@@ -357,19 +357,19 @@ def _compiled(
     device: DeviceCompiler | None,
     aliases: Mapping[Buffer, Buffer],
 ) -> list[BuiltStep]:
-    """The steps of a plan, or of one inside of a loop or branch."""
+    """The steps of a plan, or of a plan inside a loop or branch."""
     mine = plan.groups_on(HOST)
     signatures = [kernel_signature(s, plan.live[s]) for s in mine]
     if flags.DEBUG.get():
         for s, signature in zip(mine, signatures, strict=True):
             verify_signature(s, signature)
     signatures = [in_place(s, aliases) for s in signatures]
-    built: dict[FusionGroup, Built] = {}
+    built: dict[FusionGroup, BuiltGroup] = {}
     with events.span("kernels", total=len(signatures)):
         codes = compiler.compile_all(signatures, plan.data, thread_count())
         for step, signature, code in zip(mine, signatures, codes, strict=True):
             events.emit("kernel-ready", name=step.name, total=len(signatures))
-            built[step] = Built(step, signature, code)
+            built[step] = BuiltGroup(step, signature, code)
     if flags.CHECK.get():
         with events.span("check", total=len(built)):
             check(built.values(), plan.data)
@@ -386,7 +386,7 @@ def _compiled(
 def _built(
     step: Step,
     plan: Plan,
-    native: Mapping[FusionGroup, Built],
+    native: Mapping[FusionGroup, BuiltGroup],
     device: DeviceCompiler | None,
 ) -> BuiltStep:
     """A step with its code."""
@@ -405,11 +405,11 @@ def _built(
             return BuiltProgram(step, (*step.reads, *step.writes), program)
         case HostFallback() | DeviceCopy():
             return step
-    raise AssertionError(f"{step.name} has no code of its own")
+    raise AssertionError(f"{step.name} has no code")
 
 
 def check(
-    built: Iterable[Built], constants: Mapping[Buffer, np.ndarray[Any, Any]]
+    built: Iterable[BuiltGroup], constants: Mapping[Buffer, np.ndarray[Any, Any]]
 ) -> None:
     """Validate each distinct kernel. Raises ExecutionError (TW-CHECK) for the first wrong one."""
     for item in {b.code.symbol: b for b in built}.values():
@@ -432,7 +432,7 @@ def text(
         )
     if kernel is not None and kind not in PER_KERNEL:
         raise InputError(
-            f"kernel={kernel!r}: the stage {kind!r} is of the whole model",
+            f"kernel={kernel!r}: the stage {kind!r} is about the whole model",
             hint=f"leave it out, or choose one of {', '.join(PER_KERNEL)}",
         )
     compiling = Compilation.of(target_of(options), options)
@@ -461,7 +461,7 @@ def planned(
     dims: Mapping[str, int] | None,
     options: Options,
 ) -> tuple[Plan, Target]:
-    """A model as groups, and the target of those on the host.
+    """The plan of a model, and the target of its groups on the host.
 
     Raises InputError for a symbolic dimension without a value.
     """

@@ -1,4 +1,4 @@
-"""The search over graphs with what this room hands in: the rules, the cost, the host's fallback."""
+"""The search over graphs, with the compiler's rules, cost function and host fallback."""
 
 from __future__ import annotations
 
@@ -21,19 +21,23 @@ from tilewright.graph.rules.registry import registered
 from tilewright.graph.rules.rule import Rule
 from tilewright.graph.rules.substitutions import SUBSTITUTIONS
 from tilewright.graph.substitute.derivation import GraphDerivation, replay
-from tilewright.graph.substitute.optimize import Outcome, Settings, optimize
+from tilewright.graph.substitute.optimize import (
+    OptimizeOutcome,
+    OptimizeSettings,
+    optimize,
+)
 from tilewright.graph.substitute.steps import folded
-from tilewright.search.result import Limits
+from tilewright.search.result import SearchLimits
 
-# How `optimize=` searches by the time of kernels.
-SEARCHES: Final[Mapping[str, Settings]] = {
-    "search": Settings(),
-    "saturate": Settings(strategy="saturate"),
+# The searches of `optimize=`, which minimize the time of kernels.
+SEARCHES: Final[Mapping[str, OptimizeSettings]] = {
+    "search": OptimizeSettings(),
+    "saturate": OptimizeSettings(strategy="saturate"),
 }
 
 
 def substitutions() -> tuple[Rule, ...]:
-    """The compiler's own, and those that a user registered."""
+    """The compiler's rules and those that the user registered."""
     return (*SUBSTITUTIONS, *registered())
 
 
@@ -41,15 +45,15 @@ def search(
     graph: Graph,
     options: Options,
     build: Build | None,
-    settings: Settings | None = None,
+    settings: OptimizeSettings | None = None,
     weights: Mapping[str, float] = TIME,
-    limits: Limits | None = None,
-) -> Outcome:
+    limits: SearchLimits | None = None,
+) -> OptimizeOutcome:
     """The cheapest graph that substitutions lead to, for the target of `options`.
 
-    build: compiles a graph, to measure it, where that is a cost. weights: of the costs, see
-    `graph_cost`. Raises InputError for a graph whose inputs have symbolic extents, and for weights
-    or settings that are wrong.
+    build: compiles a graph to measure it, if that is a cost. weights: of the costs; see
+    `graph_cost`. Raises InputError for a graph whose inputs have symbolic extents, and for invalid
+    weights or settings.
     """
     _expect_static(graph)
     with exclusive(), events.span("substitute"):
@@ -66,8 +70,8 @@ def search(
         )
 
 
-def searched(graph: Graph, options: Options) -> Outcome:
-    """What a search as `optimize=` asks for finds. Raises InputError as `search`."""
+def searched(graph: Graph, options: Options) -> OptimizeOutcome:
+    """The outcome of the search that `optimize=` requests. Raises InputError as `search`."""
     how = replace(SEARCHES[options.optimize], math=options.math)
     return search(graph, options, None, how)
 
@@ -81,7 +85,7 @@ def replayed(graph: Graph, derivation: GraphDerivation, options: Options) -> Gra
 
 
 def _prepared(graph: Graph, options: Options) -> Graph:
-    """The graph as the search begins with it: what every compilation does first is done."""
+    """The initial graph of a search: after the first rewrites of every compilation."""
     graph = rewrite(graph, NO_OPS)
     return graph if options.math == "exact" else rewrite(graph, [BATCHNORM])
 

@@ -1,4 +1,4 @@
-"""The kernels of a model as tasks of the tuner: each distinct one once, with the weights."""
+"""The distinct kernels of a model as tasks of the tuner, with their weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilewright.base.errors import InputError
 from tilewright.compute.nodes import Computation
 from tilewright.driver.assemble import Assembler
 from tilewright.driver.build_kernel import build_kernel, group_of, signature_of
-from tilewright.driver.built import Built
+from tilewright.driver.built import BuiltGroup
 from tilewright.driver.compilation import target_of
 from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.kernels import KernelCompiler
@@ -54,10 +54,9 @@ def tasks(
 ) -> list[Task]:
     """A task for every distinct kernel of the host, in the order in which they first run.
 
-    source, example_inputs, dims, options: as for `tilewright.compile`. Kernels are distinct if
-    their keys are, by which records are found: `calls` counts how often the model runs it,
-    `sources` are the nodes of all of them, and the weights are those of the first. Raises what
-    `compile` raises.
+    source, example_inputs, dims, options: as for `tilewright.compile`. Kernels are distinct if the
+    keys of their records are. Of equal kernels, `calls` is the number, `sources` are the nodes of
+    all, and the weights are those of the first. Raises the errors of `compile`.
     """
     with exclusive():
         chosen = Options.of(options)
@@ -82,17 +81,16 @@ def task_of_kernel(
     schedule: Callable[[Candidate], Point] | None = None,
     **options: Unpack[CompileOptions],
 ) -> Task:
-    """A task for one Kernel, such as a notation lowers a program to; its parameters are not
-    constants.
+    """A task for one Kernel, such as a lowered program of a notation, without constant parameters.
 
-    computations: what it is the plain nest of, where it is of such. space, schedule: of the
-    author's own, for points whose kernels are compiled as scheduled; without them the target's
-    sketches of it. options: as for `tilewright.compile`. Raises InputError for a kernel with sizes
-    known only at run time, and what `compile` raises.
+    computations: those that the kernel is the plain loop nest of, if any. space, schedule: the
+    author's, for points whose kernels are compiled as scheduled; by default the target's sketches.
+    options: as for `tilewright.compile`. Raises InputError for a kernel with sizes known only at
+    run time, and the errors of `compile`.
     """
     if kernel.sizes:
         raise InputError(
-            "programs of one size are timed, and this kernel is for all",
+            "only a program of fixed sizes can be timed, but this kernel is for all sizes",
             where=kernel.name,
             hint="lower it with numbers for its sizes",
         )
@@ -106,7 +104,7 @@ def task_of_kernel(
 
 @dataclass(frozen=True, eq=False)
 class _Program:
-    """A kernel with the contents of its constants, and what a task asks of it."""
+    """A kernel with the contents of its constants; provides the functions of its task."""
 
     target: Target
     group: FusionGroup
@@ -116,13 +114,13 @@ class _Program:
     own_schedule: Callable[[Candidate], Point] | None = None
 
     def key(self, options: Options) -> str:
-        """What a record of it is found by."""
+        """The key of its records."""
         fixed = [v in self.data for v in self.signature.values]
         threads = thread_count(options.threads)
         return key_of(self.signature, fixed, self.target, threads, options.math).text
 
     def task(self, key: str, groups: Sequence[FusionGroup]) -> Task:
-        """The task of it; groups: all of the model that it is the kernel of."""
+        """The task of the kernel. groups: all groups of the model that have this kernel."""
         sources = dict.fromkeys(s for g in groups for s in g.sources)
         moved = sum(b.size * b.dtype.itemsize for b in self.signature.values)
         space, schedule = self.space, self.own_schedule
@@ -151,23 +149,23 @@ class _Program:
         return {p for p, v in pairs if v in self.data}
 
     def sketches(self) -> Sequence[Sketch]:
-        """The families of its schedules, best first."""
+        """The sketches of its schedules, best first."""
         signature = self.signature
         plain = signature.plain()
         return self.target.sketches(plain, signature.computations, self.constants)
 
     def program(self, point: Point) -> Kernel:
-        """A point without the work on constants, which is done once."""
+        """The kernel of a point, without the work on constants, which is done only once."""
         return hoist(point.schedule.kernel, self.constants).kernel
 
     def build(self, point: Point) -> bytes:
-        """An artifact of a point."""
+        """The artifact of a point."""
         if self.own_schedule is not None:
             return _bytes(build_kernel(point.schedule.kernel, self.target))
         return _bytes(self._model(Selection(point.sketch, point.values)))
 
     def reference(self) -> bytes:
-        """Inputs, and the results of the default schedule, which are verified."""
+        """Inputs, and the verified results of the default schedule."""
         return reference(self.signature, self.data, self._model(None))
 
     def _model(self, selection: Selection | None) -> CompiledModel:
@@ -175,11 +173,15 @@ class _Program:
             self.target, self.target, None, choose=lambda _: selection
         )
         code = compiler.compile(self.signature, self.data)
-        return _alone(Built(self.group, self.signature, code), self.data, self.target)
+        return _alone(
+            BuiltGroup(self.group, self.signature, code), self.data, self.target
+        )
 
 
-def _alone(built: Built, data: Mapping[Buffer, Array], target: Target) -> CompiledModel:
-    """The model that calls one kernel once; its inputs are those that are not constants."""
+def _alone(
+    built: BuiltGroup, data: Mapping[Buffer, Array], target: Target
+) -> CompiledModel:
+    """The model that calls one kernel once; its inputs are the kernel's without constants."""
     signature = built.signature
     values = {b: Value(b.name, b.dtype, b.shape) for b in signature.values}
     count = len(signature.values) - len(signature.outputs)

@@ -1,4 +1,4 @@
-"""The backend that `torch.compile(model, backend="tilewright")` finds by its entry point."""
+"""The backend of `torch.compile(model, backend="tilewright")`, found by its entry point."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def backend(
 ) -> Callable[..., Any]:
     """Compile a graph that PyTorch captured.
 
-    options: those of `tw.compile`, as `torch.compile(model, backend="tilewright", options={...})`
-    hands them over. mode: "default" or None; the others are Inductor's. Raises InputError for an
-    option or a mode that does not exist.
+    options: of `tw.compile`, from `torch.compile(model, backend="tilewright", options={...})`.
+    mode: "default" or None; the others are Inductor's. Raises InputError for an option or a mode
+    that does not exist.
     """
     from tilewright.base.errors import InputError
     from tilewright.driver.compile import compile as compile_graph
@@ -30,7 +30,7 @@ def backend(
 
     if mode not in (None, "default"):
         raise InputError(
-            f"mode={mode!r} is one of PyTorch's own backend",
+            f"mode={mode!r} is for PyTorch's own backend",
             hint='give options={...} of tw.compile, such as {"math": "fast"}',
         )
     given = dict(options or {})

@@ -1,7 +1,7 @@
 """`tw.compile_training_step`: loss, derivatives and the optimizer's update as one compiled model.
 
 The step reads parameters and the optimizer's states from one set of buffers and writes the new ones
-to another; the two change places after each step, and nothing is copied.
+to another. The two sets are swapped after each step, so nothing is copied.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tilewright.driver.options import Options
 from tilewright.graph.losses import LOSSES, Loss, check_classes, classes_of, target_of
 from tilewright.graph.nodes import Graph, Value
 from tilewright.graph.ops.fragment import Fragment
-from tilewright.graph.optimizers import SGD, Optimizer, Update
+from tilewright.graph.optimizers import SGD, Optimizer, ParameterUpdate
 from tilewright.graph.passes.differentiate import (
     as_ready,
     differentiate,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from tilewright.driver.keywords import CompileOptions
 
 Array = np.ndarray[Any, Any]
-_STEP = "step"  # in a saved file: how many were taken
+_STEP = "step"  # in a saved file: the number of steps taken
 
 
 def compile_training_step(
@@ -63,21 +63,21 @@ def compile_training_step(
     remat: bool | int = False,
     **options: Unpack[CompileOptions],
 ) -> TrainingStep:
-    """A step that trains a model on one batch.
+    """Compile a step that trains a model on one batch.
 
     model: an ONNX model (a path, bytes or ModelProto), a torch.nn.Module with example inputs of the
     batch's shape, or a Graph; example_inputs, dims, options: as for `tw.compile`. loss:
     "cross_entropy" or "mean_squared_error" of the model's only output, which adds an input
-    `target`; or the name of an output that is the loss. optimizer: of `tw.optim`; SGD(0.01) if it
-    is left out. parameters: the names of those to train; all weights if they are left out.
-    remat: compute cheap results again for the derivatives instead of keeping them, as far as it
-    saves memory, or until at most so many bytes of results live at once; the losses are the same.
-    precision: "bfloat16" for products of operands that are rounded to it, summed in float32;
-    parameters, states and all else stay in float32.
+    `target`; or the name of an output that is the loss. optimizer: of `tw.optim`; by default
+    SGD(0.01). parameters: the names of those to train; by default all weights. remat: recompute
+    cheap results for the derivatives instead of keeping them: True, if it saves memory; a number,
+    until at most so many bytes of results are live at once. The losses are the same. precision:
+    "bfloat16" rounds the operands of products to it and sums in float32; everything else, such as
+    parameters and states, stays in float32.
 
-    Raises InputError for a loss that is not a scalar, for a parameter that does not exist or that
-    the loss does not depend on, and UnsupportedError for an operator without a derivative. As in
-    inference, normalizations by a batch's statistics use those that the model holds.
+    Raises InputError for a loss that is not a scalar, and for a parameter that does not exist or
+    that the loss does not depend on; UnsupportedError for an operator without a derivative. As in
+    inference, batch normalizations use the statistics in the model.
     """
     chosen = Options.of(dict(options))
     rule = SGD() if optimizer is None else optimizer
@@ -110,7 +110,7 @@ def compile_training_step(
 
 @dataclass(frozen=True)
 class _Source:
-    """A model whose parameters are inputs. arrays: their first values; proto: what it came from."""
+    """A model whose parameters are inputs. arrays: their initial values. proto: the source."""
 
     graph: Graph
     arrays: dict[str, Array]
@@ -148,8 +148,11 @@ class _Source:
 
 @dataclass(frozen=True)
 class _Layout:
-    """The inputs of a step. states: how many each parameter has; classes: of the target, which is
-    the last of the data, if the loss has some."""
+    """The inputs of a step.
+
+    states: the number per parameter. classes: the number of classes of the target, which is the
+    last of the data; None if the loss has none.
+    """
 
     data: tuple[Value, ...]
     parameters: tuple[Value, ...]
@@ -164,7 +167,11 @@ def _with_update(
     names: Sequence[str],
     remat: bool | int = False,
 ) -> tuple[Graph, _Layout]:
-    """The graph of a whole step: data, parameters, states, factors to loss and what is new."""
+    """The graph of a whole step.
+
+    Its inputs are data, parameters, states and factors; its outputs are the loss and the new
+    parameters and states.
+    """
     f = Fragment("training", graph.constants)
     data = [v for v in graph.inputs if v.name not in names]
     graph, y, classes = _with_loss(graph, loss, f, data)
@@ -193,7 +200,7 @@ def _with_update(
         scalars = [rate, *factors]
         if p.dtype is not float32:
             scalars = [update.op("CastLike", s, p) for s in scalars]
-        found = rule.update(Update(update, p, g, own, scalars[0], scalars[1:]))
+        found = rule.update(ParameterUpdate(update, p, g, own, scalars[0], scalars[1:]))
         states += own
         new.append(found[0])
         kept += found[1:]
@@ -217,8 +224,7 @@ def _with_loss(
     f: Fragment,
     data: list[Value],
 ) -> tuple[Graph, Value, int | None]:
-    """The graph, its loss and `classes_of` it; an input for the target goes to `data` where the
-    loss has one."""
+    """The graph, its loss and its `classes_of`; appends the input for the target to `data`."""
     formula = LOSSES.get(loss) if isinstance(loss, str) else loss
     if formula is None:
         assert isinstance(loss, str)
@@ -232,15 +238,15 @@ def _with_loss(
     if len(graph.outputs) != 1 or not graph.outputs[0].static:
         shown = ", ".join(map(str, graph.outputs))
         raise InputError(
-            f"the loss is of one output of known shape; the model has {shown}",
+            f"the loss needs a single output of known shape; the model has {shown}",
             hint="give dims={...}, or let the model compute its loss and name that output",
         )
     y = graph.outputs[0]
     target = target_of(formula, y)
     if target.name in {v.name for v in (*graph.inputs, *graph.constants)}:
         raise InputError(
-            f"the model has an input {target.name!r} of its own",
-            hint="rename it: the step adds one of that name for the loss",
+            f"the model already has an input {target.name!r}",
+            hint="rename it: the step adds an input of this name for the loss",
         )
     data.append(target)
     graph = replace(graph, inputs=(*graph.inputs, target))
@@ -250,7 +256,7 @@ def _with_loss(
 class TrainingStep:
     """A model in training: `step(x, target)` takes one step and returns the loss before it.
 
-    learning_rate: may be changed between steps. steps: how many were taken.
+    learning_rate: may be changed between steps. steps: the number of steps taken.
     """
 
     def __init__(
@@ -276,10 +282,10 @@ class TrainingStep:
         ]
 
     def step(self, *batch: Any, **named: Any) -> float:
-        """Train on one batch, given in the order of `inputs` or by name; returns its loss.
+        """Train on one batch, given in the order of `inputs` or by name, and return its loss.
 
-        Raises InputError for a batch of another shape or type, and for a target of cross entropy
-        that is not a class, and takes no step then.
+        Raises InputError, without taking a step, for a batch of another shape or type, and for a
+        target of cross entropy that is not a class.
         """
         data = self._in_order(batch, named)
         if self._layout.classes is not None:
@@ -309,12 +315,12 @@ class TrainingStep:
 
     @property
     def parameters(self) -> dict[str, Array]:
-        """The parameters by name, as they are after the last step; copies."""
+        """Copies of the current parameters, by name."""
         pairs = zip(self._layout.parameters, self._now, strict=False)
         return {v.name: a.copy() for v, a in pairs}
 
     def model(self) -> Any:
-        """The model with the parameters as they are: an onnx.ModelProto, or the Graph's like."""
+        """The model with the current parameters: an onnx.ModelProto, or a Graph for a Graph."""
         now = self.parameters
         if self._source.original is not None:
             graph = self._source.original
@@ -334,7 +340,7 @@ class TrainingStep:
         os.replace(part, target)
 
     def restore(self, path: str | Path) -> None:
-        """Go on from what `save` wrote. Raises ModelError for a file of another model."""
+        """Continue from a file of `save`. Raises ModelError for a file of another model."""
         saved = _read_arrays(path)
         steps = np.zeros((), np.int64)
         wanted = {_STEP: steps, **dict(zip(self._names(), self._now, strict=True))}
@@ -342,7 +348,7 @@ class TrainingStep:
             b = saved.get(name)
             if b is None or (b.shape, b.dtype) != (a.shape, a.dtype):
                 raise ModelError(
-                    f"it holds no {name!r}: {a.dtype}{list(a.shape)}",
+                    f"the file has no array {name!r}: {a.dtype}{list(a.shape)}",
                     where=str(path),
                     hint="it was saved from another model, or with another optimizer",
                 )
@@ -357,7 +363,7 @@ class TrainingStep:
 
 
 def _read_arrays(path: str | Path) -> dict[str, Array]:
-    """The arrays of an .npz file. Raises ModelError for a file that is none."""
+    """The arrays of an .npz file. Raises ModelError for any other file."""
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
@@ -367,9 +373,9 @@ def _read_arrays(path: str | Path) -> dict[str, Array]:
         ) from None
     except (OSError, ValueError, TypeError, EOFError, BadZipFile, zlib.error):
         raise ModelError(
-            "not a file of saved arrays, or not a whole one",
+            "not a file of saved arrays, or a damaged one",
             where=str(path),
-            hint="give one that TrainingStep.save wrote",
+            hint="give a file that TrainingStep.save wrote",
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""`tilewright.tune`: called, it tunes a model; its names make spaces and searches of one's own."""
+"""`tilewright.tune`: a callable that tunes models, with names for custom spaces and searches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 from types import ModuleType
 
-from tilewright.driver.tuned import KernelTuned, Tuned
+from tilewright.driver.tuned import KernelTuned, TunedModel
 from tilewright.driver.tuning import How, tune
 from tilewright.tune.minimize import CostError, minimize
 from tilewright.tune.space import (
@@ -40,7 +40,7 @@ __all__ = [
     "Predicate",
     "Set",
     "Space",
-    "Tuned",
+    "TunedModel",
     "minimize",
 ]
 
@@ -53,7 +53,7 @@ sys.modules[__name__].__class__ = _Tune
 
 
 def __getattr__(name: str) -> ModuleType:
-    """The parts of the package `tilewright.tune`, whose name this module has for users."""
+    """Import a module of the package `tilewright.tune`, whose name this module takes for users."""
     try:
         return import_module(f"tilewright.tune.{name}")
     except ModuleNotFoundError:

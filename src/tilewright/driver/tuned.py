@@ -1,4 +1,4 @@
-"""What tuning a model came to, for people and for machines."""
+"""The result of tuning a model, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from math import inf, isfinite
 from typing import Any
 
 from tilewright.base.text import columns, human_time, plural
-from tilewright.tune.scheduler import Ending
-from tilewright.tune.tuner import Outcome
+from tilewright.tune.scheduler import TuningEnd
+from tilewright.tune.tuner import TaskOutcome
 
 INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True, slots=True)
 class KernelTuned:
-    """One kernel. default, best: seconds of a call alone. calls: of the kernel in a run.
+    """The result for one kernel.
 
-    used: why compilations use the best schedule, or why they do not. confidence: that it is faster.
-    in_network: seconds of all its calls in the model before and with it; None where not compared.
+    calls: per run of the model. default, best: seconds of a call in isolation. used: whether
+    compilations use the best schedule, and if not, why. confidence: that it is faster. in_network:
+    seconds of all its calls in the model, without and with it; None if not compared.
     """
 
     name: str
@@ -35,14 +36,14 @@ class KernelTuned:
 
     @property
     def gain(self) -> float:
-        """How many times as fast alone; 1 where that is not known."""
+        """The speedup in isolation; 1 if unknown."""
         return self.default / self.best if isfinite(self.default / self.best) else 1.0
 
     @staticmethod
     def of(
-        outcome: Outcome, used: str, in_network: tuple[float, float] | None = None
+        outcome: TaskOutcome, used: str, in_network: tuple[float, float] | None = None
     ) -> KernelTuned:
-        """The kernel of an outcome."""
+        """The result of an outcome."""
         best, default = outcome.best, outcome.default
         values: dict[str, Any] = {}
         if best is not None:
@@ -78,16 +79,18 @@ class KernelTuned:
 
 
 @dataclass(frozen=True, slots=True)
-class Tuned:
-    """A model. before, after: seconds of a run, compared in turns; None where nothing was chosen.
+class TunedModel:
+    """The result for a model.
 
-    failed: how many trials failed, by status. spent: seconds, by what they went to. records: the
-    file. ending: why it ended, one of scheduler.Ending or `interrupted`.
+    ending: why tuning ended: a scheduler.Ending or `interrupted`. failed: the number of failed
+    trials, by status. spent: seconds, by activity. overhead: the share of time neither building nor
+    measuring. records: the file. before, after: seconds of a run, from alternating runs; None if no
+    schedule was chosen.
     """
 
     model: str
     kernels: Sequence[KernelTuned]
-    ending: Ending | str
+    ending: TuningEnd | str
     trials: int
     failed: Mapping[str, int]
     seconds: float
@@ -100,7 +103,7 @@ class Tuned:
 
     @property
     def gain(self) -> float:
-        """How many times as fast the model is; 1 where nothing better was found."""
+        """The speedup of the model; 1 if nothing better was found."""
         if self.before is None or self.after is None:
             return 1.0
         return self.before / self.after

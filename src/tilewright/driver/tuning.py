@@ -1,8 +1,8 @@
 """`tune()`: searches for faster schedules of a model's kernels, and records what it measures.
 
-The order: the model's kernels become tasks; rounds of trials go where the model gains most; the
-best of each kernel is measured again beside its default; those that are faster in the model as well
-are chosen, and `compile` uses them from then on.
+The steps: the model's kernels become tasks. Rounds of trials go to the tasks from which the model
+gains most. The best schedule of each kernel is measured again, against its default. Those that also
+make the model faster are chosen, and `compile` uses them from then on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tilewright.driver.options import Options
 from tilewright.driver.random_inputs import random_array
 from tilewright.driver.same_results import Array
 from tilewright.driver.tasks import tasks
-from tilewright.driver.tuned import Tuned
+from tilewright.driver.tuned import TunedModel
 from tilewright.driver.tuning_session import (
     How,
     Session,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["How", "feeds_of", "tune"]
 
-# How many times as fast a model must be, beyond doubt, for its schedules to be chosen.
+# The speedup that a model must have with high confidence for its schedules to be chosen.
 WORTHWHILE: Final = 1.005
 
 
@@ -54,18 +54,18 @@ def tune(
     until: Callable[[], bool] | None = None,
     how: How | None = None,
     **options: Unpack[TuneOptions],
-) -> Tuned:
+) -> TunedModel:
     """Search for faster schedules of a model's kernels; `compile` uses those that are chosen.
 
     source, example_inputs, dims, options: as for `compile`. trials, seconds, expected_gain: when to
-    end (see tune.base.Budget); ten minutes where none is given. kernels: only these, by the names
-    that profiles have. feeds: inputs for comparing the whole model; default: example_inputs, or
-    random ones. name: of the model in the records. records: the file; default: the user's own.
-    until: asked before each round; true ends tuning. A run of the same model and settings that was
-    killed goes on. All that is measured is recorded at once, also before an error.
+    end (see tune.base.Budget); by default after ten minutes. kernels: tune only these, named as in
+    profiles. feeds: inputs for comparing the whole model; by default example_inputs, or random
+    ones. name: of the model in the records. records: the file; by default the user's. until: called
+    before each round; True ends tuning. A run of the same model and settings that was killed
+    continues. Every measurement is recorded at once, and so is not lost by an error.
 
-    Raises InputError for a budget below 1, for names that there are not, and where records are off,
-    VerifyError where tuned schedules change the model's results, and what `compile` raises.
+    Raises InputError for a budget that is not above 0, for unknown names, and if records are off;
+    VerifyError if tuned schedules change the model's results; and the errors of `compile`.
     """
     how = how or How()
     budget = budget_of(trials, seconds, expected_gain)
@@ -84,9 +84,9 @@ def tune(
 
     default = compiled(None)
     given = feeds or feeds_of(default, example_inputs)
-    # What is wrong with them is said before the search, and not after it.
+    # Errors in the inputs are reported before the search, not after it.
     default(dict(given))
-    # What a run touches passes between two calls of a kernel.
+    # In a run of the model, as many bytes are touched between two calls of a kernel.
     timing = Timing("network", default.peak_bytes)
     with Session(found, title, path, how, Options.of(plain), timing) as session:
         ending = session.search(budget, until)
@@ -97,7 +97,7 @@ def tune(
 
 
 def _wanted(found: list[Task], kernels: Sequence[str]) -> list[Task]:
-    """The tasks of these kernels; all without any. Raises InputError for a name that none has."""
+    """The tasks of these kernels; all if none is given. Raises InputError for an unknown name."""
     names = {name: task for task in found for name in (task.name, *task.kernels)}
     for name in kernels:
         if name not in names:
@@ -121,7 +121,7 @@ def _name(source: Any) -> str:
 
 
 def feeds_of(exe: Executable, example_inputs: Sequence[Any]) -> dict[str, Array]:
-    """Inputs by name: the examples, or random ones. Raises InputError for kinds that have none."""
+    """Inputs by name: the examples, or random ones. Raises InputError if there can be none."""
     import numpy as np
 
     from tilewright.base.dtypes import ALL
@@ -135,7 +135,7 @@ def feeds_of(exe: Executable, example_inputs: Sequence[Any]) -> dict[str, Array]
         dtype = dtypes.get(t.dtype)
         if dtype is None or dtype.is_string or t.shape is None or None in t.shape:
             raise InputError(
-                "random values of this input cannot be made",
+                "random values cannot be generated for this input",
                 where=f"input {t.name!r}",
                 hint="give feeds={name: array}",
             )

@@ -1,4 +1,4 @@
-"""A tuning run: its records, what measures and builds, and a `Tuning` for each of its tasks."""
+"""A tuning run: its records, its runner and builder, and a `Tuning` for each of its tasks."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tilewright.base import events
 from tilewright.base.errors import InputError, TilewrightWarning
 from tilewright.base.text import listing
 from tilewright.driver.compilation import target_of
-from tilewright.driver.in_network import Compared
+from tilewright.driver.in_network import NetworkTimes
 from tilewright.driver.options import Options
-from tilewright.driver.tuned import INTERRUPTED, KernelTuned, Tuned
+from tilewright.driver.tuned import INTERRUPTED, KernelTuned, TunedModel
 from tilewright.driver.version import compiler
 from tilewright.runtime.threads import thread_count
-from tilewright.tune.accounts import Accounts
+from tilewright.tune.accounts import TimeAccounts
 from tilewright.tune.base import (
     Budget,
     Candidate,
@@ -36,37 +36,37 @@ from tilewright.tune.base import (
 from tilewright.tune.building import BuildAhead
 from tilewright.tune.features.facts import Facts
 from tilewright.tune.fleet.local import LocalFleet
-from tilewright.tune.measure.builder import Builder
+from tilewright.tune.measure.builder import ProgramBuilder
 from tilewright.tune.measure.local import LocalRunner
 from tilewright.tune.measure.options import Limits, Timing
 from tilewright.tune.models import MODELS
 from tilewright.tune.models import make as make_model
 from tilewright.tune.records.best import best
-from tilewright.tune.records.columns import Filter
+from tilewright.tune.records.columns import RecordFilter
 from tilewright.tune.records.database import Records
 from tilewright.tune.records.key import Key
 from tilewright.tune.records.published import default_path
 from tilewright.tune.records.rows import MARGIN, TunerRun
-from tilewright.tune.scheduler import Ending, Scheduler
+from tilewright.tune.scheduler import Scheduler, TuningEnd
 from tilewright.tune.strategies import STRATEGIES
-from tilewright.tune.tuner import FINAL, Outcome, Tools, Tuning
+from tilewright.tune.tuner import FINAL, TaskOutcome, Tuning, TuningTools
 
-SECONDS: Final = 600.0  # of a run without any limit
-SURE: Final = 0.95  # that a schedule is faster, before it is chosen
-# Of the time of all kernels; who saves less is not compared with its default again.
+SECONDS: Final = 600.0  # the limit of a run without any other limit
+SURE: Final = 0.95  # required confidence that a chosen schedule is faster
+# Share of the time of all kernels. A kernel that saves less is not measured again.
 WORTH: Final = 0.0005
-_LOCAL: Final = "local:"  # before the number of workers of a fleet of this machine
+_LOCAL: Final = "local:"  # prefix of the number of workers of a fleet on this machine
 
 
 @dataclass(frozen=True, slots=True)
 class How:
     """How to search and where to measure; the fields are keyword arguments of `tune`.
 
-    method: a name of tune.strategies.STRATEGIES. cost_model: of tune.models.MODELS; None: the best
-    that is installed. fleet: a scheduler's address, or `local:N`. device, keys: as for
-    FleetRunner. timing: how programs are timed; None: those of a model as in that model
-    (caches="network", with as many bytes between two calls as a run of it touches), others with hot
-    caches. Raises InputError for names that there are not.
+    method: a name in tune.strategies.STRATEGIES. cost_model: a name in tune.models.MODELS; None:
+    the best that is installed. fleet: a scheduler's address, or `local:N`. device, keys: as for
+    FleetRunner. timing: how programs are timed; None: a model's kernels as in the model
+    (caches="network", with as many bytes touched between two calls as in a run of the model), other
+    programs with hot caches. Raises InputError for unknown names.
     """
 
     method: str = "evolutionary"
@@ -85,7 +85,7 @@ class How:
         ):
             if given is not None and given not in known:
                 raise InputError(
-                    f"{what}={given!r}", hint=f"take one of {listing(known)}"
+                    f"{what}={given!r}", hint=f"choose from {listing(known)}"
                 )
         if self.fleet is not None and self.fleet.startswith(_LOCAL):
             count = self.fleet.removeprefix(_LOCAL)
@@ -98,7 +98,7 @@ class How:
 def budget_of(
     trials: int | None, seconds: float | None, expected_gain: float
 ) -> Budget:
-    """When tuning ends: see `tune.base.Budget`; after SECONDS where neither is said.
+    """When tuning ends: see `tune.base.Budget`; by default after SECONDS.
 
     Raises InputError for numbers that are not above 0.
     """
@@ -111,15 +111,13 @@ def budget_of(
 
 
 def records_path(given: str | Path | None) -> Path:
-    """The file to record in. Raises InputError where records are off."""
+    """The file to record in. Raises InputError if records are off."""
     if given is not None and not isinstance(given, str | Path):
-        raise InputError(
-            f"records={given!r}", hint="give a file: tuning is of no use without"
-        )
+        raise InputError(f"records={given!r}", hint="give a file: tuning needs one")
     path = default_path() if given is None else Path(given)
     if path is None:
         raise InputError(
-            "tuning records are off, so nothing that is measured would be kept",
+            "tuning records are off, so no measurement would be kept",
             where="TILEWRIGHT_RECORDS",
             hint="unset it, or give a file: records=, --records",
         )
@@ -127,7 +125,7 @@ def records_path(given: str | Path | None) -> Path:
 
 
 class Session:
-    """A run: its records, what measures and builds, and a Tuning for each task."""
+    """A run: its records, its runner and builder, and a Tuning for each task."""
 
     def __init__(
         self,
@@ -138,16 +136,16 @@ class Session:
         options: Options,
         timing: Timing | None = None,
     ) -> None:
-        """timing: where `how` does not say."""
+        """timing: the default if `how` has none."""
         self.tasks, self.title, self.path = found, title, path
         self.timing = how.timing or timing or Timing()
         self.how = replace(how, timing=self.timing)
         self.options = options
         self.start = time.monotonic()
-        self.accounts = Accounts()
-        self._final: TunerRun | None = None  # in a run, a candidate has one trial
+        self.accounts = TimeAccounts()
+        self._final: TunerRun | None = None  # a candidate has one trial per run
         self._stack = ExitStack()
-        # What `compile` uses as the run begins, by the keys of tasks.
+        # The schedules that `compile` uses when the run begins, by the keys of tasks.
         self._used: dict[str, Candidate] = {}
 
     def __enter__(self) -> Session:
@@ -155,7 +153,7 @@ class Session:
             self.records = stack.enter_context(Records(self.path))
             self.run = self._begun()
             runner, build = stack.enter_context(self._shop())
-            tools = Tools(runner, build, self._record, self._model(), self.run.id)
+            tools = TuningTools(runner, build, self._record, self._model(), self.run.id)
             self.tunings = [self._tuning(task, tools) for task in self.tasks]
             self._stack = stack.pop_all()
         return self
@@ -163,16 +161,18 @@ class Session:
     def __exit__(self, *error: Any) -> None:
         self._stack.close()
 
-    def search(self, budget: Budget, until: Callable[[], bool] | None) -> Ending | str:
-        """All rounds; why they ended."""
+    def search(
+        self, budget: Budget, until: Callable[[], bool] | None
+    ) -> TuningEnd | str:
+        """Run all rounds; return why they ended."""
         budget.used = sum(t.used for t in self.tunings)
         ending = Scheduler(self.tunings, budget, until=until).run()
         for tuning in self.tunings:
             tuning.recall()
-        return INTERRUPTED if ending is Ending.UNTIL else ending
+        return INTERRUPTED if ending is TuningEnd.UNTIL else ending
 
-    def settled(self) -> list[Outcome]:
-        """What each task came to, the best compared with the default once more."""
+    def settled(self) -> list[TaskOutcome]:
+        """The outcome of each task; the best schedule is compared with the default once more."""
         saved = {t: t.task.calls * _saved(t.outcome()) for t in self.tunings}
         total = sum(t.task.calls * _default_seconds(t.outcome()) for t in self.tunings)
         for tuning, seconds in saved.items():
@@ -180,11 +180,11 @@ class Session:
                 tuning.settle()
         return [tuning.outcome() for tuning in self.tunings]
 
-    def choose(self, chosen: Sequence[Outcome]) -> None:
-        """Have `compile` use these, and end the run.
+    def choose(self, chosen: Sequence[TaskOutcome]) -> None:
+        """Make `compile` use these outcomes, and end the run.
 
-        What it used so far was measured again: where that is not faster than the default any more,
-        or is replaced, it gives way, however much it gained when it was chosen.
+        The schedules that it used so far were measured again. One that is no longer faster than the
+        default, or that is replaced, is withdrawn, however much it gained when it was chosen.
         """
         for tuning in self.tunings:
             task = tuning.task
@@ -212,11 +212,11 @@ class Session:
 
     def result(
         self,
-        ending: Ending | str,
-        outcomes: Sequence[Outcome],
-        chosen: Sequence[Outcome],
-        compared: Compared | None,
-    ) -> Tuned:
+        ending: TuningEnd | str,
+        outcomes: Sequence[TaskOutcome],
+        chosen: Sequence[TaskOutcome],
+        compared: NetworkTimes | None,
+    ) -> TunedModel:
         """The result for the caller."""
         times: Mapping[str, tuple[float, float]] = {}
         if compared is not None:
@@ -229,7 +229,7 @@ class Session:
         for o in outcomes:
             failed.update({str(status): n for status, n in o.failed.items()})
         better = compared if chosen else None
-        return Tuned(
+        return TunedModel(
             self.title,
             kernels,
             ending,
@@ -245,8 +245,8 @@ class Session:
 
     def _begun(self) -> TunerRun:
         keys = "\n".join(sorted(task.key for task in self.tasks))
-        how = replace(self.how, fleet=None, keys=None)  # where, and not how
-        # Times of other compilers, or taken in other ways, are not those of this run.
+        how = replace(self.how, fleet=None, keys=None)  # where, not how
+        # Times of another compiler version or another method do not belong to this run.
         decisive = hashlib.sha256(f"{keys}\n{compiler()}\n{how}".encode())
         settings = f"{how.method} seed={how.seed} {decisive.hexdigest()[:16]}"
         found = self.records.resume(self.title, settings)
@@ -257,14 +257,14 @@ class Session:
 
     @contextmanager
     def _shop(self) -> Iterator[tuple[Runner, BuildAhead]]:
-        """What measures, and what builds."""
+        """The runner and the builder."""
         threads = thread_count(self.options.threads)
         with ExitStack() as stack:
             how, fleet = self.how, self.how.fleet
             if fleet is None:
                 local = LocalRunner(threads, timing=self.timing, limits=how.limits)
                 stack.callback(local.close)
-                yield local, BuildAhead(Builder(local.spare))
+                yield local, BuildAhead(ProgramBuilder(local.spare))
                 return
             if fleet.startswith(_LOCAL):
                 count = int(fleet.removeprefix(_LOCAL))
@@ -281,7 +281,7 @@ class Session:
                 limits=how.limits,
             )
             stack.callback(runner.close)
-            yield runner, BuildAhead(Builder())
+            yield runner, BuildAhead(ProgramBuilder())
 
     def _model(self) -> CostModel:
         chosen = self.how.cost_model
@@ -290,17 +290,17 @@ class Session:
             chosen = "trees-residual" if learned else "analytic"
             if not learned:
                 warnings.warn(
-                    "tuning goes by the analytic cost model, which does not learn: install "
+                    "tuning uses the analytic cost model, which does not learn: install "
                     "'tilewright[tune]' for the better one",
                     TilewrightWarning,
                     stacklevel=2,
                 )
         return make_model(chosen, Facts.of(target_of(self.options)), self.how.seed)
 
-    def _tuning(self, task: Task, tools: Tools) -> Tuning:
+    def _tuning(self, task: Task, tools: TuningTools) -> Tuning:
         digest = Key.parse(task.key).digest
-        rows = self.records.records(Filter(digest=digest))
-        used = best(self.records.choices(Filter(digest=digest))).get(digest)
+        rows = self.records.records(RecordFilter(digest=digest))
+        used = best(self.records.choices(RecordFilter(digest=digest))).get(digest)
         if used is not None and used.candidate is not None:
             self._used[task.key] = used.candidate
         return Tuning(
@@ -323,37 +323,42 @@ class Session:
         self.records.add(run, task.key, task.name, trial)
 
 
-def _default_seconds(o: Outcome) -> float:
-    """Of a call with the default; 0 where it is not known."""
+def _default_seconds(o: TaskOutcome) -> float:
+    """The seconds of a call with the default schedule; 0 if unknown."""
     seconds = inf if o.default is None else o.default.measurement.seconds
     return seconds if isfinite(seconds) else 0.0
 
 
-def _saved(o: Outcome) -> float:
-    """Seconds of a call that the best saves."""
+def _saved(o: TaskOutcome) -> float:
+    """The seconds that the best schedule saves per call."""
     return _default_seconds(o) * (1 - 1 / o.gain)
 
 
-def improved(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Those whose best schedule is faster alone, beyond doubt."""
+def improved(outcomes: Sequence[TaskOutcome]) -> list[TaskOutcome]:
+    """The outcomes whose best schedule is significantly faster in isolation."""
     return [o for o in outcomes if o.gain >= MARGIN and o.confidence >= SURE]
 
 
 def _why(
-    o: Outcome, chosen: Sequence[Outcome], times: Mapping[str, tuple[float, float]]
+    o: TaskOutcome,
+    chosen: Sequence[TaskOutcome],
+    times: Mapping[str, tuple[float, float]],
 ) -> str:
-    """Whether the best schedule of a kernel is used, and why not."""
+    """Whether the best schedule of a kernel is used, and if not, why."""
     if any(o is c for c in chosen):
         return "yes"
     if not o.trials:
         return "no: not measured"
     if o.best is None:
-        return "no: every trial failed"
+        reason = "" if o.default is None else o.default.measurement.reason
+        return (
+            f"no: every trial failed: {reason}" if reason else "no: every trial failed"
+        )
     if o.gain < MARGIN:
         return "no: the default is as fast"
     if o.confidence < SURE:
-        return "no: not sure to be faster"
+        return "no: not significantly faster"
     before, after = times.get(o.task.key, (0.0, 0.0))
     if after >= before:
         return "no: not faster in the model"
-    return "no: the model is not surely faster"
+    return "no: the model is not significantly faster"

@@ -1,8 +1,9 @@
-"""Kernels of an open plan some units at a time: kernels of fixed sizes in loops over units.
+"""Kernels of an open plan over units: kernels of a fixed number of units, in loops.
 
-A kernel of fixed sizes has all schedules of its target. What is as fast alone as among others is
-done one by one. Products, which want many rows at once, are done `MANY` at a time, and the rest in
-ever fewer. The others have schedules for any size.
+A kernel of fixed sizes has all schedules of its target. Units that are as fast alone as together
+are computed one by one. Products, which are faster on many rows, take as many units at a time as
+the target's costs say, and the rest in smaller and smaller numbers. Other kernels have schedules
+for any size.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var, const
 from tilewright.loops.analysis.access import Env, environment
 from tilewright.loops.analysis.effects import reads
 from tilewright.loops.nodes import SIZE, Alloc, For, Kernel, Stmt, Store, block, loop
-from tilewright.loops.passes.hoist import Hoisted, hoist
+from tilewright.loops.passes.hoist import HoistedKernel, hoist
 from tilewright.loops.passes.on_buffers import on_buffers
 from tilewright.loops.verify import verify
 from tilewright.loops.walk import loops_of
@@ -32,19 +33,13 @@ from tilewright.plan.units import Units, units
 from tilewright.schedule import edit
 from tilewright.targets.base import Target
 
-# Units at a time: the rows of a product's tile on any machine, and more.
-MANY: Final = 16
-# The share of time that a kernel of another number of units has to save to be worth its code.
-LOSS: Final = 1.1
-# Units one by one that may take as long as `MANY`: if fewer do, most of a tile would be empty.
-ALONE: Final = 4
-# Elements that lie together: a vector of any machine, or a line of its cache.
+# Contiguous elements: a vector of any machine, or a cache line.
 TOGETHER: Final = 16
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PartedWork:
-    """A scheduled kernel. prepare: the work on constants, each sequence of kernels by itself."""
+    """A scheduled kernel. prepare: the work on constants, as independent sequences of kernels."""
 
     kernel: Kernel
     prepare: tuple[tuple[Kernel, ...], ...] = ()
@@ -53,12 +48,11 @@ class PartedWork:
 def by_units(
     kernel: Kernel, group: FusionGroup, constants: Collection[Buffer], target: Target
 ) -> PartedWork | None:
-    """The scheduled kernel of a group as loops over units, its work on constants apart.
+    """The scheduled kernel of a group as loops over units, with its work on constants separate.
 
-    kernel: before any schedule, with all sizes of the plan. None where the group is not the same
-    for all units, where a unit lies apart in memory or is not proven to stay inside of its rows,
-    where the target expects kernels of few units to take too long, or where a schedule sees a
-    tensor under a shape that cannot be undone.
+    kernel: unscheduled, with all sizes of the plan. None if the units of the group are not alike,
+    if a unit is scattered in memory or cannot be proven to stay within its rows, if the target
+    expects kernels of few units to take too long, or if a schedule reshapes a tensor irreversibly.
     """
     found = units(group.computations, kernel.params, constants)
     if found is None:
@@ -69,10 +63,10 @@ def by_units(
     events.emit("units", kernel=kernel.name, sizes=sizes, at_a_time=counts)
     if not counts or any(_scattered(found, b, counts[0]) for b in kernel.params):
         return None
-    # Results that lie apart are made elsewhere and copied, which takes them for all of a tensor.
+    # Scattered results are computed elsewhere and copied whole, so no element may be left out.
     if not all(of.fills(b) for b in kernel.outputs if _scattered(found, b, 1)):
         return None
-    # Weights that are packed for each number of units would be as many copies.
+    # Packing weights for each number of units would make as many copies.
     pack = len(counts) == 1 or not all(c.sizes for c in group.computations)
     try:
         parts = {count: of.scheduled(count, pack) for count in counts}
@@ -83,7 +77,7 @@ def by_units(
 
 
 def _scattered(found: Units, b: Buffer, count: int) -> bool:
-    """Whether the elements of units lie apart, where kernels of them take them to be neighbors."""
+    """Whether the elements of units, which their kernels assume to be contiguous, are scattered."""
     together = found.together(b, count)
     return together is not None and together < TOGETHER
 
@@ -99,7 +93,7 @@ class _Parts:
     target: Target
 
     def of(self, count: int) -> tuple[KernelSignature, set[Buffer]]:
-        """What is compiled for so many units, and which of its parameters are constants."""
+        """The kernel to compile for so many units, and its constant parameters."""
         sized = Resized(self.units.of(count), {})
         live = [sized.buffer(b) for b in self.outputs]
         found = kernel_signature(sized.group(self.group), live, parts=False)
@@ -107,19 +101,19 @@ class _Parts:
         return found, {p for b, p in pairs if b in self.constants}
 
     def fills(self, b: Buffer) -> bool:
-        """Whether the group writes all that a unit has of a tensor."""
+        """Whether the group writes all elements of a unit's part of a tensor."""
         sized = Resized(self.units.of(1), {})
         here, group = sized.buffer(b), sized.group(self.group)
         counts = [written(c, here) for c in group.computations]
         return bool(np.sum(counts, axis=0).all())
 
     def work(self, count: int) -> float:
-        """The nanoseconds that the target expects the arithmetic of so many to take."""
+        """The nanoseconds that the target expects for the arithmetic of `count` units."""
         found, constants = self.of(count)
         return self.target.predicted_work(found.computations, constants)
 
-    def scheduled(self, count: int, pack: bool) -> Hoisted:
-        """The kernel of so many units. pack: constants, at compile time."""
+    def scheduled(self, count: int, pack: bool) -> HoistedKernel:
+        """The kernel of `count` units. pack: pack constants at compile time."""
         found, constants = self.of(count)
         known = constants if pack else set()
         plain = found.plain()
@@ -133,27 +127,29 @@ class _Parts:
 
 
 def _counts(of: _Parts) -> list[int]:
-    """How many units at a time, most first; 1 is the last."""
-    one, many = of.work(1), of.work(MANY)
-    if one * MANY <= many * LOSS:
+    """The numbers of units per kernel, descending to 1; empty if units do not pay."""
+    costs = of.target.open_costs
+    most, gain = costs.many_units, costs.unit_gain
+    one, many = of.work(1), of.work(most)
+    if one * most <= many * gain:
         return [1]
-    if one * ALONE > many:
+    if one * costs.few_units > many:
         return []
     counts, last = [1], one
     few = 2
-    while few < MANY:
+    while few < most:
         taken = of.work(few)
-        if taken / few * LOSS < last / counts[-1]:
+        if taken / few * gain < last / counts[-1]:
             counts.append(few)
             last = taken
         few *= 2
-    return [MANY, *reversed(counts)]
+    return [most, *reversed(counts)]
 
 
 def _assembled(
-    kernel: Kernel, found: Units, parts: Mapping[int, Hoisted]
+    kernel: Kernel, found: Units, parts: Mapping[int, HoistedKernel]
 ) -> PartedWork:
-    """A loop for each number of units: as many as fit, then what is left by the next one."""
+    """A loop for each number of units: as many iterations as fit; the next loop takes the rest."""
     loops = _Loops(kernel, found)
     done: Expr = const(0, INDEX)
     left = whole = found.sizes[-1]
@@ -165,7 +161,7 @@ def _assembled(
 
 
 class _Loops:
-    """Loops over units, which have names of their own in one kernel."""
+    """Builds one kernel of loops over units, with unique names."""
 
     def __init__(self, kernel: Kernel, found: Units) -> None:
         self._kernel = kernel
@@ -179,8 +175,8 @@ class _Loops:
         self._notes: dict[str, Mapping[str, object]] = {}
         self._prepare: list[tuple[Kernel, ...]] = []
 
-    def add(self, work: Hoisted, count: int, done: Expr, times: Expr) -> None:
-        """A loop that runs the kernel of `count` units so many times, from unit `done` on."""
+    def add(self, work: HoistedKernel, count: int, done: Expr, times: Expr) -> None:
+        """Add a loop that runs the kernel of `count` units `times` times, from unit `done` on."""
         suffix = "" if count == 1 else f".{count}"
         part = work.kernel
         stmt, names = edit.renamed(part.body, self._taken, suffix)
@@ -197,12 +193,13 @@ class _Loops:
         body = edit.rewrite(stmt, env, moves=moves)
         for local, copy in staged.values():
             body = Alloc(local, block(body, copy))
-        # A kernel that is worth all threads has them; else they share the units.
+        # If the kernel itself is parallel, the loop over units is serial; else threads share the
+        # units.
         shared = any(f.kind == "parallel" for f in loops_of(body))
         self._nests.append(loop(unit, times, body, "serial" if shared else "parallel"))
 
     def work(self) -> PartedWork:
-        """All of them as one kernel."""
+        """All loops as one kernel."""
         old = self._kernel
         body = block(*self._nests)
         pairs = zip(self._around, self._units.sizes[:-1], strict=True)
@@ -221,7 +218,7 @@ class _Loops:
         return PartedWork(whole, tuple(self._prepare))
 
     def _packed(self, prepare: Sequence[Kernel], suffix: str) -> dict[Buffer, Buffer]:
-        """The results of work on constants by those that the part has."""
+        """New buffers for the results of work on constants, by the part's own."""
         own: dict[Buffer, Buffer] = {}
         for b in (k.outputs[0] for k in prepare):
             own[b] = Buffer(fresh(self._taken, b.name + suffix), b.extents, b.dtype)
@@ -241,9 +238,9 @@ class _Loops:
         return next(w for w in self._kernel.params if w.name == b.name)
 
     def _staged(self, b: Buffer, move: edit.Move) -> tuple[Buffer, Stmt]:
-        """A tensor for a result of some units, and what copies it to where all of them are.
+        """A local tensor for a result of some units, and the statement that copies it to the whole.
 
-        There the distance of its elements is no number, as instructions on tensors have it.
+        In the whole tensor, strides depend on sizes, but instructions on tensors need constants.
         """
         name = fresh(self._taken, f"{b.name}.units")
         local = Buffer(name, b.extents, b.dtype, "stack")
@@ -263,7 +260,7 @@ def _onto(local: Buffer) -> edit.Move:
 
 
 def _sized(old: Stmt, body: Stmt) -> Stmt:
-    """Another body for the same sizes."""
+    """Replace the body inside the loops over sizes."""
     if not (isinstance(old, For) and old.kind == SIZE):
         return body
     return For(old.var, old.extent, SIZE, _sized(old.body, body))

@@ -1,4 +1,4 @@
-"""Validates every kernel of a model, on any machine description that this processor can run."""
+"""Validates every kernel of a model, for any machine description that this processor can run."""
 
 from __future__ import annotations
 
@@ -52,12 +52,11 @@ def validate_model(
     seed: int = 0,
     **options: Unpack[ValidateOptions],
 ) -> list[Verdict]:
-    """The verdict on each distinct kernel of a model, which is compiled anew for that.
+    """Compile a model and return the verdict on each of its distinct kernels.
 
-    source, example_inputs, dims, options: as for `tilewright.compile`. target: a machine to make
-    the kernels for, or its name, as for `compile`. effort, shares, seed: as for
-    `validate`. Raises what `compile` raises, and UnsupportedError for a machine whose code does not
-    run here.
+    source, example_inputs, dims, options: as for `tilewright.compile`. target: the machine to
+    compile the kernels for, or its name, as for `compile`. effort, shares, seed: as for `validate`.
+    Raises the errors of `compile`, and UnsupportedError for a machine whose code does not run here.
     """
     named = {"target": target} if isinstance(target, str) else {}
     chosen = Options.of({**options, **named})
@@ -74,9 +73,9 @@ def validate_model(
             )
         if machine.device != HOST:
             raise UnsupportedError(
-                f"kernels of {machine.name!r} are not validated in memory of the host",
+                f"kernels of {machine.name!r} cannot be validated in the host's memory",
                 code="TW-TARGET",
-                hint="for cpu; the simulators check every access by themselves",
+                hint="use target cpu; the simulators check every access themselves",
             )
         graph, _ = passed(graph, chosen, machine)
         plan = Compilation.of(machine, chosen).planned(graph)
@@ -97,10 +96,10 @@ def validate_groups(
     choose: ChosenSchedules | None = None,
     aliases: Aliases = MappingProxyType({}),
 ) -> Iterator[Verdict]:
-    """The verdict on each distinct kernel of a model that was cut into groups.
+    """The verdict on each distinct kernel of a plan.
 
-    choose: which schedules they have; None: the default ones. aliases: results that live in the
-    memory of an input.
+    choose: selects their schedules; None: the default ones. aliases: results in the memory of an
+    input.
     """
     compiler = KernelCompiler(target, target, None, sanitize)
     if choose is not None:
@@ -128,14 +127,14 @@ def validate_groups(
 
 
 def _sketch(happened: Sequence[events.Event], kernel: str) -> str | None:
-    """The sketch that made a kernel's schedule; None for one of parts, which have kinds."""
+    """The sketch that made a kernel's schedule; None for a schedule by parts, which have kinds."""
     chosen = [e.fields for e in happened if e.kind == "sketch-chosen"]
     made = [fields["sketch"] for fields in chosen if fields["kernel"] == kernel]
     return None if not made or made[-1] == "parts" else str(made[-1])
 
 
 def kind_of(computations: Sequence[Computation]) -> str:
-    """How the sketches see the Computations of a kernel: one kind, or those of its parts."""
+    """The kernel pattern of the Computations of a kernel, or the patterns of its parts."""
     if not computations:
         return "kernel"
     names = [k.name for k in parts(computations)]

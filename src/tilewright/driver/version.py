@@ -16,8 +16,9 @@ from tilewright import __version__
 def compiler(*packages: str) -> str:
     """The version, a digest of this package's own code, and the versions of what it calls.
 
-    The digest is of contents, so every installation of one version has the same. packages: what is
-    called besides, for this model. Raises PackageNotFoundError for one that is not installed.
+    The digest is of file contents, so all installations of a version have the same. packages: the
+    additional packages that this model calls. Raises PackageNotFoundError for one that is not
+    installed.
     """
     digest = hashlib.blake2b(digest_size=16)
     for path in sorted(_sources(str(Path(__file__).parents[1]))):
@@ -28,6 +29,6 @@ def compiler(*packages: str) -> str:
 
 
 def _sources(root: str) -> Iterator[str]:
-    """The Python files of a folder and those in it: a thousand, so as text, which is faster."""
+    """The Python files in a folder and its subfolders, as strings, which are faster than Path."""
     for folder, _, names in os.walk(root):
         yield from (os.path.join(folder, n) for n in names if n.endswith(".py"))

@@ -24,7 +24,7 @@ from tilewright.expr.nodes import (
 from tilewright.ir.node import keep_fact
 
 
-# Not frozen, as so many are made: setting the fields of a frozen one takes three times as long.
+# Not frozen, since many are made: setting the fields of a frozen one takes three times as long.
 @dataclass(slots=True, unsafe_hash=True)
 class Affine:
     """`sum(coefficient * atom) + const`; no coefficient is 0, atoms in order of first occurrence.
@@ -125,7 +125,7 @@ def affine(e: Expr) -> Affine:
 
 
 def rejoined(form: Affine) -> Affine:
-    """The form with `x` for what is split into `c * (x // c) + x % c`, times any factor."""
+    """The form with `c * (x // c) + x % c`, times any factor, replaced by `x`."""
     for whole, factor in form.terms:
         if not isinstance(whole, FloorDiv) or not isinstance(whole.rhs, Const):
             continue

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 from tilewright.expr.affine import Affine, affine, to_expr
+from tilewright.expr.bound_rules import RULES
 from tilewright.expr.difference import apart
 from tilewright.expr.intervals import (
     ANY,
@@ -25,41 +26,29 @@ from tilewright.expr.intervals import (
     minimum,
     natural,
     plus,
-    product,
     scaled,
     unless_wrapped,
 )
 from tilewright.expr.nodes import (
     INDEX,
-    Add,
     And,
-    Call,
-    Cast,
     Compare,
     Const,
     Eq,
     Expr,
     Extent,
-    FloorDiv,
     Le,
     Load,
     Lt,
     Max,
     Min,
-    Mod,
-    Mul,
     Ne,
-    Neg,
     Not,
     Or,
-    Overlap,
     Select,
-    Shl,
-    Shr,
     Sub,
     Var,
 )
-from tilewright.expr.real_bounds import real_bounds, truncated
 from tilewright.ir.node import has_nodes, postorder
 
 # Keys: a Var, another atom, or the frozenset of a linear form's terms.
@@ -91,7 +80,7 @@ class _Question(dict[Any, Interval]):
         self.cases = cases
 
 
-class Remembering(dict[Any, Interval]):
+class CachedEnvironment(dict[Any, Interval]):
     """An environment that does not change during many queries, so that answers are cached.
 
     Those of a question whose cases ran out are not, except its own: they may be wider than those
@@ -129,7 +118,7 @@ def bounds(e: Expr, env: Env) -> Interval:
     cases are not distinguished, and the interval may be wider than it could be. Any depth will do.
     """
     if not isinstance(e, _LEAVES):
-        if isinstance(env, Remembering):
+        if isinstance(env, CachedEnvironment):
             return env.ask(e)
         if not isinstance(env, _Question):
             env = _Question(env, iter(range(MAX_CASES)))
@@ -178,9 +167,12 @@ def _bounds(e: Expr, env: Env) -> Interval:
             return _linear(form, env)
     if is_real(e.dtype):
         return ANY
-    rule = _RULES.get(type(e))
-    if rule is not None:
-        found = unless_wrapped(rule(e, env), e.dtype)
+    asks = _ASKED.get(type(e))
+    rule = RULES.get(type(e))
+    if asks is not None:
+        found = unless_wrapped(asks(e, env), e.dtype)
+    elif rule is not None:
+        found = unless_wrapped(rule(e, lambda x: bounds(x, env)), e.dtype)
     else:
         found = natural(e.dtype)
     if e in env:
@@ -313,41 +305,7 @@ def _through(
     return maximum(a, b)
 
 
-# -- one rule per node that is not linear
-
-
-def _arith(
-    combine: Callable[[Interval, Interval], Interval],
-) -> Callable[[Any, Env], Interval]:
-    return lambda e, env: combine(bounds(e.lhs, env), bounds(e.rhs, env))
-
-
-def _divisor(e: FloorDiv | Mod) -> int | None:
-    """The divisor, where it is a positive number."""
-    if not isinstance(e.rhs, Const):
-        return None
-    divisor = int(e.rhs.value.real)
-    return divisor if divisor > 0 else None
-
-
-def _floordiv(e: FloorDiv, env: Env) -> Interval:
-    c = _divisor(e)
-    if c is None:
-        return ANY
-    lo, hi = bounds(e.lhs, env)
-    least = None if lo is None else lo // c
-    most = None if hi is None else hi // c
-    return (least, most)
-
-
-def _mod(e: Mod, env: Env) -> Interval:
-    c = _divisor(e)
-    if c is None:
-        return ANY
-    lo, hi = bounds(e.lhs, env)
-    if lo is not None and hi is not None and lo // c == hi // c:
-        return (lo % c, hi % c)
-    return (0, c - 1)
+# -- nodes whose bounds follow from more than those of their parts
 
 
 def _select(e: Select, env: Env) -> Interval:
@@ -413,107 +371,12 @@ def _ne(e: Compare, env: Env) -> Interval:
     return (1 - (hi or 0), 1 - (lo or 0))
 
 
-def _and(e: And, env: Env) -> Interval:
-    a = bounds(e.lhs, env)
-    b = bounds(e.rhs, env)
-    if e.dtype.is_bool:
-        return minimum(a, b)
-    tops = [hi for lo, hi in (a, b) if lo is not None and lo >= 0]
-    if not tops:
-        return natural(e.dtype)
-    known = [top for top in tops if top is not None]
-    return (0, min(known, default=None))
-
-
-def _or(e: Or, env: Env) -> Interval:
-    if not e.dtype.is_bool:
-        return natural(e.dtype)
-    return maximum(bounds(e.lhs, env), bounds(e.rhs, env))
-
-
-def _shl(e: Shl, env: Env) -> Interval:
-    amount = _amount(e)
-    if amount is None:
-        return natural(e.dtype)
-    return scaled(bounds(e.lhs, env), 1 << amount)
-
-
-def _shr(e: Shr, env: Env) -> Interval:
-    amount = _amount(e)
-    if amount is None:
-        return natural(e.dtype)
-    lo, hi = bounds(e.lhs, env)
-    least = None if lo is None else lo >> amount
-    most = None if hi is None else hi >> amount
-    return (least, most)
-
-
-def _amount(e: Shl | Shr) -> int | None:
-    """How far a shift moves the bits, where that is a number below the width."""
-    if not isinstance(e.rhs, Const):
-        return None
-    amount = int(e.rhs.value.real)
-    return amount if 0 <= amount < e.dtype.bits else None
-
-
-def _not(e: Not, env: Env) -> Interval:
-    if e.dtype.kind == "uint":
-        return natural(e.dtype)
-    lo, hi = bounds(e.value, env)
-    base = 1 if e.dtype.is_bool else -1
-    least = None if hi is None else base - hi
-    most = None if lo is None else base - lo
-    return (least, most)
-
-
-def _cast(e: Cast, env: Env) -> Interval:
-    if is_real(e.value.dtype):
-        if e.dtype.is_bool:
-            return (0, 1)
-        return truncated(real_bounds(e.value, lambda x: bounds(x, env)), e.dtype)
-    lo, hi = bounds(e.value, env)
-    if e.dtype.is_bool:
-        if lo == hi == 0:
-            return (0, 0)
-        never_zero = is_above(lo, 0) or is_below(hi, 0)
-        return (int(never_zero), 1)
-    wraps = is_above(hi, int(INDEX.max))  # a uint64
-    if e.dtype is INDEX and wraps:
-        return ANY
-    return (lo, hi)
-
-
-def _call(e: Call, env: Env) -> Interval:
-    if e.function != "abs":
-        return natural(e.dtype)
-    lo, hi = bounds(e.args[0], env)
-    if lo is None or hi is None:
-        return (0, None)
-    return (max(lo, -hi, 0), max(-lo, hi))
-
-
-_RULES: Mapping[type[Expr], Callable[[Any, Env], Interval]] = {
-    Add: _arith(plus),
-    Sub: _arith(lambda a, b: plus(a, scaled(b, -1))),
-    Mul: _arith(product),
-    Neg: lambda e, env: scaled(bounds(e.value, env), -1),
-    FloorDiv: _floordiv,
-    Mod: _mod,
-    Min: _arith(minimum),
-    Overlap: _arith(minimum),
-    Max: _arith(maximum),
+_ASKED: Mapping[type[Expr], Callable[[Any, Env], Interval]] = {
     Select: _select,
     Lt: _lt,
     Le: _le,
     Eq: _eq,
     Ne: _ne,
-    And: _and,
-    Or: _or,
-    Shl: _shl,
-    Shr: _shr,
-    Not: _not,
-    Cast: _cast,
-    Call: _call,
 }
 
 

@@ -41,7 +41,7 @@ def difference(
 ) -> Interval:
     """The least and greatest value of `a - b`, two integers, None where unknown.
 
-    whole: bounds of an integer expression; those of a sum use `apart` for its atoms.
+    whole: bounds of an integer expression; for a sum, they use `apart` for its atoms.
     """
     if a.dtype is INDEX:
         return whole(to_expr(affine(a) - affine(b)))
@@ -70,7 +70,7 @@ def apart(
     b: Expr,
     whole: Whole,
 ) -> Interval:
-    """Bounds of `a - b` by what both are made of; (None, None) where they are not built alike."""
+    """Bounds of `a - b` from the operands of both; (None, None) if their structure differs."""
     rule = _RULES.get(type(a))
     kind = type(b)
     if rule is not None and type(a) is kind:

@@ -1,7 +1,7 @@
 """The scalar functions an expression may call: one row per function.
 
-`reference` takes and gives NumPy arrays of one dtype (float16 and narrower are computed in
-float32 and rounded once, by the interpreter).
+`reference` takes and returns NumPy arrays of one dtype (the interpreter computes float16 and
+narrower types in float32, and rounds once).
 """
 
 from __future__ import annotations

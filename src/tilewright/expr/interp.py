@@ -43,9 +43,9 @@ def evaluate(
 ) -> Any:
     """The value of `e`, a NumPy scalar or array of its dtype.
 
-    env: a value (anything NumPy takes) per variable; arrays broadcast against one another.
-    load: gives the elements of a buffer at an index tuple (int64 scalars or arrays); an index is
-    only asked for where the arms of the `Select`s around the load are chosen.
+    env: a value (anything NumPy accepts) per variable; arrays broadcast against one another.
+    load: returns the elements of a buffer at an index tuple (int64 scalars or arrays); it is called
+    only with indices for which the arms of the `Select`s around the load are chosen.
     Raises ExecutionError for a variable without a value or a load without `load`.
     """
     values = {v: _array(x, v.dtype) for v, x in env.items()}
@@ -57,7 +57,8 @@ def evaluate(
 class _Evaluation:
     """One set of points; the arms of a Select are evaluated as their own sets.
 
-    lookup: what is known already, the value of a variable or of what was evaluated at more points.
+    lookup: known values, of a variable or of an expression already evaluated at a superset of the
+    points.
     """
 
     def __init__(
@@ -251,7 +252,7 @@ def _cast(x: Any, source: DType, target: DType) -> Any:
 
 
 def _saturated(x: Any, target: DType) -> Any:
-    """A float truncated into the range of an integer dtype; NaN gives 0."""
+    """A float truncated and clamped to the range of an integer dtype; NaN becomes 0."""
     lo = int(target.min)
     hi = int(target.max)
     t = np.trunc(np.asarray(x, np.float64))

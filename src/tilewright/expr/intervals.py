@@ -54,7 +54,7 @@ def better_end(
     a: int | None,
     b: int | None,
 ) -> int | None:
-    """The better of two ends, either of which may be unknown."""
+    """The tighter of two ends, either of which may be unknown."""
     if a is None or b is None:
         return b if a is None else a
     return better(a, b)

@@ -30,13 +30,13 @@ Products = Mapping[tuple[Expr, ...], int]
 
 
 def inside(index: Expr, extent: Extent, env: Env) -> bool:
-    """Whether bounds, those of mixed-radix indices included, prove `0 <= index < extent`."""
+    """Whether bounds, including those of mixed-radix indices, prove `0 <= index < extent`."""
     if within(index, extent, env):
         return True
     size = as_expr(extent, INDEX)
     if isinstance(index, FloorDiv | Mod):
         whole = products(size)
-        return any(limit == whole for limit in _limits(index, env))
+        return any(products(_sum(limit)) == whole for limit in _limits(index, env))
     return _put_together(index, size, env)
 
 
@@ -60,7 +60,7 @@ def _put_together(index: Expr, extent: Expr, env: Env) -> bool:
 
 
 def products(e: Expr) -> Products:
-    """An index as a sum of products, equal for equal sums whatever their order."""
+    """An index as a sum of products, in a form that does not depend on their order."""
     form = affine(e)
     found: dict[tuple[Expr, ...], int] = {(): form.const} if form.const else {}
     for atom, times in form.terms:
@@ -80,7 +80,7 @@ def _factors(atom: Expr) -> tuple[list[Expr], int]:
 
 
 def _divided(e: Products, by: Products) -> Products | None:
-    """The sum divided by one product that is in each of its own; None where it is not."""
+    """The sum divided by a product that is a factor of each term; None if it is not."""
     if len(by) != 1:
         return None
     ((factors, number),) = by.items()
@@ -115,6 +115,8 @@ def _limits(e: Expr, env: Env) -> Iterator[Products]:
         by, least = products(e.rhs), bounds(e.rhs, env)[0]
         if least is None or least < 0:
             return
+        if len(by) > 1:  # a radix that is a sum is one factor of the extent
+            by = {(e.rhs,): 1}
         parts = (_divided(limit, by) for limit in _limits(e.lhs, env))
         known = (part for part in parts if part is not None)
         if isinstance(e, FloorDiv):

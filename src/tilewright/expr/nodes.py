@@ -375,9 +375,9 @@ class Load(Expr):
         return self.buffer.dtype
 
 
-# Sizes that a call gives are below this number: a product of two is far from the end of int64.
+# Sizes passed by a call are below this number, so a product of two is far below the int64 limit.
 MAX_SIZE = 1 << 31
-# An extent in elements: a number, or an int64 expression of the sizes that a call gives.
+# An extent in elements: a number, or an int64 expression of the sizes passed by a call.
 Extent = int | Expr
 
 
@@ -472,8 +472,8 @@ def as_expr(value: Any, dtype: DType) -> Expr:
 def const(value: Any, dtype: DType = INDEX) -> Const:
     """A constant, converted to the Python type that belongs to `dtype`.
 
-    Raises InputError for what is not a number, for a fraction where `dtype` has integers only, and
-    for a number that an integer or bool `dtype` has not: nothing wraps around unsaid.
+    Raises InputError for anything but a number, for a fraction if `dtype` is an integer type, and
+    for a number out of range of an integer or bool `dtype`: nothing wraps around silently.
     """
     if dtype is INDEX and type(value) is int and _LEAST <= value <= _MOST:
         return Const(value, dtype)  # nearly all constants

@@ -30,7 +30,7 @@ from tilewright.expr.nodes import (
 from tilewright.expr.printer import CALLED, INFIX, PREFIX, short
 from tilewright.ir.scanner import Scanner
 
-# What a word stands for: a variable or another expression, or a buffer.
+# The meaning of a word: a variable, another expression, or a buffer.
 Names = Mapping[str, Expr | Buffer]
 
 _INFIX: Final = {word: (kind, level) for kind, (word, level) in INFIX.items()}

@@ -35,7 +35,7 @@ from tilewright.expr.nodes import (
 )
 from tilewright.ir.node import postorder
 
-# What it is under some conditions, outermost first, all of which hold.
+# Its value under conditions that all hold, outermost first.
 Cases = dict[tuple[Expr, ...], Expr]
 
 _HALF_ROOT_PI: Final = 2 / math.sqrt(math.pi)
@@ -170,7 +170,7 @@ def _called(
 
 
 def accumulator(dtype: DType) -> DType:
-    """The type in which derivatives by values of `dtype` are computed and added."""
+    """The type in which derivatives with respect to values of `dtype` are computed and added."""
     return dtype if dtype.bits >= float32.bits else float32
 
 

@@ -1,7 +1,7 @@
 """Expressions as Python text that builds them, and back without trusting the text.
 
-`evaluate(show(e), scope() | names)` is `e` itself, node for node: the printed forms of the
-notations are made of it.
+`evaluate(show(e), scope() | names)` is `e` itself, node for node; the printed forms of the
+notations use it.
 """
 
 from __future__ import annotations
@@ -139,7 +139,8 @@ def _number(e: Const) -> str:
 
 
 def _typed(f: Callable[[Expr, Expr], Expr]) -> Callable[[Any, Any], Any]:
-    """`f` of two operands, one of which may be a number; of two numbers too, where Python can."""
+    """`f` of two operands, one of which may be a number; also of two numbers, if Python can compute
+    it."""
 
     def apply(a: Any, b: Any) -> Expr:
         known = a if isinstance(a, Expr) else b

@@ -72,14 +72,14 @@ def real_bounds(e: Expr, whole: Whole) -> Reals:
 
 
 def rounding_error(e: Expr, whole: Whole) -> float:
-    """More than what rounding may move the result of a float operation by."""
+    """A bound above the rounding error of a float operation."""
     found = real_bounds(e, whole)
     largest = max(abs(found.lo), abs(found.hi))
     return largest * _ERROR[e.dtype.name] + _LEAST[e.dtype.name]
 
 
 def truncated(found: Reals, dtype: DType) -> tuple[int, int]:
-    """The bounds of a cast to an integer: it truncates and saturates, and NaN gives 0."""
+    """The bounds of a cast to an integer: it truncates and saturates, and NaN becomes 0."""
     least, most = int(dtype.min), int(dtype.max)
     lo = least if found.lo < least else min(math.trunc(min(found.lo, most)), most)
     hi = most if found.hi > most else max(math.trunc(max(found.hi, least)), least)
@@ -235,8 +235,8 @@ _RULES: Mapping[type[Expr], Callable[[Any, Found, Whole], Reals]] = {
 def _rounded(ends: list[float], dtype: DType, nan: bool) -> Reals:
     """The hull of these results, widened by the error of an operation; an end of 0 is exact.
 
-    Rounding is monotone, so what is not negative does not become so. Operands may be infinite only
-    where an end is, or where a finite result is too large for the dtype.
+    Rounding is monotone, so a nonnegative result does not become negative. Operands may be infinite
+    only if an end is, or if a finite result is too large for the dtype.
     """
     error, least, most = _ERROR[dtype.name], _LEAST[dtype.name], float(dtype.max)
     lo, hi = min(ends), max(ends)

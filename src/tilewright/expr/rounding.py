@@ -1,11 +1,11 @@
 """The value of an expression in float64, with a bound on the rounding of implementations.
 
-A `Near` is a value and a bound for the difference that roundings explain. Each operation on floats
-adds one unit in the last place of its dtype, twice what IEEE 754 allows it, so that an order of its
-own, a fused multiply-add or a reciprocal fits in; functions add what `FUNCTION` says. Operands'
-bounds are carried through. Where that decides something (a comparison, a conversion to integers, a
-floor), all that it may decide is within the bound. Sums, differences and products of small numbers
-of few binary places are exact: there the bound is 0.
+A `RoundingBounds` is a value and a bound for the difference that roundings explain. Each operation
+on floats adds one unit in the last place of its dtype, twice what IEEE 754 allows it, so that an
+order of its own, a fused multiply-add or a reciprocal fits in; functions add what `FUNCTION` says.
+Operands' bounds are carried through. Where that decides something (a comparison, a conversion to
+integers, a floor), all that it may decide is within the bound. Sums, differences and products of
+small numbers of few binary places are exact: there the bound is 0.
 
 The bound follows N. Higham, Accuracy and Stability of Numerical Algorithms, section 3.3 (running
 error analysis).
@@ -50,7 +50,7 @@ _EXACT: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Near:
+class RoundingBounds:
     """Values, floats in float64 and others of their dtype, and bounds for their differences."""
 
     value: Any
@@ -60,15 +60,15 @@ class Near:
         self,
         mask: Any,
         shape: tuple[int, ...],
-    ) -> Near:
+    ) -> RoundingBounds:
         """Those where `mask` holds, in one dimension."""
-        return Near(
+        return RoundingBounds(
             _chosen(self.value, mask, shape),
             _chosen(self.error, mask, shape),
         )
 
 
-LoadNear = Callable[[Buffer, tuple[Any, ...]], Near]
+LoadNear = Callable[[Buffer, tuple[Any, ...]], RoundingBounds]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +98,10 @@ def format_of(dtype: DType) -> Format:
 
 def near(
     e: Expr,
-    env: Mapping[Var, Near],
+    env: Mapping[Var, RoundingBounds],
     load: LoadNear | None = None,
     scale: float = 1.0,
-) -> Near:
+) -> RoundingBounds:
     """The value of `e` with its bound.
 
     env: a Near per variable; arrays broadcast. load: gives a buffer's elements at int64 indices,
@@ -121,7 +121,7 @@ class _Evaluation:
 
     def __init__(
         self,
-        lookup: Callable[[Any], Near | None],
+        lookup: Callable[[Any], RoundingBounds | None],
         shape: tuple[int, ...],
         load: LoadNear | None,
         scale: float,
@@ -130,15 +130,15 @@ class _Evaluation:
         self.shape = shape
         self.load = load
         self.scale = scale
-        self.done: dict[Expr, Near] = {}
+        self.done: dict[Expr, RoundingBounds] = {}
 
-    def near(self, e: Expr) -> Near:
+    def near(self, e: Expr) -> RoundingBounds:
         if e not in self.done:
             found = self.lookup(e)
             self.done[e] = self._near(e) if found is None else found
         return self.done[e]
 
-    def _near(self, e: Expr) -> Near:
+    def _near(self, e: Expr) -> RoundingBounds:
         match e:
             case Var():
                 raise ExecutionError(
@@ -150,7 +150,7 @@ class _Evaluation:
                 return self._select(e)
             case Const():
                 value = operation(e)()
-                return Near(np.float64(value) if e.dtype.is_float else value)
+                return RoundingBounds(np.float64(value) if e.dtype.is_float else value)
             case Cast():
                 return _cast(self.near(e.value), e.value.dtype, e.dtype, self.scale)
             case Bitcast():
@@ -160,7 +160,7 @@ class _Evaluation:
         children: Any = e.children()
         return _operation(e, [self.near(c) for c in children], self.scale)
 
-    def _load(self, e: Load) -> Near:
+    def _load(self, e: Load) -> RoundingBounds:
         if self.load is None:
             raise ExecutionError(f"{e.buffer.name} is read where no buffers are given")
         index = [self.near(i) for i in e.index]
@@ -169,9 +169,9 @@ class _Evaluation:
         if unsure is None:
             return found
         error = np.where(unsure, np.inf, found.error)
-        return Near(found.value, error)
+        return RoundingBounds(found.value, error)
 
-    def _select(self, e: Select) -> Near:
+    def _select(self, e: Select) -> RoundingBounds:
         condition = self.near(e.condition)
         scalar = np.ndim(condition.value) == 0 and np.ndim(condition.error) == 0
         if scalar and not condition.error:
@@ -192,10 +192,10 @@ class _Evaluation:
         # The other arm may read out of bounds: nothing is known.
         unsure = np.broadcast_to(_unsure(condition), self.shape)
         error[unsure] = np.inf
-        return Near(value, _or_zero(error))
+        return RoundingBounds(value, _or_zero(error))
 
     def _at(self, mask: Any) -> _Evaluation:
-        def lookup(e: Expr) -> Near | None:
+        def lookup(e: Expr) -> RoundingBounds | None:
             whole = self.done[e] if e in self.done else self.lookup(e)
             return None if whole is None else whole.at(mask, self.shape)
 
@@ -221,7 +221,7 @@ def _chosen(
     return np.broadcast_to(x, shape)[mask]
 
 
-def _unsure(x: Near) -> Any:
+def _unsure(x: RoundingBounds) -> Any:
     """Where a bound is not 0."""
     return np.asarray(x.error) > 0
 
@@ -231,7 +231,7 @@ def _or_zero(error: Any) -> Any:
     return error if np.any(error) else 0.0
 
 
-def _any_of(*values: Near) -> Any:
+def _any_of(*values: RoundingBounds) -> Any:
     """Where some bound is not 0; None for nowhere."""
     found = None
     for x in values:
@@ -242,17 +242,17 @@ def _any_of(*values: Near) -> Any:
 
 
 def _either(
-    condition: Near,
-    then: Near,
-    otherwise: Near,
-) -> Near:
+    condition: RoundingBounds,
+    then: RoundingBounds,
+    otherwise: RoundingBounds,
+) -> RoundingBounds:
     value = np.where(condition.value, then.value, otherwise.value)
     error = np.where(condition.value, then.error, otherwise.error)
     if np.any(condition.error):
         distance = np.abs(_real(then.value) - _real(otherwise.value))
         both = distance + np.maximum(then.error, otherwise.error)
         error = np.where(_unsure(condition), _known(both, value), error)
-    return Near(value, _or_zero(error))
+    return RoundingBounds(value, _or_zero(error))
 
 
 def _real(x: Any) -> Any:
@@ -277,7 +277,7 @@ def rounded(
     dtype: DType,
     units: float = 1.0,
     exact: Any = False,
-) -> Near:
+) -> RoundingBounds:
     """A result in float64 as an operation of `dtype` gives it, so many units off.
 
     exact: where the operation is correctly rounded whatever the order: it adds nothing to small
@@ -305,23 +305,23 @@ def rounded(
         value = np.where(over & certain, overflow, value)
         beyond = np.where(certain, 0.0, np.inf)
         error = np.where(over, beyond, error)
-    return Near(value, _or_zero(error))
+    return RoundingBounds(value, _or_zero(error))
 
 
 # -- operations on floats: a bound from operands' values and bounds
 
 
-def _added(x: Near, y: Near, value: Any) -> Any:
+def _added(x: RoundingBounds, y: RoundingBounds, value: Any) -> Any:
     error = np.asarray(x.error) + y.error
     return np.where(np.isfinite(value), error, 0.0)
 
 
-def _may_be_zero(x: Near) -> Any:
+def _may_be_zero(x: RoundingBounds) -> Any:
     """Where a value that is not certain may be 0, or of either sign."""
     return (np.abs(x.value) <= x.error) & _unsure(x)
 
 
-def _multiplied(x: Near, y: Near, value: Any) -> Any:
+def _multiplied(x: RoundingBounds, y: RoundingBounds, value: Any) -> Any:
     a = np.abs(x.value)
     b = np.abs(y.value)
     error = a * y.error + b * x.error + np.asarray(x.error) * y.error
@@ -330,7 +330,7 @@ def _multiplied(x: Near, y: Near, value: Any) -> Any:
     return np.where(np.isfinite(value), error, beyond)
 
 
-def _divided(x: Near, y: Near, value: Any) -> Any:
+def _divided(x: RoundingBounds, y: RoundingBounds, value: Any) -> Any:
     a = np.abs(x.value)
     b = np.abs(y.value)
     numerator = np.asarray(x.error) + a / b * y.error
@@ -339,12 +339,12 @@ def _divided(x: Near, y: Near, value: Any) -> Any:
     return np.where(_may_be_zero(y), np.inf, error)
 
 
-def _larger(x: Near, y: Near, value: Any) -> Any:
+def _larger(x: RoundingBounds, y: RoundingBounds, value: Any) -> Any:
     error = np.maximum(x.error, y.error)
     return np.where(np.isfinite(value), error, 0.0)
 
 
-def _floored(x: Near, y: Near, value: Any) -> Any:
+def _floored(x: RoundingBounds, y: RoundingBounds, value: Any) -> Any:
     """Of a quotient rounded down: none, unless another integer is near."""
     quotient = np.asarray(x.value / y.value)
     error = _divided(x, y, quotient)
@@ -352,7 +352,7 @@ def _floored(x: Near, y: Near, value: Any) -> Any:
     return np.where(jumps & (error > 0), np.inf, 0.0)
 
 
-def _remainder(x: Near, y: Near, value: Any) -> Any:
+def _remainder(x: RoundingBounds, y: RoundingBounds, value: Any) -> Any:
     quotient = np.abs(np.floor(x.value / y.value))
     moved = np.asarray(x.error) + quotient * y.error
     jumps = _floored(x, y, value) > 0
@@ -360,7 +360,10 @@ def _remainder(x: Near, y: Near, value: Any) -> Any:
 
 
 _FLOATS: Final[
-    Mapping[type[Expr], tuple[Callable[[Near, Near, Any], Any], float, bool]]
+    Mapping[
+        type[Expr],
+        tuple[Callable[[RoundingBounds, RoundingBounds, Any], Any], float, bool],
+    ]
 ] = {
     nodes.Add: (_added, 1.0, True),
     nodes.Sub: (_added, 1.0, True),
@@ -373,7 +376,9 @@ _FLOATS: Final[
     nodes.Max: (_larger, 0.0, True),
 }
 # What they do to the bounds of integers; others say nothing about operands that are not certain.
-_INTEGERS: Final[Mapping[type[Expr], Callable[[Near, Near, Any], Any]]] = {
+_INTEGERS: Final[
+    Mapping[type[Expr], Callable[[RoundingBounds, RoundingBounds, Any], Any]]
+] = {
     nodes.Add: _added,
     nodes.Sub: _added,
     nodes.Mul: _multiplied,
@@ -384,9 +389,9 @@ _INTEGERS: Final[Mapping[type[Expr], Callable[[Near, Near, Any], Any]]] = {
 
 def _operation(
     e: Expr,
-    args: list[Near],
+    args: list[RoundingBounds],
     scale: float,
-) -> Near:
+) -> RoundingBounds:
     if isinstance(e, Compare):
         return _compared(e, *args)
     values = [a.value for a in args]
@@ -396,23 +401,23 @@ def _operation(
         error = bound(args[0], args[1], value)
         return rounded(value, error, e.dtype, units * scale, exact)
     if isinstance(e, nodes.Neg) and e.dtype.is_float:
-        return Near(-args[0].value, args[0].error)
+        return RoundingBounds(-args[0].value, args[0].error)
     value = operation(e)(*values)
     unsure = _any_of(*args)
     if unsure is None:
-        return Near(value)
+        return RoundingBounds(value)
     if len(args) == 1:
-        return Near(value, args[0].error)
+        return RoundingBounds(value, args[0].error)
     if e.dtype.is_bool:
-        return Near(value, _logical(e, args[0], args[1]))
+        return RoundingBounds(value, _logical(e, args[0], args[1]))
     rule = _INTEGERS.get(type(e))
     if rule is None:
-        return Near(value, np.where(unsure, np.inf, 0.0))
-    x, y = (Near(_real(a.value), a.error) for a in args)
-    return Near(value, rule(x, y, _real(value)))
+        return RoundingBounds(value, np.where(unsure, np.inf, 0.0))
+    x, y = (RoundingBounds(_real(a.value), a.error) for a in args)
+    return RoundingBounds(value, rule(x, y, _real(value)))
 
 
-def _logical(e: Expr, x: Near, y: Near) -> Any:
+def _logical(e: Expr, x: RoundingBounds, y: RoundingBounds) -> Any:
     error = np.maximum(x.error, y.error)
     if isinstance(e, nodes.Xor):
         return error
@@ -424,18 +429,18 @@ def _logical(e: Expr, x: Near, y: Near) -> Any:
     return np.where(settled, 0.0, error)
 
 
-def _compared(e: Compare, x: Near, y: Near) -> Near:
+def _compared(e: Compare, x: RoundingBounds, y: RoundingBounds) -> RoundingBounds:
     kind = type(e)
     if e.lhs.dtype.is_float:
         value = _in_float64(kind)(x.value, y.value)
     else:
         value = operation(e)(x.value, y.value)
     if _any_of(x, y) is None:
-        return Near(value)
+        return RoundingBounds(value)
     slack = np.asarray(x.error) + y.error
     distance = np.abs(_real(x.value) - _real(y.value))
     close = (distance <= slack) & (slack > 0)
-    return Near(value, np.where(close, 1.0, 0.0))
+    return RoundingBounds(value, np.where(close, 1.0, 0.0))
 
 
 @cache
@@ -449,15 +454,15 @@ def _in_float64(kind: type[Expr]) -> Callable[..., Any]:
 
 def _call(
     e: Call,
-    args: list[Near],
+    args: list[RoundingBounds],
     scale: float,
-) -> Near:
+) -> RoundingBounds:
     if not e.args[0].dtype.is_float:
         value = operation(e)(*(a.value for a in args))
         unsure = _any_of(*args)
         if unsure is None:
-            return Near(value)
-        return Near(value, np.where(unsure, np.inf, 0.0))
+            return RoundingBounds(value)
+        return RoundingBounds(value, np.where(unsure, np.inf, 0.0))
     f = FUNCTIONS[e.function].reference
     values = [np.asarray(a.value) for a in args]
     value = f(*values)
@@ -467,10 +472,10 @@ def _call(
             error = error + _moved(f, values, n, a.error, value)
     if not e.dtype.is_float:
         if not np.any(error):
-            return Near(value)
-        return Near(value, np.where(np.isinf(error), 1.0, 0.0))
+            return RoundingBounds(value)
+        return RoundingBounds(value, np.where(np.isinf(error), 1.0, 0.0))
     if e.function in _EXACT:
-        return Near(value, error)
+        return RoundingBounds(value, error)
     return rounded(value, error, e.dtype, FUNCTION * scale)
 
 
@@ -496,27 +501,27 @@ def _moved(
 
 
 def _cast(
-    x: Near,
+    x: RoundingBounds,
     source: DType,
     target: DType,
     scale: float,
-) -> Near:
+) -> RoundingBounds:
     if target.is_float:
         value = _real(x.value)
         if source.is_float and format_of(source).unit >= format_of(target).unit:
-            return Near(value, x.error)
+            return RoundingBounds(value, x.error)
         return rounded(value, x.error, target, scale, exact=True)
     kind = dtypes.float64 if source.is_float else source
     convert = operation(Cast(Var("x", kind), target))
     value = convert(x.value)
     if not np.any(x.error):
-        return Near(value)
+        return RoundingBounds(value)
     if target.is_bool:
         size = np.abs(_real(x.value))
         close = (size <= x.error) & _unsure(x)
-        return Near(value, np.where(close, 1.0, 0.0))
+        return RoundingBounds(value, np.where(close, 1.0, 0.0))
     if not source.is_float:
-        return Near(value, x.error)
+        return RoundingBounds(value, x.error)
     reach = np.asarray(x.error)
     lowest = _real(convert(x.value - reach))
     highest = _real(convert(x.value + reach))
@@ -525,10 +530,10 @@ def _cast(
         np.abs(highest - _real(value)),
     )
     error = np.where(np.isinf(x.error), np.inf, error)
-    return Near(value, error)
+    return RoundingBounds(value, error)
 
 
-def _bitcast(x: Near, e: Bitcast) -> Near:
+def _bitcast(x: RoundingBounds, e: Bitcast) -> RoundingBounds:
     source = e.value.dtype
     operand = np.asarray(x.value).astype(source.numpy)[()]
     value = operation(e)(operand)
@@ -536,5 +541,5 @@ def _bitcast(x: Near, e: Bitcast) -> Near:
         value = np.float64(value)
     value = _real(value) if e.dtype.is_float else value
     if not np.any(x.error):
-        return Near(value)
-    return Near(value, np.where(_unsure(x), np.inf, 0.0))
+        return RoundingBounds(value)
+    return RoundingBounds(value, np.where(_unsure(x), np.inf, 0.0))

@@ -78,7 +78,7 @@ def _memo_under(bounds: frozenset[tuple[Any, Any]]) -> dict[Any, Any]:
 
 def _decider(env: interval.Env, arms: bool = True) -> Rewrite:
     """What bounds decide about one node in normal form: its replacement, or None."""
-    env = interval.Remembering(env)
+    env = interval.CachedEnvironment(env)
 
     def decide(e: Any) -> Expr | None:
         if isinstance(e, Select):

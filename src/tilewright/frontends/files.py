@@ -13,8 +13,10 @@ _PIECE: Final = 1 << 20
 
 
 def checked(path: Path, limit: int) -> None:
-    """Raise ModelError if there is no such file, or a folder or device; MemoryLimitError for one of
-    more bytes than a model of `limit` bytes may have."""
+    """Raise ModelError for a missing file, folder or device; MemoryLimitError if it is too large.
+
+    limit: bytes that the model may need.
+    """
     where = str(path)
     try:
         if path.is_dir():
@@ -32,13 +34,13 @@ def checked(path: Path, limit: int) -> None:
 
 
 def check_bytes(size: int, limit: int, where: str) -> None:
-    """Raise MemoryLimitError for a file of `size` bytes that is over the limits."""
+    """Raise MemoryLimitError if a file of `size` bytes exceeds the limits."""
     if size > limits.file_bytes(limit):
         raise _too_large(f"{size:,}", limit, where)
 
 
 def read(path: Path, limit: int) -> bytes:
-    """What is in the file, or comes out of the pipe. Raises ModelError, MemoryLimitError."""
+    """The contents of a file or pipe. Raises ModelError, MemoryLimitError."""
     checked(path, limit)
     most = limits.file_bytes(limit)
     try:
@@ -73,6 +75,6 @@ def _too_large(size: str, limit: int, where: str) -> MemoryLimitError:
 
 
 def unreadable(path: Path, error: Exception) -> ModelError:
-    """What to raise where the system does not let the file be read."""
+    """The error to raise if the system does not allow reading the file."""
     reason = getattr(error, "strerror", None) or str(error)
     return ModelError(f"cannot be read: {reason}", where=str(path))

@@ -1,4 +1,4 @@
-"""Loading a model in any supported format, by the suffix of its file."""
+"""Loading a model in any supported format, chosen by the suffix of its file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tilewright.graph.nodes import Graph
 _EXPORTED: Final = "torch.export.save(torch.export.export(module, inputs), 'model.pt2')"
 _WEIGHTS: Final = f"It has weights and no graph. In PyTorch: {_EXPORTED}"
 _CONVERT: Final = "Convert it to ONNX, for example by tf2onnx"
-# Files that people have, and what makes a model of them.
+# Common formats that cannot be loaded, and how to make a model from them.
 _OTHERS: Final = {
     ".pt": _WEIGHTS,
     ".pth": _WEIGHTS,
@@ -44,13 +44,13 @@ def load(
 
     source: a path to an ONNX file or to a program that torch.export.save wrote (.pt2); the bytes of
     an ONNX file; an `onnx.ModelProto`. memory_limit: bytes (default: TILEWRIGHT_MEMORY_LIMIT, else
-    what the machine has). trust: read a .pt2 as PyTorch does, which runs code that the file brings.
-    inputs: names of inputs that the model has values for, which shall be inputs all the same.
-    external_data_roots: folders from which an ONNX model's weights may be read besides its own.
-    standard: operators stay as the model has them, for `to_onnx`.
+    what the machine has). trust: read a .pt2 as PyTorch does, which runs code from the file.
+    inputs: names of inputs that have default values but should remain inputs. external_data_roots:
+    folders besides the model's own from which an ONNX model's weights may be read. standard: keep
+    operators as the model has them, for `to_onnx`.
 
-    Raises InputError for other `inputs`, ModelError for a file that is broken, MemoryLimitError for
-    one that asks for too much, UnsupportedError with all operators that nothing can run.
+    Raises InputError for other `inputs`, ModelError for a broken file, MemoryLimitError for one
+    that needs too much memory, UnsupportedError listing all operators that cannot be run.
     """
     if isinstance(source, str | Path):
         path = Path(source)
@@ -85,7 +85,7 @@ def of_torch(
     inputs: Collection[str] = (),
     standard: bool = False,
 ) -> Graph:
-    """The Graph of a module or program of PyTorch; as `torch.to_graph`, with its errors."""
+    """The Graph of a PyTorch module or program; like `torch.to_graph`, with the same errors."""
     found, program = torch.to_graph(
         source,
         example_inputs,
@@ -100,7 +100,7 @@ def of_torch(
         return replace(found, nesting=nesting)
     for name in inputs:
         raise InputError(
-            f"inputs: no input with a default is called {name!r}",
+            f"inputs: there is no input with a default named {name!r}",
             hint="a PyTorch program has none",
         )
     nesting = nesting_of(program, found)

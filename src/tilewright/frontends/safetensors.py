@@ -1,8 +1,8 @@
-"""Tensors by name out of .safetensors files, mapped into memory: what is not read costs nothing.
+"""Tensors by name from .safetensors files, memory-mapped: tensors that are not read cost nothing.
 
-A reader of our own, because NumPy's side of the `safetensors` package has no bfloat16, and what is
-to be checked fits here. Source of the format: its page, github.com/huggingface/safetensors:
-8 bytes, the length n of the header; n bytes of JSON; the bytes of the tensors, little-endian, one
+This is a separate reader because the NumPy interface of the `safetensors` package lacks bfloat16,
+and the required checks are short. Source of the format: github.com/huggingface/safetensors: 8
+bytes, the length n of the header; n bytes of JSON; the bytes of the tensors, little-endian, one
 after the other.
 """
 
@@ -23,7 +23,7 @@ from tilewright.base.errors import ModelError
 from tilewright.frontends.files import checked, unreadable
 
 SUFFIX: Final = ".safetensors"
-LONGEST_HEADER: Final = 100_000_000  # bytes, as the format's own readers have it
+LONGEST_HEADER: Final = 100_000_000  # bytes, as in the format's own readers
 DTYPES: Final = {
     "BOOL": "bool",
     "U8": "uint8",
@@ -43,7 +43,7 @@ DTYPES: Final = {
 }
 _START: Final = 8
 _METADATA: Final = "__metadata__"
-_BROKEN: Final = "The file is broken: get it again"
+_BROKEN: Final = "The file is broken: download it again"
 
 Array = np.ndarray[Any, Any]
 
@@ -51,7 +51,7 @@ Array = np.ndarray[Any, Any]
 def read(path: Path, limit: int) -> dict[str, Array]:
     """The tensors of a file, read-only, in the file's dtypes. limit: bytes a model may need.
 
-    Raises ModelError for a file that is not one, naming the tensor at fault; MemoryLimitError.
+    Raises ModelError naming the invalid tensor, or MemoryLimitError.
     """
     checked(path, limit)
     if sys.byteorder != "little":
@@ -97,7 +97,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _fault(entry: Any) -> str:
-    """What is wrong with one tensor's entry; empty if nothing is."""
+    """The error in one tensor's entry; empty if there is none."""
     if not isinstance(entry, dict):
         return "its entry is not an object"
     kind = entry.get("dtype")
@@ -111,7 +111,7 @@ def _fault(entry: Any) -> str:
         return f"data_offsets {ends!r}"
     expected = math.prod(shape) * _itemsize(kind)
     if ends[1] - ends[0] != expected:
-        return f"{kind}{shape} has {expected:,} bytes, and {ends[1] - ends[0]:,} here"
+        return f"{kind}{shape} needs {expected:,} bytes, but has {ends[1] - ends[0]:,}"
     return ""
 
 
@@ -124,7 +124,7 @@ def _itemsize(kind: str) -> int:
 
 
 def _check_cover(path: Path, header: Mapping[str, Any], size: int) -> None:
-    """Raise ModelError unless the tensors cover the data, each byte once."""
+    """Raise ModelError unless the tensors cover every byte of the data exactly once."""
     place = 0
     ordered = sorted(header.items(), key=lambda item: item[1]["data_offsets"])
     for name, entry in ordered:

@@ -1,9 +1,10 @@
 """Control flow in NumPy: If, Loop and Scan over an evaluator of subgraphs.
 
-This says what they mean. A subgraph sees its own inputs and constants and, by identity, the values
-around it that it captures; state goes from one iteration to the next; what an iteration scans is
-copied. All of a Scan's inputs are as long as one another. Of no iterations, what is stacked has the
-rank and extents that the body would give in the first one, as far as its types tell.
+This defines their meaning. A subgraph sees its own inputs and constants and, by identity, the
+values that it captures from enclosing graphs. State passes from one iteration to the next; scan
+outputs are copied. All inputs that a Scan iterates over have the same length. With no iterations,
+stacked outputs have the rank and extents that the first iteration would produce, as far as the
+body's types say.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from tilewright.base.errors import ExecutionError
 from tilewright.graph.nodes import Graph, Operation, Value
 
 
-class Bodies(Protocol):
-    """What runs subgraphs, given their inputs in order and the values they capture."""
+class SubgraphBodies(Protocol):
+    """Runs subgraphs on their inputs, in order, and the values they capture."""
 
     def run(
         self, body: Graph, inputs: Sequence[Any], outer: Mapping[Value, Any]
@@ -29,7 +30,7 @@ class Bodies(Protocol):
     def types(
         self, body: Graph, inputs: Sequence[Any], outer: Mapping[Value, Any]
     ) -> Sequence[Value]:
-        """The outputs with types as far as they follow from the shapes of the inputs."""
+        """The outputs with types, as far as they follow from the shapes of the inputs."""
         ...
 
 
@@ -38,8 +39,10 @@ def is_control(op: Operation) -> bool:
     return op.qualified in _RUN
 
 
-def run_control(op: Operation, operands: Sequence[Any], bodies: Bodies) -> list[Any]:
-    """The results; operands: one per entry of `op.inputs`, then the captured values in order."""
+def run_control(
+    op: Operation, operands: Sequence[Any], bodies: SubgraphBodies
+) -> list[Any]:
+    """The results. operands: one per entry of `op.inputs`, then the captured values in order."""
     own = set(op.inputs)
     captured = [v for v in op.reads if v not in own]
     count = len(op.inputs)
@@ -52,7 +55,7 @@ def _if(
     op: Operation,
     inputs: Sequence[Any],
     values: Mapping[Value, Any],
-    bodies: Bodies,
+    bodies: SubgraphBodies,
 ) -> list[Any]:
     if _scalar(inputs[0]):
         branch = "then_branch"
@@ -70,7 +73,7 @@ def _loop(
     op: Operation,
     inputs: Sequence[Any],
     values: Mapping[Value, Any],
-    bodies: Bodies,
+    bodies: SubgraphBodies,
 ) -> list[Any]:
     body: Graph = op.attributes["body"]
     if inputs[0] is None:
@@ -100,7 +103,7 @@ def _scan(
     op: Operation,
     inputs: Sequence[Any],
     values: Mapping[Value, Any],
-    bodies: Bodies,
+    bodies: SubgraphBodies,
 ) -> list[Any]:
     if op.version < 9:
         return _scan_batches(op, inputs, values, bodies)
@@ -111,9 +114,9 @@ def _scan_batches(
     op: Operation,
     inputs: Sequence[Any],
     values: Mapping[Value, Any],
-    bodies: Bodies,
+    bodies: SubgraphBodies,
 ) -> list[Any]:
-    """Version 8: a leading batch axis on everything, and lengths per batch as input 0."""
+    """Version 8: everything has a leading batch axis, and input 0 holds lengths per batch."""
     if inputs[0] is not None:
         raise ExecutionError(
             "Scan 8 with sequence lengths is not implemented", where=op.label
@@ -129,7 +132,7 @@ def _scan_once(
     op: Operation,
     inputs: Sequence[Any],
     values: Mapping[Value, Any],
-    bodies: Bodies,
+    bodies: SubgraphBodies,
 ) -> list[Any]:
     body: Graph = op.attributes["body"]
     count = int(op.attributes["num_scan_inputs"])
@@ -167,11 +170,11 @@ def _scan_once(
 
 
 def same_length(op: Operation, lengths: Sequence[int]) -> int:
-    """The length of all inputs of a Scan. Raises ExecutionError if they differ, as ONNX has it."""
+    """The length of a Scan's inputs. Raises ExecutionError if they differ, as ONNX requires."""
     if len(set(lengths)) > 1:
         shown = ", ".join(map(str, lengths))
         raise ExecutionError(
-            f"the inputs that Scan goes over are {shown} long",
+            f"the inputs that Scan iterates over are {shown} long",
             where=f"node {op.label!r}",
             hint="Give it sequences of one length",
         )
@@ -187,9 +190,12 @@ def _per_scan(
 
 
 def _types(
-    body: Graph, inputs: Sequence[Any], values: Mapping[Value, Any], bodies: Bodies
+    body: Graph,
+    inputs: Sequence[Any],
+    values: Mapping[Value, Any],
+    bodies: SubgraphBodies,
 ) -> list[Value]:
-    """The outputs of a body that is not run: as it declares them where nothing more is known."""
+    """The outputs of a body that does not run: as declared if nothing more is known."""
     if all(v.static for v in body.outputs):
         return list(body.outputs)
     found = zip(
@@ -201,12 +207,12 @@ def _types(
 
 
 def _stacked(items: Sequence[Any], axis: int) -> Any:
-    """The items along a new axis."""
+    """The items stacked along a new axis."""
     return np.stack([np.asarray(i) for i in items], axis)
 
 
 def _nothing(value: Value, axis: int) -> Any:
-    """No items along a new axis; an extent that is not known is 0."""
+    """An empty stack along a new axis; unknown extents become 0."""
     inner = [d if isinstance(d, int) else 0 for d in value.shape or ()]
     axis = axis % (len(inner) + 1)  # counted in the result
     dtype = np.float32 if value.dtype is None else value.dtype.numpy
@@ -217,9 +223,9 @@ def _bounded_loop(
     op: Operation,
     inputs: Sequence[Any],
     values: Mapping[Value, Any],
-    bodies: Bodies,
+    bodies: SubgraphBodies,
 ) -> list[Any]:
-    """`graph/ops/bounded_control.py`'s Loop: rows after the count are 0."""
+    """The Loop of `graph/ops/bounded_control.py`: rows past the count are 0."""
     body: Graph = op.attributes["body"]
     count, bound = int(op.attributes["states"]), int(op.attributes["bound"])
     trips, going = int(_scalar(inputs[0])), bool(_scalar(inputs[1]))
@@ -246,9 +252,9 @@ def _closed_if(
     op: Operation,
     inputs: Sequence[Any],
     values: Mapping[Value, Any],
-    bodies: Bodies,
+    bodies: SubgraphBodies,
 ) -> list[Any]:
-    """`graph/ops/bounded_control.py`'s If: branches that take their operands as inputs."""
+    """The If of `graph/ops/bounded_control.py`: branches take their operands as inputs."""
     name = "then_branch" if _scalar(inputs[0]) else "else_branch"
     return bodies.run(op.attributes[name], inputs[1:], {})
 
@@ -260,4 +266,4 @@ _RUN = {
     "tilewright::If": _closed_if,
     "tilewright::Loop": _bounded_loop,
 }
-CONTROL = frozenset(_RUN)  # the qualified names of the operators with subgraphs
+CONTROL = frozenset(_RUN)  # the qualified names of the operators that have subgraphs

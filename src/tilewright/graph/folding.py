@@ -1,8 +1,8 @@
 """The limits of constant folding: whether an operator on constants runs at compile time.
 
-A reference of ours is NumPy and does about as much as its floating-point operations say. One of
-ONNX's is often a loop in Python, so it gets a thousandth of the work. What costs more, or cannot
-be told, is left to run time, where it is native code.
+Our references use NumPy and do about as much work as their count of floating-point operations.
+ONNX's references are often Python loops, so they may do a thousandth of that. Operators that cost
+more, or whose cost is unknown, run as native code at run time.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ LOOPS_IN_PYTHON = 1000  # how much slower than NumPy
 
 
 def may_fold(op: Operation, known: Mapping[Value, Array]) -> bool:
-    """Whether running `op`, all of whose inputs are `known`, is within the limits.
+    """Whether `op`, whose inputs are all `known`, is cheap enough to run now.
 
-    Its results must have static shapes; they count as made.
+    Its results must have static shapes; producing them counts as work.
     """
     work = folding_work(op, known)
     most = flags.FOLD_WORK.get()
@@ -45,10 +45,10 @@ def may_fold(op: Operation, known: Mapping[Value, Array]) -> bool:
 
 
 def as_typed(op: Operation, results: Sequence[Any]) -> list[Array | None] | None:
-    """The results as the constants that the outputs of `op` become; None unless they may.
+    """The results as constants for the outputs of `op`; None if they do not fit.
 
-    Everything after is typed by the outputs: each present one has an array, or a NumPy scalar, of
-    its dtype and of its shape, as far as that is known.
+    Later operators were typed by these outputs, so each output that is present needs an array or
+    NumPy scalar of its dtype and of its shape, as far as that is known.
     """
     found: list[Array | None] = []
     for n, v in enumerate(op.outputs):
@@ -72,7 +72,7 @@ def _has_shape(found: tuple[int, ...], typed: Shape | None) -> bool:
 
 
 def folding_work(op: Operation, known: Mapping[Value, Array]) -> int | None:
-    """Operations that running `op` takes, in NumPy's; None if nothing bounds them."""
+    """The work of running `op` in NumPy operations; None if it is unbounded."""
     elements = sum(known[v].size for v in op.reads) + sum(
         math.prod(v.extents) for v in op.writes
     )
@@ -103,7 +103,8 @@ def _points(
 ) -> int | None:
     """How often the innermost statements of its native form run; None if it has none.
 
-    elements: as often runs a loop that ends by a condition (those of sorts do, at most).
+    elements: the assumed trip count of a loop that ends by a condition (those of sorts run at most
+    that often).
     """
     if not all(v.static and native_dtype(v.dtype) for v in (*op.reads, *op.writes)):
         return None
@@ -131,7 +132,7 @@ def _runs(program: Program, elements: int) -> int | None:
 
 
 def _trips(s: Stmt, elements: int) -> int | None:
-    """Statements that a run executes; None where a loop's extent is not known."""
+    """The number of statements that a run executes; None if a loop's extent is unknown."""
     own = elements if isinstance(s, While) else s.trips if isinstance(s, For) else 1
     inner = [_trips(c, elements) for c in s.children() if isinstance(c, Stmt)]
     if own is None or None in inner:

@@ -1,8 +1,8 @@
-"""Derivatives of one value with respect to others, in reverse, in terms of operators.
+"""Reverse-mode derivatives of one value with respect to others, as operators.
 
-The definition of each operator (`OpDef.gradient`) gives what flows to each of its inputs from what
-flows to its outputs. One without it is differentiated through the operators that it is decomposed
-into, else by the adjoint of its Computations.
+An operator's definition (`OpDef.gradient`) maps the gradients of its outputs to those of its
+inputs. An operator without a gradient is differentiated through its decomposition, else by the
+adjoint of its Computations.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def gradients(
     xs: Sequence[Value],
     f: Fragment,
 ) -> list[Value]:
-    """d sum(y) / dx for each of `xs`, added to `f`; 0 where y does not depend on it.
+    """d sum(y) / dx for each of `xs`, added to `f`; 0 if y does not depend on it.
 
-    operations: in order, all that y is computed by. Raises UnsupportedError for an operator
-    between xs and y that has no derivative, and for shapes that are not known.
+    operations: everything that computes y, in order. Raises UnsupportedError for an operator
+    between xs and y that has no derivative, and for unknown shapes.
     """
     flows = backward(f, operations, {y: filled(f, y, 1)}, xs)
     return [flows[x] if x in flows else filled(f, x, 0) for x in xs]
@@ -48,9 +48,9 @@ def backward(
     flows: Mapping[Value, Value],
     xs: Sequence[Value],
 ) -> dict[Value, Value]:
-    """What flows to each value that depends on `xs`, from what flows to some; added to `f`.
+    """The gradient of each value that depends on `xs`, from those of some values; added to `f`.
 
-    Only floats depend on anything: nothing flows through integers. Raises as `gradients`.
+    Only floats have gradients; none flow through integers. Raises as `gradients`.
     """
     depends = depending(operations, xs)
     found = dict(flows)
@@ -78,7 +78,7 @@ def _flowing(
     flows: Mapping[Value, Value],
     depends: Collection[Value],
 ) -> list[tuple[Value, Value]]:
-    """What flows to each value that an operation reads, once for each place where it does."""
+    """The gradients of the values that an operation reads, one for each operand."""
     if op.qualified == "If":
         return _through_if(f, op, flows, [v for v in op.reads if v in depends])
     if op.subgraphs:
@@ -91,7 +91,7 @@ def _flowing(
 def refuse_loop(op: Operation) -> NoReturn:
     """Raise UnsupportedError for a Loop or Scan that was not unrolled."""
     raise UnsupportedError(
-        f"{op.qualified} has no derivative: how often it runs is not known, or too often",
+        f"{op.qualified} has no derivative: its number of iterations is unknown or too large",
         where=place(op),
         hint=f"at most {MAX_TRIPS} iterations, whose number is a constant, have one",
     )
@@ -103,8 +103,7 @@ def _through_if(
     flows: Mapping[Value, Value],
     xs: Sequence[Value],
 ) -> list[tuple[Value, Value]]:
-    """Another If of the same condition, each branch of which computes its own again and gives what
-    flows to `xs` through it."""
+    """An If like `op` whose branches recompute the originals and return the gradients of `xs`."""
     name = f"{f.prefix}/{op.op_type}_{len(f.operations)}"
     branches = {
         key: _back_through(f, copied(branch, f"{name}/{key}"), op, flows, xs)
@@ -123,7 +122,7 @@ def _back_through(
     flows: Mapping[Value, Value],
     xs: Sequence[Value],
 ) -> Graph:
-    """What flows to `xs` through one branch of `op`, from what flows to its results."""
+    """The gradients of `xs` through one branch of `op`, from the gradients of its results."""
     inner = Fragment(branch.name, {**f.known, **branch.constants})
     ends = [
         Operation(
@@ -169,7 +168,7 @@ def depending(
     operations: Sequence[Operation],
     xs: Iterable[Value],
 ) -> set[Value]:
-    """The floats among `xs` and what is computed from them."""
+    """The floats among `xs` and those computed from them."""
     depends = {x for x in xs if _is_float(x)}
     for op in operations:
         if any(v in depends for v in op.reads):
@@ -187,9 +186,10 @@ def _parts(
     flows: Mapping[Value, Value],
     wanted: Sequence[int],
 ) -> Mapping[int, Value]:
-    """What flows to the wanted inputs of one operation: by its own rule, or a derived one.
+    """The gradients of one operation's wanted inputs: by its own rule or a derived one.
 
-    That of its parts gives what flows to a value that is several inputs once, to the first of them.
+    A derived rule returns the total gradient of a value that is several inputs once, for the first
+    of them.
     """
     definition = definition_of(op)
     if definition is None:
@@ -239,7 +239,7 @@ def _by_rule(
         raise error.at(f"gradient of {place(op)}") from error.__cause__
     for n, v in enumerate(op.outputs):
         if v is not None and v in flows and n not in call.asked:
-            _refuse(op, f"with respect to what flows to output {n}, {v.name!r}")
+            _refuse(op, f"with respect to the gradient of output {n}, {v.name!r}")
     _check_operands(op, f.operations[known:])
     parts = {i: found[i] if i < len(found) else None for i in wanted}
     for i, part in parts.items():
@@ -255,7 +255,7 @@ def _check_operands(
     op: Operation,
     added: Sequence[Operation],
 ) -> None:
-    """Raise ModelError unless the floats that each operator of a rule combines are of one type.
+    """Raise ModelError unless the floats that each operator of a rule combines have the same type.
 
     Operators that mix types may combine others.
     """
@@ -266,7 +266,7 @@ def _check_operands(
         types = dict.fromkeys(str(d) for d in operands if d is not None and d.is_float)
         if len(types) > 1:
             raise ModelError(
-                f"its operands are {', '.join(types)}, not of one type",
+                f"its operands are {', '.join(types)}, not of the same type",
                 where=f"gradient of {place(op)}: {place(part)}",
                 hint="give constants a type: f.constant(0, x.dtype)",
             )
@@ -277,7 +277,7 @@ def _check_type(
     v: Value,
     part: Value,
 ) -> None:
-    """Raise CompileError unless what flows to an input has that one's element type."""
+    """Raise CompileError unless an input's gradient has the input's element type."""
     if part.dtype != v.dtype:
         raise CompileError(
             f"its gradient is {part.dtype}, its input {v.name!r} {v.dtype}",
@@ -293,7 +293,7 @@ def derivatives(
     count: int,
     f: Fragment,
 ) -> list[Value]:
-    """d sum(y) / dx for the first `count` keys of `places`, where each key has its value there.
+    """d sum(y) / dx for the first `count` keys of `places`, which maps each key to its value.
 
     Adds to `f`; raises UnsupportedError as `gradients` does.
     """
@@ -317,7 +317,7 @@ def _again(
     op: Operation,
     env: Mapping[Value, Value],
 ) -> dict[Value, Value]:
-    """`op` on other inputs; gives the new result for each of its results."""
+    """Copy `op` with other inputs; returns the new result for each of its results."""
     inputs = [None if v is None else env.get(v, v) for v in op.inputs]
     how: dict[str, Any] = {
         "version": op.version,

@@ -1,9 +1,9 @@
 """Type inference, operation by operation, with the small constants that shapes depend on.
 
-`Typer` takes operations in order and gives their results dtypes and shapes: by the operator's
-definition, or by the fallback that a frontend hands in. Results that are known already (shape
-arithmetic on constants, the shape of a tensor) become constants, an `If` whose condition is known
-becomes its branch. `specialize` does this again for a graph whose symbolic extents got values.
+`Typer` takes operations in order and infers the dtypes and shapes of their results, by the
+operator's definition or a frontend's fallback. Results that are already known (shape arithmetic on
+constants, the shape of a tensor) become constants, and an `If` with a known condition becomes its
+branch. `specialize` repeats this for a graph whose symbolic extents have been given values.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ FOLD_ELEMENTS = 4096  # shape arithmetic is far below; weights are far above
 
 
 class FallbackProvider(Protocol):
-    """What knows operators that have no definition here; a frontend supplies it."""
+    """Knows operators that have no definition here; supplied by a frontend."""
 
     def knows(self, op: Operation) -> bool:
         """Whether it has a kernel for that operator and version."""
@@ -65,20 +65,20 @@ class FallbackProvider(Protocol):
     def infer(
         self, op: Operation, known: Mapping[Value, Array]
     ) -> Sequence[Value | None]:
-        """The outputs of `op` with types filled in as far as they can be known."""
+        """The outputs of `op` with types filled in as far as they are known."""
         ...
 
     def run(self, op: Operation, arrays: Sequence[Any]) -> list[Any] | None:
-        """The results on `arrays`, one per entry of `op.inputs`; None if it cannot be run."""
+        """The results on `arrays`, one per entry of `op.inputs`; None if it cannot run."""
         ...
 
 
 class Typer:
-    """Operations in, typed operations and constants out.
+    """Turns operations into typed operations and constants.
 
-    memory_limit: bytes; a tensor beyond it is refused as soon as its shape is known. decompose:
-    whether operators become others where their definition says how. fold_elements: of a result that
-    is worked out, at most.
+    memory_limit: bytes; a larger tensor is rejected as soon as its shape is known. decompose:
+    whether operators are decomposed as their definitions say. fold_elements: maximal size of a
+    result that is computed at compile time.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Typer:
         self.sequences: MutableMapping[Value, tuple[Value, ...]] = {}
 
     def inner(self) -> Typer:
-        """A Typer for a subgraph: sees the constants of this one, keeps its own."""
+        """A Typer for a subgraph: it sees the constants of this one and keeps its own."""
         inner = Typer(
             self.fallback,
             self.memory_limit,
@@ -110,15 +110,15 @@ class Typer:
         return inner
 
     def constant(self, name: str, array: Array) -> Value:
-        """A new constant."""
+        """Add a constant."""
         value = constant(name, array)
         self.known[value] = array
         return value
 
     def apply(self, draft: Operation) -> tuple[Value | None, ...]:
-        """Add `draft` with its outputs typed (or as constants); gives the outputs.
+        """Add `draft` with typed outputs (or constants); returns the outputs.
 
-        Raises ModelError for a use against the operator's rules, MemoryLimitError for a result
+        Raises ModelError if the use violates the operator's rules, MemoryLimitError for a result
         that is too large.
         """
         limits.check()
@@ -142,12 +142,12 @@ class Typer:
         )
 
     def _decomposed(self, op: Operation) -> tuple[Value | None, ...] | None:
-        """The outputs of `op` when its definition says it in terms of other operators."""
+        """The outputs of `op` in terms of other operators, if its definition decomposes it."""
         definition = definition_of(op) if self.decompose else None
         if definition is None or definition.decompose is None:
             return None
         types = self._types(op)
-        for v in types:  # tables made on the way may be as large as the results
+        for v in types:  # intermediate tables may be as large as the results
             if v is not None:
                 check_size(v, self.memory_limit, place(op))
         fragment = Fragment(op.name or next(v.name for v in op.writes), self.known)
@@ -171,7 +171,7 @@ class Typer:
     def add(
         self, pieces: Sequence[Operation], constants: Mapping[Value, Array]
     ) -> dict[Value, Value]:
-        """Apply the operations of a Fragment; gives what each of their results became."""
+        """Add the operations of a Fragment; returns what each of their results became."""
         env: dict[Value, Value] = {}
         self.known.update(constants)
         for piece in pieces:
@@ -192,7 +192,7 @@ class Typer:
         results: Sequence[Value],
         op: Operation,
     ) -> Sequence[Operation]:
-        """The pieces, with the outputs of `op` in place of the results."""
+        """The pieces, with the results renamed to the outputs of `op`."""
         place = {
             r: v for r, v in zip(results, op.outputs, strict=False) if v is not None
         }
@@ -225,7 +225,7 @@ class Typer:
         return op.outputs
 
     def _values(self, op: Operation) -> list[Array | None] | None:
-        """The results, if they can be known now, are small, and are what `op` is typed as."""
+        """The results if they are known now, small, and of the types of `op`."""
         definition = definition_of(op)
         call = OpCall(op, self.known)
         if definition is not None and definition.static_value is not None:
@@ -253,7 +253,7 @@ def run_operation(
     arrays: Sequence[Any],
     fallback: FallbackProvider | None,
 ) -> list[Any] | None:
-    """`op` by its definition's reference, else by the fallback; None if neither has one."""
+    """Run `op` by its definition's reference, else by the fallback; None if neither exists."""
     definition = definition_of(op)
     if definition is not None and definition.reference is not None:
         try:
@@ -271,14 +271,14 @@ def run_operation(
 
 
 def _arrays(results: Sequence[Any]) -> list[Any]:
-    """NumPy makes a number of what has no axes; an operator takes a tensor."""
+    """NumPy returns scalars for rank 0, but operators take arrays."""
     return [np.asarray(r) if isinstance(r, np.generic) else r for r in results]
 
 
 def typed(op: Operation, types: Sequence[Any]) -> list[Value | None]:
-    """The outputs of `op` with the types that its definition's `infer` gave.
+    """The outputs of `op` with the types from its definition's `infer`.
 
-    Raises CompileError where these are not one (dtype, shape) per output.
+    Raises CompileError if these are not one (dtype, shape) per output.
     """
     wanted = len(op.outputs)
     if len(types) < wanted:
@@ -319,8 +319,8 @@ def check_size(
 ) -> None:
     """Raise MemoryLimitError if `value` alone needs more than `limit` bytes.
 
-    A tensor without elements is measured by its other extents: nothing can address them beyond
-    64 bits. Raises ModelError for a negative extent.
+    For a tensor without elements, the other extents count: nothing can address them beyond 64 bits.
+    Raises ModelError for a negative extent.
     """
     if not value.static or value.dtype is None:
         return
@@ -350,12 +350,11 @@ def specialize(
     memory_limit: int | None = None,
     decompose: bool = True,
 ) -> Graph:
-    """`graph` with symbolic extents, input shapes or input values given, and types again.
+    """`graph` retyped with given symbolic extents, input shapes or input values.
 
     extents: symbolic extent -> number. shapes: input -> its whole shape. values: input -> array;
-    such an input stays an input of the graph, but everything that depends on it is specialized.
-    decompose: as for a `Typer`.
-    Raises InputError for a name the graph does not have.
+    such an input remains an input of the graph, but everything that depends on it is specialized.
+    decompose: as for `Typer`. Raises InputError for a name that the graph does not have.
     """
     by_name = {v.name: v for v in graph.inputs}
     for name in (*(shapes or ()), *(values or ())):
@@ -384,8 +383,8 @@ def specialize(
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Typing:
-    """What the values of a graph became where extents got numbers, and which arrays are known."""
+class InferredTypes:
+    """The values of a graph with their types at given extents, and the arrays that are known."""
 
     env: Mapping[Value, Value]
     known: Mapping[Value, Array]
@@ -397,8 +396,8 @@ def typing_at(
     fallback: FallbackProvider | None = None,
     memory_limit: int | None = None,
     fold_elements: int = FOLD_ELEMENTS,
-) -> Typing:
-    """The types of a graph's values, those of branches that are taken too, at these extents.
+) -> InferredTypes:
+    """The types of a graph's values at these extents, including values of taken branches.
 
     fold_elements: as for `Typer`.
     """
@@ -406,7 +405,7 @@ def typing_at(
     typer = Typer(fallback, memory_limit, known, fold_elements=fold_elements)
     env = _sized_inputs(graph, extents, {})
     _retype(graph, typer, env)
-    return Typing(env, typer.known)
+    return InferredTypes(env, typer.known)
 
 
 def _sized_inputs(
@@ -414,7 +413,7 @@ def _sized_inputs(
     extents: Mapping[str, int],
     shapes: Mapping[str, Sequence[int]],
 ) -> dict[Value, Value]:
-    """The constants, and the inputs with numbers for extents."""
+    """The constants, and the inputs with numeric extents."""
     env: dict[Value, Value] = {v: v for v in graph.constants}
     for v in graph.inputs:
         shape: Shape | None = v.shape
@@ -461,7 +460,7 @@ def known_branch(
     env: Mapping[Value, Value],
     known: Mapping[Value, Array],
 ) -> Graph | None:
-    """The branch that an `If` takes, when its condition is known."""
+    """The branch that an `If` takes, if its condition is known."""
     if op.qualified != "If" or op.inputs[0] is None:
         return None
     condition = known.get(env.get(op.inputs[0], op.inputs[0]))
@@ -484,7 +483,7 @@ def inline_branch(
     typer: Typer,
     env: dict[Value, Value],
 ) -> None:
-    """Run the branch's operations as part of the graph around it."""
+    """Add the branch's operations to the enclosing graph."""
     for v, a in branch.constants.items():
         typer.known[v] = a
         env[v] = v
@@ -497,9 +496,9 @@ def output_types(
     outer: Mapping[Value, Array],
     fallback: FallbackProvider | None,
 ) -> Sequence[Value]:
-    """The outputs of a subgraph typed from the shapes of its inputs and from what it captures.
+    """A subgraph's outputs, typed from the shapes of its inputs and captured values.
 
-    As they are where it does not fit these: then it could not run on them either.
+    Unchanged if the subgraph does not fit these; it could not run on them either.
     """
     env = {v: replace(v, shape=a.shape) for v, a in outer.items()}
     small = {env[v]: a for v, a in outer.items() if a.size <= FOLD_ELEMENTS}
@@ -517,7 +516,7 @@ def output_types(
 def typed_subgraphs(
     op: Operation, typer: Typer, env: Mapping[Value, Value]
 ) -> Operation:
-    """`op` with its subgraphs typed again; env: what the values that they capture became."""
+    """`op` with its subgraphs retyped. env: maps the values that they capture."""
     if not op.subgraphs:
         return op
     attributes = {

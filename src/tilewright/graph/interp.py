@@ -1,8 +1,8 @@
-"""The meaning of a graph: running it in NumPy, operator by operator.
+"""The meaning of a graph: an interpreter in NumPy, operator by operator.
 
-An operator runs by its definition's reference, else by the fallback that a frontend supplies, else
-by interpreting its Computations (slow). `as_float64` gives the same graph in double precision, to
-measure how far a float32 result is from the truth.
+An operator runs by its definition's reference, else by a frontend's fallback, else by interpreting
+its Computations (slow). `as_float64` returns the same graph in double precision, to measure the
+error of a float32 result.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def evaluate(
     fallback: FallbackProvider | None = None,
     keep: Callable[[Value], bool] | None = None,
 ) -> dict[str, Any]:
-    """The outputs of `graph` by name, and every inner value that `keep` asks for.
+    """The outputs of `graph` by name, and every inner value selected by `keep`.
 
-    inputs: an array per graph input. float64: compute what the model says in float32 in float64.
-    Raises InputError for a missing input, ExecutionError where an operator cannot be run.
+    inputs: an array per graph input. float64: compute the model's float32 operations in float64.
+    Raises InputError for a missing input, ExecutionError if an operator cannot be run.
     """
     found: dict[str, Any] = {}
     if float64:
@@ -67,7 +67,7 @@ def steps(
 ) -> Iterator[tuple[Value, Any]]:
     """Every value of the graph with its array, in the order of computation.
 
-    An array is dropped after its last use.
+    An array is freed after its last use.
     """
     values: dict[Value, Any] = dict(graph.constants)
     for v in graph.inputs:
@@ -93,7 +93,7 @@ def run(
     values: Mapping[Value, Any],
     fallback: FallbackProvider | None,
 ) -> list[Any]:
-    """The results of one operation. Raises ExecutionError if nothing can run it."""
+    """The results of one operation. Raises ExecutionError if it cannot be run."""
     own = set(op.inputs)
     operands = [None if v is None else values[v] for v in op.inputs]
     operands += [values[v] for v in op.reads if v not in own]
@@ -114,7 +114,7 @@ def run_on(
             found = run_natively(op, operands)
     if found is None:
         raise ExecutionError(
-            "there is neither a reference nor a native form", where=place(op)
+            "it has neither a reference nor a native form", where=place(op)
         )
     return found
 
@@ -189,7 +189,7 @@ def _execute(program: Program, arrays: dict[Buffer, Any]) -> dict[Buffer, Any]:
 
 
 def _joined(first: Any, second: Any) -> Any:
-    """Two parts of a tensor that several Computations define; each is 0 outside its own part."""
+    """Join two parts of a tensor that several Computations define; each is 0 outside its part."""
     return np.where(second.astype(bool), second, first)
 
 
@@ -199,7 +199,7 @@ def _dtype(value: Value) -> dtypes.DType:
 
 
 def as_float64(graph: Graph, fallback: FallbackProvider | None = None) -> Graph:
-    """`graph` with float64 in place of float32, types inferred again."""
+    """`graph` with float64 in place of float32 and retyped."""
     env: dict[Value, Value] = {}
 
     def wide(value: Value) -> Value:

@@ -1,4 +1,4 @@
-"""Losses: one number from a model's result and what it should be, as operators."""
+"""Losses: operators that reduce a model's result and its target to one number."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tilewright.graph.ops.fragment import Fragment
 Loss = Callable[[Fragment, Value, Value], Value]
 
 
-IGNORED = -100  # a target that counts for nothing, as in PyTorch
+IGNORED = -100  # a target that is left out of the mean, as in PyTorch
 
 
 def cross_entropy(f: Fragment, y: Value, target: Value) -> Value:
-    """The mean of -log softmax(y)[target] over the targets that are not IGNORED; NaN of none.
+    """The mean of -log softmax(y)[target] over targets that are not IGNORED; NaN if there are none.
 
-    y: [..., classes]; target: int64 of its other axes, each a class (`check_classes`).
+    y: [..., classes]; target: int64 [...], each element a class (`check_classes`).
     """
     classes = f.constant(np.arange(extents(y)[-1]), int64)
     chosen = f.op("Equal", f.op("Unsqueeze", target, f.ints(-1)), classes)
@@ -41,13 +41,13 @@ def check_classes(target: np.ndarray[Any, Any], classes: int) -> None:
     if wrong.any():
         at = tuple(map(int, np.argwhere(wrong)[0]))
         raise InputError(
-            f"target{list(at)} is {target[at]}, none of the {classes} classes",
+            f"target{list(at)} is {target[at]}, not one of the {classes} classes",
             hint=f"a class is 0 to {classes - 1}; {IGNORED} is left out of the loss",
         )
 
 
 def mean_squared_error(f: Fragment, y: Value, target: Value) -> Value:
-    """The mean of (y - target)**2; target: of the shape of y."""
+    """The mean of (y - target)**2; target has the shape of y."""
     off = f.op("Sub", y, target)
     return f.op("ReduceMean", f.op("Mul", off, off), keepdims=0)
 
@@ -60,7 +60,7 @@ def target_of(loss: Loss, y: Value) -> Value:
 
 
 def classes_of(loss: Loss, y: Value) -> int | None:
-    """How many classes the targets of a loss choose from; None where they are numbers."""
+    """The number of classes that a loss's targets choose from; None if targets are numbers."""
     return extents(y)[-1] if loss is cross_entropy else None
 
 

@@ -1,7 +1,7 @@
 """Smaller graphs that still fail: delta debugging by cutting at values.
 
-A step keeps one output, or turns the results of operators into inputs with the values they had;
-what nothing needs any more is dropped. Steps repeat until none of them keeps the failure.
+A step keeps one output, or turns results of operators into inputs with their recorded values;
+unused operators are dropped. Steps repeat until none preserves the failure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def minimal(
     fails: Fails,
     fallback: FallbackProvider,
 ) -> tuple[Graph, dict[str, Array]]:
-    """A graph with its inputs that `fails` too, no operator of which a step could leave out."""
+    """A failing graph and its inputs, such that no step can remove another operator."""
     feeds = dict(inputs)
     arrays = interp.evaluate(graph, feeds, fallback=fallback, keep=lambda v: True)
     while True:
@@ -46,7 +46,7 @@ def shortest_end(
     fails: Fails,
     fallback: FallbackProvider,
 ) -> tuple[Graph, dict[str, Array]]:
-    """The last 1, 2, 4, ... operators, on the values they had: the fewest of these that fail."""
+    """The last 1, 2, 4, ... operators, on recorded values: the fewest of these that fail."""
     arrays = interp.evaluate(
         graph, dict(inputs), fallback=fallback, keep=lambda v: True
     )
@@ -65,7 +65,7 @@ def shortest_end(
 def _candidates(graph: Graph) -> Iterator[Graph]:
     outputs = tuple(dict.fromkeys(graph.outputs))
     made = [v for op in graph.operations for v in op.writes]
-    for v in made:  # the first value that fails alone has the smallest graph
+    for v in made:  # the first value that fails by itself has the smallest graph
         if graph.outputs != (v,):
             yield cut(graph, (), (v,))
     if len(graph.outputs) > 1:
@@ -89,7 +89,7 @@ def cut(
     given: Collection[Value],
     outputs: tuple[Value, ...],
 ) -> Graph:
-    """The graph for these outputs in which the values of `given` are inputs."""
+    """The graph that computes these outputs with the values in `given` as inputs."""
     needed = set(outputs)
     kept = []
     for op in reversed(graph.operations):

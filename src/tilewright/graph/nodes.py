@@ -20,7 +20,7 @@ import numpy as np
 
 from tilewright.base.dtypes import DType, dtype_of
 from tilewright.base.text import plural
-from tilewright.runtime.nesting import Nesting
+from tilewright.runtime.nesting import ArgumentNesting
 
 Dim = int | str | None
 Shape = tuple[Dim, ...]
@@ -28,15 +28,15 @@ KINDS = ("tensor", "sequence", "optional", "map")  # nested: "optional.sequence"
 
 
 class DataDependent(ValueError):
-    """A type was asked for that depends on a value which is not known yet."""
+    """A requested type depends on a value that is not yet known."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Value:
-    """What flows along an edge.
+    """A value that operations read and write.
 
     dtype: of the elements (None: unknown). shape: extents; a name is a symbolic extent, None an
-    unknown one; the whole shape is None where not even the rank is known. kind: one of KINDS.
+    unknown one; the whole shape is None if not even the rank is known. kind: one of KINDS.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Value:
 
     @property
     def extents(self) -> tuple[int, ...]:
-        """The shape, when it is static. Raises DataDependent when it is not."""
+        """The shape if it is static. Raises DataDependent if it is not."""
         if self.shape is None or not all(isinstance(d, int) for d in self.shape):
             raise DataDependent(f"{self} has no static shape")
         return tuple(int(d) for d in self.shape if d is not None)
@@ -66,7 +66,7 @@ class Value:
 
     @property
     def type_text(self) -> str:
-        """`float32[1, N, ?]`; `sequence(float32)` for what is not a tensor."""
+        """`float32[1, N, ?]`; `sequence(float32)` for types other than tensors."""
         element = "?" if self.dtype is None else str(self.dtype)
         if self.shape is None:
             text = element
@@ -79,11 +79,11 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """One operator applied.
+    """One application of an operator.
 
-    version: the since_version of the operator's definition. inputs: None marks an optional input
-    that is left out; the same for outputs. attributes: Python ints, floats, strings, lists of
-    them, NumPy arrays, or Graphs.
+    version: the since_version of the operator's definition. inputs: None marks an omitted optional
+    input; likewise for outputs. attributes: Python ints, floats, strings, lists of them, NumPy
+    arrays, or Graphs.
     """
 
     op_type: str
@@ -102,14 +102,14 @@ class Operation:
     def qualified(self) -> str:
         """The operator with its domain, `com.acme::Foo`; ONNX's own without one.
 
-        What asks which operator this is asks here: of `op_type` alone, another domain's `Identity`
-        would be taken for ONNX's.
+        Compare this to identify an operator: by `op_type` alone, another domain's `Identity` would
+        be mistaken for ONNX's.
         """
         return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
 
     @property
     def label(self) -> str:
-        """What to call this node in a message: its name, or its first output's."""
+        """The name of this node in messages: its own, or its first output's."""
         if self.name:
             return self.name
         first = next((o.name for o in self.outputs if o is not None), "?")
@@ -122,7 +122,7 @@ class Operation:
 
     @cached_property
     def reads(self) -> tuple[Value, ...]:
-        """Every value needed to run it, those its subgraphs capture included, each once."""
+        """Every value needed to run it, including those its subgraphs capture, each once."""
         found = dict.fromkeys(v for v in self.inputs if v is not None)
         for g in self.subgraphs:
             found |= dict.fromkeys(g.captured)
@@ -130,7 +130,7 @@ class Operation:
 
     @property
     def writes(self) -> tuple[Value, ...]:
-        """The outputs that exist."""
+        """The outputs that are present."""
         return tuple(v for v in self.outputs if v is not None)
 
     def __repr__(self) -> str:
@@ -143,13 +143,13 @@ class Operation:
 class Graph:
     """A model or a subgraph. operations: in an order in which they can run.
 
-    constants: values that are known, with their arrays (not to be written to). Every operand is an
-    input, a constant, or the output of an earlier operation (or, in a subgraph, captured). files:
-    as the model names them, those that constants were read from besides its own. defaults: inputs
-    of the model that it has values for, which are constants here; origin: what was read, as a
-    digest, where there are any. nesting: how inputs and outputs nest for who calls the model; it
-    holds for the graph that has just these. ranges: the least and the most that the model says
-    symbolic dimensions may be, where it says both.
+    constants: known values with their arrays, which are read-only. Every operand is an input, a
+    constant, or the output of an earlier operation (or, in a subgraph, captured). files: the
+    external files that constants were read from, as the model names them. defaults: inputs for
+    which the model has values, which are constants here. origin: a digest of what was read, if
+    available. nesting: how the caller sees inputs and outputs nested; valid for exactly these
+    inputs and outputs. ranges: the bounds that the model declares for symbolic dimensions, if it
+    declares both.
     """
 
     name: str
@@ -160,7 +160,7 @@ class Graph:
     files: tuple[str, ...] = ()
     defaults: tuple[Value, ...] = ()
     origin: str = ""
-    nesting: Nesting | None = None
+    nesting: ArgumentNesting | None = None
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @cached_property
@@ -179,7 +179,7 @@ class Graph:
 
     @cached_property
     def captured(self) -> tuple[Value, ...]:
-        """Values read but not defined here: those of the graphs around a subgraph."""
+        """Values from enclosing graphs that are read here."""
         own = {*self.inputs, *self.constants, *self.producers}
         reads = dict.fromkeys(v for op in self.operations for v in op.reads)
         reads |= dict.fromkeys(self.outputs)
@@ -204,7 +204,7 @@ class Graph:
         constants: Mapping[Value, np.ndarray[Any, Any]] | None = None,
         outputs: Sequence[Value] | None = None,
     ) -> Graph:
-        """The same interface around other operations; constants nothing reads are dropped."""
+        """The same interface around other operations; unused constants are dropped."""
         outs = self.outputs if outputs is None else tuple(outputs)
         pool = self.constants if constants is None else constants
         used = {v for op in operations for v in op.reads} | set(outs)
@@ -226,7 +226,7 @@ class Graph:
 
 
 def constant(name: str, array: np.ndarray[Any, Any]) -> Value:
-    """A value with the type of `array`, for use as a key of `Graph.constants`."""
+    """A value with the type of `array`, to be used as a key of `Graph.constants`."""
     return Value(
         name,
         dtype_of(array.dtype),

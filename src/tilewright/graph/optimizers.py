@@ -1,8 +1,8 @@
-"""Optimizers: what a parameter becomes from its gradient, as operators.
+"""Optimizers: updates of parameters from their gradients, as operators.
 
 Each keeps some tensors of the parameter's shape between steps (`states`). The rate, and factors
-that depend on the number of the step, are inputs of the step (`factors`), so that they may change
-without a new compilation.
+that depend on the step number, are inputs of the step (`factors`), so they can change without
+recompiling.
 
 Sources: momentum as PyTorch has it (v = beta * v + g); Adam: Kingma and Ba, "Adam: a method for
 stochastic optimization", ICLR 2015; AdamW: Loshchilov and Hutter, "Decoupled weight decay
@@ -25,9 +25,11 @@ from tilewright.graph.ops.fragment import Fragment
 
 
 @dataclass(frozen=True)
-class Update:
-    """One parameter in a step. p: as it is, g: its gradient, states: what was kept of it; rate and
-    factors: scalars of its type. f: where operators are added."""
+class ParameterUpdate:
+    """One parameter in a step. p: its value, g: its gradient, states: its saved tensors.
+
+    rate and factors: scalars of its type. f: where operators are added.
+    """
 
     f: Fragment
     p: Value
@@ -37,7 +39,7 @@ class Update:
     factors: Sequence[Value]
 
     def decayed(self, decay: float) -> Value:
-        """The gradient with that of the L2 penalty."""
+        """The gradient plus that of the L2 penalty."""
         return self.f.op("Add", self.g, self.times(self.p, decay)) if decay else self.g
 
     def times(self, v: Value, factor: float) -> Value:
@@ -56,7 +58,7 @@ class Update:
 
 
 class Optimizer(ABC):
-    """What a parameter becomes from its gradient. states: how many tensors it keeps of each."""
+    """How a parameter is updated. states: the number of tensors saved per parameter."""
 
     learning_rate: float
     states: ClassVar[int]
@@ -65,11 +67,11 @@ class Optimizer(ABC):
         _check(self)
 
     def factors(self, step: int) -> tuple[float, ...]:
-        """What step number `step`, from 1, is multiplied by besides the rate."""
+        """Factors at step number `step`, counted from 1, in addition to the rate."""
         return ()
 
     @abstractmethod
-    def update(self, u: Update) -> list[Value]:
+    def update(self, u: ParameterUpdate) -> list[Value]:
         """The new parameter, and its new states."""
 
 
@@ -82,7 +84,7 @@ class SGD(Optimizer):
 
     states = 0
 
-    def update(self, u: Update) -> list[Value]:
+    def update(self, u: ParameterUpdate) -> list[Value]:
         return [u.moved(u.p, u.decayed(self.weight_decay))]
 
 
@@ -97,7 +99,7 @@ class Momentum(Optimizer):
 
     states = 1
 
-    def update(self, u: Update) -> list[Value]:
+    def update(self, u: ParameterUpdate) -> list[Value]:
         g = u.decayed(self.weight_decay)
         v = u.f.op("Add", u.times(u.states[0], self.beta), g)
         step = u.f.op("Add", g, u.times(v, self.beta)) if self.nesterov else v
@@ -106,7 +108,7 @@ class Momentum(Optimizer):
 
 @dataclass(frozen=True)
 class Adam(Optimizer):
-    """p - rate * m' / (sqrt(v') + epsilon) of unbiased first and second moments m', v'."""
+    """p - rate * m' / (sqrt(v') + epsilon) with bias-corrected first and second moments m', v'."""
 
     learning_rate: float = 0.001
     beta1: float = 0.9
@@ -118,10 +120,10 @@ class Adam(Optimizer):
     decoupled = False
 
     def factors(self, step: int) -> tuple[float, ...]:
-        """What makes the moments unbiased at step number `step`, from 1."""
+        """The factors that correct the moments' bias at step number `step`, counted from 1."""
         return 1 / (1 - self.beta1**step), 1 / (1 - self.beta2**step)
 
-    def update(self, u: Update) -> list[Value]:
+    def update(self, u: ParameterUpdate) -> list[Value]:
         f, g, start = u.f, u.g, u.p
         if not self.decoupled:
             g = u.decayed(self.weight_decay)
@@ -136,13 +138,13 @@ class Adam(Optimizer):
         return [u.moved(start, step), m, v]
 
     def _epsilon(self, f: Fragment, p: Value) -> Value:
-        """Raises InputError where it is 0 in the type of `p`: what never moves would be 0 / 0."""
+        """Raises InputError if it is 0 in the type of `p`, as a zero gradient would give 0 / 0."""
         assert p.dtype is not None
         if self.epsilon and not np.array(self.epsilon).astype(p.dtype.numpy):
             raise InputError(
                 f"{type(self).__name__}: epsilon={self.epsilon} is 0 in {p.dtype}, "
                 f"the type of {p.name!r}",
-                hint="take a larger one (1e-4), or train in float32",
+                hint="use a larger one (1e-4), or train in float32",
             )
         return f.constant(self.epsilon, p.dtype)
 

@@ -1,4 +1,4 @@
-"""The graph passes as a named pipeline: each step verified on request, timed and traced."""
+"""The graph passes as a named pipeline: each step timed, traced, and verified on request."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tilewright.ir.passes import Pass, Pipeline
 
 @dataclass(frozen=True)
 class Inline(Pass[Graph]):
-    """An If whose condition is known becomes its branch, a short loop copies of its body."""
+    """Replace an If of known condition by its branch, and unroll short loops."""
 
     fallback: FallbackProvider | None = field(default=None, repr=False)
 
@@ -39,8 +39,8 @@ class Inline(Pass[Graph]):
 
 
 @dataclass(frozen=True)
-class Bound(Pass[Graph]):
-    """Tensors whose extents depend on data become bounded ones with counts."""
+class BoundExtents(Pass[Graph]):
+    """Turn tensors with data-dependent extents into bounded ones with counts."""
 
     fallback: FallbackProvider | None = field(default=None, repr=False)
 
@@ -50,7 +50,7 @@ class Bound(Pass[Graph]):
 
 @dataclass(frozen=True)
 class FoldConstants(Pass[Graph]):
-    """Operations on constants become constants."""
+    """Fold operations on constants."""
 
     fallback: FallbackProvider | None = field(default=None, repr=False)
 
@@ -60,7 +60,7 @@ class FoldConstants(Pass[Graph]):
 
 @dataclass(frozen=True)
 class IntegerProducts(Pass[Graph]):
-    """Products of dequantized bytes become products of bytes."""
+    """Turn products of dequantized bytes into products of bytes."""
 
     def run(self, program: Graph) -> Graph:
         return rewrite(rewrite(program, [*QUANTIZED, CONCAT_OF_BYTES]), PRODUCTS)
@@ -68,9 +68,10 @@ class IntegerProducts(Pass[Graph]):
 
 @dataclass(frozen=True)
 class KeepBlocks(Pass[Graph]):
-    """Weights that are dequantized by the block stay packed.
+    """Keep weights that are dequantized block by block packed.
 
-    in_bytes: the target multiplies bytes faster than floats. fast: they may be used unasked.
+    in_bytes: the target multiplies bytes faster than floats. fast: use bytes even if the model does
+    not ask for it.
     """
 
     in_bytes: bool
@@ -82,7 +83,7 @@ class KeepBlocks(Pass[Graph]):
 
 @dataclass(frozen=True)
 class LowerPrecision(Pass[Graph]):
-    """Constant matrices of products are held in float16 or bfloat16.
+    """Store constant matrices of products in float16 or bfloat16.
 
     pairs: the target multiplies pairs of bfloat16.
     """
@@ -96,7 +97,7 @@ class LowerPrecision(Pass[Graph]):
 
 @dataclass(frozen=True)
 class FoldEmpty(Pass[Graph]):
-    """Tensors without elements become constants."""
+    """Replace tensors without elements by constants."""
 
     def run(self, program: Graph) -> Graph:
         return simplify.fold_empty(program)
@@ -104,15 +105,15 @@ class FoldEmpty(Pass[Graph]):
 
 @dataclass(frozen=True)
 class RemoveNoOps(Pass[Graph]):
-    """Identities of every kind vanish."""
+    """Remove identities of every kind."""
 
     def run(self, program: Graph) -> Graph:
         return rewrite(program, NO_OPS)
 
 
 @dataclass(frozen=True)
-class OwnRules(Pass[Graph]):
-    """The rules that a user registered. exact: those alone that change no bit."""
+class UserRules(Pass[Graph]):
+    """Apply the rules that a user registered. exact: only those that preserve every bit."""
 
     exact: bool = False
 
@@ -123,7 +124,7 @@ class OwnRules(Pass[Graph]):
 
 @dataclass(frozen=True)
 class FoldBatchnorm(Pass[Graph]):
-    """BatchNormalization on constants goes into the convolution before it."""
+    """Fold BatchNormalization on constants into the convolution before it."""
 
     def run(self, program: Graph) -> Graph:
         return rewrite(program, [BATCHNORM])
@@ -131,7 +132,7 @@ class FoldBatchnorm(Pass[Graph]):
 
 @dataclass(frozen=True)
 class TrimWindows(Pass[Graph]):
-    """Convolutions lose the positions of their windows that reach padding alone."""
+    """Remove window positions of convolutions that only reach padding."""
 
     def run(self, program: Graph) -> Graph:
         return rewrite(program, [PADDING_TAPS])
@@ -139,7 +140,7 @@ class TrimWindows(Pass[Graph]):
 
 @dataclass(frozen=True)
 class RecognizeIdioms(Pass[Graph]):
-    """Operators that exporters wrote out are one operator again."""
+    """Turn operators that exporters spelled out back into one operator."""
 
     def run(self, program: Graph) -> Graph:
         return rewrite(rewrite(program, [*LAYER_NORM, *RMS_NORM]), [ATTENTION_RULE])
@@ -147,7 +148,7 @@ class RecognizeIdioms(Pass[Graph]):
 
 @dataclass(frozen=True)
 class Decompose(Pass[Graph]):
-    """Operators without a native form become others that have one."""
+    """Decompose operators without a native form into others that have one."""
 
     def run(self, program: Graph) -> Graph:
         return decompose(program)
@@ -155,7 +156,7 @@ class Decompose(Pass[Graph]):
 
 @dataclass(frozen=True)
 class MergeRepeated(Pass[Graph]):
-    """Common subexpressions are computed once."""
+    """Compute common subexpressions once."""
 
     def run(self, program: Graph) -> Graph:
         return simplify.merge_repeated(program)
@@ -163,15 +164,15 @@ class MergeRepeated(Pass[Graph]):
 
 @dataclass(frozen=True)
 class RemoveUnused(Pass[Graph]):
-    """What nothing needs goes."""
+    """Remove unused operations."""
 
     def run(self, program: Graph) -> Graph:
         return simplify.remove_unused(program)
 
 
 @dataclass(frozen=True)
-class Bodies(Pass[Graph]):
-    """The bodies of control flow that runs natively go through the passes of the graph."""
+class OptimizeBodies(Pass[Graph]):
+    """Run the graph passes on the bodies of control flow that runs natively."""
 
     passes: tuple[Pass[Graph], ...] = field(repr=False)
 
@@ -191,9 +192,9 @@ def graph_pipeline(
     """The passes before lowering.
 
     math: "exact" keeps every operator as written. byte_products: whether the target multiplies
-    bytes faster than floats. lower: the precision that weights are held in, if another. idioms:
-    whether operators that exporters wrote out become one. less: substitutions, which find BatchNorm
-    folded and integers still packed.
+    bytes faster than floats. lower: the precision that weights are stored in, if another. idioms:
+    whether spelled-out operators become one. less: substitutions, applied after BatchNorm is folded
+    and while integers are still packed.
     """
     fold = FoldConstants(fallback)
     passes: list[Pass[Graph]] = [] if lower is None else [lower]
@@ -201,9 +202,9 @@ def graph_pipeline(
         passes.append(KeepBlocks(byte_products, math == "fast"))
         if byte_products:
             passes.append(IntegerProducts())
-    opened: list[Pass[Graph]] = [fold, Inline(fallback), Bound(fallback)]
+    opened: list[Pass[Graph]] = [fold, Inline(fallback), BoundExtents(fallback)]
     passes += opened
-    passes += [FoldEmpty(), RemoveNoOps(), OwnRules(math == "exact")]
+    passes += [FoldEmpty(), RemoveNoOps(), UserRules(math == "exact")]
     if math != "exact":
         passes += [FoldBatchnorm(), TrimWindows()]
     if less is not None:
@@ -213,5 +214,5 @@ def graph_pipeline(
         passes.append(RecognizeIdioms())
     passes.append(RemoveUnused())
     once = [*opened[1:], less]
-    passes.append(Bodies(tuple(p for p in passes if p not in once)))
+    passes.append(OptimizeBodies(tuple(p for p in passes if p not in once)))
     return Pipeline("graph", tuple(passes), verify)

@@ -1,4 +1,4 @@
-"""Graphs as text: one line per operation, in order, with the types of the results."""
+"""Graphs as text: one line per operation, in order, with the result types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _INDENT = "  "
 
 
 def show(graph: Graph) -> str:
-    """The whole graph; subgraphs are indented below their operation."""
+    """The whole graph, with subgraphs indented below their operation."""
     return "\n".join(_lines(graph))
 
 

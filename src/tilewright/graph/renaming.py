@@ -10,7 +10,7 @@ from tilewright.graph.nodes import Graph, Operation, Value
 
 
 def rewire(graph: Graph, swap: Mapping[Value, Value]) -> Graph:
-    """`graph` with the values that are keys replaced, where they are defined and where read."""
+    """`graph` with keys of `swap` replaced by their values, both where defined and where read."""
     return replace(
         graph,
         inputs=tuple(swap.get(v, v) for v in graph.inputs),
@@ -42,9 +42,9 @@ def rewire_operation(op: Operation, swap: Mapping[Value, Value]) -> Operation:
 
 
 def name_outputs(graph: Graph, names: Sequence[str]) -> Graph:
-    """The outputs named as given: by renaming results, or else by an Identity.
+    """The outputs with the given names, by renaming results or by an Identity.
 
-    Another result or constant that has such a name gets a new one.
+    Another result or constant with such a name is renamed.
     """
     swap: dict[Value, Value] = {}
     named = set(zip(graph.outputs, names, strict=True))
@@ -79,6 +79,6 @@ def name_outputs(graph: Graph, names: Sequence[str]) -> Graph:
 
 
 def names_in(graph: Graph) -> set[str]:
-    """The names of all values, those of subgraphs included."""
+    """The names of all values, including those of subgraphs."""
     inner = (names_in(g) for op in graph.operations for g in op.subgraphs)
     return {v.name for v in graph.values}.union(*inner)

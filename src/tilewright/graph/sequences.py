@@ -1,7 +1,7 @@
-"""Sequences of known length as the values they hold.
+"""Sequences of known length, replaced by the values they hold.
 
-What reads from such a sequence (SequenceAt, SequenceLength, ConcatFromSequence) needs no sequence
-then; the operators that made it are left without a reader, and go.
+Operators that read such a sequence (SequenceAt, SequenceLength, ConcatFromSequence) then no longer
+need it; the operators that made it have no readers left and are removed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Items = tuple[Value, ...]
 
 
 class Sink(Protocol):
-    """What takes the operations: `graph.infer.Typer`."""
+    """Receives the operations: `graph.infer.Typer`."""
 
     known: Any
     sequences: MutableMapping[Value, Items]
@@ -30,11 +30,12 @@ class Sink(Protocol):
 
 
 def note(op: Operation, sink: Sink) -> None:
-    """Keep in `sink.sequences` what the sequence that `op` makes holds, if that is known.
+    """Store in `sink.sequences` the contents of the sequence that `op` makes, if they are known.
 
-    It is where the values and their number are: those of the sequence it is made of, the position
-    (within its bounds) or the sizes (that add up to the extent), and where they are few. Sequences
-    are values: no operator changes one, so what is noted holds wherever it is read.
+    They are known if the values and their number are: those of the sequence that it is made from,
+    the position (within its bounds) or the sizes (which add up to the extent), and if there are
+    few. Sequences are values that no operator changes, so what is stored holds wherever the
+    sequence is read.
     """
     maker = _MAKERS.get(op.qualified)
     out = op.outputs[0] if op.outputs else None
@@ -48,8 +49,8 @@ def note(op: Operation, sink: Sink) -> None:
 def read(op: Operation, sink: Sink) -> Value | None:
     """The result of an operator that reads from a known sequence; None for any other.
 
-    Its position is known and within the bounds; to be put together, the items are some, and of
-    known rank.
+    The position must be known and within the bounds; a concatenation needs at least one item, and
+    items of known rank.
     """
     reader = _READERS.get(op.qualified)
     items = None if reader is None else _held(op, sink)
@@ -71,7 +72,7 @@ def _place(
     count: int,
     sink: Sink,
 ) -> int | None:
-    """The position that input `n` gives, or `last` where it is left out; None if not known."""
+    """The position in input `n`, or `last` if it is omitted; None if it is unknown."""
     given = op.inputs[n] if n < len(op.inputs) else None
     place = last if given is None else _number(given, sink)
     if place is None or not -count <= place <= max(last, count - 1):
@@ -143,7 +144,7 @@ def _split(op: Operation, sink: Sink) -> Items | None:
 
 
 def _sizes(given: Any, extent: int) -> list[int]:
-    """The extents of the parts: all equal but the last for one number, else as given."""
+    """The extents of the parts: for one number, equal except the last; else as given."""
     if given is not None and np.ndim(given):
         return [int(n) for n in given]
     size = 1 if given is None else int(given)

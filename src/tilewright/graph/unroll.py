@@ -13,13 +13,13 @@ from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.renaming import rewire
 
 MAX_TRIPS = 64
-MAX_OPERATIONS = 1024  # of all copies together
+MAX_OPERATIONS = 1024  # most operations of all copies together
 
 Env = dict[Value, Value]
 
 
 class Sink(Protocol):
-    """What takes the operations: `graph.infer.Typer`."""
+    """Receives the operations: `graph.infer.Typer`."""
 
     operations: list[Operation]
     known: Any
@@ -38,9 +38,9 @@ def unroll(
     env: Env,
     inline: Inline,
 ) -> bool:
-    """Whether `op` was a Loop or Scan that could be unrolled into `sink`; `env` has its results.
+    """Unroll `op` into `sink` if it is a Loop or Scan that can be; `env` gains its results.
 
-    inline: runs a graph's operations as part of the one around it, its inputs being in `env`.
+    inline: adds a graph's operations to the enclosing graph, with its inputs in `env`.
 
     ONNX's own Loop(n, c, state) = body(n - 1, ... body(0, state)), if the number of iterations is
     known: see `loop` and `scan`. Only tensors flow: copies are typed again, which does not affect
@@ -80,15 +80,15 @@ class _Unroller:
         self.sink = sink
         self.env = env
         self.inline = inline
-        self.tag = ""  # goes into the names of what is made
+        self.tag = ""  # part of the names of new values
         self.inputs = [None if v is None else env.get(v, v) for v in op.inputs]
 
     def loop(self) -> list[Value] | None:
-        """The results of a Loop; None where its iterations cannot be counted.
+        """The results of a Loop; None if its iterations cannot be counted.
 
-        The count and the first condition are constants or left out, and so is every condition that
-        a copy computes. Of no iterations the state alone is left: nobody knows the shape of an
-        empty scan output.
+        The count and the first condition are constants or omitted, and so is every condition that a
+        copy computes. Without iterations only the state remains, as the shape of an empty scan
+        output is unknown.
         """
         trips = self.number(0)
         going = self.number(1)
@@ -117,7 +117,7 @@ class _Unroller:
         """The results of a Scan; None if it is too long.
 
         Its operands are static, so its length is known, and not 0 (see `loop`); in version 8 the
-        same holds of the batches, all of whose sequences are as long as their axis.
+        same holds for the batches, whose sequences are all as long as their axis.
         """
         given = [v for v in self.inputs if v is not None]
         if not all(v.static for v in given):
@@ -144,7 +144,7 @@ class _Unroller:
         directions: str,
         times: int = 1,
     ) -> list[Value] | None:
-        """The results on state and sequences; times: how often this is done in all."""
+        """The results on state and sequences. times: how often this is done in total."""
         count = int(self.op.attributes["num_scan_inputs"])
         first_sequence = len(given) - count
         state = list(given[:first_sequence])
@@ -177,7 +177,7 @@ class _Unroller:
         return [*state, *stacked]
 
     def number(self, i: int) -> Any:
-        """The value of a scalar input; None if it is left out, _UNKNOWN if it is not known."""
+        """The value of a scalar input; None if it is omitted, _UNKNOWN if it is unknown."""
         v = self.inputs[i]
         if v is None:
             return None
@@ -191,7 +191,7 @@ class _Unroller:
         n: int,
         dtype: Any,
     ) -> Value:
-        """Input `k` of the body in iteration `n`: its number, or that it happens."""
+        """Input `k` of the body in iteration `n`: its number, or the condition true."""
         shape = (1,) * len(self.body.inputs[k].shape or ())
         return self.sink.constant(
             self.name(f"counter{k}", n), np.full(shape, n if k == 0 else 1, dtype)
@@ -275,7 +275,7 @@ _UNKNOWN = object()
 
 
 def copied(body: Graph, prefix: str) -> Graph:
-    """The body with values, and operations, of its own names."""
+    """The body with new values and operations."""
     swap = {v: replace(v, name=f"{prefix}/{v.name}") for v in _own(body)}
     copy = rewire(body, swap)
     operations = tuple(
@@ -286,6 +286,6 @@ def copied(body: Graph, prefix: str) -> Graph:
 
 
 def _own(graph: Graph) -> list[Value]:
-    """Every value defined in a graph or in a subgraph of it."""
+    """Every value defined in a graph or its subgraphs."""
     inner = [v for op in graph.operations for g in op.subgraphs for v in _own(g)]
     return [*graph.values, *inner]

@@ -1,4 +1,4 @@
-"""The invariants of a Graph: every operand defined before use, every name once, no cycle."""
+"""The invariants of a Graph: operands defined before use, unique names, no cycles."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tilewright.graph.nodes import Graph, Operation, Value
 
 
 def verify(graph: Graph, outer: Iterable[Value] = ()) -> None:
-    """Raise ModelError naming the node and tensor of the first invariant that is broken.
+    """Raise ModelError naming the node and tensor of the first broken invariant.
 
-    outer: values of the graphs around, for a subgraph.
+    outer: values of the enclosing graphs, for a subgraph.
     """
     where = f"graph {graph.name!r}"
     scope = dict.fromkeys(outer)
@@ -59,16 +59,16 @@ def _check_operands(
 
 
 def cycle_error(cycle: list[Operation], where: str) -> ModelError:
-    """The error for operations that need each other's results."""
+    """The error for operations that depend on each other."""
     names = [op.label for op in cycle]
     shown = " -> ".join(names[:6] + (["..."] if len(names) > 6 else []) + [names[0]])
     return ModelError(
-        f"the nodes need each other's results in a cycle: {shown}", where=where
+        f"the nodes depend on each other in a cycle: {shown}", where=where
     )
 
 
 def find_cycle(operations: Iterable[Operation]) -> list[Operation]:
-    """Some cycle of operations, each reading the next one's result; empty if there is none."""
+    """A cycle of operations, each reading the next one's result; empty if there is none."""
     ops = list(operations)
     writer = {v: op for op in ops for v in op.writes}
     state: dict[Operation, int] = {}
@@ -101,7 +101,7 @@ def find_cycle(operations: Iterable[Operation]) -> list[Operation]:
 
 
 def topological(operations: Iterable[Operation], where: str) -> tuple[Operation, ...]:
-    """The operations in an order in which they can run, the given order kept where it can be.
+    """The operations in an executable order that keeps the given order as far as possible.
 
     Raises ModelError naming the nodes of a cycle.
     """

@@ -141,7 +141,7 @@ def _generate(name: str, fields: dict[str, str], intern: bool, derive: bool) -> 
 
 
 def _map_source(fields: dict[str, str], kids: dict[str, str]) -> list[str]:
-    """Lines of `map`: the node itself where the function changes none of its children."""
+    """Lines of `map`: the node itself if the function changes none of its children."""
     lines, changed = ["def map(self, f):"], []
     for f, t in kids.items():
         lines.append(f"    old_{f} = self.{f}")
@@ -266,9 +266,12 @@ class Node(metaclass=NodeMeta):
 keep_fact: Callable[[Node, object], None] = Node.fact.__set__  # type: ignore[attr-defined]
 
 
-def postorder(root: Node) -> Iterator[Node]:
-    """Each distinct node below `root` once, children first, without recursion."""
-    seen: set[Node] = set()
+def postorder(root: Node, known: Iterable[Node] = ()) -> Iterator[Node]:
+    """Each distinct node below `root` once, children first, without recursion.
+
+    known: nodes that are left out, with what is below them alone.
+    """
+    seen = set(known)
     stack: list[Node | None] = [root]
     while stack:
         node = stack.pop()
@@ -284,7 +287,7 @@ def postorder(root: Node) -> Iterator[Node]:
 
 
 def has_nodes(root: Node, count: int) -> bool:
-    """Whether there are so many distinct nodes at and below `root`."""
+    """Whether there are at least `count` distinct nodes at and below `root`."""
     waiting = [root]
     for _ in range(count):  # of the tree, in which shared nodes occur several times
         if not waiting:
@@ -319,7 +322,7 @@ def substitute(root: Any, mapping: dict[Any, Any]) -> Any:
 
 
 def instances(root: Any, var: Node, values: Iterable[Node]) -> Iterator[Any]:
-    """`substitute(root, {var: value})` for each value; what it leaves alone is looked at once."""
+    """`substitute(root, {var: value})` for each value; visits unaffected nodes only once."""
     same: dict[Node, Any] = {}
     changing = {var: None}
     for node in postorder(root):

@@ -64,7 +64,7 @@ class Pipeline(Generic[T]):
         check: bool = False,
         observe: Callable[[str, T], None] | None = None,
     ) -> T:
-        """All steps; with `check` the program is verified before the first and after each.
+        """Run all steps; with `check` the program is verified before the first and after each.
 
         Each step is an event `pass` (pipeline, name, changed) with its time. A VerifyError names
         the step after which the invariant was found broken. observe: is given the name of each
@@ -110,7 +110,7 @@ def parse_pipeline(
 ) -> Pipeline[T]:
     """The pipeline that `str` printed as `text`; `known` maps names to pass classes.
 
-    Raises InputError for a name, an option or a syntax that is not understood.
+    Raises InputError for an unknown name or option, or wrong syntax.
     """
     steps = []
     position = 0

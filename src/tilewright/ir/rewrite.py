@@ -1,11 +1,10 @@
 """Rewrite rules as data: rows of (name, left, right, when), compiled, printed, proved and traced.
 
-A pattern is an ordinary node with holes in it. One row has four uses: it is compiled here to
-Python source (one function per kind of root, visible in tracebacks), it prints itself for the
-documentation, tests prove it, and an event names it each time it fires.
+A pattern is an ordinary node with holes. A row has four uses: it is compiled to Python source (one
+function per kind of root, visible in tracebacks), printed in the documentation, proved by tests,
+and named by an event each time it fires.
 
-What a family of nodes means by a literal or by a type is told by its `Family`; this file knows
-nodes only.
+A `NodeFamily` defines literals and types of its nodes; this file only knows nodes.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ GENERATIONS = 500
 
 
 class RewriteLoopError(TilewrightError):
-    """A rule set does not end on some node; `rules` names the rules that fire over and over."""
+    """A rule set does not terminate on some node; `rules` names the rules that fire repeatedly."""
 
     code = "TW-REWRITE-LOOP"
     rules: tuple[str, ...] = ()
 
 
-class Family(Protocol):
+class NodeFamily(Protocol):
     """How the leaves and types of one family of nodes are matched and built, as Python source.
 
     `at` is the source of a matched node; `places` maps pattern nodes to such sources.
@@ -46,10 +45,10 @@ class Family(Protocol):
     commutative: frozenset[type[Node]]
 
     def hole(self, pattern: Node, at: str) -> list[str] | None:
-        """Tests of what a hole takes; None if `pattern` is not a hole."""
+        """Tests whether a hole matches; None if `pattern` is not a hole."""
 
     def literal(self, pattern: Node, at: str) -> list[str] | None:
-        """Tests for a literal; None if `pattern` is none."""
+        """Tests for a literal; None if `pattern` is not a literal."""
 
     def types(self, places: Sequence[tuple[Node, str]]) -> list[str]:
         """Tests of the types of the matched nodes, run before the guards."""
@@ -68,12 +67,12 @@ class Family(Protocol):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Rule:
-    """`left` becomes `right` where all of `when` hold.
+    """`left` becomes `right` if all of `when` hold.
 
     left: a pattern, or a node class for any node of that kind. right: a template over the holes of
     `left`, or a function of the matched node that may decline with None. commute: also match with
-    the operands of commutative nodes in `left` swapped. reason: why the rule is right, needed where
-    it is not proved (always for a function).
+    the operands of commutative nodes in `left` swapped. reason: why the rule is right, needed if it
+    is not proved (always for a function).
     """
 
     name: str
@@ -111,7 +110,7 @@ class RuleSet:
 
     name: str
     rules: tuple[Rule, ...]
-    family: Family = field(repr=False)
+    family: NodeFamily = field(repr=False)
 
     def __post_init__(self) -> None:
         twice = [
@@ -138,7 +137,7 @@ class RuleSet:
 
     @cached_property
     def traced(self) -> dict[type[Node], Callable[[Any], tuple[Rule, Any] | None]]:
-        """The same functions, returning the rule with the replacement."""
+        """The same functions, returning the rule along with the replacement."""
         return _compile(self, traced=True)
 
     def at_root(self, node: Node) -> Any:
@@ -154,8 +153,8 @@ _tracing = False
 def tracing() -> Iterator[None]:
     """Inside the block every rewrite is an event `rule` (set, rule, before, after) with its text.
 
-    A compile rewrites hundreds of thousands of times, so this is asked for; a listener that wants
-    to know about passes only does not pay for it.
+    A compile rewrites hundreds of thousands of times, so tracing is opt-in: listeners for passes
+    alone do not pay for it.
     """
     global _tracing
     before, _tracing = _tracing, True
@@ -175,13 +174,13 @@ def normalize(
 ) -> Any:
     """The normal form of `root`: bottom-up until no rule matches anywhere; no recursion.
 
-    memo: normal forms already known, extended in place. decide: asked (for a replacement or None)
-    where no rule matches. generations: how many rewrites may follow from one another; beyond it
-    RewriteLoopError names the rules that fire.
+    memo: normal forms already known, extended in place. decide: returns a replacement or None if no
+    rule matches. generations: the longest chain of rewrites; beyond it RewriteLoopError names the
+    rules that fire.
     """
     done: dict[Any, Any] = {} if memo is None else memo
     functions = _observed(rules) if _tracing else rules.functions
-    # (node, generation, None): to be normalized; (node, _, other): its result is that of other.
+    # (node, generation, None): to be normalized; (node, _, other): has the same result as other.
     stack: list[tuple[Any, int, Any]] = [(root, 0, None)]
     push, known = stack.append, done.__getitem__
     while stack:
@@ -256,9 +255,9 @@ def _loop(rules: RuleSet, node: Any, decide: Rewrite | None) -> RewriteLoopError
             break
     names = [n for n, _ in Counter(fired).most_common(4)] or ["the decision procedure"]
     error = RewriteLoopError(
-        f"rule set {rules.name} does not end; rules that fire over and over: {', '.join(names)}",
+        f"rule set {rules.name} does not terminate; rules that fire repeatedly: {', '.join(names)}",
         where=repr(node)[:200],
-        hint="Give one of them a guard, or let it move terms one way only",
+        hint="Give one of them a guard, or let it move terms in one direction only",
     )
     error.rules = tuple(names)
     return error
@@ -320,7 +319,7 @@ def _with_child(pattern: Node, n: int, child: Node) -> Node:
 class _Match:
     """Writes the steps that match one left side and build its right side."""
 
-    def __init__(self, family: Family, scope: dict[str, Any]) -> None:
+    def __init__(self, family: NodeFamily, scope: dict[str, Any]) -> None:
         self.family = family
         self.scope = scope
         self.steps: list[Step] = []

@@ -1,4 +1,4 @@
-"""Words, numbers and marks of a line of text, for the parsers of what our printers write."""
+"""A scanner of words, numbers and marks in a line of text, for parsers of our printers' output."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Token:
 class Scanner:
     """The tokens of a text from left to right.
 
-    where: the place of the text, for errors. Every method raises InputError (TW-SYNTAX), naming
-    what was expected and found, for another token than it expects.
+    where: the place of the text, for errors. Every method raises InputError (TW-SYNTAX) for an
+    unexpected token, naming what was expected and found.
     """
 
     def __init__(self, text: str, where: str) -> None:
@@ -46,15 +46,15 @@ class Scanner:
 
     @property
     def next(self) -> Token:
-        """The token that comes now."""
+        """The current token."""
         return self.tokens[self.position]
 
     def at(self, text: str) -> bool:
-        """Whether this word or mark comes now."""
+        """Whether this word or mark is the current token."""
         return self.next.text == text and self.next.kind in ("word", "mark")
 
     def accept(self, text: str) -> bool:
-        """Go past this word or mark, if it comes now."""
+        """Skip this word or mark if it is the current token."""
         found = self.at(text)
         self.position += found
         return found

@@ -1,6 +1,6 @@
-"""Strategies: where and how often to rewrite, as functions that are put together.
+"""Strategies: where and how often to rewrite, as composable functions.
 
-A strategy takes a node and gives its replacement, or None if it does not apply. A rule set's
+A strategy takes a node and returns its replacement, or None if it does not apply. A rule set's
 `at_root` is the simplest one. The language is that of Elevate (Hagedorn et al., ICFP 2020).
 """
 
@@ -16,7 +16,7 @@ Strategy = Callable[[Any], Any]
 
 
 def then(*strategies: Strategy) -> Strategy:
-    """One after another; None as soon as one does not apply."""
+    """Strategies in sequence; None as soon as one does not apply."""
 
     def apply(node: Any) -> Any:
         for strategy in strategies:
@@ -47,7 +47,7 @@ def attempt(strategy: Strategy) -> Strategy:
 
 
 def repeat(strategy: Strategy, limit: int = GENERATIONS) -> Strategy:
-    """Again and again until it does not apply; always applies.
+    """Repeat a strategy until it does not apply; always applies.
 
     Raises RewriteLoopError after `limit` times.
     """
@@ -67,7 +67,7 @@ def repeat(strategy: Strategy, limit: int = GENERATIONS) -> Strategy:
 
 
 def at_children(strategy: Strategy) -> Strategy:
-    """At every direct child where it applies; None if it applies at none."""
+    """Apply a strategy at every direct child where it applies; None if it applies at none."""
 
     def apply(node: Node) -> Any:
         result = node.map(attempt(strategy))
@@ -91,7 +91,8 @@ def everywhere(strategy: Strategy) -> Strategy:
 
 
 def somewhere(strategy: Strategy) -> Strategy:
-    """At the first distinct node, children first, where it applies; None if there is none.
+    """Apply a strategy at the first distinct node, children first, where it applies; None if there
+    is none.
 
     Interned nodes: a node that occurs several times is one place.
     """

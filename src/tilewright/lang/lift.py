@@ -28,7 +28,7 @@ from tilewright.expr.nodes import Expr
 from tilewright.ir.node import postorder
 from tilewright.lang.function import Function
 from tilewright.lang.function.choosing import by_default, by_lines
-from tilewright.lang.function.kept import Kept
+from tilewright.lang.function.kept import ProgramCache
 from tilewright.lang.function.program import Program
 from tilewright.lift import codegen, device, express, macros, strategies
 from tilewright.lift import nodes as n
@@ -39,7 +39,7 @@ from tilewright.lift.derive import Derivation, derive, replay
 from tilewright.lift.infer import Typing, infer
 from tilewright.lift.interp import interpret
 from tilewright.lift.nodes import apply, expect_program
-from tilewright.lift.normalize import Normal
+from tilewright.lift.normalize import NormalForm
 from tilewright.lift.normalize import normalize as _normalize
 from tilewright.lift.patterns import SCOPE, as_type, parse
 from tilewright.lift.printer import show_lines
@@ -94,7 +94,7 @@ def rule(
 
 def normalize(
     program: n.Lambda, sizes: Sizes | None = None, name: str | None = None
-) -> Normal:
+) -> NormalForm:
     """The Computations that say what the program computes, at these sizes (by name or Var)."""
     expect_program(program)
     return _normalize(program, named(program, sizes or {}), name or "lift")
@@ -139,7 +139,7 @@ def build(
     sizes: Sizes | None = None,
     threads: int | None = None,
     records: Any = None,
-) -> Function | Symbolic | Mapped:
+) -> Function | SizeGenericProgram | MappedProgram:
     """A function on arrays: one per leaf, inputs first, outputs last, written in place.
 
     target: a target's name, "interp" for the interpreter, or a machine that programs are brought to
@@ -154,9 +154,9 @@ def build(
     expect_program(program)
     given = named(program, sizes or {})
     if any(v not in given for v in length_variables(program)):
-        return Symbolic(program, target, threads, records)
+        return SizeGenericProgram(program, target, threads, records)
     if registry.programs(target) == "lift":
-        return Mapped(specialized(program, given)[0], target)
+        return MappedProgram(specialized(program, given)[0], target)
     if is_low_level(program) or target == "interp":
         loops = lower(program, given, target=target)
         return Function(loops, target, threads, records=records)
@@ -165,7 +165,7 @@ def build(
     return by_default(_plain(normal), computations, target, threads, records=records)
 
 
-class Mapped(Program):
+class MappedProgram(Program):
     """A program on a machine that it is brought to by rewriting, as a function on arrays."""
 
     def __init__(self, program: n.Lambda, target: str) -> None:
@@ -205,7 +205,7 @@ class Mapped(Program):
         return show_lines(self.program)
 
 
-class Symbolic(Program):
+class SizeGenericProgram(Program):
     """A program as a function on arrays of any fitting sizes; built on first use of each."""
 
     def __init__(
@@ -218,13 +218,14 @@ class Symbolic(Program):
         self.program: Final = program
         self._types: Final = infer(program).params
         self._count: Final = sum(len(leaves(t)) for t in self._types)
-        self._kept: Final = Kept()
+        self._kept: Final = ProgramCache()
         self._build: Final = partial(
             build, program, target, threads=threads, records=records
         )
 
     def __call__(self, *arrays: Any) -> object:
-        """Run; what the function of these sizes returns (see `Mapped`; None of a `Function`).
+        """Run; what the function of these sizes returns (see `MappedProgram`; None of a
+        `Function`).
 
         Raises InputError for shapes that do not fit the types.
         """
@@ -244,7 +245,7 @@ class Symbolic(Program):
         sizes = sizes_of(self._types, shapes)
         key = tuple(sizes.items())
         function = self._kept.get(key, lambda: self._build(sizes=sizes))
-        if isinstance(function, Symbolic):
+        if isinstance(function, SizeGenericProgram):
             missing = ", ".join(
                 v.name for v in length_variables(self.program) if v not in sizes
             )
@@ -282,7 +283,7 @@ def computation(what: str | n.Lambda) -> Computation:
     return express.parse(show_lines(what) if isinstance(what, n.Part) else what)
 
 
-def _plain(normal: Normal) -> Kernel:
+def _plain(normal: NormalForm) -> Kernel:
     params = (*normal.inputs, *normal.outputs)
     return plain_nests(normal.name, list(normal.computations), params, normal.outputs)
 
@@ -294,9 +295,9 @@ __all__ = [
     "Cycles",
     "Derivation",
     "Function",
-    "Mapped",
-    "Normal",
-    "Symbolic",
+    "MappedProgram",
+    "NormalForm",
+    "SizeGenericProgram",
     "Typing",
     "accelerate",
     "apply",

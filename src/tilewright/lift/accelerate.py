@@ -15,7 +15,7 @@ from tilewright.lift.device import operators
 from tilewright.lift.nodes import Lambda
 from tilewright.lift.rules import RULES
 from tilewright.lift.rules.device import Accelerator, rules
-from tilewright.lift.search import Cost, Found, Move, move, search
+from tilewright.lift.search import Cost, DerivationResult, RuleMove, move, search
 from tilewright.lift.strategies import normalize, otherwise, rule, run
 
 SIMPLER = (
@@ -39,7 +39,7 @@ ALGEBRA = ("zip-commute", "reduce-init", "map-fission", "map-fission-capture")
 
 def accelerate(
     program: Lambda, machine: Accelerator, cost: Cost | None = None
-) -> Found:
+) -> DerivationResult:
     """The cheapest mapping that is found; its derivation names each rule.
 
     cost: of a program; `Cycles` of the machine by default. Raises InputError for a program that is
@@ -54,10 +54,10 @@ def accelerate(
         derivation = found.derivation
         seen += found.seen
     derivation = run(normalize(rule("issue")), derivation)
-    return Found(derivation, cost(derivation.program), seen)
+    return DerivationResult(derivation, cost(derivation.program), seen)
 
 
-def _stages(machine: Accelerator) -> Iterator[tuple[list[Move], int, int]]:
+def _stages(machine: Accelerator) -> Iterator[tuple[list[RuleMove], int, int]]:
     """Moves, width and depth of each stage."""
     vectors = [name for name in operators(machine.dtype) if name.startswith("VV")]
     recognize = [move(f"recognize-{name}") for name in ("MVMul", *vectors)]

@@ -10,7 +10,7 @@ from tilewright.base.errors import InputError
 from tilewright.base.names import fresh
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var, const
 from tilewright.lift.pending import step_of
-from tilewright.lift.producer import Frame, Produced, Typed
+from tilewright.lift.producer import BlockFrame, ProducedValue, TypedValue
 from tilewright.lift.sizes import leaves
 from tilewright.lift.tidy import tidy
 from tilewright.lift.types import Array as ArrayType
@@ -28,7 +28,7 @@ class KernelWriter:
 
     def __init__(self, spaces: Mapping[str, str], taken: set[str]) -> None:
         self.spaces = spaces
-        self.frames = [Frame()]
+        self.frames = [BlockFrame()]
         self.bounds: dict[Var, tuple[int, int]] = {}
         self.names = taken
 
@@ -44,9 +44,9 @@ class KernelWriter:
         return [f.kind for f in self.frames if f.kind]
 
     @contextmanager
-    def block(self, kind: str = "") -> Iterator[Frame]:
+    def block(self, kind: str = "") -> Iterator[BlockFrame]:
         """A new innermost block, the body of a loop of that kind; closed by the caller."""
-        frame = Frame(kind)
+        frame = BlockFrame(kind)
         self.frames.append(frame)
         try:
             yield frame
@@ -80,10 +80,10 @@ class KernelWriter:
             body(v)
         self.emit(loop(v, length, frame.close(), kind))
 
-    def into(self, value: Typed, to: View) -> None:
+    def into(self, value: TypedValue, to: View) -> None:
         """Write a value to its destination, leaf by leaf."""
         view, t = value
-        if isinstance(view, Produced):
+        if isinstance(view, ProducedValue):
             if view.made is None and view.space in _OUTER:
                 view.write(to)
                 return
@@ -95,7 +95,7 @@ class KernelWriter:
                 self.loop(width, "vector", self._copy(view, Scalar(dtype), to))
             case TupleType(items):
                 for v, item, place in zip(view, items, to, strict=True):
-                    self.into(Typed(v, item), place)
+                    self.into(TypedValue(v, item), place)
             case _:
                 self.store(to, scalar(view))
 
@@ -105,7 +105,7 @@ class KernelWriter:
         start = 0
         for part in view.parts:
             t = ArrayType(item, const(part.length))
-            self.into(Typed(part, t), shifted(to, start, part.length))
+            self.into(TypedValue(part, t), shifted(to, start, part.length))
             start += part.length
 
     def _copy(
@@ -114,7 +114,7 @@ class KernelWriter:
         item: Type,
         to: Array,
     ) -> Callable[[Expr], None]:
-        return lambda i: self.into(Typed(view.at(i), item), to.at(i))
+        return lambda i: self.into(TypedValue(view.at(i), item), to.at(i))
 
     def store(self, to: Load, value: Expr) -> None:
         """`to = value`; a step of a declared reduction where it says `to = to + v`."""
@@ -152,7 +152,7 @@ class KernelWriter:
         self.frames[-1].allocs += buffers
         return of_buffers(t, buffers, (const(0),) if flat else ())
 
-    def materialize(self, value: Produced) -> View:
+    def materialize(self, value: ProducedValue) -> View:
         """Memory in the block where the value was made, written before its next statement."""
         inner = self.frames
         self.frames = inner[: inner.index(value.frame) + 1]

@@ -30,10 +30,10 @@ from tilewright.lift import nodes as n
 from tilewright.lift.code import KernelWriter
 from tilewright.lift.infer import Scope as Types
 from tilewright.lift.lengths import Sizes
-from tilewright.lift.producer import Produced, Typed
+from tilewright.lift.producer import ProducedValue, TypedValue
 from tilewright.lift.sizes import specialized
 from tilewright.lift.stages import leaf_buffers
-from tilewright.lift.translator import TranslationScope, Translator, Use
+from tilewright.lift.translator import PatternUse, TranslationScope, Translator
 from tilewright.lift.types import Array as ArrayType
 from tilewright.lift.views import Array, Reads, View, number, of_buffers, scalar
 from tilewright.loops.nodes import Kernel, Unit
@@ -114,14 +114,14 @@ def _takes_statements(f: n.Fun) -> bool:
 # -- patterns
 
 
-def _lambda(u: Use) -> View:
+def _lambda(u: PatternUse) -> View:
     types = u.scope.types.inner(u.f.params, tuple(a.type for a in u.args))
     bound = zip(u.f.params, (a.view for a in u.args), strict=True)
     inner = TranslationScope({**u.scope.env, **dict(bound)}, types)
     return u.translator.value(u.f.body, inner).view
 
 
-def _compose(u: Use) -> View:
+def _compose(u: PatternUse) -> View:
     first, *rest = u.f.funs
     value = u.call(first, *u.args)
     for g in rest:
@@ -129,25 +129,25 @@ def _compose(u: Use) -> View:
     return value.view
 
 
-def _scalar(u: Use) -> View:
+def _scalar(u: PatternUse) -> View:
     if isinstance(u.f, n.Builtin) and u.f.name == "id":
         return u.x
     return scalars.body(u.f, [scalar(a.view) for a in u.args])
 
 
-def _map(u: Use) -> View:
+def _map(u: PatternUse) -> View:
     if _takes_statements(u.f.f):
         reads = Reads.STATEMENTS
     else:
         reads = min(u.x.reads, Reads.EXPRESSION)
     lazy = views.mapped(lambda e: u.body(e).view, u.x)
     lazy = replace(lazy, reads=reads)
-    made = u.produced(lambda to: u.code.into(Typed(lazy, u.type), to))
+    made = u.produced(lambda to: u.code.into(TypedValue(lazy, u.type), to))
     made.lazy = lazy
     return made
 
 
-def _map_loop(u: Use) -> View:
+def _map_loop(u: PatternUse) -> View:
     kind = _LOOPS[type(u.f)]
     if isinstance(u.f, n.MapGlb | n.MapWrg | n.MapLcl):
         kind = f"{kind}.{'xyz'[u.f.dim]}"
@@ -162,7 +162,7 @@ def _map_loop(u: Use) -> View:
     return _loop(u, kind, u.x)
 
 
-def _loop(u: Use, kind: str, x: Array) -> View:
+def _loop(u: PatternUse, kind: str, x: Array) -> View:
     def write(to: View) -> None:
         def element(i: Expr) -> None:
             u.code.into(u.body(x.at(i)), to.at(i))
@@ -172,7 +172,7 @@ def _loop(u: Use, kind: str, x: Array) -> View:
     return u.produced(write)
 
 
-def _map_seq_slide(u: Use) -> View:
+def _map_seq_slide(u: PatternUse) -> View:
     size = number(u.f.size)
     step = number(u.f.step)
     keep = size - step
@@ -186,7 +186,7 @@ def _map_seq_slide(u: Use) -> View:
         kept = code.allocate(window, "private", "window")
 
         def take(j: int, source: View) -> None:
-            code.into(Typed(source, window.item), kept.at(const(j)))
+            code.into(TypedValue(source, window.item), kept.at(const(j)))
 
         def element(i: Expr) -> None:
             for j in range(keep, size):
@@ -202,15 +202,15 @@ def _map_seq_slide(u: Use) -> View:
     return u.produced(write)
 
 
-def _iterate(u: Use) -> View:
+def _iterate(u: PatternUse) -> View:
     value = u.args[0]
     for _ in range(u.f.times):
         value = u.call(u.f.f, value)
     return value.view
 
 
-def _concat(u: Use) -> View:
-    if not any(isinstance(a.view, Produced) for a in u.args):
+def _concat(u: PatternUse) -> View:
+    if not any(isinstance(a.view, ProducedValue) for a in u.args):
         return views.concat(*map(u.translator.guarded, u.args))
 
     def write(to: View) -> None:
@@ -223,32 +223,32 @@ def _concat(u: Use) -> View:
     return u.produced(write)
 
 
-def _pad_constant(u: Use) -> View:
+def _pad_constant(u: PatternUse) -> View:
     inside = u.translator.guarded(u.args[0])
     outside = u.translator.guarded(u.term(u.f.value))
     return views.pad_constant(inside, number(u.f.left), number(u.f.right), outside)
 
 
-def _vectorize(u: Use) -> View:
+def _vectorize(u: PatternUse) -> View:
     def lane(i: Expr) -> View:
         return u.body(*(a.view.at(i) for a in u.args)).view
 
     return Array(u.f.width, lane)
 
 
-def _to(u: Use) -> View:
+def _to(u: PatternUse) -> View:
     value = u.call(u.f.f, *u.args)
     view = value.view
-    unplaced = isinstance(view, Produced) and view.made is None
+    unplaced = isinstance(view, ProducedValue) and view.made is None
     if unplaced and view.space is None:
-        return Produced(u.type, view.write, view.frame, u.code, u.f.space)
+        return ProducedValue(u.type, view.write, view.frame, u.code, u.f.space)
     made = u.produced(lambda to: u.code.into(value, to))
     made.space = u.f.space
     return made
 
 
-def _device_op(u: Use) -> View:
-    operands = [Typed(u.translator.named(a), a.type) for a in u.args]
+def _device_op(u: PatternUse) -> View:
+    operands = [TypedValue(u.translator.named(a), a.type) for a in u.args]
     inside = Translator(u.code, _PATTERNS, in_place=True)
 
     def write(to: View) -> None:
@@ -259,7 +259,7 @@ def _device_op(u: Use) -> View:
     return u.produced(write)
 
 
-_PATTERNS: Mapping[type[n.Fun], Callable[[Use], View]] = {
+_PATTERNS: Mapping[type[n.Fun], Callable[[PatternUse], View]] = {
     n.Lambda: _lambda,
     n.Compose: _compose,
     n.UserFun: _scalar,

@@ -12,7 +12,7 @@ from tilewright.lift.lambdas import is_identity
 from tilewright.lift.match import (
     Bindings,
     FunHole,
-    Mismatch,
+    PatternMismatch,
     TermHole,
     TypeHole,
     fill,
@@ -25,8 +25,8 @@ from tilewright.lift.types import Type
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
-    """Where a condition is decided: what the holes took, the place, what is given of lengths."""
+class RuleMatch:
+    """The context of a condition: the bindings of holes, the site, known facts on lengths."""
 
     found: Bindings
     site: Site
@@ -43,7 +43,7 @@ class SideCondition:
     def __str__(self) -> str:
         return KINDS[self.kind].text.format(*(_text(a) for a in self.args))
 
-    def refusal(self, at: Match) -> str | None:
+    def refusal(self, at: RuleMatch) -> str | None:
         """Why it fails there, None if it holds."""
         return KINDS[self.kind].refusal(at, *self.args)
 
@@ -76,7 +76,7 @@ def _make(kind: str) -> Callable[..., SideCondition]:
 
 
 def _decided(
-    at: Match,
+    at: RuleMatch,
     kind: Any,
     left: Expr,
     right: Expr,
@@ -95,21 +95,21 @@ def _is_given(c: lengths.Condition, given: tuple[lengths.Condition, ...]) -> boo
     return any((g.kind, g.left, g.right) == wanted for g in given)
 
 
-def _divides(at: Match, m: Expr, n: Expr) -> str | None:
+def _divides(at: RuleMatch, m: Expr, n: Expr) -> str | None:
     if at.found.size(m) is const(0):
         return f"0 does not divide {at.found.size(n)!r}"
     return _decided(at, "divides", m, n)
 
 
-def _at_most(at: Match, m: Expr, n: Expr) -> str | None:
+def _at_most(at: RuleMatch, m: Expr, n: Expr) -> str | None:
     return _decided(at, "at most", m, n)
 
 
-def _positive(at: Match, n: Expr) -> str | None:
+def _positive(at: RuleMatch, n: Expr) -> str | None:
     return _decided(at, "at most", const(1), n)
 
 
-def _equal(at: Match, a: Expr, b: Expr) -> str | None:
+def _equal(at: RuleMatch, a: Expr, b: Expr) -> str | None:
     left = at.found.size(a)
     right = at.found.size(b)
     if left is right or lengths.normal(Sub(left, right)) is const(0):
@@ -117,12 +117,12 @@ def _equal(at: Match, a: Expr, b: Expr) -> str | None:
     return f"{left!r} is not {right!r}"
 
 
-def _number(at: Match, n: Expr) -> str | None:
+def _number(at: RuleMatch, n: Expr) -> str | None:
     size = at.found.size(n)
     return None if isinstance(size, Const) else f"{size!r} is not a number"
 
 
-def _among(at: Match, n: Expr, numbers: tuple[int, ...]) -> str | None:
+def _among(at: RuleMatch, n: Expr, numbers: tuple[int, ...]) -> str | None:
     size = at.found.size(n)
     if isinstance(size, Const) and int(size.value.real) in numbers:
         return None
@@ -132,20 +132,20 @@ def _among(at: Match, n: Expr, numbers: tuple[int, ...]) -> str | None:
 # -- operators
 
 
-def _associative(at: Match, f: FunHole, t: Type) -> str | None:
+def _associative(at: RuleMatch, f: FunHole, t: Type) -> str | None:
     op = fill(f, at.found)
     held = laws.associative(op, fill_type(t, at.found))
     return None if held else f"{op!r} is not known to be associative"
 
 
-def _commutative(at: Match, f: FunHole, t: Type) -> str | None:
+def _commutative(at: RuleMatch, f: FunHole, t: Type) -> str | None:
     op = fill(f, at.found)
     held = laws.commutative(op, fill_type(t, at.found))
     return None if held else f"{op!r} is not known to be commutative"
 
 
 def _neutral(
-    at: Match,
+    at: RuleMatch,
     z: Term,
     f: FunHole,
     t: Type,
@@ -157,7 +157,7 @@ def _neutral(
 
 
 def _neutral_of(
-    at: Match,
+    at: RuleMatch,
     w: TermHole,
     f: FunHole,
     t: Type,
@@ -171,12 +171,12 @@ def _neutral_of(
     return None
 
 
-def _computes(at: Match, f: FunHole) -> str | None:
+def _computes(at: RuleMatch, f: FunHole) -> str | None:
     op = fill(f, at.found)
     return f"{op!r} is the identity" if is_identity(op) else None
 
 
-def _scalar_fun(at: Match, f: FunHole) -> str | None:
+def _scalar_fun(at: RuleMatch, f: FunHole) -> str | None:
     op = fill(f, at.found)
     return (
         None
@@ -199,31 +199,31 @@ def _names(kinds: tuple[type[Fun], ...], dim: int | None) -> str:
     return " or ".join(k.__name__ for k in kinds) + ("" if dim is None else f"({dim})")
 
 
-def _dim(at: Match, dim: Expr | None) -> int | None:
+def _dim(at: RuleMatch, dim: Expr | None) -> int | None:
     if dim is None:
         return None
     size = at.found.size(dim)
     if not isinstance(size, Const):
-        raise Mismatch(f"{size!r} is not a dimension")
+        raise PatternMismatch(f"{size!r} is not a dimension")
     return int(size.value.real)
 
 
 def _holds_no(
-    at: Match, f: FunHole, kinds: tuple[type[Fun], ...], dim: Expr | None = None
+    at: RuleMatch, f: FunHole, kinds: tuple[type[Fun], ...], dim: Expr | None = None
 ) -> str | None:
     body = fill(f, at.found)
     d = _dim(at, dim)
     return f"{body!r} holds a {_names(kinds, d)}" if _contains(body, kinds, d) else None
 
 
-def _holds(at: Match, f: FunHole, kinds: tuple[type[Fun], ...]) -> str | None:
+def _holds(at: RuleMatch, f: FunHole, kinds: tuple[type[Fun], ...]) -> str | None:
     body = fill(f, at.found)
     return (
         None if _contains(body, kinds) else f"{body!r} holds no {_names(kinds, None)}"
     )
 
 
-def _around(at: Match, kinds: tuple[type[Fun], ...], dim: int | None) -> bool:
+def _around(at: RuleMatch, kinds: tuple[type[Fun], ...], dim: int | None) -> bool:
     return any(
         isinstance(p, kinds) and (dim is None or getattr(p, "dim", dim) == dim)
         for p in at.site.above
@@ -231,7 +231,7 @@ def _around(at: Match, kinds: tuple[type[Fun], ...], dim: int | None) -> bool:
 
 
 def _outside(
-    at: Match, kinds: tuple[type[Fun], ...], dim: Expr | None = None
+    at: RuleMatch, kinds: tuple[type[Fun], ...], dim: Expr | None = None
 ) -> str | None:
     d = _dim(at, dim)
     if _around(at, kinds, d):
@@ -240,7 +240,7 @@ def _outside(
 
 
 def _inside(
-    at: Match, kinds: tuple[type[Fun], ...], dim: Expr | None = None
+    at: RuleMatch, kinds: tuple[type[Fun], ...], dim: Expr | None = None
 ) -> str | None:
     d = _dim(at, dim)
     if _around(at, kinds, d):
@@ -251,13 +251,13 @@ def _inside(
 # -- memory
 
 
-def _read(at: Match, spaces: str) -> str | None:
+def _read(at: RuleMatch, spaces: str) -> str | None:
     if is_result(at.site):
         return f"the result of the program must not stay in {spaces} memory"
     return None
 
 
-def _result(at: Match) -> str | None:
+def _result(at: RuleMatch) -> str | None:
     return (
         None
         if is_result(at.site)
@@ -265,7 +265,7 @@ def _result(at: Match) -> str | None:
     )
 
 
-def _fits(at: Match, space: str, limit: int) -> str | None:
+def _fits(at: RuleMatch, space: str, limit: int) -> str | None:
     """The capacity of a memory, with the value at the place in it as well."""
     node = at.site.node
     assert isinstance(node, Apply)
@@ -277,7 +277,7 @@ def _fits(at: Match, space: str, limit: int) -> str | None:
     )
 
 
-def _instruction(at: Match, f: FunHole) -> str | None:
+def _instruction(at: RuleMatch, f: FunHole) -> str | None:
     op = fill(f, at.found)
     return (
         None

@@ -43,9 +43,9 @@ class Application:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Derivation:
-    """A program, the rules applied to it one after the other, and what it became each time.
+    """A program, the rules applied to it in order, and the program after each step.
 
-    rules: what a step may name. given: conditions on lengths that are taken as known.
+    rules: those that a step may name. given: conditions on lengths that are assumed.
     """
 
     programs: tuple[Lambda, ...]

@@ -61,8 +61,8 @@ _FUNCTIONS: Mapping[type[Expr], str] = {
 def show(c: Computation) -> str:
     """The Computation as a Lift program; `parse` of the text gives an equal one.
 
-    Equal up to the normal form of index arithmetic (`tidy`), which a program always has.
-    Raises UnsupportedError, with the reason, for one that has no such form.
+    Equal up to the normal form of index arithmetic (`tidy`), in which programs always are. Raises
+    UnsupportedError, with the reason, for a Computation that Lift cannot express.
     """
     if c.tags:
         raise _no_form(c, f"it carries the tags {', '.join(c.tags)}")

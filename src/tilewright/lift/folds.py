@@ -8,18 +8,18 @@ from tilewright.expr.nodes import Buffer, Expr, Load, const
 from tilewright.ir.node import postorder
 from tilewright.lift import nodes as n
 from tilewright.lift import views
-from tilewright.lift.producer import Typed
-from tilewright.lift.translator import Use
+from tilewright.lift.producer import TypedValue
+from tilewright.lift.translator import PatternUse
 from tilewright.lift.views import Array, View
 from tilewright.loops.nodes import For, Stmt, Store, Update
 
 
-def reduce(u: Use) -> View:
+def reduce(u: PatternUse) -> View:
     """A loop around an accumulator."""
     return u.produced(lambda to: _fold(u, u.x, to.at(const(0))))
 
 
-def part_red(u: Use) -> View:
+def part_red(u: PatternUse) -> View:
     """A loop over the runs, a reduction in each."""
     runs = views.split(u.x, u.x.length // u.length)
 
@@ -32,7 +32,7 @@ def part_red(u: Use) -> View:
     return u.produced(write)
 
 
-def scan(u: Use) -> View:
+def scan(u: PatternUse) -> View:
     """A loop around an accumulator that is written in each iteration."""
 
     def write(to: View) -> None:
@@ -47,7 +47,7 @@ def scan(u: Use) -> View:
     return u.produced(write)
 
 
-def _fold(u: Use, x: Array, to: View) -> None:
+def _fold(u: PatternUse, x: Array, to: View) -> None:
     acc = _accumulator(u, to)
     with u.code.block() as frame:
         u.code.loop(x.length, "serial", lambda i: _step(u, acc, x.at(i)))
@@ -60,7 +60,7 @@ def _fold(u: Use, x: Array, to: View) -> None:
         u.code.into(acc, to)
 
 
-def _accumulator(u: Use, to: View | None) -> Typed:
+def _accumulator(u: PatternUse, to: View | None) -> TypedValue:
     """The accumulator with its initial value; `to` itself where that is private already."""
     init = u.term(u.f.init)
     if to is not None and (u.translator.in_place or _private(to)):
@@ -68,14 +68,14 @@ def _accumulator(u: Use, to: View | None) -> Typed:
     else:
         acc = u.code.allocate(init.type, "private", "acc")
     u.code.into(init, acc)
-    return Typed(acc, init.type)
+    return TypedValue(acc, init.type)
 
 
 def _private(view: View) -> bool:
     return all(b.scope != "global" for b in _buffers(view))
 
 
-def _step(u: Use, acc: Typed, element: View) -> None:
+def _step(u: PatternUse, acc: TypedValue, element: View) -> None:
     """`acc = f(acc, element)`, in place where no element of acc is needed after it is written."""
     with u.code.block() as frame:
         u.code.into(u.body(acc.view, element), acc.view)
@@ -85,7 +85,7 @@ def _step(u: Use, acc: Typed, element: View) -> None:
         return
     new = u.code.allocate(acc.type, "private", "next")
     u.code.into(u.body(acc.view, element), new)
-    u.code.into(Typed(new, acc.type), acc.view)
+    u.code.into(TypedValue(new, acc.type), acc.view)
 
 
 def _keeps(body: Stmt, acc: set[Buffer]) -> bool:

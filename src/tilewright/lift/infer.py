@@ -1,8 +1,8 @@
 """Types of Lift programs, from the parameters down; lengths are compared as arithmetic.
 
-Nothing is guessed: the parameters of a program carry their types, those of an inner function get
-theirs from what it is applied to. What a pattern asks of lengths (`m | n`) is decided where the
-text decides it, else recorded as a Condition.
+Nothing is guessed: the parameters of a program carry their types, and an inner function's
+parameters get theirs from its arguments. A pattern's requirement on lengths (`m | n`) is decided if
+the program determines it, and otherwise recorded as a Condition.
 """
 
 from __future__ import annotations

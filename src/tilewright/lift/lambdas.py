@@ -137,7 +137,7 @@ def is_cheap(term: Term) -> bool:
 
 
 def is_identity(fun: Fun) -> bool:
-    """Whether a function gives back its argument unchanged."""
+    """Whether a function returns its argument unchanged."""
     match fun:
         case Builtin(name):
             return name == "id"

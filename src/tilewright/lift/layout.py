@@ -28,7 +28,7 @@ class Doc:
 
 
 @dataclass(frozen=True, slots=True)
-class Text(Doc):
+class UnbrokenText(Doc):
     """Words that stay together."""
 
     text: str

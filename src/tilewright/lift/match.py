@@ -1,10 +1,11 @@
 """Patterns over Lift's terms: matched up to names of bound variables, eta, and arity.
 
-A pattern is an ordinary term with holes. A `TermHole` takes any term, a `FunHole` any function; a
-hole takes nothing that a lambda of the pattern binds, so a rule cannot let a variable escape. A
-`FunHole` applied to bound variables, as in `lambda x: e(x)`, takes every term over them and becomes
-the function of them (Miller's higher-order patterns). Lengths, widths and the like are variables
-(`expr.nodes.Var`). Holes have types, made of `TypeHole`s, and bind these and the lengths in them.
+A pattern is an ordinary term with holes. A `TermHole` matches any term, a `FunHole` any function; a
+hole matches nothing with variables bound by the pattern's lambdas, so a rule cannot let a variable
+escape. A `FunHole` applied to bound variables, as in `lambda x: e(x)`, matches every term over them
+and becomes the function of them (Miller's higher-order patterns). Lengths, widths and the like are
+variables (`expr.nodes.Var`). Holes have types, made of `TypeHole`s, and bind these and the lengths
+in them.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class FunHole(Fun):
     result: Sort
 
 
-class Mismatch(Exception):
+class PatternMismatch(Exception):
     """The pattern does not match; the text, put together when asked for, says where it differs."""
 
     def __str__(self) -> str:
@@ -94,7 +95,7 @@ class Bindings:
             v.name for v in postorder(e) if isinstance(v, Var) and v not in self.sizes
         ]
         if free:
-            raise Mismatch(f"{' and '.join(free)} is not given")
+            raise PatternMismatch(f"{' and '.join(free)} is not given")
         return lengths.normal(substitute(e, self.sizes))
 
 
@@ -133,7 +134,9 @@ def match_types(
     while functions:
         ready = [f for f in functions if is_known(f.args, found)]
         if not ready:
-            raise Mismatch(f"the arguments of {functions[0].name} have no known type")
+            raise PatternMismatch(
+                f"the arguments of {functions[0].name} have no known type"
+            )
         for f in ready:
             args = tuple(fill_type(a, found) for a in f.args)
             matcher.type(f.result, _typed(result_of, found.parts[f], args), f.name)
@@ -150,13 +153,13 @@ def _typed(of: Callable[..., Type], *args: Any) -> Type:
     try:
         return of(*args)
     except TilewrightError as error:
-        raise Mismatch(str(error)) from error
+        raise PatternMismatch(str(error)) from error
 
 
 class _Matcher:
     def __init__(self, found: Bindings) -> None:
         self.found = found
-        # The pattern's bound variables, and what they stand for.
+        # The pattern's bound variables, and the variables that they match.
         self.scope: dict[Param, Param] = {}
         self.later: list[tuple[Expr, Expr]] = []
 
@@ -195,11 +198,11 @@ class _Matcher:
         """A type against one; `what` has it."""
         match pattern, actual:
             case TypeHole(kind="scalar"), _ if not isinstance(actual, Scalar):
-                raise Mismatch(f"{what} has {actual!r}, no scalar")
+                raise PatternMismatch(f"{what} has {actual!r}, no scalar")
             case TypeHole(), _:
                 known = self.found.types.setdefault(pattern, actual)
                 if known is not actual:
-                    raise Mismatch(f"{what} has {actual!r}, expected {known!r}")
+                    raise PatternMismatch(f"{what} has {actual!r}, expected {known!r}")
             case Array(item, n), Array(own, m):
                 self.type(item, own, what)
                 self._length(n, m)
@@ -211,7 +214,7 @@ class _Matcher:
                 self.type(scalar, Scalar(actual.dtype), what)
                 self._field(pattern.width, actual.width, actual)
             case _ if pattern is not actual:
-                raise Mismatch(
+                raise PatternMismatch(
                     f"{what} has {actual!r}, which is not of the form wanted"
                 )
 
@@ -228,12 +231,12 @@ class _Matcher:
         inside = free_params(part) & set(self.scope.values())
         if inside:
             names = ", ".join(sorted(p.name for p in inside))
-            raise Mismatch(part, f" depends on {names}")
+            raise PatternMismatch(part, f" depends on {names}")
         if isinstance(part, Lambda):
             part = abstraction(part.params, part.body)
         known = self.found.parts.setdefault(hole, part)
         if not same(known, part):
-            raise Mismatch(known, " and ", part, " differ")
+            raise PatternMismatch(known, " and ", part, " differ")
 
     def _bound(self, args: tuple[Term, ...]) -> bool:
         return all(a in self.scope for a in args) and len(set(args)) == len(args)
@@ -252,7 +255,9 @@ class _Matcher:
     def _field(self, pattern: Any, value: Any, at: object) -> None:
         if isinstance(pattern, tuple):
             if len(pattern) != len(value):
-                raise Mismatch(at, f": {len(value)} operands, expected {len(pattern)}")
+                raise PatternMismatch(
+                    at, f": {len(value)} operands, expected {len(pattern)}"
+                )
             for p, v in zip(pattern, value, strict=True):
                 self._field(p, v, at)
         elif isinstance(pattern, Part):
@@ -262,7 +267,7 @@ class _Matcher:
         elif isinstance(pattern, IndexFun):
             self._field((pattern.name, *pattern.args), (value.name, *value.args), at)
         elif pattern != value:
-            raise Mismatch(at, ": ", value, ", expected ", pattern)
+            raise PatternMismatch(at, ": ", value, ", expected ", pattern)
 
     def _length(self, pattern: Expr, actual: Expr) -> None:
         if isinstance(pattern, Var):
@@ -274,7 +279,7 @@ class _Matcher:
 
 def _require(condition: bool, expected: object, found: object) -> None:
     if not condition:
-        raise Mismatch(found, " does not match ", expected)
+        raise PatternMismatch(found, " does not match ", expected)
 
 
 def device_name(name: str, sizes: tuple[Any, ...]) -> str:
@@ -303,7 +308,7 @@ def is_known(types: Sequence[Type], found: Bindings) -> bool:
     try:
         for t in types:
             fill_type(t, found)
-    except Mismatch:
+    except PatternMismatch:
         return False
     return True
 
@@ -313,7 +318,7 @@ def fill_type(t: Type, found: Bindings) -> Type:
     match t:
         case TypeHole():
             if t not in found.types:
-                raise Mismatch(f"type {t.name} is not known")
+                raise PatternMismatch(f"type {t.name} is not known")
             return found.types[t]
         case Array(item, n):
             return Array(fill_type(item, found), found.size(n))
@@ -372,7 +377,7 @@ class _Filler:
     def _taken(self, hole: Part) -> Any:
         """What the hole took; its second use gets its own bound variables."""
         if hole not in self.found.parts:
-            raise Mismatch(f"{hole.name} is not given")  # type: ignore[attr-defined]
+            raise PatternMismatch(f"{hole.name} is not given")  # type: ignore[attr-defined]
         part = self.found.parts[hole]
         if hole in self.used and isinstance(part, Fun):
             return refreshed(part)
@@ -406,5 +411,5 @@ class _Filler:
         if kind != "int":
             return size
         if not isinstance(size, Const):
-            raise Mismatch(f"{size!r} is not a number")
+            raise PatternMismatch(f"{size!r} is not a number")
         return int(size.value.real)

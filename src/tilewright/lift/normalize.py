@@ -22,9 +22,9 @@ from tilewright.lift.infer import arity
 from tilewright.lift.lengths import Sizes
 from tilewright.lift.pending import (
     OPERATORS,
-    Deferred,
-    Pending,
-    Reduction,
+    DeferredOperator,
+    DeferredReduction,
+    PendingReduction,
     moved,
     step_of,
 )
@@ -49,7 +49,7 @@ MAX_INLINED_READS = 2
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Normal:
+class NormalForm:
     """A program as Computations: run in order they write `outputs` from `inputs`."""
 
     name: str
@@ -58,7 +58,7 @@ class Normal:
     computations: tuple[Computation, ...]
 
 
-def normalize(program: n.Lambda, sizes: Sizes, name: str = "lift") -> Normal:
+def normalize(program: n.Lambda, sizes: Sizes, name: str = "lift") -> NormalForm:
     """The Computations of a program at these sizes.
 
     One buffer per leaf of a parameter and of the result (`sizes.leaves`), named after it. Address
@@ -76,7 +76,7 @@ def normalize(program: n.Lambda, sizes: Sizes, name: str = "lift") -> Normal:
     stages = Stages(name)
     result = _Work(stages).value(fixed.body, _Scope(env))
     stages.emit(result, typing.result, outputs)
-    return Normal(name, tuple(inputs), tuple(outputs), tuple(stages.done))
+    return NormalForm(name, tuple(inputs), tuple(outputs), tuple(stages.done))
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,12 +211,16 @@ class _Work:
             return self._custom(step, t, init)
         reducer, operand = found
         dims = step.dims
-        if isinstance(operand, Pending) and _merges(operand.core, dims, reducer):
+        if isinstance(operand, PendingReduction) and _merges(
+            operand.core, dims, reducer
+        ):
             dims = (*dims, *operand.core.dims)
             values = operand.values()
         else:
             values = (scalar(operand),)
-        value = Pending(Reduction(dims, reducer, values, self.stages.force), {})
+        value = PendingReduction(
+            DeferredReduction(dims, reducer, values, self.stages.force), {}
+        )
         start = scalar(init)
         if start is reducer.identity[0]:
             return value
@@ -230,8 +234,8 @@ class _Work:
             raise no_operator()
         values = tuple(map(scalar, element))
         reducer = custom_reducer(step.f, (init,) if single else init, values)
-        core = Reduction(step.dims, reducer, values, self.stages.force)
-        parts = tuple(Pending(core, {}, k) for k in range(len(reducer.dtypes)))
+        core = DeferredReduction(step.dims, reducer, values, self.stages.force)
+        parts = tuple(PendingReduction(core, {}, k) for k in range(len(reducer.dtypes)))
         return parts[0] if single else parts
 
 
@@ -260,7 +264,7 @@ class _Step:
         return step_of(result, acc, self.accumulators)
 
 
-def _merges(core: Reduction, dims: Sequence[Dim], reducer: Any) -> bool:
+def _merges(core: DeferredReduction, dims: Sequence[Dim], reducer: Any) -> bool:
     """Whether a reduction of a reduction is one over all the dimensions."""
     only_reduced = all(d.combine == PW for d in (*dims, *core.dims))
     return core.reducer is reducer and only_reduced
@@ -301,9 +305,9 @@ def _scalar(
         if f.name == "id":
             return args[0]
         node: Any = scalars.BUILTINS[f.name].value
-        pending = any(isinstance(a, Pending) for a in args)
+        pending = any(isinstance(a, PendingReduction) for a in args)
         if pending and node in OPERATORS:
-            return Deferred(node, args)
+            return DeferredOperator(node, args)
     return scalars.body(f, tuple(map(scalar, args)))
 
 

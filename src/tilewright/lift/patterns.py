@@ -47,7 +47,7 @@ class Word:
 
 
 def as_type(t: Any) -> Type:
-    """A type unchanged, or that of a dtype's word. Raises InputError for anything else."""
+    """A type unchanged, or the type of a dtype's word. Raises InputError for anything else."""
     if isinstance(t, Word):
         return t.type
     if not isinstance(t, Type):
@@ -374,10 +374,10 @@ SCOPE: Final[Mapping[str, Any]] = {
 
 
 def parse(text: str, more: Mapping[str, Any] | None = None) -> n.Part:
-    """The term or function that the printer wrote; only the words of `SCOPE` are evaluated.
+    """Parse the printer's text of a term or function; only the words of `SCOPE` are evaluated.
 
-    more: other words, such as device operators. Another name in the text is a length.
-    Raises InputError (TW-SYNTAX) for what is not a program of these words.
+    more: additional words, such as device operators. Any other name is a length. Raises InputError
+    (TW-SYNTAX) if the text is not a program of these words.
     """
     known = {**SCOPE, "userfun": _written_userfun, **(more or {})}
     found = python.evaluate(text, {**known, **_lengths_in(python.as_text(text), known)})

@@ -30,13 +30,13 @@ Env = Mapping[Var, Expr]
 
 
 @dataclass(eq=False, slots=True)
-class Reduction:
+class DeferredReduction:
     """`values`, combined over `dims` (all pw, or one ps); other variables in them are free."""
 
     dims: tuple[Dim, ...]
     reducer: Reducer
     values: tuple[Expr, ...]
-    make: Callable[[Reduction], tuple[tuple[Var, ...], tuple[Buffer, ...]]]
+    make: Callable[[DeferredReduction], tuple[tuple[Var, ...], tuple[Buffer, ...]]]
     stage: tuple[tuple[Var, ...], tuple[Buffer, ...]] | None = field(default=None)
 
     def force(self) -> tuple[tuple[Var, ...], tuple[Buffer, ...]]:
@@ -47,10 +47,10 @@ class Reduction:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Pending:
+class PendingReduction:
     """Component `component` of a reduction, its free variables replaced by `env`."""
 
-    core: Reduction
+    core: DeferredReduction
     env: Env
     component: int = 0
 
@@ -65,8 +65,8 @@ class Pending:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Deferred:
-    """An operator on arguments of which some are pending: around a reduction they may merge."""
+class DeferredOperator:
+    """An operator with pending arguments: around a reduction, it may be merged into it."""
 
     node: type[e.Binary]
     args: tuple[View, ...]
@@ -92,11 +92,11 @@ def moved(view: View, env: Env) -> View:
                 None if rows is None else moved(rows, env),
                 tuple(moved(p, env) for p in view.parts),
             )
-        case Pending(core, old, component):
+        case PendingReduction(core, old, component):
             new = {v: substitute(x, {**env}) for v, x in old.items()}
-            return Pending(core, {**env, **new}, component)
-        case Deferred(node, args):
-            return Deferred(node, tuple(moved(a, env) for a in args))
+            return PendingReduction(core, {**env, **new}, component)
+        case DeferredOperator(node, args):
+            return DeferredOperator(node, tuple(moved(a, env) for a in args))
     raise TypeError(type(view).__name__)
 
 
@@ -108,7 +108,7 @@ def step_of(
     v reads none of the accumulators (of a tuple there are several); it may be pending, so that a
     reduction of reductions is one.
     """
-    if isinstance(result, Deferred):
+    if isinstance(result, DeferredOperator):
         node = result.node
         lhs, rhs = result.args
     elif isinstance(result, e.Binary):
@@ -126,7 +126,7 @@ def step_of(
 
 def _reads(view: View, buffers: frozenset[Buffer]) -> bool:
     roots: Sequence[Expr] = (
-        view.values() if isinstance(view, Pending) else (scalar(view),)
+        view.values() if isinstance(view, PendingReduction) else (scalar(view),)
     )
     return any(
         isinstance(x, Load) and x.buffer in buffers for r in roots for x in postorder(r)

@@ -21,7 +21,7 @@ from tilewright.expr.printer import show as show_expr
 from tilewright.ir.node import postorder
 from tilewright.lift import nodes as n
 from tilewright.lift.lambdas import pointfree
-from tilewright.lift.layout import CallText, Chain, Doc, Scoped, Text
+from tilewright.lift.layout import CallText, Chain, Doc, Scoped, UnbrokenText
 from tilewright.lift.patterns import SCOPE
 from tilewright.lift.sizes import length_variables
 from tilewright.lift.types import show_type
@@ -103,34 +103,36 @@ def _outermost(part: n.Part) -> ParameterNames:
 def _doc(part: n.Part, scope: ParameterNames) -> Doc:
     match part:
         case n.Param():
-            return Text(scope.names[part])
+            return UnbrokenText(scope.names[part])
         case n.Literal():
-            return Text(_literal(part))
+            return UnbrokenText(_literal(part))
         case n.Apply():
             return _apply(part, scope)
         case n.Tuple(items):
             return CallText("Tuple", _docs(items, scope))
         case n.Lambda(params, _):
-            types = tuple(Text(show_type(p.type)) for p in params if p.type is not None)
+            types = tuple(
+                UnbrokenText(show_type(p.type)) for p in params if p.type is not None
+            )
             return CallText("fun", (_lambda(part, scope), *types))
         case n.Compose(funs):
             return Chain(">>", _docs(funs, scope))
         case n.UserFun():
             return _user_fun(part)
         case n.Builtin(name) | n.DeviceOp(name):
-            return Text(name)
+            return UnbrokenText(name)
         case n.To(space, f):
             return CallText(f"to{space.capitalize()}", (_field(f, scope),))
     word = _WORDS.get(type(part), type(part).__name__)
     fields = tuple(_field(getattr(part, f), scope) for f in part._fields)
     if isinstance(part, n.Gather | n.Scatter):
         fields = (
-            Text(repr(part.index.name)),
+            UnbrokenText(repr(part.index.name)),
             *(_field(a, scope) for a in part.index.args),
         )
     if fields:
         return CallText(word, fields)
-    return Text(word)
+    return UnbrokenText(word)
 
 
 def _literal(part: n.Literal) -> str:
@@ -151,12 +153,12 @@ def _apply(term: n.Apply, scope: ParameterNames) -> Doc:
     if isinstance(f, n.Get):
         operand = _doc(args[0], scope)
         if not isinstance(operand, Chain):
-            return Text(f"{operand.flat()}[{f.position}]")
+            return UnbrokenText(f"{operand.flat()}[{f.position}]")
     if isinstance(f, n.Builtin) and f.name in _INFIX and len(args) == 2:
         # Python would fold an operator between two literals.
         if not all(isinstance(a, n.Literal) for a in args):
             sign = f" {_INFIX[f.name]} "
-            return Text(sign.join(_operand(a, scope) for a in args))
+            return UnbrokenText(sign.join(_operand(a, scope) for a in args))
     if isinstance(f, n.Lambda) and len(args) == len(f.params) == 1:
         value = _doc(args[0], scope)
         return CallText("let", (value, _lambda(f, scope)))
@@ -177,9 +179,10 @@ def _user_fun(f: n.UserFun) -> Doc:
     params = [n.argument(i, t) for i, t in enumerate(f.dtypes)]
     names = ", ".join(p.name for p in params)
     body = python.show(f.body, {p: p.name for p in params})
-    types = (Text(short(t)) for t in f.dtypes)
+    types = (UnbrokenText(short(t)) for t in f.dtypes)
     return CallText(
-        "userfun", (Text(repr(f.name)), Text(f"lambda {names}: {body}"), *types)
+        "userfun",
+        (UnbrokenText(repr(f.name)), UnbrokenText(f"lambda {names}: {body}"), *types),
     )
 
 
@@ -208,4 +211,4 @@ def _field(value: Any, scope: ParameterNames) -> Doc:
         return _lambda(value, scope)
     if isinstance(value, n.Part):
         return _doc(value, scope)
-    return Text(show_expr(value) if isinstance(value, Expr) else repr(value))
+    return UnbrokenText(show_expr(value) if isinstance(value, Expr) else repr(value))

@@ -1,7 +1,7 @@
 """Values produced by statements, whose destination depends on what follows.
 
-A `Produced` is a computation with its type. Written straight to its destination it costs nothing
-more; read, it gets its own memory in the block where it was made. A pattern that only moves
+A `ProducedValue` is a computation with its type. Written straight to its destination it costs
+nothing more; read, it gets its own memory in the block where it was made. A pattern that only moves
 data and can be turned around moves the destination instead of the value (`INVERSE`).
 """
 
@@ -21,7 +21,7 @@ from tilewright.loops.nodes import Alloc, Stmt, block
 
 
 @dataclass(eq=False, slots=True)
-class Frame:
+class BlockFrame:
     """A block that is being written: the kind of its loop, its statements, the buffers in it."""
 
     kind: str = ""
@@ -36,7 +36,7 @@ class Frame:
         return body
 
 
-class Typed(NamedTuple):
+class TypedValue(NamedTuple):
     """A value with its type."""
 
     view: View
@@ -44,22 +44,22 @@ class Typed(NamedTuple):
 
 
 class ValueInMemory(Protocol):
-    """What gives a value a place: runs `write` on new memory in `frame`, and reads it."""
+    """Materializes a value: runs `write` on new memory in `frame`, and reads it."""
 
-    def materialize(self, value: Produced) -> View: ...
+    def materialize(self, value: ProducedValue) -> View: ...
 
 
 @dataclass(eq=False, slots=True)
-class Produced:
+class ProducedValue:
     """A value of type `type` that `write(destination)` computes; made in `frame`.
 
-    space: the address space asked for, None for whatever its reader needs. lazy: its elements,
-    computed where they are read, if it need not be in memory. As a view it reads like any other.
+    space: the requested address space, None for whatever its reader needs. lazy: its elements,
+    computed where they are read, if it need not be in memory. As a view, it is read like any other.
     """
 
     type: Type
     write: Callable[[View], None]
-    frame: Frame
+    frame: BlockFrame
     memory: ValueInMemory
     space: str | None = None
     lazy: Array | None = None

@@ -1,8 +1,8 @@
 """A rewrite rule of Lift: a left side, a right side and conditions, as data.
 
-As `ir.rewrite.Rule`, but over functions: a rule is matched at a place, which tells the types of
-what its holes took and what is around it, and it may take parameters: lengths that only its right
-side knows, such as the size of a tile.
+Like `ir.rewrite.Rule`, but over functions: a rule is matched at a site, which provides the types of
+the holes' bindings and the context, and it may have parameters: lengths that only occur on its
+right side, such as a tile size.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tilewright.base.text import columns
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.ir.node import postorder
 from tilewright.lift import lengths
-from tilewright.lift.conditions import Match, SideCondition
+from tilewright.lift.conditions import RuleMatch, SideCondition
 from tilewright.lift.lambdas import same
 from tilewright.lift.match import (
     Bindings,
     FunHole,
-    Mismatch,
+    PatternMismatch,
     fill,
     match,
     match_types,
@@ -93,7 +93,7 @@ class Rule:
         assert isinstance(at.node, Term)
         try:
             return at.replaced(self._rewrite(at, at.node, sizes or {}, given))
-        except Mismatch as error:
+        except PatternMismatch as error:
             raise self._error(site, str(error), matched=False) from None
 
     def attempt(
@@ -109,7 +109,7 @@ class Rule:
             return None
         try:
             return at.replaced(self._rewrite(at, at.node, sizes, given))
-        except (Mismatch, RuleError):
+        except (PatternMismatch, RuleError):
             return None
 
     def _rewrite(
@@ -121,11 +121,11 @@ class Rule:
     ) -> Term:
         found = Bindings()
         if not may_match(self.left, term):
-            raise Mismatch(term, " does not match ", self.left)
+            raise PatternMismatch(term, " does not match ", self.left)
         match(self.left, term, found)
         match_types(self.left, found, site.type_of, site.result_of)
         self._take(sizes, found, site)
-        place = Match(found, site, given)
+        place = RuleMatch(found, site, given)
         for condition in self.when:
             try:
                 refusal = condition.refusal(place)

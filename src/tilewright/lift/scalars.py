@@ -61,10 +61,10 @@ BUILTINS: Mapping[str, BuiltinFunction] = {
 
 
 def user_fun(name: str, f: Callable[..., Expr], *of: object) -> UserFun:
-    """The scalar function `f`, given as Python on expressions, for arguments of the dtypes `of`.
+    """The scalar function `f`, a Python function on expressions, for arguments of the dtypes `of`.
 
-    `user_fun("mish", lambda x: x * call("tanh", ...), "float32")`. Raises InputError where `f`
-    gives no expression or the dtypes inside do not agree.
+    `user_fun("mish", lambda x: x * call("tanh", ...), "float32")`. Raises InputError if `f`
+    does not return an expression, or if dtypes inside do not match.
     """
     types = tuple(dtype_of(t) for t in of)  # type: ignore[arg-type]
     try:

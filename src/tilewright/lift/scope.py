@@ -21,9 +21,9 @@ Types = tuple[Type, ...]
 class Scope:
     """The types of the parameters in sight; conditions are gathered for the whole program.
 
-    known: the types of terms; functions: the scopes in functions; peaks: the memory that parts take
-    (`memory.resident`). They hold for every program over these parameters, so that of a program
-    that changed a little only the changes are looked at.
+    known: the types of terms; functions: the scopes in functions; peaks: the memory used by parts
+    (`memory.resident`). They are valid for every program over these parameters, so that after a
+    small change of a program only the changes are analyzed.
     """
 
     env: Mapping[n.Param, Type]

@@ -20,7 +20,7 @@ Cost = Callable[[Fun], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class RuleMove:
     """A rule that may be applied at any place, with these parameters."""
 
     rule: str
@@ -28,7 +28,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DerivationResult:
     """The cheapest derivation, its cost, and how many programs were looked at."""
 
     derivation: Derivation
@@ -36,20 +36,20 @@ class Found:
     seen: int
 
 
-def move(rule: str, **sizes: int) -> Move:
+def move(rule: str, **sizes: int) -> RuleMove:
     """`move("split-join", m=4)`."""
-    return Move(rule, tuple(sizes.items()))
+    return RuleMove(rule, tuple(sizes.items()))
 
 
 def search(
     start: Derivation,
-    moves: Sequence[Move],
+    moves: Sequence[RuleMove],
     cost: Cost,
     *,
     width: int = 16,
     depth: int = 12,
     tidy: Strategy | None = None,
-) -> Found:
+) -> DerivationResult:
     """The cheapest program that at most `depth` moves reach, `width` programs kept after each.
 
     tidy: a strategy that is run after every move. Raises InputError for a rule without a name in
@@ -63,11 +63,11 @@ def search(
         depth=depth,
         key=lambda derivation: key(derivation.program),
     )
-    return Found(found.state, found.cost, found.evaluations)
+    return DerivationResult(found.state, found.cost, found.evaluations)
 
 
 def _moved(
-    derivation: Derivation, moves: Sequence[Move], tidy: Strategy | None
+    derivation: Derivation, moves: Sequence[RuleMove], tidy: Strategy | None
 ) -> Iterator[Derivation]:
     """The derivation after each move at each place where it applies."""
     for place in places(derivation.program):

@@ -1,7 +1,7 @@
-"""Positions in a program: a path of child positions, with all that is known there.
+"""Positions in a program: a path of child positions, with the facts known there.
 
-A site is a term, or a function that is handed to a pattern (`f` of `Map(f)`). Functions that are
-applied are not their own sites: the application is.
+A site is a term, or a function passed to a pattern (`f` of `Map(f)`). An applied function is not a
+separate site: the application is.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Site:
         )
 
     def type_of(self, term: Term) -> Type:
-        """The type of a term over what is in sight here."""
+        """The type of a term over the variables in scope here."""
         return infer.type_of(term, self.scope)
 
     def result_of(self, f: Fun, args: tuple[Type, ...]) -> Type:
@@ -102,7 +102,8 @@ class Site:
 
     @cached_property
     def opened(self) -> Site:
-        """The site of a function as that of what it does to fresh arguments; a term's unchanged."""
+        """The site of a function as the site of its body on fresh arguments; a term's site is
+        unchanged."""
         if self.args is None:
             return self
         assert isinstance(self.node, Fun)
@@ -127,7 +128,7 @@ class Site:
         return isinstance(self.node, Lambda) and part is not self.node.body
 
     def _arguments(self) -> tuple[Type, ...]:
-        """The types of what the function in this node is applied to."""
+        """The types of the arguments of the function in this node."""
         if isinstance(self.node, Apply):
             return tuple(self.type_of(a) for a in self.node.args)
         assert self.args is not None

@@ -91,9 +91,9 @@ def sizes_of(types: Sequence[Type], shapes: Sequence[Sequence[int]]) -> dict[Var
 
 
 def named(program: n.Part, sizes: Mapping[str | Var, int]) -> dict[Var, int]:
-    """`sizes` by variable, where they are given by name.
+    """`sizes`, passed by name, by variable.
 
-    Raises InputError for a name that no length of the program has, and for what is not a size.
+    Raises InputError for a name that no length of the program has, and for an invalid size.
     """
     known = {v.name: v for v in length_variables(program)}
     out: dict[Var, int] = {}

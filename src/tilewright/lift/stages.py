@@ -11,7 +11,12 @@ from tilewright.compute.nodes import CC, PS, PW, Computation, Dim, Output
 from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Load, Var, const
 from tilewright.ir.node import Node, postorder, substitute
 from tilewright.lift.lengths import array
-from tilewright.lift.pending import Deferred, Pending, Reduction, moved
+from tilewright.lift.pending import (
+    DeferredOperator,
+    DeferredReduction,
+    PendingReduction,
+    moved,
+)
 from tilewright.lift.sizes import leaves
 from tilewright.lift.tidy import tidy
 from tilewright.lift.types import Array as ArrayType
@@ -57,7 +62,7 @@ class Stages:
     def generic(
         self, length: int, body: Callable[[Expr], View]
     ) -> Callable[[Expr], View]:
-        """`body`, evaluated once at a variable, so that its stages are those of every element."""
+        """`body`, evaluated once at a variable, so that its stages apply to every element."""
         if length == 1:
             return lambda i: body(const(0))
         r = self.fresh(length)
@@ -77,10 +82,10 @@ class Stages:
                 return self.reads(view.at(self.fresh(view.length)))
             case tuple():
                 return sum(map(self.reads, view))
-            case Pending(core):
+            case PendingReduction(core):
                 steps = prod(d.extent for d in core.dims)
                 return steps * sum(map(self.reads, view.values()))
-            case Deferred(_, args):
+            case DeferredOperator(_, args):
                 return sum(map(self.reads, args))
         return sum(isinstance(x, Load) for x in postorder(view))
 
@@ -91,10 +96,12 @@ class Stages:
         """The name of the Computation that comes next."""
         return f"{self.name}.{len(self.done)}"
 
-    def force(self, core: Reduction) -> tuple[tuple[Var, ...], tuple[Buffer, ...]]:
-        """A Computation of its own for a reduction: parallel over its free variables."""
+    def force(
+        self, core: DeferredReduction
+    ) -> tuple[tuple[Var, ...], tuple[Buffer, ...]]:
+        """A separate Computation for a reduction: parallel over its free variables."""
         scanned = [d.var for d in core.dims if d.combine == PS]
-        free = self.free([*core.values, *scanned], _reduced(Pending(core, {})))
+        free = self.free([*core.values, *scanned], _reduced(PendingReduction(core, {})))
         stage = self.next_name
         shape = tuple(self.extents[v] for v in free)
         count = len(core.reducer.dtypes)
@@ -103,7 +110,7 @@ class Stages:
         for k, dtype in enumerate(core.reducer.dtypes):
             buffer = Buffer(stage if count == 1 else f"{stage}.{k}", shape, dtype)
             buffers.append(buffer)
-            entries.append(_Entry(free, buffer, free, Pending(core, {}, k)))
+            entries.append(_Entry(free, buffer, free, PendingReduction(core, {}, k)))
         self.write(entries)
         return free, tuple(buffers)
 
@@ -113,7 +120,7 @@ class Stages:
         return tuple(v for v in self.extents if v in found - bound)
 
     def stage(self, name: str, value: View) -> View:
-        """A named value in its own buffers, unless it only moves what is in buffers already."""
+        """A named value in separate buffers, unless it only rearranges existing buffers."""
         t = view_type(value)
         if not isinstance(t, ArrayType | TupleType):
             return value
@@ -178,7 +185,7 @@ class Stages:
                 own = [next(rest) for _ in leaves(item)]
                 found += self._entries(v, item, own, place)
             return found
-        if isinstance(view, Deferred):
+        if isinstance(view, DeferredOperator):
             view = view.expr()
         return [_Entry(dims, buffers[0], index, view)]
 
@@ -196,13 +203,15 @@ class Stages:
     def _together(self, a: _Entry, b: _Entry) -> bool:
         if a.dims != b.dims:
             return False
-        if isinstance(a.view, Pending) and isinstance(b.view, Pending):
+        if isinstance(a.view, PendingReduction) and isinstance(
+            b.view, PendingReduction
+        ):
             return a.view.core is b.view.core
         return isinstance(a.view, Expr) and isinstance(b.view, Expr)
 
     def _one(self, entries: Sequence[_Entry]) -> None:
         first = entries[0]
-        pending = first.view if isinstance(first.view, Pending) else None
+        pending = first.view if isinstance(first.view, PendingReduction) else None
         dims = tuple(Dim(v, self.extents[v], CC) for v in first.dims)
         if pending is None or not self._fits(pending, entries):
             self._add(dims, [(x, scalar(x.view)) for x in entries], None)
@@ -221,7 +230,7 @@ class Stages:
         pairs = [(x, values[x.view.component]) for x in entries]
         self._add((*free, *scanned, *reduced), pairs, core.reducer)
 
-    def _fits(self, pending: Pending, entries: Sequence[_Entry]) -> bool:
+    def _fits(self, pending: PendingReduction, entries: Sequence[_Entry]) -> bool:
         """Whether the reduction can be written in place: all components, a scan along a dim."""
         if len(entries) != len(pending.core.reducer.dtypes):
             return False
@@ -265,12 +274,12 @@ class Stages:
 
 def _reduced(view: View) -> set[Var]:
     """The variables that a pending reduction binds."""
-    dims = view.core.dims if isinstance(view, Pending) else ()
+    dims = view.core.dims if isinstance(view, PendingReduction) else ()
     return {d.var for d in dims if d.combine == PW}
 
 
 def _roots(x: _Entry) -> tuple[Expr, ...]:
-    if isinstance(x.view, Pending):
+    if isinstance(x.view, PendingReduction):
         return x.view.values()
     return (scalar(x.view),)
 
@@ -290,6 +299,6 @@ def view_type(view: View) -> Type:
             return TupleType(tuple(map(view_type, view)))
         case Array():
             return array(view_type(view.at(const(0))), view.length)
-        case Pending(core, _, component):
+        case PendingReduction(core, _, component):
             return Scalar(core.reducer.dtypes[component])
     return Scalar(scalar(view).dtype)

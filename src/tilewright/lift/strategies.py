@@ -1,8 +1,8 @@
 """Strategies: where and how often rules apply (Hagedorn et al., ELEVATE, ICFP 2020).
 
-A strategy takes a Focus, a derivation and a place in its program, and gives the Focus after its
-steps, or None if it does not apply. Sequence, choice, attempt and repetition are those of
-`ir.strategy`; here are the ones that walk through a program.
+A strategy takes a Focus, a derivation and a place in its program, and returns the Focus after its
+steps, or None if it does not apply. Sequence, choice, attempt and repetition are in `ir.strategy`;
+this file has the traversals.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def at(path: Path, strategy: Strategy) -> Strategy:
 
 
 def top_down(strategy: Strategy) -> Strategy:
-    """At the first place where it applies, a place before what is in it."""
+    """At the first place where it applies, in preorder."""
 
     def apply(focus: Focus) -> Focus | None:
         after = strategy(focus)
@@ -86,7 +86,7 @@ def top_down(strategy: Strategy) -> Strategy:
 
 
 def bottom_up(strategy: Strategy) -> Strategy:
-    """At the first place where it applies, what is in a place before the place."""
+    """At the first place where it applies, in postorder."""
 
     def apply(focus: Focus) -> Focus | None:
         after = _first(apply, focus)

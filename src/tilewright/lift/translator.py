@@ -12,7 +12,12 @@ from tilewright.lift import nodes as n
 from tilewright.lift.code import KernelWriter
 from tilewright.lift.infer import Scope as Types
 from tilewright.lift.infer import arguments_of_body, result, type_of, unpacked
-from tilewright.lift.producer import Produced, Typed, inverse_of_all, invertible
+from tilewright.lift.producer import (
+    ProducedValue,
+    TypedValue,
+    inverse_of_all,
+    invertible,
+)
 from tilewright.lift.types import Array as ArrayType
 from tilewright.lift.types import Scalar, Type
 from tilewright.lift.views import LAYOUT, Array, Reads, View, number
@@ -24,7 +29,7 @@ class TranslationScope:
 
     env: Mapping[n.Param, View]
     types: Types
-    known: dict[n.Term, Typed] = field(default_factory=dict)
+    known: dict[n.Term, TypedValue] = field(default_factory=dict)
 
 
 @dataclass(eq=False, slots=True)
@@ -35,14 +40,14 @@ class Translator:
     """
 
     code: KernelWriter
-    patterns: Mapping[type[n.Fun], Callable[[Use], View]]
+    patterns: Mapping[type[n.Fun], Callable[[PatternUse], View]]
     in_place: bool = False
 
-    def value(self, term: n.Term, scope: TranslationScope) -> Typed:
+    def value(self, term: n.Term, scope: TranslationScope) -> TypedValue:
         """A term with its type."""
         if term not in scope.known:
             view = self._value(term, scope)
-            scope.known[term] = Typed(view, type_of(term, scope.types))
+            scope.known[term] = TypedValue(view, type_of(term, scope.types))
         return scope.known[term]
 
     def _value(self, term: n.Term, scope: TranslationScope) -> View:
@@ -54,7 +59,7 @@ class Translator:
             case n.Apply(f, args):
                 values = [self.value(a, scope) for a in args]
                 if isinstance(f, n.Lambda):
-                    values = [Typed(self.named(v), v.type) for v in values]
+                    values = [TypedValue(self.named(v), v.type) for v in values]
                 return self.call(f, scope, *values).view
             case n.Tuple(items):
                 return tuple(self.value(i, scope).view for i in items)
@@ -70,27 +75,27 @@ class Translator:
         self,
         f: n.Fun,
         scope: TranslationScope,
-        *args: Typed,
-    ) -> Typed:
+        *args: TypedValue,
+    ) -> TypedValue:
         """`f` applied; one tuple may stand for several arguments."""
         types = tuple(a.type for a in args)
         items = unpacked(f, types)
         if items is not types:
             whole = args[0].view
-            args = tuple(Typed(whole[k], t) for k, t in enumerate(items))
-        use = Use(self, f, scope, args, result(f, items, scope.types))
-        return Typed(self._view(use), use.type)
+            args = tuple(TypedValue(whole[k], t) for k, t in enumerate(items))
+        use = PatternUse(self, f, scope, args, result(f, items, scope.types))
+        return TypedValue(self._view(use), use.type)
 
-    def _view(self, use: Use) -> View:
+    def _view(self, use: PatternUse) -> View:
         kind = type(use.f)
-        unplaced = isinstance(use.x, Produced) and use.x.made is None
+        unplaced = isinstance(use.x, ProducedValue) and use.x.made is None
         if unplaced and invertible(use.f):
             return self._moved(use)
         if kind in LAYOUT and kind is not n.Concat:
             return LAYOUT[kind](use.f, *(a.view for a in use.args))
         return self.patterns[kind](use)
 
-    def _moved(self, use: Use) -> View:
+    def _moved(self, use: PatternUse) -> View:
         """A pattern that only moves data: the destination moves instead of the value."""
         value, t = use.args[0]
 
@@ -100,40 +105,40 @@ class Translator:
         def write(to: View) -> None:
             value.write(inverse_of_all(use.f, types, t, to))
 
-        moved = Produced(use.type, write, value.frame, self.code, value.space)
+        moved = ProducedValue(use.type, write, value.frame, self.code, value.space)
         if value.lazy is not None:
-            moved.lazy = self.call(use.f, use.scope, Typed(value.lazy, t)).view
+            moved.lazy = self.call(use.f, use.scope, TypedValue(value.lazy, t)).view
         return moved
 
-    def produced(self, t: Type, write: Callable[[View], None]) -> Produced:
+    def produced(self, t: Type, write: Callable[[View], None]) -> ProducedValue:
         """A value made in the block being written."""
-        return Produced(t, write, self.code.frames[-1], self.code)
+        return ProducedValue(t, write, self.code.frames[-1], self.code)
 
-    def named(self, value: Typed) -> View:
+    def named(self, value: TypedValue) -> View:
         """In memory, unless it only moves data that is in memory already."""
         view, t = value
-        if isinstance(view, Produced):
+        if isinstance(view, ProducedValue):
             return view.place()
         if isinstance(t, Scalar) or in_memory(view):
             return view
         return self.produced(t, lambda to: self.code.into(value, to)).place()
 
-    def guarded(self, value: Typed) -> View:
+    def guarded(self, value: TypedValue) -> View:
         """A view that may be read under a condition: no statement is needed for it there."""
         view = value.view
-        if isinstance(view, Array | Produced) and view.reads is Reads.STATEMENTS:
+        if isinstance(view, Array | ProducedValue) and view.reads is Reads.STATEMENTS:
             return self.named(value)
         return view
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Use:
+class PatternUse:
     """A pattern where it is applied: to `args`, with a result of `type`."""
 
     translator: Translator
     f: Any
     scope: TranslationScope
-    args: tuple[Typed, ...]
+    args: tuple[TypedValue, ...]
     type: Type
 
     @property
@@ -160,14 +165,14 @@ class Use:
         assert isinstance(self.type, ArrayType)
         return number(self.type.length)
 
-    def call(self, f: n.Fun, *args: Typed) -> Typed:
+    def call(self, f: n.Fun, *args: TypedValue) -> TypedValue:
         """A function applied in the same scope."""
         return self.translator.call(f, self.scope, *args)
 
-    def body(self, *views: View) -> Typed:
+    def body(self, *views: View) -> TypedValue:
         """The pattern's own function, applied to views of the types that it is given."""
         types = self.body_types()
-        args = (Typed(v, t) for v, t in zip(views, types, strict=True))
+        args = (TypedValue(v, t) for v, t in zip(views, types, strict=True))
         return self.call(self.f.f, *args)
 
     def body_types(self) -> tuple[Type, ...]:
@@ -175,13 +180,13 @@ class Use:
         types = tuple(a.type for a in self.args)
         return arguments_of_body(self.f, types, self.scope.types)
 
-    def term(self, term: n.Term) -> Typed:
+    def term(self, term: n.Term) -> TypedValue:
         """A term inside the pattern: evaluated again in the block where the pattern runs."""
         return self.translator.value(
             term, TranslationScope(self.scope.env, self.scope.types)
         )
 
-    def produced(self, write: Callable[[View], None]) -> Produced:
+    def produced(self, write: Callable[[View], None]) -> ProducedValue:
         """The result, as what `write` writes."""
         return self.translator.produced(self.type, write)
 

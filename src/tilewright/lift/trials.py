@@ -42,7 +42,7 @@ ATTEMPTS = 300  # to draw one
 
 
 @dataclass(frozen=True)
-class Instance:
+class RuleInstance:
     """A program whose body (or the part at `path`) is an instance of a rule's left side."""
 
     program: Lambda
@@ -111,10 +111,10 @@ def _compared(
 def _results(
     program: Lambda, params: Sequence[Type], rng: Random
 ) -> tuple[list[Any], tuple[Any, ...]] | None:
-    """Random arrays for a program, and what it makes of them.
+    """Random arrays for a program, and its results.
 
-    Where elements are taken at indices that are data, the data are small, and drawn until all of
-    these are indices; None where that does not happen.
+    If data are used as indices, they are small, and redrawn until all of them are valid indices;
+    None if that fails.
     """
     takes = any(isinstance(part, n.Filter) for part in postorder(program))
     for _ in range(ATTEMPTS if takes else 1):
@@ -180,7 +180,7 @@ def refuse(rule: Rule, condition: SideCondition, rng: Random) -> None:
 
 def instance(
     rule: Rule, rng: Random, against: SideCondition | None = None
-) -> Instance | None:
+) -> RuleInstance | None:
     """A random instance; None if the holes that were drawn do not fit together.
 
     against: a condition of the rule that must not hold.
@@ -217,7 +217,7 @@ def instance(
     except TilewrightError:
         return None
     given = {v.name: sizes[v] for v in rule.parameters}
-    made = Instance(program, (len(inputs),), given)
+    made = RuleInstance(program, (len(inputs),), given)
     is_read = any(c.kind == "read" and c is not against for c in rule.when)
     if is_read or kind == "result":
         if not isinstance(infer(program).result, Array):
@@ -226,7 +226,7 @@ def instance(
     return _nested(rule, made, sizes, against)
 
 
-def _read(made: Instance, rng: Random) -> Instance:
+def _read(made: RuleInstance, rng: Random) -> RuleInstance:
     """The instance with its result, an array, read by a reduction."""
     t = infer(made.program).result
     assert isinstance(t, Array)
@@ -236,11 +236,11 @@ def _read(made: Instance, rng: Random) -> Instance:
         Lambda((acc, x), acc + _digest(x, t.item, rng)), n.Literal(0, int64)
     )
     program = Lambda(made.program.params, made.program.body | sums)
-    return Instance(program, (*made.path[:1], 1, *made.path[1:]), made.sizes)
+    return RuleInstance(program, (*made.path[:1], 1, *made.path[1:]), made.sizes)
 
 
 def _filled(hole: TermHole | FunHole, found: Bindings, rng: Random) -> Param | None:
-    """Fills a hole; the parameter that stands for it, if it is an input."""
+    """Fills a hole; returns the parameter that represents it, if it is an input."""
     if isinstance(hole, FunHole):
         args = tuple(fill_type(t, found) for t in hole.args)
         made = _function(args, fill_type(hole.result, found), rng)
@@ -346,9 +346,12 @@ _BREAKING: Mapping[
 
 
 def _nested(
-    rule: Rule, made: Instance, sizes: Mapping[Var, int], against: SideCondition | None
-) -> Instance:
-    """The instance inside the map that its conditions ask for, or that breaks one."""
+    rule: Rule,
+    made: RuleInstance,
+    sizes: Mapping[Var, int],
+    against: SideCondition | None,
+) -> RuleInstance:
+    """The instance inside the map that its conditions require, or that violates one."""
     around = [c for c in rule.when if c.kind == "inside" and c is not against]
     if against is not None and against.kind == "outside":
         around.append(against)
@@ -359,7 +362,7 @@ def _nested(
         params = (*made.program.params, rows)
         whole = rows | _on_axis(kinds[0], f, axes, sizes)
         path = (len(params), 0, 0, 1, *made.path[1:])
-        made = Instance(Lambda(params, whole), path, made.sizes)
+        made = RuleInstance(Lambda(params, whole), path, made.sizes)
     return made
 
 
@@ -411,7 +414,7 @@ def _met(condition: SideCondition, env: Mapping[Any, Any]) -> Any:
 
 
 def implied(left: Part) -> list[SideCondition]:
-    """What the patterns of a left side ask of lengths that are written at them."""
+    """The requirements of a left side's patterns on the lengths written in them."""
     found = []
     for part in postorder(left):
         if isinstance(part, n.Apply) and isinstance(part.args[0], Param):

@@ -76,7 +76,7 @@ def length(value: Any) -> Length:
 def lengths(names: str) -> tuple[Length, ...]:
     """The lengths of these names: `m, n = lengths("m n")`.
 
-    Raises InputError for what is not a list of names, or a name given twice.
+    Raises InputError unless it is a list of distinct names.
     """
     if not isinstance(names, str):
         raise _no_length(

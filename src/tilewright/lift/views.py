@@ -49,8 +49,8 @@ class Reads(IntEnum):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Array:
-    """`length` elements. rows: the array of arrays of which this is the Join, where it is one;
-    parts: the arrays of which it is the Concat.
+    """`length` elements. rows: if this is a Join, the array of arrays; parts: if it is a Concat,
+    the arrays.
     """
 
     length: int
@@ -114,7 +114,7 @@ def plain(e: Expr) -> Expr:
 
 
 def mapped(f: Callable[[View], View], x: Array) -> Array:
-    """`f` at every element; what is known of the array's structure stays known."""
+    """`f` at every element; the known structure of the array is preserved."""
     rows = x.rows
     return Array(
         x.length,

@@ -10,7 +10,7 @@ ids and back. encoder: vectors of texts.
 
 from __future__ import annotations
 
-from tilewright.llm.answer import Token
+from tilewright.llm.answer import GeneratedToken
 from tilewright.llm.encoder import Embedder, load_embedder
 from tilewright.llm.model import KeyValueCache, LanguageModel, load
 from tilewright.llm.sampling import Sampling
@@ -20,7 +20,7 @@ __all__ = [
     "LanguageModel",
     "Sampling",
     "KeyValueCache",
-    "Token",
+    "GeneratedToken",
     "load",
     "load_embedder",
 ]

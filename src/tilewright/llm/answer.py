@@ -1,4 +1,4 @@
-"""What follows a prompt: the choice of each token, the text it adds, and where it ends."""
+"""The answer to a prompt: the choice of each token, the text it adds, and its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Token:
+class GeneratedToken:
     """A token, and the text that became certain with it; `str(token)` is that text."""
 
     id: int
@@ -47,10 +47,10 @@ class Answer:
     def __post_init__(self) -> None:
         self._generator = self.sampling.generator()
 
-    def take(self, logits: Array) -> Token:
-        """The next token, of logits float[vocabulary]. Sets `reason` with the last one.
+    def take(self, logits: Array) -> GeneratedToken:
+        """The next token, from logits float[vocabulary]. Sets `reason` at the last token.
 
-        Raises ExecutionError for logits of which none can be chosen.
+        Raises ExecutionError for logits from which no token can be chosen.
         """
         token = self.sampling.choose(logits, self._generator)
         self.count += 1
@@ -61,10 +61,10 @@ class Answer:
         text = self._text(token)
         if self.stream is not None and self.stream.stopped:
             self.reason = STOP
-        return Token(token, text)
+        return GeneratedToken(token, text)
 
     def _text(self, token: int) -> str:
-        """What a token adds: one that ends the text, what was held back only."""
+        """The text that a token adds; for an end token only the text held back."""
         stream = self.stream
         if stream is None:
             return ""

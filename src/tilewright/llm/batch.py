@@ -1,9 +1,9 @@
 """Several texts decoded together: each has a row of the caches, and one call is a step of all.
 
-Texts join and leave between steps. What is compiled is a step of 1, 2, 4, ... texts, up to the rows
-there are. Texts are in the first rows: where one leaves, the last one moves into its row. A row
-without a text, or with one that is not read yet, takes part with a token at its position: what this
-leaves there is overwritten by the next token, and never seen before.
+Texts join and leave between steps. Steps of 1, 2, 4, ... texts are compiled, up to the number of
+rows. Texts are in the first rows: when one leaves, the last one moves into its row. A row without a
+text, or with one that is not read yet, takes part with a dummy token at its position: the next
+token overwrites its keys and values before they are seen.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.errors import InputError
-from tilewright.llm.answer import Answer, Token
+from tilewright.llm.answer import Answer, GeneratedToken
 from tilewright.llm.model import KeyValueCache, LanguageModel
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(eq=False)
-class Text:
+class BatchedText:
     """One text of a batch. left: ids that are not read yet; the last of them is a step's."""
 
     answer: Answer
@@ -42,17 +42,17 @@ def sizes(rows: int) -> list[int]:
 
 
 class Batch:
-    """Up to so many texts of one model. Not for several threads at a time."""
+    """Up to `rows` texts of one model. Not thread-safe."""
 
     def __init__(self, model: LanguageModel, rows: int) -> None:
         self.model = model
         self.rows = rows
         self.sizes = sizes(rows)
-        self.texts: list[Text] = []
+        self.texts: list[BatchedText] = []
         self._caches = model.caches(rows)
 
     def prepare(self) -> Batch:
-        """Compile all there is to compile, and give back the batch."""
+        """Compile everything in advance, and return the batch."""
         self.model.prepare(self.sizes)
         return self
 
@@ -60,17 +60,17 @@ class Batch:
     def full(self) -> bool:
         return len(self.texts) == self.rows
 
-    def join(self, answer: Answer) -> Text:
+    def join(self, answer: Answer) -> BatchedText:
         """A text that begins with the prompt of an answer. Raises InputError without a row."""
         if self.full:
             raise InputError(
-                f"all {self.rows} rows have a text", hint="let another one leave"
+                f"all {self.rows} rows are in use", hint="remove a text first"
             )
-        text = Text(answer, list(answer.ids))
+        text = BatchedText(answer, list(answer.ids))
         self.texts.append(text)
         return text
 
-    def leave(self, text: Text) -> None:
+    def leave(self, text: BatchedText) -> None:
         """Free the row of a text."""
         row, last = self.texts.index(text), self.texts.pop()
         if last is text:
@@ -81,8 +81,8 @@ class Batch:
         for cache in self._caches.values():
             cache[row, :, :used] = cache[source, :, :used]
 
-    def read(self, text: Text) -> None:
-        """Read a part of a prompt, as much as one call does; nothing where it is read."""
+    def read(self, text: BatchedText) -> None:
+        """Read one chunk of a prompt; does nothing if the prompt is read."""
         if text.read:
             return
         row = self.texts.index(text)
@@ -91,7 +91,7 @@ class Batch:
         text.left = text.left[used:]
         text.position += used
 
-    def step(self) -> list[tuple[Text, Array]]:
+    def step(self) -> list[tuple[BatchedText, Array]]:
         """The logits, float32[vocabulary], of all texts that are read."""
         if not any(text.read for text in self.texts):
             return []
@@ -105,16 +105,16 @@ class Batch:
         return [(text, found) for text, found in pairs if text.read]
 
     @staticmethod
-    def take(text: Text, logits: Array) -> Token:
-        """The next token of a text, of what `step` gave it; the next step has it."""
+    def take(text: BatchedText, logits: Array) -> GeneratedToken:
+        """The next token of a text, from its logits of `step`; the next step reads it."""
         token = text.answer.take(logits)
         text.left = [token.id]
         text.position += 1
         return token
 
-    def generate(self, answers: Sequence[Answer]) -> list[list[Token]]:
+    def generate(self, answers: Sequence[Answer]) -> list[list[GeneratedToken]]:
         """The tokens of all answers, which join as rows are free."""
-        found: dict[Text, list[Token]] = {}
+        found: dict[BatchedText, list[GeneratedToken]] = {}
         waiting = list(reversed(answers))
         while waiting or self.texts:
             while waiting and not self.full:

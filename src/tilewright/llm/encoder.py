@@ -41,9 +41,9 @@ def load_embedder(
     """The encoder of a Hugging Face folder: config.json, safetensors, tokenizer.json.
 
     pooling: "mean" or "cls", by default what the folder says, else the mean. normalized: vectors
-    have norm 1. lengths: that texts are filled up to; what is the first to need one compiles it.
+    have norm 1. lengths: the lengths that texts are padded to; each is compiled at first use.
     options: those of `tw.compile`.
-    Raises ModelError and UnsupportedError for what is missing or unknown.
+    Raises ModelError and UnsupportedError for missing or unknown parts of the model.
     """
     path = Path(folder)
     encoder = encoder_of(load_json(path, CONFIG), str(path / CONFIG))
@@ -62,7 +62,7 @@ def load_embedder(
 
 
 def _pooling(folder: Path) -> str:
-    """What the folder says. Raises UnsupportedError for a pooling that is not supported."""
+    """The folder's pooling. Raises UnsupportedError for an unsupported one."""
     found = load_json(folder, _POOLING, optional=True)
     if "pooling_mode" in found:  # as newer versions write it
         return str(found["pooling_mode"])
@@ -93,13 +93,13 @@ class Embedder:
     _lock: Any = field(default_factory=Lock, repr=False)
 
     def prepare(self) -> Embedder:
-        """Compile all there is to compile, and give back the embedder."""
+        """Compile everything in advance, and return the embedder."""
         for length in self.lengths:
             self.executable(length)
         return self
 
     def executable(self, length: int) -> Any:
-        """The compiled encoder of texts of so many tokens."""
+        """The compiled encoder of texts of `length` tokens."""
         with self._lock:
             if length not in self._made:
                 chosen = (length, self.pooling, self.normalized, self.encoder)
@@ -110,7 +110,7 @@ class Embedder:
         return self._made[length]
 
     def graph(self, length: int) -> Graph:
-        """What takes texts of so many tokens: `frontends.hf.encoder.build`."""
+        """The graph for texts of `length` tokens, from `frontends.hf.encoder.build`."""
         return build(
             self.encoder,
             Checkpoint(self.folder, self.encoder.family.prefix),
@@ -122,8 +122,8 @@ class Embedder:
     def __call__(self, texts: str | Sequence[str], *, truncate: bool = False) -> Array:
         """The vectors of texts, float32[texts, width]; of a text alone, float32[width].
 
-        truncate: of a text that is too long, take what fits, and its last token, an end mark.
-        Raises InputError for a text that is too long otherwise.
+        truncate: cut a text that is too long, but keep its last token, an end mark.
+        Otherwise raises InputError for a text that is too long.
         """
         if isinstance(texts, str):
             return self.vector(self.ids(texts, truncate=truncate))

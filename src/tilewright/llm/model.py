@@ -1,9 +1,9 @@
 """A language model over a key-value cache: prompts in chunks, then token by token.
 
-A prompt is read in chunks of a few fixed sizes, the last of them filled up, so that no length of a
-prompt compiles anything. Places after the last token hold what filled a chunk up: causal attention
-does not see them, and the next tokens overwrite them. Only the last token of a prompt needs logits:
-the chunks before it compute keys and values alone.
+A prompt is read in chunks of a few fixed sizes, the last one padded, so that no prompt length needs
+a new compilation. Cache places after the last token hold padding: causal attention does not see
+them, and the next tokens overwrite them. Only the last token of a prompt needs logits: earlier
+chunks only compute keys and values.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tilewright.frontends.hf.decoder import Decoder, decoder_of
 from tilewright.frontends.hf.folder import CONFIG, Checkpoint, files, load_json
 from tilewright.frontends.hf.graph import IDS, POSITION, build
 from tilewright.graph.nodes import Graph
-from tilewright.llm.answer import Answer, Token
+from tilewright.llm.answer import Answer, GeneratedToken
 from tilewright.llm.sampling import Sampling
 from tilewright.llm.tokens import FILE, TextStream, Tokenizer
 
@@ -59,13 +59,13 @@ def load(
 ) -> LanguageModel:
     """The language model of a Hugging Face folder: config.json, safetensors, tokenizer.json.
 
-    precision: of the weights, "float32", "bfloat16", "float16", "int8" or "int4"; integers have a
-    scale for each `group` of them. context: the most tokens of prompt and answer together, by
-    default what the model was trained with, at most 2048. chunks: lengths in which prompts are read
-    besides 1; each has its own code and weights. options: those of `tw.compile`.
+    precision: of the weights: "float32", "bfloat16", "float16", "int8" or "int4"; integers have a
+    scale per `group`. context: the most tokens of prompt and answer together, by default the
+    model's training length, at most 2048. chunks: lengths in which prompts are read besides 1; each
+    has its own code and weights. options: those of `tw.compile`.
 
     Nothing is compiled yet: that happens at first use, or by `prepare`.
-    Raises ModelError, UnsupportedError and InputError for what is missing, unknown or does not fit.
+    Raises ModelError, UnsupportedError and InputError for missing, unknown or invalid parts.
     """
     path = Path(folder)
     where = str(path / CONFIG)
@@ -100,9 +100,9 @@ def _ids(found: Any) -> list[int]:
 
 @dataclass
 class LanguageModel:
-    """A decoder that is compiled once per length in which it reads: 1, and those of `chunks`.
+    """A decoder that is compiled once per chunk length: 1, and those of `chunks`.
 
-    ends: ids after which a text is complete. weights: their precision, and integers to a scale.
+    ends: ids that complete a text. weights: their precision, and the number of integers per scale.
     """
 
     folder: Path
@@ -117,15 +117,15 @@ class LanguageModel:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The folder's. Raises ModelError and UnsupportedError where there is none."""
+        """The folder's tokenizer. Raises ModelError and UnsupportedError if there is none."""
         if self._tokenizer is None:
             self._tokenizer = Tokenizer(self.folder)
         return self._tokenizer
 
     def prepare(self, sequences: Sequence[int] = ()) -> LanguageModel:
-        """Compile all there is to compile, and give back the model.
+        """Compile everything in advance, and return the model.
 
-        sequences: also the steps of so many texts at a time.
+        sequences: also compile steps of these numbers of texts at a time.
         """
         for length in (1, *self.chunks):
             self.executable(length)
@@ -134,8 +134,8 @@ class LanguageModel:
         return self
 
     def graph(self, length: int, sequences: int = 1) -> Graph:
-        """What reads `length` tokens of each of so many texts: `frontends.hf.graph.build` with
-        the weights' precision."""
+        """The graph that reads `length` tokens of each of `sequences` texts, from
+        `frontends.hf.graph.build`, with weights in the model's precision."""
         from tilewright.graph.passes.weight_only import weight_only
 
         tensors = Checkpoint(self.folder, self.decoder.family.prefix)
@@ -147,7 +147,7 @@ class LanguageModel:
         return made if bits is None else weight_only(made, bits, group)
 
     def executable(self, length: int, sequences: int = 1) -> Any:
-        """The compiled model of so many tokens of each text, with the caches in place."""
+        """The compiled model for `length` tokens of each text, with caches updated in place."""
         key = length, sequences
         with self._lock:
             if key not in self._made:
@@ -164,14 +164,14 @@ class LanguageModel:
         return KeyValueCache(self.caches(1))
 
     def caches(self, sequences: int) -> dict[str, Array]:
-        """Empty caches of so many texts, a row for each."""
+        """Empty caches of `sequences` texts, a row for each."""
         shape = self.decoder.cache(sequences)
         return {c: np.zeros(shape, np.float32) for c in self.decoder.caches}
 
     def feed(self, state: KeyValueCache, ids: Sequence[int]) -> Array:
-        """Append ids to a text. Gives the logits of what comes next: float32[vocabulary].
+        """Append ids to a text. Returns the logits of the next token: float32[vocabulary].
 
-        Raises InputError for no ids, for ids out of the vocabulary, and where the context is full.
+        Raises InputError for no ids, for ids outside the vocabulary, and if the context is full.
         """
         self._check(state.position, ids)
         while len(ids) > 1:
@@ -180,7 +180,7 @@ class LanguageModel:
         return np.array(logits[0])
 
     def read(self, state: KeyValueCache, ids: Sequence[int]) -> int:
-        """Append the first of some ids to a text, as many as one call reads: how many it read."""
+        """Append the first ids to a text, as many as one call reads; returns their number."""
         room = self.decoder.positions - state.position
         length, used = next(pieces(len(ids), room, self.chunks))
         self._call(length, state, ids[:used])
@@ -190,7 +190,7 @@ class LanguageModel:
         """One more token for each of several texts, in one call.
 
         caches: a row for each, written in place; ids: int64[texts], their tokens; positions:
-        int32[texts], where these go. Gives logits: float32[texts, vocabulary].
+        int32[texts], their positions. Returns logits: float32[texts, vocabulary].
         """
         made = self.executable(1, len(ids))
         return np.array(made({IDS: ids, POSITION: positions, **caches})[0])
@@ -238,14 +238,13 @@ class LanguageModel:
         top_p: float = 1.0,
         seed: int = 0,
         stop: str | Sequence[str] = (),
-    ) -> Iterator[Token]:
+    ) -> Iterator[GeneratedToken]:
         """The tokens that follow a prompt, as they are found.
 
-        It ends after `max_tokens`, a token that ends texts (which is given too, without text), a
-        text of `stop` (which is left out), or where the context is full. Of a prompt in ids, tokens
-        have text where there is a tokenizer. Sampling: see `Sampling`; equal seeds, equal tokens.
-
-        Raises InputError for a prompt that the context does not hold, and what `Sampling` raises.
+        It ends after `max_tokens`, an end token (which is included, without text), a text of `stop`
+        (which is omitted), or when the context is full. For a prompt in ids, tokens have text if
+        there is a tokenizer. Sampling: see `Sampling`; equal seeds, equal tokens. Raises InputError
+        for a prompt that exceeds the context, and as `Sampling` does.
         """
         sampling = Sampling(temperature, top_k, top_p, seed)
         answer = self.answer(prompt, max_tokens, sampling, stop)
@@ -258,7 +257,7 @@ class LanguageModel:
         sampling: Sampling,
         stop: str | Sequence[str] = (),
     ) -> Answer:
-        """What is to follow a prompt. Raises InputError as `generate`."""
+        """The answer to a prompt, not yet generated. Raises InputError as `generate`."""
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
         if not all(stops):
             raise InputError("stop: a text is empty", hint="leave it out")
@@ -270,7 +269,9 @@ class LanguageModel:
         stream = self._stream(stops, isinstance(prompt, str))
         return Answer(ids, sampling, self.ends, room, stream)
 
-    def _generated(self, state: KeyValueCache, answer: Answer) -> Iterator[Token]:
+    def _generated(
+        self, state: KeyValueCache, answer: Answer
+    ) -> Iterator[GeneratedToken]:
         ids = answer.ids
         while answer.reason is None:
             token = answer.take(self.feed(state, ids))
@@ -283,10 +284,10 @@ class LanguageModel:
 
 
 def pieces(count: int, room: int, sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Lengths in which `count` tokens are read, each with how many of it are used.
+    """Chunks in which `count` tokens are read: each length and the number of tokens in it.
 
-    sizes: besides 1, falling. The smallest that holds the rest, filled up; else the largest one.
-    A chunk never goes beyond the `room` in the cache.
+    sizes: lengths besides 1, descending. Takes the smallest that holds the rest, padded; else the
+    largest. A chunk never exceeds the `room` in the cache.
     """
     while count:
         fitting = [n for n in sizes if n <= room and count > 1]

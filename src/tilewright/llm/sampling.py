@@ -15,12 +15,12 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Sampling:
-    """temperature: 0 takes the likeliest token, of equal ones the first; logits are divided by it.
+    """temperature: the divisor of logits; 0 takes the likeliest token, the first of equal ones.
 
-    top_k: only so many of the likeliest tokens; 0 for all. top_p: of these, the fewest whose
-    probabilities together reach it. seed: the same one chooses the same tokens.
+    top_k: sample from this many of the likeliest tokens; 0 for all. top_p: of these, from the
+    fewest whose probabilities sum to it. seed: the same seed chooses the same tokens.
 
-    Raises InputError for numbers out of their range.
+    Raises InputError for numbers out of range.
     """
 
     temperature: float = 0.0
@@ -46,7 +46,7 @@ class Sampling:
                 )
 
     def generator(self) -> np.random.Generator:
-        """What draws the tokens of one text."""
+        """The random generator of one text."""
         return np.random.default_rng(self.seed)
 
     def choose(self, logits: Array, generator: np.random.Generator) -> int:
@@ -58,7 +58,7 @@ class Sampling:
         if not np.isfinite(logits[best]):
             raise ExecutionError(
                 f"the logits are not finite: token {best} has {logits[best]}",
-                hint="the weights, or a precision too low for them, give such numbers",
+                hint="check the weights, or use a higher precision",
             )
         if self.temperature == 0:
             return best

@@ -19,14 +19,14 @@ from tilewright.frontends.hf.folder import load_json
 FILE: Final = "tokenizer.json"
 _CONFIG: Final = "tokenizer_config.json"
 _TEMPLATE: Final = "chat_template.jinja"
-# What stands for bytes that are not a character, or not yet.
+# Replaces bytes that are not, or not yet, a character.
 _UNFINISHED: Final = "\N{REPLACEMENT CHARACTER}"
 _LONGEST: Final = 4  # bytes of a character in UTF-8: so many tokens may be unfinished
 
 
 class Tokenizer:
     """The tokenizer of a folder. Raises ModelError for a file that is missing or broken,
-    UnsupportedError where the library is not installed."""
+    UnsupportedError if the library is not installed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -124,10 +124,10 @@ def _content(token: Any) -> str:
 
 
 class TextStream:
-    """The text of ids that come one by one, given out as soon as nothing can change it.
+    """The text of a stream of ids, returned as soon as nothing can change it.
 
-    What may yet become a character, or one of the texts in `stop`, is held back. A stop text is
-    not given out, and nothing after it: `stopped` is then True.
+    Incomplete characters, and text that may become one of the texts in `stop`, are held back. A
+    stop text and anything after it are not returned: `stopped` is then True.
     """
 
     def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = ()) -> None:
@@ -144,7 +144,7 @@ class TextStream:
         return self._released(self._new(finished=False))
 
     def end(self) -> str:
-        """What was held back: nothing comes any more."""
+        """The text held back, when no more tokens come."""
         text = self._released(self._new(finished=True))
         if self.stopped:
             return text

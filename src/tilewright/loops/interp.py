@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ExecutionError, InputError
 from tilewright.expr.nodes import INDEX, Buffer
-from tilewright.loops.interp_source import Writer
+from tilewright.loops.interp_source import SourceWriter
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.sizes import solve
 
@@ -24,13 +24,13 @@ from tilewright.loops.sizes import solve
 def run(kernel: Kernel, buffers: Mapping[Buffer, Any]) -> None:
     """Run `kernel` in place on one NumPy array per parameter.
 
-    Sizes are those of the arrays. Raises InputError for a missing array or one of another shape or
-    dtype, ExecutionError for an index out of range (TW-INDEX).
+    Symbolic sizes are taken from the arrays. Raises InputError for a missing array or a wrong shape
+    or dtype, ExecutionError for an index out of range (TW-INDEX).
     """
     for b in kernel.params:
         check_array(kernel, b, buffers.get(b))
     sizes = solve(kernel, [buffers[b].shape for b in kernel.params])
-    writer = Writer()
+    writer = SourceWriter()
     source = writer.kernel(kernel)
     scope = writer.scope | {"out_of_range": out_of_range, "undefined": undefined}
     exec(compile(source, f"<kernel {kernel.name}>", "exec"), scope)

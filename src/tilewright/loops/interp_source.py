@@ -44,7 +44,8 @@ from tilewright.loops.nodes import (
     While,
 )
 
-# CPython refuses more than 20 blocks in one function; a deeper nest continues in a function.
+# CPython allows at most 20 nested blocks in a function; a deeper nest continues in another
+# function.
 _MAX_BLOCKS = 12
 
 _NATIVE = frozenset(
@@ -63,10 +64,10 @@ def _wrap(x: int) -> int:
     return ((x + (1 << 63)) & ((1 << 64) - 1)) - (1 << 63)
 
 
-class Writer:
+class SourceWriter:
     """Writes one kernel; `scope` holds the objects that the source names.
 
-    calls: what stands before the call of a function that a deep nest continues in.
+    calls: the prefix of a call to the function that continues a deep nest.
     """
 
     calls = ""
@@ -184,7 +185,11 @@ class Writer:
         at = self.position(s.buffer, s.index)
         value = self.value(s.value)
         self.written.add(s.buffer)
-        self.line(f"{self.known(s.buffer)}[{at}] = {value}")
+        self.put(self.known(s.buffer), at, value)
+
+    def put(self, memory: str, at: str, value: str) -> None:
+        """Write an element."""
+        self.line(f"{memory}[{at}] = {value}")
 
     def update(self, s: Update) -> None:
         at = [self.position(b, i) for b, i in s.targets]
@@ -304,7 +309,7 @@ class Writer:
         return str(extent) if isinstance(extent, int) else self.value(extent)
 
 
-def _inline(w: Writer, e: Expr, args: list[str]) -> str | None:
+def _inline(w: SourceWriter, e: Expr, args: list[str]) -> str | None:
     """`e` as Python's own operators, where they mean the same on these dtypes."""
     kind = type(e)
     operand = e.lhs.dtype if isinstance(e, n.Binary) else e.dtype
@@ -331,7 +336,7 @@ def _inline(w: Writer, e: Expr, args: list[str]) -> str | None:
     return None
 
 
-def _index_arithmetic(w: Writer, e: Expr, args: list[str]) -> str | None:
+def _index_arithmetic(w: SourceWriter, e: Expr, args: list[str]) -> str | None:
     """int64 as Python integers, wrapped where an overflow is not excluded."""
     kind = type(e)
     if kind in _ARITHMETIC:
@@ -356,13 +361,13 @@ def _index_arithmetic(w: Writer, e: Expr, args: list[str]) -> str | None:
     return None
 
 
-_STATEMENTS: Mapping[type[Stmt], Callable[[Writer, Any], None]] = {
-    For: Writer.for_,
-    Block: Writer.block,
-    Store: Writer.store,
-    Update: Writer.update,
-    If: Writer.if_,
-    While: Writer.while_,
-    Alloc: Writer.alloc,
-    Unit: Writer.unit,
+_STATEMENTS: Mapping[type[Stmt], Callable[[SourceWriter, Any], None]] = {
+    For: SourceWriter.for_,
+    Block: SourceWriter.block,
+    Store: SourceWriter.store,
+    Update: SourceWriter.update,
+    If: SourceWriter.if_,
+    While: SourceWriter.while_,
+    Alloc: SourceWriter.alloc,
+    Unit: SourceWriter.unit,
 }

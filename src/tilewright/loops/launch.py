@@ -3,6 +3,7 @@
     Program = Program(name, params, outputs, workspace, launches)      the launches run in order
     Launch  = Launch(name, params, grid, threads, shared, body)        body: what one thread runs
     Stmt   += Barrier(scope)                     the threads of a block synchronize
+            | Wait()                             what the thread copies has arrived
             | Combine(buffers, indices, reducer, width)  one value of each thread, combined
 
 In a Kernel a loop over `threadIdx` is a phase: it may have others next to it in its block, each
@@ -42,7 +43,14 @@ class Barrier(Stmt):
     scope: str
 
 
-class Combine(Stmt):
+class Wait(Stmt):
+    """What the thread has copied in `async` loops so far is in shared memory.
+
+    Before it comes here nobody may touch it, itself included; others may after a barrier.
+    """
+
+
+class CombineThreads(Stmt):
     """The components of a reducer, combined over `width` neighboring threads.
 
     Each thread has one element of each buffer, in registers, and has the result of its neighbors
@@ -85,10 +93,10 @@ class Launch:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LaunchProgram:
-    """Launches in order, each of which sees what those before it wrote.
+    """Launches in order; each sees the results of earlier ones.
 
-    params: as those of the Kernel, outputs among them. workspace: further buffers of the device
-    that live as long as the program runs.
+    params: the Kernel's parameters, including outputs. workspace: further device buffers that live
+    while the program runs.
     """
 
     name: str

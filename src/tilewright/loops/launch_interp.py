@@ -1,12 +1,12 @@
-"""The meaning of programs of launches, and the judge of them: threads that any race gives away.
+"""The interpreter of programs of launches; it defines their meaning and detects every race.
 
-The blocks of a launch run in a random order, and the threads of a block a statement at a time,
-whichever of them a seeded die says. Each access of memory that threads share is compared with those
-before it (`loops/shared_memory.py`).
+The blocks of a launch run in random order; the threads of a block run one statement at a time, in
+an order drawn from a seeded generator. Each access to shared memory is compared with earlier ones
+(`loops/shared_memory.py`).
 
-Errors: RaceError with both threads and statements, DivergenceError where threads wait at different
-barriers, ExecutionError (TW-INDEX) for an index out of range. What is undefined reads as NaN or an
-odd integer, as in `loops/interp.py`, whose values all operations have.
+Errors: RaceError with both threads and statements, DivergenceError if threads wait at different
+barriers, ExecutionError (TW-INDEX) for an index out of range. Undefined elements read as NaN or an
+odd integer; operations are those of `loops/interp.py`.
 """
 
 from __future__ import annotations
@@ -31,17 +31,20 @@ from tilewright.loops.interp import (
     out_of_range,
     undefined,
 )
-from tilewright.loops.interp_source import Writer
+from tilewright.loops.interp_source import SourceWriter
 from tilewright.loops.launch import (
     AXIS,
     Barrier,
-    Combine,
+    CombineThreads,
     Launch,
     LaunchProgram,
+    Wait,
 )
 from tilewright.loops.nodes import (
+    ASYNC,
     Alloc,
     Block,
+    For,
     If,
     Kernel,
     Stmt,
@@ -52,7 +55,7 @@ from tilewright.loops.nodes import (
 from tilewright.loops.shared_memory import (
     Place,
     RaceError,
-    Thread,
+    SimulatedThread,
     TrackedMemory,
     View,
     first_line,
@@ -61,7 +64,7 @@ from tilewright.loops.sizes import at, solve
 
 
 class DivergenceError(ExecutionError):
-    """Not all threads of a block come to the same barrier."""
+    """Not all threads of a block reach the same barrier."""
 
     code = "TW-DIVERGENCE"
 
@@ -97,7 +100,7 @@ def _fresh(b: Buffer, sizes: Mapping[Var, int]) -> list[Any]:
     return [undefined(b.dtype)] * count
 
 
-class _ThreadWriter(Writer):
+class _ThreadWriter(SourceWriter):
     """Writes a thread as a generator, which yields the number of each statement before it."""
 
     calls = "yield from "
@@ -106,6 +109,7 @@ class _ThreadWriter(Writer):
         super().__init__()
         self.statements: list[Stmt] = []
         self.is_piece = False
+        self.is_copy = False
 
     def launch(
         self,
@@ -132,7 +136,10 @@ class _ThreadWriter(Writer):
             return
         if not self.is_piece and not isinstance(s, Alloc | Block | While):
             self.pause(s)
+        outer = self.is_copy
+        self.is_copy |= isinstance(s, For) and s.kind == ASYNC
         super().stmt(s)
+        self.is_copy = outer
 
     def pause(
         self,
@@ -154,7 +161,8 @@ class _ThreadWriter(Writer):
         self.depth -= 1
 
     def unit(self, s: Unit) -> None:
-        """What a warp does to memory, its first thread does; to what it holds, each thread."""
+        """Memory effects of a warp are performed by its first thread, effects on its registers by
+        each thread."""
         self.pause(s)
         body = s.body
         if s.threads > 1 and s.operands[-1].buffer.scope != "warp":
@@ -163,17 +171,24 @@ class _ThreadWriter(Writer):
         super().stmt(body)
         self.is_piece = False
 
-    def barrier(self, s: Barrier) -> None:
+    def put(self, memory: str, at: str, value: str) -> None:
+        if self.is_copy:
+            self.line(f"{memory}.copy({at}, {value})")
+        else:
+            super().put(memory, at, value)
+
+    def barrier(self, s: Barrier | Wait) -> None:
         self.pause(s)
 
-    def combine(self, s: Combine) -> None:
+    def combine(self, s: CombineThreads) -> None:
         at = [(self.known(b), self.position(b, i)) for b, i in s.targets]
         self.pause(s, "[" + "".join(f"({b}, {i})," for b, i in at) + "]")
 
 
 _HERE: Final[Mapping[type[Stmt], Callable[[_ThreadWriter, Any], None]]] = {
     Barrier: _ThreadWriter.barrier,
-    Combine: _ThreadWriter.combine,
+    Wait: _ThreadWriter.barrier,
+    CombineThreads: _ThreadWriter.combine,
     Unit: _ThreadWriter.unit,
 }
 
@@ -214,12 +229,12 @@ class _Grid:
         nx, ny, nz = self.launch.threads
         threads = []
         for z, y, x in product(range(nz), range(ny), range(nx)):
-            thread = Thread(number, (x, y, z), {"shared": 0, "global": 0})
+            thread = SimulatedThread(number, (x, y, z), {"shared": 0, "global": 0})
             views = [View(m, thread) for m in (*self.memory, *shared)]
             thread.program = self.main(*views, *self.sizes.values(), *number, x, y, z)
             next(thread.program)
             threads.append(thread)
-        waiting: dict[Thread, tuple[int, Any]] = {}
+        waiting: dict[SimulatedThread, tuple[int, Any]] = {}
         running = list(threads)
         while running or waiting:
             if not running:
@@ -229,11 +244,13 @@ class _Grid:
             paused = self.step(thread)
             if paused is None:
                 running.remove(thread)
-            elif isinstance(self.statements[paused[0]], Barrier | Combine):
+            elif isinstance(self.statements[paused[0]], Wait):
+                thread.wait()
+            elif isinstance(self.statements[paused[0]], Barrier | CombineThreads):
                 running.remove(thread)
                 waiting[thread] = paused
 
-    def step(self, thread: Thread) -> tuple[int, Any] | None:
+    def step(self, thread: SimulatedThread) -> tuple[int, Any] | None:
         """Run a thread up to its next statement; None at its end."""
         assert thread.program is not None
         try:
@@ -251,8 +268,8 @@ class _Grid:
 
     def meet(
         self,
-        threads: Sequence[Thread],
-        waiting: Mapping[Thread, tuple[int, Any]],
+        threads: Sequence[SimulatedThread],
+        waiting: Mapping[SimulatedThread, tuple[int, Any]],
     ) -> None:
         """All threads are at one statement, which brings them together."""
         first = next(iter(waiting))
@@ -260,7 +277,7 @@ class _Grid:
             if thread not in waiting or waiting[thread][0] != waiting[first][0]:
                 raise self.diverged(first, thread, waiting)
         s = self.statements[first.stmt]
-        if isinstance(s, Combine):
+        if isinstance(s, CombineThreads):
             _combine(s, [waiting[t][1] for t in threads])
             return
         assert isinstance(s, Barrier)
@@ -270,9 +287,9 @@ class _Grid:
 
     def diverged(
         self,
-        one: Thread,
-        other: Thread,
-        waiting: Mapping[Thread, tuple[int, Any]],
+        one: SimulatedThread,
+        other: SimulatedThread,
+        waiting: Mapping[SimulatedThread, tuple[int, Any]],
     ) -> DivergenceError:
         line = first_line(self.statements[one.stmt])
         does = f"thread {other.number} has ended"
@@ -286,7 +303,9 @@ class _Grid:
         )
 
 
-def _combine(s: Combine, places: Sequence[Sequence[tuple[list[Any], int]]]) -> None:
+def _combine(
+    s: CombineThreads, places: Sequence[Sequence[tuple[list[Any], int]]]
+) -> None:
     """Combine the registers of each group of neighbors, as a tree in order."""
     if len(places) % s.width:
         raise ExecutionError(
@@ -308,7 +327,7 @@ def _combine(s: Combine, places: Sequence[Sequence[tuple[list[Any], int]]]) -> N
 
 
 def _combined(
-    s: Combine,
+    s: CombineThreads,
     one: Sequence[Any],
     two: Sequence[Any],
 ) -> tuple[Any, ...]:

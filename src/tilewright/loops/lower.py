@@ -40,9 +40,9 @@ def lower(
 ) -> Kernel:
     """Each Computation as its own loop nest, in order.
 
-    params: every buffer of the caller; outputs: those of them that are written. A buffer that is
-    written and no parameter is allocated around the nests from the first that writes it.
-    The loops are named `<computation>.<dimension>`, with `_2`, `_3`, ... where that is taken.
+    params: every buffer of the caller; outputs: the ones that are written. A written buffer that is
+    not a parameter is allocated around the nests, starting at the first one that writes it. Loops
+    are named `<computation>.<dimension>`, with `_2`, `_3`, ... if the name is taken.
     """
     taken = {b.name for b in params}
     nests = [_nest(c, taken) for c in computations]

@@ -3,7 +3,7 @@
 The nest has to be the description up to names: its loops are the description's dimensions in some
 order, its values the same expressions (operands of commutative operators may be swapped), and each
 tensor of the description is in one buffer, so that moving along a dimension moves by one stride
-per axis. What does not fit is reported by the `Mismatch` of the attempt that came furthest.
+per axis. What does not fit is reported by the `OperandMismatch` of the attempt that came furthest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilewright.loops.operands import (
     EXTENTS,
     FORM,
     VALUES,
-    Mismatch,
+    OperandMismatch,
     check_scopes,
     check_separate,
     operand,
@@ -44,11 +44,11 @@ class _Nest:
 def match(intrinsic: TensorIntrinsic, nest: Stmt) -> Match:
     """The part of `intrinsic` that `nest` is, and its operands. Raises Mismatch if it is none."""
     found = _take_apart(intrinsic, nest)
-    worst: Mismatch | None = None
+    worst: OperandMismatch | None = None
     for sizes, names in _assignments(intrinsic, found):
         try:
             return _bound(intrinsic, found, sizes, names)
-        except Mismatch as error:
+        except OperandMismatch as error:
             if worst is None or error.rank > worst.rank:
                 worst = error
     raise worst or _extents_differ(intrinsic, found)
@@ -74,11 +74,11 @@ def _take_apart(intrinsic: TensorIntrinsic, nest: Stmt) -> _Nest:
             found = _Nest("compute", outer, inner, start, step)
     if found is None:
         form = "one store" if reducer is None else f"a reduction by {reducer.name}"
-        raise Mismatch(
+        raise OperandMismatch(
             FORM, f"{intrinsic.name} is {form} in a nest of loops, found {_form(s)}"
         )
     if intrinsic.call(found.part) is None:
-        raise Mismatch(
+        raise OperandMismatch(
             FORM, f"this is the {found.part} of {intrinsic.name}, which has none"
         )
     return found
@@ -154,7 +154,7 @@ def _bijections(
             yield {d.var: f, **rest}
 
 
-def _extents_differ(intrinsic: TensorIntrinsic, nest: _Nest) -> Mismatch:
+def _extents_differ(intrinsic: TensorIntrinsic, nest: _Nest) -> OperandMismatch:
     dims = intrinsic.description.dims
     if nest.part == "reset":
         dims = tuple(d for d in dims if d.combine == CC)
@@ -163,7 +163,7 @@ def _extents_differ(intrinsic: TensorIntrinsic, nest: _Nest) -> Mismatch:
         for d in dims
     ]
     have = [f"{f.var.name} < {f.extent!r}" for f in (*nest.outer, *nest.inner)]
-    return Mismatch(
+    return OperandMismatch(
         EXTENTS,
         f"the {nest.part} of {intrinsic.name} has dimensions {', '.join(want)}; found loops "
         f"{', '.join(have) or 'none'}",
@@ -186,7 +186,7 @@ def _bound(
     if nest.start is not None:
         assert reducer is not None
         if nest.start.value is not reducer.identity[0]:
-            raise Mismatch(
+            raise OperandMismatch(
                 VALUES,
                 f"{intrinsic.name} starts from {reducer.identity[0]!r}, found {nest.start.value!r}",
             )
@@ -202,7 +202,7 @@ def _bound(
         value = nest.step.value
     else:
         value = nest.step.values[0]
-    worst: Mismatch | None = None
+    worst: OperandMismatch | None = None
     for pairs in _unified(output.value, value, names):
         try:
             operands = tuple(
@@ -218,10 +218,10 @@ def _bound(
             check_separate(instance, operands)
             check_scopes(instance, operands)
             return instance, operands
-        except Mismatch as error:
+        except OperandMismatch as error:
             if worst is None or error.rank > worst.rank:
                 worst = error
-    raise worst or Mismatch(
+    raise worst or OperandMismatch(
         VALUES,
         f"{intrinsic.name} computes {output.value!r}, found {value!r}"
         + _dtype_note(output.value, value),
@@ -243,18 +243,18 @@ def _written(intrinsic: TensorIntrinsic, nest: _Nest) -> Load:
         if not found.does_as(reducer):
             have = ", ".join(map(str, found.dtypes))
             other = "another " if found.name == reducer.name else ""
-            raise Mismatch(
+            raise OperandMismatch(
                 VALUES,
                 f"{intrinsic.name} reduces by {reducer.name} of {reducer.dtypes[0]}, found "
                 f"{other}{found.name} of {have}",
             )
         places.append(Load(nest.step.buffers[0], nest.step.indices[0]))
     if any(p is not places[0] for p in places):
-        raise Mismatch(
+        raise OperandMismatch(
             VALUES, f"it starts {places[0]!r} and then updates {places[1]!r}"
         )
     if places[0].dtype is not tensor.dtype:
-        raise Mismatch(
+        raise OperandMismatch(
             VALUES,
             f"{tensor!r} is written, found {places[0].buffer!r} of another dtype",
         )

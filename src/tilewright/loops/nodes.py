@@ -49,7 +49,10 @@ GPU_AXES = tuple(
 AXES = (*GPU_AXES, "vthread")
 # The kind of a loop over the values of a size.
 SIZE = "size"
-KINDS = ("serial", "parallel", "vector", "unroll", *AXES, SIZE)
+# The kind of a loop of a launch that copies into shared memory, where its elements arrive later.
+# Noted at a vector loop of a kernel: it may be one (`loops/passes/async_copies.py`).
+ASYNC = "async"
+KINDS = ("serial", "parallel", "vector", "unroll", *AXES, SIZE, ASYNC)
 # The kinds whose iterations do not run together.
 IN_ORDER = ("serial", "unroll", SIZE)
 
@@ -97,7 +100,7 @@ class For(Stmt):
 
     @property
     def together(self) -> bool:
-        """Whether its iterations may run at once, in whatever way the kind says."""
+        """Whether its iterations may run concurrently, in the way that the kind specifies."""
         return self.kind not in IN_ORDER
 
 
@@ -173,11 +176,11 @@ class Operand(Node):
 
 
 class Unit(Stmt):
-    """`body`, done as one piece: no schedule primitive reaches into it.
+    """`body`, executed as one unit: no schedule primitive reaches into it.
 
-    `body` is the whole meaning. intrinsic: the part of a tensor intrinsic by which the machine does
-    it (None: a block that is only kept together). operands: those of its tensors that take part,
-    inputs first, as `loops/match.py` reads them off the body.
+    `body` defines the meaning. intrinsic: the part of a tensor intrinsic that implements it (None:
+    a block that is only kept together). operands: its tensors that take part, inputs first, as
+    matched by `loops/match.py`.
     """
 
     name: str
@@ -249,7 +252,7 @@ def loop(
 
 
 def for_sizes(sizes: Iterable[Var], body: Stmt) -> Stmt:
-    """`body` for whatever values a call gives to `sizes`, which are below MAX_SIZE."""
+    """`body` for any values that a call passes for `sizes`; they are below MAX_SIZE."""
     for var in reversed(tuple(sizes)):
         body = loop(var, MAX_SIZE, body, SIZE)
     return body

@@ -20,7 +20,7 @@ Index = tuple[Expr, ...]
 FORM, EXTENTS, VALUES, STRIDES, MACHINE = range(5)
 
 
-class Mismatch(Exception):
+class OperandMismatch(Exception):
     """Why a nest is not an intrinsic: what was expected and what was found."""
 
     def __init__(self, rank: int, text: str) -> None:
@@ -42,7 +42,9 @@ def operand(
     """
     buffer = pairs[0][1].buffer
     if any(have.buffer is not buffer for _, have in pairs):
-        raise Mismatch(VALUES, f"{tensor.name} is one tensor, found {_texts(pairs)}")
+        raise OperandMismatch(
+            VALUES, f"{tensor.name} is one tensor, found {_texts(pairs)}"
+        )
     moves = [(want, _moves(have, inner)) for want, have in pairs]
     strides = _strides(instance, tensor, pairs[0], moves[0][1], names)
     for want, steps in moves:
@@ -54,7 +56,7 @@ def operand(
                 for s, i in zip(strides, want.index, strict=True)
             )
             if distance != steps.get(var, 0):
-                raise Mismatch(
+                raise OperandMismatch(
                     STRIDES,
                     f"along {dim!r} (loop {var!r}) {tensor.name}{_at(want.index)} moves by "
                     f"{distance} elements, found {_texts(pairs)}, which moves by "
@@ -62,7 +64,7 @@ def operand(
                 )
     bases = [_base(have, inner) for _, have in pairs]
     if any(b != bases[0] for b in bases):
-        raise Mismatch(
+        raise OperandMismatch(
             VALUES, f"{tensor.name} is read at one place, found {_texts(pairs)}"
         )
     _check_alignment(instance.intrinsic, tensor, buffer, bases[0])
@@ -93,7 +95,9 @@ def _moves(load: Load, inner: set[Var]) -> dict[Expr, int]:
         if atom in inner:
             moves[atom] = c
         elif any(v in inner for v in variables(atom)):
-            raise Mismatch(STRIDES, f"the index of {load!r} is not linear in {atom!r}")
+            raise OperandMismatch(
+                STRIDES, f"the index of {load!r} is not linear in {atom!r}"
+            )
     return moves
 
 
@@ -126,7 +130,7 @@ def _strides(
         found = _stride_of(index, axis, moves, names)
         strides.insert(0, compact if found is None else found)
         if found is not None and found != compact and not passed:
-            raise Mismatch(
+            raise OperandMismatch(
                 STRIDES,
                 f"{tensor.name} has stride {compact} along axis {axis}, found {found} in "
                 f"{pair[1]!r}",
@@ -164,7 +168,7 @@ def _check_alignment(
     form = position(buffer, base)
     unit = gcd(form.const, *(c for _, c in form.terms)) * buffer.dtype.itemsize
     if unit % need:
-        raise Mismatch(
+        raise OperandMismatch(
             MACHINE,
             f"{tensor.name} starts at a multiple of {need} bytes, found {buffer.name}{_at(base)}, "
             f"a multiple of {unit}",
@@ -184,7 +188,7 @@ def check_separate(instance: Instance, operands: Sequence[Operand]) -> None:
     for stride, i in sorted(axes, key=lambda axis: axis[0]):
         last = sum(c * (sizes[atom] - 1) for atom, c in affine(i).terms)
         if last and stride <= reach:
-            raise Mismatch(
+            raise OperandMismatch(
                 MACHINE,
                 f"the elements of {intrinsic.tensors[-1].name} are distinct, found strides "
                 f"{out.strides} in {out.buffer.name}, where they coincide",
@@ -192,7 +196,7 @@ def check_separate(instance: Instance, operands: Sequence[Operand]) -> None:
         reach += last * stride
     if any(o.buffer is operands[-1].buffer for o in operands[:-1]):
         name = operands[-1].buffer.name
-        raise Mismatch(
+        raise OperandMismatch(
             MACHINE, f"its output is separate from its inputs, found {name} as both"
         )
 
@@ -204,7 +208,7 @@ def check_scopes(instance: Instance, operands: Sequence[Operand]) -> None:
     if rows and have not in rows:
         names = [t.name for t in instance.intrinsic.tensors]
         want = " or ".join(_scopes(names, row) for row in rows)
-        raise Mismatch(
+        raise OperandMismatch(
             MACHINE,
             f"{instance.intrinsic.name} takes {want}; found {_scopes(names, have)}",
         )

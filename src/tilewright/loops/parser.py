@@ -1,7 +1,7 @@
 """Parsing the text of kernels and programs of launches that `loops/printer.py` prints.
 
-A Unit with an intrinsic has no body in the text, so that a kernel with one is refused: its text is
-of a schedule, and what is read here are programs before any.
+The text of a Unit with an intrinsic has no body, so kernels with one are rejected: such text shows
+a schedule, while the parser reads unscheduled programs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,14 @@ from tilewright.compute.reducer import STANDARD, Reducer, reducer
 from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Extent, Var
 from tilewright.expr.parser import expression, place, separated
 from tilewright.ir.scanner import Scanner
-from tilewright.loops.launch import AXIS, Barrier, Combine, Launch, LaunchProgram
+from tilewright.loops.launch import (
+    AXIS,
+    Barrier,
+    CombineThreads,
+    Launch,
+    LaunchProgram,
+    Wait,
+)
 from tilewright.loops.nodes import (
     KINDS,
     SIZE,
@@ -49,10 +56,10 @@ def parse(
     operators: Mapping[str, Reducer] | None = None,
     where: str = "kernel",
 ) -> Kernel:
-    """The Kernel of its lines.
+    """Parse the lines of a Kernel.
 
-    buffers: parameters that exist already, by name. operators: by name, besides the usual ones.
-    Raises InputError (TW-SYNTAX) naming the line for what is not a kernel.
+    buffers: existing parameters, by name. operators: additional ones, by name. Raises InputError
+    (TW-SYNTAX) naming the line if the text is not a kernel.
     """
     return _Reader(lines, where, dict(operators or {})).kernel(buffers or {})
 
@@ -69,9 +76,9 @@ def parse_program(
 def buffer_type(
     s: Scanner, name: str, sizes: Mapping[str, Any] = MappingProxyType({})
 ) -> Buffer:
-    """A buffer of that name, from `float32[4, 8]` and, where it follows, ` in scope`.
+    """A buffer of that name, from `float32[4, 8]`, optionally followed by ` in scope`.
 
-    sizes: what extents may be made of, by name.
+    sizes: symbolic sizes that may occur in extents, by name.
     """
     dtype = _NAMES.get(s.take("word", "a dtype"))
     if dtype is None:
@@ -95,7 +102,7 @@ def _extent(s: Scanner, sizes: Mapping[str, Any]) -> Extent:
 
 @dataclass(eq=False)
 class _Reader:
-    """Reads statements line by line; what is deeper belongs to the line above it."""
+    """Reads statements line by line; deeper lines belong to the line above them."""
 
     lines: Sequence[str]
     where: str
@@ -293,6 +300,10 @@ class _Reader:
         s.end()
         return Barrier(scope)
 
+    def _wait(self, s: Scanner, depth: int) -> Stmt:
+        s.end()
+        return Wait()
+
     def _combine(self, s: Scanner, depth: int) -> Stmt:
         places = [place(s, self.names)]
         while s.accept(","):
@@ -304,7 +315,7 @@ class _Reader:
         s.expect("over")
         width = int(s.take("number", "a number of threads"))
         s.end()
-        return Combine(buffers, indices, operator, width)
+        return CombineThreads(buffers, indices, operator, width)
 
     def _assignment(self, s: Scanner) -> Stmt:
         """`t[i] = value`, or `t[i], u[i] op= value, value`."""
@@ -346,7 +357,7 @@ class _Reader:
         meaning: Buffer | Var,
         depth: int,
     ) -> Stmt:
-        """The statements below a line that gives a name its meaning."""
+        """The statements below a line that declares a name."""
         before = self.names
         self.names = {**before, name: meaning}
         body = self._block(depth + 1)
@@ -377,5 +388,6 @@ _STATEMENTS: Final[Mapping[str, Callable[[_Reader, Scanner, int], Stmt]]] = {
     "alloc": _Reader._alloc,
     "block": _Reader._unit,
     "barrier": _Reader._barrier,
+    "wait": _Reader._wait,
     "combine": _Reader._combine,
 }

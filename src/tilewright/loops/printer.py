@@ -8,7 +8,7 @@ from typing import Any
 from tilewright.expr.nodes import Buffer, Expr
 from tilewright.expr.printer import show as show_expr
 from tilewright.ir.node import postorder
-from tilewright.loops.launch import Barrier, Combine, Launch, LaunchProgram
+from tilewright.loops.launch import Barrier, CombineThreads, Launch, LaunchProgram, Wait
 from tilewright.loops.nodes import (
     Alloc,
     Block,
@@ -70,7 +70,7 @@ def _buffers(buffers: Iterable[Buffer]) -> str:
 
 
 def show_units(kernel: Kernel) -> str:
-    """What each Unit stands for: its line, its intrinsic with operands' strides, and its body."""
+    """A description of each Unit: its line, its intrinsic with operands' strides, and its body."""
     lines = []
     for unit in postorder(kernel.body):
         if isinstance(unit, Unit) and unit.intrinsic is not None:
@@ -169,7 +169,11 @@ def _barrier(s: Barrier) -> Iterator[Part]:
     yield f"barrier {s.scope}", 0
 
 
-def _combine(s: Combine) -> Iterator[Part]:
+def _wait(s: Wait) -> Iterator[Part]:
+    yield "wait", 0
+
+
+def _combine(s: CombineThreads) -> Iterator[Part]:
     places = ", ".join(show_place(b, i) for b, i in s.targets)
     yield f"combine {places} by {s.reducer.name} over {s.width}", 0
 
@@ -183,5 +187,6 @@ _PRINT: Mapping[type[Stmt], Callable[[Any], Iterator[Part]]] = {
     Alloc: _alloc,
     Unit: _unit,
     Barrier: _barrier,
-    Combine: _combine,
+    Wait: _wait,
+    CombineThreads: _combine,
 }

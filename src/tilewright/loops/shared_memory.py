@@ -1,10 +1,11 @@
-"""Memory that threads share, which notes who touches what and finds every race.
+"""Shared memory that records accesses and finds every race.
 
-As barriers are all that orders two threads, and all threads of a block come to each, the vector
-clock of a thread is one number: how many barriers it has passed (for the memory of the caller, how
-many of the scope "global"). Two accesses of one element, one of which writes, are a race where the
-threads are in different blocks, or differ and have the same clock: whether or not the values came
-out right this time.
+Only barriers order two threads, and all threads of a block reach each of them, so the vector clock
+of a thread is one number: how many barriers it has passed (for the caller's memory, how many of
+scope "global"). Two accesses to an element, one of them a write, are a race if the threads are in
+different blocks, or are different and have the same clock, whether or not the values are right in
+this run. The elements that an `async` loop copies are in use until the thread waits: any other
+access before that is also a race, even by the same thread.
 """
 
 from __future__ import annotations
@@ -28,25 +29,32 @@ class RaceError(ExecutionError):
     code = "TW-RACE"
 
 
-class Touch(NamedTuple):
-    """One access: by which thread of which block, by what clock, in which statement."""
+class ThreadAccess(NamedTuple):
+    """One access: its thread and block, the thread's clock, and the statement.
+
+    arrives: an asynchronous copy that has not arrived yet.
+    """
 
     block: Place
     thread: Place
     clock: int
     writes: bool
     stmt: int
+    arrives: bool = False
 
-    def races(self, other: Touch) -> bool:
+    def races(self, other: ThreadAccess) -> bool:
+        """Whether another one, after this, is a race."""
         if not (self.writes or other.writes):
             return False
+        if self.arrives:
+            return True
         if self.block != other.block:
             return True
         return self.thread != other.thread and self.clock == other.clock
 
 
 @dataclass(eq=False)
-class Thread:
+class SimulatedThread:
     """A thread: the statement that it is at, and the clocks by scope."""
 
     block: Place
@@ -54,6 +62,13 @@ class Thread:
     clocks: dict[str, int]
     stmt: int = 0
     program: Generator[tuple[int, Any], None, None] | None = None
+    copies: list[tuple[TrackedMemory, int]] = field(default_factory=list)
+
+    def wait(self) -> None:
+        """What it has copied has arrived, at its clock of now."""
+        for memory, position in self.copies:
+            memory.arrived(position, self)
+        self.copies.clear()
 
 
 @dataclass(eq=False)
@@ -63,19 +78,22 @@ class TrackedMemory:
     buffer: Buffer
     values: list[Any]
     statements: Sequence[Stmt]
-    touched: dict[int, dict[Touch, None]] = field(
+    touched: dict[int, dict[ThreadAccess, None]] = field(
         default_factory=lambda: defaultdict(dict)
     )
 
     def touch(
         self,
         position: int,
-        thread: Thread,
+        thread: SimulatedThread,
         writes: bool,
+        arrives: bool = False,
     ) -> None:
         """Note an access. Raises RaceError where it and an earlier one are a race."""
-        clock = thread.clocks["shared" if self.buffer.scope == "shared" else "global"]
-        new = Touch(thread.block, thread.number, clock, writes, thread.stmt)
+        clock = self.clock(thread)
+        new = ThreadAccess(
+            thread.block, thread.number, clock, writes, thread.stmt, arrives
+        )
         before = self.touched[position]
         if new in before:
             return
@@ -84,23 +102,36 @@ class TrackedMemory:
                 raise self.race(position, old, new)
         before[new] = None
 
+    def clock(self, thread: SimulatedThread) -> int:
+        return thread.clocks["shared" if self.buffer.scope == "shared" else "global"]
+
+    def arrived(self, position: int, thread: SimulatedThread) -> None:
+        """What a thread copied there is there."""
+        touched = self.touched[position]
+        for old in list(touched):
+            if old.arrives and (old.block, old.thread) == (thread.block, thread.number):
+                del touched[old]
+                now = old._replace(clock=self.clock(thread), arrives=False)
+                touched[now] = None
+
     def race(
         self,
         position: int,
-        old: Touch,
-        new: Touch,
+        old: ThreadAccess,
+        new: ThreadAccess,
     ) -> RaceError:
         shape = [e if isinstance(e, int) else -1 for e in self.buffer.extents]
         index = ", ".join(map(str, _unflattened(position, shape)))
         one, two = (self.said(touch) for touch in (old, new))
-        apart = (
-            "with no barrier between" if old.block == new.block else "in other blocks"
-        )
+        apart = "in other blocks"
+        if old.block == new.block:
+            apart = "with no wait" if old.arrives else "with no barrier"
+            apart += " between"
         return RaceError(
             f"{one}, and {two}, {apart}", where=f"{self.buffer.name}[{index}]"
         )
 
-    def said(self, touch: Touch) -> str:
+    def said(self, touch: ThreadAccess) -> str:
         does = "writes" if touch.writes else "reads"
         who = f"thread {touch.thread} of block {touch.block}"
         return f"{who} {does} it in `{first_line(self.statements[touch.stmt])}`"
@@ -125,7 +156,7 @@ class View:
     """The memory as one thread sees it."""
 
     memory: TrackedMemory
-    thread: Thread
+    thread: SimulatedThread
 
     def __getitem__(self, position: int) -> Any:
         self.memory.touch(position, self.thread, False)
@@ -138,3 +169,9 @@ class View:
     ) -> None:
         self.memory.touch(position, self.thread, True)
         self.memory.values[position] = value
+
+    def copy(self, position: int, value: Any) -> None:
+        """A write that arrives later."""
+        self.memory.touch(position, self.thread, True, arrives=True)
+        self.memory.values[position] = value
+        self.thread.copies.append((self.memory, position))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tilewright.base import dtypes
 from tilewright.base.errors import VerifyError
-from tilewright.compute.isl import Domain, TooHard, sample
+from tilewright.compute.isl import Domain, IslLimitReached, sample
 from tilewright.expr.affine import affine, to_expr
 from tilewright.expr.mixed_radix import inside
 from tilewright.expr.nodes import (
@@ -40,9 +40,9 @@ from tilewright.loops.nodes import (
     Update,
     While,
 )
-from tilewright.loops.operands import Mismatch
+from tilewright.loops.operands import OperandMismatch
 from tilewright.loops.printer import show, show_place
-from tilewright.loops.walk import Place, loops_of, walk
+from tilewright.loops.walk import StatementPlace, loops_of, walk
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class _Scope:
     loop_names: set[str] = field(default_factory=set)
 
 
-Check = Callable[[_Scope, Place], Iterator[str]]
+Check = Callable[[_Scope, StatementPlace], Iterator[str]]
 
 
 def verify(kernel: Kernel, dependences: bool = True) -> None:
@@ -109,7 +109,7 @@ def _notes_of_loops(scope: _Scope) -> Iterator[str]:
 # -- names and scopes
 
 
-def _loop_names(scope: _Scope, at: Place) -> Iterator[str]:
+def _loop_names(scope: _Scope, at: StatementPlace) -> Iterator[str]:
     if isinstance(at.stmt, For):
         name = at.stmt.var.name
         if name in scope.loop_names:
@@ -117,7 +117,7 @@ def _loop_names(scope: _Scope, at: Place) -> Iterator[str]:
         scope.loop_names.add(name)
 
 
-def _bound(scope: _Scope, at: Place) -> Iterator[str]:
+def _bound(scope: _Scope, at: StatementPlace) -> Iterator[str]:
     around = {loop.var for loop in at.loops}
     for e in expressions(at.stmt):
         for node in postorder(e):
@@ -125,7 +125,7 @@ def _bound(scope: _Scope, at: Place) -> Iterator[str]:
                 yield f"{node.name} is used where no loop binds it, in {_brief(at)}"
 
 
-def _buffers(scope: _Scope, at: Place) -> Iterator[str]:
+def _buffers(scope: _Scope, at: StatementPlace) -> Iterator[str]:
     around = {s.buffer for s in at.above if isinstance(s, Alloc)} | set(
         scope.kernel.params
     )
@@ -138,20 +138,20 @@ def _buffers(scope: _Scope, at: Place) -> Iterator[str]:
             yield f"{b.name} is neither a parameter nor allocated around {_brief(at)}"
 
 
-def _writes(scope: _Scope, at: Place) -> Iterator[str]:
+def _writes(scope: _Scope, at: StatementPlace) -> Iterator[str]:
     inputs = set(scope.kernel.inputs)
     for b in _written(at):
         if b in inputs:
             yield f"{b.name} is written in {_brief(at)}, but is not an output"
 
 
-def _used(at: Place) -> Iterator[Buffer]:
+def _used(at: StatementPlace) -> Iterator[Buffer]:
     yield from _written(at)
     for e in expressions(at.stmt):
         yield from (node.buffer for node in postorder(e) if isinstance(node, Load))
 
 
-def _written(at: Place) -> tuple[Buffer, ...]:
+def _written(at: StatementPlace) -> tuple[Buffer, ...]:
     if isinstance(at.stmt, Store):
         return (at.stmt.buffer,)
     if isinstance(at.stmt, Update):
@@ -168,7 +168,7 @@ def _sizes_of_params(scope: _Scope) -> Iterator[str]:
         yield from _loose(b, known)
 
 
-def _sizes(scope: _Scope, at: Place) -> Iterator[str]:
+def _sizes(scope: _Scope, at: StatementPlace) -> Iterator[str]:
     s = at.stmt
     if isinstance(s, Alloc):
         yield from _loose(s.buffer, set(scope.kernel.sizes))
@@ -190,12 +190,12 @@ def _loose(b: Buffer, known: set[Var]) -> Iterator[str]:
 # -- types
 
 
-def _kinds(scope: _Scope, at: Place) -> Iterator[str]:
+def _kinds(scope: _Scope, at: StatementPlace) -> Iterator[str]:
     if isinstance(at.stmt, For) and at.stmt.kind not in KINDS:
         yield f"loop {at.stmt.var.name} is {at.stmt.kind!r}, not one of {', '.join(KINDS)}"
 
 
-def _axes(scope: _Scope, at: Place) -> Iterator[str]:
+def _axes(scope: _Scope, at: StatementPlace) -> Iterator[str]:
     s = at.stmt
     if isinstance(s, For) and s.kind in GPU_AXES:
         outer = next((f for f in at.loops if f.kind == s.kind), None)
@@ -203,7 +203,7 @@ def _axes(scope: _Scope, at: Place) -> Iterator[str]:
             yield f"loop {s.var.name} is bound to {s.kind}, as {outer.var.name} around it is"
 
 
-def _types(scope: _Scope, at: Place) -> Iterator[str]:
+def _types(scope: _Scope, at: StatementPlace) -> Iterator[str]:
     s = at.stmt
     if isinstance(s, For):
         if s.var.dtype is not INDEX:
@@ -218,7 +218,7 @@ def _types(scope: _Scope, at: Place) -> Iterator[str]:
         yield from _update_types(s, at)
 
 
-def _update_types(s: Update, at: Place) -> Iterator[str]:
+def _update_types(s: Update, at: StatementPlace) -> Iterator[str]:
     expected = s.reducer.dtypes
     if not len(s.buffers) == len(s.indices) == len(s.values) == len(expected):
         yield (
@@ -232,7 +232,7 @@ def _update_types(s: Update, at: Place) -> Iterator[str]:
             yield f"{s.reducer.name} combines {t}, not {v.dtype} into {b!r}, in {_brief(at)}"
 
 
-def _index_types(scope: _Scope, at: Place) -> Iterator[str]:
+def _index_types(scope: _Scope, at: StatementPlace) -> Iterator[str]:
     for b, index in _indexed(at):
         if len(index) != len(b.extents):
             yield f"{b!r} is indexed with {len(index)} expressions, in {_brief(at)}"
@@ -241,7 +241,7 @@ def _index_types(scope: _Scope, at: Place) -> Iterator[str]:
                 yield f"an index of {show_place(b, index)} is {i.dtype}, not {INDEX}"
 
 
-def _indexed(at: Place) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
+def _indexed(at: StatementPlace) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
     if isinstance(at.stmt, Store):
         yield at.stmt.buffer, at.stmt.index
     elif isinstance(at.stmt, Update):
@@ -250,8 +250,8 @@ def _indexed(at: Place) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
         yield from ((n.buffer, n.index) for n in postorder(e) if isinstance(n, Load))
 
 
-def _overlaps(scope: _Scope, at: Place) -> Iterator[str]:
-    """The form in which a promise about overlapping tiles is made (loops/analysis/overlap.py)."""
+def _overlaps(scope: _Scope, at: StatementPlace) -> Iterator[str]:
+    """Check the form of a promise about overlapping tiles (loops/analysis/overlap.py)."""
     for e in expressions(at.stmt):
         for n in postorder(e):
             if not isinstance(n, Overlap):
@@ -292,7 +292,7 @@ def outside(access: Access, axis: int) -> str | None:
     past = translate.expr(extent)
     try:
         point = sample(domain, [f"{text} < 0 or {text} >= {past}"])
-    except TooHard:
+    except IslLimitReached:
         return f"is not proven inside 0..{last!r} within the operation limit"
     if point is None:
         return None
@@ -305,7 +305,7 @@ def outside(access: Access, axis: int) -> str | None:
     return f"leaves 0..{last!r}" + (f" at {at}" if at else "")
 
 
-def _together(scope: _Scope, at: Place) -> Iterator[str]:
+def _together(scope: _Scope, at: StatementPlace) -> Iterator[str]:
     if isinstance(at.stmt, For) and at.stmt.together:
         verdict = can_parallelize(scope.kernel, at.stmt, halos=True)
         if not verdict:
@@ -316,20 +316,20 @@ def _together(scope: _Scope, at: Place) -> Iterator[str]:
 # -- units
 
 
-def _units(scope: _Scope, at: Place) -> Iterator[str]:
-    """The machine does what the body says, and the operands are those of the body."""
+def _units(scope: _Scope, at: StatementPlace) -> Iterator[str]:
+    """Check that the intrinsic computes what the body says, and that the operands match it."""
     if not isinstance(at.stmt, Unit) or at.stmt.intrinsic is None:
         return
     try:
         use, operands = match(at.stmt.intrinsic.intrinsic, at.stmt.body)
-    except Mismatch as error:
+    except OperandMismatch as error:
         yield f"{_brief(at)} is not what its body does: {error}"
         return
     if use != at.stmt.intrinsic or operands != at.stmt.operands:
         yield f"the body of {_brief(at)} has other operands: {show(at.stmt.body)}"
 
 
-def _brief(at: Place) -> str:
+def _brief(at: StatementPlace) -> str:
     line = show(at.stmt).split("\n", 1)[0]
     return f"`{line if len(line) <= 120 else line[:117] + '...'}`"
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from itertools import chain
+from typing import Any, TypeVar
 
-from tilewright.expr.nodes import Buffer
-from tilewright.ir.node import keep_fact
-from tilewright.loops.launch import Barrier, Combine
+from tilewright.expr.nodes import Buffer, Load, Overlap, Var
+from tilewright.ir.node import Node, keep_fact, postorder
+from tilewright.loops.launch import Barrier, CombineThreads, Wait
 from tilewright.loops.nodes import (
     Alloc,
     Block,
@@ -21,10 +23,12 @@ from tilewright.loops.nodes import (
     While,
 )
 
+_T = TypeVar("_T")
 
-# Not frozen, as so many are made: setting the fields of a frozen one takes three times as long.
+
+# Not frozen, since many are made: setting the fields of a frozen one takes three times as long.
 @dataclass(eq=False, slots=True)
-class Place:
+class StatementPlace:
     """A statement and the statements around it, outermost first."""
 
     stmt: Stmt
@@ -46,7 +50,8 @@ _BELOW: Mapping[type[Stmt], Callable[[Any], tuple[Stmt, ...]]] = {
     Store: lambda s: (),
     Update: lambda s: (),
     Barrier: lambda s: (),
-    Combine: lambda s: (),
+    Wait: lambda s: (),
+    CombineThreads: lambda s: (),
 }
 
 
@@ -55,106 +60,149 @@ def below(stmt: Stmt) -> tuple[Stmt, ...]:
     return _BELOW[type(stmt)](stmt)
 
 
-def walk(root: Stmt, above: tuple[Stmt, ...] = ()) -> Iterator[Place]:
-    """Every statement of `root` in program order, itself first, with its ancestors."""
+def walk(
+    root: Stmt, above: tuple[Stmt, ...] = (), touching: Set[Buffer] | None = None
+) -> Iterator[StatementPlace]:
+    """Every statement of `root` in program order, itself first, with its ancestors.
+
+    touching: only those that read or write one of these buffers, or have such a one inside.
+    """
     stack = [(root, above)]
     while stack:
         stmt, path = stack.pop()
-        yield Place(stmt, path)
+        if touching is not None and not _touches(stmt, touching):
+            continue
+        yield StatementPlace(stmt, path)
         inner = below(stmt)
         if inner:
             path = (*path, stmt)
             stack.extend((s, path) for s in reversed(inner))
 
 
-@dataclass(eq=False, slots=True)
-class Inside:
-    """What is inside a statement, itself left out, in program order.
+def _touches(stmt: Stmt, buffers: Set[Buffer]) -> bool:
+    found = summary(stmt)
+    return not (buffers.isdisjoint(found.reads) and buffers.isdisjoint(found.writes))
 
-    joint: whether some Update changes several buffers.
+
+@dataclass(eq=False, slots=True)
+class Summary:
+    """Facts about a statement and its substatements, in program order.
+
+    loops, units: those inside, excluding the statement itself, which holds this. buffers: that it
+    allocates. joint: whether some Update changes several buffers. reads, writes: the buffers that
+    it reads and changes; an update also reads its targets. tiles: variables that starts of
+    overlapping tiles depend on.
     """
 
     loops: tuple[For, ...] = ()
-    buffers: tuple[Buffer, ...] = ()
     units: tuple[Unit, ...] = ()
+    buffers: tuple[Buffer, ...] = ()
     joint: bool = False
+    reads: frozenset[Buffer] = frozenset()
+    writes: frozenset[Buffer] = frozenset()
+    tiles: frozenset[Var] = frozenset()
 
 
-_NOTHING = Inside()
+def summary(root: Stmt) -> Summary:
+    """A summary of a statement; cached in it, since statements are immutable.
 
-
-def inside(root: Stmt) -> Inside:
-    """What is inside a statement; kept in it, as statements never change.
-
-    A rewrite makes new statements only around what it changes, so that little is looked at again.
+    A rewrite makes new statements only around its changes, so little is computed again.
     """
-    known: Inside | None = getattr(root, "fact", None)
+    known: Summary | None = getattr(root, "fact", None)
     if known is not None:
         return known
     waiting = [root]
     while waiting:
         stmt = waiting[-1]
-        parts = below(stmt)
-        unknown = [p for p in parts if getattr(p, "fact", None) is None]
+        unknown = [p for p in below(stmt) if getattr(p, "fact", None) is None]
         if unknown:
             waiting += unknown
         else:
-            keep_fact(waiting.pop(), _joined(parts))
-    found: Inside = root.fact  # type: ignore[attr-defined]
+            keep_fact(waiting.pop(), _summary(stmt))
+    found: Summary = root.fact  # type: ignore[attr-defined]
     return found
 
 
-def _joined(parts: tuple[Stmt, ...]) -> Inside:
-    found = _NOTHING
-    for part in parts:
-        own = _own(part)
-        for one in (own, part.fact):  # type: ignore[attr-defined]
-            if one is _NOTHING:
-                continue
-            if found is _NOTHING:
-                found = one
-                continue
-            found = Inside(
-                found.loops + one.loops,
-                found.buffers + one.buffers,
-                found.units + one.units,
-                found.joint or one.joint,
-            )
-    return found
+def _summary(s: Stmt) -> Summary:
+    """The summary of a statement, from those of its parts."""
+    parts = below(s)
+    facts: list[Summary] = [p.fact for p in parts]  # type: ignore[attr-defined]
+    reads = [i.reads for i in facts]
+    writes = [i.writes for i in facts]
+    tiles = [i.tiles for i in facts]
+    for child in s.children():
+        if not isinstance(child, Stmt):
+            read, tiled = _of_expression(child)
+            reads.append(read)
+            tiles.append(tiled)
+    if isinstance(s, Store):
+        writes.append(frozenset((s.buffer,)))
+    elif isinstance(s, Update | CombineThreads):
+        changed = frozenset(s.buffers)
+        reads.append(changed)
+        writes.append(changed)
+    allocated = (s.buffer,) if isinstance(s, Alloc) else ()
+    joint = isinstance(s, Update) and len(s.buffers) > 1
+    return Summary(
+        loops=tuple(chain.from_iterable(map(loops_of, parts))),
+        units=tuple(chain.from_iterable(map(units_of, parts))),
+        buffers=(*allocated, *chain.from_iterable(i.buffers for i in facts)),
+        joint=joint or any(i.joint for i in facts),
+        reads=_union(reads),
+        writes=_union(writes),
+        tiles=_union(tiles),
+    )
 
 
-def _own(part: Stmt) -> Inside:
-    """The statement alone."""
-    rule = _OWN.get(type(part))
-    return _NOTHING if rule is None else rule(part)
+def _union(sets: Sequence[frozenset[_T]]) -> frozenset[_T]:
+    """The union; if one of the sets equals it, that set."""
+    most = max(sets, key=len, default=frozenset())
+    if all(s <= most for s in sets):
+        return most
+    return most.union(*sets)
 
 
-_OWN: Mapping[type[Stmt], Callable[[Any], Inside]] = {
-    For: lambda s: Inside(loops=(s,)),
-    Alloc: lambda s: Inside(buffers=(s.buffer,)),
-    Unit: lambda s: Inside(units=(s,)),
-    Update: lambda s: Inside(joint=True) if len(s.buffers) > 1 else _NOTHING,
-}
-
-
-def whole(root: Stmt) -> Inside:
-    """A statement and what is inside it."""
-    found = inside(root)
-    return found if _own(root) is _NOTHING else _joined((root,))
+@lru_cache(maxsize=1 << 14)
+def _of_expression(e: Node) -> tuple[frozenset[Buffer], frozenset[Var]]:
+    """The buffers that an expression or operand reads, and the variables in starts of tiles."""
+    reads: set[Buffer] = set()
+    tiles: set[Var] = set()
+    for node in postorder(e):
+        if isinstance(node, Load):
+            reads.add(node.buffer)
+        elif isinstance(node, Overlap):
+            tiles.update(n for n in postorder(node) if isinstance(n, Var))
+    return frozenset(reads), frozenset(tiles)
 
 
 def loops_of(root: Stmt) -> tuple[For, ...]:
     """The loops of `root` in program order."""
-    loops = inside(root).loops
+    loops = summary(root).loops
     return (root, *loops) if isinstance(root, For) else loops
 
 
-def place_of(root: Stmt, loop: For) -> Place:
+def units_of(root: Stmt) -> tuple[Unit, ...]:
+    """The Units of `root` in program order."""
+    units = summary(root).units
+    return (root, *units) if isinstance(root, Unit) else units
+
+
+def place_of(root: Stmt, loop: For) -> StatementPlace:
     """The first place of a loop of `root`."""
-    inside(root)  # of which each statement below it has its own
+    summary(root)  # each statement below it then has its own
     above: list[Stmt] = []
     at = root
     while at is not loop:
         above.append(at)
         at = next(s for s in below(at) if s is loop or loop in s.fact.loops)  # type: ignore[attr-defined]
-    return Place(at, tuple(above))
+    return StatementPlace(at, tuple(above))
+
+
+def place_of_alloc(root: Stmt, buffer: Buffer) -> StatementPlace:
+    """The first place in `root` that allocates a buffer."""
+    above: list[Stmt] = []
+    at = root
+    while not (isinstance(at, Alloc) and at.buffer is buffer):
+        above.append(at)
+        at = next(s for s in below(at) if buffer in summary(s).buffers)
+    return StatementPlace(at, tuple(above))

@@ -1,4 +1,4 @@
-"""From closed Loops and Ifs of a graph to steps with plans inside."""
+"""From a graph's closed Loops and Ifs to steps with nested plans."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Nested = Callable[[Graph], Plan]  # makes the plan of a body
 
 
 def control(op: Operation, buffers: Mapping[Value, Buffer], nested: Nested) -> Control:
-    """The step of a closed Loop or If, whose operands have buffers.
+    """The step of a closed Loop or If whose operands have buffers.
 
-    Its operation is this one around the graphs of the plans inside.
+    Its operation is the original one around the graphs of the nested plans.
     """
     reads = [buffers[v] for v in op.inputs if v is not None]
     writes = tuple(buffers[v] for v in op.outputs if v is not None)
@@ -65,10 +65,10 @@ def _plan(op: Operation, body: Graph, nested: Nested) -> Plan:
 
 
 def own_results(body: Graph, states: Sequence[Value] = ()) -> Graph:
-    """The body with its own value for each output that an operator does not write.
+    """The body with a separate value for each output that no operator writes.
 
-    A result is stored while others are still read: state k may be given as result k + 1 alone,
-    which leaves it unchanged; another state, an input or one value twice is copied first.
+    A result is stored while others are still being read. State k may be returned unchanged as
+    result k + 1 only; another state, an input, or a value returned twice is copied first.
     """
     taken = {v.name for v in body.values}
     outputs: list[Value] = []

@@ -1,8 +1,8 @@
-"""What a kernel computes, apart from names: as a text, and with names that say nothing.
+"""What a kernel computes, independent of names: as text, and with neutral names.
 
-Sketches name their parameters after the kernel's tensors, and these are called as the model calls
-them. A choice made for one layer fits the next one, and another model, only if tensors have names
-of their places: `anonymous` gives them, and `with_names` turns a choice back.
+Sketches name their parameters after the kernel's tensors, which have the model's names. A choice
+made for one layer fits another layer or model only if tensors are named by position: `anonymous`
+renames them, and `with_names` translates a choice back.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ _PLACE: Final = re.compile(r"(?<![A-Za-z0-9])tensor(0|[1-9]\d*)(?!\d)")
 
 
 def structure(signature: KernelSignature) -> str:
-    """All that a kernel says about its results; equal for equal programs.
+    """A text of all that determines a kernel's results; equal for equal programs.
 
-    The names of Computations take part, those of tensors do not, but for a Kernel that was given.
+    It includes the names of Computations but not those of tensors, except for a hand-written
+    Kernel.
     """
     if signature.kernel is not None:
         kernel = signature.kernel
@@ -39,7 +40,7 @@ def structure(signature: KernelSignature) -> str:
 
 
 def _operators(kernel: Kernel) -> str:
-    """What the reducers do that a kernel's text has by name only."""
+    """The definitions of reducers that a kernel's text only names."""
     used = dict.fromkeys(
         n.reducer for n in postorder(kernel.body) if isinstance(n, Update)
     )
@@ -49,10 +50,10 @@ def _operators(kernel: Kernel) -> str:
 
 
 def anonymous(signature: KernelSignature) -> KernelSignature:
-    """The same kernel on tensors called tensor0, tensor1, ...: parameters first, then its own.
+    """The same kernel on tensors called tensor0, tensor1, ...: parameters first, then local ones.
 
-    What a search finds for it, `with_names` translates for every kernel of the same structure. A
-    Kernel that was given keeps its names, which are part of what it is.
+    What a search finds for it, `with_names` translates for every kernel with the same structure. A
+    hand-written Kernel keeps its names, which are part of its identity.
     """
     if signature.kernel is not None:
         return signature
@@ -66,7 +67,7 @@ def anonymous(signature: KernelSignature) -> KernelSignature:
 
 
 def tensors(signature: KernelSignature) -> tuple[Buffer, ...]:
-    """The tensors of a kernel: its parameters, then its own in order of first use."""
+    """The tensors of a kernel: its parameters, then local ones in order of first use."""
     found = dict.fromkeys(signature.params)
     for c in signature.computations:
         found |= dict.fromkeys(c.inputs)
@@ -75,7 +76,7 @@ def tensors(signature: KernelSignature) -> tuple[Buffer, ...]:
 
 
 def with_names(values: Mapping[str, Any], signature: KernelSignature) -> dict[str, Any]:
-    """Values of parameters, found for the anonymous kernel, by the names of this one's tensors."""
+    """Parameter values found for the anonymous kernel, translated to this one's tensor names."""
     if signature.kernel is not None:
         return dict(values)
     names = [b.name for b in tensors(signature)]
@@ -96,7 +97,7 @@ def with_names(values: Mapping[str, Any], signature: KernelSignature) -> dict[st
 
 @dataclass(eq=False)
 class _Places:
-    """Tensors by their places, and expressions over them."""
+    """Tensors numbered by position, and expressions over them."""
 
     tensors: Sequence[Buffer]
     of: dict[Buffer, Buffer] = field(init=False)

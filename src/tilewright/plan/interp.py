@@ -1,6 +1,6 @@
 """The meaning of a plan: its steps in order, on arrays that mark uninitialized elements.
 
-This is the judge of the passes: slow, and with nothing in common with the code that is generated.
+The reference that passes are checked against: slow, and independent of the generated code.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from tilewright.plan.nodes import (
 from tilewright.plan.open_extents import Resized, input_sizes, source_text
 
 Array = np.ndarray[Any, Any]
-UNWRITTEN: Final = 12345.0  # what unwritten memory holds
+UNWRITTEN: Final = 12345.0  # contents of unwritten memory
 
 
 @dataclass(eq=False, slots=True)
 class PlanState:
-    """What exists while a plan runs: an array per buffer, and what else host fallbacks made."""
+    """The state of a running plan: an array per buffer, and other results of host fallbacks."""
 
     plan: Plan
     memory: dict[Buffer, Array]
@@ -50,7 +50,7 @@ class PlanState:
     ) -> None:
         """Run one step.
 
-        Raises ExecutionError for an index out of range, or an operator that nothing can run.
+        Raises ExecutionError for an index out of range, or an operator that cannot be run.
         """
         if isinstance(step, HostFallback):
             self._host(step.operation)
@@ -73,7 +73,7 @@ class PlanState:
             loops.run(step.kernel, self.memory)
 
     def _inside(self, body: Plan, given: Sequence[Array]) -> list[Array]:
-        """The results of a plan inside, for one array per input."""
+        """The results of a nested plan, given one array per input."""
         names = (v.name for v in body.graph.inputs)
         found = evaluate(
             body,
@@ -83,7 +83,7 @@ class PlanState:
         return [np.array(a) for a in found]
 
     def _loop(self, loop: Loop) -> None:
-        """A loop, whose iterations see nothing but the states and what is taken."""
+        """A loop, whose iterations only see the states and the captured values."""
         taken = [self.memory[b] for b in loop.taken]
         states = [np.array(self.memory[b]) for b in loop.initial]
         trips, going = (
@@ -113,7 +113,7 @@ class PlanState:
         self,
         v: Value,
     ) -> Any:
-        """What a value of the graph is now, in its own shape. Raises InputError if nothing is."""
+        """The current value of a graph value in its own shape. Raises InputError if it has none."""
         b = self.plan.buffers.get(v)
         if b is not None:
             found = self.memory[b]
@@ -129,7 +129,7 @@ class PlanState:
         self,
         call: DeviceCall,
     ) -> None:
-        """An operator on tensors of a device."""
+        """Run an operator on tensors of a device."""
         op = call.operation
         values = {}
         for v, b in zip(op.reads, call.reads, strict=True):
@@ -159,10 +159,10 @@ class PlanState:
 def evaluate(
     plan: Plan, inputs: Mapping[str, Any], fallback: FallbackProvider | None = None
 ) -> list[Any]:
-    """The outputs of a plan for one array per input, by name.
+    """The outputs of a plan by name, given one array per input.
 
-    fallback: runs host fallbacks of operators without a reference. Raises what `State.step` does,
-    and InputError for a missing array, one of another shape, or a constant without contents.
+    fallback: runs host fallbacks of operators without a reference. Raises like `State.step`, and
+    InputError for a missing array, one of another shape, or a constant without contents.
     """
     if plan.open:
         return _evaluate_open(plan, inputs, fallback)
@@ -175,7 +175,7 @@ def evaluate(
 def _evaluate_open(
     plan: Plan, inputs: Mapping[str, Any], fallback: FallbackProvider | None
 ) -> list[Any]:
-    """As `evaluate`: each step at the sizes known then, a count as soon as it is written."""
+    """As `evaluate`: each step at the sizes known so far, a count as soon as it is written."""
     shapes = {name: np.shape(a) for name, a in inputs.items()}
     resized = Resized(input_sizes(plan, shapes), {})
     counts = {e.source: e for e in plan.open if isinstance(e.source, Buffer)}
@@ -195,7 +195,7 @@ def _evaluate_open(
         for b in (*step.reads, *step.writes):
             here = resized.buffer(b)
             state.memory.setdefault(b, unwritten(here))
-            # Both names: Python's operators know the plan's own buffer.
+            # Map both names, as Python's operators use the plan's own buffer.
             state.memory[here] = state.memory[b]
         state.step(made)
         for b in step.writes:
@@ -208,7 +208,7 @@ def _at_inputs(
     plan: Plan,
     resized: Resized,
 ) -> Plan:
-    """The inputs of an open plan in numbers, and nothing else."""
+    """The inputs of an open plan at known sizes, without steps."""
     pairs = [(v, plan.buffers.get(v)) for v in plan.graph.inputs]
     values = {
         v if b is None else replace(v, shape=resized.buffer(b).shape): b
@@ -223,7 +223,7 @@ def _count(
     extent: OpenExtent,
     array: Array,
 ) -> int:
-    """The value of a count. Raises ExecutionError for one outside its bounds."""
+    """The value of a count. Raises ExecutionError if it is out of bounds."""
     found = int(array.reshape(-1)[0])
     if not extent.least <= found <= extent.most:
         raise ExecutionError(
@@ -238,7 +238,7 @@ def _count(
 def start(
     plan: Plan, inputs: Mapping[str, Any], fallback: FallbackProvider | None = None
 ) -> PlanState:
-    """Every buffer before the first step: inputs, constants, and a mark elsewhere."""
+    """Every buffer before the first step: inputs and constants; others are marked unwritten."""
     memory = {b: np.asarray(a).reshape(b.shape) for b, a in plan.data.items()}
     objects: dict[Value, Any] = {}
     for v in plan.graph.inputs:

@@ -1,10 +1,11 @@
 """Layouts of a plan's buffers, chosen across the graph: feature maps are stored channel-last.
 
-A layout is an order of the logical axes in memory. Operators are written on logical axes and never
-see it; only the index maps change (`compute.transforms.relayout`), so no transposition is inserted
-anywhere: a graph input in channel-first order is simply read with other strides. Lowering asks, and
-no pass does: it depends on traits of operators, which Computations do not have. Images of bytes,
-whose channels do not fill a word, stay unchanged: neighbors along a row do.
+A layout is an order of the logical axes in memory. Operators are written on logical axes and do not
+see layouts; only the index maps change (`compute.transforms.relayout`), so no transpositions are
+inserted: a channel-first graph input is simply read with other strides. Layouts are chosen by
+lowering rather than by a pass, as they depend on operators' traits, which Computations do not have.
+Images of bytes whose channels do not fill a word are unchanged, as neighbors along a row do fill
+one.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from tilewright.graph.ops.traits import CHANGES_AXES, SPATIAL
 
 
 def choose(graph: Graph, fixed: Iterable[Value] = ()) -> dict[Value, tuple[int, ...]]:
-    """The order of axes in memory of each value that is not row-major.
+    """The order of axes in memory for each value that is not row-major.
 
-    fixed: values that must stay row-major besides inputs, outputs and constants of the graph
-    (those that host fallbacks or hand-written Kernels touch).
+    fixed: values that must stay row-major, in addition to inputs, outputs and constants of the
+    graph (those used by host fallbacks or hand-written Kernels).
 
-    Memory is changed only of what is made and read by Computations, whose index maps follow:
-    whatever else reads or makes a value, a caller or a kernel, takes it in its logical order. Its
-    extents are known, and it has a channel and axes after it. All else here is a choice.
+    Requires: the value is written and read only by Computations, whose index maps are adapted;
+    everything else, callers and kernels, uses the logical order. Its extents are known, and it has
+    a channel axis followed by others. The rest is a heuristic.
     """
     keep = {*graph.inputs, *graph.outputs, *graph.constants, *fixed}
     maps: set[Value] = set()
@@ -55,7 +56,7 @@ def choose(graph: Graph, fixed: Iterable[Value] = ()) -> dict[Value, tuple[int, 
 
 
 def _is_image(v: Value) -> bool:
-    """Whether its channels are fewer bytes than a dot product adds up in a lane, an int32."""
+    """Whether its channels take fewer bytes than a dot product sums in an int32 lane."""
     if v.dtype not in (uint8, int8):
         return False
     return v.extents[1] < int32.itemsize

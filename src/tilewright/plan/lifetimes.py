@@ -9,7 +9,7 @@ from tilewright.plan.nodes import Plan
 
 
 def lifetimes(plan: Plan) -> Mapping[Buffer, tuple[int, int]]:
-    """The first and the last step that use each buffer in memory, in order of first use."""
+    """The first and last step that uses each buffer in memory, in order of first use."""
     found: dict[Buffer, tuple[int, int]] = {}
     for n, step in enumerate(plan.steps):
         for b in plan.touched(step):

@@ -1,7 +1,7 @@
 """From operators to groups: every value becomes a Buffer, every operator its Computations.
 
-An operator without a native form is decomposed into others if its definition says how; what is
-left becomes a host fallback, which Python runs between the native segments.
+An operator without a native form is decomposed if its definition says how; otherwise it becomes a
+host fallback, which Python runs between native segments.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from tilewright.plan import layout
 from tilewright.plan.control import CONTROL, Nested, control
 from tilewright.plan.nodes import FusionGroup, HostFallback, Plan, Step
 
-# Where a logical tensor is stored, and the order of its axes there.
+# The buffer of a logical tensor, and the order of its axes there.
 Layouts = dict[Buffer, tuple[Buffer, tuple[int, ...]]]
 
 
 def _name(taken: set[str], text: str) -> str:
-    """A name of the text's words, which nothing else has."""
+    """A unique name made of the text's words."""
     return fresh(taken, re.sub(r"\W+", "_", text).strip("_") or "t")
 
 
 def lower(
     graph: Graph, channel_last: bool = True, nested: Nested | None = None
 ) -> Plan:
-    """The plan of a graph whose constants are folded. Host operators keep values row-major.
+    """The plan of a graph with folded constants. Host operators keep values row-major.
 
     nested: makes the plans of bodies; by default, this function.
     """
@@ -96,7 +96,7 @@ def lower(
 
 
 def _replaced(graph: Graph, old: Operation, new: Operation) -> Graph:
-    """The graph with another operation, of the same results."""
+    """The graph with an operation replaced by one with the same results."""
     found = tuple(new if op is old else op for op in graph.operations)
     return replace(graph, operations=found)
 
@@ -168,7 +168,7 @@ def _stages(
 def _scratch_layouts(
     program: Sequence[Computation | Kernel], stored: Layouts, values: Container[Buffer]
 ) -> Layouts:
-    """An operator's own intermediates, no `values`, are stored as the results of their shape."""
+    """Lay out an operator's intermediates (not in `values`) like its results of the same shape."""
     items = [c for c in program if isinstance(c, Computation)]
     written = dict.fromkeys(o.tensor for c in items for o in c.outputs)
     orders = {b.shape: stored[b][1] for b in written if b in stored}
@@ -180,7 +180,7 @@ def _scratch_layouts(
 
 
 def _independent(group: Sequence[Computation]) -> list[list[Computation]]:
-    """Computations that feed one another stay together; the others part (pieces of a concat)."""
+    """Split Computations into independent groups (such as the pieces of a concatenation)."""
     parts: list[list[Computation]] = []
     for c in group:
         linked = [

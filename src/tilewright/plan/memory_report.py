@@ -1,4 +1,4 @@
-"""What the memory of a plan holds at its fullest step, before anything is compiled."""
+"""The memory contents at a plan's peak, computed before compilation."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tilewright.plan.nodes import HOST, Plan
 from tilewright.plan.passes.memory import PlanMemory, in_arena
 from tilewright.runtime.arena import Lifetime, live_bytes
 
-_SHOWN: Final = 20  # tensors at the fullest step
+_SHOWN: Final = 20  # number of tensors listed at the peak
 
 
 def memory_report(plan: Plan) -> str:
-    """The peak, the arena next to it, and what is alive at the fullest step, largest first.
+    """The peak, the arena, and the live buffers at the peak, largest first.
 
-    Kernels that write a result over an operand are known later, and need less.
+    Kernels that write a result over an operand are only known later and reduce it.
     """
     lives = {
         b: life
@@ -41,7 +41,7 @@ def memory_report(plan: Plan) -> str:
     if not peak:
         return text
     at = plan.steps[full].name
-    title = f"step {full} of {len(plan.steps)}, {at}, is the fullest:"
+    title = f"step {full} of {len(plan.steps)}, {at}, has the peak:"
     alive = [b for b, (first, last) in lives.items() if first <= full <= last]
     alive.sort(key=_bytes, reverse=True)
     rows = [_row(plan, b, lives[b]) for b in alive[:_SHOWN]]

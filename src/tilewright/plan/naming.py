@@ -1,7 +1,7 @@
 """Giving every buffer and dimension of a plan a unique name, as its text needs.
 
-Buffers and operators have their own names in the whole plan, variables in their group: there,
-one that several Computations share stays one, which the merging of loops relies on.
+Names of buffers and operators are unique in the plan, those of variables in their group. A variable
+that several Computations of a group share stays shared, as loop merging relies on it.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ T = TypeVar("T")
 
 
 def named(plan: Plan) -> Plan:
-    """The same plan with words as names, each given once; what is one already stays unchanged.
+    """The same plan with unique identifiers as names; names that already are stay unchanged.
 
-    Values that became part of a group have no buffers in it any more.
+    Values that were merged into a group no longer have buffers.
     """
     names = _Names({e.size.name for e in plan.open})
     values = {
@@ -67,7 +67,7 @@ def _open(extent: OpenExtent, names: _Names) -> OpenExtent:
 
 
 def operators(plan: Plan) -> Iterator[Reducer]:
-    """The operators of a plan that are not one of the usual ones, each once."""
+    """The nonstandard operators of a plan, each once."""
     found = dict.fromkeys(
         op
         for s in plan.groups
@@ -95,7 +95,7 @@ def _operators(group: FusionGroup) -> Iterator[Reducer | None]:
 
 @dataclass(eq=False, slots=True)
 class _Names:
-    """The names that are taken, and what has been renamed to what."""
+    """The names in use, and the renamings so far."""
 
     taken: set[str] = field(default_factory=set)
     buffers: dict[Buffer, Buffer] = field(default_factory=dict)
@@ -134,7 +134,7 @@ class _Names:
 
 
 def _word(text: str) -> str:
-    """A text as a word that no syntax uses."""
+    """A text as an identifier that is not a keyword."""
     word = re.sub(r"[^\w.]", "_", text)
     word = word if re.match(r"[^\W\d]", word) else f"b{word}"
     if RESERVED.fullmatch(word) or word in _WORDS:
@@ -229,7 +229,7 @@ def _computation(
 
 
 def _kernel(kernel: Kernel, names: _Names) -> Kernel:
-    """Its own buffers and loops get names that nothing in the plan has yet."""
+    """Give its local buffers and loops names that are unused in the plan."""
     params = names.each(kernel.params)
     inner = _Names(
         taken=set(names.taken),
@@ -256,7 +256,7 @@ def _kernel(kernel: Kernel, names: _Names) -> Kernel:
 
 
 def _renamed(root: Any, names: _Names, variables: Mapping[Var, Var]) -> Any:
-    """Expressions or statements with the new buffers, variables and operators."""
+    """Expressions or statements with buffers, variables and operators renamed."""
     done: dict[Node, Any] = dict(variables.items())
     for node in postorder(root):
         if node not in done:

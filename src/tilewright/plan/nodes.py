@@ -10,19 +10,19 @@
     Loop = Loop(operation, body, trips, going, initial, taken, count, states, stacked)
     Branch = Branch(operation, then, other, condition, taken, results)
 
-Lowering gives one fusion group per operator; fusion merges groups; each that is left becomes one
-kernel. A tensor is a Buffer; it may be written by several groups on disjoint parts (concat). The
-steps run in order, each on the buffers of its device; copies take tensors from one to another. A
-plan is immutable: a pass gives another.
+Lowering makes one fusion group per operator; fusion merges groups; each remaining group becomes one
+kernel. A tensor is a Buffer; several groups may write disjoint parts of it (concat). The steps run
+in order, each on the buffers of its device; copies move tensors between devices. Plans are
+immutable: a pass returns a new one.
 
-A plan may be open: it is then for every call whose sizes are within bounds. A size is a Var, and
+A plan may be open: it then serves every call whose sizes are within bounds. A size is a Var, and
 extents of buffers and dimensions are numbers or expressions of sizes. Its value comes from an
 extent of an input, known before the first step, or from a count: an int64[1] that an earlier step
-writes, with which the shape of a result depends on data. No step may use a tensor before the sizes
-of its extents are known. A count outside its bounds is an error, and never an access.
-A tensor is as large as its sizes say, row-major without gaps, so that a step of an open plan means
-what the same step of the plan `open_extents.at` these sizes means: verifier and interpreter say
-nothing else.
+writes, for results with data-dependent shapes. No step may use a tensor before the sizes of its
+extents are known. A count outside its bounds is an error and is never used for an access. A tensor
+is exactly as large as its sizes say and dense row-major, so a step of an open plan means the same
+as that step in the plan `open_extents.at` these sizes. Verifier and interpreter are defined this
+way.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from tilewright.expr.nodes import Buffer, Var
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.loops.nodes import Kernel
 
-SOURCES = 256  # operators that a group names: a plan grows as the model does
-HOST: Final = "host"  # the device that Python runs on
+SOURCES = 256  # most operators that a group names, so that a plan's size is linear in the model's
+HOST: Final = "host"  # the device that runs Python
 
 
 @dataclass(frozen=True, eq=False)
 class FusionGroup:
-    """Computations that run as one kernel, in order; or one Kernel given as such.
+    """Computations that run in order as one kernel; or a single hand-written Kernel.
 
-    sources: the names of the operators it came from. flops: counted by the operators. device: where
-    it runs.
+    sources: the names of the operators it came from. flops: as counted by the operators. device:
+    where it runs.
     """
 
     name: str
@@ -63,7 +63,7 @@ class FusionGroup:
 
     @property
     def writes(self) -> tuple[Buffer, ...]:
-        """Every buffer written, internal ones included, in order."""
+        """Every buffer written, including internal ones, in order."""
         if self.kernel is not None:
             return self.kernel.outputs
         return tuple(
@@ -72,7 +72,7 @@ class FusionGroup:
 
     @property
     def reads(self) -> tuple[Buffer, ...]:
-        """Buffers read that the group does not write itself, in order."""
+        """Buffers that the group reads but does not write, in order."""
         if self.kernel is not None:
             return self.kernel.inputs
         if not self._reads:
@@ -85,7 +85,7 @@ class FusionGroup:
 
     @property
     def is_map(self) -> bool:
-        """One Computation without reductions."""
+        """Whether it is one Computation without reductions."""
         return len(self.computations) == 1 and self.computations[0].is_map
 
 
@@ -93,8 +93,8 @@ class FusionGroup:
 class HostFallback:
     """One operator that runs as a host fallback, in Python.
 
-    reads, writes: its tensors that have a Buffer, always whole; it may have others, which native
-    code does not touch.
+    reads, writes: its tensors that have a Buffer, always whole; it may have other tensors, which
+    native code does not use.
     """
 
     operation: Operation
@@ -108,15 +108,15 @@ class HostFallback:
 
     @property
     def device(self) -> str:
-        """Python runs on the host."""
+        """The host, where Python runs."""
         return HOST
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DeviceCall:
-    """One operator that a device runs whole, by its own program and no kernel.
+    """One operator that a device runs as a whole, by its own program instead of a kernel.
 
-    reads, writes: its tensors on the device, one for each of the operation's.
+    reads, writes: its tensors on the device, one for each of the operation's tensors.
     """
 
     operation: Operation
@@ -132,14 +132,14 @@ class DeviceCall:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DeviceCopy:
-    """A whole tensor copied from one device to another, one of which is the host."""
+    """A copy of a whole tensor between the host and another device."""
 
     source: Buffer
     target: Buffer
 
     @property
     def name(self) -> str:
-        """What is copied."""
+        """The name of the copied tensor."""
         return f"copy of {self.source.name}"
 
     @property
@@ -155,12 +155,12 @@ class DeviceCopy:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Loop:
-    """A plan that runs while it is going, and its number is below `trips`.
+    """A nested plan that runs while `going` holds and its iteration number is below `trips`.
 
-    body: takes its number, the states and `taken`; gives whether it continues, the states and the
-    items, each in its own buffer that its steps write; only what stays unchanged may be what
-    was taken, a constant, or the state itself. initial, states: before and after, one each.
-    stacked: item n is row n; the rows after `count`, the number of iterations, are 0.
+    body: takes the iteration number, the states and `taken`; returns the condition to continue, the
+    states and the items, each in a separate buffer that a step writes. Only an unchanged value may
+    instead be a captured value, a constant, or the state itself. initial, states: before and after,
+    one each. stacked: item n is row n; the rows after `count`, the number of iterations, are 0.
     """
 
     operation: Operation
@@ -180,38 +180,38 @@ class Loop:
 
     @property
     def device(self) -> str:
-        """Loops run on the host."""
+        """The host, where loops run."""
         return HOST
 
     @property
     def bodies(self) -> tuple[Plan, ...]:
-        """The plans inside."""
+        """The nested plans."""
         return (self.body,)
 
     @property
     def bound(self) -> int | None:
-        """The most iterations that there are rows for; None where nothing is stacked."""
+        """The number of iterations that there are rows for; None if nothing is stacked."""
         return self.stacked[0].shape[0] if self.stacked else None
 
     @property
     def reads(self) -> tuple[Buffer, ...]:
-        """Every buffer that it takes, each once."""
+        """Every buffer that it reads, each once."""
         found = (self.trips, self.going, *self.initial, *self.taken)
         return tuple(dict.fromkeys(found))
 
     @property
     def writes(self) -> tuple[Buffer, ...]:
-        """Every buffer that it gives."""
+        """Every buffer that it writes."""
         return (self.count, *self.states, *self.stacked)
 
     def with_bodies(self, bodies: Sequence[Plan]) -> Loop:
-        """The same with another plan inside."""
+        """The same loop with another nested plan."""
         return replace(self, body=bodies[0])
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Branch:
-    """One of two plans, which take the same buffers: `then` where the condition holds."""
+    """One of two plans with the same inputs: `then` if the condition holds."""
 
     operation: Operation
     then: Plan
@@ -227,17 +227,17 @@ class Branch:
 
     @property
     def device(self) -> str:
-        """Branches run on the host."""
+        """The host, where branches run."""
         return HOST
 
     @property
     def bodies(self) -> tuple[Plan, ...]:
-        """The plans inside."""
+        """The nested plans."""
         return (self.then, self.other)
 
     @property
     def reads(self) -> tuple[Buffer, ...]:
-        """Every buffer that it takes, each once."""
+        """Every buffer that it reads, each once."""
         return tuple(dict.fromkeys((self.condition, *self.taken)))
 
     @property
@@ -246,7 +246,7 @@ class Branch:
         return self.results
 
     def with_bodies(self, bodies: Sequence[Plan]) -> Branch:
-        """The same with other plans inside."""
+        """The same branch with other nested plans."""
         return replace(self, then=bodies[0], other=bodies[1])
 
 
@@ -269,11 +269,11 @@ class OpenExtent:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Where buffers are in the arenas: one on the host, and one on each other device.
+    """The places of buffers in the arenas: one on the host, and one on each other device.
 
-    places: byte offsets. total: bytes of the host's arena. over: for each group the buffers that it
-    reads whose place its last result may take, as its kernel allows. elsewhere: bytes of the arena
-    of every other device. inside: where the arenas of the plans inside a step begin.
+    places: byte offsets. total: bytes of the host's arena. over: for each group, the buffers it
+    reads that its last result may overwrite, as its kernel allows. elsewhere: bytes of every other
+    device's arena. inside: where the arenas of a step's nested plans begin.
     """
 
     places: Mapping[Buffer, int]
@@ -285,12 +285,12 @@ class MemoryPlan:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A graph as steps in the order in which they run.
+    """A graph as steps in execution order.
 
-    graph: its name, inputs, outputs and constants are the plan's; a plan that was parsed has no
-    operations there. buffers: of every value that native code touches. data: the constants'
-    contents, row-major in the buffer's shape. devices: of the buffers that are not on the host.
-    memory: known once kernels are. open: sizes known only at run time.
+    graph: provides the name, inputs, outputs and constants; a parsed plan's graph has no
+    operations. buffers: of every value that native code uses. data: the constants' contents,
+    row-major in the buffer's shape. devices: of the buffers that are not on the host. memory: set
+    once kernels are known. open: sizes known only at run time.
     """
 
     graph: Graph
@@ -308,30 +308,30 @@ class Plan:
 
     @cached_property
     def host_fallbacks(self) -> tuple[HostFallback, ...]:
-        """The steps that Python runs."""
+        """The steps that run in Python."""
         return tuple(s for s in self.steps if isinstance(s, HostFallback))
 
     @cached_property
     def given(self) -> frozenset[Buffer]:
-        """What exists before the first step: inputs and constants."""
+        """The values that exist before the first step: inputs and constants."""
         values = (*self.graph.inputs, *self.graph.constants)
         return frozenset(self.buffers[v] for v in values if v in self.buffers)
 
     @cached_property
     def results(self) -> tuple[Buffer, ...]:
-        """What leaves the model, in order."""
+        """The outputs of the model, in order."""
         return tuple(self.buffers[v] for v in self.graph.outputs if v in self.buffers)
 
     @cached_property
     def kept(self) -> frozenset[Buffer]:
-        """Buffers that stay unchanged: results, and what steps other than groups touch."""
+        """Buffers that no pass may change: results, and those that steps other than groups use."""
         others = (s for s in self.steps if not isinstance(s, FusionGroup))
         used = (b for s in others for b in (*s.reads, *s.writes))
         return frozenset((*self.results, *used))
 
     @cached_property
     def named_values(self) -> tuple[Value, ...]:
-        """Inputs, constants, outputs, and what whole operators use: no group has them to itself."""
+        """Inputs, constants, outputs, and operands of whole operators: never private to a group."""
         graph = self.graph
         found = [*graph.inputs, *graph.constants, *graph.outputs]
         for step in self.steps:
@@ -342,7 +342,7 @@ class Plan:
 
     @cached_property
     def live(self) -> Mapping[FusionGroup, frozenset[Buffer]]:
-        """For each group the buffers that another step, or the caller of the model, uses."""
+        """For each group, the buffers that another step or the caller uses."""
         uses = dict.fromkeys(self.results, 2)
         for step in self.steps:
             for b in {*step.reads, *step.writes}:
@@ -355,13 +355,13 @@ class Plan:
         return tuple(g for g in self.groups if g.device == device)
 
     def device_of(self, buffer: Buffer) -> str:
-        """Where the buffer's memory is."""
+        """The device of a buffer's memory."""
         return self.devices.get(buffer, HOST)
 
     def touched(self, step: Step) -> tuple[Buffer, ...]:
-        """The buffers in memory that a step uses: all it reads, then what of its results is live.
+        """The buffers in memory that a step uses: those it reads, then its live results.
 
-        Only of Computations some results may stay out of memory.
+        Only Computations may keep some results out of memory.
         """
         if not isinstance(step, FusionGroup) or step.kernel is not None:
             return (*step.reads, *step.writes)
@@ -375,7 +375,7 @@ class Plan:
         return replace(self, steps=found)
 
     def with_constants(self, data: Mapping[Buffer, np.ndarray[Any, Any]]) -> Plan:
-        """The plan with more constants, which its steps read; itself without any."""
+        """The plan with further constants for its steps; itself if there are none."""
         if not data:
             return self
         taken = {v.name for v in self.graph.values}
@@ -402,7 +402,7 @@ class Plan:
 
 
 class DefUse:
-    """Which groups write and which read each buffer in a plan; other steps are left out."""
+    """Which groups write and which read each buffer in a plan; other steps are ignored."""
 
     def __init__(self, groups: Iterable[Step]) -> None:
         self.writers: dict[Buffer, list[FusionGroup]] = {}
@@ -412,14 +412,14 @@ class DefUse:
                 self.add(group)
 
     def add(self, group: FusionGroup) -> None:
-        """Take a group into account."""
+        """Add a group."""
         for b in group.writes:
             self.writers.setdefault(b, []).append(group)
         for b in group.reads:
             self.readers.setdefault(b, []).append(group)
 
     def remove(self, group: FusionGroup) -> None:
-        """Forget a group."""
+        """Remove a group."""
         for b in group.writes:
             self.writers[b].remove(group)
         for b in group.reads:
@@ -434,9 +434,9 @@ class DefUse:
 
 
 def joined(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
-    """Both lists of operators' names in order, each name once, and SOURCES of them at most.
+    """Two lists of operators' names joined, in order, without duplicates, SOURCES of them at most.
 
-    An operator comes on several ways where two that read its result join again.
+    Duplicates occur if two readers of an operator's result are merged again.
     """
     return tuple(dict.fromkeys((*first, *second)))[:SOURCES]
 
@@ -444,7 +444,7 @@ def joined(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
 def merge(
     first: FusionGroup, second: FusionGroup, computations: Sequence[Computation]
 ) -> FusionGroup:
-    """One group with the given Computations, named after both."""
+    """One group with the given Computations, named after both groups."""
     short = f"{first.name}+{second.name.rsplit('.', 1)[-1]}"
     name = short if len(short) <= 60 else first.name
     return FusionGroup(

@@ -1,7 +1,7 @@
-"""Normalizing groups to the form that schedules expect, in this one place.
+"""Normalizing groups to the form that schedules expect.
 
-Dimensions that belong together are one, and those that a reshape left as a mixed-radix split are
-several; a reduction has its result to itself; a part of a tensor is written from element 0 on.
+Dimensions that belong together are merged, and mixed-radix splits left by a reshape become separate
+dimensions; only a reduction writes its result; a part of a tensor is written from element 0 on.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tilewright.plan.offsets import from_zero
 
 @dataclass(frozen=True, eq=False, slots=True)
 class KernelSignature:
-    """A group ready to compile: its Computations or Kernel on buffers of the kernel's own.
+    """A group ready to compile: its Computations or Kernel on the kernel's own buffers.
 
-    params: what the kernel sees, in the order of `values`, the model's buffers; outputs come last.
-    offsets: bytes into each value at which the kernel gets it. source: the group's Computations,
-    on `values`, as they were before anything was renamed, merged or moved. group: its name.
+    params: the kernel's parameters, in the order of `values`, the model's buffers; outputs come
+    last. offsets: for each value, the byte offset that the kernel receives. source: the group's
+    Computations, on `values`, before renaming, merging or moving. group: its name.
     """
 
     name: str
@@ -42,7 +42,7 @@ class KernelSignature:
     group: str = ""
 
     def plain(self) -> Kernel:
-        """The kernel before any schedule."""
+        """The kernel without a schedule."""
         if self.kernel is not None:
             return self.kernel
         return lower(self.name, self.computations, self.params, self.outputs)
@@ -51,9 +51,9 @@ class KernelSignature:
 def kernel_signature(
     group: FusionGroup, live: Collection[Buffer], parts: bool = True
 ) -> KernelSignature:
-    """The group with unique names and merged dimensions; `live`: buffers used elsewhere.
+    """The group with unique names and merged dimensions. `live`: buffers used elsewhere.
 
-    parts: a part of a tensor is written from element 0 on, of where it begins.
+    parts: write a part of a tensor from element 0 on, relative to where it begins.
     """
     if group.kernel is not None:
         return _of_kernel(group.kernel, group.name)
@@ -96,7 +96,7 @@ def _of_kernel(
     kernel: Kernel,
     group: str,
 ) -> KernelSignature:
-    """That of a Kernel given as such: it sees the model's own buffers."""
+    """The signature of a hand-written Kernel, which uses the model's own buffers."""
     return KernelSignature(
         name=kernel.name,
         computations=(),
@@ -112,7 +112,7 @@ def _of_kernel(
 def _kernel_name(
     computations: Iterable[str],
 ) -> str:
-    """A kernel's name from those of its Computations."""
+    """A kernel's name from the names of its Computations."""
     words = "_".join(computations)
     return re.sub(r"\W", "_", words)[:48]
 
@@ -120,8 +120,8 @@ def _kernel_name(
 def merged(
     group: Sequence[Computation], constants: Collection[Buffer] = ()
 ) -> tuple[tuple[Computation, ...], set[Buffer]]:
-    """Computations as a target is asked about them, with merged dimensions, and which of their
-    tensors are among the constants."""
+    """Computations with merged dimensions, in the form in which targets see them, and their
+    constant tensors."""
     computations, views = merge_dims(group)
     held = set()
     for c in group:

@@ -1,7 +1,7 @@
-"""Where in a tensor a kernel writes is for its caller to say: the kernel starts at element 0.
+"""Kernels write tensors from element 0 on; the caller passes the offset.
 
-Kernels that fill different parts of one tensor, the layers of a dense block, are then the same
-kernel, called with pointers that differ.
+Kernels that fill different parts of one tensor, such as the layers of a dense block, then become
+one kernel called with different pointers.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Offsets = dict[Buffer, int]
 def from_zero(
     group: Sequence[Computation], outputs: Collection[Buffer]
 ) -> tuple[tuple[Computation, ...], Offsets]:
-    """The group writing `outputs` from element 0 on, and the bytes that it was off in each.
+    """The group writing `outputs` from element 0 on, and the byte offset removed from each.
 
-    A tensor that the group reads as well stays unchanged.
+    A tensor that the group also reads is unchanged.
     """
     read = {b for c in group for b in c.inputs}
     starts: dict[Buffer, tuple[int, ...]] = {}
@@ -41,9 +41,9 @@ def from_zero(
 
 
 def _start(group: Sequence[Computation], tensor: Buffer) -> tuple[int, ...]:
-    """No more than the least index written along each axis, and no less than 0.
+    """A lower bound, at least 0, of the index written along each axis.
 
-    Bounds may be wider than what is written; a start before the tensor would move its end out.
+    Bounds may be wider than what is written; a start before the tensor would put the end outside.
     """
     found: list[int] | None = None
     for c in group:

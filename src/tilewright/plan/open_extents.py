@@ -1,7 +1,7 @@
-"""Open extents: sizes of a plan known only at run time, between bounds that the plan states.
+"""Open extents: sizes of a plan known only at run time, within bounds stated in the plan.
 
-An extent of a tensor of an open plan is a number or an expression of such sizes. `at` gives them
-values; what it gives is a plan like any other.
+An extent of a tensor in an open plan is a number or an expression of such sizes. `at` sets their
+values and returns an ordinary plan.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ Sizes = Mapping[Var, int]
 
 @dataclass(eq=False, slots=True)
 class Resized:
-    """Buffers, Computations and Kernels at given sizes; a buffer has one copy.
+    """Buffers, Computations and Kernels at given sizes; each buffer has one copy.
 
-    sizes may grow between uses, as counts become known. Raises InputError (TW-SIZE) for a size
-    without a value.
+    sizes may gain entries between uses, as counts become known. Raises InputError (TW-SIZE) for a
+    size without a value.
     """
 
     sizes: dict[Var, int]
@@ -49,7 +49,7 @@ class Resized:
         self,
         b: Buffer,
     ) -> Buffer:
-        """The buffer with numbers as extents; itself if it has nothing else."""
+        """The buffer with numbers as extents; itself if they are numbers already."""
         if b in self.copies:
             return self.copies[b]
         if b not in self.copies:
@@ -64,7 +64,7 @@ class Resized:
         b: Buffer | None,
         whole: Any,
     ) -> Any:
-        """As much of a constant as its copy has, from the start of each axis."""
+        """The part of a constant that its copy holds, from the start of each axis."""
         if b not in self.copies:
             return whole
         return whole[tuple(map(slice, self.copies[b].shape))]
@@ -73,7 +73,7 @@ class Resized:
         self,
         c: Computation,
     ) -> Computation:
-        """The Computation over numbers, on the copies of its tensors."""
+        """The Computation with sizes as numbers, on the copies of its tensors."""
         if not (c.sizes or c.free):
             return c
         dims = tuple(replace(d, size=kernels.at(d.size, self.sizes)) for d in c.dims)
@@ -95,7 +95,7 @@ class Resized:
         if not used:
             return group
         kernel = kernels.with_sizes(group.kernel, used)
-        # The copies are the plan's: one tensor is one buffer in all of its groups.
+        # Copies are shared across the plan: a tensor is the same buffer in all its groups.
         known = dict(
             zip(
                 kernel.params,
@@ -117,7 +117,8 @@ class Resized:
                 return DeviceCopy(self.buffer(step.source), self.buffer(step.target))
             case Loop() | Branch():
                 raise UnsupportedError(
-                    "a loop or branch has no form for all sizes", where=step.name
+                    "loops and branches are not supported in open plans",
+                    where=step.name,
                 )
         reads, writes = (tuple(map(self.buffer, e)) for e in (step.reads, step.writes))
         return replace(step, reads=reads, writes=writes)
@@ -135,7 +136,7 @@ class Resized:
                 return Load(self.buffer(node.buffer), node.index)
             return node
 
-        # Folded: analyses take a divisor for a number only where it is one.
+        # Fold: analyses recognize a divisor as a number only if it is a constant.
         return simplify(transform(substitute(root, values), moved), {})
 
 
@@ -144,10 +145,10 @@ def at(
     sizes: Sizes,
     copies: Mapping[Buffer, Buffer] = MappingProxyType({}),
 ) -> Plan:
-    """The plan where every open extent has a value.
+    """The plan with a value for every open extent.
 
-    copies: tensors in place of some, as parts of constants that are larger than needed. Raises
-    InputError (TW-SIZE) naming a size that has none, or one outside its bounds.
+    copies: tensors to use instead, such as parts of constants that are larger than needed. Raises
+    InputError (TW-SIZE) naming a size without a value or out of bounds.
     """
     if not plan.open:
         return plan
@@ -186,7 +187,7 @@ def _shape(
     plan: Plan,
     made: Resized,
 ) -> Any:
-    """A value's shape in numbers: by the names of sizes, else as its buffer has it."""
+    """A value's shape in numbers: by the names of sizes, else as in its buffer."""
     open_ends = plan.buffers[v] not in made.copies or not plan.buffers[v].static
     if (
         open_ends
@@ -215,7 +216,7 @@ def check_bounds(
 def source_text(
     extent: OpenExtent,
 ) -> str:
-    """Where the value of an open extent is from: `x[0]`, or the buffer that holds the count."""
+    """The source of an open extent: `x[0]`, or the name of the buffer with the count."""
     if isinstance(extent.source, Buffer):
         return extent.source.name
     value, axis = extent.source
@@ -226,7 +227,7 @@ def input_sizes(
     plan: Plan,
     shapes: Mapping[str, Sequence[int]],
 ) -> dict[Var, int]:
-    """The sizes that the shapes of the inputs, by name, say.
+    """The sizes determined by the shapes of the inputs, given by name.
 
     Raises InputError: TW-SIZE for one outside its bounds, TW-SHAPE for a missing dimension.
     """
@@ -250,7 +251,7 @@ def input_sizes(
 def points(
     plan: Plan,
 ) -> Iterator[dict[Var, int]]:
-    """Sizes to verify an open plan at: the smallest that may be."""
+    """Sizes at which to verify an open plan: the smallest allowed."""
     for wish in (0, 1, 2):
         yield {e.size: min(e.most, max(e.least, wish)) for e in plan.open}
 
@@ -258,10 +259,10 @@ def points(
 def verify_open(
     plan: Plan,
 ) -> None:
-    """Raise VerifyError for an open extent that no call can know, or that comes too late.
+    """Raise VerifyError for an open extent that is never known, or known too late.
 
-    TW-PLAN-OPEN: bounds are in order; the source is an input's extent of that size alone, or an
-    int64[1] that a step writes before any tensor of the size is used; every size is declared.
+    TW-PLAN-OPEN: bounds are in order; the source is an input's extent that equals just that size,
+    or an int64[1] that a step writes before any tensor of the size is used; every size is declared.
     """
     known = {e.size for e in plan.open if not isinstance(e.source, Buffer)}
     for e in plan.open:
@@ -319,7 +320,7 @@ def _declared(
 ) -> None:
     for v in sizes:
         if v not in known:
-            _broken(plan, f"{v.name} has no value yet where it is used", where)
+            _broken(plan, f"{v.name} has no value yet when it is used", where)
 
 
 def _broken(

@@ -1,4 +1,4 @@
-"""Results in their own memory: copies of inputs, of constants and of other results."""
+"""Results in separate memory: copies of inputs, constants and other results."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tilewright.plan.nodes import FusionGroup, Plan
 def own_results(
     plan: Plan,
 ) -> Plan:
-    """The plan where a step writes each result, which is no other result.
+    """The plan where a step writes each result, and no two results are the same buffer.
 
-    One that is an input, a constant or an earlier result is copied at the end.
+    A result that is an input, a constant or an earlier result is copied at the end.
     """
     taken = {b.name for b in plan.buffers.values()}
     free = {b for step in plan.steps for b in step.writes}

@@ -1,4 +1,4 @@
-"""Parsing the text of plans that `plan/printer.py` prints."""
+"""Parsing the plan texts printed by `plan/printer.py`."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ _NAMES: Final = {t.name: t for t in dtypes.ALL}
 def parse(text: str, graph: Graph | None = None, where: str = "plan") -> Plan:
     """The plan of a text.
 
-    graph: has the contents of its constants and its host fallbacks' operators; a plan without
-    either needs none. Raises InputError (TW-SYNTAX) naming the line of what is not a plan.
+    graph: provides the contents of constants and the operators of host fallbacks; a plan without
+    either needs none. Raises InputError (TW-SYNTAX) naming the line of a syntax error.
     """
     return _Reader(text.rstrip().split("\n"), graph, where).plan()
 
 
 @dataclass(eq=False)
 class _Reader:
-    """Reads a plan line by line, and notes what each of them declares."""
+    """Reads a plan line by line and records the declarations."""
 
     lines: list[str]
     graph: Graph | None
@@ -67,7 +67,7 @@ class _Reader:
     elsewhere: dict[str, int] = field(default_factory=dict)
     operators: dict[str, Reducer] = field(default_factory=dict)
     inside: dict[Control, int] = field(default_factory=dict)
-    at: int | None = None  # where the arena inside the step that is read begins
+    at: int | None = None  # start of the arena of the plans nested in the current step
     steps: list[Step] = field(default_factory=list)
     sizes: dict[str, Var] = field(default_factory=dict)
     sources: list[Callable[[], OpenExtent]] = field(default_factory=list)
@@ -118,7 +118,7 @@ class _Reader:
         )
 
     def _scanner(self, depth: int) -> Scanner:
-        """The line that comes now, of this depth."""
+        """The next line, if it has this depth."""
         where = f"{self.where}, line {self.position + 1}"
         line = self.lines[self.position]
         if _depth(line) != depth:
@@ -139,7 +139,7 @@ class _Reader:
         known = self.values.setdefault(name, made)
         if role == "constant" and self.graph is None:
             raise s.refusal(
-                f"the constant {name!r} has contents, which its graph is needed for"
+                f"the constant {name!r} has contents, which are in its graph: give the graph"
             )
         if known.type_text != made.type_text:
             raise s.refusal(f"the graph has {known!r}, the plan {made!r}")
@@ -155,13 +155,13 @@ class _Reader:
         if buffer is None:
             shape = self._extents(made)
             if made.dtype is None or shape is None:
-                raise s.refusal(f"{made!r} has no size, and so no buffer")
+                raise s.refusal(f"{made!r} has no known size, and so no buffer")
             buffer = Buffer(within, shape, made.dtype)
         self.buffers[known] = buffer
         self._declare(s, buffer)
 
     def _extents(self, v: Value) -> tuple[Extent, ...] | None:
-        """The extents of a value over the plan's sizes; None if it has others."""
+        """The extents of a value in terms of the plan's sizes; None if it has others."""
         if v.static:
             return v.extents
         if not self.sizes or v.shape is None or None in v.shape:
@@ -206,7 +206,7 @@ class _Reader:
         self._declare(s, buffer_type(s, name, self.sizes))
 
     def _declare(self, s: Scanner, buffer: Buffer) -> None:
-        """The attributes of a buffer after its type."""
+        """The attributes of a buffer, after its type."""
         self.names[buffer.name] = buffer
         if s.accept("on"):
             self.devices[buffer] = _name(s)
@@ -327,7 +327,7 @@ class _Reader:
         return op
 
     def _clauses(self, s: Scanner) -> dict[str, tuple[Buffer, ...]]:
-        """The buffers after each verb, to the end of the line; `at` a place goes before it."""
+        """The buffers after each verb, to the end of the line; `at` and a place come before it."""
         found: dict[str, tuple[Buffer, ...]] = {}
         self.at = None
         while s.accept(";"):
@@ -343,7 +343,7 @@ class _Reader:
         return found
 
     def _plans(self, bodies: Sequence[Graph]) -> list[Plan]:
-        """The plans below a line, each two spaces further in; their graphs in order."""
+        """The plans below a line, indented by two more spaces, with their graphs in order."""
         start = self.position
         while self.position < len(self.lines) and _depth(self.lines[self.position]) > 1:
             self.position += 1
@@ -366,7 +366,7 @@ class _Reader:
             self.inside[step] = self.at
 
     def _group(self, s: Scanner, role: str) -> None:
-        """`group conv+relu on device, 96 flops, over t, from "c", "r":` and what is below it."""
+        """`group conv+relu on device, 96 flops, over t, from "c", "r":` and the lines below it."""
         name = _name(s)
         if s.accept("on"):
             device = _name(s)
@@ -434,7 +434,7 @@ def _depth(line: str) -> int:
 
 
 def _name(s: Scanner) -> str:
-    """A word, or any text in quotes."""
+    """An identifier, or any text in quotes."""
     if s.next.kind == "text":
         return str(json.loads(s.take("text")))
     return s.take("word", "a name")

@@ -1,4 +1,4 @@
-"""The passes over a plan as a named pipeline: each step verified on request, timed and traced."""
+"""The passes over a plan as a named pipeline: each step timed, traced, and verified on request."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from tilewright.plan.passes.split_groups import IsProfitable, split_groups
 from tilewright.plan.passes.split_sums import split_deep_sums
 from tilewright.plan.passes.stream_attention import stream_attention
 from tilewright.plan.passes.windows import separate_windows
-from tilewright.plan.passes.winograd import Forms, transform_convolutions
-from tilewright.plan.questions import Cost, PlanCosts, Questions
+from tilewright.plan.passes.winograd import WinogradForms, transform_convolutions
+from tilewright.plan.questions import Cost, Decided, PlanCosts, Questions
 from tilewright.plan.verify import verify
 
-# Results of a tile per axis that `math` allows: large ones round more.
+# Results per tile and axis that `math` allows; larger tiles round more.
 WINOGRAD: Final[dict[str, tuple[int, ...]]] = {
     "exact": (),
     "default": (2,),
@@ -41,9 +41,9 @@ WINOGRAD: Final[dict[str, tuple[int, ...]]] = {
 
 @dataclass(frozen=True)
 class Fuse(Pass[Plan]):
-    """Maps go into the kernels of what reads them or of what they read.
+    """Fuse maps into the kernels of their readers or of their operands.
 
-    repeated: see `PlanCosts`, as for the numbers of other passes. device: whose kernels.
+    repeated: see `PlanCosts`, as for the parameters of other passes. device: whose kernels.
     """
 
     repeated: int
@@ -60,7 +60,7 @@ class Fuse(Pass[Plan]):
 
 @dataclass(frozen=True)
 class InlineViews(Pass[Plan]):
-    """Maps that move nothing in memory vanish; all other operators have their own kernel."""
+    """Inline maps that move nothing in memory; all other operators get separate kernels."""
 
     def run(self, program: Plan) -> Plan:
         kept = program.kept
@@ -69,7 +69,7 @@ class InlineViews(Pass[Plan]):
 
 @dataclass(frozen=True)
 class ConcatInPlace(Pass[Plan]):
-    """Tensors that are copied whole into another live there."""
+    """Store tensors that are copied whole into another tensor inside that tensor."""
 
     side_by_side: int
 
@@ -81,8 +81,10 @@ class ConcatInPlace(Pass[Plan]):
 
 @dataclass(frozen=True)
 class StreamAttention(Pass[Plan]):
-    """Attention with more keys than a cache keeps scores of, or with hidden blocks of keys, goes
-    over blocks. device: whose kernels."""
+    """Process attention in blocks of keys if scores exceed a cache, or if blocks are hidden.
+
+    device: whose kernels.
+    """
 
     ask: Questions = field(repr=False)
     device: str = HOST
@@ -98,7 +100,7 @@ class StreamAttention(Pass[Plan]):
 
 @dataclass(frozen=True)
 class SplitGroups(Pass[Plan]):
-    """What is not profitable as one kernel becomes several."""
+    """Split groups that are not profitable as one kernel."""
 
     is_profitable: IsProfitable = field(repr=False)
 
@@ -108,7 +110,7 @@ class SplitGroups(Pass[Plan]):
 
 @dataclass(frozen=True)
 class MergeProducts(Pass[Plan]):
-    """Products of one tensor with several constants become one product."""
+    """Merge products of one tensor with several constants into one product."""
 
     cost: Cost = field(repr=False)
 
@@ -126,7 +128,7 @@ class MergeProducts(Pass[Plan]):
 
 @dataclass(frozen=True)
 class MergeSiblings(Pass[Plan]):
-    """Groups that read one tensor at the same points become one with several results."""
+    """Merge groups that read one tensor at the same points into one with several results."""
 
     cost: Cost = field(repr=False)
     costs: PlanCosts = field(repr=False)
@@ -138,14 +140,14 @@ class MergeSiblings(Pass[Plan]):
 
 @dataclass(frozen=True)
 class Winograd(Pass[Plan]):
-    """Convolutions by Winograd's method, with tiles of so many results per axis, if profitable."""
+    """Use Winograd's method, with tiles of `tiles` results per axis, where profitable."""
 
     cost: Cost = field(repr=False)
     moved_products: int
     tiles: tuple[int, ...] = (2,)
 
     def run(self, program: Plan) -> Plan:
-        forms = Forms(self.tiles, self.cost, self.moved_products)
+        forms = WinogradForms(self.tiles, self.cost, self.moved_products)
         data, kept = program.data, program.kept
         return _on_host(
             program, lambda steps: transform_convolutions(steps, forms, data, kept)
@@ -154,9 +156,9 @@ class Winograd(Pass[Plan]):
 
 @dataclass(frozen=True)
 class SplitDeepSums(Pass[Plan]):
-    """Sums that read more than a cache keeps become sums of parts, and those of few results.
+    """Split sums that read more than a cache holds, or that have few results, into partial sums.
 
-    launch: nanoseconds of one more kernel. device: whose kernels.
+    launch: nanoseconds per additional kernel. device: whose kernels.
     """
 
     cost: Cost = field(repr=False)
@@ -176,9 +178,9 @@ class SplitDeepSums(Pass[Plan]):
 
 @dataclass(frozen=True)
 class SeparateWindows(Pass[Plan]):
-    """Pooling along one axis after another, where that is less work.
+    """Pool along one axis after another if that is less work.
 
-    exact: what rounds stays in its order.
+    exact: operations that round keep their order.
     """
 
     cost: Cost = field(repr=False)
@@ -191,7 +193,7 @@ class SeparateWindows(Pass[Plan]):
 
 @dataclass(frozen=True)
 class PoolInBlocks(Pass[Plan]):
-    """Convolutions and the pooling of what they make, where no cache keeps that, are one kernel."""
+    """Merge convolutions with the pooling of their results if no cache holds these."""
 
     cost: Cost = field(repr=False)
 
@@ -202,14 +204,15 @@ class PoolInBlocks(Pass[Plan]):
 
 @dataclass(frozen=True)
 class AddHalos(Pass[Plan]):
-    """Tensors that are read with padding hold it in memory."""
+    """Store tensors that are read with padding together with their padding."""
 
     halo: float
+    decided: Decided | None = field(default=None, repr=False)
 
     def run(self, program: Plan) -> Plan:
         fixed = _fixed(program)
-        most = self.halo
-        return _on_host(program, lambda steps: add_halos(steps, fixed, most))
+        most, decided = self.halo, self.decided
+        return _on_host(program, lambda steps: add_halos(steps, fixed, most, decided))
 
 
 def _split(asked: Questions, device: str) -> SplitDeepSums:
@@ -218,12 +221,12 @@ def _split(asked: Questions, device: str) -> SplitDeepSums:
 
 
 def _on_host(plan: Plan, rewrite: Rewrite) -> Plan:
-    """The plan with a rewrite of what runs on the host; devices have groups as they take them."""
+    """The plan with the host's steps rewritten; groups of devices stay as accepted."""
     return of_device(plan, HOST, rewrite)
 
 
 def _fixed(plan: Plan) -> frozenset[Buffer]:
-    """Buffers that no pass may move: what is kept, and the constants."""
+    """Buffers that no pass may move: the kept ones and the constants."""
     return plan.kept.union(plan.data)
 
 
@@ -235,12 +238,12 @@ def plan_pipeline(
     fusion: bool = True,
     fused: Mapping[str, Questions] = MappingProxyType({}),
 ) -> Pipeline[Plan]:
-    """The passes from lowering to kernels; `math`: what the arithmetic may become.
+    """The passes from lowering to kernels. `math`: what the arithmetic may become.
 
-    refuses: why each device besides the host does not take a group. limit: bytes that a call may
-    need; None: as many as it wants. fusion: without, each operator has kernels and results of its
-    own, and the passes after change how these compute. fused: the devices that take groups and
-    Kernels of any form, with what their targets answer.
+    refuses: for each device besides the host, the reason to reject a group. limit: bytes that a
+    call may need; None for no limit. fusion: if off, each operator has separate kernels and
+    results, and later passes only change how these compute. fused: the devices that accept groups
+    and Kernels of any form, with their targets' answers.
     """
     exact, costs = math == "exact", ask.costs
     passes: list[Pass[Plan]] = [
@@ -265,15 +268,15 @@ def plan_pipeline(
             SplitDeepSums(ask.estimated_cost, costs.deep_sum),
         ]
     passes.append(SeparateWindows(ask.estimated_cost, exact))
-    if fusion:  # after Winograd, whose convolutions read whole tensors
+    if fusion:  # after Winograd, as its convolutions read whole tensors
         passes.append(PoolInBlocks(ask.estimated_cost))
         passes.append(MergeProducts(ask.estimated_cost))
-    passes.append(AddHalos(costs.halo))
+    passes.append(AddHalos(costs.halo, ask.decided))
     if limit is not None:
         passes.append(Recompute(ask.estimated_cost, limit))
     checked: set[Computation] = (
         set()
-    )  # a Computation that a pass leaves unchanged, is right still
+    )  # Computations that a pass leaves unchanged need no new check
     return Pipeline(
         "plan",
         tuple(passes),

@@ -17,8 +17,8 @@
         plan other: ...
 
 An open plan begins with its sizes: `size n in 1 to 64 from x[0]`, or `from count`, a buffer.
-`plan/parser.py` reads it back. What is omitted has its default: on the host, and in a buffer of
-the value's own name. Contents of constants and attributes of host fallbacks are the graph's.
+`plan/parser.py` reads it back. Omitted parts have defaults: on the host, and in a buffer with the
+value's name. Contents of constants and attributes of host fallbacks are in the graph.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ _INDENT = "  "
 
 
 def show(plan: Plan) -> str:
-    """The plan over one line per buffer and group, with Computations below their groups."""
+    """The plan: one line per buffer and group, with Computations below their groups."""
     return "\n".join(_lines(named(plan)))
 
 
 def word(text: str) -> str:
-    """A name unchanged, or in quotes where it is not a word."""
+    """A name unchanged, or in quotes if it is not an identifier."""
     plain = re.fullmatch(r"[^\W\d][\w.]*", text) is not None and text not in (
         "none",
         "_",
@@ -113,7 +113,7 @@ def _values(plan: Plan) -> Iterator[str]:
 
 
 def _sized(plan: Plan, v: Value) -> Value:
-    """The value with the extents of its buffer, where these are expressions of sizes."""
+    """The value with the extents of its buffer, if these are expressions of sizes."""
     b = plan.buffers.get(v)
     if b is None or b.static or v.shape is None:
         return v
@@ -146,7 +146,7 @@ def _dim(d: int | str | None) -> str:
 
 
 def _where(plan: Plan, v: Value) -> str:
-    """The buffer of a value, where that has another name, and where it is."""
+    """The buffer of a value, if it has another name, and its place."""
     b = plan.buffers.get(v)
     if b is None:
         return " in none"
@@ -164,7 +164,7 @@ def _device(device: str) -> str:
 
 
 def _buffers(plan: Plan) -> Iterator[str]:
-    """What is between steps, with the first and the last of them that use it."""
+    """The buffers between steps, with the first and last step that uses each."""
     declared = {plan.buffers[v] for v in plan.named_values if v in plan.buffers}
     for b, used in lifetimes(plan).items():
         if b not in declared:

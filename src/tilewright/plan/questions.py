@@ -1,7 +1,6 @@
-"""What the passes over a plan ask of a target, handed in as functions and numbers.
+"""What passes over a plan need to know from a target, passed in as functions and numbers.
 
-The functions are called with unscheduled Computations; the answers are about the kernel that they
-become.
+The functions receive unscheduled Computations and answer for the kernel that they become.
 """
 
 from __future__ import annotations
@@ -14,14 +13,13 @@ from typing import Final, Protocol
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 
-_SAME: Final = 1e-9  # of a time: sums in another order differ by less
+_SAME: Final = 1e-9  # relative tolerance of times: sums in another order differ by less
 
 
 class Cost(Protocol):
-    """What a target expects of Computations as one kernel, in nanoseconds; None where another
-    form is better.
+    """The target's estimate of Computations as one kernel, in ns; None if another form is better.
 
-    constants: buffers known when compiling.
+    constants: buffers known at compile time.
     """
 
     def __call__(
@@ -31,15 +29,15 @@ class Cost(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlanCosts:
-    """Numbers of a target's cost model that passes decide by.
+    """Parameters of a target's cost model that passes use for decisions.
 
-    repeated: times that cheap arithmetic is done again rather than its result stored. side_by_side:
-    elements in memory, at least, of a tensor that lives in another. moved_products: multiply-adds
-    per result that pay for moving an element. deep_sum: products of a part of a sum, at least.
-    halo: times its size that a tensor may take with its border. key_block: keys of a block of
-    attention, at most. results: of one map or reduction, at most. row_results: over one row, at
-    most, of all Computations of a kernel. long_row: elements of a row that one core takes, at most.
-    launch: nanoseconds of overhead of one more kernel.
+    repeated: how often cheap arithmetic may be recomputed instead of storing its result.
+    side_by_side: least contiguous elements of a tensor stored inside another. moved_products:
+    multiply-adds per result that pay for moving an element. deep_sum: least products in a part of a
+    sum. halo: limit for the size of a tensor with its border, relative to its own size. key_block:
+    most keys in a block of attention. results: most results of a map or reduction. row_results:
+    most results of all Computations of a kernel over one row. long_row: most elements of a row that
+    one core processes. launch: nanoseconds of overhead per additional kernel.
     """
 
     repeated: int
@@ -54,12 +52,28 @@ class PlanCosts:
     launch: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class OpenCosts:
+    """Parameters of a target's cost model for the number of units or rows that a kernel of an open
+    plan computes at a time.
+
+    many_units: units per kernel of products. unit_gain: the speedup per unit that justifies a
+    kernel for another number of units. few_units: if fewer single units take as long as
+    `many_units`, most of a tile would be empty. row_step: the ratio between successive numbers of
+    rows per block.
+    """
+
+    many_units: int
+    unit_gain: float
+    few_units: int
+    row_step: int
+
+
 def dearer(one: float | None, several: Sequence[float | None]) -> str:
-    """Why one kernel in place of several does not pay, by their expected nanoseconds; empty if it
-    does. If the target handles one of the several badly, any kernel that it handles well is a
-    gain."""
+    """Why one kernel instead of several does not pay, by estimated nanoseconds; empty if it does.
+    If the target handles one of the several badly, any kernel that it handles well is a gain."""
     if one is None:
-        return "the target is not good at one kernel of them"
+        return "the target does not handle them well as one kernel"
     known = [t for t in several if t is not None]
     if len(known) < len(several) or one <= sum(known) * (1 + _SAME):
         return ""
@@ -81,13 +95,19 @@ NO_REWRITE_PAYS: Final = PlanCosts(
 )
 
 
+Decided = Callable[[str, bool], bool]
+
+
 @dataclass(frozen=True)
 class Questions:
     """estimated_cost: of Computations as one kernel. is_profitable: whether they should be one.
 
-    costs: what else rewrites cost.
+    costs: parameters of further rewrites. decided: for a plan that is compared with those of other
+    sizes, returns the decision on a named question, given the decision at this size; parts that are
+    empty at this size are then kept. None for any other plan.
     """
 
     estimated_cost: Cost
     is_profitable: Callable[[Sequence[Computation]], bool]
     costs: PlanCosts
+    decided: Decided | None = None

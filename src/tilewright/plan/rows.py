@@ -1,7 +1,7 @@
-"""Groups that make rows of a result from their own rows tensors: attention, by queries.
+"""Groups that can compute a few rows at a time, such as attention by queries.
 
-A tensor with two sizes, as the scores of all queries and keys, is no longer than a few of its rows
-where these are made, used and forgotten before the next ones.
+A tensor with two sizes, such as the scores of all queries and keys, needs memory for only a few
+rows if these are computed, used and dropped before the next ones.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from tilewright.ir.node import Node, postorder, substitute, transform
 
 @dataclass(frozen=True, eq=False, slots=True)
 class GroupRows:
-    """A group of which some rows may be made at a time.
+    """A group that can compute some of its rows at a time.
 
-    dims: of each Computation the dimension of the rows. axes: of each tensor that it makes for
-    itself the axis.
+    dims: each Computation's dimension of rows. axes: the row axis of each local tensor.
     """
 
     computations: tuple[Computation, ...]
@@ -31,7 +30,7 @@ class GroupRows:
 
     @property
     def size(self) -> Expr:
-        """How many there are."""
+        """The number of rows."""
         return as_expr(self.dims[self.computations[-1]].size, INDEX)
 
     def some(
@@ -40,7 +39,8 @@ class GroupRows:
         first: Expr,
         taken: set[str],
     ) -> list[Computation]:
-        """The Computations of so many rows, from `first` on; taken: names, these then too."""
+        """The Computations for `size` rows, from `first` on. taken: names already in use, extended
+        here."""
         own: dict[Buffer, Buffer] = {}
         for b, axis in self.axes.items():
             before, behind = b.extents[:axis], b.extents[axis + 1 :]
@@ -115,16 +115,16 @@ class GroupRows:
 def rows(
     computations: Sequence[Computation], params: Collection[Buffer]
 ) -> GroupRows | None:
-    """The rows of a group, where it has a tensor of two sizes and may be made by some rows.
+    """The rows of a group that has a tensor of two sizes and can compute some rows at a time.
 
-    That is where
+    That is the case if
 
-        only the last Computation, a map, writes what others see, and none reads that
-        every Computation has one parallel dimension of n points for the rows, and each tensor
-        that the group makes for itself one axis for them
-        a row of such a tensor is written and read at its own row alone
+        only the last Computation, a map, writes values that others see, and none reads these
+        every Computation has one parallel dimension of n points for the rows, and each local
+        tensor of the group has one axis for them
+        such a tensor is written and read only at the current row
 
-    What a row reads of other tensors, and where it is written to, may be anything.
+    A row may read anything from other tensors, and be written anywhere.
     """
     *before, last = computations
     made = {o.tensor for c in before for o in c.outputs}
@@ -155,7 +155,7 @@ def _along(
     last: Dim,
     made: Collection[Buffer],
 ) -> GroupRows | None:
-    """Those of which the last Computation has a dimension."""
+    """The dimensions that the last Computation has."""
     axes: dict[Buffer, int] = {}
     dims: dict[Computation, Dim] = {}
     for c in reversed(computations):
@@ -189,7 +189,7 @@ def _axis(
     index: Sequence[Expr],
     d: Dim,
 ) -> int | None:
-    """The only axis that depends on a dimension, where the index is its point itself."""
+    """The only axis that depends on a dimension, if its index is the dimension itself."""
     used = []
     for axis, i in enumerate(index):
         nodes = postorder(i)

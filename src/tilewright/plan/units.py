@@ -1,7 +1,7 @@
-"""Groups that do the same for each unit of an open size: one image of a batch, one row of a table.
+"""Groups that do the same for each unit of an open size: an image of a batch, a row of a table.
 
-Along a size `n` a group is n times its form for n = 1, and may be computed some units at a time,
-where nothing in it depends on how many units there are, or on which one it is.
+Along a size `n` a group equals n repetitions of its form for n = 1, and can be computed some units
+at a time, if nothing in it depends on the number of units or on which unit it is.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ Step = tuple[int, int]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Units:
-    """A group that is the same for all units of each of its sizes.
+    """A group that does the same for all units of each of its sizes.
 
-    sizes: outermost first; a product of several if they only occur together. steps: by tensor
-    and size the axis and the rows by which it moves on from unit to unit; others all units share.
+    sizes: outermost first; a product of several if they only occur together. steps: by tensor and
+    size, the axis and the number of rows between successive units; other tensors are shared by all
+    units.
     """
 
     sizes: tuple[Expr, ...]
@@ -45,13 +46,13 @@ class Units:
     steps: Mapping[Buffer, Mapping[Expr, Step]]
 
     def of(self, count: int) -> dict[Var, int]:
-        """The sizes of which the innermost has so many units, and the others one."""
+        """The sizes with `count` units for the innermost one and one for the others."""
         found = dict.fromkeys(sizes_of(self.sizes), 1)
         found[sizes_of(self.sizes[-1:])[-1]] = count
         return found
 
     def together(self, tensor: Buffer, count: int = 1) -> int | None:
-        """The elements of units that follow one another in memory; None: all of them do.
+        """The elements of units that are contiguous in memory; None: all of them are.
 
         count: units of the innermost size.
         """
@@ -72,8 +73,7 @@ class Units:
     def from_(
         self, tensor: Buffer, index: tuple[Expr, ...], first: Mapping[Expr, Expr]
     ) -> tuple[Expr, ...]:
-        """An index in a tensor of some units as one in that of all; first: the first of them, by
-        size."""
+        """Translate an index from a tensor of some units to all. first: the first unit, by size."""
         found = list(index)
         for size, (axis, rows) in self.steps.get(tensor, {}).items():
             found[axis] += first[size] * const(rows, INDEX)
@@ -85,21 +85,21 @@ def units(
     params: Collection[Buffer],
     constants: Collection[Buffer],
 ) -> Units | None:
-    """The units of a group along its sizes, or None where it is not so many times the same.
+    """The units of a group along its sizes, or None if it is not such a repetition.
 
-    For a size n, the forms for some units do what the whole does, one after another, where
+    For a size n, the forms for some units, run in sequence, do the same as the whole, if
 
         every tensor either does not have the size, or one axis of k*n rows, and no size next to
-        a Computation without sizes is the same for all units, and makes of `constants` what no
-        other kernel sees
+        a Computation without sizes is the same for all units, and computes from `constants`
+        values that no other kernel sees
         every other one has one dimension d of m*n points, whose results are concatenated (cc)
-        with d + m for d, each index and value is what it was, but that each tensor of k*n rows
-        is read and written k rows further on, in rows that no memory names
+        with d + m for d, each index and value is unchanged, except that each tensor of k*n rows
+        is read and written k rows further on, at rows that do not depend on memory
         n occurs nowhere else
 
     For several sizes this holds for each. A product of them is one size if none of them occurs
-    elsewhere. What one unit reads is then inside its rows if it is so for n = 1, which is for the
-    verifier of kernels to show. params: the tensors that others see.
+    elsewhere. A unit then reads only inside its rows if that holds for n = 1, which the kernel
+    verifier shows. params: the tensors that others see.
     """
     made = [o.tensor for c in computations for o in c.outputs]
     tensors = dict.fromkeys([*made, *(b for c in computations for b in c.inputs)])
@@ -125,7 +125,7 @@ def units(
 
 
 def _times(extent: Extent) -> tuple[Expr, int] | None:
-    """A size, or a product of some, and how many times it an extent is, at least once."""
+    """A size or product of sizes of which an extent is a multiple, and the factor, at least 1."""
     form = affine(as_expr(extent, INDEX))
     if form.const or len(form.terms) != 1:
         return None
@@ -135,7 +135,7 @@ def _times(extent: Extent) -> tuple[Expr, int] | None:
 
 
 def _steps(b: Buffer) -> dict[Expr, Step] | None:
-    """By size the axis along which the tensor has its units, and the rows of one."""
+    """By size, the axis along which the tensor has its units, and the rows per unit."""
     found: dict[Expr, Step] = {}
     for axis, extent in enumerate(b.extents):
         if isinstance(extent, int):
@@ -182,7 +182,7 @@ def _repeats(
 
 
 def _moved(node: Node, steps: Mapping[Buffer, Step]) -> Node:
-    """A read of the unit after: its own indices have been moved already."""
+    """A read shifted to the next unit; its own indices have already been shifted."""
     if not isinstance(node, Load) or node.buffer not in steps:
         return node
     axis, rows = steps[node.buffer]

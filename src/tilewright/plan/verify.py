@@ -1,4 +1,4 @@
-"""The invariants of a plan: who may write and read which elements, when, and on which device.
+"""The invariants of a plan: which steps may write and read which elements, and on which device.
 
     TW-PLAN-DEVICE     a step uses only buffers of its device
     TW-PLAN-COPY       a copy goes from the host to a device or back, between equal tensors
@@ -12,11 +12,11 @@
 
 An open plan is verified at several of its sizes, the least among them (`open_extents.points`).
 
-Each Computation must be well formed besides and stay inside its tensors (`compute/check.py`).
-A halo's border, a part of a concatenation and a tensor that lives inside another one are
-elements like all others here: who writes over them, leaves them out, or comes too early breaks a
-rule. No rule is about names: tensors are compared by identity, and those inside two softmaxes
-have one name; the text of a plan gives each its own name (`naming`).
+In addition, each Computation must be well formed and stay inside its tensors (`compute/check.py`).
+A halo's border, a part of a concatenation and a tensor stored inside another one are ordinary
+elements here: overwriting them, omitting them, or accessing them too early breaks a rule. No rule
+depends on names: tensors are compared by identity, and tensors inside two softmaxes may share a
+name; the text of a plan makes names unique (`naming`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def verify(plan: Plan, checked: set[Computation] | None = None) -> None:
-    """Raise VerifyError naming the step and the tensor of the first rule that is broken.
+    """Raise VerifyError naming the step and the tensor of the first broken rule.
 
     checked: as for `verify_steps`.
     """
@@ -92,10 +92,10 @@ def verify_steps(
     results: Iterable[Buffer],
     checked: set[Computation] | None = None,
 ) -> None:
-    """Raise VerifyError naming the group and the tensor of the first rule that is broken.
+    """Raise VerifyError naming the group and the tensor of the first broken rule.
 
-    given: inputs and constants of the model. results: what must exist in the end. checked:
-    Computations known to be well formed; those found so are added.
+    given: inputs and constants of the model. results: tensors that must exist in the end. checked:
+    Computations known to be well formed; newly checked ones are added.
     """
     known = set() if checked is None else checked
     memory = _WrittenElements(frozenset(given))
@@ -130,13 +130,13 @@ def _check(c: Computation, where: str) -> None:
 
 @dataclass(slots=True)
 class _WrittenElements:
-    """What has been written so far: None for all of a buffer."""
+    """The elements written so far: None for all of a buffer."""
 
     given: frozenset[Buffer]
     done: dict[Buffer, Mask | None] = field(default_factory=dict)
 
     def compute(self, c: Computation, where: str) -> None:
-        """One Computation: all its reads, then all its writes."""
+        """Check one Computation: all its reads, then all its writes."""
         for b in c.inputs:
             if self.missing(b) is not None:
                 self.read(
@@ -152,7 +152,7 @@ class _WrittenElements:
             )
 
     def missing(self, b: Buffer) -> tuple[int, ...] | None:
-        """The first element not written yet."""
+        """The first element not yet written."""
         if b in self.given:
             return None
         if b not in self.done:
@@ -161,7 +161,7 @@ class _WrittenElements:
         return None if mask is None else _first(~mask)
 
     def read(self, b: Buffer, elements: Mask | None, where: str) -> None:
-        """Note a read of these elements; None: of all."""
+        """Record a read of these elements; None: of all."""
         if self.missing(b) is None:
             return
         mask = self.done.get(b)
@@ -178,7 +178,7 @@ class _WrittenElements:
             )
 
     def write(self, b: Buffer, counts: Any, where: str) -> None:
-        """Note a write: how often each element; None: every element once."""
+        """Record how often each element is written; None: every element once."""
         if b in self.given:
             _broken("TW-PLAN-GIVEN", f"writes {b!r}, an input or a constant", where)
         if counts is None and b not in self.done:
@@ -203,7 +203,7 @@ class _WrittenElements:
 
 
 def _writes_all(c: Computation) -> bool:
-    """Whether the only output is one dimension per axis, all of its tensor."""
+    """Whether the only output is indexed by one dimension per axis, and written whole."""
     axes = identity_dims(c)
     if axes is None:
         return False

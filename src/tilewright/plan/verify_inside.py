@@ -1,11 +1,11 @@
-"""The invariants of loops and branches: the inputs and outputs of the plans inside.
+"""The invariants of loops and branches: the inputs and outputs of nested plans.
 
-    number, condition, trips, count are of one element; a state has one type before an iteration
-    and after it; item n is row n of what is stacked; all branches give the same types.
+    number, condition, trips and count have one element; a state has the same type before and after
+    an iteration; item n is row n of its stacked tensor; all branches return the same types.
 
-A body's result is stored over the state of the next iteration while others are still to be stored:
-so it is written by a step of the body and is no other result, or it is what stays unchanged (what
-was taken, a constant, the state itself).
+A body's result becomes the next iteration's state while other results are still to be stored. So
+either a step of the body writes it and no other result is the same buffer, or it is unchanged (a
+captured value, a constant, or the state itself).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def verify_inside(step: Loop | Branch) -> None:
     for body in step.bodies:
         _verify_plan(step, body)
         _types(step, "takes", _inputs(body), step.taken)
-        _types(step, "gives", body.results, step.results)
+        _types(step, "returns", body.results, step.results)
 
 
 def _verify_loop(step: Loop) -> None:
@@ -39,7 +39,7 @@ def _verify_loop(step: Loop) -> None:
     _same(step, "condition", [bool_] * 2, [again, step.going])
     _types(step, "takes", inputs, (*step.initial, *step.taken))
     states, items = results[: len(step.states)], results[len(step.states) :]
-    _types(step, "gives", states, step.states)
+    _types(step, "returns", states, step.states)
     _types(step, "begins with", step.initial, step.states)
     rows = {b.shape[:1] for b in step.stacked}
     if len(rows) > 1:
@@ -52,17 +52,20 @@ def _verify_loop(step: Loop) -> None:
         stays = b in body.given and b not in inputs[: len(states)] and b is not number
         own = b not in body.given and results.count(b) == 1 and b is not again
         if not (itself or stays or own):
-            _broken(step, f"result {n} of its body, {b!r}, is another one too")
+            _broken(
+                step,
+                f"result {n} of its body, {b!r}, is also another result or an input",
+            )
 
 
 def _verify_plan(step: Loop | Branch, body: Plan) -> None:
     for s in body.steps:
         if not isinstance(s, FusionGroup | Loop | Branch) or s.device != HOST:
-            _broken(step, f"{s.name} inside is not native code of the host")
+            _broken(step, f"its nested step {s.name} is not native code on the host")
     if body.open:
-        _broken(step, f"the plan {body.graph.name} inside is open")
+        _broken(step, f"its nested plan {body.graph.name} is open")
     if len(body.results) != len(body.graph.outputs):
-        _broken(step, "a result inside has no buffer")
+        _broken(step, "a result of its nested plan has no buffer")
 
 
 def _inputs(body: Plan) -> list[Buffer]:
@@ -73,10 +76,12 @@ def _types(
     step: Loop | Branch, what: str, inner: Sequence[Buffer], outer: Sequence[Buffer]
 ) -> None:
     if len(inner) != len(outer):
-        _broken(step, f"{what} {len(outer)} tensors, and {len(inner)} inside")
+        _broken(
+            step, f"{what} {len(outer)} tensors, but its nested plan has {len(inner)}"
+        )
     for a, b in zip(inner, outer, strict=True):
         if (a.shape, a.dtype) != (b.shape, b.dtype):
-            _broken(step, f"{what} {b!r}, which is {a!r} inside")
+            _broken(step, f"{what} {b!r}, which is {a!r} in its nested plan")
 
 
 def _same(

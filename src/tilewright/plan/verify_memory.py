@@ -15,9 +15,9 @@ from tilewright.plan.nodes import HOST, FusionGroup, MemoryPlan, Plan, Step
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StepAccess:
-    """What one step reads and writes, whole or in part.
+    """What one step reads and writes, in whole or in part.
 
-    over: of what it reads, what its result may take the place of (`overwritable`).
+    over: its operands that its result may overwrite (`overwritable`).
     """
 
     name: str
@@ -28,7 +28,7 @@ class StepAccess:
 
 def verify_arena(plan: Plan) -> None:
     """Raise VerifyError for a broken rule of `verify_memory`, on any device; a plan without places
-    breaks none."""
+    passes."""
     memory = plan.memory
     if memory is None:
         return
@@ -39,7 +39,7 @@ def verify_arena(plan: Plan) -> None:
 
 
 def _access(plan: Plan, memory: MemoryPlan, step: Step, device: str) -> StepAccess:
-    """What a step does to the memory of a device."""
+    """A step's accesses to the memory of a device."""
     over: tuple[Buffer, ...] = ()
     if isinstance(step, FusionGroup):
         over = memory.over.get(step, ())
@@ -58,16 +58,16 @@ def verify_memory(
     total: int,
     at_end: Sequence[Buffer] = (),
 ) -> None:
-    """Raise VerifyError where a buffer is used whose memory has become another's.
+    """Raise VerifyError if a buffer is used after its memory was overwritten.
 
-    places: byte offsets in an arena of `total` bytes; what has none is elsewhere, alone. at_end:
-    what is read after the last step. With P(b) the bytes of b, each of which belongs to the buffer
-    that was written there last:
+    places: byte offsets in an arena of `total` bytes; buffers without one have separate memory.
+    at_end: buffers that are read after the last step. P(b) are the bytes of b; each byte belongs to
+    the buffer last written there:
 
         TW-MEMORY-OUTSIDE   P(b) leaves the arena
         TW-MEMORY-LOST      a step reads b, or writes more of it, and part of P(b) is another's
         TW-MEMORY-SHARED    a step writes b, and P(b) overlaps P(r) of another r that it uses, which
-                            is fine only where r is in `over` and starts where b does
+                            is allowed only if r is in `over` and starts where b does
     """
     arena = _Arena(places, np.full(total, -1, np.int32))
     for step in steps:
@@ -112,7 +112,7 @@ class _Arena:
         return bool(start < stop)
 
     def check(self, b: Buffer, where: str) -> None:
-        """Raise if a buffer that has been written is not all there."""
+        """Raise unless a buffer is completely written and intact."""
         if b not in self.places:
             return
         if b not in self.numbers:
@@ -120,11 +120,11 @@ class _Arena:
                 f"reads {b!r}, never written", code="TW-MEMORY-LOST", where=where
             )
         if (self.owners[self.span(b)] != self.numbers[b]).any():
-            message = f"uses {b!r}, part of which has been written over"
+            message = f"uses {b!r}, part of which has been overwritten"
             raise VerifyError(message, code="TW-MEMORY-LOST", where=where)
 
     def take(self, b: Buffer, where: str) -> None:
-        """All bytes belong to `b` from now on."""
+        """Give all bytes to `b`."""
         if b not in self.places:
             return
         if b in self.numbers:

@@ -1,4 +1,4 @@
-"""Checking that the input of a schedule accesses the same elements as its group."""
+"""Checking that a schedule's input accesses the same elements as its group."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Elements = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def verify_signature(group: FusionGroup, signature: KernelSignature) -> None:
-    """Raise VerifyError for an interface on which a schedule would do something else.
+    """Raise VerifyError for an interface on which a schedule would compute something else.
 
-    That is one where, with M(b) the elements of a value b from the first in memory,
+    M(b) are the elements of a value b in memory order. The errors are:
 
-        TW-SIGNATURE-WRITES   what the Computations write of M(b), from the offset on, is not
-                              what the group writes of it, or not as often
-        TW-SIGNATURE-READS    they read of M(b) what the group does not read, or not all of it
-        TW-SIGNATURE-RESULT   a reduction writes a tensor that it does not fill, or not alone
+        TW-SIGNATURE-WRITES   the Computations, from the offset on, do not write the same elements
+                              of M(b) as the group, or not as often
+        TW-SIGNATURE-READS    they do not read the same elements of M(b) as the group
+        TW-SIGNATURE-RESULT   a reduction does not fill its result, or shares it with another writer
 
-    or a Computation is not well formed (`compute/check.py`).
+    In addition, each Computation must be well formed (`compute/check.py`).
     """
     if signature.kernel is not None:
         return
@@ -61,13 +61,13 @@ def verify_signature(group: FusionGroup, signature: KernelSignature) -> None:
 
 
 def _written(computations: Sequence[Computation], b: Buffer) -> Elements:
-    """The places in memory of all elements written, as often as they are written, in order."""
+    """The memory positions of all elements written, with multiplicity, in order."""
     counts = sum((written(c, b) for c in computations), np.zeros(b.shape, np.int64))
     return np.repeat(np.arange(b.size), counts.reshape(-1))
 
 
 def _read(computations: Sequence[Computation], b: Buffer) -> Elements:
-    """The places in memory of all elements read, each once, in order."""
+    """The memory positions of all elements read, each once, in order."""
     mask = np.zeros(b.shape, np.bool_)
     for c in computations:
         mask |= read(c, b)

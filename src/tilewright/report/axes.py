@@ -18,7 +18,7 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom
 def figure(
     width: float, height: float, *parts: str, label: str, **more: Attribute
 ) -> Markup:
-    """A drawing that shrinks to the page, with what a screen reader says of it."""
+    """A drawing that shrinks to the page, with a description for screen readers."""
     box = f"0 0 {width:.0f} {height:.0f}"
     svg = element(
         "svg",
@@ -68,7 +68,7 @@ def arrowhead(name: str, **more: Attribute) -> Markup:
 
 
 def legend(entries: Sequence[tuple[str, int]]) -> Markup:
-    """What each color stands for, names whole: a list that breaks its lines where it must."""
+    """The name of each color, as a list that wraps between names."""
 
     def entry(name: str, color: int) -> Markup:
         sign = element("i", style=f"background:var(--c{color})", aria_hidden="true")
@@ -78,7 +78,7 @@ def legend(entries: Sequence[tuple[str, int]]) -> Markup:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class ChartAxis:
     """Values between two ends at places between two others; logarithmic if so asked."""
 
     low: float
@@ -117,8 +117,8 @@ def _round_step(least: float) -> float:
 
 
 @dataclass
-class Labels:
-    """Places labels so that none covers another, or what is `taken`; left out without a place."""
+class LabelPlacer:
+    """Places labels so that none covers another or a `taken` box; omits labels that do not fit."""
 
     bounds: Box
     taken: list[Box] = field(default_factory=list)

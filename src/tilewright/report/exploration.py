@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from tilewright.base.html import Markup, element, join, table
 from tilewright.base.text import plural
-from tilewright.report.axes import COLORS, Axis, figure, label, legend, line
+from tilewright.report.axes import COLORS, ChartAxis, figure, label, legend, line
 from tilewright.report.gantt import gantt
 from tilewright.report.shell import page as shell
 
@@ -20,8 +20,7 @@ Column = tuple[str, str, str]  # heading, key of a point, format of a number
 
 
 def page(found: Mapping[str, Any], schedules: Sequence[Mapping[str, Any]]) -> str:
-    """The page for what `Exploration.to_json` gives, with some schedules as their `to_json` gives
-    them."""
+    """The page for the result of `Exploration.to_json`, with some schedules as JSON."""
     title = f"{found['network']} on N processing elements, volume={found['volume']}"
     how = "all combinations" if found["exact"] else "a search among the combinations"
     count = plural(len(found["points"]), "schedule")
@@ -64,8 +63,8 @@ def picture(found: Mapping[str, Any]) -> Markup:
     for p in best:
         colors.setdefault(p["label"], len(colors) % COLORS)
     pes, cycles = ([p[key] for p in points] for key in ("pes", "makespan"))
-    across = Axis(min(pes), max(pes), _LEFT, _WIDTH - 20, log=True)
-    upwards = Axis(min(cycles), max(cycles), _HEIGHT - 46, 24, log=True)
+    across = ChartAxis(min(pes), max(pes), _LEFT, _WIDTH - 20, log=True)
+    upwards = ChartAxis(min(cycles), max(cycles), _HEIGHT - 46, 24, log=True)
     spots = dict.fromkeys(
         (round(across.at(p["pes"])), round(upwards.at(p["makespan"]))) for p in points
     )
@@ -84,7 +83,7 @@ def picture(found: Mapping[str, Any]) -> Markup:
     return join([drawn, legend(list(colors.items()))])
 
 
-def _axes(across: Axis, upwards: Axis, pes: Sequence[int]) -> list[Markup]:
+def _axes(across: ChartAxis, upwards: ChartAxis, pes: Sequence[int]) -> list[Markup]:
     parts = []
     # Decades alone would leave a narrow range without a number.
     for tick in sorted({*upwards.ticks(), upwards.low, upwards.high}):
@@ -102,12 +101,12 @@ def _axes(across: Axis, upwards: Axis, pes: Sequence[int]) -> list[Markup]:
     return parts
 
 
-def _apart(tick: float, axis: Axis) -> bool:
-    """Whether a number has room next to those of the ends."""
+def _apart(tick: float, axis: ChartAxis) -> bool:
+    """Whether a tick's number does not collide with those at the ends."""
     return all(abs(axis.at(tick) - axis.at(end)) > 14 for end in (axis.low, axis.high))
 
 
-def _mark(across: Axis, upwards: Axis, p: Point, color: int) -> Markup:
+def _mark(across: ChartAxis, upwards: ChartAxis, p: Point, color: int) -> Markup:
     title = element("title", f"{p['pes']}: {p['makespan']:,} cycles, {p['label']}")
     x, y = across.at(p["pes"]), upwards.at(p["makespan"])
     return element("circle", title, cx=x, cy=y, r=6, class_=f"c{color}")

@@ -10,7 +10,7 @@ from tilewright.base.text import plural
 from tilewright.report.axes import (
     COLORS,
     LETTER,
-    Axis,
+    ChartAxis,
     bar,
     figure,
     label,
@@ -27,23 +27,23 @@ Bar = Mapping[str, Any]
 
 
 def gantt(schedule: Mapping[str, Any]) -> Markup:
-    """SVG of what `to_json` of a schedule gives: cycles to the right, processing elements upwards.
+    """SVG of a schedule as JSON: cycles to the right, processing elements upwards.
 
-    A bar is the tasks of a node; pointing at it shows which, how many and when. Operators share a
-    color, which the legend names.
+    A bar is the tasks of a node; its tooltip shows their node, number and time. Bars of one
+    operator share a color, which the legend names.
     """
     bars: Sequence[Bar] = schedule["bars"]
     colors = {
         origin: n % COLORS
         for n, origin in enumerate(dict.fromkeys(map(_operator, bars)))
     }
-    across = Axis(
+    across = ChartAxis(
         0,
         max(1, schedule["makespan"]),
         _LEFT,
         _WIDTH - 20,
     )
-    upwards = Axis(
+    upwards = ChartAxis(
         0,
         schedule["pes"],
         _TOP + _ROWS,
@@ -76,7 +76,7 @@ def gantt(schedule: Mapping[str, Any]) -> Markup:
     return join([drawn, legend(list(colors.items()))])
 
 
-def _axes(across: Axis, upwards: Axis) -> list[Markup]:
+def _axes(across: ChartAxis, upwards: ChartAxis) -> list[Markup]:
     parts = []
     for cycles in across.ticks(8):
         x = across.at(cycles)
@@ -123,8 +123,8 @@ def _axes(across: Axis, upwards: Axis) -> list[Markup]:
     return parts
 
 
-def _drawn(b: Bar, across: Axis, upwards: Axis, color: int) -> list[Markup]:
-    """A bar, and its name where there is room for all of it."""
+def _drawn(b: Bar, across: ChartAxis, upwards: ChartAxis, color: int) -> list[Markup]:
+    """A bar, and its name if it fits."""
     left, right = across.at(b["start"]), across.at(b["last"])
     top, bottom = upwards.at(b["element"] + b["elements"]), upwards.at(b["element"])
     times = f"cycles {b['start']:,} to {b['last']:,}"

@@ -1,8 +1,8 @@
-"""A layered drawing of a directed graph: where boxes and edges go, by Sugiyama's four steps.
+"""A layered drawing of a directed graph: places boxes and edges by Sugiyama's four steps.
 
-Layers are by the longest way; an edge over several layers bends at a point in each between; layers
-are ordered by the mean place of their neighbors; coordinates are those least squares gives under
-the distances that boxes need (isotonic regression).
+Layers follow longest paths; an edge across several layers has a bend point in each of them; layers
+are ordered by the mean place of their neighbors; coordinates minimize squared distances subject to
+the spacing of boxes (isotonic regression).
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _neighbors(
 def _order(
     layers: list[list[int]], near: tuple[list[list[int]], list[list[int]]]
 ) -> None:
-    """Sort each layer by the mean place of its neighbors, down and up in turn."""
+    """Sort each layer by the mean place of its neighbors, in alternating sweeps down and up."""
     place = {n: float(i) for layer in layers for i, n in enumerate(layer)}
     for sweep in range(_SWEEPS):
         side = near[sweep % 2]

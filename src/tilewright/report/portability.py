@@ -37,7 +37,7 @@ class _Scale:
         return [10**n for n in range(self.low, self.high + 1)]
 
     def height(self, cycles: int) -> float:
-        """Of a bar, in units of the drawing."""
+        """The height of a bar, in units of the drawing."""
         part = (math.log10(cycles) - self.low) / (self.high - self.low)
         return _HEIGHT * part
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tilewright.base.html import Markup, element, join
 
-# What no report may do: ask a server for anything.
+# No report may request anything from a server.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 

@@ -23,7 +23,7 @@ Node = Mapping[str, Any]
 
 
 def picture(graph: Mapping[str, Any]) -> str:
-    """SVG of what `dataflow.text.to_json` holds: a layer below another that it reads from.
+    """SVG of the result of `dataflow.text.to_json`: readers are in layers below their sources.
 
     An edge shows the elements that it carries; buffers are rounded, memory outside has no box. It
     is a standalone file with its own colors.

@@ -1,4 +1,5 @@
-"""A tuning run as a self-contained HTML page: curves, what the fastest have in common, failures."""
+"""A tuning run as a self-contained HTML page: curves, common properties of the fastest,
+failures."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ Trial = Mapping[str, Any]
 
 
 def page(found: Mapping[str, Any], log: Log) -> str:
-    """The page for what `Tuned.to_dict` gives and the events of its run."""
+    """The page for the result of `Tuned.to_dict` and the events of its run."""
     title = escape(f"Tuning {found['model']}")
     trials = [fields for kind, _, fields in log if kind == "trial"]
     by_task = {k["kernel"]: _of(k["kernel"], trials) for k in found["kernels"]}
@@ -58,9 +59,9 @@ def page(found: Mapping[str, Any], log: Log) -> str:
 
 
 def enriched(trials: Sequence[Trial]) -> list[tuple[str, str, float, float]]:
-    """Values of parameters that the fastest trials of a kernel have more often than all.
+    """Parameter values that are more frequent in a kernel's fastest trials than in all.
 
-    Name, value, and the shares of the fastest and of all that have it; the most telling first.
+    Name, value, and its share in the fastest and in all; the most significant first.
     """
     ok = sorted((t for t in trials if t["status"] == "ok"), key=lambda t: t["seconds"])
     count = max(_FEWEST, math.ceil(_BEST * len(ok)))
@@ -139,7 +140,7 @@ def _curve(name: str, trials: Sequence[Trial]) -> str:
     if not ok:
         return ""
     least, most = min(s for _, s in ok), max(s for _, s in ok)
-    # Slow ones say little: the picture is of what is at most twice the best.
+    # Slow trials say little: show times up to twice the best.
     top = max(min(most, 2 * least), least * 1.01)
 
     def x(n: int) -> float:

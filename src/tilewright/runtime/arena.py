@@ -1,9 +1,9 @@
-"""Offsets in one arena from lifetimes, and the least that any arena can have.
+"""Offsets in one arena from lifetimes, and the lower bound of the arena's size.
 
-Greedy: one buffer after another, in the smallest gap that is free for its whole lifetime, or the
-lowest. No single order is best for every model, so several are tried, and the first that reaches
-the bound ends it. The orders by size and by breadth are those of Pisarchyk and Lee, "Efficient
-Memory Management for Deep Neural Net Inference" (2020).
+Greedy: each buffer is placed in the smallest gap, or the lowest one, that is free for its whole
+lifetime. No single order is best for every model, so several are tried until one reaches the bound.
+The orders by size and by breadth are those of Pisarchyk and Lee, "Efficient Memory Management for
+Deep Neural Net Inference" (2020).
 """
 
 from __future__ import annotations
@@ -89,14 +89,14 @@ def _by_area(
     lives: Sequence[Lifetime],
     _: Sequence[int],
 ) -> list[tuple[int, ...]]:
-    """Bytes times steps: what conflicts with most others goes first."""
+    """Bytes times steps: buffers that conflict with the most others are placed first."""
     return [(-v.size * (v.last - v.first + 1), v.first) for v in lives]
 
 
 def _by_breadth(
     lives: Sequence[Lifetime], profile: Sequence[int]
 ) -> list[tuple[int, ...]]:
-    """What lives at the fullest step goes first."""
+    """Buffers that are live at the fullest step are placed first."""
     return [(-max(profile[v.first : v.last + 1]), -v.size, v.first) for v in lives]
 
 
@@ -166,7 +166,8 @@ def _gap(
     size: int,
     fit: Fit,
 ) -> int:
-    """Where `size` bytes go between what is taken, which is sorted; else after all of it."""
+    """The offset of a gap of `size` bytes between the taken ranges, which are sorted; else the
+    end."""
     free: list[tuple[int, float]] = []
     end = 0
     for start, stop in taken:

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import math
 import mmap
+import os
 import sys
-from collections.abc import Callable
-from ctypes import addressof, c_char
+from collections.abc import Callable, Sequence
+from ctypes import (
+    CDLL,
+    addressof,
+    c_char,
+    c_int,
+    c_long,
+    c_size_t,
+    c_void_p,
+    get_errno,
+)
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -18,6 +29,8 @@ from tilewright.base.text import human_bytes
 from tilewright.runtime.abi import ALIGNMENT
 
 _HUGE_PAGE: Final = 2 << 20
+_MAP_FIXED: Final = 0x10  # of Linux on x86-64, AArch64 and RISC-V
+MAPPED: Final = 64 << 10  # bytes of a part of a file that are worth a mapping
 _LARGE: Final = 1 << 20  # the allocator itself keeps smaller memory
 # The ctypes view of writable memory; NumPy 2's stubs do not say that arrays are buffers.
 from_buffer: Final[Callable[[Any], c_char]] = c_char.from_buffer
@@ -42,6 +55,56 @@ def arena(nbytes: int) -> NDArray[np.uint8]:
     return np.frombuffer(memory, np.uint8, nbytes, shift)
 
 
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """Bytes `at` of memory that a file has too, from byte `place` of its data on."""
+
+    at: int
+    size: int
+    place: int
+
+
+def arena_of(
+    nbytes: int,
+    data: NDArray[np.uint8],
+    parts: Sequence[FilePart],
+    file: int,
+    offset: int,
+) -> NDArray[np.uint8]:
+    """An arena with parts of an open file: `data` is mapped from its byte `offset` on.
+
+    Large parts are mapped where they lie in whole pages of the arena as they do in the file, and
+    must not be written; what else there is of them is copied. Raises as `arena`, and OSError.
+    """
+    made = arena(nbytes)
+    page = mmap.PAGESIZE
+    base = address(made)
+    for part in parts:
+        begin, end = base + part.at, base + part.at + part.size
+        first, last = -(-begin // page) * page, end // page * page
+        start = offset + part.place + first - begin
+        fits = nbytes >= _HUGE_PAGE and part.size >= MAPPED and start % page == 0
+        if not fits or not _map_over(first, last - first, file, start):
+            first = last = end
+        for a, b in ((begin, first), (last, end)):
+            place = part.place + a - begin
+            made[a - base : b - base] = data[place : place + b - a]
+    return made
+
+
+def _map_over(start: int, size: int, file: int, offset: int) -> bool:
+    """Map a file read-only over whole pages of an arena; whether this system can."""
+    if sys.platform != "linux":
+        return False
+    function = CDLL(None, use_errno=True).mmap
+    function.restype = c_void_p
+    function.argtypes = (c_void_p, c_size_t, c_int, c_int, c_int, c_long)
+    kind = mmap.MAP_SHARED | _MAP_FIXED
+    if function(start, size, mmap.PROT_READ, kind, file, offset) != start:
+        raise OSError(get_errno(), os.strerror(get_errno()))
+    return True
+
+
 def _refused(nbytes: int) -> MemoryLimitError:
     return MemoryLimitError(
         f"the system cannot provide {human_bytes(nbytes)} of memory for one call"
@@ -57,12 +120,12 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
 def fresh(nbytes: int) -> Callable[[], NDArray[np.uint8]]:
     """A function that returns an unshared array of so many bytes on each call."""
     if nbytes >= _LARGE:
-        return Recycled(nbytes)
+        return RecycledMemory(nbytes)
     small: Any = partial(np.empty, nbytes, np.dtype(np.uint8))
     return small  # type: ignore[no-any-return]
 
 
-class Recycled:
+class RecycledMemory:
     """Memory for arrays of one size, reused once an earlier array is no longer referenced.
 
     Fresh pages cost more to get than to fill, and large memory is fresh each time. Two blocks are
@@ -116,6 +179,11 @@ def address(array: NDArray[Any]) -> int:
     except (TypeError, ValueError):  # read-only, or without elements
         found: int = array.__array_interface__["data"][0]
         return found
+
+
+def bytes_of(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """The memory of a contiguous array."""
+    return array.reshape(-1).view(np.uint8)
 
 
 def overlap(one: NDArray[Any], other: NDArray[Any]) -> bool:

@@ -1,11 +1,13 @@
 """Artifacts on disk: a zip of a manifest, object code and constants; reading one runs no code.
 
-All members are stored uncompressed, so nothing can expand beyond the file, and the constants begin
-at a page boundary of the file, so that they are mapped and not read: their pages are loaded when
-first used and shared by all processes. The file must not be changed in place while it is loaded;
-`save` replaces it whole. Checksums: the manifest, which has those of all other members, is always
-verified, and so is all object code; constants are verified up to 64 MiB, and beyond that only when
-asked, since reading all weights would be most of the time to load.
+All members are stored uncompressed, so none can expand beyond the file, and the constants begin at
+a page boundary of the file, so that they are mapped and not read: their pages are loaded when first
+used and shared by all processes. Constants that take more bytes than the weights that they are made
+of are packed when the file is read, which takes up to 16 times its bytes (`runtime.packed`). The
+file must not be changed in place while it is loaded; `save` replaces it whole. Checksums: the
+manifest, which has those of all other members, is always verified, and so is all object code;
+constants are verified up to 64 MiB, and beyond that only when asked, since reading all weights
+would be most of the time to load.
 """
 
 from __future__ import annotations
@@ -24,15 +26,15 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tilewright.base.errors import ArtifactError
 from tilewright.base.files import write_whole
 from tilewright.runtime import abi, buffer, digest, manifest
 from tilewright.runtime.model import CompiledModel, check
+from tilewright.runtime.packed import StoredConstants
 
-FORMAT: Final = 6
-RANGED: Final = 7  # of a model for ranges of shapes; see `runtime.ranged_bundle`
+FORMAT: Final = 8
+RANGED: Final = 9  # of a model for ranges of shapes; see `runtime.ranged_bundle`
 SUFFIX: Final = ".tw"
 
 _MARK: Final = b"tilewright-artifact "
@@ -122,7 +124,7 @@ def opened(path: str | os.PathLike[str], read: Callable[[BinaryIO], T]) -> T:
 def _write(model: CompiledModel, file: BinaryIO) -> None:
     codes = {folder: getattr(model, folder) for folder in FOLDERS}
     head = {"format": FORMAT, **manifest.encode(model)}
-    pack(file, model.constants, codes, head)
+    pack(file, model.held.stored(), codes, head)
 
 
 def pack(
@@ -150,13 +152,18 @@ def pack(
         archive.comment = _MARK + hashlib.sha256(text).hexdigest().encode()
 
 
-def _check_process(codes: Iterable[Sequence[bytes]]) -> None:
+def process_functions(codes: Iterable[Sequence[bytes]]) -> list[str]:
+    """The functions of this process that code calls at their address, by name."""
     mark = re.compile(re.escape(abi.OF_PROCESS.encode()) + rb"(\w+)")
     parts = (part for several in codes for part in several)
-    found = {m[1].decode() for part in parts for m in mark.finditer(part)}
+    return sorted({m[1].decode() for part in parts for m in mark.finditer(part)})
+
+
+def _check_process(codes: Iterable[Sequence[bytes]]) -> None:
+    found = process_functions(codes)
     if found:
         raise ArtifactError(
-            f"the code calls functions of this process: {', '.join(sorted(found))}",
+            f"the code calls functions of this process: {', '.join(found)}",
             hint="a file can hold their code as LLVM's text: hardware_intrinsic(..., llvm=text)",
         )
 
@@ -214,7 +221,7 @@ def _read(file: BinaryIO, verify: bool) -> CompiledModel:
 
 def contents(
     file: BinaryIO, verify: bool, checks: Mapping[int, Callable[[Any], None]]
-) -> tuple[dict[str, Any], dict[str, list[bytes]], NDArray[np.uint8]]:
+) -> tuple[dict[str, Any], dict[str, list[bytes]], StoredConstants]:
     """The manifest, the code by folder, and the constants, all as their checksums say.
 
     checks: what checks the manifest of each format that may be read.
@@ -295,7 +302,7 @@ def _objects(
 
 def _map_constants(
     file: BinaryIO, info: zipfile.ZipInfo, head: dict[str, Any], verify: bool
-) -> NDArray[np.uint8]:
+) -> StoredConstants:
     size, offset = info.file_size, head["constants_offset"]
     file.seek(info.header_offset)
     raw = file.read(_LOCAL_HEADER.size)
@@ -310,7 +317,7 @@ def _map_constants(
         ):
             raise _damaged("has constants that do not match their checksum")
     if size == 0:
-        return np.empty(0, np.uint8)
+        return StoredConstants(np.empty(0, np.uint8), file.fileno(), offset)
     start = offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
     mapped = mmap.mmap(
         file.fileno(), offset - start + size, access=mmap.ACCESS_READ, offset=start
@@ -318,7 +325,7 @@ def _map_constants(
     view = np.frombuffer(mapped, np.uint8, size, offset - start)
     if buffer.address(view) % abi.ALIGNMENT:
         raise _damaged("has constants that are not aligned")
-    return view
+    return StoredConstants(view, file.fileno(), offset)
 
 
 def _damaged(problem: str) -> ArtifactError:

@@ -21,7 +21,7 @@ from tilewright.runtime.device_steps import (
     Transfers,
     open_devices,
 )
-from tilewright.runtime.loader import Image
+from tilewright.runtime.loader import CodeImage
 from tilewright.runtime.model import (
     OBJECT,
     CompiledModel,
@@ -31,8 +31,8 @@ from tilewright.runtime.model import (
     LaunchStep,
     NativeStep,
     PlaceKind,
-    Slot,
     Tensor,
+    ValueSlot,
 )
 from tilewright.runtime.pool import Pool
 
@@ -45,7 +45,7 @@ _STATUS: Final = {
 }
 
 
-class Frame:
+class CallFrame:
     """What one running call owns: context, pointer tables, arena. Reused by later calls."""
 
     __slots__ = (
@@ -117,7 +117,7 @@ def report(address: int) -> str:
     )
 
 
-class Values:
+class CallValues:
     """The inputs, outputs and objects of one running call. `fixed` outputs are the caller's.
 
     timed: events of devices know how long their commands took.
@@ -135,7 +135,7 @@ class Values:
 
     def __init__(
         self,
-        frame: Frame,
+        frame: CallFrame,
         inputs: Sequence[Any],
         targets: Sequence[Any],
         timed: bool = False,
@@ -148,7 +148,7 @@ class Values:
         self.fixed = tuple(t is not None for t in targets)
         self.objects: list[Any] = [None] * frame.plan.model.object_slots
 
-    def _store_of(self, slot: Slot) -> list[Any]:
+    def _store_of(self, slot: ValueSlot) -> list[Any]:
         match slot.kind:
             case "input":
                 return self.inputs
@@ -157,11 +157,11 @@ class Values:
             case _:
                 return self.objects
 
-    def native(self, slot: Slot) -> int:
+    def native(self, slot: ValueSlot) -> int:
         """The address of an input, output or object, which is allocated if it has no value yet."""
         return buffer.address(self.array(slot))
 
-    def array(self, slot: Slot) -> NDArray[Any]:
+    def array(self, slot: ValueSlot) -> NDArray[Any]:
         """The memory of a value in C order, which is allocated if it has no value yet."""
         if slot.kind in ("arena", "constant"):
             return self._view(slot)
@@ -174,7 +174,7 @@ class Values:
         store[slot.at] = value
         return value
 
-    def read(self, slot: Slot) -> Any:
+    def read(self, slot: ValueSlot) -> Any:
         """A value for Python: arrays as read-only views."""
         if slot.kind in ("arena", "constant"):
             value = self._view(slot)
@@ -185,7 +185,7 @@ class Values:
             value.flags.writeable = False
         return value
 
-    def write(self, slot: Slot, value: Any) -> None:
+    def write(self, slot: ValueSlot, value: Any) -> None:
         """Put a value made in Python in its place. Raises ExecutionError if it does not fit."""
         if slot.tensor.dtype != OBJECT:
             value = _conforming(value, slot.tensor)
@@ -202,7 +202,7 @@ class Values:
                 f"a step writes to the {slot.kind} {slot.tensor.name!r}"
             )
 
-    def _view(self, slot: Slot) -> NDArray[Any]:
+    def _view(self, slot: ValueSlot) -> NDArray[Any]:
         dtype = dtype_of(slot.tensor.dtype).numpy
         if slot.tensor.nbytes == 0:
             return np.empty(slot.tensor.extents, dtype)
@@ -223,7 +223,7 @@ class NativeCall:
             (p, s) for p, s in placed if s.kind not in ("arena", "constant")
         ]
 
-    def run(self, values: Values) -> None:
+    def run(self, values: CallValues) -> None:
         """Make the call. Raises ExecutionError if a kernel reports a failure."""
         frame = values.frame
         table = frame.tables[self.number]
@@ -245,7 +245,7 @@ class FallbackCall:
         except TilewrightError as error:
             raise error.at(f"node {step.node!r}") from error.__cause__
 
-    def run(self, values: Values) -> None:
+    def run(self, values: CallValues) -> None:
         """Run the host fallback. Raises ExecutionError naming the node if it fails."""
         step, where = self.step, f"node {self.step.node!r}"
         given = [None if s is None else values.read(s) for s in step.inputs]
@@ -268,18 +268,18 @@ class FallbackCall:
             ) from error
 
 
-class Copy:
+class CallCopy:
     """A copy step."""
 
     def __init__(self, step: CopyStep) -> None:
         self.step = step
 
-    def run(self, values: Values) -> None:
+    def run(self, values: CallValues) -> None:
         """Copy the value."""
         values.write(self.step.target, values.read(self.step.source))
 
 
-PreparedStep = NativeCall | FallbackCall | Copy | CopyRun | LaunchRun
+PreparedStep = NativeCall | FallbackCall | CallCopy | CopyRun | LaunchRun
 
 # Position in the table, NumPy dtype, shape, bytes.
 ValueSpec = tuple[int, np.dtype[Any], tuple[int, ...], int]
@@ -298,7 +298,7 @@ class CallPlan:
         functions: Mapping[str, NativeFunction],
         pool: Pool | None,
         threads: int,
-        image: Image | None,
+        image: CodeImage | None,
         lazy: bool = False,
     ) -> None:
         self.image: Final = image
@@ -320,7 +320,7 @@ class CallPlan:
                 case HostFallbackStep():
                     self.steps.append(FallbackCall(step))
                 case CopyStep():
-                    self.steps.append(Copy(step))
+                    self.steps.append(CallCopy(step))
                 case DeviceCopyStep():
                     self.steps.append(CopyRun(step))
                 case LaunchStep():
@@ -373,10 +373,10 @@ class CallPlan:
 
 def run(
     plan: CallPlan,
-    frame: Frame,
+    frame: CallFrame,
     inputs: Sequence[Any],
     targets: Sequence[Any],
-    watch: Callable[[PreparedStep, Values], None] | None = None,
+    watch: Callable[[PreparedStep, CallValues], None] | None = None,
 ) -> list[Any]:
     """All steps on converted inputs; the outputs, in `targets` where one is not None.
 
@@ -386,7 +386,7 @@ def run(
     places = list(targets)
     for output, given in plan.model.aliases:
         places[output] = inputs[given]
-    values = Values(frame, inputs, places, watch is not None)
+    values = CallValues(frame, inputs, places, watch is not None)
     transfers = values.transfers
     try:
         for step in plan.steps:

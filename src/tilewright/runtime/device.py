@@ -31,7 +31,7 @@ HOST: Final = "host"
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class MemoryRange:
     """Bytes `offset` to `offset + nbytes` of an allocation."""
 
     memory: Memory
@@ -53,7 +53,7 @@ class Duration:
     simulated: bool = False
 
 
-class Event(Protocol):
+class DeviceEvent(Protocol):
     """The end of one command of a queue."""
 
     def wait(self) -> None:
@@ -66,17 +66,17 @@ class Event(Protocol):
 
 
 class Queue(Protocol):
-    """Commands that run in the order in which they are given."""
+    """Commands that run in the order of submission."""
 
-    def write(self, target: Region, source: Bytes) -> Event:
+    def write(self, target: MemoryRange, source: Bytes) -> DeviceEvent:
         """Copy bytes of the host to the device."""
         ...
 
-    def read(self, target: Bytes, source: Region) -> Event:
+    def read(self, target: Bytes, source: MemoryRange) -> DeviceEvent:
         """Copy bytes of the device to the host."""
         ...
 
-    def launch(self, program: Program, arguments: Sequence[Region]) -> Event:
+    def launch(self, program: Program, arguments: Sequence[MemoryRange]) -> DeviceEvent:
         """Run a program on its operands and results, in the order of its parameters."""
         ...
 
@@ -104,7 +104,7 @@ Runnable = Callable[[Sequence[Bytes], bool], Duration | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class CompletedEvent:
     """The end of a command that was over when it returned."""
 
     took: Duration
@@ -123,24 +123,26 @@ class HostQueue:
     def __init__(self, timed: bool) -> None:
         self._timed = timed
 
-    def write(self, target: Region, source: Bytes) -> Event:
+    def write(self, target: MemoryRange, source: Bytes) -> DeviceEvent:
         """Copy at once."""
         return self._copied(_view(target), source)
 
-    def read(self, target: Bytes, source: Region) -> Event:
+    def read(self, target: Bytes, source: MemoryRange) -> DeviceEvent:
         """Copy at once."""
         return self._copied(target, _view(source))
 
-    def launch(self, program: Runnable, arguments: Sequence[Region]) -> Event:
+    def launch(
+        self, program: Runnable, arguments: Sequence[MemoryRange]
+    ) -> DeviceEvent:
         """Run at once; the time is the machine's where that is known, else the host's."""
         start = time.perf_counter()
         took = program([_view(a) for a in arguments], self._timed)
-        return Done(took or Duration(time.perf_counter() - start))
+        return CompletedEvent(took or Duration(time.perf_counter() - start))
 
-    def _copied(self, target: Bytes, source: Bytes) -> Event:
+    def _copied(self, target: Bytes, source: Bytes) -> DeviceEvent:
         start = time.perf_counter()
         np.copyto(target, source)
-        return Done(Duration(time.perf_counter() - start))
+        return CompletedEvent(Duration(time.perf_counter() - start))
 
 
 class HostDevice:
@@ -159,6 +161,6 @@ class HostDevice:
         return HostQueue(timed)
 
 
-def _view(region: Region) -> Bytes:
+def _view(region: MemoryRange) -> Bytes:
     found: Bytes = region.memory[region.offset : region.offset + region.nbytes]
     return found

@@ -14,11 +14,23 @@ import numpy as np
 
 from tilewright.base.errors import TilewrightError
 from tilewright.runtime import devices
-from tilewright.runtime.device import Bytes, Device, Event, Program, Queue, Region
-from tilewright.runtime.model import CompiledModel, DeviceCopyStep, LaunchStep, Slot
+from tilewright.runtime.device import (
+    Bytes,
+    Device,
+    DeviceEvent,
+    MemoryRange,
+    Program,
+    Queue,
+)
+from tilewright.runtime.model import (
+    CompiledModel,
+    DeviceCopyStep,
+    LaunchStep,
+    ValueSlot,
+)
 
 if TYPE_CHECKING:
-    from tilewright.runtime.call import Values
+    from tilewright.runtime.call import CallValues
 
 
 @dataclass(eq=False, slots=True)
@@ -28,12 +40,12 @@ class OpenDevice:
     device: Device
     arena_bytes: int
     programs: dict[int, Program] = field(default_factory=dict)
-    constants: dict[tuple[int, int], Region] = field(default_factory=dict)
+    constants: dict[tuple[int, int], MemoryRange] = field(default_factory=dict)
 
     def memory(self) -> DeviceMemory:
-        """An arena for one running call, and what its queues are made for.
+        """An arena for one running call.
 
-        Raises MemoryLimitError where the device has not so much.
+        Raises MemoryLimitError if the device does not have that much memory.
         """
         try:
             arena = self.device.allocate(self.arena_bytes)
@@ -62,7 +74,7 @@ def open_devices(model: CompiledModel, constants: Bytes) -> dict[str, OpenDevice
     return found
 
 
-def _upload(opened: OpenDevice, slots: Iterable[Slot], constants: Bytes) -> None:
+def _upload(opened: OpenDevice, slots: Iterable[ValueSlot], constants: Bytes) -> None:
     """Copy those constants to the device that are not there yet."""
     queue = opened.device.queue()
     for slot in slots:
@@ -70,7 +82,7 @@ def _upload(opened: OpenDevice, slots: Iterable[Slot], constants: Bytes) -> None
         if key in opened.constants:
             continue
         try:
-            place = Region(opened.device.allocate(key[1]), 0, key[1])
+            place = MemoryRange(opened.device.allocate(key[1]), 0, key[1])
         except TilewrightError as error:
             where = f"constant {slot.tensor.name} on device {opened.device.name}"
             raise error.at(where) from error.__cause__
@@ -92,20 +104,20 @@ class DeviceMemory:
             self._queues[timed] = self.opened.device.queue(timed)
         return self._queues[timed]
 
-    def region(self, slot: Slot) -> Region:
+    def region(self, slot: ValueSlot) -> MemoryRange:
         """The bytes of a slot on the device."""
         size = slot.tensor.nbytes
         if slot.kind == "constant":
             return self.opened.constants[slot.at, size]
-        return Region(self.arena, slot.at, size)
+        return MemoryRange(self.arena, slot.at, size)
 
 
 @dataclass(eq=False, slots=True)
 class Transfers:
     """Copies under way: host memory that a device still reads, and that it still writes."""
 
-    reading: list[Event] = field(default_factory=list)
-    writing: list[Event] = field(default_factory=list)
+    reading: list[DeviceEvent] = field(default_factory=list)
+    writing: list[DeviceEvent] = field(default_factory=list)
 
     def settle(self) -> None:
         """Wait until the host may read and write all of its memory."""
@@ -117,7 +129,7 @@ class Transfers:
         _wait(self.writing)
 
 
-def _wait(events: list[Event]) -> None:
+def _wait(events: list[DeviceEvent]) -> None:
     while events:
         events.pop(0).wait()
 
@@ -128,7 +140,7 @@ class CopyRun:
     def __init__(self, step: DeviceCopyStep) -> None:
         self.step = step
 
-    def run(self, values: Values) -> Event:
+    def run(self, values: CallValues) -> DeviceEvent:
         """Begin the copy."""
         step, transfers = self.step, values.transfers
         memory = values.frame.devices[step.device]
@@ -151,11 +163,11 @@ class LaunchRun:
     def __init__(self, step: LaunchStep) -> None:
         self.step = step
 
-    def run(self, values: Values) -> Event:
+    def run(self, values: CallValues) -> DeviceEvent:
         """Begin the launch. Raises ExecutionError naming the kernel if it fails at once."""
         step = self.step
         memory = values.frame.devices[step.device]
-        regions: Sequence[Region] = [memory.region(s) for s in step.arguments]
+        regions: Sequence[MemoryRange] = [memory.region(s) for s in step.arguments]
         try:
             program = memory.opened.programs[step.program]
             return memory.queue(values.timed).launch(program, regions)

@@ -1,7 +1,7 @@
-"""Finding devices by name: our own, those of installed packages, those a program registers.
+"""Finding devices by name: built in, from installed packages, or registered by a program.
 
-An installed package says in its metadata that it supplies a device: an entry point of the group
-`tilewright.devices`, whose name is the device's and whose value makes it.
+An installed package supplies a device through an entry point of the group `tilewright.devices`: the
+entry point's name is the device's, and its value creates it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OWN: Final[Mapping[str, str]] = {
     "opencl": "tilewright.targets.opencl.device:make",
     "vta": "tilewright.targets.vta.device:make",
 }
-# Devices that may be there or not: what gives the names of those that are.
+# Devices that may be absent: functions that return the names of the present ones.
 _PRESENT: Final[Mapping[str, str]] = {
     "opencl": "tilewright.targets.opencl.platforms:names",
 }

@@ -13,7 +13,7 @@ from tilewright.base.errors import InputError
 from tilewright.base.text import plural
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import OBJECT, Tensor, listed
-from tilewright.runtime.nesting import Nesting
+from tilewright.runtime.nesting import ArgumentNesting
 from tilewright.runtime.overrides import Overrides
 
 Allowed = Mapping[str, Collection[int]]  # extents that a dimension may have, in order
@@ -24,7 +24,7 @@ _RENAME: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Symbolic:
+class SymbolicType:
     """A value whose extents may be names, or None where they have none; a dtype's name."""
 
     name: str
@@ -68,9 +68,9 @@ class ShapeDispatch(ABC):
 
     def __init__(
         self,
-        inputs: Sequence[Symbolic],
-        outputs: Sequence[Symbolic],
-        nesting: Nesting | None,
+        inputs: Sequence[SymbolicType],
+        outputs: Sequence[SymbolicType],
+        nesting: ArgumentNesting | None,
         overrides: Overrides,
         allowed: Allowed,
     ) -> None:
@@ -201,7 +201,7 @@ class ShapeDispatch(ABC):
 
 
 def _check_shape(
-    v: Symbolic, got: Sequence[int], seen: dict[str, tuple[int, str]]
+    v: SymbolicType, got: Sequence[int], seen: dict[str, tuple[int, str]]
 ) -> None:
     """One symbol has one extent in a call; `seen`: its extent and where it was seen first."""
     shape = v.shape or ()

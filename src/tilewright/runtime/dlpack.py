@@ -65,9 +65,9 @@ def device_of(value: Any) -> tuple[int, str]:
 
 
 def read(value: Any) -> NDArray[Any]:
-    """A view of the memory of anything with `__dlpack__` that is in host memory.
+    """A view of any object in host memory that has `__dlpack__`.
 
-    Raises InputError if the producer refuses, or the type has no NumPy equal.
+    Raises InputError if the producer refuses, or if NumPy lacks the type.
     """
     kind, name = device_of(value)
     if kind not in (CPU, CUDA_HOST):
@@ -116,6 +116,7 @@ def _view(capsule: Any) -> NDArray[Any]:
     else:
         span *= int(np.prod(shape, dtype=np.int64))
     memory: Any = (ctypes.c_char * span).from_address(tensor.data + tensor.byte_offset)
-    # The unused capsule owns the tensor and frees it when it goes; so it lives with the view.
+    # The unused capsule owns the tensor and frees it when destroyed; so it lives as long as the
+    # view.
     memory.capsule = capsule
     return np.ndarray(shape, numpy_dtype, memory, 0, strides)

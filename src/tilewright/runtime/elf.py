@@ -54,7 +54,7 @@ _MAX_SIZE: Final = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One section header. `data` is empty for NOBITS; `size` is then what it takes in memory."""
+    """One section header. `data` is empty for NOBITS; `size` is then its size in memory."""
 
     name: str
     type: int

@@ -13,11 +13,11 @@ import numpy as np
 from tilewright.base.errors import ArtifactError, InputError
 from tilewright.base.text import human_bytes, plural
 from tilewright.runtime import abi, inputs, machine, outputs
-from tilewright.runtime.call import CallPlan, Frame, run
+from tilewright.runtime.call import CallFrame, CallPlan, run
 from tilewright.runtime.fast_call import InPlace, bound, in_place, shortest
-from tilewright.runtime.loader import Image, link
+from tilewright.runtime.loader import CodeImage, link
 from tilewright.runtime.model import CompiledModel, NativeStep, Tensor, check, listed
-from tilewright.runtime.nesting import Nesting
+from tilewright.runtime.nesting import ArgumentNesting
 from tilewright.runtime.overrides import Overrides
 from tilewright.runtime.pool import Pool, shared
 from tilewright.runtime.threads import thread_count
@@ -32,9 +32,9 @@ class Executable:
     """A model ready to run. Calls from several Python threads at once are safe and independent.
 
     `threads` is as for `runtime.threads.thread_count`. Raises ArtifactError if the model is
-    inconsistent or this machine cannot run it. code: what has the same code already, of which this
-    one differs in the sizes. lazy: devices are opened by the first call, so that a model can be
-    saved where they are not.
+    inconsistent or this machine cannot run it. code: an executable with the same code, which
+    differs in sizes only. lazy: open devices at the first call, so that a model can be saved on a
+    machine without them.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Executable:
         self.model: Final = model
         self._pool: Pool | None = None
         functions: dict[str, Callable[[int, int], None]] = {}
-        image: Image | None = None
+        image: CodeImage | None = None
         native = [s for s in model.steps if isinstance(s, NativeStep)]
         if native:
             machine.require(model.requirements)
@@ -64,11 +64,11 @@ class Executable:
         self._plan: Final[CallPlan] = CallPlan(
             model, functions, self._pool, self.threads, image, lazy
         )
-        self._frames: Final[list[Frame]] = []
+        self._frames: Final[list[CallFrame]] = []
         self.overrides: Final = Overrides.of(model.meta)
         self._names: Final = tuple(t.name for t in model.inputs)
         self._outputs: Final = tuple(t.name for t in model.outputs)
-        self.nesting: Final = Nesting.of(model.meta, self._names, self._outputs)
+        self.nesting: Final = ArgumentNesting.of(model.meta, self._names, self._outputs)
         self._by_name: Final = {name: n for n, name in enumerate(self._names)}
         self._direct: Final = shortest(self._plan, self._frames, lambda: self.in_place)
 
@@ -84,7 +84,7 @@ class Executable:
 
     @property
     def defaults(self) -> Mapping[str, str]:
-        """Inputs that the model has values for, and their types; a call may give them by name."""
+        """Inputs with default values, and their types; a call may pass them by name."""
         return self.overrides.layouts
 
     @property
@@ -131,12 +131,12 @@ class Executable:
 
         Inputs: NumPy arrays, anything with `__dlpack__` or `__array__`, Python numbers and lists.
         Returns one array, or a tuple if the model has several outputs (PyTorch tensors if an input
-        was one); they own their memory. A module of PyTorch whose arguments or results nest is
-        called as it was traced, or by the names of its tensors, and gives what it gave.
-        `out`: an array (or a sequence or mapping of them, None for those wanted new) that receives
-        the outputs and is returned in their place.
-        Of the `aliases` that a model was compiled with, the input's array is written, and returned.
-        The first call that gives certain of the `defaults` compiles a form that takes them.
+        was one); they own their memory. A PyTorch module with nested arguments or results is
+        called as it was traced, or by the names of its tensors, and returns the same structure.
+        `out`: an array (or a sequence or mapping of them, None for new ones) that receives the
+        outputs and is returned in their place.
+        For `aliases` of the compiled model, the input's array is overwritten and returned.
+        The first call that passes a given set of `defaults` compiles a variant with these inputs.
         Raises InputError for a wrong name, dtype or shape, ExecutionError if a kernel refuses a
         value such as an index out of range.
         """
@@ -247,11 +247,11 @@ class Executable:
         title = element("p", element("b", "Executable"), f": {said}")
         return join([title, table(("", "tensor", "type"), ends)])
 
-    def _frame(self) -> Frame:
+    def _frame(self) -> CallFrame:
         try:
             return self._frames.pop()
         except IndexError:
-            return Frame(self._plan)
+            return CallFrame(self._plan)
 
     def _general(
         self, args: tuple[Any, ...], named: Mapping[str, Any], out: Any
@@ -283,13 +283,14 @@ class Executable:
     def _overridden(
         self, values: list[Any], others: dict[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
-        """What runs a call that gives `others` of the defaults, and all its inputs by name."""
+        """The executable for a call that overrides the defaults `others`, and all its inputs by
+        name."""
         return self.overrides.form(others), dict(zip(self._by_name, values)) | others
 
     def _bind(
         self, args: tuple[Any, ...], named: Mapping[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
-        """The inputs in order, and by name what is given in place of defaults."""
+        """The inputs in order, and the overridden defaults by name."""
         expected = self.model.inputs
         only = args[0] if len(args) == 1 else None
         if isinstance(only, Mapping) and not named:

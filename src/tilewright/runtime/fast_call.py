@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.runtime import abi
 from tilewright.runtime.array_view import PLAIN, views
 from tilewright.runtime.buffer import address, fresh, from_buffer
-from tilewright.runtime.call import CallPlan, Frame, ValueSpec
+from tilewright.runtime.call import CallFrame, CallPlan, ValueSpec
 
 Direct = Callable[[tuple[Any, ...], Any], Any]
 InPlace = Callable[[tuple[Any, ...]], bool]
@@ -38,13 +38,13 @@ def _single(plan: CallPlan) -> _Single | None:
 
 
 def shortest(
-    plan: CallPlan, frames: list[Frame], filled: Callable[[], InPlace | None]
+    plan: CallPlan, frames: list[CallFrame], filled: Callable[[], InPlace | None]
 ) -> Direct | None:
     """A function of (args, out) for the plan, or None if the model is not one plain native call.
 
-    filled: gives `in_place` of the same, for calls with outputs.
-    The function returns None, with nothing done, if some argument is not a plain array of the
-    expected type: the general way then converts it or says what is wrong.
+    filled: returns the corresponding `in_place` function, for calls with outputs.
+    The function does nothing and returns None if some argument is not a plain array of the expected
+    type: the general path then converts it or reports the error.
     """
     single, found = _single(plan), views
     if single is None or found is None:
@@ -69,7 +69,7 @@ def shortest(
         try:
             frame = frames.pop()
         except IndexError:
-            frame = Frame(plan)
+            frame = CallFrame(plan)
         try:
             table = frame.tables[number]
             for (position, dtype, shape, _), a in zip(takes, args):
@@ -98,7 +98,7 @@ def shortest(
     return call
 
 
-def in_place(plan: CallPlan, frames: list[Frame]) -> InPlace | None:
+def in_place(plan: CallPlan, frames: list[CallFrame]) -> InPlace | None:
     """A function of (inputs..., outputs...), or None if the model is not one plain native call.
 
     It computes into the outputs and returns True; or False, with nothing done, if some array is
@@ -116,7 +116,7 @@ def in_place(plan: CallPlan, frames: list[Frame]) -> InPlace | None:
         "views": views,
         "plan": plan,
         "frames": frames,
-        "Frame": Frame,
+        "CallFrame": CallFrame,
         "invoke": single.invoke,
         "ready": _ready(plan),
     }
@@ -147,7 +147,7 @@ def bound(plan: CallPlan, arrays: Sequence[Any]) -> Callable[[], object] | None:
     single = _single(plan)
     if single is None:
         return None
-    frame = Frame(plan)
+    frame = CallFrame(plan)
     table = frame.tables[single.number]
     for (position, *_), array in zip((*single.inputs, *single.outputs), arrays):
         table[position] = address(array)
@@ -214,7 +214,7 @@ def call(arrays):
     try:
         frame = frames.pop()
     except IndexError:
-        frame = Frame(plan)
+        frame = CallFrame(plan)
     try:
         table = frame.tables[{number}]
 {stores}

@@ -33,7 +33,7 @@ def value(formula: Formula, sizes: Mapping[str, int]) -> int:
 
 
 def check(formula: Formula, sizes: Mapping[str, Any], depth: int = 0) -> None:
-    """Raise ValueError for what is not a formula of these sizes, or divides by what may be 0."""
+    """Raise ValueError unless it is a formula of these sizes without possible division by 0."""
     match formula:
         case bool():
             pass

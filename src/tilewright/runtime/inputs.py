@@ -58,7 +58,7 @@ def _convert(value: Any, tensor: Tensor) -> NDArray[Any]:
             f"expected {tensor.layout}, got shape {_shown(array.shape)}",
             code="TW-SHAPE",
         )
-    # `require` also copies what is unaligned, and keeps zero-dimensional arrays so.
+    # `require` also copies unaligned arrays, and preserves zero-dimensional ones.
     return np.require(array, expected.numpy, ["C", "A"])
 
 

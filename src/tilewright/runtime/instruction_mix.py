@@ -1,8 +1,8 @@
 """The instruction mix of a kernel's inner loop, read from its object code.
 
-The loop is the innermost one with the largest share of fused multiply-adds (those of a product, and
-not the long code around it that transforms its operands), else with the most vector arithmetic; a
-kernel without loops counts as a whole. A loop is what a jump back encloses.
+The loop is the innermost one with the largest share of fused multiply-adds (the product itself, not
+the long code around it that transforms operands), or else with the most vector arithmetic; for a
+kernel without loops, all instructions count. A loop is the code that a backward jump encloses.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _hottest(code: Sequence[X86Instruction]) -> Mix:
     )
     if best is not None and best.fmas:
         return best
-    # A reduction of one step has no loop of its own: the next one around it counts, or all.
+    # A one-step reduction has no loop: the enclosing loop counts, or the whole kernel.
     around = sorted({*spans, (0, len(code))}, key=lambda span: span[1] - span[0])
     return next(
         (m for a, b in around if (m := _count(code[a:b])).fmas), best or _count(code)
@@ -168,7 +168,7 @@ def _is_fma(i: X86Instruction) -> bool:
     return i.map == 2 and i.opcode in (0x50, 0x51, 0x52, 0x53, 0x5C, 0x5E)
 
 
-# (map, opcode) of what only moves: registers, memory, broadcasts, gathers and scatters, masks.
+# (map, opcode) of pure moves: registers, memory, broadcasts, gathers and scatters, masks.
 _MOVES: Final = frozenset(
     [
         *((1, n) for n in (*range(0x10, 0x18), 0x28, 0x29, 0x2B, 0x6E, 0x6F, 0x77)),

@@ -238,7 +238,7 @@ class Linker:
         relocation: Relocation,
         uppers: dict[tuple[int, int], Relocation],
     ) -> int:
-        """What the upper half of a pair stands for, at which the symbol of the lower one points."""
+        """The target of the upper half of a pair, to which the symbol of the lower half refers."""
         item = self.objects[number]
         label = item.symbols[relocation.symbol]
         upper = uppers.get((label.section, label.value))

@@ -20,7 +20,7 @@ from tilewright.runtime.machine import architecture
 from tilewright.runtime.relocations import RULES
 
 
-class Image:
+class CodeImage:
     """Linked objects in executable memory. Keep it as long as an address of it is in use.
 
     symbols: name -> address of every global symbol. size: bytes mapped.
@@ -56,7 +56,7 @@ class Image:
 
 def link(
     objects: Sequence[bytes | memoryview], names: Sequence[str] | None = None
-) -> Image:
+) -> CodeImage:
     """Map and link `objects` (x86-64 ELF); `names` is how errors call them.
 
     Raises ArtifactError for a damaged object, another machine's code, a symbol that none of them
@@ -91,7 +91,7 @@ def link(
     return image
 
 
-def _mapped(linker: Linker) -> Image:
+def _mapped(linker: Linker) -> CodeImage:
     """The image in its own memory, which is never writable and executable at once."""
     size = linker.size
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -99,7 +99,7 @@ def _mapped(linker: Linker) -> Image:
     linker.fill(memory, base)
     for start, end, protection in linker.spans:
         _protect(base + start, end - start, protection)
-    return Image(memory, base, linker.symbols)
+    return CodeImage(memory, base, linker.symbols)
 
 
 def _protect(address: int, size: int, protection: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tilewright.base.errors import ArtifactError
 
-# Architectures of which `runtime.loader` runs code.
+# Architectures that `runtime.loader` can run code of.
 LOADABLE: Final = ("x86_64", "aarch64")
 
 _CPUINFO: Final = Path("/proc/cpuinfo")
@@ -57,7 +57,8 @@ def architecture() -> str:
 
 
 def processor_name() -> str:
-    """The processor's name, family and model: virtual machines give unlike ones one name."""
+    """The processor's name, family and model: virtual machines use one name for different
+    processors."""
     try:
         text = _CPUINFO.read_text()
     except OSError:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.base.dtypes import ALL, dtype_of
 from tilewright.base.errors import ArtifactError
-from tilewright.runtime import schema
+from tilewright.runtime import packed, schema
 from tilewright.runtime.model import (
     OBJECT,
     CompiledModel,
@@ -22,25 +22,26 @@ from tilewright.runtime.model import (
     KernelRecord,
     LaunchStep,
     NativeStep,
-    Slot,
     Step,
     Tensor,
+    ValueSlot,
 )
+from tilewright.runtime.packed import StoredConstants
 
 Json = Any
 
-DTYPE: Final = schema.One("dtype", OBJECT, *(dtype.name for dtype in ALL))
+DTYPE: Final = schema.OneOf("dtype", OBJECT, *(dtype.name for dtype in ALL))
 _TENSOR: Final = (
     schema.Text,
     DTYPE,
-    schema.Maybe([schema.Maybe(schema.Count)]),
+    schema.Nullable([schema.Nullable(schema.Count)]),
 )
 _SLOT: Final = (
-    schema.One("place", "arena", "constant", "input", "output", "object", "device"),
+    schema.OneOf("place", "arena", "constant", "input", "output", "object", "device"),
     schema.Count,
     schema.Count,
 )
-_SLOTS: Final = [schema.Maybe(_SLOT)]
+_SLOTS: Final = [schema.Nullable(_SLOT)]
 _KERNEL: Final = (
     schema.Count,
     schema.Text,
@@ -49,7 +50,7 @@ _KERNEL: Final = (
     schema.Count,
     schema.Text,
 )
-_STEP: Final = schema.Tagged(
+_STEP: Final = schema.TaggedUnion(
     "kind",
     "step",
     {
@@ -87,15 +88,16 @@ MODEL: Final[Mapping[str, schema.Shape]] = {
     "object_slots": schema.Count,
     "sizes": [schema.Count],
     "aliases": [(schema.Count, schema.Count)],
-    "devices": schema.Named(schema.Count),
+    "devices": schema.ObjectSchema(schema.Count),
     "tensors": [_TENSOR],
+    "constants": packed.CONSTANTS,
     "steps": [_STEP],
     "meta": schema.Object,
 }
 # What `bundle` adds to it.
 ARCHIVE: Final[Mapping[str, schema.Shape]] = {
     "format": schema.Count,
-    "members": schema.Named({"size": schema.Count, "digest": schema.Text}),
+    "members": schema.ObjectSchema({"size": schema.Count, "digest": schema.Text}),
     "constants_offset": schema.Count,
 }
 _SHAPE: Final[Mapping[str, schema.Shape]] = {**ARCHIVE, **MODEL}
@@ -131,6 +133,7 @@ def encode(model: CompiledModel) -> dict[str, Json]:
         "aliases": [list(pair) for pair in model.aliases],
         "devices": dict(model.devices),
         "tensors": [_encode_tensor(t) for t in tensors],
+        "constants": model.held.to_json(),
         "steps": steps,
         "meta": encode_value(model.meta),
     }
@@ -166,10 +169,11 @@ def decode(
     objects: Sequence[bytes],
     support: Sequence[bytes],
     programs: Sequence[bytes],
-    constants: Any,
+    constants: StoredConstants,
 ) -> CompiledModel:
     """The model of a manifest that `check` let pass, and its bulk data. Raises ArtifactError."""
     try:
+        held = constants.read(data["constants"])
         tensors = [_decode_tensor(t) for t in data["tensors"]]
         return CompiledModel(
             inputs=tuple(map(_decode_tensor, data["inputs"])),
@@ -177,7 +181,9 @@ def decode(
             steps=tuple(_decode_step(s, tensors) for s in data["steps"]),
             objects=tuple(objects),
             support=tuple(support),
-            constants=constants,
+            constants=held.block,
+            packed=held.packed,
+            weights=held.weights,
             arena_bytes=data["arena_bytes"],
             workspace=data["workspace"],
             thread_workspace=data["thread_workspace"],
@@ -301,18 +307,20 @@ def _decode_tensor(value: Json) -> Tensor:
     return Tensor(name, dtype, None if shape is None else tuple(shape))
 
 
-def _encode_slot(slot: Slot | None, tensors: dict[Tensor, int]) -> Json:
+def _encode_slot(slot: ValueSlot | None, tensors: dict[Tensor, int]) -> Json:
     if slot is None:
         return None
     return [slot.kind, slot.at, tensors.setdefault(slot.tensor, len(tensors))]
 
 
-def _decode_slot(value: Json, tensors: Sequence[Tensor]) -> Slot:
+def _decode_slot(value: Json, tensors: Sequence[Tensor]) -> ValueSlot:
     kind, at, number = value
-    return Slot(kind, at, tensors[number])
+    return ValueSlot(kind, at, tensors[number])
 
 
-def _decode_slots(values: Json, tensors: Sequence[Tensor]) -> tuple[Slot | None, ...]:
+def _decode_slots(
+    values: Json, tensors: Sequence[Tensor]
+) -> tuple[ValueSlot | None, ...]:
     return tuple(None if v is None else _decode_slot(v, tensors) for v in values)
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import ArtifactError
 from tilewright.runtime.abi import ABI_VERSION
+from tilewright.runtime.packed import Constants, PackedConstant
 
 PlaceKind = Literal["arena", "constant", "input", "output", "object", "device"]
 
@@ -72,7 +73,7 @@ def listed(tensors: Iterable[Tensor]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class ValueSlot:
     """Where a value lives: byte offset `at` in an arena or the constants, else an index."""
 
     kind: PlaceKind
@@ -101,7 +102,7 @@ class NativeStep:
     """One native call, `symbol(ctx, table)`; `values` fill the table after arena and constants."""
 
     symbol: str
-    values: tuple[Slot, ...]
+    values: tuple[ValueSlot, ...]
     kernels: tuple[KernelRecord, ...]
 
 
@@ -117,8 +118,8 @@ class HostFallbackStep:
     provider: str
     op: str
     attributes: Mapping[str, Any]
-    inputs: tuple[Slot | None, ...]
-    outputs: tuple[Slot | None, ...]
+    inputs: tuple[ValueSlot | None, ...]
+    outputs: tuple[ValueSlot | None, ...]
     node: str
 
 
@@ -126,8 +127,8 @@ class HostFallbackStep:
 class CopyStep:
     """Copy a value from one place to another, such as an input that is an output too."""
 
-    source: Slot
-    target: Slot
+    source: ValueSlot
+    target: ValueSlot
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +136,8 @@ class DeviceCopyStep:
     """Copy a tensor to a device or from it; the place there is of the kind "device"."""
 
     device: str
-    source: Slot
-    target: Slot
+    source: ValueSlot
+    target: ValueSlot
 
     @property
     def inward(self) -> bool:
@@ -154,7 +155,7 @@ class LaunchStep:
 
     device: str
     program: int
-    arguments: tuple[Slot, ...]
+    arguments: tuple[ValueSlot, ...]
     name: str
     nodes: tuple[str, ...] = ()
     flops: int = 0
@@ -169,7 +170,8 @@ class CompiledModel:
     """Everything needed to run.
 
     objects: ELF objects of kernels and segments, linked together; support: the thread pool's.
-    constants: uint8 array that slots of kind "constant" point into; may be a mapped file.
+    constants: uint8 array that slots of kind "constant" point into; may be a mapped file. packed,
+    weights: which of them a file has as weights instead; see `runtime.packed`.
     arena_bytes: of tensors between kernels; `workspace` bytes and `threads` times
     `thread_workspace` bytes follow in the same block. aliases: outputs, by index, that are written
     into the memory of an input, by index. object_slots: Python variables between
@@ -185,6 +187,8 @@ class CompiledModel:
     objects: tuple[bytes, ...] = ()
     support: tuple[bytes, ...] = ()
     constants: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
+    packed: tuple[PackedConstant, ...] = ()
+    weights: tuple[NDArray[np.uint8], ...] = ()
     arena_bytes: int = 0
     workspace: int = 0
     thread_workspace: int = 0
@@ -196,6 +200,11 @@ class CompiledModel:
     devices: Mapping[str, int] = field(default_factory=dict)
     meta: Mapping[str, Any] = field(default_factory=dict)
     abi: int = ABI_VERSION
+
+    @property
+    def held(self) -> Constants:
+        """The constants with what a file has of them."""
+        return Constants(self.constants, self.packed, self.weights)
 
     @property
     def kernels(self) -> tuple[KernelRecord, ...]:
@@ -299,7 +308,7 @@ def _device_limits(model: CompiledModel, step: Step) -> dict[str, int]:
     return {"device": model.devices[step.device]}
 
 
-def _check_slot(slot: Slot, limits: Mapping[str, int]) -> None:
+def _check_slot(slot: ValueSlot, limits: Mapping[str, int]) -> None:
     if slot.kind not in limits:
         raise ArtifactError(f"{slot.tensor} lives in an unknown place {slot.kind!r}")
     in_memory = slot.kind in ("arena", "constant", "device")
@@ -313,12 +322,12 @@ def _check_slot(slot: Slot, limits: Mapping[str, int]) -> None:
         )
 
 
-def _slots(model: CompiledModel) -> Iterator[Slot]:
+def _slots(model: CompiledModel) -> Iterator[ValueSlot]:
     for step in model.steps:
         yield from _slots_of(step)
 
 
-def _slots_of(step: Step) -> Iterator[Slot]:
+def _slots_of(step: Step) -> Iterator[ValueSlot]:
     match step:
         case NativeStep(values=values):
             yield from values

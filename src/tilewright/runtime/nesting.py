@@ -1,8 +1,8 @@
-"""How the arguments and results of a module of PyTorch nest, around a model's flat tensors.
+"""The nested arguments and results of a PyTorch module, around a model's flat tensors.
 
 A `Tree` is a tensor's name, a value that was fixed when the module was traced, or a container of
-trees. It is data, so that an artifact holds it; reading one imports nothing: classes are those that
-this process has loaded already, and stand-ins with the same fields where it has not.
+trees. It is plain data, stored in artifacts; reading one imports nothing: classes that this process
+has not loaded are replaced by stand-ins with the same fields.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BY_KEY: Final = ("dict", "OrderedDict", "record")
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class FixedLeaf:
     """What is not a tensor: a number, a string, None. output: its name, where it is one as well."""
 
     value: Any
@@ -42,14 +42,14 @@ class ContainerNode:
     of: str = ""
 
 
-Tree = str | Fixed | ContainerNode
+Tree = str | FixedLeaf | ContainerNode
 
 
 @dataclass(frozen=True, slots=True)
-class Nesting:
-    """arguments: by name, in order, the first `positional` of which may be given by position.
+class ArgumentNesting:
+    """arguments: by name, in order; the first `positional` ones may be passed by position.
 
-    Fixed arguments may be left out. Names of tensors are those of the model's inputs and outputs.
+    Fixed arguments may be omitted. Tensors are named after the model's inputs and outputs.
     """
 
     arguments: tuple[tuple[str, Tree], ...]
@@ -104,7 +104,7 @@ class Nesting:
         return f"call it as it was exported: ({shown})"
 
     def restore(self, outputs: Mapping[str, Any]) -> Any:
-        """The results as the module gives them."""
+        """The results in the structure that the module returns."""
         return _built(self.results, outputs)
 
     def to_json(self) -> dict[str, Any]:
@@ -118,14 +118,14 @@ class Nesting:
     @staticmethod
     def of(
         meta: Mapping[str, Any], inputs: Sequence[str], outputs: Sequence[str]
-    ) -> Nesting | None:
+    ) -> ArgumentNesting | None:
         """That of a compiled model, or None. Raises ArtifactError for a damaged one."""
         found = meta.get("nesting")
         if found is None:
             return None
         try:
             arguments = tuple((str(n), _from_json(t)) for n, t in found["arguments"])
-            made = Nesting(
+            made = ArgumentNesting(
                 arguments, int(found["positional"]), _from_json(found["results"])
             )
         except (ValueError, TypeError, KeyError, RecursionError) as error:
@@ -138,7 +138,7 @@ class Nesting:
 
 
 def is_plain(arguments: Sequence[tuple[str, Tree]], results: Tree) -> bool:
-    """Whether all of it are tensors in order, as every model takes and gives them."""
+    """Whether it is a flat sequence of tensors, as models without nesting take and return."""
     several = isinstance(results, ContainerNode) and results.kind == "tuple"
     flat = (
         several and len(results.parts) > 1
@@ -154,7 +154,7 @@ def tensors(tree: Tree) -> Iterator[str]:
     """The names of the tensors, in order."""
     if isinstance(tree, str):
         yield tree
-    elif isinstance(tree, Fixed) and tree.output:
+    elif isinstance(tree, FixedLeaf) and tree.output:
         yield tree.output
     elif isinstance(tree, ContainerNode):
         for part in tree.parts:
@@ -166,7 +166,7 @@ def show(tree: Tree) -> str:
     match tree:
         case str():
             return tree
-        case Fixed(value=value):
+        case FixedLeaf(value=value):
             return repr(value)
         case ContainerNode(kind="tuple" | "list"):
             inner = ", ".join(map(show, tree.parts))
@@ -182,7 +182,7 @@ def show(tree: Tree) -> str:
 
 
 def _flatten(
-    tree: Tree, value: Any, where: str, found: dict[str, Any], of: Nesting
+    tree: Tree, value: Any, where: str, found: dict[str, Any], of: ArgumentNesting
 ) -> None:
     """Put the tensors of `value` into `found`. Raises InputError where it is built otherwise."""
     if isinstance(tree, str):
@@ -190,7 +190,7 @@ def _flatten(
             raise _unlike(tree, value, where, of)
         found[tree] = value
         return
-    if isinstance(tree, Fixed):
+    if isinstance(tree, FixedLeaf):
         same = type(value) in CONSTANT and value == tree.value
         if not same:
             raise InputError(
@@ -212,16 +212,17 @@ def _parts(node: ContainerNode, value: Any) -> list[Any] | None:
         matches = isinstance(value, list | tuple) and len(value) == len(node.parts)
         return list(value) if matches else None
     if isinstance(value, Mapping):
+        parts = zip(node.keys, node.parts, strict=True)
         same = value.keys() == {
-            k for k, p in zip(node.keys, node.parts, strict=True) if k in value or p != Fixed(None)
-        }  # fmt: skip
+            k for k, p in parts if k in value or p != FixedLeaf(None)
+        }
         return [value.get(k) for k in node.keys] if same else None
     if node.kind == "record" and all(hasattr(value, str(k)) for k in node.keys):
         return [getattr(value, str(k)) for k in node.keys]
     return None
 
 
-def _unlike(tree: Tree, value: Any, where: str, of: Nesting) -> InputError:
+def _unlike(tree: Tree, value: Any, where: str, of: ArgumentNesting) -> InputError:
     got = type(value).__name__
     if isinstance(value, Mapping):
         got += f" of {listing([repr(k) for k in value])}" if value else " without keys"
@@ -248,7 +249,7 @@ def _built(tree: Tree, outputs: Mapping[str, Any]) -> Any:
     match tree:
         case str():
             return outputs[tree]
-        case Fixed(value=value):
+        case FixedLeaf(value=value):
             return value
     return _BUILDERS[tree.kind](tree, [_built(part, outputs) for part in tree.parts])
 
@@ -280,7 +281,7 @@ _BUILDERS: Final[Mapping[str, Callable[[ContainerNode, list[Any]], Any]]] = {
     "record": _record,
 }
 
-# Classes of modules traced in this process, some of which no module has by name.
+# Classes of modules traced in this process; some cannot be imported by name.
 _KNOWN: Final[WeakValueDictionary[str, type]] = WeakValueDictionary()
 
 
@@ -310,7 +311,7 @@ def _to_json(tree: Tree) -> Any:
     match tree:
         case str():
             return tree
-        case Fixed(value=value):
+        case FixedLeaf(value=value):
             return {"value": value, "output": tree.output}
     return {
         "kind": tree.kind,
@@ -321,13 +322,14 @@ def _to_json(tree: Tree) -> Any:
 
 
 def _from_json(found: Any) -> Tree:
-    """Raises ValueError, TypeError, KeyError or RecursionError for what `_to_json` never writes."""
+    """Raises ValueError, TypeError, KeyError or RecursionError for data that `_to_json` never
+    writes."""
     if isinstance(found, str):
         return found
     if "value" in found:
         if type(found["value"]) not in CONSTANT:
             raise ValueError(f"a value is {found['value']!r}")
-        return Fixed(found["value"], str(found["output"]))
+        return FixedLeaf(found["value"], str(found["output"]))
     kind, keys, of = found["kind"], tuple(found["keys"]), found["of"]
     parts = tuple(map(_from_json, found["parts"]))
     if kind not in _BUILDERS or not isinstance(of, str):

@@ -1,7 +1,7 @@
-"""A model whose code is for all sizes within bounds: shapes and offsets at some of them.
+"""A model whose code works for all sizes within bounds: shapes and offsets for given sizes.
 
-Nothing is compiled for a set of sizes: formulas give the extents of its tensors and the bytes of
-its workspaces, and the arena is laid out again.
+Nothing is compiled for given sizes: formulas yield the extents of tensors and the bytes of
+workspaces, and the arena is laid out again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tilewright.base.errors import ArtifactError
 from tilewright.runtime import abi, formulas
 from tilewright.runtime.arena import Lifetime, assign_offsets
 from tilewright.runtime.formulas import Formula
-from tilewright.runtime.model import CompiledModel, NativeStep, Slot, Tensor
+from tilewright.runtime.model import CompiledModel, NativeStep, Tensor, ValueSlot
 
 SCRATCH: Final = 0  # the position of the workspace among the values of the one step
 Shape = tuple[Formula, ...]
@@ -111,7 +111,7 @@ def check(opened: OpenModel) -> None:
         formulas.check(formula, known)
 
 
-def _rank(slot: Slot) -> int:
+def _rank(slot: ValueSlot) -> int:
     return len(slot.tensor.shape or ())
 
 

@@ -65,7 +65,7 @@ def _check_target(target: Any, tensor: Tensor) -> None:
 def _check_apart(given: Sequence[Any], outputs: Sequence[Tensor]) -> None:
     arrays = [(a, t.name) for a, t in zip(given, outputs) if a is not None]
     for (one, name), (other, second) in combinations(arrays, 2):
-        # Their ranges cost nothing to compare; what is in between matters only where they touch.
+        # Comparing their ranges is cheap; the elements matter only if the ranges overlap.
         if buffer.overlap(one, other) and np.shares_memory(one, other):
             raise InputError(
                 "the arrays share memory, so that one would overwrite the other",

@@ -1,7 +1,7 @@
 """Inputs with defaults: a call that overrides them runs another variant of the model.
 
-The model is compiled with those values as constants: folded, packed, decided upon. A form in which
-some of them are inputs is compiled when a call first gives just these, and kept.
+The model is compiled with the defaults as constants, which are folded and packed. A variant in
+which some of them are inputs is compiled by the first call that passes exactly these, and cached.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ KEPT: Final = 16  # forms per executable
 
 
 class Overrides:
-    """The forms of one executable.
+    """The variants of one executable.
 
     layouts: name -> dtype and shape of each input with a default. origin: digest of the model that
-    it was compiled from. compile: makes the form in which the named ones are inputs; None where
-    there is no model any more.
+    it was compiled from. compile: makes the variant in which the named ones are inputs; None if the
+    model is no longer available.
     """
 
     def __init__(self, layouts: Mapping[str, str], origin: str) -> None:

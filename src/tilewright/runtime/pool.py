@@ -26,7 +26,7 @@ from weakref import WeakValueDictionary
 from tilewright.base import signals
 from tilewright.base.errors import ArtifactError, TilewrightWarning
 from tilewright.runtime import abi
-from tilewright.runtime.loader import Image, link
+from tilewright.runtime.loader import CodeImage, link
 from tilewright.runtime.threads import MAX_THREADS, affinity
 
 _SPIN_SECONDS: Final = 50e-6
@@ -40,7 +40,7 @@ _BLOCK_BYTES: Final = abi.POOL_FIRST_WORKER + MAX_THREADS * abi.POOL_WORKER_SIZE
 class Pool:
     """The worker threads and the block of memory that they and `parallel` share."""
 
-    def __init__(self, image: Image) -> None:
+    def __init__(self, image: CodeImage) -> None:
         self.parallel: Final = image.address(abi.POOL_PARALLEL_SYMBOL)
         self.traced: Final = image.address(abi.POOL_TRACED_SYMBOL)
         self._worker = image.address(abi.POOL_WORKER_SYMBOL)
@@ -56,7 +56,8 @@ class Pool:
 
     @cached_property
     def ticks_per_second(self) -> float:
-        """How fast the clock goes that native code reads. Raises ArtifactError if it does not."""
+        """The rate of the clock that native code reads. Raises ArtifactError if the clock does not
+        advance."""
         return _calibrate(ctypes.CFUNCTYPE(ctypes.c_uint64)(self._ticks))
 
     def ensure(self, threads: int) -> None:
@@ -111,7 +112,7 @@ class Pool:
         self._lock = threading.Lock()
 
 
-# By the digest of their code. A pool without workers goes away with its last executable.
+# By the digest of their code. A pool without workers is freed with its last executable.
 _pools: Final[WeakValueDictionary[str, Pool]] = WeakValueDictionary()
 _starting = threading.Lock()
 

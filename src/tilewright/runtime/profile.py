@@ -17,13 +17,13 @@ from tilewright.base.errors import InputError
 from tilewright.base.text import columns, plural
 from tilewright.runtime import abi, instruction_mix
 from tilewright.runtime.call import (
+    CallCopy,
+    CallFrame,
     CallPlan,
-    Copy,
+    CallValues,
     FallbackCall,
-    Frame,
     NativeCall,
     PreparedStep,
-    Values,
     run,
 )
 from tilewright.runtime.device import HOST, Duration
@@ -48,10 +48,9 @@ _TRACED: Final = 3  # runs, of which the middle one is kept
 class KernelTime:
     """One kernel, copy or host step: mean seconds per call over the middle half of the runs.
 
-    start: seconds of the rows before this one. share: of the whole run; of all rows
-    where devices are simulated. peak_share: of what the machine could do at best
-    (roofline), or None. mix: the instructions of its inner loop, where the code is of a
-    kind that can be read. device: where it ran. cycles, clock, simulated: as
+    start: total seconds of the rows before this one. share: of the whole run, or of all rows if
+    devices are simulated. peak_share: of the roofline bound, or None. mix: the instructions of its
+    inner loop, if the code can be decoded. device: where it ran. cycles, clock, simulated: as
     `Duration`, of the median run.
     """
 
@@ -228,7 +227,7 @@ class _Watch:
         self.native.append([])
         self.others.append([])
 
-    def __call__(self, step: PreparedStep, values: Values) -> None:
+    def __call__(self, step: PreparedStep, values: CallValues) -> None:
         start = time.perf_counter_ns()
         event = step.run(values)
         if event is not None:
@@ -269,7 +268,7 @@ class _Watch:
 
 def measure(
     plan: CallPlan,
-    frame: Frame,
+    frame: CallFrame,
     values: Sequence[Any],
     repeat: int,
     peak_gflops: float | None,
@@ -310,7 +309,7 @@ class _Tracer:
     """Runs steps and notes when each row, and each thread's share of it, began and ended."""
 
     def __init__(
-        self, frame: Frame, stamps: ctypes.Array[ctypes.c_uint64], tick: float
+        self, frame: CallFrame, stamps: ctypes.Array[ctypes.c_uint64], tick: float
     ):
         self.stamps = stamps
         self.tick = tick
@@ -324,7 +323,7 @@ class _Tracer:
         if pool is not None:
             self.log.write_from(frame, pool.traced)
 
-    def __call__(self, step: PreparedStep, values: Values) -> None:
+    def __call__(self, step: PreparedStep, values: CallValues) -> None:
         start = time.perf_counter_ns()
         event = step.run(values)
         if event is not None:
@@ -367,7 +366,7 @@ class _Tracer:
 
 def _traced(
     plan: CallPlan,
-    frame: Frame,
+    frame: CallFrame,
     values: Sequence[Any],
     stamps: ctypes.Array[ctypes.c_uint64],
     tick: float,
@@ -466,7 +465,7 @@ def _other(
             )
             way = "to" if step.step.inward else "from"
             name = f"copy {step.step.source.tensor.name} {way} {device}"
-        case Copy():
+        case CallCopy():
             name = f"copy {step.step.target.tensor.name}"
         case NativeCall():
             raise AssertionError("a native call has a row for each of its kernels")

@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any, Final
 
 from tilewright.base.errors import InputError
-from tilewright.base.once import Once
+from tilewright.base.once import ComputeOnceCache
 from tilewright.base.text import plural
 from tilewright.runtime.dispatch import ShapeDispatch
 from tilewright.runtime.executable import Executable
-from tilewright.runtime.nesting import Nesting
+from tilewright.runtime.nesting import ArgumentNesting
 from tilewright.runtime.open_model import OpenModel
 from tilewright.runtime.overrides import Overrides
 from tilewright.runtime.ranged_model import RangedModel
@@ -28,7 +28,7 @@ class RangedExecutable(ShapeDispatch):
         super().__init__(
             model.inputs,
             model.outputs,
-            Nesting.of(
+            ArgumentNesting.of(
                 model.meta,
                 [v.name for v in model.inputs],
                 [v.name for v in model.outputs],
@@ -45,7 +45,9 @@ class RangedExecutable(ShapeDispatch):
         self._first = [
             Executable(s.opened.model, threads=threads) for s in model.shared
         ]
-        self._kept: Once[Executable] = Once(lambda kept: max(0, len(kept) - KEPT))
+        self._kept: ComputeOnceCache[Executable] = ComputeOnceCache(
+            lambda kept: max(0, len(kept) - KEPT)
+        )
         self.threads: Final = max((e.threads for e in self._all), default=1)
 
     @property

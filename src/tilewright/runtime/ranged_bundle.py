@@ -17,23 +17,32 @@ import numpy as np
 
 from tilewright.base.errors import ArtifactError
 from tilewright.base.files import write_whole
-from tilewright.runtime import abi, bundle, manifest, open_model, ranged_model, schema
+from tilewright.runtime import (
+    abi,
+    bundle,
+    manifest,
+    open_model,
+    packed,
+    ranged_model,
+    schema,
+)
 from tilewright.runtime.bundle import FOLDERS, FORMAT, RANGED
-from tilewright.runtime.dispatch import Symbolic
+from tilewright.runtime.dispatch import SymbolicType
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.model import check as check_model
 from tilewright.runtime.open_model import OpenModel
-from tilewright.runtime.ranged_model import Cover, RangedModel, Shared
+from tilewright.runtime.packed import StoredConstants
+from tilewright.runtime.ranged_model import Cover, RangedModel, SharedModel
 
 Json = Any
 
 _MODEL: Final[Mapping[str, schema.Shape]] = {
     **manifest.MODEL,
     **{folder: [schema.Count] for folder in FOLDERS},
-    "constants": (schema.Count, schema.Count),
+    "place": (schema.Count, schema.Count),
 }
-_VALUE: Final = (schema.Text, manifest.DTYPE, schema.Maybe([schema.Anything]))
-_EXTENTS: Final = (schema.One("set of extents", "range", "list"), [schema.Count])
+_VALUE: Final = (schema.Text, manifest.DTYPE, schema.Nullable([schema.Anything]))
+_EXTENTS: Final = (schema.OneOf("set of extents", "range", "list"), [schema.Count])
 _FORMULAS: Final = [[schema.Anything]]
 _OPENED: Final[Mapping[str, schema.Shape]] = {
     "model": schema.Object,
@@ -140,7 +149,7 @@ class _Parts:
         key = bytes(data)
         if key not in self.blocks:
             self.blocks[key] = self.size, block
-            self.size += -(-block.nbytes // abi.ALIGNMENT) * abi.ALIGNMENT
+            self.size += -(-block.nbytes // packed.PAGE) * packed.PAGE
         return [self.blocks[key][0], block.nbytes]
 
     def block(self) -> Any:
@@ -162,7 +171,7 @@ def _encode(model: RangedModel, parts: _Parts) -> dict[str, Json]:
     }
 
 
-def _value(v: Symbolic) -> Json:
+def _value(v: SymbolicType) -> Json:
     return [v.name, v.dtype, None if v.shape is None else list(v.shape)]
 
 
@@ -174,11 +183,11 @@ def _extents(extents: Collection[int]) -> Json:
 
 def _model(model: CompiledModel, parts: _Parts) -> Json:
     numbers = {f: parts.numbers(f, getattr(model, f)) for f in FOLDERS}
-    constants = {"constants": parts.place(model.constants)}
-    return {**manifest.encode(model), **numbers, **constants}
+    place = {"place": parts.place(model.held.stored())}
+    return {**manifest.encode(model), **numbers, **place}
 
 
-def _shared(shared: Shared, parts: _Parts) -> Json:
+def _shared(shared: SharedModel, parts: _Parts) -> Json:
     opened, covers = shared.opened, shared.covers
     return {
         "model": _model(opened.model, parts),
@@ -198,14 +207,11 @@ def _shared(shared: Shared, parts: _Parts) -> Json:
 
 
 def _decode(
-    head: Json, codes: Mapping[str, Sequence[bytes]], constants: Any
+    head: Json, codes: Mapping[str, Sequence[bytes]], constants: StoredConstants
 ) -> RangedModel:
     def model_of(data: Json) -> CompiledModel:
         code = {f: [codes[f][n] for n in data[f]] for f in FOLDERS}
-        start, size = data["constants"]
-        if start % abi.ALIGNMENT or start + size > len(constants):
-            raise ValueError(f"constants are at {start} to {start + size}")
-        return manifest.decode(data, constants=constants[start : start + size], **code)
+        return manifest.decode(data, constants=constants.part(*data["place"]), **code)
 
     return RangedModel(
         inputs=tuple(map(_decode_value, head["inputs"])),
@@ -217,7 +223,7 @@ def _decode(
     )
 
 
-def _decode_shared(data: Json, model: CompiledModel) -> Shared:
+def _decode_shared(data: Json, model: CompiledModel) -> SharedModel:
     made = OpenModel(
         model=model,
         sizes=tuple(data["sizes"]),
@@ -232,14 +238,14 @@ def _decode_shared(data: Json, model: CompiledModel) -> Shared:
     open_model.check(made)
     covers = data["covers"]
     extents = tuple(map(_decode_extents, covers["extents"]))
-    return Shared(made, Cover(extents, frozenset(map(tuple, covers["without"]))))
+    return SharedModel(made, Cover(extents, frozenset(map(tuple, covers["without"]))))
 
 
-def _decode_value(data: Json) -> Symbolic:
+def _decode_value(data: Json) -> SymbolicType:
     name, dtype, shape = data
     if any(type(d) not in (int, str, type(None)) for d in shape or ()):
         raise ValueError(f"{name} has the shape {shape}")
-    return Symbolic(name, dtype, None if shape is None else tuple(shape))
+    return SymbolicType(name, dtype, None if shape is None else tuple(shape))
 
 
 def _decode_extents(data: Json) -> Collection[int]:

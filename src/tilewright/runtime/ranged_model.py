@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.base.errors import ArtifactError
-from tilewright.runtime.dispatch import Allowed, Symbolic
+from tilewright.runtime.dispatch import Allowed, SymbolicType
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.open_model import OpenModel
 
@@ -17,7 +17,7 @@ Key = tuple[int, ...]  # extents of the dimensions, in the order of `allowed`
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Cover:
-    """Combinations of extents: those of some values for each dimension, but for a few."""
+    """Combinations of extents: the product of some values per dimension, with a few exceptions."""
 
     extents: tuple[Collection[int], ...]
     without: frozenset[Key] = frozenset()
@@ -31,7 +31,7 @@ class Cover:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Shared:
+class SharedModel:
     """A model of all combinations of extents that it covers."""
 
     opened: OpenModel
@@ -46,11 +46,11 @@ class RangedModel:
     of many. meta: as of CompiledModel, for all of them.
     """
 
-    inputs: tuple[Symbolic, ...]
-    outputs: tuple[Symbolic, ...]
+    inputs: tuple[SymbolicType, ...]
+    outputs: tuple[SymbolicType, ...]
     allowed: Allowed
     single: Mapping[Key, CompiledModel]
-    shared: tuple[Shared, ...] = ()
+    shared: tuple[SharedModel, ...] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
 
     @property

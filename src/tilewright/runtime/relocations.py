@@ -1,8 +1,8 @@
-"""What a relocation puts where, for each architecture: a row per type.
+"""The effect of each relocation type, a row per type and architecture.
 
 Sources: the x86-64 psABI; ELF for the Arm 64-bit Architecture; the RISC-V ELF psABI. Letters as
-there: S the symbol, A the addend, P the place, G the symbol's slot in the table of addresses, L
-what the place holds, H the address that the upper half of a pair stands for, less its place.
+there: S the symbol, A the addend, P the place, G the symbol's slot in the address table, L the
+content of the place, H the address that the upper half of a pair refers to, minus its place.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def _plain(layout: str) -> Put:
 def _word(fields: Callable[[int], int], mask: int, bits: int, shift: int) -> Put:
     """Bits of the instruction at the place.
 
-    fields: the bits, from the value without its `shift` lowest ones, which must be 0. bits: what it
-    has with its sign at most; 0: any number.
+    fields: the bits, taken from the value without its `shift` lowest bits, which must be 0. bits:
+    the maximum width of the signed value; 0: unlimited.
     """
 
     def put(memory: PatchedBytes, at: int, value: int) -> None:
@@ -66,7 +66,7 @@ def _word(fields: Callable[[int], int], mask: int, bits: int, shift: int) -> Put
 
 
 def _at(low: int, count: int, bits: int = 0, shift: int = 0) -> Put:
-    """One field of so many bits."""
+    """One field of this many bits."""
     mask = ((1 << count) - 1) << low
     return _word(lambda v: v << low, mask, bits, shift)
 
@@ -76,7 +76,7 @@ def _adr(value: int) -> int:
 
 
 def _low(shift: int) -> RelocationRule:
-    """The offset in a page of what is loaded, in units of its size."""
+    """The page offset of the loaded object, in units of its size."""
     return RelocationRule("lo12(S+A)", 4, _at(10, 12, shift=shift))
 
 

@@ -43,20 +43,20 @@ Anything: Final = _Plain("anything")
 
 
 @dataclass(frozen=True)
-class Maybe:
+class Nullable:
     """The shape, or null."""
 
     shape: Shape
 
 
 @dataclass(frozen=True)
-class Named:
+class ObjectSchema:
     """An object of such members."""
 
     shape: Shape
 
 
-class One:
+class OneOf:
     """One of some strings; `noun` is what messages call it."""
 
     def __init__(self, noun: str, *choices: str) -> None:
@@ -65,7 +65,7 @@ class One:
 
 
 @dataclass(frozen=True)
-class Tagged:
+class TaggedUnion:
     """An object whose member `tag` is one of the cases, and which has the members of that case."""
 
     tag: str
@@ -78,19 +78,19 @@ def check(value: Any, shape: Shape, where: str = "") -> None:
     match shape:
         case _Plain():
             _check_plain(value, shape, where)
-        case One():
+        case OneOf():
             if not isinstance(value, str) or value not in shape.choices:
                 raise ValueError(f"unknown {shape.noun} {_short(value)}{_at(where)}")
-        case Maybe():
+        case Nullable():
             if value is not None:
                 check(value, shape.shape, where)
-        case Named():
+        case ObjectSchema():
             _require(value, dict, where)
             for name, part in value.items():
                 check(part, shape.shape, f"{where}.{name}")
-        case Tagged():
+        case TaggedUnion():
             _require(value, dict, where)
-            check(value.get(shape.tag), One(shape.noun, *shape.cases), where)
+            check(value.get(shape.tag), OneOf(shape.noun, *shape.cases), where)
             check(value, {shape.tag: Text, **shape.cases[value[shape.tag]]}, where)
         case dict():
             _check_members(value, shape, where)

@@ -1,4 +1,5 @@
-"""The number of threads: what the caller or the environment asks for, or else available cores."""
+"""The number of threads: requested by the caller or the environment, or else the available
+cores."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tilewright.runtime import abi
 
 if TYPE_CHECKING:
-    from tilewright.runtime.call import Frame
+    from tilewright.runtime.call import CallFrame
     from tilewright.runtime.profile import KernelTime
 
 _PARTS: Final = 1 << 16  # that a log has room for; later ones are counted alone
@@ -23,8 +23,8 @@ _US: Final = 1e6
 class KernelSpan:
     """A kernel, or the share of it that one thread ran: seconds from the begin of the run.
 
-    row: which of the profile's rows. thread: None for the whole kernel, 0 for the share of the
-    thread that called, 1 and up for those of the pool.
+    row: the index of the profile's row. thread: None for the whole kernel, 0 for the share of the
+    calling thread, 1 and up for threads of the pool.
     """
 
     row: int
@@ -52,7 +52,8 @@ class Timeline:
         return tuple(sorted({s.thread for s in self.spans if s.thread is not None}))
 
     def moved(self, seconds: float, rows: int) -> Timeline:
-        """The run as part of a longer one: so many seconds later, its rows after `rows` others."""
+        """The run as part of a longer one: shifted by this many seconds, with `rows` rows before
+        its own."""
         spans = (
             replace(s, start=s.start + seconds, row=s.row + rows) for s in self.spans
         )
@@ -69,7 +70,7 @@ class Log:
         self._words = (ctypes.c_uint64 * (abi.LOG_FIRST + abi.LOG_PART * room))()
         self._words[abi.LOG_ROOM] = room
 
-    def write_from(self, frame: Frame, traced: int) -> None:
+    def write_from(self, frame: CallFrame, traced: int) -> None:
         """From now on the regions of the frame's calls are logged."""
         frame.context[abi.CTX_LOG] = ctypes.addressof(self._words)
         frame.context[abi.CTX_PARALLEL] = traced

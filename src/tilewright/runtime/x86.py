@@ -21,8 +21,8 @@ class X86Instruction:
 
     map: 0 for opcodes of one byte, 1 for those after 0F, 2 for 0F 38, 3 for 0F 3A. prefix: 0x66,
     0xF2, 0xF3 or 0, as part of the opcode. width: bytes of the vector registers; 0 for an
-    instruction without the encoding of vectors. memory: it addresses memory; stack: through the
-    stack pointer. target: where a jump goes.
+    instruction without vector encoding. memory: it addresses memory; stack: through the stack
+    pointer. target: of a jump.
     """
 
     start: int

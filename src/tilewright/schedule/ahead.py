@@ -7,7 +7,7 @@ from tilewright.expr.nodes import Load
 from tilewright.ir.node import postorder
 from tilewright.loops.analysis.access import expressions
 from tilewright.loops.nodes import PREFETCH
-from tilewright.loops.walk import Place, walk
+from tilewright.loops.walk import StatementPlace, walk
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.space.patterns import address, stride
 
@@ -44,7 +44,7 @@ def prefetch_ahead(s: Schedule, buffer: str, loop: str, iterations: int) -> None
 
 
 def _note(
-    at: Place, load: Load, loop: str, iterations: int, found: dict[str, int]
+    at: StatementPlace, load: Load, loop: str, iterations: int, found: dict[str, int]
 ) -> None:
     loops = {f.var.name: f for f in at.loops}
     vectors = [f for f in at.loops if f.kind == "vector"]

@@ -73,7 +73,7 @@ class _Reader:
         self.names = names
 
     def expr(self, e: ast.expr) -> Any:
-        """The Expr, Buffer or number that a piece of Python stands for."""
+        """The Expr, Buffer or number that a Python expression denotes."""
         match e:
             case ast.Constant(value=int() as value) if not isinstance(value, bool):
                 return value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any
 
 from tilewright.base.errors import ScheduleError
@@ -26,11 +26,11 @@ from tilewright.loops.nodes import (
     Update,
     block,
 )
-from tilewright.loops.operands import Mismatch
-from tilewright.loops.walk import Place, walk
+from tilewright.loops.operands import OperandMismatch
+from tilewright.loops.walk import StatementPlace, below, summary, walk
 
 
-def put(kernel: Kernel, place: Place, new: Stmt) -> Kernel:
+def put(kernel: Kernel, place: StatementPlace, new: Stmt) -> Kernel:
     """`kernel` with another statement in the place of `place.stmt`; an empty block vanishes."""
     old = place.stmt
     for parent in reversed(place.above):
@@ -84,9 +84,9 @@ def rewrite(
     moves = moves or {}
     fors = fors or {}
     done: dict[Node, Any] = dict(values)
-    for node in postorder(root):
-        if node in values:
-            continue
+    if not values and not fors and isinstance(root, Stmt):
+        done.update((s, s) for s in _without_access(root, moves.keys()))
+    for node in postorder(root, done):
         if isinstance(node, For):
             done[node] = _rebuilt_loop(node, done, fors)
             continue
@@ -100,6 +100,16 @@ def rewrite(
         else:
             done[node] = block(*new.stmts) if isinstance(new, Block) else new
     return done[root]
+
+
+def _without_access(root: Stmt, buffers: Set[Buffer]) -> Iterator[Stmt]:
+    """The outermost statements that read and write none of the buffers."""
+    found = summary(root)
+    if buffers.isdisjoint(found.reads) and buffers.isdisjoint(found.writes):
+        yield root
+        return
+    for s in below(root):
+        yield from _without_access(s, buffers)
 
 
 def _rebuilt_loop(
@@ -159,7 +169,7 @@ def _matched(unit: Unit) -> Unit:
         return unit
     try:
         instance, operands = match(unit.intrinsic.intrinsic, unit.body)
-    except Mismatch as error:
+    except OperandMismatch as error:
         raise ScheduleError(
             f"a tensor intrinsic would not do what its body says: {error}",
             where=f"unit {unit.name}",
@@ -200,6 +210,8 @@ def with_allocs(root: Stmt, copies: Mapping[Buffer, Buffer]) -> Stmt:
     """`root` with the buffers of its Alloc statements replaced."""
 
     def step(s: Stmt) -> Stmt:
+        if copies.keys().isdisjoint(summary(s).buffers):
+            return s
         new: Stmt = s.map(lambda c: step(c) if isinstance(c, Stmt) else c)
         if isinstance(new, Alloc) and new.buffer in copies:
             return Alloc(copies[new.buffer], new.body)

@@ -89,10 +89,11 @@ def _parted(kernel: Kernel, name: str) -> Kernel | None:
 
 
 def _guards(f: For, env: Env) -> Iterator[tuple[Lt, Affine]]:
-    """Conditions in the loop, each with the number of first iterations in all of which it holds.
+    """Conditions in the loop, each with the length of the longest prefix of iterations in which it
+    holds.
 
-    `c*v + inner + rest < 0`, with the greatest value of the loops inside and a rest that does not
-    change in the loop, holds wherever `v < (c - 1 - inner - rest) // c`.
+    `c*v + inner + rest < 0`, where `inner` has its greatest value over the inner loops and `rest`
+    is loop-invariant, holds if `v < (c - 1 - inner - rest) // c`.
     """
     own = {f.var} | {x.var for x in loops_of(f.body)}
     for node in postorder(f.body):
@@ -123,9 +124,9 @@ def _divided(form: Affine, var: Var, own: Set[Expr]) -> tuple[Affine, Affine]:
 
 
 def _within(found: dict[Lt, Affine], f: For, env: Env) -> bool:
-    """Whether the first iterations are known to be from 0 to all of them: a split's full tiles.
+    """Whether the prefix provably has between 0 and all iterations: a split's full tiles.
 
-    Their number is `n // c`, that of all tiles `(n + c - 1) // c`, and n is not negative.
+    There are `n // c` full tiles of `(n + c - 1) // c` in total, and n is not negative.
     """
     for node in found:
         form = affine(node.lhs) - affine(node.rhs)

@@ -1,7 +1,7 @@
 """The history of a schedule: its kernels and steps, with undo and diff.
 
-All earlier programs are kept (a rewrite shares what it does not change), so a schedule can say
-what its last step did, where a loop went, and whether it still computes the same.
+All earlier programs are kept (rewrites share unchanged nodes), so a schedule can show the effect of
+its last step, find where a loop went, and check that it still computes the same results.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class History:
             after, made = apply(self.kernel, step)
         except ScheduleError as error:
             if error.program is None:
-                error.program = Marked(self.kernel, _subjects(error))
+                error.program = MarkedKernel(self.kernel, _subjects(error))
                 self._explain(step, error)
             raise
         self._before += (self.kernel,)
@@ -183,7 +183,7 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
+class MarkedKernel:
     """A kernel printed with `>` in front of the loops and buffers that an error is about."""
 
     kernel: Kernel

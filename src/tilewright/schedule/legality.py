@@ -1,19 +1,18 @@
-"""What primitives refuse: loop kinds with loop-carried dependences, axes used twice; witnesses."""
+"""Checks shared by primitives: loop kinds with loop-carried dependences, axes used twice;
+witnesses."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 
 from tilewright.base.errors import ScheduleError
-from tilewright.expr.nodes import Buffer, Expr, Overlap
-from tilewright.ir.node import postorder
-from tilewright.loops.analysis.access import Access, environment, expressions, shared
+from tilewright.expr.nodes import Buffer
+from tilewright.loops.analysis.access import Access, environment, shared
 from tilewright.loops.analysis.dependence import can_parallelize, covered_in
 from tilewright.loops.analysis.effects import together, writes
 from tilewright.loops.analysis.region import uncovered
-from tilewright.loops.analysis.terms import loads, variables
+from tilewright.loops.analysis.terms import loads
 from tilewright.loops.analysis.verdict import Illegal, Unknown
 from tilewright.loops.nodes import (
     GPU_AXES,
@@ -24,7 +23,7 @@ from tilewright.loops.nodes import (
     Stmt,
     Update,
 )
-from tilewright.loops.walk import below, loops_of, walk, whole
+from tilewright.loops.walk import loops_of, summary, walk
 from tilewright.schedule.tree import find_loop
 
 
@@ -47,7 +46,7 @@ def refuse_buffer(
 
 @contextmanager
 def part_of(primitive: str) -> Iterator[None]:
-    """What a primitive is made of refuses in its name: `tile: split: ...`."""
+    """Errors of the primitives that a primitive calls carry its name: `tile: split: ...`."""
     try:
         yield
     except ScheduleError as error:
@@ -95,7 +94,7 @@ def check_steps(kernel: Kernel, primitive: str) -> None:
     `together`); loops around whose kind needs them to commute are checked again.
     """
     found: dict[str, None] = {}
-    if not whole(kernel.body).joint:
+    if not summary(kernel.body).joint:
         return
     for place in walk(kernel.body):
         if isinstance(place.stmt, Update) and not together(place.stmt, place.above):
@@ -116,27 +115,9 @@ def check_tiles(before: Kernel, after: Kernel, primitive: str) -> None:
         was = old.get(f.var.name)
         if not f.together or f is was:
             continue
-        if _tiled(f) or (was is not None and _tiled(was)):
+        if any(f.var in summary(s).tiles for s in (f, was) if s is not None):
             found.append(f.var.name)
     check_kinds(after, found, primitive, f"{primitive} before the loop gets its kind")
-
-
-def _tiled(f: For) -> bool:
-    waiting: list[Stmt] = [f.body]
-    while waiting:
-        s = waiting.pop()
-        starts = (o for e in expressions(s) for o in _starts(e))
-        if any(f.var in variables(o) for o in starts):
-            return True
-        waiting += below(s)
-    return False
-
-
-@lru_cache(maxsize=1 << 14)
-def _starts(e: Expr) -> tuple[Overlap, ...]:
-    """The starts of overlapping tiles in an expression; cached, since it is needed after each
-    step."""
-    return tuple(n for n in postorder(e) if isinstance(n, Overlap))
 
 
 def check_steady(
@@ -158,10 +139,10 @@ def check_steady(
 
 
 def check_one_place(f: For, buffer: Buffer, primitive: str) -> None:
-    """A buffer that is to live longer is allocated in one place of the loop.
+    """Require that a buffer whose lifetime is extended is allocated in one place of the loop.
 
-    In another place it is other memory, which may be that of each iteration of a loop further in.
-    Raises ScheduleError at the buffer.
+    A second allocation is different memory, possibly one per iteration of an inner loop. Raises
+    ScheduleError naming the buffer.
     """
     allocs = [p.stmt for p in walk(f.body) if isinstance(p.stmt, Alloc)]
     found = [s for s in allocs if s.buffer is buffer]
@@ -190,11 +171,12 @@ def check_axes(kernel: Kernel, primitive: str) -> None:
 def check_repeatable(
     kernel: Kernel, f: For, primitive: str, why: str, hint: str
 ) -> None:
-    """Running an iteration of `f` again after any others must give the same memory.
+    """Require that rerunning an iteration of `f` after any others leaves the same memory.
 
-    Formally, with W(x), R(x) what iteration x writes and reads of the buffers that outlive it:
-    x != y implies W(x) disjoint from W(y) and from R(y), and each element of R(x) & W(x) is stored
-    by x before x reads or updates it. Raises ScheduleError; why: what repeats iterations.
+    Formally, with W(x), R(x) the elements that iteration x writes and reads in buffers that outlive
+    it: x != y implies W(x) disjoint from W(y) and from R(y), and each element of R(x) & W(x) is
+    stored by x before x reads or updates it. Raises ScheduleError; why: the reason that iterations
+    are repeated.
     """
     env = environment(kernel.body)
     name = f.var.name

@@ -1,8 +1,8 @@
-"""Statements that change nothing: they only add what is neutral.
+"""Statements without effect: they only combine with the identity.
 
-Each buffer that a statement allocates is followed as one number: if all its stores and updates give
-one and the same number, that is what it holds wherever it is read. A step of a reduction whose
-values are such numbers, those of its operator's identity, changes nothing.
+Each buffer that a statement allocates is tracked as one number: if all its stores and updates
+produce the same number, every read of it returns that number. A reduction step whose values are the
+identity of its operator has no effect.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ Write = Store | Update
 
 
 def changes_nothing(body: Stmt, false: Collection[Expr]) -> bool:
-    """Whether `body` leaves all that outlives it as it is wherever the conditions `false` are.
+    """Whether `body` changes nothing that outlives it if the conditions are `false`.
 
-    Not where that is unknown: 0 times what is not known is not known, it may be infinite. A step by
-    the identity of a reducer counts as none, by the law of reducers; rounding may tell them apart.
+    False if that is unknown: 0 times an unknown value is unknown, since the value may be infinite.
+    A step with the identity of a reducer counts as no step, by the law of reducers; the two may
+    round differently.
     """
     writes = [p.stmt for p in walk(body) if isinstance(p.stmt, Write)]
     numbers = _Numbers(allocated(body), {c: const(False, c.dtype) for c in false})
@@ -76,7 +77,7 @@ class _Numbers:
 
 
 def _results(s: Write) -> Iterator[tuple[Buffer, Expr]]:
-    """Each buffer written with what it then holds."""
+    """Each written buffer with the number it then holds."""
     if isinstance(s, Store):
         yield s.buffer, s.value
         return

@@ -7,26 +7,31 @@ from typing import NamedTuple
 
 from tilewright.expr.affine import Affine, affine
 from tilewright.expr.nodes import Buffer, Var
-from tilewright.loops.analysis.access import Access, Env, accesses
+from tilewright.loops.analysis.access import (
+    Access,
+    Env,
+    accesses,
+    accesses_of,
+)
 from tilewright.loops.analysis.dependence import are_independent
 from tilewright.loops.analysis.effects import allocated, reads, writes
 from tilewright.loops.analysis.region import span
 from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block
-from tilewright.loops.walk import Place, below
+from tilewright.loops.walk import StatementPlace, below
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import refuse_buffer, show_pair
 from tilewright.schedule.slice_nest import Slice, indexing_loop, slice_nest
 
 
-class Home(NamedTuple):
+class BufferHome(NamedTuple):
     """Where a buffer is computed before a consumer's loop.
 
     stmt: the sequence of both; made: the statements that write the buffer; between: the others
     after the first of these, up to the loop and with what contains it.
     """
 
-    place: Place
+    place: StatementPlace
     made: tuple[Stmt, ...]
     between: tuple[Stmt, ...]
     child: Stmt
@@ -36,7 +41,7 @@ def own_buffer(
     kernel: Kernel,
     name: str,
     verb: str,
-) -> tuple[Buffer, Place]:
+) -> tuple[Buffer, StatementPlace]:
     """The buffer and its Alloc. Raises ScheduleError for a parameter."""
     buffer, alloc = tree.find_buffer(kernel, name, verb)
     if alloc is None:
@@ -51,10 +56,10 @@ def own_buffer(
 
 def home_of(
     buffer: Buffer,
-    alloc: Place,
-    consumer: Place,
+    alloc: StatementPlace,
+    consumer: StatementPlace,
     verb: str,
-) -> Home:
+) -> BufferHome:
     """The innermost sequence around the consumer's loop that computes the buffer before it."""
     path = (*consumer.above, consumer.stmt)
     name = buffer.name
@@ -74,7 +79,9 @@ def home_of(
         if made:
             first = home.stmts.index(made[0])
             between = tuple(s for s in home.stmts[first : child + 1] if s not in made)
-            found = Home(Place(home, path[:depth]), made, between, path[depth + 1])
+            found = BufferHome(
+                StatementPlace(home, path[:depth]), made, between, path[depth + 1]
+            )
             _check_movable(buffer, found, verb)
             return found
     raise refuse_buffer(
@@ -87,7 +94,7 @@ def home_of(
 
 def _check_movable(
     buffer: Buffer,
-    home: Home,
+    home: BufferHome,
     verb: str,
 ) -> None:
     """The nests may run later: what they use is not written until the consumer's loop has ended."""
@@ -127,10 +134,14 @@ def _check_movable(
 
 
 def with_parts(
-    kernel: Kernel, home: Home, place: Place, first: Sequence[Stmt], inner: Stmt
+    kernel: Kernel,
+    home: BufferHome,
+    place: StatementPlace,
+    first: Sequence[Stmt],
+    inner: Stmt,
 ) -> Kernel:
-    """`kernel` with `first` in the place of the nests, and `inner` in that of the loop."""
-    within = Place(place.stmt, place.above[len(home.place.above) :])
+    """`kernel` with the nests replaced by `first` and the loop by `inner`."""
+    within = StatementPlace(place.stmt, place.above[len(home.place.above) :])
     sequence = home.place.stmt
     assert isinstance(sequence, Block)
     kept: list[Stmt] = []
@@ -138,7 +149,7 @@ def with_parts(
         if s is home.made[0]:
             kept += first
         if s is home.child:
-            inside = Place(within.stmt, within.above[1:])
+            inside = StatementPlace(within.stmt, within.above[1:])
             if s is place.stmt:
                 s = inner
             else:
@@ -197,7 +208,7 @@ def restrict_to_rows(
 
     Raises ScheduleError, in the name of `verb`, where these need more of it than themselves.
     """
-    own = {_loop_of_row(a, dim, verb) for a in accesses(nest) if a.buffer is buffer}
+    own = {_loop_of_row(a, dim, verb) for a in accesses_of(nest, buffer)}
     return slice_nest(nest, {f.var: rows for f in own}, env, verb)
 
 
@@ -207,7 +218,7 @@ def reads_in(
     verb: str,
 ) -> list[Access]:
     """The reads of the buffer in a loop. Raises ScheduleError if it has none, or writes there."""
-    found = [a for a in accesses(f.body) if a.buffer is buffer]
+    found = accesses_of(f.body, buffer)
     if not found or any(a.writes for a in found):
         problem = "also writes" if found else "does not read"
         raise refuse_buffer(

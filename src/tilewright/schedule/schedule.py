@@ -1,8 +1,8 @@
 """Schedule: a kernel and the primitives that change it, each of them a method.
 
-A primitive takes two lines here, an import and an attribute. The one line that would do, an import
-in the class, mypy refuses for anything that a decorator makes ("unsupported class scoped import").
-The linter refuses an import without its attribute, mypy an attribute without its import.
+A primitive takes two lines here, an import and an attribute. A single import inside the class would
+do, but mypy rejects it for decorated functions ("unsupported class scoped import"). Forgetting one
+of the two lines is an error of the linter or of mypy.
 """
 
 from __future__ import annotations

@@ -182,8 +182,8 @@ def is_decided(e: Expr, env: Env) -> bool:
 
 
 def stretch(found: Sequence[Expr], var: Var, n: int, env: Env) -> tuple[int, int]:
-    """The longest part of the iterations 0..n-1 of `var` in which no guard begins to be decided or
-    ceases to be, and those around it in which the same ones are decided.
+    """The longest range of the iterations 0..n-1 of `var` in which the set of decidable guards does
+    not change, extended to neighboring iterations with the same set.
 
     env: bounds of the other variables.
     """
@@ -213,11 +213,12 @@ def stretch(found: Sequence[Expr], var: Var, n: int, env: Env) -> tuple[int, int
 
 
 def changes(found: Iterable[Expr], var: Var, env: Env) -> set[int]:
-    """The values of `var` from which on some guard is decided, or no longer.
+    """The values of `var` at which some guard becomes decidable, or stops being so.
 
-    A condition that is linear in `var` is certain beyond one value and impossible beyond another,
-    whatever the other variables in it are within `env`. One on a minimum or maximum is, where it is
-    so for either operand, and one on a quotient about where its dividend is.
+    A condition that is linear in `var` is always true beyond one value and always false beyond
+    another, for all values of its other variables within `env`. A condition on a minimum or maximum
+    changes where it does for either operand, one on a quotient about where it does for the
+    dividend.
     """
     edges: set[int] = set()
     for condition in chain.from_iterable(map(conditions, found)):

@@ -35,7 +35,7 @@ class Slice(NamedTuple):
     limit: Extent | None
 
     def at(self, v: Var) -> Expr:
-        """The iteration that the loop variable `v` of the slice stands for."""
+        """The original iteration that the slice's loop variable `v` corresponds to."""
         return to_expr(self.start + Affine(((v, 1),), 0))
 
 
@@ -75,12 +75,13 @@ def restrict_to_boxes(
     updates: bool = False,
     moves: Mapping[Buffer, edit.Move] | None = None,
 ) -> tuple[Stmt, dict[Var, Expr]]:
-    """A nest running only the iterations that access `boxes`; what it puts for loop variables.
+    """A nest that runs only the iterations that access `boxes`, and its substitution of loop
+    variables.
 
-    In each dimension of a buffer that its box does not fill, one loop of the nest is the index: it
-    runs over the box instead, under a guard where the box may leave the loop's range. updates:
+    In each dimension of a buffer that its box does not span, one loop of the nest is the index: it
+    runs over the box instead, guarded if the box may exceed the loop's range. updates:
     iterations of that loop may be steps of one commutative reduction. moves: as edit.rewrite.
-    Raises ScheduleError, in the name of `verb`, where a dimension has no such loop.
+    Raises ScheduleError, in the name of `verb`, if a dimension has no such loop.
     """
     env = environment(kernel.body)
     slices: dict[Var, Slice] = {}
@@ -151,10 +152,11 @@ def _stays_whole(
 
 
 def indexing_loop(a: Access, d: int) -> For | None:
-    """The loop whose iterations are the index of `a` in dimension `d`, up to what is around.
+    """The loop whose iterations are the index of `a` in dimension `d`, up to an offset from
+    outside.
 
     Formally: the index is v + c, where v is the loop's variable, and no loop around `a` binds a
-    variable of c. None where there is no such loop. The loop may occur in other dimensions too.
+    variable of c. None if there is no such loop. The loop may occur in other dimensions too.
     """
     form = affine(a.index[d])
     own: dict[Expr, For] = {f.var: f for f in a.loops}

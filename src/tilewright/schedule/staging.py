@@ -24,7 +24,7 @@ from tilewright.loops.nodes import (
     block,
     loop,
 )
-from tilewright.loops.walk import Place, below
+from tilewright.loops.walk import StatementPlace, below
 from tilewright.schedule import edit, tree
 
 
@@ -32,7 +32,7 @@ from tilewright.schedule import edit, tree
 class StatementRange:
     """Consecutive statements `start .. stop-1` of a sequence (or one statement that is none)."""
 
-    place: Place
+    place: StatementPlace
     start: int = 0
     stop: int | None = None
 
@@ -56,7 +56,7 @@ class StatementRange:
         return edit.put(kernel, self.place, block(*before, new, *after))
 
 
-def intermediate(kernel: Kernel, name: str, verb: str) -> tuple[Buffer, Place]:
+def intermediate(kernel: Kernel, name: str, verb: str) -> tuple[Buffer, StatementPlace]:
     """The buffer called `name`, allocated in the kernel, and the place of its Alloc."""
     buffer, place = tree.find_buffer(kernel, name, verb)
     if place is None:
@@ -69,7 +69,7 @@ def intermediate(kernel: Kernel, name: str, verb: str) -> tuple[Buffer, Place]:
 
 
 def rebuffered(
-    kernel: Kernel, place: Place, new: Buffer, move: Callable[[Index], Index]
+    kernel: Kernel, place: StatementPlace, new: Buffer, move: Callable[[Index], Index]
 ) -> Kernel:
     """`kernel` with another buffer in the place of the Alloc's; move: an element's new index."""
     alloc = place.stmt
@@ -85,14 +85,14 @@ def rebuffered(
 
 
 def after_writes(
-    kernel: Kernel, buffer: Buffer, alloc: Place | None, verb: str
+    kernel: Kernel, buffer: Buffer, alloc: StatementPlace | None, verb: str
 ) -> StatementRange:
     """The outermost part of the kernel where `buffer` has its final value and is still read."""
     s, above = in_sizes(kernel)
     exists = alloc is None
     while True:
         if exists and buffer not in writes(s):
-            return StatementRange(Place(s, above))
+            return StatementRange(StatementPlace(s, above))
         if isinstance(s, Block):
             written = [n for n, x in enumerate(s.stmts) if buffer in writes(x)]
             last = max(written, default=-1)
@@ -101,7 +101,7 @@ def after_writes(
                 and last >= 0
                 and any(buffer in reads(x) for x in s.stmts[last + 1 :])
             ):
-                return StatementRange(Place(s, above), last + 1)
+                return StatementRange(StatementPlace(s, above), last + 1)
             holder = next(
                 (x for x in s.stmts if alloc is not None and _holds(x, alloc)), None
             )
@@ -127,11 +127,13 @@ def in_sizes(kernel: Kernel) -> tuple[Stmt, tuple[Stmt, ...]]:
     return s, above
 
 
-def _holds(s: Stmt, alloc: Place) -> bool:
+def _holds(s: Stmt, alloc: StatementPlace) -> bool:
     return s is alloc.stmt or s in alloc.above
 
 
-def all_writes(kernel: Kernel, buffer: Buffer, alloc: Place | None) -> StatementRange:
+def all_writes(
+    kernel: Kernel, buffer: Buffer, alloc: StatementPlace | None
+) -> StatementRange:
     """The smallest run of statements in its scope, outside loops, with every write of `buffer`."""
     s, above = in_sizes(kernel)
     if alloc is not None:
@@ -142,11 +144,11 @@ def all_writes(kernel: Kernel, buffer: Buffer, alloc: Place | None) -> Statement
             s, above = s.body, (*above, s)
             continue
         if not isinstance(s, Block):
-            return StatementRange(Place(s, above))
+            return StatementRange(StatementPlace(s, above))
         hits = [n for n, x in enumerate(s.stmts) if buffer in writes(x)]
         first = s.stmts[hits[0]]
         if len(hits) > 1 or not isinstance(first, Alloc):
-            return StatementRange(Place(s, above), hits[0], hits[-1] + 1)
+            return StatementRange(StatementPlace(s, above), hits[0], hits[-1] + 1)
         s, above = first, (*above, s)
 
 

@@ -156,7 +156,7 @@ class _Copies:
         return If(condition, quick, slow)
 
     def fits(self, size: int) -> bool:
-        """Whether so many nodes may be copied; they then count."""
+        """Whether this many nodes may be copied; if so, they are added to the count."""
         if size > STATEMENT or size > self.room:
             return False
         self.room -= size
@@ -235,8 +235,8 @@ def _varying(s: Stmt) -> set[Var]:
 
 
 def _stretch(f: For, n: int, env: Env) -> tuple[int, int] | None:
-    """The iterations, most of them, in which the guards are decided that change in `f.body` and
-    depend on no other loop around it."""
+    """The iterations, a majority, in which all guards in `f.body` are decided that depend on this
+    loop and no other loop around it."""
     own = environment(f.body)
     inner = _varying(f.body) or {f.var}
     known = {f.var, *own}

@@ -1,8 +1,9 @@
-"""What steps made of kernels, for whoever schedules one kernel in many ways.
+"""A cache of schedule steps, for searches that schedule one kernel in many ways.
 
 Candidates of a search differ in a few parameters, so their schedules begin with the same steps, and
-a step makes of one kernel always the same. Kernels are immutable: where a step was made before, its
-result is taken, which is the same object, so that the next step is found as well.
+a step is a function of the kernel. Kernels are immutable: a repeated step returns the same object
+as
+before, so the next step is found in the cache as well.
 """
 
 from __future__ import annotations

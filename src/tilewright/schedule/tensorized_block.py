@@ -1,8 +1,8 @@
-"""Units under rewrites: whatever changes a body from outside, the machine must still do all of it.
+"""Units under rewrites: after any change of its body, the instruction must still compute all of it.
 
-Primitives rewrite accesses and outer loop variables everywhere, in the bodies of Units as well.
-After each primitive the bodies that changed are matched again, which gives the operands again;
-where one is no longer what its intrinsic computes, the primitive is refused.
+Primitives rewrite accesses and outer loop variables everywhere, also in the bodies of Units. After
+each primitive, changed bodies are matched again, which updates the operands; if a body no longer
+matches its intrinsic, the primitive is refused.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 from tilewright.base.errors import ScheduleError
 from tilewright.loops.match import match
 from tilewright.loops.nodes import Kernel, Stmt, Unit
-from tilewright.loops.operands import Mismatch
-from tilewright.loops.walk import below, whole
+from tilewright.loops.operands import OperandMismatch
+from tilewright.loops.walk import below, units_of
 
 
 def settled(before: Kernel, after: Kernel, primitive: str) -> Kernel:
@@ -22,10 +22,10 @@ def settled(before: Kernel, after: Kernel, primitive: str) -> Kernel:
     Raises ScheduleError, in the name of the primitive that led from `before` to `after`, for a Unit
     that cannot be done by its intrinsic any more.
     """
-    units = {s for s in whole(after.body).units if s.intrinsic is not None}
+    units = {s for s in units_of(after.body) if s.intrinsic is not None}
     if not units:
         return after
-    changed = units.difference(whole(before.body).units)
+    changed = units.difference(units_of(before.body))
     new = {unit: _matched(unit, primitive) for unit in changed}
     new = {old: unit for old, unit in new.items() if unit is not old}
     if new:
@@ -38,8 +38,8 @@ def _matched(unit: Unit, primitive: str) -> Unit:
     try:
         use, operands = match(unit.intrinsic.intrinsic, unit.body)
         if use.part != unit.intrinsic.part:
-            raise Mismatch(0, f"its body became the {use.part}")
-    except Mismatch as error:
+            raise OperandMismatch(0, f"its body became the {use.part}")
+    except OperandMismatch as error:
         raise ScheduleError(
             f"{primitive}: {unit.intrinsic.intrinsic.name} could not be used any more: {error}",
             where=f"unit {unit.name}",

@@ -1,7 +1,7 @@
 """Navigating kernels: finding loops and buffers by name.
 
-A loop's name and a buffer's name are stable handles; a `Place` is what a name leads to in one
-particular kernel: the statement and its ancestors from the root on.
+A loop's name and a buffer's name are stable handles; a `StatementPlace` is what a name leads to in
+one particular kernel: the statement and its ancestors from the root on.
 """
 
 from __future__ import annotations
@@ -12,16 +12,22 @@ from difflib import get_close_matches
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer, Load, Var
 from tilewright.loops.analysis.terms import variables
-from tilewright.loops.nodes import SIZE, Alloc, For, Kernel, Unit
-from tilewright.loops.walk import Place, loops_of, place_of, walk, whole
+from tilewright.loops.nodes import SIZE, For, Kernel, Unit
+from tilewright.loops.walk import (
+    StatementPlace,
+    loops_of,
+    place_of,
+    place_of_alloc,
+    summary,
+)
 
 
 def find_loop(
     kernel: Kernel, name: str, primitive: str, sizes: bool = False
-) -> tuple[For, Place]:
-    """The loop called `name` and its place; that of a size only where `sizes` says so.
+) -> tuple[For, StatementPlace]:
+    """The loop named `name` and its place; a loop over a symbolic size only if `sizes` is set.
 
-    Raises ScheduleError with the names there are.
+    Raises ScheduleError listing the existing names.
     """
     loops = loops_of(kernel.body)
     for f in loops:
@@ -45,18 +51,18 @@ def find_loop(
 
 def find_buffer(
     kernel: Kernel, name: str, primitive: str
-) -> tuple[Buffer, Place | None]:
+) -> tuple[Buffer, StatementPlace | None]:
     """The buffer called `name` and the place of its Alloc (None for a parameter)."""
     for b in kernel.params:
         if b.name == name:
             return b, None
-    names = [b.name for b in kernel.params]
-    for place in walk(kernel.body):
-        if isinstance(place.stmt, Alloc):
-            if place.stmt.buffer.name == name:
-                _check_outside(place, f"buffer {name}", primitive)
-                return place.stmt.buffer, place
-            names.append(place.stmt.buffer.name)
+    allocated = summary(kernel.body).buffers
+    for b in allocated:
+        if b.name == name:
+            place = place_of_alloc(kernel.body, b)
+            _check_outside(place, f"buffer {name}", primitive)
+            return b, place
+    names = [b.name for b in (*kernel.params, *allocated)]
     raise ScheduleError(
         f"{primitive}: there is no buffer {name!r}",
         where=kernel.name,
@@ -64,7 +70,7 @@ def find_buffer(
     )
 
 
-def _check_outside(place: Place, what: str, primitive: str) -> None:
+def _check_outside(place: StatementPlace, what: str, primitive: str) -> None:
     """Nothing reaches into a Unit."""
     unit = next((s for s in place.above if isinstance(s, Unit)), None)
     if unit is not None:
@@ -107,6 +113,6 @@ def check_steady(f: For, others: Collection[Var], primitive: str) -> None:
 
 def names(kernel: Kernel) -> set[str]:
     """Every name of a loop or a buffer in use."""
-    used = whole(kernel.body)
-    found = {b.name for b in (*kernel.params, *used.buffers)}
-    return found.union(f.var.name for f in used.loops)
+    allocated = summary(kernel.body).buffers
+    found = {b.name for b in (*kernel.params, *allocated)}
+    return found.union(f.var.name for f in loops_of(kernel.body))

@@ -1,10 +1,10 @@
-"""Search over anything with a cost: the caller hands in how to expand, cost, bound and name states.
+"""Search over anything with a cost: the caller says how to expand, cost and bound states.
 
-`exhaustive` and `branch_and_bound` prove what they find; `beam` and `best_first` expand the
-cheapest states, `coarse_to_fine` in several passes; `tree_search` draws outcomes of decisions;
-`descend` and `anneal` change one state, `anneal_chains` many; `evolve` breeds a population;
-`by_bandit` lets those techniques ask that find something. All take `Limits` and return a `Result`:
-the best state, what is proved about it, and why the search stopped.
+`exhaustive` and `branch_and_bound` prove their results; `beam` and `best_first` expand the cheapest
+states, `coarse_to_fine` in several passes; `tree_search` samples outcomes of decisions; `descend`
+and `anneal` change one state, `anneal_chains` many; `evolve` breeds a population; `by_bandit`
+chooses among those techniques by their success. All take `SearchLimits` and return a `Result`: the
+best state, the proved bound, and why the search stopped.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from tilewright.search.exact import Order, branch_and_bound, exhaustive
 from tilewright.search.frontier import beam, best_first
 from tilewright.search.local import anneal, descend
 from tilewright.search.result import (
-    Limits,
     Result,
     SearchCheckpoint,
-    Stop,
+    SearchLimits,
+    StopReason,
     relative_gap,
 )
 from tilewright.search.run import each
@@ -34,12 +34,12 @@ __all__ = [
     "Bandit",
     "Box",
     "Breeding",
-    "Limits",
+    "SearchLimits",
     "Moves",
     "Order",
     "Result",
     "SearchCheckpoint",
-    "Stop",
+    "StopReason",
     "Technique",
     "anneal",
     "anneal_chains",

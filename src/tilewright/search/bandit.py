@@ -1,8 +1,8 @@
-"""A bandit over techniques: those propose that found something better lately.
+"""A bandit over techniques: those that found improvements lately propose next.
 
-The score of a technique is the area under the curve of its improvements, recent ones counting
-more, and a bonus for those that were rarely used. (Ansel et al., OpenTuner, PACT 2014; also the
-default of the Auto-Tuning Framework.)
+The score of a technique is the area under its curve of improvements, with more weight on recent
+ones, plus a bonus for rarely used ones. (Ansel et al., OpenTuner, PACT 2014; also the default of
+the Auto-Tuning Framework.)
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from random import Random
 from typing import Final, Generic
 
 from tilewright.search.result import (
-    Limits,
     Result,
     S,
     SearchCheckpoint,
+    SearchLimits,
     at_least_one,
     itself,
 )
 from tilewright.search.run import Run, each
 from tilewright.search.techniques import Technique
 
-WINDOW: Final = 500  # answers that are remembered
+WINDOW: Final = 500  # recent uses that count
 EXPLORATION: Final = 0.05
-DRAWS: Final = 64  # known states in a row after which it gives up
+DRAWS: Final = 64  # consecutive known states after which it gives up
 
 
 class Bandit(Generic[S]):
-    """Asks the technique with the highest score; states are not asked for twice.
+    """Asks the technique with the highest score; never returns a state twice.
 
-    techniques: freshly made, at least one. key: states of equal keys are one. A technique that asks
-    for what is known gets the answer at once, which counts as a use that found nothing.
+    techniques: new ones, at least one. key: states with equal keys are the same. A technique that
+    asks for a known state gets its cost at once, which counts as a use without improvement.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Bandit(Generic[S]):
         self._draws = 0
 
     def ask(self) -> S | None:
-        """A state that was not asked for before; None if no technique has one now."""
+        """A state not returned before; None if no technique has one now."""
         silent: set[int] = set()
         for _ in range(DRAWS):
             if len(silent) == len(self.techniques):
@@ -73,7 +73,7 @@ class Bandit(Generic[S]):
                 self._history.append((n, False))
                 self.techniques[n].tell(state, self._known[at], True, self._random())
             elif at in self._pending:
-                self._pending[at].append(n)  # the answer is on the way
+                self._pending[at].append(n)  # its cost is still pending
             else:
                 self._pending[at] = [n]
                 self.uses[n] += 1
@@ -81,7 +81,7 @@ class Bandit(Generic[S]):
         return None
 
     def tell(self, state: S, cost: float) -> None:
-        """What a state costs, whoever asked for it; infinite: not feasible."""
+        """Report a state's cost, whoever asked for it; infinite: not feasible."""
         at = self._key(state)
         if at in self._known:
             return
@@ -97,7 +97,7 @@ class Bandit(Generic[S]):
 
     @property
     def scores(self) -> list[float]:
-        """Of the techniques, in their order; infinite for one that was never used."""
+        """The scores of the techniques, in order; infinite for one that was never used."""
         waiting = [n for askers in self._pending.values() for n in askers]
         total = len(self._history) + len(waiting)
         scores = []
@@ -122,7 +122,7 @@ class Bandit(Generic[S]):
 
 
 def _area(improved: Sequence[bool]) -> float:
-    """The area under a curve that rises by 1 at each improvement, as a part of the largest."""
+    """The area under a curve that rises by 1 at each improvement, relative to the maximum."""
     count = len(improved)
     if not count:
         return 0.0
@@ -138,17 +138,17 @@ def by_bandit(
     steps: int = 1000,
     key: Callable[[S], Hashable] | None = None,
     seed: int = 0,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     lower: float = -inf,
     resume: SearchCheckpoint[S, float] | None = None,
 ) -> Result[S, float]:
-    """The cheapest of the starts and of what techniques ask for, chosen by a `Bandit`.
+    """The cheapest of the starts and of the states that a `Bandit` of techniques asks for.
 
-    techniques: freshly made, as they remember. steps: states that are asked for. It ends earlier
-    where no technique asks for anything new. Equal arguments give equal results. The checkpoint
-    resumes a search that a limit ended, with all other arguments unchanged: the same questions are
-    asked again, and those that were answered are not evaluated. Raises InputError for no start or
-    technique, steps below 1, and as `Run.evaluate`.
+    techniques: new ones, because they have state. steps: number of states to ask for; fewer if no
+    technique has a new one. Deterministic for equal arguments. The checkpoint resumes a search that
+    a limit ended, with all other arguments unchanged: the same states are asked for again, and
+    those with a known cost are not evaluated. Raises InputError for no start or technique, steps
+    below 1, and as `Run.evaluate`.
     """
     at_least_one(steps=steps)
     name = key or itself

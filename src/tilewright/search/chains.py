@@ -1,4 +1,4 @@
-"""Annealing of many walks at once, all of whose steps are costed together."""
+"""Annealing of many chains at once, whose steps are evaluated together."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Final
 
 from tilewright.base.errors import InputError
 from tilewright.search.result import (
-    Limits,
     Result,
     S,
     SearchCheckpoint,
+    SearchLimits,
     at_least_one,
     itself,
 )
 from tilewright.search.run import Run
 
-CHAINS: Final = 128  # walks, where a caller has no other wish (AutoTVM's number)
+CHAINS: Final = 128  # the default number of chains (AutoTVM's)
 
 
 def anneal_chains(
@@ -32,21 +32,21 @@ def anneal_chains(
     patience: int | None = None,
     key: Callable[[S], Hashable] | None = None,
     seed: int = 0,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     lower: float = -inf,
     resume: SearchCheckpoint[S, float] | None = None,
 ) -> Result[S, float]:
-    """The cheapest state on walks from each start, which accept worse neighbors ever more rarely.
+    """The cheapest state on chains from each start, which accept worse neighbors ever more rarely.
 
-    costs: of several states at once, as a cost model predicts them. hot, cold: temperatures at the
-    first step and at the last, in units of the cost, falling evenly between; at 0 nothing worse is
-    accepted. patience: steps in a row that find nothing better, after which the search ends. key,
-    lower: as for `anneal`. (The annealing of AutoTVM: Chen et al., NeurIPS 2018, section 5.3.)
+    costs: of several states at once, such as a cost model's predictions. hot, cold: temperatures at
+    the first and the last step, in units of the cost, falling linearly; at 0 nothing worse is
+    accepted. patience: consecutive steps without improvement that end the search. key, lower: as
+    for `anneal`. (The annealing of AutoTVM: Chen et al., NeurIPS 2018, section 5.3.)
 
-    Equal arguments give equal results. The states of the result's checkpoint are where the walks
-    stand: starts of a next search, whose costs may have changed. Given back whole, it resumes a
-    search that a limit ended, as for `evolve`. Raises InputError for no starts, steps or a patience
-    below 1, temperatures that do not fall to 0 or more, and as `Run.evaluate_all`.
+    Deterministic for equal arguments. The states of the result's checkpoint are the current states
+    of the chains: starts for a next search, whose costs may have changed. The whole checkpoint
+    resumes a search that a limit ended, as for `evolve`. Raises InputError for no starts, steps or
+    a patience below 1, temperatures that do not fall to 0 or more, and as `Run.evaluate_all`.
     """
     at_least_one(steps=steps, patience=patience)
     _check_cooling(hot, cold)
@@ -92,7 +92,7 @@ def _check_cooling(hot: float, cold: float) -> None:
 
 
 def _accepts(now: float, then: float, temperature: float, random: Random) -> bool:
-    """Whether a walk continues to what costs `then`; one number is drawn in every case."""
+    """Whether a chain moves to a state with cost `then`; always draws exactly one number."""
     drawn = random.random()
     if then <= now:
         return True

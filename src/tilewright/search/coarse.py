@@ -1,4 +1,4 @@
-"""Beam search in passes from coarse to fine: among states that differ much, then in detail."""
+"""Coarse-to-fine beam search: first among states that differ much, then in detail."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from math import inf
 from typing import Final, Generic
 
 from tilewright.base.errors import InputError
-from tilewright.search.result import Limits, Result, S, at_least_one, itself
+from tilewright.search.result import Result, S, SearchLimits, at_least_one, itself
 from tilewright.search.run import Run
 
-CLOSE: Final = 1.2  # times the best of a pass: whose ways the next pass may go
-ASTRAY: Final = 10  # what a state costs more, in times, that goes none of these ways
+# Times the best cost of a pass: paths to states up to this cost guide the next pass.
+CLOSE: Final = 1.2
+ASTRAY: Final = 10  # cost penalty, as a factor, of states off those paths
 
 
 def coarse_to_fine(
@@ -24,29 +25,29 @@ def coarse_to_fine(
     width: int = 32,
     passes: int = 5,
     key: Callable[[S], Hashable] | None = None,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     lower: float = 0.0,
 ) -> Result[S, float]:
-    """The cheapest state of several beam searches, each guided by the one before.
+    """The cheapest state of several beam searches, each guided by the previous one.
 
-    shape: a state seen at a depth of 1 or more; the deeper, the more states look different. In pass
-    n the k-th cheapest state of a shape at depth n counts as k times as dear, so that the beam of
-    `width` states keeps some of every shape. From the second pass on, a state counts 10 times
-    dearer unless its shape at depth n - 1 is one on the way to a state that cost at most 1.2 times
-    the best of the pass before. expand, key: as for `beam`; a pass ends when no state can be
-    expanded. (The search of Adams et al., SIGGRAPH 2019; theirs is over partial schedules, here
-    every state has its own cost.)
+    shape: a coarse view of a state at a depth of 1 or more; the deeper, the more states differ. In
+    pass n the cost of the k-th cheapest state with a shape at depth n is multiplied by k, so that
+    the beam of `width` states keeps some of every shape. From the second pass on, 10 is added to
+    this factor unless the state's shape at depth n - 1 lies on the path to a state that cost at
+    most 1.2 times the best of the previous pass. expand, key: as for `beam`; a pass ends when no
+    state can be expanded. (The search of Adams et al., SIGGRAPH 2019; theirs is over partial
+    schedules, here every state has a cost.)
 
-    costs: of several states at once, 0 or more, as they are multiplied. No state is evaluated
-    twice. Nothing is proved but what `lower` proves. Raises InputError for a width or passes below
-    1, and as `Run.evaluate_all`.
+    costs: of several states at once, 0 or more, because they are multiplied. No state is evaluated
+    twice. Only `lower` is proved. Raises InputError for a width or passes below 1, and as
+    `Run.evaluate_all`.
     """
     at_least_one(width=width, passes=passes)
     if lower < 0:
         raise InputError(
             f"a bound of {lower!r}",
             where="coarse_to_fine",
-            hint="costs are 0 or more, as they are multiplied",
+            hint="costs must be 0 or more, because they are multiplied",
         )
     run: Run[S, float] = Run("coarse_to_fine", costs, limits, lower)
     with run:
@@ -59,7 +60,7 @@ def coarse_to_fine(
 
 
 class _Beams(Generic[S]):
-    """What the passes share: the costs, and which state each one was expanded from."""
+    """Shared by the passes: the costs, and the parent of each state."""
 
     def __init__(
         self, run: Run[S, float], key: Callable[[S], Hashable], start: S
@@ -78,7 +79,7 @@ class _Beams(Generic[S]):
         depth: int,
         permitted: Collection[Hashable] | None,
     ) -> list[S]:
-        """One pass; all states that it kept, the start among them."""
+        """Run one pass; returns all states that it kept, the start included."""
         kept = level = [self._start]
         seen = {self._key(self._start)}
         while level:
@@ -99,7 +100,7 @@ class _Beams(Generic[S]):
     def blessed(
         self, reached: Sequence[S], shape: Callable[[S, int], Hashable], depth: int
     ) -> set[Hashable]:
-        """Shapes of the states on the way to those that cost little more than the best."""
+        """The shapes on the paths to states within CLOSE of the best cost."""
         least = min(map(self._cost, reached))
         shapes = set()
         for state in reached:
@@ -126,7 +127,7 @@ class _Beams(Generic[S]):
         depth: int,
         permitted: Collection[Hashable] | None,
     ) -> list[S]:
-        """Those that are feasible, in the order of their costs with what is added to them."""
+        """The feasible states, in order of their penalized costs."""
         alike: Counter[Hashable] = Counter()
         ranked: list[tuple[float, S]] = []
         for state in sorted(states, key=self._cost):

@@ -1,4 +1,4 @@
-"""Evolutionary search: a population whose children are mutations and crossings of its members."""
+"""Evolutionary search: a population whose children are mutations and crossovers of its members."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Final, Generic
 
 from tilewright.search.result import (
     C,
-    Limits,
     Result,
     S,
     SearchCheckpoint,
+    SearchLimits,
     at_least_one,
     itself,
 )
 from tilewright.search.run import Run
 
-DRAWS: Final = 8  # per child that is wanted, after which a generation does with fewer
+DRAWS: Final = 8  # per wanted child, after which a generation has fewer
 
 
 @dataclass(frozen=True, slots=True)
 class Breeding(Generic[S]):
-    """How children are made; every draw comes from the given generator.
+    """How children are made; all randomness comes from the given generator.
 
-    mutate: a state near another one. cross: a state between two others. crossing: the part of the
-    children that are crossings, if there is `cross`.
+    mutate: returns a state near another one. cross: returns a state between two others. crossing:
+    the share of the children made by `cross`, if given.
     """
 
     mutate: Callable[[S, Random], S]
@@ -35,8 +35,8 @@ class Breeding(Generic[S]):
     crossing: float = 0.5
 
     def child(self, ranked: Sequence[S], random: Random) -> S:
-        """One child. ranked: the population, cheapest first; of two drawn, the cheaper is a
-        parent."""
+        """Make one child. ranked: the population, cheapest first; a parent is the cheaper of two
+        random members."""
         mother = ranked[_tournament(len(ranked), random)]
         if self.cross is None or random.random() >= self.crossing:
             return self.mutate(mother, random)
@@ -56,22 +56,22 @@ def evolve(
     generations: int = 50,
     key: Callable[[S], Hashable] | None = None,
     seed: int = 0,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     lower: float = -inf,
     resume: SearchCheckpoint[S, C] | None = None,
 ) -> Result[S, C]:
-    """The cheapest of all states of a population that evolves.
+    """The cheapest of all states of an evolving population.
 
-    A generation makes up to `size` children that were never seen; the `size` cheapest of them and
-    their parents continue, so the best is never lost. costs: of several states at once, as a cost
-    model predicts them (`each` makes it of a cost of one state). key: states of equal keys are one,
-    and evaluated once (default: equal states are; they must be hashable). lower: a cost that no
-    state undercuts; meeting it ends the search, as do generations without a child.
+    A generation makes up to `size` new children; the `size` cheapest of them and their parents
+    survive, so the best is never lost. costs: of several states at once, such as a cost model's
+    predictions (`each` converts the cost of a single state). key: states with equal keys are the
+    same, and evaluated once (default: the states themselves, which must be hashable). lower: a
+    lower bound on all costs; reaching it ends the search, as does a generation without children.
 
-    Equal arguments give equal results. The result's checkpoint resumes a search that a limit ended,
-    with all other arguments unchanged: in the end it finds what the search would have found at
-    once. A generation that the limit cut short is made again. Raises InputError for no seeds, a
-    size or generations below 1, and as `Run.evaluate_all`.
+    Deterministic for equal arguments. The result's checkpoint resumes a search that a limit ended,
+    with all other arguments unchanged: the final result is that of an uninterrupted search. A
+    generation that the limit cut short is repeated. Raises InputError for no seeds, a size or
+    generations below 1, and as `Run.evaluate_all`.
     """
     at_least_one(size=size, generations=generations)
     name = key or itself
@@ -79,11 +79,11 @@ def evolve(
     done, states, known = run.resume(resume)
 
     def grow(children: dict[Hashable, S]) -> None:
-        """Add children to the population, of which the cheapest stay."""
+        """Add children to the population and keep the cheapest."""
         nonlocal states
         found = run.evaluate_all(list(children.values()))
         known.update(zip(children, found, strict=True))
-        # A stable sort: of equal costs the older stays.
+        # # A stable sort keeps the older of equal costs.
         pool = [*states, *zip(children.values(), found, strict=True)]
         states = sorted(pool, key=lambda pair: pair[1])[:size]
 
@@ -111,7 +111,7 @@ def _distinct(
     known: Collection[Hashable] = (),
     most: int | None = None,
 ) -> dict[Hashable, S]:
-    """The first `most` states by key, without those that are known."""
+    """The first `most` new states, by key."""
     fresh = ((name, state) for state in states if (name := key(state)) not in known)
     found: dict[Hashable, S] = {}
     for name, state in fresh:

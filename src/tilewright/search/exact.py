@@ -1,4 +1,4 @@
-"""Searches that prove what they find: every state, or those that a bound does not exclude."""
+"""Searches that prove their results: all states, or those that a bound does not exclude."""
 
 from __future__ import annotations
 
@@ -9,16 +9,23 @@ from math import inf
 from typing import Final, Generic
 
 from tilewright.base.errors import InputError
-from tilewright.search.result import C, Limits, Result, S, Stop, relative_gap
+from tilewright.search.result import (
+    C,
+    Result,
+    S,
+    SearchLimits,
+    StopReason,
+    relative_gap,
+)
 from tilewright.search.run import Run, each
 
 
 class Order(StrEnum):
-    """Which open state branch and bound looks at next.
+    """Which open state branch and bound visits next.
 
-    depth: the last one found, children in their order: of equal costs the first in that order is
-    kept, and few states are open. bound: the one of the least bound: the fewest states are
-    expanded, and many are open.
+    depth: the last one found, children in order: among equal costs the first in that order is kept,
+    and few states are open. bound: the one with the least bound: the fewest states are expanded,
+    but many are open.
     """
 
     DEPTH = "depth"
@@ -29,19 +36,19 @@ def exhaustive(
     states: Iterable[S],
     cost: Callable[[S], C],
     *,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     lower: float = -inf,
 ) -> Result[S, C]:
     """The cheapest of all states; exact if no limit ended the search.
 
-    lower: a cost that no state undercuts; meeting it ends the search. Raises InputError if there is
-    no state, and as `Run.evaluate`.
+    lower: a lower bound on all costs; reaching it ends the search. Raises InputError if there is no
+    state, and as `Run.evaluate`.
     """
     run: Run[S, C] = Run("exhaustive", each(cost), limits, lower)
     with run:
         for state in states:
             run.evaluate(state)
-    return run.result(run.incumbent if run.stop is Stop.FINISHED else -inf)
+    return run.result(run.incumbent if run.stop is StopReason.FINISHED else -inf)
 
 
 def branch_and_bound(
@@ -53,20 +60,20 @@ def branch_and_bound(
     key: Callable[[S], Hashable] | None = None,
     order: Order = Order.DEPTH,
     gap: float = 0.0,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
 ) -> Result[S | None, float]:
     """The cheapest complete state below `root`.
 
     expand: the children of a state; None if it is complete. cost: of a complete state; inf if it is
-    not feasible. bound: a number that no complete state below this one undercuts, and no less than
+    not feasible. bound: a lower bound on the costs of all complete states below a state, at least
     its parent's; inf if none below is feasible. key: of states with equal keys only the first is
-    looked at; they must have equal costs and equal states below them. gap: how far the cost found
+    visited; they must have equal costs and equal states below them. gap: how far the result's cost
     may be above the bound, see `relative_gap`.
 
-    The result's bound holds after every stop: it is the least of all that was left open. If no
-    feasible state was found, the state is None and the cost infinite; there is none if the bound is
-    infinite as well. Raises InputError for a negative gap, for a bound that exceeds a cost or a
-    bound below its state, and as `Run.evaluate`.
+    The result's bound holds after every stop: it is the least bound of the open and excluded
+    states. If no feasible state was found, the state is None and the cost infinite; none exists if
+    the bound is infinite too. Raises InputError for a negative gap, for a bound that exceeds a cost
+    or a bound below its state, and as `Run.evaluate`.
     """
     if not gap >= 0:
         raise InputError(
@@ -104,7 +111,7 @@ def branch_and_bound(
 
 
 class _Tree(Generic[S]):
-    """The states that wait, and the least bound of those that were excluded."""
+    """The open states, and the least bound of the excluded ones."""
 
     def __init__(
         self,
@@ -124,28 +131,28 @@ class _Tree(Generic[S]):
 
     @property
     def first(self) -> tuple[float, S]:
-        """The bound of the state that is next, and the state."""
+        """The next state's bound, and the state."""
         *_, least, state = self.frontier[0]
         return least, state
 
     @property
     def least(self) -> float:
-        """What no complete state undercuts that is open or was excluded."""
+        """A lower bound on the costs of all open or excluded complete states."""
         return min(self._excluded, inf, *(least for _, _, least, _ in self.frontier))
 
     def excludes(self, least: float) -> bool:
-        """Whether nothing with this bound is better than the best by more than the gap."""
+        """Whether no state with this bound can beat the best by more than the gap."""
         if relative_gap(self._run.incumbent, least) > self._gap:
             return False
         self._excluded = min(self._excluded, least)
         return True
 
     def close(self) -> None:
-        """Take the next state away."""
+        """Remove the next state."""
         heappop(self.frontier)
 
     def open(self, found: Sequence[tuple[float, S]]) -> None:
-        """Add states with their bounds, but for those that are excluded or were seen."""
+        """Add states with their bounds, except excluded and seen ones."""
         kept = []
         for least, state in found:
             if self._is_new(state) and not self.excludes(least):

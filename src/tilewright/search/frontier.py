@@ -1,4 +1,4 @@
-"""Searches that keep a frontier of the cheapest states and expand those: beam, best first."""
+"""Searches with a frontier, of which they expand the cheapest states: beam, best first."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any, Generic
 from tilewright.base.errors import InputError
 from tilewright.search.result import (
     C,
-    Limits,
     Result,
     S,
-    Stop,
+    SearchLimits,
+    StopReason,
     at_least_one,
     itself,
     leading,
 )
-from tilewright.search.run import Run, Stopped, each
+from tilewright.search.run import Run, SearchStopped, each
 
 
 def beam(
@@ -29,15 +29,15 @@ def beam(
     width: int = 16,
     depth: int = 12,
     key: Callable[[S], Hashable] | None = None,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     lower: float = -inf,
 ) -> Result[S, C]:
-    """The cheapest state that at most `depth` expansions reach, `width` states kept after each.
+    """The cheapest state reached by at most `depth` expansions, keeping `width` states after each.
 
-    expand: the states that one step leads to. key: states of equal keys are one (default: equal
-    states are; they must be hashable). Of equal costs the first found is kept. lower: a cost that
-    no state undercuts; meeting it ends the search. Exact if the beam was wide enough for all states
-    within the depth. Raises InputError for a width or depth below 1, and as `Run.evaluate`.
+    expand: the successors of a state. key: states with equal keys are the same (default: the states
+    themselves, which must be hashable). Among equal costs the first found is kept. lower: a lower
+    bound on all costs; reaching it ends the search. Exact if the beam was wide enough for all
+    states within the depth. Raises InputError for a width or depth below 1, and as `Run.evaluate`.
     """
     at_least_one(width=width, depth=depth)
     name = key or itself
@@ -53,12 +53,12 @@ def beam(
                     if (at := name(after)) not in seen:
                         seen.add(at)
                         reached.append((run.evaluate(after, len(reached) + 1), after))
-            # A stable sort: of equal costs the first found comes first.
+            # A stable sort puts the first found among equal costs first.
             kept = sorted(reached, key=_cost)[:width]
             dropped = dropped or len(reached) > width
             if not kept:
                 break
-    complete = run.stop is Stop.FINISHED and not dropped
+    complete = run.stop is StopReason.FINISHED and not dropped
     return run.result(run.incumbent if complete else -inf)
 
 
@@ -73,20 +73,19 @@ def best_first(
     patience: int | None = None,
     slack: float | None = None,
     expansions: int | None = None,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     lower: float = -inf,
 ) -> Result[S, C]:
-    """The cheapest state found by expanding, again and again, the cheapest not expanded yet.
+    """The cheapest state found by repeatedly expanding the cheapest unexpanded one.
 
-    key, lower: as for `beam`. bound: a number that the cost of this one state does not undercut; a
-    state whose bound is not below the best cost is neither evaluated nor expanded. guess:
-    about the cost of a state, where costs are numbers that take long to find; a state waits by its
-    guess and is evaluated when that is the least of all. patience: expansions in a row that find
-    nothing better, after which the search ends. slack: a state that
-    costs so many times the best or more is not expanded, for costs that are not negative.
-    expansions: how many states are, at most. Exact if all states within reach were evaluated.
-    Raises InputError for no start, a patience, a slack or expansions below 1, a bound above its
-    cost, and as `Run.evaluate`.
+    key, lower: as for `beam`. bound: a lower bound on the cost of this one state; a state whose
+    bound is not below the best cost is neither evaluated nor expanded. guess: an estimate of a
+    state's cost, for numeric costs that are slow to compute; a state is queued by its guess and
+    evaluated when that is the least in the queue. patience: consecutive expansions without
+    improvement that end the search. slack: states that cost at least this many times the best are
+    not expanded, for nonnegative costs. expansions: the maximum number. Exact if all reachable
+    states were evaluated. Raises InputError for no start, a patience, a slack or expansions below
+    1, a bound above its cost, and as `Run.evaluate`.
     """
     at_least_one(patience=patience, expansions=expansions)
     if slack is not None and not slack >= 1:
@@ -98,16 +97,16 @@ def best_first(
     with run:
         waiting.add(starts)
         vain = done = 0
-        before = None  # the best one when a state was last expanded
+        before = None  # the best state at the last expansion
         while waiting.states:
             _, place, evaluated, state = waiting.states[0]
             if evaluated and done == expansions:
                 waiting.skipped = True
-                raise Stopped(Stop.EXPANSIONS)
+                raise SearchStopped(StopReason.EXPANSIONS)
             run.check()
             if leading(waiting.states[0][0]) > waiting.most:
                 waiting.skipped = True
-                break  # the others cost as much, or more
+                break  # all others cost at least as much
             heappop(waiting.states)
             if not evaluated:
                 waiting.evaluate(state, place)
@@ -119,14 +118,14 @@ def best_first(
             waiting.add(expand(state))
             if expansions is not None and guess is None:
                 waiting.keep(max(1, expansions - done))
-    complete = run.stop is Stop.FINISHED and not waiting.skipped
+    complete = run.stop is StopReason.FINISHED and not waiting.skipped
     return run.result(run.incumbent if complete else -inf)
 
 
 class _Frontier(Generic[S, C]):
-    """The states that `best_first` is to expand. skipped: some visited states are not among them.
+    """The frontier of `best_first`. skipped: whether some visited states were dropped.
 
-    states: each after its cost or guess, its own number, and whether it was evaluated.
+    states: (cost or guess, serial number, whether it was evaluated, state).
     """
 
     def __init__(
@@ -145,11 +144,11 @@ class _Frontier(Generic[S, C]):
 
     @property
     def most(self) -> float:
-        """States that cost so much are not expanded."""
+        """States that cost this much or more are not expanded."""
         return inf if self._slack is None else self._slack * self._run.incumbent
 
     def add(self, states: Iterable[S]) -> None:
-        """Those visited for the first time that may be the best."""
+        """Add states visited for the first time that may be the best."""
         for state in states:
             if (at := self._key(state)) in self._seen:
                 continue
@@ -163,7 +162,7 @@ class _Frontier(Generic[S, C]):
                 self._put(number, len(self._seen), False, state, self.most)
 
     def evaluate(self, state: S, place: int) -> None:
-        """Find the cost of a state, which waits by it; the best does with any slack."""
+        """Compute the cost of a state and queue it by that; a new best passes any slack."""
         most = self.most
         found = self._run.evaluate(state, len(self.states) + 1)
         least, number = self._bound(state), leading(found)
@@ -171,7 +170,7 @@ class _Frontier(Generic[S, C]):
         self._put(found, place, True, state, most)
 
     def keep(self, count: int) -> None:
-        """The cheapest: only those can still be expanded, and the others take memory."""
+        """Keep the cheapest: only those can still be expanded, and the others use memory."""
         if len(self.states) > count:
             self.skipped = True
             self.states = nsmallest(count, self.states)

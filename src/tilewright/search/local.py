@@ -9,10 +9,10 @@ from random import Random
 from tilewright.base.errors import InputError
 from tilewright.search.result import (
     C,
-    Limits,
     Result,
     S,
     SearchCheckpoint,
+    SearchLimits,
     at_least_one,
     itself,
 )
@@ -24,16 +24,15 @@ def descend(
     moves: Sequence[Callable[[S], S]],
     cost: Callable[[S], C],
     *,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     lower: float = -inf,
 ) -> Result[S, C]:
-    """The best start, improved by every move in turn for as long as one improves it.
+    """The best start, improved by each move in turn until none improves it.
 
-    A move that finds a cheaper state is taken at once; the next move changes that one. The state
-    found is a local minimum, unless a limit ended the search: no single move improves it. lower: a
-    cost that no state undercuts; meeting it ends the search. A state that is reached again is
-    evaluated again: give a cost that remembers. Raises InputError for no start, and as
-    `Run.evaluate`.
+    A move to a cheaper state is taken at once; the next move continues from there. Unless a limit
+    ended the search, the result is a local minimum: no single move improves it. lower: a lower
+    bound on all costs; reaching it ends the search. A state that is reached again is evaluated
+    again: pass a cached cost function. Raises InputError for no start, and as `Run.evaluate`.
     """
     run: Run[S, C] = Run("descend", each(cost), limits, lower)
     with run:
@@ -57,22 +56,22 @@ def anneal(
     steps: int = 1000,
     key: Callable[[S], Hashable] | None = None,
     seed: int = 0,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     lower: float = -inf,
     resume: SearchCheckpoint[S, float] | None = None,
 ) -> Result[S, float]:
-    """The cheapest state on a walk that accepts worse neighbors, ever more rarely.
+    """The cheapest state on a walk that accepts worse neighbors ever more rarely.
 
-    neighbor: a state near another one, drawn with the given generator and nothing else. hot, cold:
-    temperatures at the first step and at the last, in units of the cost; a step to a state that
-    costs `t` more is accepted with probability 1/e at temperature `t`. key: states of equal keys
-    are one, and evaluated once (default: equal states are; they must be hashable). lower: a cost
-    that no state undercuts; meeting it ends the search.
+    neighbor: returns a state near another one, with randomness only from the given generator. hot,
+    cold: temperatures at the first and the last step, in units of the cost; a step to a state that
+    costs `t` more is accepted with probability 1/e at temperature `t`. key: states with equal keys
+    are the same, and evaluated once (default: the states themselves, which must be hashable).
+    lower: a lower bound on all costs; reaching it ends the search.
 
-    Equal arguments give equal results. The result's checkpoint resumes a search that a limit ended,
-    with all other arguments unchanged: in the end it finds what the search would have found at
-    once. Raises InputError for steps below 1, for temperatures that do not fall or are not above 0,
-    and as `Run.evaluate`.
+    Deterministic for equal arguments. The result's checkpoint resumes a search that a limit ended,
+    with all other arguments unchanged: the final result is that of an uninterrupted search. Raises
+    InputError for steps below 1, for temperatures that rise or are not above 0, and as
+    `Run.evaluate`.
     """
     at_least_one(steps=steps)
     if not 0 < cold <= hot < inf:

@@ -1,8 +1,8 @@
 """The limits of a search, and its result: the state found and how good it is.
 
-As mathematical solvers do, a result separates two questions: why the search stopped, and what is
-proved. `bound` is a lower bound on the cost of all states; if the cost equals it, the result is
-exact.
+Like those of mathematical solvers, a result separates two questions: why the search stopped, and
+what is proved. `bound` is a lower bound on the cost of all states; if the cost equals it, the
+result is exact.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tilewright.base.numbers import whole
 
 
 class Ordered(Protocol):
-    """A cost: a number, or a tuple of numbers of which earlier ones count more."""
+    """A cost: a number, or a tuple of numbers in lexicographic order."""
 
     def __lt__(self, other: Any, /) -> bool: ...
 
@@ -27,11 +27,11 @@ S = TypeVar("S")
 C = TypeVar("C", bound=Ordered)
 
 
-class Stop(StrEnum):
+class StopReason(StrEnum):
     """Why a search stopped.
 
-    finished: the method came to its own end. bound: the cost reached the caller's bound.
-    patience: too many steps brought nothing better. The others name the limit that was reached.
+    finished: the method ended by itself. bound: the cost reached the caller's bound. patience: too
+    many steps without improvement. The others name the limit that was reached.
     """
 
     FINISHED = "finished"
@@ -45,14 +45,14 @@ class Stop(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What a search may take; None: as much as it likes. The first state is always evaluated,
-    except by branch and bound, which may end before it reaches a complete one.
+class SearchLimits:
+    """The limits of a search; None: no limit. The first state is always evaluated, except by branch
+    and bound, which may end before it reaches a complete one.
 
-    evaluations: costs that are computed. seconds: of the wall clock; with this limit a result
-    depends on the machine. frontier: states that wait to be expanded, which take the memory. until:
-    asked before every evaluation but the first; true ends the search. Raises
-    InputError for evaluations or a frontier below 1 and for seconds below 0.
+    evaluations: number of costs computed. seconds: wall time; with this limit a result depends on
+    the machine. frontier: number of states queued for expansion, which determine the memory. until:
+    called before every evaluation except the first; true ends the search. Raises InputError for
+    evaluations or a frontier below 1 and for seconds below 0.
     """
 
     evaluations: int | None = None
@@ -74,9 +74,9 @@ class Limits:
 class SearchCheckpoint(Generic[S, C]):
     """The state of a randomized search as plain data, from which it can resume.
 
-    steps: how many are done. states: the population, or where the walk is, with costs. best: the
-    cheapest state so far. known: costs by key. There is no state of a generator: what a step draws
-    follows from the seed and its number.
+    steps: number done. states: the population, or the current states, with costs. best: the
+    cheapest state so far. known: costs by key. It needs no state of a generator: the randomness of
+    a step follows from the seed and the step's number.
     """
 
     steps: int
@@ -87,17 +87,17 @@ class SearchCheckpoint(Generic[S, C]):
 
 @dataclass(frozen=True, slots=True)
 class Result(Generic[S, C]):
-    """What a search found.
+    """The result of a search.
 
-    state, cost: the best; of equal costs the first. bound: no state costs less, as far as proved
-    (-inf: nothing is proved); of a cost that is a tuple it bounds the first number. seconds: of the
-    wall clock. checkpoint: where a search that can be resumed stood.
+    state, cost: the best; the first among equals. bound: a proved lower bound on all costs (-inf:
+    nothing is proved); for tuples it bounds the first number. seconds: wall time. checkpoint: to
+    resume the search, if possible.
     """
 
     state: S
     cost: C
     bound: float
-    stop: Stop
+    stop: StopReason
     evaluations: int
     seconds: float
     checkpoint: SearchCheckpoint[S, C] | None = None
@@ -109,17 +109,17 @@ class Result(Generic[S, C]):
 
     @property
     def exact(self) -> bool:
-        """Whether it is proved that nothing costs less."""
+        """Whether it is proved that no state costs less."""
         return leading(self.cost) <= self.bound
 
 
 def leading(cost: Any) -> float:
-    """A cost as one number: that, or the first of its numbers."""
+    """A cost as one number: itself, or the first number of a tuple."""
     return float(cost[0] if isinstance(cost, tuple) else cost)
 
 
 def relative_gap(cost: float, bound: float) -> float:
-    """How far a cost may be from the best, as a part of the nearer to 0 of cost and bound.
+    """The distance of a cost from its bound, relative to whichever is nearer to 0.
 
     0 if they are equal, infinite if they differ in sign or one of them is 0 or infinite.
     """
@@ -136,13 +136,13 @@ def relative_gap(cost: float, bound: float) -> float:
 
 
 def itself(state: Any) -> Hashable:
-    """The key of states that are equal only to themselves, or as their class says."""
+    """The default key: the state itself."""
     name: Hashable = state
     return name
 
 
 def at_least_one(**parameters: int | None) -> None:
-    """Raise InputError unless each of a search's parameters is None or a whole number from 1."""
+    """Raise InputError unless each of a search's parameters is None or an integer of at least 1."""
     if all(
         value is None or whole(value, 1) is not None for value in parameters.values()
     ):

@@ -1,4 +1,4 @@
-"""The state of a running search: counts, the best state, and stopping at a limit."""
+"""The bookkeeping of a running search: counts, the best state, and stopping at a limit."""
 
 from __future__ import annotations
 
@@ -13,53 +13,53 @@ from tilewright.base.errors import InputError
 from tilewright.base.limits import check as check_compilation
 from tilewright.search.result import (
     C,
-    Limits,
     Result,
     S,
     SearchCheckpoint,
-    Stop,
+    SearchLimits,
+    StopReason,
     leading,
 )
 
-# Bounds and costs are sums of floats in different orders: they may differ by this part.
+# Bounds and costs are sums of floats in different orders: the allowed relative difference.
 ROUNDING: Final = 1e-9
 
 
 def each(cost: Callable[[S], C]) -> Callable[[Sequence[S]], Sequence[C]]:
-    """A cost of several states at once, from one of a single state."""
+    """Convert the cost of a single state to one of several states."""
     return lambda states: [cost(state) for state in states]
 
 
-class Stopped(Exception):
-    """The search is to end. Raised inside a `with run:` block, which it leaves."""
+class SearchStopped(Exception):
+    """Ends the search. Raised inside a `with run:` block, which it leaves."""
 
-    def __init__(self, stop: Stop) -> None:
+    def __init__(self, stop: StopReason) -> None:
         super().__init__(stop)
         self.stop = stop
 
 
 class Run(Generic[S, C]):
-    """The bookkeeping that all methods share; used as a context manager.
+    """The bookkeeping shared by all methods; used as a context manager.
 
     A method evaluates and expands states inside the `with` block; reaching a limit leaves the
-    block. costs: of several states at once. lower: a cost that no state undercuts, if the caller
-    knows one; meeting it ends the search. Emits an event `search-improved` for each better state,
-    and a span `search`.
+    block. costs: of several states at once. lower: the caller's lower bound on all costs, if known;
+    reaching it ends the search. Emits an event `search-improved` for each better state, and a span
+    `search`.
     """
 
     def __init__(
         self,
         method: str,
         costs: Callable[[Sequence[S]], Sequence[C]],
-        limits: Limits | None = None,
+        limits: SearchLimits | None = None,
         lower: float = -inf,
     ) -> None:
         self.best: tuple[S, C] | None = None
-        self.stop = Stop.FINISHED
+        self.stop = StopReason.FINISHED
         self.evaluations = 0
         self._method: Final = method
         self._costs: Final = costs
-        self._limits: Final = limits or Limits()
+        self._limits: Final = limits or SearchLimits()
         self._lower: Final = lower
         self._span: Final = events.span("search", method=method)
         self._start: Final = time.monotonic()
@@ -74,12 +74,12 @@ class Run(Generic[S, C]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        if isinstance(error, Stopped):
+        if isinstance(error, SearchStopped):
             self.stop = error.stop
         self._span.set(
             evaluations=self.evaluations, cost=self.incumbent, stop=str(self.stop)
         )
-        if isinstance(error, Stopped):
+        if isinstance(error, SearchStopped):
             self._span.__exit__(None, None, None)
             return True
         self._span.__exit__(error_type, error, traceback)
@@ -88,7 +88,7 @@ class Run(Generic[S, C]):
     def resume(
         self, checkpoint: SearchCheckpoint[S, C] | None
     ) -> tuple[int, list[tuple[S, C]], dict[Hashable, C]]:
-        """Steps done, states with their costs, and all known costs; those of a start if None."""
+        """The steps done, the states with their costs, and all known costs; empty if None."""
         if checkpoint is None:
             return 0, [], {}
         self.best = checkpoint.best
@@ -101,7 +101,7 @@ class Run(Generic[S, C]):
 
     @property
     def seconds(self) -> float:
-        """Since the start."""
+        """Seconds since the start."""
         return time.monotonic() - self._start
 
     def evaluate(self, state: S, frontier: int = 0) -> C:
@@ -109,11 +109,11 @@ class Run(Generic[S, C]):
         return self.evaluate_all([state], frontier)[0]
 
     def evaluate_all(self, states: Sequence[S], frontier: int = 0) -> Sequence[C]:
-        """The costs of states; each is the best if it is cheaper than all before.
+        """Compute the costs of states and update the best.
 
-        frontier: how many states wait. Where the limit allows for fewer, the first of them are
-        evaluated before the block is left. Raises InputError for costs that are not numbers, are
-        below the caller's bound for all states, or are not as many as the states.
+        frontier: number of queued states. If the limit allows fewer evaluations, the first states
+        are evaluated before the block is left. Raises InputError for costs that are not numbers or
+        are below the caller's bound, and if there are not as many costs as states.
         """
         if self.evaluations:
             self.check(frontier)
@@ -129,7 +129,7 @@ class Run(Generic[S, C]):
         for state, cost in zip(batch, costs, strict=True):
             self._examine(state, cost)
         if room < len(states):
-            raise Stopped(Stop.EVALUATIONS)
+            raise SearchStopped(StopReason.EVALUATIONS)
         return costs
 
     def _examine(self, state: S, cost: C) -> None:
@@ -138,7 +138,7 @@ class Run(Generic[S, C]):
             raise InputError(
                 f"the cost of {state!r} is {cost!r}",
                 where=self._method,
-                hint="give a number, and inf for what is not feasible",
+                hint="give a number, and inf for an infeasible state",
             )
         self.require(state, self._lower, number, "the bound of all states", "its cost")
         if self.best is None or cost < self.best[1]:
@@ -153,29 +153,29 @@ class Run(Generic[S, C]):
             evaluations=self.evaluations,
         )
         if self.incumbent <= self._lower:
-            raise Stopped(Stop.BOUND)
+            raise SearchStopped(StopReason.BOUND)
 
     def check(self, frontier: int = 0) -> None:
-        """Leave the block if time, the size of the frontier, or the caller says so."""
+        """Leave the block at a limit on time or the frontier, or if the caller wants to stop."""
         check_compilation()
         limits = self._limits
         if limits.frontier is not None and frontier > limits.frontier:
-            raise Stopped(Stop.FRONTIER)
+            raise SearchStopped(StopReason.FRONTIER)
         if limits.seconds is not None and self.seconds >= limits.seconds:
-            raise Stopped(Stop.SECONDS)
+            raise SearchStopped(StopReason.SECONDS)
         if limits.until is not None and limits.until():
-            raise Stopped(Stop.UNTIL)
+            raise SearchStopped(StopReason.UNTIL)
 
     def give_up(self) -> NoReturn:
-        """Leave the block because too many steps brought nothing better."""
-        raise Stopped(Stop.PATIENCE)
+        """Leave the block because of too many steps without improvement."""
+        raise SearchStopped(StopReason.PATIENCE)
 
     def require(
         self, state: S, least: float, found: float, bound: str, what: str
     ) -> None:
-        """Raise InputError if a bound is not admissible: `what` it bounds was `found` below it.
+        """Raise InputError for an inadmissible bound: `what` it bounds is `found`, which is lower.
 
-        What is not a number is refused as well.
+        Also raises for NaN.
         """
         if isnan(found) or found < least - ROUNDING * abs(least):
             raise InputError(
@@ -187,7 +187,7 @@ class Run(Generic[S, C]):
     def result(
         self, bound: float = -inf, checkpoint: SearchCheckpoint[S, C] | None = None
     ) -> Result[S, C]:
-        """What was found. bound: what the method proved; the caller's bound applies as well.
+        """Build the result. bound: what the method proved; the caller's bound applies too.
 
         Raises InputError if no state was evaluated.
         """
@@ -203,7 +203,7 @@ class Run(Generic[S, C]):
     def resumable(
         self, steps: int, states: Sequence[tuple[S, C]], known: Mapping[Hashable, C]
     ) -> Result[S, C]:
-        """What was found, with the state of the search."""
+        """Build the result with a checkpoint."""
         if self.best is None:
             return self.result()
         return self.result(

@@ -1,7 +1,7 @@
-"""Simple techniques that propose states and learn their costs, one at a time or several.
+"""Simple techniques that propose states and learn from their costs, one at a time or several.
 
-Each is weak alone; `Bandit` lets those propose that find something. All draw from the generator
-that they are given, and from nothing else, so equal answers lead to equal questions.
+Each is weak alone; `Bandit` prefers the successful ones. All randomness comes from the given
+generator, so equal costs lead to equal proposals.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from tilewright.search.result import S
 
 T = TypeVar("T")
 HOT: Final = 30.0
-COOLING: Final = 100  # steps from HOT to 0, after which it is hot again
-# What a cost that is again the best counts, in units of temperature.
+COOLING: Final = 100  # steps from HOT to 0, then the cycle restarts
+# The weight of a cost difference of the size of the best cost, in units of temperature.
 STEEP: Final = 50.0
 POPULATION: Final = 30
 
@@ -32,16 +32,16 @@ class Moves(Protocol[T]):
 
 
 class Technique(Protocol[T]):
-    """Asks for states; each is answered by `tell`, soon or late."""
+    """Proposes states; each is answered by `tell`, sooner or later."""
 
     name: ClassVar[str]
 
     def ask(self, random: Random) -> T | None:
-        """A state to evaluate, perhaps one that is known; None: answers are needed first."""
+        """A state to evaluate, possibly a known one; None: it needs costs first."""
         ...
 
     def tell(self, state: T, cost: float, own: bool, random: Random) -> None:
-        """What a state costs. own: it was asked for here."""
+        """Report a state's cost. own: whether this technique asked for it."""
         ...
 
 
@@ -51,24 +51,24 @@ class _Moving(Generic[S]):
         self._start()
 
     def _start(self) -> None:
-        """Set what the technique remembers."""
+        """Initialize the technique's memory."""
 
 
 class Uniform(_Moving[S]):
-    """Draws without any memory."""
+    """Uniform draws, without memory."""
 
     name: ClassVar[str] = "uniform"
 
     def ask(self, random: Random) -> S | None:
-        """One of all states."""
+        """A random state."""
         return self._moves.sample(random)
 
     def tell(self, state: S, cost: float, own: bool, random: Random) -> None:
-        """Nothing is remembered."""
+        """Ignored."""
 
 
 class Sweep(Generic[S]):
-    """All states in order; then it proposes none."""
+    """All states in order; then none."""
 
     name: ClassVar[str] = "sweep"
 
@@ -80,11 +80,11 @@ class Sweep(Generic[S]):
         return next(self._states, None)
 
     def tell(self, state: S, cost: float, own: bool, random: Random) -> None:
-        """Nothing is remembered."""
+        """Ignored."""
 
 
 class Climb(_Moving[S]):
-    """Neighbors of the best state; after 32 without improvement, those of a new state."""
+    """Neighbors of the best state; after 32 without improvement it restarts from a new state."""
 
     name: ClassVar[str] = "climb"
     patience: ClassVar[int] = 32
@@ -101,7 +101,7 @@ class Climb(_Moving[S]):
         return self._moves.neighbor(self._best, random)
 
     def tell(self, state: S, cost: float, own: bool, random: Random) -> None:
-        """Climbs from the state if it is better."""
+        """Move to the state if it is better."""
         if cost < self._cost:
             self._best, self._cost, self._vain = state, cost, 0
         elif own:
@@ -111,10 +111,10 @@ class Climb(_Moving[S]):
 
 
 class Cooling(_Moving[S]):
-    """Annealing whose temperature falls from 30 to 0 in 100 steps, again and again.
+    """Annealing whose temperature falls from 30 to 0 in 100 steps, cyclically.
 
-    A worse state is accepted with probability exp(50 (e - e') / temperature), of costs in parts of
-    the best. (Those of the Auto-Tuning Framework.)
+    A worse state is accepted with probability exp(50 (e - e') / temperature), for costs e relative
+    to the best. (The parameters of the Auto-Tuning Framework.)
     """
 
     name: ClassVar[str] = "cooling"
@@ -125,13 +125,13 @@ class Cooling(_Moving[S]):
         self._steps = 0
 
     def ask(self, random: Random) -> S | None:
-        """A neighbor of the walk's current state."""
+        """A neighbor of the current state."""
         if self._here is None:
             return self._moves.sample(random)
         return self._moves.neighbor(self._here, random)
 
     def tell(self, state: S, cost: float, own: bool, random: Random) -> None:
-        """Goes there, if the temperature permits."""
+        """Move there, if the temperature allows."""
         self._best = min(self._best, cost)
         if not own:
             return
@@ -149,7 +149,7 @@ class Cooling(_Moving[S]):
 
 
 class Breed(_Moving[S]):
-    """Crossings of two of the thirty best states, of which every second is changed as well."""
+    """Crossovers of two of the thirty best states, half of which are also mutated."""
 
     name: ClassVar[str] = "breed"
 
@@ -158,7 +158,7 @@ class Breed(_Moving[S]):
         self._told = 0
 
     def ask(self, random: Random) -> S | None:
-        """A child; of the first states, one by chance."""
+        """A child; at first, random states."""
         if self._told < POPULATION:
             return self._moves.sample(random)
         child = self._moves.cross(self._parent(random), self._parent(random), random)
@@ -167,7 +167,7 @@ class Breed(_Moving[S]):
         return child
 
     def tell(self, state: S, cost: float, own: bool, random: Random) -> None:
-        """The state lives on if it is one of the best."""
+        """Keep the state if it is one of the best."""
         self._told += 1
         self._living.append((cost, self._told, state))
         self._living.sort(key=lambda one: one[:2])

@@ -1,4 +1,4 @@
-"""Monte Carlo tree search: the tree of decisions grows where its outcomes are good or unknown."""
+"""Monte Carlo tree search: the tree grows where outcomes are good or unknown."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from random import Random
 from typing import Final, Generic
 
 from tilewright.search.result import (
-    Limits,
     Result,
     S,
     SearchCheckpoint,
+    SearchLimits,
     at_least_one,
     itself,
 )
@@ -21,10 +21,10 @@ from tilewright.search.run import Run
 
 @dataclass(eq=False, slots=True)
 class _Node(Generic[S]):
-    """A state of the tree, and what the outcomes below it cost.
+    """A node of the tree, with statistics of the outcomes below it.
 
-    children: None until it is expanded. best, total, finite: of the costs, without infinite ones.
-    closed: every outcome below is known.
+    children: None until it is expanded. best, total, finite: of the finite costs. closed: every
+    outcome below is known.
     """
 
     state: S
@@ -54,25 +54,25 @@ def tree_search(
     exploration: float = 0.3,
     key: Callable[[S], Hashable] | None = None,
     seed: int = 0,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     lower: float = -inf,
     resume: SearchCheckpoint[S, float] | None = None,
 ) -> Result[S, float]:
     """The cheapest complete state below `root`, by upper confidence bounds applied to trees.
 
-    expand: as for `branch_and_bound`. rollout: a complete state below one, drawn with the given
-    generator and nothing else. An iteration goes down to a state that was not visited, and costs
-    `rollouts` complete states below it at once. The way down prefers children with a high value
-    plus `exploration * sqrt(log(visits of the parent) / visits)`; the value is the mean of how the
-    best and the average outcome are between the worst and the best outcome of all (0 to 1). A state
-    all of whose outcomes are known is not entered again; where that is the root, the result is
-    exact. (Kocsis and Szepesvari, ECML 2006; that the best outcome counts as well: Haj-Ali et al.,
+    expand: as for `branch_and_bound`. rollout: returns a complete state below another one, with
+    randomness only from the given generator. An iteration descends to an unvisited state, and
+    evaluates `rollouts` complete states below it at once. The descent prefers children with a high
+    value plus `exploration * sqrt(log(visits of the parent) / visits)`; the value is the mean of
+    the node's best and average outcome, each normalized from the worst (0) to the best (1) outcome
+    of all. A state with only known outcomes is not entered again; if that is the root, the result
+    is exact. (Kocsis and Szepesvari, ECML 2006; using the best outcome as well: Haj-Ali et al.,
     ProTuner, 2020.)
 
-    key: of complete states; those of equal keys are evaluated once. Equal arguments give equal
-    results. The checkpoint resumes a search that a limit ended, with all other arguments unchanged:
-    it goes the same ways again, with the costs that are known. Raises InputError for iterations or
-    rollouts below 1, if no complete state was reached, and as `Run.evaluate_all`.
+    key: of complete states; those with equal keys are evaluated once. Deterministic for equal
+    arguments. The checkpoint resumes a search that a limit ended, with all other arguments
+    unchanged: it repeats the same descents with the known costs. Raises InputError for iterations
+    or rollouts below 1, if no complete state was reached, and as `Run.evaluate_all`.
     """
     at_least_one(iterations=iterations, rollouts=rollouts)
     run: Run[S, float] = Run("tree_search", costs, limits, lower)
@@ -98,7 +98,7 @@ def tree_search(
 
 
 class _Tree(Generic[S]):
-    """The states visited, and the costs that all of them are compared with."""
+    """The visited states, and the costs they are all compared with."""
 
     def __init__(
         self,
@@ -118,8 +118,8 @@ class _Tree(Generic[S]):
     def descend(
         self, expand: Callable[[S], Iterable[S] | None], random: Random
     ) -> list[_Node[S]]:
-        """The nodes from the root to one that was not visited, or that is complete or a dead end:
-        that one is closed."""
+        """The nodes from the root to one that is unvisited, complete, or a dead end; the latter two
+        are closed."""
         path = [self.root]
         while True:
             node = path[-1]
@@ -133,7 +133,7 @@ class _Tree(Generic[S]):
             path.append(self._choice(node, node.children, random))
 
     def learn(self, path: Sequence[_Node[S]], states: Sequence[S]) -> None:
-        """Add what the states cost to all nodes of the path, and close those that are known."""
+        """Add the costs of the states to all nodes of the path, and close the fully known ones."""
         fresh = {at: s for s in states if (at := self._key(s)) not in self._known}
         if fresh:
             found = self._run.evaluate_all(list(fresh.values()))

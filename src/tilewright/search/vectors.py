@@ -1,4 +1,4 @@
-"""Techniques over states that numbers from 0 to 1 lead to: a step along each axis is a choice."""
+"""Techniques over states encoded as vectors of numbers from 0 to 1, one axis per choice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Vector = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Box(Generic[S]):
-    """axes: how many numbers. at: the state of so many numbers, 0 <= number <= 1."""
+    """A space of vectors of numbers from 0 to 1. axes: their length. at: maps one to a state."""
 
     axes: int
     at: Callable[[Vector], S]
@@ -24,7 +24,7 @@ class Box(Generic[S]):
 
 
 class _Asking(Generic[S]):
-    """Remembers which vectors led to a state that is not answered yet."""
+    """Tracks the vectors of states whose costs are pending."""
 
     def __init__(self, box: Box[S]) -> None:
         self._box: Final = box
@@ -48,8 +48,8 @@ class _Asking(Generic[S]):
         return tuple(random.random() for _ in range(self._box.axes))
 
 
-class Pattern(_Asking[S]):
-    """A step up or down along each axis in turn; halved when none helps, and drawn again at last.
+class PatternSearch(_Asking[S]):
+    """A step up or down along each axis in turn; halved when none helps, and finally restarted.
 
     (Hooke and Jeeves, JACM 1961, without their pattern moves.)
     """
@@ -69,7 +69,7 @@ class Pattern(_Asking[S]):
         self._turn = 0
 
     def ask(self, random: Random) -> S | None:
-        """The next step; None while one is not answered."""
+        """The next step; None while one is pending."""
         if self._asked:
             return None
         if self._center is None:
@@ -80,7 +80,7 @@ class Pattern(_Asking[S]):
         return self._ask(tuple(moved))
 
     def tell(self, state: S, cost: float, own: bool, random: Random) -> None:
-        """The step is taken if it helps."""
+        """Take the step if it helps."""
         vector = self._answered(state, own)
         if vector is None:
             return
@@ -96,10 +96,7 @@ class Pattern(_Asking[S]):
 
 
 class Differential(_Asking[S]):
-    """Differential evolution: a vector moved by the difference of two others, and crossed with it.
-
-    (Storn and Price, J. of Global Optimization 1997: DE/rand/1/bin, F 0.7, CR 0.2, 30 vectors.)
-    """
+    """Differential evolution: a vector moved by the difference of two others, then crossed over."""
 
     name: ClassVar[str] = "differential"
     weight: ClassVar[float] = 0.7
@@ -122,7 +119,7 @@ class Differential(_Asking[S]):
         return self._ask(rival)
 
     def tell(self, state: S, cost: float, own: bool, random: Random) -> None:
-        """The better of two rivals lives on."""
+        """Keep the better of two rivals."""
         vector = self._answered(state, own)
         if vector is None:
             return
@@ -146,14 +143,14 @@ class Differential(_Asking[S]):
 
 
 class Torczon(_Asking[S]):
-    """Multidirectional search: a simplex is reflected at its best corner, and grows or shrinks.
+    """Multidirectional search: a simplex is reflected at its best corner, and expanded or shrunk.
 
     (Torczon, SIAM J. on Optimization 1991.) All corners of a step are proposed before any is
     evaluated.
     """
 
     name: ClassVar[str] = "torczon"
-    reach: ClassVar[float] = 0.3  # from the first corner to the others
+    reach: ClassVar[float] = 0.3  # distance from the first corner to the others
     least: ClassVar[float] = 0.01
 
     def __init__(self, box: Box[S]) -> None:
@@ -165,19 +162,19 @@ class Torczon(_Asking[S]):
         self._wanted: list[Vector] = []
 
     def ask(self, random: Random) -> S | None:
-        """The next corner; None while those of a step are not answered."""
+        """The next corner; None while a step is pending."""
         if not self._wanted and not self._asked:
             self._wanted = self._next(random)
         return self._ask(self._wanted.pop()) if self._wanted else None
 
     def tell(self, state: S, cost: float, own: bool, random: Random) -> None:
-        """One corner is known."""
+        """Record one corner's cost."""
         vector = self._answered(state, own)
         if vector is not None:
             self._trial.append((cost, vector))
 
     def _next(self, random: Random) -> list[Vector]:
-        """Corners of the next step, of what the last one found."""
+        """The corners of the next step, from the results of the last one."""
         trial, self._trial = sorted(self._trial), []
         ends = [*trial[:1], *self._simplex[:1]]
         better = len(ends) == 2 and ends[0][0] < ends[1][0]
@@ -208,7 +205,7 @@ class Torczon(_Asking[S]):
         return corners
 
     def _step(self, stage: str, factor: float) -> list[Vector]:
-        """The other corners on the far side of the best (factor > 0), or nearer to it (< 0)."""
+        """The other corners, reflected at the best (factor > 0) or moved toward it (< 0)."""
         self._stage = stage
         best = self._simplex[0][1]
         return [_away(best, corner, factor) for _, corner in self._simplex[1:]]
@@ -232,7 +229,7 @@ def _clipped(number: float) -> float:
     return min(1.0, max(0.0, number))
 
 
-_ALL: Final = (Pattern, Differential, Torczon)
+_ALL: Final = (PatternSearch, Differential, Torczon)
 BOXED: Final[Mapping[str, Callable[[Box[Any]], Technique[Any]]]] = {
     made.name: made for made in _ALL
 }

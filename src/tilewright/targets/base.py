@@ -28,7 +28,7 @@ from tilewright.expr.nodes import Buffer, Extent
 from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.loops.nodes import Kernel
-from tilewright.plan.questions import NO_REWRITE_PAYS, PlanCosts
+from tilewright.plan.questions import NO_REWRITE_PAYS, OpenCosts, PlanCosts
 from tilewright.runtime.device import HOST
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Sketch
@@ -37,7 +37,7 @@ from tilewright.targets.permitted import Permissions
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class TargetSettings:
     """What a target is made for.
 
     mcpu: the processor. exact: no fused multiply-adds. threads: on which its code is to run; None:
@@ -80,7 +80,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Adapted:
+class AdaptedGraph:
     """A graph as a target wants it.
 
     placements: what it takes and what not, and why. scales: of tensors, if it was quantized.
@@ -125,7 +125,7 @@ class KernelCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class ByteCopy:
     """Bytes that are copied from one place to another; of a Repeat's items, to a row of it."""
 
     source: Argument
@@ -148,16 +148,16 @@ class Repeat:
     going: Argument
     again: Argument
     count: Argument
-    before: tuple[Copy, ...]
+    before: tuple[ByteCopy, ...]
     body: tuple[Action, ...]
-    after: tuple[Copy, ...]
-    items: tuple[Copy, ...]
+    after: tuple[ByteCopy, ...]
+    items: tuple[ByteCopy, ...]
     bound: int | None
     record: int
 
 
 @dataclass(frozen=True, slots=True)
-class Either:
+class ConditionalActions:
     """One of two lists of actions: `then` where the byte at `condition` is not 0."""
 
     condition: Argument
@@ -166,7 +166,7 @@ class Either:
     record: int
 
 
-Action = KernelCall | Copy | Repeat | Either  # what a segment does
+Action = KernelCall | ByteCopy | Repeat | ConditionalActions  # what a segment does
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,13 +285,13 @@ class Target:
 
     def adapt(
         self, graph: Graph, calibration: Calibration, fallback: FallbackProvider
-    ) -> Adapted:
+    ) -> AdaptedGraph:
         """The graph as the target wants it, before all other passes.
 
         fallback: runs operators without a reference. Raises UnsupportedError for a model that it
         cannot take.
         """
-        return Adapted(graph)
+        return AdaptedGraph(graph)
 
     def refuses(self, computations: Sequence[Computation]) -> str:
         """Why its device takes no group like this; empty where it does, if it has a schedule."""
@@ -372,6 +372,11 @@ class Target:
     def plan_costs(self) -> PlanCosts:
         """What rewrites of a plan cost, besides kernels."""
         return NO_REWRITE_PAYS
+
+    @property
+    def open_costs(self) -> OpenCosts:
+        """How much of an open plan a kernel does at a time."""
+        self._lacks("model of its time")
 
     # ------------------------------------------------------------------------------ code
 

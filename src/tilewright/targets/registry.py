@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.base.errors import UnsupportedError
 from tilewright.loops.intrinsic import INTRINSICS, TensorIntrinsic
-from tilewright.targets.base import Settings, Target
+from tilewright.targets.base import Target, TargetSettings
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 
 GROUP = "tilewright.targets"  # of entry points
-Make = Callable[[Settings], Target]
+Make = Callable[[TargetSettings], Target]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +101,13 @@ def target(
     machine: str | None = None,
     triple: str | None = None,
 ) -> Target:
-    """The target `name`; the others are fields of `Settings`.
+    """The target `name`; the others are fields of `TargetSettings`.
 
     Raises UnsupportedError for an unknown target or one that takes no description, InputError for
     a bad description.
     """
     row = _row(name)
-    settings = Settings(
+    settings = TargetSettings(
         mcpu=mcpu,
         exact=exact,
         threads=threads,

@@ -14,7 +14,8 @@ def compare(
     rtol: float = 1e-3,
     atol: float = 1e-7,
 ) -> None:
-    """Raise AssertionError saying which output differs from what is expected, and how.
+    """Raise AssertionError if an output differs from the expected one, naming the output and the
+    difference.
 
     An output is an array, None, or a list of outputs (a sequence).
     """

@@ -152,7 +152,7 @@ def _load(
     dtype: DType,
     name: str,
 ) -> Expr:
-    """A tensor of its own, just large enough, or smaller after a guard (padding)."""
+    """A load from a new tensor that is just large enough, or smaller with a guard (padding)."""
     env = {d.var: (0, d.extent - 1) for d in dims}
     index = tuple(draw(_index(dims)) for _ in range(draw(st.integers(1, 2))))
     guard: Expr | None = None

@@ -1,4 +1,4 @@
-"""What keeps a random graph well conditioned: a last bit must not decide about its results."""
+"""Keeps random graphs well conditioned: rounding errors must not decide their results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
-from tilewright.testing.graphs import Rejected
+from tilewright.testing.graphs import OperatorRejected
 
 
 def far(distance: Any, dtype: DType | None) -> None:
@@ -18,10 +18,10 @@ def far(distance: Any, dtype: DType | None) -> None:
     else:
         limit = 1e-3
     if distance.size and np.abs(distance).min() < limit:
-        raise Rejected
+        raise OperatorRejected
 
 
 def varied(array: Any, axes: tuple[int, ...]) -> None:
     """Raise Rejected where values to normalize hardly differ: only rounding would be left."""
     if array.size and (np.ptp(array, axis=axes) < 0.05).any():
-        raise Rejected
+        raise OperatorRejected

@@ -38,7 +38,7 @@ NUDGES = 4  # times that the inputs are moved
 NUDGE = 4.0  # units that they are moved by, at most
 
 
-class Truth:
+class ExpectedOutputs:
     """The expected outputs of a graph on some inputs, with tolerances."""
 
     def __init__(
@@ -69,7 +69,7 @@ class Truth:
         self.growth *= 1 + len(graph.operations)
 
     def mismatches(self, outputs: Any) -> list[str]:
-        """What is wrong with these outputs, one line for each; empty if all are right."""
+        """The mismatches of these outputs, one line each; empty if all are right."""
         if isinstance(outputs, tuple | list):
             found = list(outputs)
         else:
@@ -158,7 +158,7 @@ class Truth:
 
 
 def _distance(one: Array, other: Array) -> float:
-    """The largest finite difference; infinite where the shapes differ."""
+    """The largest finite difference; infinite if the shapes differ."""
     if one.shape != other.shape:
         return math.inf
     apart = np.abs(one.astype(np.float64) - other)
@@ -205,13 +205,13 @@ def check(
 ) -> list[str]:
     """Compile and run `graph` with each number of threads, and again after saving to `path`.
 
-    others: inputs of other extents, where the graph has symbols for them. dims: these are given to
-    the compiler, which is asked again for each; else a call brings them. target: a machine
-    described otherwise than this one. Returns what is wrong. Errors of the compiler are raised.
+    others: inputs of other extents, if the graph has symbolic ones. dims: compile once for each set
+    of extents instead of once for all. target: a description of another machine. Returns the
+    failure. Errors of the compiler are raised.
     """
     from tilewright.driver import compile
 
-    given = [(i, Truth(at_shapes(graph, i), i)) for i in (inputs, *others)]
+    given = [(i, ExpectedOutputs(at_shapes(graph, i), i)) for i in (inputs, *others)]
     found: list[str] = []
     options = {"cache": False, **options}
     with warnings.catch_warnings():
@@ -257,6 +257,6 @@ def _for_machine(
 
 
 def _sizes(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, int]:
-    """What the symbols of a graph are for these inputs."""
+    """The values of a graph's symbols for these inputs."""
     pairs = (p for v in graph.inputs for p in zip(v.shape or (), inputs[v.name].shape))
     return {d: n for d, n in pairs if isinstance(d, str)}

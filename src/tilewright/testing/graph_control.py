@@ -1,8 +1,8 @@
 """Pieces of random graphs with bodies: If, Loop and Scan, nested now and then.
 
-A body is a graph in the making like any other. It reads values around it, and new inputs of the
-whole; what it is made of has no jumps, because an iteration after the first has other operands than
-those that are looked at here, and ends in what keeps its state small.
+A body is built like any other graph. It reads values of the enclosing graph and new inputs. Its
+operators are continuous, because only the operands of the first iteration are inspected here, and
+it ends in an operator that bounds its state.
 """
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ from tilewright.base import dtypes
 from tilewright.graph.nodes import Graph, Value
 from tilewright.testing import graph_ops as ops
 from tilewright.testing.conditioning import far
-from tilewright.testing.graphs import FLOATS, Array, Builder, Rejected
+from tilewright.testing.graphs import (
+    FLOATS,
+    Array,
+    OperatorRejected,
+    RandomGraphBuilder,
+)
 
 INSIDE = (
     ops.unary,
@@ -37,13 +42,13 @@ DEEPEST = 2  # bodies inside bodies
 KEEP = ("Tanh", "Sigmoid", "Softsign", "Sin")
 
 
-def branch(b: Builder) -> None:
-    """An If on a constant, an input, or something computed; what it makes is of one type."""
+def branch(b: RandomGraphBuilder) -> None:
+    """An If on a constant, an input, or a computed value; its results have one type."""
     x = b.pick(lambda v: v.dtype in FLOATS)
     condition = _condition(b)
     count = b.one_of(1, 1, 2)
 
-    def results(inner: Builder) -> list[Value]:
+    def results(inner: RandomGraphBuilder) -> list[Value]:
         wanted = [x] * count
         return _like(inner, wanted)
 
@@ -54,7 +59,7 @@ def branch(b: Builder) -> None:
     b.control("If", [condition], bodies)
 
 
-def loop(b: Builder) -> None:
+def loop(b: RandomGraphBuilder) -> None:
     """A Loop whose state keeps its type; it ends by count, by a condition, or by both."""
     count_of_states = b.one_of(0, 1, 1, 2)
     states = [b.pick(lambda v: v.dtype in FLOATS) for _ in range(count_of_states)]
@@ -78,7 +83,7 @@ def loop(b: Builder) -> None:
     inputs = [iteration, condition]
     inputs += [_input(b, b.truth[s], s) for s in states]
 
-    def results(inner: Builder) -> list[Value]:
+    def results(inner: RandomGraphBuilder) -> list[Value]:
         if last is None:
             again = inner.op("Identity", condition)
         else:
@@ -91,7 +96,7 @@ def loop(b: Builder) -> None:
     b.control("Loop", [count, first, *states], {"body": body})
 
 
-def scan(b: Builder) -> None:
+def scan(b: RandomGraphBuilder) -> None:
     """A Scan over one sequence or two, forwards or backwards, along an axis of each."""
     first = b.pick(lambda v: v.dtype in FLOATS and len(v.extents) > 0)
     axis = b.rng.randrange(len(first.extents))
@@ -108,13 +113,13 @@ def scan(b: Builder) -> None:
     for _ in range(b.one_of(0, 1, 1)):
         states.append(b.pick(lambda v: v.dtype is first.dtype))
     if not length:
-        raise Rejected
+        raise OperatorRejected
     inputs = [_input(b, b.truth[s], s) for s in states]
     for s, at in zip(sequences, axes, strict=True):
         item = np.take(b.truth[s], 0, at).astype(_numpy(s))
         inputs.append(_input(b, item))
 
-    def results(inner: Builder) -> list[Value]:
+    def results(inner: RandomGraphBuilder) -> list[Value]:
         wanted = inputs[: len(states)]
         new_states = _like(inner, wanted)
         return [*new_states, *_scanned(inner, not states)]
@@ -143,13 +148,13 @@ def scan(b: Builder) -> None:
 
 
 def _body(
-    b: Builder,
+    b: RandomGraphBuilder,
     inputs: Sequence[Value],
     results: Any,
 ) -> Graph:
-    """The graph of a body with these inputs; results: adds what it gives, in its Builder."""
+    """The graph of a body with these inputs. results: adds its results in its Builder."""
     if b.depth == DEEPEST:
-        raise Rejected
+        raise OperatorRejected
     around = b.rng.sample(b.values, min(len(b.values), 3))
     inner = b.inside([*around, *(v for v in inputs if v.dtype in FLOATS)])
     for _ in range(b.one_of(1, 1, 2, 3)):
@@ -160,17 +165,17 @@ def _body(
             piece = b.rng.choice(INSIDE)
         try:
             piece(inner)
-        except Rejected:
+        except OperatorRejected:
             continue
     return inner.body(inputs, results(inner))
 
 
 def _input(
-    b: Builder,
+    b: RandomGraphBuilder,
     array: Array,
     like: Value | None = None,
 ) -> Value:
-    """An input of a body, with what it holds when that runs first."""
+    """An input of a body, with its value in the first iteration."""
     dtype = dtypes.dtype_of(array.dtype) if like is None else like.dtype
     name = b.fresh("b")
     value = Value(name, dtype, array.shape)
@@ -178,29 +183,29 @@ def _input(
     return value
 
 
-def _like(b: Builder, wanted: Sequence[Value]) -> list[Value]:
-    """Results of the types of others, computed from them and from what the body has made."""
+def _like(b: RandomGraphBuilder, wanted: Sequence[Value]) -> list[Value]:
+    """Results of the same types as others, computed from them and from values of the body."""
     return [b.op(b.rng.choice(KEEP), _joined(b, x)) for x in wanted]
 
 
-def _joined(b: Builder, x: Value) -> Value:
-    """It with another value that goes into it, if there is one."""
+def _joined(b: RandomGraphBuilder, x: Value) -> Value:
+    """`x` combined with another value that broadcasts to it, if there is one."""
     try:
         other = b.pick(lambda v: v.dtype is x.dtype and ops.fits(v, x))
         return b.op(b.one_of("Add", "Mul", "Sub"), x, other)
-    except Rejected:
+    except OperatorRejected:
         return x
 
 
-def _scanned(b: Builder, least: bool) -> list[Value]:
-    """What each iteration leaves, bounded; `least`: one at least."""
+def _scanned(b: RandomGraphBuilder, least: bool) -> list[Value]:
+    """Bounded values that each iteration outputs; `least`: at least one."""
     if least:
         count = b.one_of(1, 1, 2)
     else:
         count = b.one_of(0, 1, 1)
     small = [v for v in b.values if v.dtype in FLOATS and len(v.extents) < 4]
     if not small:
-        raise Rejected
+        raise OperatorRejected
     found = []
     for _ in range(count):
         name = b.rng.choice(KEEP)
@@ -208,7 +213,7 @@ def _scanned(b: Builder, least: bool) -> list[Value]:
     return found
 
 
-def _condition(b: Builder) -> Value:
+def _condition(b: RandomGraphBuilder) -> Value:
     """A truth value of one element."""
     way = b.one_of("input", "input", "constant", "computed", "several")
     if way == "computed":

@@ -10,14 +10,14 @@ from tilewright.base import dtypes
 from tilewright.graph.nodes import Value
 from tilewright.testing.conditioning import far
 from tilewright.testing.graph_ops import Piece
-from tilewright.testing.graphs import Builder, Rejected
+from tilewright.testing.graphs import OperatorRejected, RandomGraphBuilder
 
 
-def _image(b: Builder) -> Value:
+def _image(b: RandomGraphBuilder) -> Value:
     """A value [N, C, H, W] of float32 with room for windows of 3; a new input if there is none."""
     try:
         return b.pick(_has_room)
-    except Rejected:
+    except OperatorRejected:
         sides = [max(3, min(e, 17)) for e in b.extents[2:]]
         batch = b.one_of(1, 1, 2)
         channels = b.one_of(1, 3, 4, 8)
@@ -33,7 +33,7 @@ def _has_room(v: Value) -> bool:
 
 
 def _convolved(
-    b: Builder,
+    b: RandomGraphBuilder,
     x: Value,
     channels: int | None = None,
 ) -> Value:
@@ -46,8 +46,8 @@ def _convolved(
     return b.op("Mul", y, scale)
 
 
-def pooled_then_padded(b: Builder) -> None:
-    """The stem of a network: overlapping, padded windows, then what reads beyond their edges."""
+def pooled_then_padded(b: RandomGraphBuilder) -> None:
+    """The stem of a network: overlapping, padded windows, then a reader beyond their edges."""
     x = _image(b)
     attrs: dict[str, Any] = {
         "kernel_shape": [3, 3],
@@ -61,7 +61,7 @@ def pooled_then_padded(b: Builder) -> None:
     _convolved(b, pooled, channels)
 
 
-def joined_parts(b: Builder) -> None:
+def joined_parts(b: RandomGraphBuilder) -> None:
     """Parts of tensors side by side: slices, poolings, convolutions, the tensor itself."""
     x = _image(b)
     half = max(1, x.extents[1] // 2)
@@ -85,12 +85,12 @@ def joined_parts(b: Builder) -> None:
     b.op("Concat", *parts, axis=1)
 
 
-def residual_of_parts(b: Builder) -> None:
+def residual_of_parts(b: RandomGraphBuilder) -> None:
     """x + concat(f(a part of x), g(the rest of x))."""
     x = _image(b)
     channels = x.extents[1]
     if channels < 2:
-        raise Rejected
+        raise OperatorRejected
     at = b.rng.randint(1, channels - 1)
     low = b.slice(x, 0, at, axis=1)
     high = b.slice(x, at, channels, axis=1)
@@ -102,7 +102,7 @@ def residual_of_parts(b: Builder) -> None:
     b.op("Relu", total)
 
 
-def quantized_chain(b: Builder) -> None:
+def quantized_chain(b: RandomGraphBuilder) -> None:
     """Quantized and back, then a product with quantized weights."""
     x = b.pick(lambda v: v.dtype is dtypes.float32 and 2 <= len(v.extents) <= 4)
     again = _quantized(b, x)
@@ -116,7 +116,7 @@ def quantized_chain(b: Builder) -> None:
     b.op(unary, again)
 
 
-def _quantized(b: Builder, x: Value) -> Value:
+def _quantized(b: RandomGraphBuilder, x: Value) -> Value:
     kind = b.one_of(np.int8, np.uint8)
     step = 0.0625 * b.one_of(1, 2)
     shifted = b.truth[x] / step - 0.5

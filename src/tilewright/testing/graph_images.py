@@ -7,10 +7,10 @@ from typing import Any
 
 from tilewright.graph.nodes import Value
 from tilewright.testing.conditioning import varied
-from tilewright.testing.graphs import Builder, Rejected
+from tilewright.testing.graphs import OperatorRejected, RandomGraphBuilder
 
 
-def _image(b: Builder, spatial: tuple[int, ...] = (1, 2, 2, 2)) -> Value:
+def _image(b: RandomGraphBuilder, spatial: tuple[int, ...] = (1, 2, 2, 2)) -> Value:
     """A value [N, C, spatial...], reshaped to that rank if need be."""
     rank = 2 + b.rng.choice(spatial)
     x = b.floating(2, 5)
@@ -19,12 +19,12 @@ def _image(b: Builder, spatial: tuple[int, ...] = (1, 2, 2, 2)) -> Value:
         axes = b.ints(axis)
         x = b.op("Unsqueeze", x, axes)
     if len(x.extents) > rank:
-        raise Rejected
+        raise OperatorRejected
     return x
 
 
 def _window(
-    b: Builder,
+    b: RandomGraphBuilder,
     x: Value,
     dilate: bool = True,
 ) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def _window(
 
 
 def _divisor(
-    b: Builder,
+    b: RandomGraphBuilder,
     n: int,
     among: Sequence[int],
 ) -> int:
@@ -56,7 +56,7 @@ def _divisor(
     return b.rng.choice(fitting)
 
 
-def conv(b: Builder) -> None:
+def conv(b: RandomGraphBuilder) -> None:
     x = _image(b)
     channels = x.extents[1]
     group = _divisor(b, channels, (1, 1, 1, 2, max(channels, 1)))
@@ -74,7 +74,7 @@ def conv(b: Builder) -> None:
     b.op("Conv", *operands, group=group, **attrs)
 
 
-def conv_transpose(b: Builder) -> None:
+def conv_transpose(b: RandomGraphBuilder) -> None:
     x = _image(b)
     channels = x.extents[1]
     group = _divisor(b, channels, (1, 1, 2))
@@ -86,7 +86,7 @@ def conv_transpose(b: Builder) -> None:
     b.op("ConvTranspose", x, w, group=group, **attrs)
 
 
-def pool(b: Builder) -> None:
+def pool(b: RandomGraphBuilder) -> None:
     x = _image(b)
     attrs = _window(b, x)
     name = b.one_of("MaxPool", "AveragePool", "AveragePool", "LpPool")
@@ -100,12 +100,12 @@ def pool(b: Builder) -> None:
     b.op(name, x, **attrs)
 
 
-def global_pool(b: Builder) -> None:
+def global_pool(b: RandomGraphBuilder) -> None:
     name = b.one_of("GlobalAveragePool", "GlobalMaxPool")
     b.op(name, _image(b))
 
 
-def batch_norm(b: Builder) -> None:
+def batch_norm(b: RandomGraphBuilder) -> None:
     x = _image(b, (0, 1, 2, 2))
     channels = (x.extents[1],)
     operands = [x]
@@ -120,7 +120,7 @@ def batch_norm(b: Builder) -> None:
     b.op("BatchNormalization", *operands)
 
 
-def instance_norm(b: Builder) -> None:
+def instance_norm(b: RandomGraphBuilder) -> None:
     x = _image(b)
     channels = (x.extents[1],)
     spatial = range(2, len(x.extents))
@@ -131,7 +131,7 @@ def instance_norm(b: Builder) -> None:
     b.op("InstanceNormalization", x, scale, bias)
 
 
-def depth(b: Builder) -> None:
+def depth(b: RandomGraphBuilder) -> None:
     x = b.floating(4, 4)
     _, channels, height, width = x.extents
     if channels % 4 == 0 and b.chance(0.6):

@@ -1,6 +1,6 @@
-"""What random graphs are made of: each piece adds an operator, or a few that go together.
+"""The pieces of random graphs: each adds an operator, or a few that belong together.
 
-A piece picks operands in the Builder and adds to it. It raises Rejected where they do not fit.
+A piece picks operands in the Builder and adds to it. It raises Rejected if they do not fit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,12 @@ from tilewright.testing.graph_images import (
     instance_norm,
     pool,
 )
-from tilewright.testing.graphs import FLOATS, MAX_ELEMENTS, Builder, Rejected
+from tilewright.testing.graphs import (
+    FLOATS,
+    MAX_ELEMENTS,
+    OperatorRejected,
+    RandomGraphBuilder,
+)
 
 UNARY = (
     "Relu Tanh Sigmoid Neg Abs Erf Softplus LeakyRelu HardSigmoid HardSwish Elu Selu Identity "
@@ -53,12 +58,12 @@ CASTS = {
 }
 
 
-def unary(b: Builder) -> None:
+def unary(b: RandomGraphBuilder) -> None:
     x = b.floating(0)
     b.op(b.rng.choice(UNARY), x)
 
 
-def jump(b: Builder) -> None:
+def jump(b: RandomGraphBuilder) -> None:
     x = b.floating(0)
     name = b.rng.choice(list(JUMPS))
     distance = JUMPS[name](b.truth[x])
@@ -66,7 +71,7 @@ def jump(b: Builder) -> None:
     b.op(name, x)
 
 
-def guarded(b: Builder) -> None:
+def guarded(b: RandomGraphBuilder) -> None:
     """Log, Sqrt, Reciprocal after what keeps them in their domain."""
     x = b.floating(0)
     name = b.one_of("Sqrt", "Log", "Reciprocal")
@@ -81,7 +86,7 @@ def guarded(b: Builder) -> None:
 NUMBERS = (*FLOATS, dtypes.int32, dtypes.int64)
 
 
-def clip(b: Builder) -> None:
+def clip(b: RandomGraphBuilder) -> None:
     x = b.pick(lambda v: v.dtype in NUMBERS)
     fixed = b.chance(0.8)
     low = b.scalar(-1, x, fixed)
@@ -91,7 +96,7 @@ def clip(b: Builder) -> None:
     b.op("Clip", x, *limits)
 
 
-def binary(b: Builder) -> None:
+def binary(b: RandomGraphBuilder) -> None:
     x = b.pick(lambda v: v.dtype is not dtypes.bool_)
     name = b.one_of(
         "Add", "Add", "Mul", "Mul", "Sub", "Max", "Min", "Sum", "Mean", "PRelu"
@@ -105,7 +110,7 @@ def binary(b: Builder) -> None:
         b.op(name, x, y)
 
 
-def divide(b: Builder) -> None:
+def divide(b: RandomGraphBuilder) -> None:
     x = b.pick(lambda v: v.dtype is not dtypes.bool_)
     y = b.partner(x)
     near = np.abs(b.truth[y]) < 0.1
@@ -120,14 +125,14 @@ def divide(b: Builder) -> None:
     b.op(name, x, y)
 
 
-def power(b: Builder) -> None:
+def power(b: RandomGraphBuilder) -> None:
     x = b.floating(0)
     number = b.one_of(2, 3, 1)
     exponent = b.scalar(number, x)
     b.op("Pow", x, exponent)
 
 
-def compare(b: Builder) -> None:
+def compare(b: RandomGraphBuilder) -> None:
     x = b.pick(lambda v: v.dtype in NUMBERS)
     y = b.partner(x)
     if x.dtype in FLOATS:
@@ -137,7 +142,7 @@ def compare(b: Builder) -> None:
     b.op(name, x, y)
 
 
-def logic(b: Builder) -> None:
+def logic(b: RandomGraphBuilder) -> None:
     x = b.pick(lambda v: v.dtype is dtypes.bool_)
     if b.chance(0.3):
         b.op("Not", x)
@@ -146,18 +151,18 @@ def logic(b: Builder) -> None:
         b.op(name, x, b.partner(x))
 
 
-def where(b: Builder) -> None:
+def where(b: RandomGraphBuilder) -> None:
     x = b.pick()
     try:
         c = b.pick(lambda v: v.dtype is dtypes.bool_ and fits(v, x))
-    except Rejected:
+    except OperatorRejected:
         first = b.rng.randint(0, len(x.extents))
         c = b.leaf(x.extents[first:], dtypes.bool_)
     choices = b.rng.sample([x, b.partner(x)], 2)
     b.op("Where", c, *choices)
 
 
-def cast(b: Builder) -> None:
+def cast(b: RandomGraphBuilder) -> None:
     x = b.pick()
     to = b.rng.choice(list(CASTS))
     values = b.truth[x]
@@ -171,11 +176,11 @@ def cast(b: Builder) -> None:
     if to.is_int and values.size:
         info = np.iinfo(to.numpy)
         if values.min() < info.min or values.max() > info.max:
-            raise Rejected
+            raise OperatorRejected
     b.op("Cast", x, to=CASTS[to])
 
 
-def reduction(b: Builder) -> None:
+def reduction(b: RandomGraphBuilder) -> None:
     if b.chance(0.9):
         x = b.floating(1)
     else:
@@ -188,11 +193,11 @@ def reduction(b: Builder) -> None:
     count = b.one_of(1, 1, 2, 3)
     axes = _axes(b, x, count)
     if name in ("ReduceMax", "ReduceMin", "ReduceMean") and 0 in x.extents:
-        raise Rejected
+        raise OperatorRejected
     b.op(name, x, b.ints(*axes), keepdims=keep)
 
 
-def arg(b: Builder) -> None:
+def arg(b: RandomGraphBuilder) -> None:
     x = b.floating(1, 4)
     [axis] = _axes(b, x, 1)
     a = np.sort(b.truth[x], axis=axis)
@@ -203,7 +208,7 @@ def arg(b: Builder) -> None:
     b.op(name, x, axis=axis, keepdims=keepdims)
 
 
-def cumsum(b: Builder) -> None:
+def cumsum(b: RandomGraphBuilder) -> None:
     x = b.floating(1, 4)
     [axis] = _axes(b, x, 1)
     along = b.given(np.array(axis, np.int64))
@@ -212,10 +217,10 @@ def cumsum(b: Builder) -> None:
     b.op("CumSum", x, along, exclusive=exclusive, reverse=reverse)
 
 
-def matmul(b: Builder) -> None:
+def matmul(b: RandomGraphBuilder) -> None:
     x = b.floating(1)
     if not x.extents:
-        raise Rejected
+        raise OperatorRejected
     n = b.one_of(*b.extents, 1)
     k = x.extents[-1]
     form = b.one_of("weights", "weights", "batched", "left", "self", "vector")
@@ -232,19 +237,19 @@ def matmul(b: Builder) -> None:
         y = b.leaf((k,), x.dtype)
     else:
         if len(x.extents) < 2:
-            raise Rejected
+            raise OperatorRejected
         y = _transposed(b, x)
     b.op("MatMul", x, y)
 
 
-def _transposed(b: Builder, x: Value) -> Value:
+def _transposed(b: RandomGraphBuilder, x: Value) -> Value:
     """The last two axes exchanged."""
     rank = len(x.extents)
     perm = [*range(rank - 2), rank - 1, rank - 2]
     return b.op("Transpose", x, perm=perm)
 
 
-def gemm(b: Builder) -> None:
+def gemm(b: RandomGraphBuilder) -> None:
     x = b.floating(2, 2)
     ta = b.bit()
     tb = b.bit()
@@ -267,14 +272,14 @@ def gemm(b: Builder) -> None:
     b.op("Gemm", *operands, **attrs)
 
 
-def softmax(b: Builder) -> None:
+def softmax(b: RandomGraphBuilder) -> None:
     x = b.floating(1)
     name = b.one_of("Softmax", "Softmax", "LogSoftmax")
     [axis] = _axes(b, x, 1)
     b.op(name, x, axis=axis)
 
 
-def layer_norm(b: Builder) -> None:
+def layer_norm(b: RandomGraphBuilder) -> None:
     x = b.floating(1)
     if b.chance(0.6):
         axis = -1
@@ -291,14 +296,14 @@ def layer_norm(b: Builder) -> None:
     b.op("LayerNormalization", x, scale, *bias, axis=axis)
 
 
-def transpose(b: Builder) -> None:
+def transpose(b: RandomGraphBuilder) -> None:
     x = b.pick(lambda v: len(v.extents) > 1)
     perm = list(range(len(x.extents)))
     b.rng.shuffle(perm)
     b.op("Transpose", x, perm=perm)
 
 
-def reshape(b: Builder) -> None:
+def reshape(b: RandomGraphBuilder) -> None:
     x = b.pick()
     shape = [e for e in x.extents if e != 1]
     for _ in range(b.rng.randint(0, 3)):
@@ -314,7 +319,7 @@ def reshape(b: Builder) -> None:
         else:
             shape.insert(b.rng.randint(0, len(shape)), 1)
     if len(shape) > 5:
-        raise Rejected
+        raise OperatorRejected
     empty = 0 in shape
     if shape and not empty and b.chance(0.3):
         inferred = b.rng.randrange(len(shape))
@@ -322,7 +327,7 @@ def reshape(b: Builder) -> None:
     b.op("Reshape", x, b.ints(*shape), allowzero=int(empty))
 
 
-def squeeze(b: Builder) -> None:
+def squeeze(b: RandomGraphBuilder) -> None:
     x = b.pick()
     ones = [n for n, e in enumerate(x.extents) if e == 1]
     form = b.one_of("Squeeze", "Unsqueeze", "Flatten")
@@ -339,18 +344,18 @@ def squeeze(b: Builder) -> None:
         b.op("Unsqueeze", x, b.ints(axis))
 
 
-def expand(b: Builder) -> None:
+def expand(b: RandomGraphBuilder) -> None:
     x = b.pick()
     shape = [b.one_of(*b.extents) if e == 1 else e for e in x.extents]
     if len(shape) < 5 and b.chance(0.4):
         first = b.rng.choice(b.extents)
         shape.insert(0, first)
     if math.prod(shape) > MAX_ELEMENTS:
-        raise Rejected
+        raise OperatorRejected
     b.op("Expand", x, b.ints(*shape))
 
 
-def concat(b: Builder) -> None:
+def concat(b: RandomGraphBuilder) -> None:
     x = b.pick(lambda v: len(v.extents) > 0)
     axis = b.rng.randrange(len(x.extents))
     parts = [x]
@@ -358,7 +363,7 @@ def concat(b: Builder) -> None:
         try:
             other = b.pick(lambda v: v.dtype is x.dtype and _matches(v, x, axis))
             parts.append(other)
-        except Rejected:
+        except OperatorRejected:
             shape = list(x.extents)
             shape[axis] = b.one_of(1, 2, 3, *b.extents)
             parts.append(b.leaf(shape, x.dtype))
@@ -368,7 +373,7 @@ def concat(b: Builder) -> None:
     b.op("Concat", *parts, axis=axis)
 
 
-def split(b: Builder) -> None:
+def split(b: RandomGraphBuilder) -> None:
     x = b.pick(lambda v: max(v.extents, default=0) > 1)
     long = [n for n, e in enumerate(x.extents) if e > 1]
     axis = b.rng.choice(long)
@@ -378,7 +383,7 @@ def split(b: Builder) -> None:
     b.op("Split", x, sizes, axis=axis, outputs=2)
 
 
-def slices(b: Builder) -> None:
+def slices(b: RandomGraphBuilder) -> None:
     x = b.pick(lambda v: len(v.extents) > 0)
     count = b.one_of(1, 1, 2)
     axes = _axes(b, x, count)
@@ -404,7 +409,7 @@ def slices(b: Builder) -> None:
     b.op("Slice", x, *given)
 
 
-def pad(b: Builder) -> None:
+def pad(b: RandomGraphBuilder) -> None:
     x = b.pick(lambda v: len(v.extents) > 0 and v.dtype is not dtypes.bool_)
     mode = b.one_of("constant", "constant", "edge", "reflect", "wrap")
     low = -1 if mode == "constant" else 0
@@ -425,7 +430,7 @@ def pad(b: Builder) -> None:
     b.op("Pad", x, b.ints(*pads), *value, mode=mode)
 
 
-def gather(b: Builder) -> None:
+def gather(b: RandomGraphBuilder) -> None:
     x = b.pick(lambda v: len(v.extents) > 0 and 0 not in v.extents)
     axis = b.rng.randrange(len(x.extents))
     e = x.extents[axis]
@@ -443,16 +448,16 @@ def gather(b: Builder) -> None:
     b.op(name, x, indices, axis=axis)
 
 
-def tile(b: Builder) -> None:
+def tile(b: RandomGraphBuilder) -> None:
     x = b.pick(lambda v: len(v.extents) > 0)
     repeats = [b.one_of(1, 1, 2, 3) for _ in x.extents]
     size = math.prod(x.extents)
     if math.prod(repeats) * size > MAX_ELEMENTS:
-        raise Rejected
+        raise OperatorRejected
     b.op("Tile", x, b.ints(*repeats))
 
 
-def trilu(b: Builder) -> None:
+def trilu(b: RandomGraphBuilder) -> None:
     x = b.pick(lambda v: len(v.extents) > 1)
     diagonal = b.rng.randint(-2, 2)
     k = b.given(np.array(diagonal, np.int64))
@@ -460,7 +465,7 @@ def trilu(b: Builder) -> None:
     b.op("Trilu", x, k, upper=upper)
 
 
-def attention(b: Builder) -> None:
+def attention(b: RandomGraphBuilder) -> None:
     """softmax(x y^T / s) z over the last two axes."""
     x = b.floating(2, 4)
     if b.chance(0.5):
@@ -477,7 +482,7 @@ def attention(b: Builder) -> None:
     b.op("MatMul", weights, z)
 
 
-def residual(b: Builder) -> None:
+def residual(b: RandomGraphBuilder) -> None:
     """x + f(g(x)): the same value on two paths."""
     x = b.floating(1)
     outer = b.rng.choice(UNARY)
@@ -487,20 +492,20 @@ def residual(b: Builder) -> None:
     b.op("Add", x, y)
 
 
-def source(b: Builder) -> None:
+def source(b: RandomGraphBuilder) -> None:
     dtype = b.one_of(dtypes.float32, dtypes.int32, dtypes.int64, dtypes.bool_)
     shape = b.shape()
     b.leaf(shape, dtype, fixed=False)
 
 
 def _axes(
-    b: Builder,
+    b: RandomGraphBuilder,
     x: Value,
     count: int,
 ) -> list[int]:
     rank = len(x.extents)
     if not rank:
-        raise Rejected
+        raise OperatorRejected
     count = min(count, rank)
     found = b.rng.sample(range(rank), count)
     return [a - rank if b.chance(0.3) else a for a in found]
@@ -527,7 +532,7 @@ def _matches(
     return own == other
 
 
-Piece = Callable[[Builder], None]
+Piece = Callable[[RandomGraphBuilder], None]
 PIECES: dict[str, tuple[Piece, float]] = {
     f.__name__: (f, weight)
     for f, weight in (

@@ -1,4 +1,4 @@
-"""Whole random graphs, each for a machine, a kind of math and a number of its own threads."""
+"""Whole random graphs, each with its own machine, kind of math and number of threads."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Setting:
     level: int = 2
 
     def target(self) -> Target | None:
-        """The machine's, where it is another."""
+        """The machine's target; None for this machine."""
         if self.machine is None:
             return None
         return MACHINES[self.machine].target(self.math == "exact", self.level)
@@ -46,7 +46,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class GraphFailure:
-    """A graph that goes wrong, reduced, and how."""
+    """A reduced graph that fails, and the reason."""
 
     seed: int
     case: Case
@@ -60,8 +60,8 @@ class GraphFailure:
 def setting_of(seed: int) -> Setting:
     """How the graph number `seed` is compiled: for a machine whose code runs here.
 
-    LLVM makes the least of most kernels: what it does is not on trial, and takes time. All that
-    comes before is the same, and graphs for this machine are compiled as users do it.
+    Most graphs use LLVM's lowest level: LLVM is not under test, and its optimizations take time.
+    Everything before LLVM is the same, and graphs for this machine are compiled as users do it.
     """
     rng = random.Random(f"setting {seed}")
     here = [None, None, *(name for name, d in MACHINES.items() if d.target().runs_here)]
@@ -83,7 +83,8 @@ def run(
     steering: Steering | None = None,
     tell: Callable[[Case], object] = lambda case: None,
 ) -> GraphFailure | None:
-    """What the graph number `seed` gets wrong, in as few operators as it takes; None if nothing.
+    """The failure of the graph number `seed`, reduced to as few operators as possible; None if
+    correct.
 
     steering: leads to combinations of rules, passes and sketches not seen yet, and records those
     seen. tell: is given the graph before it runs, which could end the process.
@@ -98,7 +99,7 @@ def run_case(
     case: Case,
     steering: Steering | None = None,
 ) -> GraphFailure | None:
-    """As `run`, for this graph, compiled as `seed` says."""
+    """As `run`, for this graph, with the setting of `seed`."""
     setting = setting_of(seed)
     with ExitStack() as stack:
         if steering is not None:
@@ -132,7 +133,7 @@ def _smallest(case: Case, setting: Setting) -> Case:
 
 
 def problem(case: Case, setting: Setting) -> str:
-    """What is wrong with a graph, compiled and run like that; empty if nothing."""
+    """The fault of a graph, compiled and run with a setting; empty if none."""
     options: dict[str, Any] = {"math": setting.math, "threads": (setting.threads,)}
     target = setting.target()
     options |= {"others": case.others, "dims": setting.dims, "target": target}

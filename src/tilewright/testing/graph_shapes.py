@@ -1,7 +1,7 @@
 """Pieces of random graphs about extents: symbols instead of numbers, and shapes that are computed.
 
-Where an extent is a symbol, the graph runs at several sizes, and what a shape is computed from is
-known at a call only.
+A graph with a symbolic extent runs at several sizes, and its computed shapes are only known at a
+call.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import numpy as np
 
 from tilewright.graph.nodes import Value
 from tilewright.testing.graph_ops import Piece
-from tilewright.testing.graphs import MAX_ELEMENTS, Builder, Rejected
+from tilewright.testing.graphs import MAX_ELEMENTS, OperatorRejected, RandomGraphBuilder
 
 
-def free_extent(b: Builder) -> None:
+def free_extent(b: RandomGraphBuilder) -> None:
     """An extent of some input is a symbol: there, and in most others that are as long."""
     extents = {e for v in b.inputs for e in v.extents if e > 1}
     extents -= b.free
     if not extents or b.depth or len(b.free) > 1:
-        raise Rejected
+        raise OperatorRejected
     extent = b.rng.choice(sorted(extents))
     b.free.add(extent)
 
 
-def reshaped(b: Builder) -> None:
+def reshaped(b: RandomGraphBuilder) -> None:
     """Axes kept and joined as the tensor's own shape says."""
     x = b.pick(lambda v: len(v.extents) > 1 and 0 not in v.extents)
     kept = b.rng.randint(1, len(x.extents) - 1)
@@ -39,7 +39,7 @@ def reshaped(b: Builder) -> None:
     b.op("Reshape", x, shape)
 
 
-def exchanged(b: Builder) -> None:
+def exchanged(b: RandomGraphBuilder) -> None:
     """[A, B, ...] to [A, C, B / C, ...], transposed: heads of an attention."""
     x = b.pick(lambda v: len(v.extents) == 3 and 0 not in v.extents)
     width = x.extents[2]
@@ -53,7 +53,7 @@ def exchanged(b: Builder) -> None:
     b.op("Transpose", split, perm=[0, 2, 1, 3])
 
 
-def expanded(b: Builder) -> None:
+def expanded(b: RandomGraphBuilder) -> None:
     """One tensor as large as another."""
     x = b.pick(lambda v: 0 < len(v.extents) < 5)
     shape = [e if b.chance(0.5) else 1 for e in x.extents]
@@ -63,7 +63,7 @@ def expanded(b: Builder) -> None:
     b.op("Expand", small, large)
 
 
-def filled(b: Builder) -> None:
+def filled(b: RandomGraphBuilder) -> None:
     """A constant as large as a tensor, added to it."""
     x = b.pick(lambda v: v.dtype is not None and v.dtype.is_float)
     assert x.dtype is not None
@@ -73,14 +73,14 @@ def filled(b: Builder) -> None:
     b.op("Add", x, constant)
 
 
-def positions(b: Builder) -> None:
+def positions(b: RandomGraphBuilder) -> None:
     """The numbers of the places along an axis, added: positions of an embedding."""
     x = b.pick(
         lambda v: len(v.extents) > 0 and v.dtype is not None and v.dtype.is_float
     )
     too_large = math.prod(x.extents) > MAX_ELEMENTS
     if too_large or x.extents[-1] > 100:
-        raise Rejected
+        raise OperatorRejected
     assert x.dtype is not None
     shape = b.op("Shape", x)
     indices = b.given(np.array(-1))
@@ -93,7 +93,7 @@ def positions(b: Builder) -> None:
 
 
 def _part(
-    b: Builder,
+    b: RandomGraphBuilder,
     shape: Value,
     start: int,
     end: int,

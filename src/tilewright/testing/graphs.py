@@ -1,8 +1,8 @@
 """Random graphs of ONNX operators with inputs on which they are well conditioned.
 
 A graph grows operator by operator. Each new operator is run in float64 at once; it is kept only if
-its results are finite, moderate, and away from jumps (a rounding or a comparison that a last bit
-could turn), so that a different result of a compiler is a wrong one.
+its results are finite, moderate, and away from discontinuities (a rounding or a comparison that a
+last bit could change), so that a different result of a compiler is wrong.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _Option = TypeVar("_Option")
 FLOATS = (dtypes.float32, dtypes.float64, dtypes.float16)
 
 
-class Rejected(Exception):
+class OperatorRejected(Exception):
     """The operator does not fit here; another is tried."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A graph and one array per input, by name. others: more of these, of other extents where the
-    graph has symbols for them."""
+    """A graph and one array per input, by name. others: further inputs, of other extents if the
+    graph has symbolic ones."""
 
     graph: Graph
     inputs: Mapping[str, Array]
@@ -49,7 +49,7 @@ class Case:
 
 
 @dataclass
-class Builder:
+class RandomGraphBuilder:
     """A graph in the making, or the body of an operator in it.
 
     truth: the array of every value, floats in float64. drafts: the operators as they were asked
@@ -167,7 +167,7 @@ class Builder:
         """An existing value, a recent one rather than an old one. Raises Rejected for none."""
         found = [v for v in self.values if accept is None or accept(v)]
         if not found:
-            raise Rejected
+            raise OperatorRejected
         if self.chance(0.7):
             recent = found[-4:]
         else:
@@ -180,7 +180,7 @@ class Builder:
             return self.pick(
                 lambda v: v.dtype in FLOATS and low <= len(v.extents) <= high
             )
-        except Rejected:
+        except OperatorRejected:
             rank = self.rng.randint(max(low, 1), high)
             shape = self.shape(rank)
             return self.leaf(shape, fixed=False)
@@ -190,7 +190,7 @@ class Builder:
         if self.chance(0.6):
             try:
                 return self.pick(lambda v: v.dtype is x.dtype and _broadcasts(v, x))
-            except Rejected:
+            except OperatorRejected:
                 pass
         shape = [e if self.chance(0.7) else 1 for e in x.extents]
         if shape:
@@ -206,7 +206,8 @@ class Builder:
         outputs: int = 1,
         **attrs: Any,
     ) -> Value:
-        """Add an operator; its first result. Raises Rejected where its results are not fit."""
+        """Add an operator; returns its first result. Raises Rejected if its results are
+        unsuitable."""
         from tilewright.frontends.onnx.functions import schema_of
 
         version = schema_of(op_type, "", OPSET).since_version
@@ -218,10 +219,10 @@ class Builder:
             arrays = self._run(draft, made)
         except (TilewrightError, ArithmeticError) as error:
             del self.typer.operations[count:]
-            raise Rejected from error
+            raise OperatorRejected from error
         if not all(_fit(v, a) for v, a in zip(made, arrays, strict=True)):
             del self.typer.operations[count:]
-            raise Rejected
+            raise OperatorRejected
         self._made(replace(draft, outputs=tuple(made)), arrays)
         return made[0]
 
@@ -242,10 +243,10 @@ class Builder:
         try:
             arrays = self._run(draft, drafts)
         except (TilewrightError, ArithmeticError) as error:
-            raise Rejected from error
+            raise OperatorRejected from error
         made = [replace(v, shape=a.shape) for v, a in zip(drafts, arrays, strict=True)]
         if not all(_fit(v, a) for v, a in zip(made, arrays, strict=True)):
-            raise Rejected
+            raise OperatorRejected
         op = replace(draft, outputs=tuple(made))
         self.typer.operations.append(op)
         self._made(op, arrays)
@@ -281,7 +282,7 @@ class Builder:
         found = interp.evaluate(graph, feeds, float64=True, fallback=self.fallback)
         return [np.asarray(found[v.name]) for v in made]
 
-    def inside(self, values: Sequence[Value]) -> Builder:
+    def inside(self, values: Sequence[Value]) -> RandomGraphBuilder:
         """A Builder of a body, which sees these values; new inputs are inputs of the whole."""
         inner = copy.copy(self)
         inner.typer = self.typer.inner()
@@ -318,7 +319,8 @@ class Builder:
         return bare.with_operations(self.drafts)
 
     def graph(self, outputs: Sequence[Value]) -> Graph:
-        """The graph so far, typed: what is known is a constant, what is composed is decomposed."""
+        """The graph so far, typed: known values are constants, composed operators are
+        decomposed."""
         constants = dict(self.typer.known)
         bare = Graph(
             name="random",

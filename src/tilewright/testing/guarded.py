@@ -1,4 +1,4 @@
-"""A compiled kernel called alone in guarded memory, on what its tensors hold before."""
+"""Calls a single compiled kernel in guarded memory, on given contents of its tensors."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ def call(
     threads: int = 1,
     shared: int | None = None,
 ) -> tuple[dict[Buffer, Array], list[str]]:
-    """Every value of the interface after the call, and what it did that it must not.
+    """Every value of the interface after the call, and the call's violations.
 
-    memory: what each value holds before. fixed: which are constants. threads: shares of parallel
-    regions, run one after another, the last first. shared: the index of a value whose memory the
-    last one, an output, takes. There are no values where a wrong access ends the call.
+    memory: the contents of each value before the call. fixed: which values are constants. threads:
+    shares of parallel regions, run one after another, the last first. shared: the index of a value
+    whose memory the last value, an output, reuses. There are no values if a wrong access ends the
+    call.
     """
     bench = KernelRunner(signature, code, fixed)
 

@@ -1,8 +1,8 @@
-"""What a loop's kind promises, made visible: its iterations in another order, or together.
+"""Tests the promise of a loop's kind: runs its iterations in another order, or interleaved.
 
-The interpreter runs every loop in order, whatever its kind, so that a parallel loop which should be
-none computes what it ought to. Here are two of the orders in which threads or lanes may run as
-well: the last iteration first, and each statement for all iterations before the next statement.
+The interpreter runs every loop in order, whatever its kind, so an incorrectly parallel loop still
+computes the right result. Here are two more orders in which threads or lanes may run: the last
+iteration first, and each statement for all iterations before the next statement.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tilewright.schedule import edit
 
 
 def backwards(kernel: Kernel) -> Kernel:
-    """`kernel` with the last iteration first in each loop that does not keep its order."""
+    """`kernel` with the last iteration first in each loop whose kind allows another order."""
     body = _serial(kernel.body, _each)
     return kernel.with_body(body)
 
@@ -58,7 +58,7 @@ def _serial(s: Stmt, order: Callable[[Stmt, _Lanes], Stmt]) -> Stmt:
 
 @dataclass(frozen=True, slots=True)
 class _Lanes:
-    """The iterations of a loop over `var`, of which those run that fulfill `guard`."""
+    """The iterations of a loop over `var`; only those that satisfy `guard` run."""
 
     var: Var
     n: int
@@ -113,7 +113,7 @@ def _arm(
 
 
 def _alloc(s: Alloc, lanes: _Lanes) -> Stmt:
-    """Each lane has its own."""
+    """Give each lane its own buffer."""
     old = s.buffer
     shape = (max(lanes.n, 1), *old.shape)
     new = Buffer(old.name, shape, old.dtype, old.scope)

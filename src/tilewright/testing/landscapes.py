@@ -44,7 +44,7 @@ def bowl(place: Place) -> float:
 
 
 def cliffs(place: Place) -> float:
-    """As a processor is: time falls with larger tiles until they leave a cache or the registers."""
+    """Like a processor: time falls with larger tiles until they exceed a cache or the registers."""
     sizes = [1 << n for n in place]
     work = 1.0
     for capacity, group in (
@@ -63,7 +63,7 @@ def rugged(place: Place) -> float:
 
 
 class Landscape:
-    """All places below the sides, in their order. refused: those that a primitive refuses."""
+    """All places below the sides, in order. refused: whether a primitive rejects a place."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Landscape:
 
     @property
     def size(self) -> int:
-        """How many places there are, refused ones included."""
+        """The number of places, including rejected ones."""
         return prod(self.sides)
 
     def __iter__(self) -> Iterator[Candidate]:
@@ -111,7 +111,7 @@ class Landscape:
         b: Candidate,
         random: Random,
     ) -> Candidate:
-        """Each number of one of them."""
+        """A place with each number from one of two others."""
         pairs = zip(self.place(a), self.place(b), strict=True)
         place = tuple(random.choice(pair) for pair in pairs)
         return self.candidate(place)
@@ -122,11 +122,11 @@ class Landscape:
         return Candidate(SKETCH, values)
 
     def place(self, candidate: Candidate) -> Place:
-        """Where a candidate is."""
+        """The place of a candidate."""
         return tuple(candidate.values[name] for name in self.names)
 
     def seconds(self, candidate: Candidate) -> float:
-        """What a candidate takes."""
+        """The time of a candidate."""
         arrays = self.place(candidate)
         return self.time(arrays)
 
@@ -150,15 +150,15 @@ class Landscape:
         )
 
     def point(self, candidate: Candidate) -> Point:
-        """The program of a candidate; numbers that it does not have are those of the start.
+        """The program of a candidate; missing numbers come from the start.
 
-        Raises ScheduleError for refused places.
+        Raises ScheduleError for rejected places.
         """
         start = dict(zip(self.names, self._start, strict=True))
         values: Mapping[str, Any] = {**start, **candidate.values}
         place = tuple(values[name] for name in self.names)
         if self.refused(place):
-            raise ScheduleError(f"{place} is refused", where="landscape")
+            raise ScheduleError(f"{place} is rejected", where="landscape")
         ranges = zip(self.names, self.sides, strict=True)
         parameters = tuple(
             Parameter(name, tuple(range(side)), start[name], values[name])
@@ -181,9 +181,11 @@ def place_of(kernel: Kernel) -> Place:
 
 
 class TableRunner:
-    """Measures artifacts of landscapes by looking their times up. jobs: candidates, in order.
+    """Measures artifacts of landscapes by looking up their times. jobs: the candidates measured, in
+    order.
 
-    rounds: of a measurement, each with so much noise, which belongs to the candidate and the round.
+    rounds: the rounds of a measurement. noise: its amplitude, seeded by the candidate and the
+    round.
     """
 
     slots = 1
@@ -202,7 +204,7 @@ class TableRunner:
         self._crash = crash or (lambda candidate: False)
 
     def measure(self, jobs: Iterable[Job]) -> Iterator[tuple[int, Measurement]]:
-        """In the order of the jobs."""
+        """Measure the jobs in order."""
         for job in jobs:
             candidate = Candidate.parse(job.artifact.decode())
             self.jobs.append(candidate)
@@ -222,7 +224,7 @@ class TableRunner:
         """There is nothing to end."""
 
 
-class Knowing:
+class KnowingModel:
     """A cost model that knows a landscape, but for an error that belongs to each place."""
 
     name = "knowing"
@@ -234,10 +236,10 @@ class Knowing:
         self._error = error
 
     def fit(self, samples: Sequence[Sample]) -> None:
-        """It knows already."""
+        """Does nothing: the model knows the landscape."""
 
     def update(self, samples: Sequence[Sample]) -> None:
-        """It knows already."""
+        """Does nothing: the model knows the landscape."""
 
     def predict(self, task: str, kernels: Sequence[Kernel]) -> Prediction:
         """Logarithms of the times."""
@@ -260,7 +262,7 @@ class Knowing:
         """There is nothing to load."""
 
 
-class Learning:
+class LearningModel:
     """A cost model that learns from trials: a Gaussian process over places.
 
     Its covariance is the mean of one that falls with the distance and one that counts equal

@@ -1,8 +1,8 @@
 """Descriptions of machines: the decisions made on users' machines, made and run here.
 
-What a schedule is like hangs on vector width, instructions, caches and cores; each of these
-descriptions is usual somewhere, or is at an end of what exists. Their code runs natively where this
-processor has the instructions.
+A schedule depends on vector width, instructions, caches and cores; each of these descriptions is
+common, or is an extreme of existing machines. Their code runs natively if this processor has the
+instructions.
 """
 
 from __future__ import annotations

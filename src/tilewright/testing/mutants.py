@@ -1,4 +1,4 @@
-"""What becomes of damaged files: each is to be used, or refused by name."""
+"""The outcomes of damaged files: each has to be used, or rejected with a TilewrightError."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class MutantFailure:
-    """A mutant that ended in something else than success or a TilewrightError.
+    """A mutant that ended in neither success nor a TilewrightError.
 
-    base, damage: what it was made from, and how; empty where it took the process with it, and only
-    the seed says it.
+    base, damage: its origin and the change; empty if it crashed the process: then only the seed is
+    known.
     """
 
     seed: int

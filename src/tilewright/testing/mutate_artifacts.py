@@ -1,8 +1,9 @@
-"""Damaged artifacts, cache entries, records, machines: each is read or refused by name.
+"""Damaged artifacts, cache entries, records, machines: each is read, or rejected with a
+TilewrightError.
 
-`run(seed)` makes one mutant of a valid file, with its checksums made right again so that the damage
-is looked at, and reads it as users do. It is a failure if that ends in anything but success or a
-TilewrightError. Native code of a mutant is loaded and never called; a model without any is called.
+`run(seed)` makes one mutant of a valid file, corrects its checksums so that the damage is reached,
+and reads it as users do. Any end but success or a TilewrightError is a failure. Native code of a
+mutant is loaded but never called; a model without native code is called.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import numpy as np
 
 from tilewright.base.dtypes import dtype_of, float32
 from tilewright.base.errors import TilewrightError
-from tilewright.base.store import Store
+from tilewright.base.store import FileStore
 from tilewright.frontends.onnx.author import Author
 from tilewright.runtime import bundle, digest
 from tilewright.runtime.executable import Executable
@@ -34,9 +35,11 @@ from tilewright.runtime.model import (
     CompiledModel,
     CopyStep,
     HostFallbackStep,
-    Slot,
     Tensor,
+    ValueSlot,
 )
+from tilewright.runtime.packed import PackedConstant
+from tilewright.runtime.packing import Packing, PackingPart
 from tilewright.testing import mutate_records
 from tilewright.testing.mutants import MutantFailure
 from tilewright.testing.mutate_json import mutated, written
@@ -113,22 +116,48 @@ def _odd() -> bytes:
 
 
 def _copies() -> CompiledModel:
+    """A model without code, of whose constants half are packed when it is read."""
     x = Tensor("x", "float32", (3,))
     y = Tensor("y", "string", (2,))
-    kept = Slot("object", 0, y)
+    kept = ValueSlot("object", 0, y)
     steps = (
-        CopyStep(Slot("input", 0, x), Slot("arena", 64, x)),
-        CopyStep(Slot("arena", 64, x), Slot("output", 0, x)),
-        CopyStep(Slot("constant", 0, x), Slot("output", 1, x)),
-        CopyStep(Slot("input", 1, y), kept),
-        CopyStep(kept, Slot("output", 2, y)),
+        CopyStep(ValueSlot("input", 0, x), ValueSlot("arena", 64, x)),
+        CopyStep(ValueSlot("arena", 64, x), ValueSlot("output", 0, x)),
+        CopyStep(ValueSlot("constant", 64, x), ValueSlot("output", 1, x)),
+        CopyStep(ValueSlot("input", 1, y), kept),
+        CopyStep(kept, ValueSlot("output", 2, y)),
     )
-    constants = np.arange(64, dtype=np.uint8)
+    weight = np.arange(16, dtype=np.float32)
+    total = weight[:8] + weight[8:]
+    block = np.concatenate([weight, total, total / 2])
+    part = PackingPart(
+        extents=(2, 4),
+        reads=(0, 8),
+        strides=(4, 1),
+        steps=(
+            ("add", 0, 1),
+            ("scale", 2, 0.5),
+        ),
+        writes=(
+            (2, 0),
+            (3, 8),
+        ),
+        into=(4, 1),
+    )
+    packed = PackedConstant(
+        at=64,
+        weight=-1,
+        weight_bytes=64,
+        dtype="float32",
+        packing=Packing((part,)),
+    )
     return CompiledModel(
         (x, y),
         (x, x, y),
         steps,
-        constants=constants,
+        constants=block.view(np.uint8),
+        packed=(packed,),
+        weights=(weight.view(np.uint8),),
         arena_bytes=128,
         object_slots=1,
     )
@@ -283,7 +312,7 @@ def _zeros(tensor: Tensor) -> Any:
 
 
 def _entry(rng: Random) -> tuple[bytes, str]:
-    """A remembered digest, whatever is there."""
+    """A remembered digest, damaged or replaced by random bytes."""
     value, damage = mutated(rng, {"entry": [["boot", 1, 2, 3, 4, 5], "0" * 64]})
     data = written(json.dumps(value.get("entry")))
     return rng.choice((data, data, rng.randbytes(50), b"")), damage
@@ -296,7 +325,7 @@ def _read_entry(
 ) -> None:
     from tilewright.driver import file_digest
 
-    store = Store(folder / "store", 1 << 20)
+    store = FileStore(folder / "store", 1 << 20)
     file = folder / "file"
     file.write_bytes(b"contents")
     state = file_digest.FileState.of(file)

@@ -10,7 +10,7 @@ from typing import Any, Final
 Data = Any
 Path = tuple[Any, ...]
 
-# In its place goes text that nests deeper than any reader that calls itself goes, see `written`.
+# `written` replaces it by text that nests deeper than any recursive reader can go.
 _DEEP: Final = "@deep@"
 # What programs that read data tend to forget.
 ODD: Final[tuple[Any, ...]] = (
@@ -28,7 +28,7 @@ def mutated(
     data: Data,
     most: int = 3,
 ) -> tuple[Data, str]:
-    """A damaged copy, and what was done to it."""
+    """A damaged copy, and the damage."""
     made = copy.deepcopy(data)
     done = []
     for _ in range(rng.randint(1, most)):
@@ -50,7 +50,7 @@ def written(text: str) -> bytes:
 
 
 def _weighted(rng: Random, places: Sequence[Path]) -> Path:
-    """A place: as often near the top, where there are few, as deep down, where there are many."""
+    """A place; all depths are equally likely, although there are more places deep down."""
     depth = rng.choice(sorted({len(path) for path in places}))
     return rng.choice([path for path in places if len(path) == depth])
 

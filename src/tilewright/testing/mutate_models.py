@@ -1,9 +1,10 @@
-"""Damaged ONNX files: each compiles and runs, or is refused by name, in bounded memory and time.
+"""Damaged ONNX files: each compiles and runs, or is rejected with a TilewrightError, in bounded
+memory and time.
 
 `run(seed)` makes one mutant of a valid model and compiles it as users do, then calls it once. Any
-end but success or a TilewrightError is a failure. A mutant may ask for whatever it likes, so they
-run in their own process, with limits on its memory and time, which is used again until one of
-them ends it.
+end but success or a TilewrightError is a failure. A mutant may request any amount of memory or
+time, so mutants run in a separate process with limits on both, which is reused until one of them
+ends it.
 
     python -m tilewright.testing.mutate_models 0 1000
 """
@@ -45,7 +46,7 @@ _LENGTH: Final = struct.Struct("<q")
 
 
 def mutant(seed: int) -> tuple[bytes, str, str]:
-    """The file number `seed`, the name of the model that it was, and what was done to it."""
+    """The file number `seed`, the name of its original model, and the damage."""
     rng = Random(seed)
     name, base = _base(rng)
     message, damage = mutated(rng, base)
@@ -112,7 +113,8 @@ def _use(data: bytes) -> None:
 
 
 def _array(tensor: Any) -> Any:
-    """Zeros and ones in turn: each is an index of most tensors; None for what is not an array."""
+    """Alternating zeros and ones, which are valid indices of most tensors; None if it is not an
+    array."""
     from tilewright.base import dtypes
 
     known = {d.name: d for d in dtypes.ALL}.get(tensor.dtype)
@@ -132,9 +134,9 @@ def _array(tensor: Any) -> Any:
 
 
 class MutantProcess:
-    """A process that attempts mutants in turn, and is begun again after one that ends it.
+    """A process that tries one mutant after another, and is restarted after one that ends it.
 
-    kept: a folder where ONNX's cases are kept; without one, each process makes them.
+    kept: a folder that caches ONNX's cases; without one, each process makes them.
     """
 
     def __init__(self, kept: Path | None = None) -> None:
@@ -142,7 +144,7 @@ class MutantProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self, seed: int) -> MutantFailure | None:
-        """What came of the mutant number `seed`."""
+        """The outcome of the mutant number `seed`."""
         if self._process is None:
             self._process = _started(self._kept)
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -180,7 +182,7 @@ def worker(kept: Path | None = None) -> Iterator[MutantProcess]:
 
 
 def run(seed: int) -> MutantFailure | None:
-    """Make and try the mutant number `seed` in its own process; None where it ended well."""
+    """Make and try the mutant number `seed` in its own process; None if it ended well."""
     with worker() as process:
         return process.run(seed)
 

@@ -42,8 +42,8 @@ TEXTS: Final = (
 
 
 @dataclass(frozen=True)
-class Slot:
-    """One value inside a message: field `name`, and its place where the field is a list."""
+class ProtoSlot:
+    """One value inside a message: field `name`, and its place if the field is a list."""
 
     message: Any
     name: str
@@ -51,14 +51,14 @@ class Slot:
 
     @property
     def value(self) -> Any:
-        """What is there."""
+        """The current value."""
         found = getattr(self.message, self.name)
         if self.index is None:
             return found
         return found[self.index]
 
     def put(self, value: Any) -> None:
-        """Another scalar, where it fits the field's type."""
+        """Set another scalar, if it fits the field's type."""
         try:
             if self.index is None:
                 setattr(self.message, self.name, value)
@@ -76,7 +76,7 @@ def mutated(
     message: Any,
     most: int = 3,
 ) -> tuple[Any, str]:
-    """A damaged copy, and what was done to it."""
+    """A damaged copy, and the damage."""
     made = type(message)()
     made.CopyFrom(message)
     done = []
@@ -93,24 +93,24 @@ def mutated(
     return made, "; ".join(done)
 
 
-def _slots(message: Any) -> list[Slot]:
+def _slots(message: Any) -> list[ProtoSlot]:
     """Every value that is set, at any depth."""
-    found: list[Slot] = []
+    found: list[ProtoSlot] = []
     left = [message]
     while left:
         at = left.pop()
-        own: list[Slot] = []
+        own: list[ProtoSlot] = []
         for field, value in at.ListFields():
             if not isinstance(value, str | bytes) and hasattr(value, "__len__"):
-                own += [Slot(at, field.name, n) for n in range(len(value))]
+                own += [ProtoSlot(at, field.name, n) for n in range(len(value))]
             else:
-                own.append(Slot(at, field.name, None))
+                own.append(ProtoSlot(at, field.name, None))
         left += [s.value for s in own if _kind(s) == "message"]
         found += own
     return found
 
 
-def _kind(slot: Slot) -> str:
+def _kind(slot: ProtoSlot) -> str:
     value = slot.value
     if hasattr(value, "ListFields"):
         return "message"
@@ -122,8 +122,8 @@ def _kind(slot: Slot) -> str:
 
 def _number(
     rng: Random,
-    slot: Slot,
-    slots: Sequence[Slot],
+    slot: ProtoSlot,
+    slots: Sequence[ProtoSlot],
 ) -> None:
     """An odd number, one nearby, or one from elsewhere."""
     others = [s.value for s in slots if _kind(s) == "int"]
@@ -135,18 +135,19 @@ def _number(
 
 def _real(
     rng: Random,
-    slot: Slot,
-    slots: Sequence[Slot],
+    slot: ProtoSlot,
+    slots: Sequence[ProtoSlot],
 ) -> None:
     slot.put(rng.choice((*REALS, slot.value * 2, -slot.value, slot.value + 1)))
 
 
 def _text(
     rng: Random,
-    slot: Slot,
-    slots: Sequence[Slot],
+    slot: ProtoSlot,
+    slots: Sequence[ProtoSlot],
 ) -> None:
-    """Another name of the model: an edge goes elsewhere, an operator becomes another."""
+    """Replace a name by another one of the model: an edge changes its end, or an operator its
+    type."""
     texts = [s for s in slots if _kind(s) == "str"]
     alike = rng.choice([s.value for s in texts if s.name == slot.name])
     other = rng.choice([s.value for s in texts])
@@ -156,8 +157,8 @@ def _text(
 
 def _raw(
     rng: Random,
-    slot: Slot,
-    slots: Sequence[Slot],
+    slot: ProtoSlot,
+    slots: Sequence[ProtoSlot],
 ) -> None:
     """Bytes cut off, added, or overwritten by an odd number."""
     data = bytearray(slot.value)
@@ -184,8 +185,8 @@ def _raw(
 
 def _remove(
     rng: Random,
-    slot: Slot,
-    slots: Sequence[Slot],
+    slot: ProtoSlot,
+    slots: Sequence[ProtoSlot],
 ) -> None:
     if slot.index is None:
         slot.message.ClearField(slot.name)
@@ -195,8 +196,8 @@ def _remove(
 
 def _double(
     rng: Random,
-    slot: Slot,
-    slots: Sequence[Slot],
+    slot: ProtoSlot,
+    slots: Sequence[ProtoSlot],
 ) -> None:
     """One more of a list's entries."""
     if slot.index is None:
@@ -207,8 +208,8 @@ def _double(
 
 def _swap(
     rng: Random,
-    slot: Slot,
-    slots: Sequence[Slot],
+    slot: ProtoSlot,
+    slots: Sequence[ProtoSlot],
 ) -> None:
     """Two entries of a list change places."""
     if slot.index is None:
@@ -230,8 +231,8 @@ def _exchange(a: Any, b: Any) -> None:
 
 def _clear(
     rng: Random,
-    slot: Slot,
-    slots: Sequence[Slot],
+    slot: ProtoSlot,
+    slots: Sequence[ProtoSlot],
 ) -> None:
     """The whole list, or field."""
     slot.message.ClearField(slot.name)
@@ -239,8 +240,8 @@ def _clear(
 
 def _copy(
     rng: Random,
-    slot: Slot,
-    slots: Sequence[Slot],
+    slot: ProtoSlot,
+    slots: Sequence[ProtoSlot],
 ) -> None:
     """What another message of the same type holds."""
     alike = [s.value for s in slots if type(s.value) is type(slot.value)]
@@ -252,10 +253,10 @@ def _copy(
 
 def _option(
     rng: Random,
-    slot: Slot,
-    slots: Sequence[Slot],
+    slot: ProtoSlot,
+    slots: Sequence[ProtoSlot],
 ) -> None:
-    """A field that the message does not have, from one like it elsewhere."""
+    """Add a missing field, copied from a similar message elsewhere."""
     target = slot.value
     absent = [
         f
@@ -281,7 +282,7 @@ def _option(
         return
 
 
-Change = Callable[[Random, Slot, Sequence[Slot]], None]
+Change = Callable[[Random, ProtoSlot, Sequence[ProtoSlot]], None]
 _CHANGES: Final[dict[str, tuple[Change, ...]]] = {
     "int": (_number, _number, _number, _remove, _double, _swap, _clear),
     "float": (_real, _real, _remove, _double, _clear),

@@ -1,6 +1,7 @@
 """Damaged records: kernels in the cache, results, traces of schedules, derivations.
 
-Each is made from what the compiler writes, read as it reads it, and may be refused by name only.
+Each is a mutant of the compiler's output, read as the compiler does; only a TilewrightError may
+reject it.
 """
 
 from __future__ import annotations
@@ -21,17 +22,25 @@ Reader = Callable[[bytes, Path], None]
 @cache
 def _valid() -> Mapping[str, Any]:
     """A valid record of each kind, as JSON."""
-    from tilewright.dataflow.results import Point
+    from tilewright.dataflow.results import ExploredPoint
     from tilewright.driver.compiled import CompiledGroup, Preparation
-    from tilewright.driver.strided import StridedCopy
+    from tilewright.runtime.packing import Packing, PackingPart
 
+    part = PackingPart(
+        extents=(4, 8),
+        reads=(0,),
+        strides=(8, 1),
+        steps=(("scale", 0, 2.0),),
+        writes=((1, 0),),
+        into=(8, 1),
+    )
     pack = Preparation(
         symbol="pack",
         inputs=(0, -1),
         shape=(4, 8),
         dtype="float32",
         workspace=64,
-        view=StridedCopy(0, (4, 8), (8, 1)),
+        packing=Packing((part,)),
     )
     group = CompiledGroup(
         symbol="k",
@@ -44,7 +53,9 @@ def _valid() -> Mapping[str, Any]:
         in_place=(0,),
     )
     header, _, _ = group.to_bytes().partition(b"\n")
-    point = Point(("a", "b"), 16, "work", ("work",), 100, 10, 3, 4, 2.0, 0.5, 1.5, 1.25)
+    point = ExploredPoint(
+        ("a", "b"), 16, "work", ("work",), 100, 10, 3, 4, 2.0, 0.5, 1.5, 1.25
+    )
     return {
         "group": json.loads(header),
         "results": asdict(point),
@@ -67,7 +78,7 @@ def _group(data: bytes, folder: Path) -> None:
     except (ValueError, RecursionError):  # what the cache takes for absent
         return
     if CompiledGroup.from_bytes(found.to_bytes()) != found:
-        raise AssertionError("it is read as something else than it is")
+        raise AssertionError("it does not survive a round trip")
 
 
 def _results(data: bytes, folder: Path) -> None:
@@ -102,7 +113,7 @@ READERS: Final[Mapping[str, Reader]] = {
 
 
 def make(rng: Random, kind: str) -> tuple[bytes, str]:
-    """A damaged record, and what was done to it."""
+    """A damaged record, and the damage."""
     value, damage = mutated(rng, {"record": _valid()[kind]})
     data = bytearray(written(json.dumps(value.get("record"))))
     if rng.random() < 0.1:

@@ -46,7 +46,7 @@ SIZES: Final = frozenset({"tensor(int64)", "tensor(int32)"})
 
 
 @dataclass(frozen=True)
-class Trial:
+class OperatorTrial:
     """One use of an operator. inputs: an array for each of the model's inputs, by name."""
 
     seed: int
@@ -64,7 +64,7 @@ class Trial:
 
 @dataclass
 class _Draft:
-    """A trial in the making. operands: an array for each input of the node; None: left out."""
+    """A trial under construction. operands: an array for each input of the node; None: omitted."""
 
     rng: random.Random
     schema: Any
@@ -73,8 +73,8 @@ class _Draft:
     outputs: list[str]
 
 
-def trial(seed: int) -> Trial | None:
-    """The use number `seed` of an operator; None where the draw fits no schema."""
+def trial(seed: int) -> OperatorTrial | None:
+    """The use number `seed` of an operator; None if the drawn use fits no schema."""
     rng = random.Random(seed)
     op_type = rng.choice(_operators())
     schema = rng.choice(_schemas(op_type))
@@ -115,7 +115,7 @@ def trial(seed: int) -> Trial | None:
     ):
         return None
     try:
-        return Trial(seed, *_model(draft), special)
+        return OperatorTrial(seed, *_model(draft), special)
     except (
         TypeError,
         ValueError,
@@ -217,7 +217,7 @@ def _formals(d: _Draft) -> list[Any]:
 
 
 def _other_types(d: _Draft) -> None:
-    """Other element types where they do not fit the version, and often where they do."""
+    """Change element types if they do not fit the version, and often if they do."""
     constraints = d.schema.type_constraints
     allowed = {c.type_param_str: list(c.allowed_type_strs) for c in constraints}
     chosen: dict[str, np.dtype[Any]] = {}
@@ -296,7 +296,7 @@ def _other_extents(d: _Draft) -> None:
 
 
 def _other_attribute(d: _Draft) -> None:
-    """One attribute left out, or at the edge of its range or beyond."""
+    """Omit an attribute, or set it to the edge of its range or beyond."""
     names = [n for n, a in d.schema.attributes.items() if a.type in CHANGES]
     if not names:
         return

@@ -1,10 +1,10 @@
 """The stages of random pipelines, each as ONNX operators and as its NumPy meaning.
 
-The eighteen kinds of Halide's generator (Adams et al. 2019), and operators of two stages, which it
-takes where no kind fits. Of a convolution and of all channels to all there are three: with numbers
-written into the expression, with constant weights, and with weights that are an input.
+The eighteen kinds of Halide's generator (Adams et al. 2019), and its operators of two stages for
+when no kind fits. Convolutions and all-to-all channel products come in three kinds: with literal
+weights in the expression, with constant weights, and with weights that are an input.
 
-An image is [1, channels, height, width]; it keeps its size but where a kind says otherwise.
+An image is [1, channels, height, width]; it keeps its size unless a kind changes it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tilewright.testing.networks.builder import Net, Tensor
+from tilewright.testing.networks.builder import Net, NetTensor
 
 Array = np.ndarray[Any, Any]
 HEIGHT, WIDTH = 2, 3
@@ -29,9 +29,9 @@ CHANNELS: Final = 16
 
 @dataclass(frozen=True, eq=False)
 class ImageStage:
-    """An image in a pipeline. ask: its NumPy meaning, in float64."""
+    """An image in a pipeline. ask: computes its NumPy meaning in float64."""
 
-    tensor: Tensor
+    tensor: NetTensor
     ask: Callable[[], Array]
 
     @cached_property
@@ -45,8 +45,8 @@ class ImageStage:
         return self.tensor.shape
 
 
-# How weights come in that are not written out.
-ADD: Final[Mapping[str, Callable[[Net, Array], Tensor]]] = {
+# How weights without a literal value are added.
+ADD: Final[Mapping[str, Callable[[Net, Array], NetTensor]]] = {
     "constant": Net.const,
     "given": Net.given,
 }
@@ -99,11 +99,11 @@ def _weights(net: Net, *shape: int) -> Array:
 
 
 def _written(
-    x: Tensor,
+    x: NetTensor,
     w: Array,
     back: list[int],
     ahead: list[int],
-) -> Tensor:
+) -> NetTensor:
     """A stencil as a sum of products with numbers."""
     height, width = x.shape[HEIGHT:]
     padded = x.Pad([0, 0, *back, 0, 0, *ahead])
@@ -115,11 +115,11 @@ def _written(
 
 
 def _convolved(
-    x: Tensor,
-    w: Tensor,
+    x: NetTensor,
+    w: NetTensor,
     back: list[int],
     ahead: list[int],
-) -> Tensor:
+) -> NetTensor:
     """A stencil as a convolution of each channel with the same weights."""
     channels = x.shape[1]
     every = w.Expand([channels, 1, *w.shape[2:]])
@@ -334,7 +334,7 @@ def _unary(
     return ImageStage(tensor, lambda: np.sqrt(np.abs(f.meaning)))
 
 
-def _between(x: Tensor, most: int) -> Tensor:
+def _between(x: NetTensor, most: int) -> NetTensor:
     """Whole numbers from 0 to the most."""
     net = x.net
     positive = net("Max", x, np.array(0))
@@ -346,9 +346,9 @@ def _histogram(
     f: ImageStage,
     _: ImageStage,
 ) -> ImageStage | None:
-    """How often values fall into each bucket, in squares of the first channel.
+    """Histograms of squares of the first channel.
 
-    As many channels as a square has elements; the height and width are those of the squares.
+    One channel per bucket, as many as a square has elements; height and width count the squares.
     """
     height, width = f.shape[HEIGHT:]
     box = r.choice((2, 4))
@@ -386,7 +386,7 @@ def _slice(
     f: ImageStage,
     g: ImageStage,
 ) -> ImageStage:
-    """One channel: at each place that of the second stage whose number the first one says."""
+    """One channel: at each place the first stage selects a channel of the second."""
     channels = g.shape[1]
     chosen = resampled(f, 1, *g.shape[HEIGHT:])
     number = chosen.tensor.Cast(to=7)
@@ -428,7 +428,7 @@ def resampled(
     height: int,
     width: int,
 ) -> ImageStage:
-    """An image in another size: channels in turn, the nearest places.
+    """An image in another size: channels repeat cyclically, places are the nearest ones.
 
     requires: heights and widths are a power of two apart, so that places are exact.
     """

@@ -17,7 +17,13 @@ from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.testing.differential import at_shapes, without_shapes
 from tilewright.testing.graph_ops import PIECES, Piece
-from tilewright.testing.graphs import LARGEST, Array, Builder, Case, Rejected
+from tilewright.testing.graphs import (
+    LARGEST,
+    Array,
+    Case,
+    OperatorRejected,
+    RandomGraphBuilder,
+)
 from tilewright.testing.steering import Steering
 
 OPERATORS = (3, 4, 5, 5, 6, 6, 8, 8, 10, 12, 20, 40)
@@ -47,12 +53,12 @@ def random_case(
 
     Most are small: the same number of operators covers more settings in many graphs than in few.
 
-    steering: weighs the pieces, and is told those taken; the graph then depends on it, too.
+    steering: weighs the pieces and records those taken; the graph then depends on it, too.
     """
     from tilewright.frontends.onnx.reference import OnnxFallback
 
     rng = random.Random(seed)
-    b = Builder(rng, fallback or OnnxFallback(), zeros=rng.random() < 0.05)
+    b = RandomGraphBuilder(rng, fallback or OnnxFallback(), zeros=rng.random() < 0.05)
     dtype = rng.choice([dtypes.float32] * 12 + [dtypes.float64, dtypes.float16])
     for _ in range(rng.randint(1, 3)):
         b.leaf(b.shape(), dtype, fixed=False)
@@ -75,17 +81,17 @@ def random_case(
         name = rng.choices(names, weights)[0]
         try:
             pieces[name][0](b)
-        except Rejected:
+        except OperatorRejected:
             continue
         taken.append(name)
     return case_of(b)
 
 
-def case_of(b: Builder) -> Case:
-    """The graph in the making, whole.
+def case_of(b: RandomGraphBuilder) -> Case:
+    """The finished graph of a Builder, with its inputs.
 
-    One with bodies, or with extents that are symbols, is imported as a model, operators as they
-    were asked for: what an importer makes of these hangs on what it is told of shapes.
+    A graph with bodies or symbolic extents is imported from a model with the original operators,
+    because its import depends on the shapes that the model states.
     """
     inputs = {v.name: a for v, a in b.inputs.items()}
     has_bodies = any(op.subgraphs for op in b.drafts)
@@ -96,15 +102,15 @@ def case_of(b: Builder) -> Case:
     asked = b.asked(outputs)
     graph = load(_loosened(b, to_model(asked)))
     if not _runs(b, graph, inputs):
-        # An empty result of a body has the rank that its type tells, and here nothing tells it.
+        # An empty result of a body has the rank of its type, which is omitted here.
         return Case(load(to_model(asked)), inputs)
     more = 2 if b.free else 0
     others = [_other(b, graph, inputs) for _ in range(more)]
     return Case(graph, inputs, [o for o in others if o is not None])
 
 
-def _loosened(b: Builder, model: Any) -> Any:
-    """The ModelProto, which says less of its shapes than is known; extents may be symbols."""
+def _loosened(b: RandomGraphBuilder, model: Any) -> Any:
+    """The ModelProto with some shapes omitted; extents may be symbols."""
     if b.free or b.chance(0.5):
         without_shapes(model.graph)
     symbols = {e: f"N{n}" for n, e in enumerate(sorted(b.free))}
@@ -116,7 +122,7 @@ def _loosened(b: Builder, model: Any) -> Any:
 
 
 def _runs(
-    b: Builder,
+    b: RandomGraphBuilder,
     graph: Graph,
     inputs: Mapping[str, Array],
 ) -> bool:
@@ -128,11 +134,11 @@ def _runs(
 
 
 def _other(
-    b: Builder,
+    b: RandomGraphBuilder,
     graph: Graph,
     inputs: Mapping[str, Array],
 ) -> dict[str, Array] | None:
-    """Inputs of other extents on which the graph is fit; None where the extents do not continue."""
+    """Inputs of other extents that suit the graph; None if it does not accept such extents."""
     sizes: dict[str, int] = {}
     for v in graph.inputs:
         for d in v.shape or ():
@@ -153,11 +159,11 @@ def _other(
 
 
 def _is_fit(
-    b: Builder,
+    b: RandomGraphBuilder,
     graph: Graph,
     inputs: Mapping[str, Array],
 ) -> bool:
-    """Whether all values are moderate, and slightly different inputs give slightly others."""
+    """Whether all values are moderate, and small changes of inputs change them only slightly."""
 
     def values(given: Mapping[str, Any]) -> dict[str, Array]:
         found = interp.evaluate(
@@ -190,7 +196,7 @@ def _is_moderate(a: Array) -> bool:
     return bool(np.isfinite(a).all() and np.abs(a).max() <= 10 * largest)
 
 
-def _nudged(b: Builder, a: Array) -> Array:
+def _nudged(b: RandomGraphBuilder, a: Array) -> Array:
     if a.dtype.kind != "f":
         return a
     factor = 1 + NUDGE * (2 * b.noise.random(a.shape) - 1)
@@ -208,7 +214,7 @@ def _is_near(a: Array, b: Array) -> bool:
     return bool(np.abs(a - b).max() <= EASED * scale)
 
 
-def outputs_of(b: Builder, operations: Sequence[Operation]) -> list[Value]:
+def outputs_of(b: RandomGraphBuilder, operations: Sequence[Operation]) -> list[Value]:
     """What nothing reads, some inner values, now and then an input or one output twice."""
     read = {v for op in operations for v in op.reads}
     made = [v for op in operations for v in op.writes]

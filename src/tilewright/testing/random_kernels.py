@@ -1,7 +1,7 @@
 """Random kernels: up to three stages of affine accesses, paddings, reductions, scans, and a map.
 
 All values are int32, which wraps around, so that every order of a reduction gives the same bits.
-Extents are small and odd as often as even, 1 included.
+Extents are small, and equally often odd (1 included) and even.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def random_kernel(r: random.Random) -> Kernel:
 
 
 def plain(computations: Sequence[Computation]) -> Kernel:
-    """The plain nests of a row of Computations, of which only the last one's result is returned."""
+    """The plain nests of a sequence of Computations; only the last result is returned."""
     made = {o.tensor for c in computations for o in c.outputs}
     read: dict[Buffer, None] = {}
     for c in computations:

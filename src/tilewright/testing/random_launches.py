@@ -1,7 +1,7 @@
-"""Random GPU schedules: of a program some loops are bound to blocks and threads, as may be.
+"""Random GPU schedules: random legal bindings of a program's loops to blocks and threads.
 
 After a few primitives of any kind, loops are bound, buffers staged in shared memory by several
-threads, or moved between shared memory and registers. What is refused is left out.
+threads, or moved between shared memory and registers. Rejected steps are skipped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tilewright.loops.nodes import (
     For,
     Kernel,
 )
-from tilewright.loops.walk import Place, loops_of, walk
+from tilewright.loops.walk import StatementPlace, loops_of, walk
 from tilewright.schedule import Schedule
 from tilewright.testing.random_schedules import random_schedule
 
@@ -38,7 +38,7 @@ def random_launch(r: random.Random, kernel: Kernel) -> Kernel:
     return s.kernel
 
 
-def _loops(s: Schedule) -> list[Place]:
+def _loops(s: Schedule) -> list[StatementPlace]:
     return [at for at in walk(s.kernel.body) if isinstance(at.stmt, For)]
 
 
@@ -108,13 +108,13 @@ def _move(r: random.Random, s: Schedule) -> None:
                 s.set_scope(at.stmt.buffer.name, scope)
 
 
-def _shares(at: Place) -> bool:
-    """Whether what a block shares is allocated inside a loop."""
+def _shares(at: StatementPlace) -> bool:
+    """Whether shared memory is allocated inside a loop."""
     found = (p.stmt for p in walk(at.stmt))
     return any(isinstance(x, Alloc) and x.buffer.scope == "shared" for x in found)
 
 
-def _threads(at: Place) -> bool:
+def _threads(at: StatementPlace) -> bool:
     return any(f.kind in THREADS for f in at.loops)
 
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Final
 
-from tilewright.testing.networks.builder import Net, Tensor
-from tilewright.testing.random_pipelines import Drawn
+from tilewright.testing.networks.builder import Net, NetTensor
+from tilewright.testing.random_pipelines import DrawnPipeline
 
 MOST: Final = 2**27  # multiply-adds of a convolution or product
 MOST_ELEMENTS: Final = 2**20  # of a tensor
@@ -24,14 +24,14 @@ EXTENTS: Final = (7, 8, 14, 16, 20, 28, 32, 40, 56, 64, 80, 112)
 CHANNELS: Final = (3, 8, 16, 24, 32, 40, 64, 96, 128, 160, 256, 384, 512)
 ACTIVATIONS: Final = ("", "", "Relu", "Relu6", "Silu", "Sigmoid", "Tanh", "Erf")
 
-Layer = Callable[[Net, Random], Tensor]
+Layer = Callable[[Net, Random], NetTensor]
 
 
 def _image(
     n: Net,
     r: Random,
     channels: Sequence[int] = CHANNELS,
-) -> Tensor:
+) -> NetTensor:
     """Of a few channels where it is large."""
     while True:
         c = r.choice(channels)
@@ -41,7 +41,7 @@ def _image(
             return n.input(1, c, height, width)
 
 
-def _rows(n: Net, r: Random) -> Tensor:
+def _rows(n: Net, r: Random) -> NetTensor:
     rows = r.choice(ROWS)
     width = r.choice(WIDTHS)
     if r.random() < 0.7:
@@ -54,7 +54,8 @@ def _affordable(
     counts: Sequence[int],
     each: int,
 ) -> int:
-    """One of these counts of outputs that take so many multiply-adds each; the least if none."""
+    """A count of outputs with at most MOST multiply-adds, `each` per output; the least if none
+    fits."""
     known = [c for c in counts if c * each <= MOST]
     return r.choice(known or [min(counts)])
 
@@ -62,7 +63,7 @@ def _affordable(
 # ----------------------------------------------------------------------------- what multiplies
 
 
-def _product(n: Net, r: Random) -> Tensor:
+def _product(n: Net, r: Random) -> NetTensor:
     x = _rows(n, r)
     work = math.prod(x.shape)
     outputs = _affordable(r, WIDTHS, work)
@@ -71,7 +72,7 @@ def _product(n: Net, r: Random) -> Tensor:
     return x.linear(outputs, act, bias=bias)
 
 
-def _gemm(n: Net, r: Random) -> Tensor:
+def _gemm(n: Net, r: Random) -> NetTensor:
     rows = r.choice(ROWS)
     width = r.choice(WIDTHS)
     x = n.input(rows, width)
@@ -80,7 +81,7 @@ def _gemm(n: Net, r: Random) -> Tensor:
     return x.gemm(outputs, act)
 
 
-def _products(n: Net, r: Random) -> Tensor:
+def _products(n: Net, r: Random) -> NetTensor:
     """Batched, both of them inputs."""
     heads = r.choice((2, 4, 8, 12))
     rows = r.choice(ROWS)
@@ -101,7 +102,7 @@ def _convolution(
 ) -> Layer:
     """Of one of these sizes, of steps and dilations, perhaps in groups of channels."""
 
-    def layer(n: Net, r: Random) -> Tensor:
+    def layer(n: Net, r: Random) -> NetTensor:
         x = _image(n, r)
         size = r.choice(sizes)
         stride = r.choice(strides)
@@ -116,7 +117,7 @@ def _convolution(
     return layer
 
 
-def _grouped(n: Net, r: Random) -> Tensor:
+def _grouped(n: Net, r: Random) -> NetTensor:
     groups = r.choice((2, 4, 8))
     x = _image(n, r, (32, 64, 128, 256))
     outputs = r.choice((32, 64, 128))
@@ -124,7 +125,7 @@ def _grouped(n: Net, r: Random) -> Tensor:
     return x.conv(outputs, size, groups=groups)
 
 
-def _depthwise(n: Net, r: Random) -> Tensor:
+def _depthwise(n: Net, r: Random) -> NetTensor:
     x = _image(n, r)
     size = r.choice((3, 3, 5, 7))
     stride = r.choice((1, 1, 2))
@@ -132,7 +133,7 @@ def _depthwise(n: Net, r: Random) -> Tensor:
     return x.depthwise(size, stride, act=act)
 
 
-def _along(n: Net, r: Random) -> Tensor:
+def _along(n: Net, r: Random) -> NetTensor:
     """A convolution of sequences."""
     inputs = r.choice((16, 32, 64, 128))
     length = r.choice((64, 128, 256, 500))
@@ -143,7 +144,7 @@ def _along(n: Net, r: Random) -> Tensor:
     return x.conv(outputs, size, stride)
 
 
-def _transposed(n: Net, r: Random) -> Tensor:
+def _transposed(n: Net, r: Random) -> NetTensor:
     x = _image(n, r, (8, 16, 32, 64))
     inputs = x.shape[1]
     work = 16 * math.prod(x.shape)
@@ -155,7 +156,7 @@ def _transposed(n: Net, r: Random) -> Tensor:
 # --------------------------------------------------------------------- what reads whole rows
 
 
-def _pooling(n: Net, r: Random) -> Tensor:
+def _pooling(n: Net, r: Random) -> NetTensor:
     x = _image(n, r)
     size, stride = r.choice(
         (
@@ -170,14 +171,14 @@ def _pooling(n: Net, r: Random) -> Tensor:
     return x.average_pool(size, stride, pad)
 
 
-def _softmax(n: Net, r: Random) -> Tensor:
+def _softmax(n: Net, r: Random) -> NetTensor:
     x = _rows(n, r)
     if r.random() < 0.2:
         return x.LogSoftmax(axis=-1)
     return x.Softmax(axis=-1)
 
 
-def _layer_norm(n: Net, r: Random) -> Tensor:
+def _layer_norm(n: Net, r: Random) -> NetTensor:
     x = _rows(n, r)
     if r.random() < 0.5:
         other = n.input(*x.shape)
@@ -187,14 +188,14 @@ def _layer_norm(n: Net, r: Random) -> Tensor:
     return x.layer_norm()
 
 
-def _image_norm(n: Net, r: Random) -> Tensor:
+def _image_norm(n: Net, r: Random) -> NetTensor:
     x = _image(n, r, (16, 32, 64, 128))
     if r.random() < 0.5:
         return x.group_norm(8)
     return x.instance_norm()
 
 
-def _reduction(n: Net, r: Random) -> Tensor:
+def _reduction(n: Net, r: Random) -> NetTensor:
     x = _image(n, r)
     axes = r.choice(
         (
@@ -213,7 +214,7 @@ def _reduction(n: Net, r: Random) -> Tensor:
 # ------------------------------------------------------------------------------- all others
 
 
-def _elementwise(n: Net, r: Random) -> Tensor:
+def _elementwise(n: Net, r: Random) -> NetTensor:
     x = _image(n, r)
     scale = n.near(1, x.shape[1], 1, 1)
     other = n.input(*x.shape)
@@ -222,7 +223,7 @@ def _elementwise(n: Net, r: Random) -> Tensor:
     return y.act(act)
 
 
-def _movement(n: Net, r: Random) -> Tensor:
+def _movement(n: Net, r: Random) -> NetTensor:
     x = _image(n, r)
     *_, height, width = x.shape
     match r.randrange(4):
@@ -237,7 +238,7 @@ def _movement(n: Net, r: Random) -> Tensor:
     return x.resize(2 * height, 2 * width, mode=mode)
 
 
-def _attention(n: Net, r: Random) -> Tensor:
+def _attention(n: Net, r: Random) -> NetTensor:
     heads = r.choice((2, 4, 8))
     places = r.choice(ROWS)
     deep = r.choice((16, 32, 64))
@@ -249,7 +250,7 @@ def _attention(n: Net, r: Random) -> Tensor:
     return shares @ v
 
 
-def _lstm_step(n: Net, r: Random) -> Tensor:
+def _lstm_step(n: Net, r: Random) -> NetTensor:
     """The gates of one step, and the state after it."""
     batch = r.choice((1, 4, 8))
     inputs = r.choice(WIDTHS[:10])
@@ -292,7 +293,7 @@ KINDS: Final[Mapping[str, Layer]] = {
 }
 
 
-def layer(seed: int, kinds: Sequence[str] = tuple(KINDS)) -> Drawn:
+def layer(seed: int, kinds: Sequence[str] = tuple(KINDS)) -> DrawnPipeline:
     """The operator of a seed, of one of these kinds: the same each time, weights included."""
     r = random.Random(f"layer {seed} {kinds}")
     kind = r.choice(list(kinds))
@@ -301,4 +302,4 @@ def layer(seed: int, kinds: Sequence[str] = tuple(KINDS)) -> Drawn:
     values = [v for o in net.operations for v in o.outputs if v is not None]
     known = {v.name: kind for v in values}
     case = net.case([made])
-    return Drawn(case, known)
+    return DrawnPipeline(case, known)

@@ -1,8 +1,8 @@
 """Random uses of single operators, judged by ONNX Runtime and by ONNX's reference.
 
-`run(seed)` is one check. It is a failure where both judges agree and ours differs, or where only
-one of them runs the model, ours in float64 agrees with that one, and ours as it is does not; where
-anything but a TilewrightError is raised; or where both run it and ours is refused.
+`run(seed)` is one check. It fails if both judges agree and our result differs; if only one of them
+runs the model, and our result agrees with it in float64 but not in the model's types; if anything
+but a TilewrightError is raised; or if both run it and we reject it.
 
     python -m tilewright.testing.random_operators 0 1000
 """
@@ -20,7 +20,7 @@ import numpy as np
 import onnx
 
 from tilewright.base.errors import TilewrightError
-from tilewright.testing.operator_trials import Trial, standard_name, trial
+from tilewright.testing.operator_trials import OperatorTrial, standard_name, trial
 
 Array = np.ndarray[Any, Any]
 Outputs = Sequence[Any] | None
@@ -30,9 +30,9 @@ UNITS: Final = {
     "float32": 2.0**-23,
     "float64": 2.0**-48,
 }
-# The judges have its constants in float32, whatever the element type.
+# The judges use float32 constants, whatever the element type.
 COARSE: Final = frozenset({"Gelu"})
-# What is refused on purpose, though both judges run it.
+# Rejected on purpose, though both judges run it.
 MEANT: Final = (
     "does not fit the extent",  # a window that is nowhere inside its input
     "are not 0 and 1",  # the standard's only axes of ReverseSequence
@@ -43,9 +43,9 @@ SLACK: Final = 32.0
 
 @dataclass(frozen=True, slots=True)
 class OperatorFailure:
-    """An operator that is wrong, raises, or is refused. kind: "wrong", "raised" or "refused"."""
+    """An operator that is wrong, raises, or is rejected. kind: "wrong", "raised" or "refused"."""
 
-    trial: Trial
+    trial: OperatorTrial
     kind: str
     message: str
 
@@ -58,7 +58,7 @@ def run(
     native: bool = True,
     seen: Counter[str] | None = None,
 ) -> OperatorFailure | None:
-    """What the use number `seed` of an operator gets wrong; None if nothing.
+    """The failure of the use number `seed` of an operator; None if correct.
 
     native: as compiled code, else as interpreted. seen: counts what became of it.
     """
@@ -72,7 +72,7 @@ def run(
     return failure
 
 
-def judged(t: Trial, native: bool = True) -> tuple[str, OperatorFailure | None]:
+def judged(t: OperatorTrial, native: bool = True) -> tuple[str, OperatorFailure | None]:
     """How a trial was judged ("both", "one", "nobody", "open"), and what is wrong."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
@@ -112,7 +112,7 @@ def judged(t: Trial, native: bool = True) -> tuple[str, OperatorFailure | None]:
 # -------------------------------------------------------------------------------- the engines
 
 
-def _runtime(t: Trial) -> Outputs:
+def _runtime(t: OperatorTrial) -> Outputs:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -129,7 +129,7 @@ def _runtime(t: Trial) -> Outputs:
         return None
 
 
-def _reference(t: Trial) -> Outputs:
+def _reference(t: OperatorTrial) -> Outputs:
     from onnx.reference import ReferenceEvaluator
 
     try:
@@ -139,7 +139,7 @@ def _reference(t: Trial) -> Outputs:
         return None
 
 
-def _compiled(t: Trial) -> Outputs:
+def _compiled(t: OperatorTrial) -> Outputs:
     from tilewright.driver import compile
 
     made = compile(t.model, threads=1, cache=False)(dict(t.inputs))
@@ -148,19 +148,19 @@ def _compiled(t: Trial) -> Outputs:
     return [made]
 
 
-def _interpreted(t: Trial) -> Outputs:
+def _interpreted(t: OperatorTrial) -> Outputs:
     return _evaluated(t, float64=False)
 
 
-def _wide(t: Trial) -> Outputs:
+def _wide(t: OperatorTrial) -> Outputs:
     try:
         return _evaluated(t, float64=True)
     except TilewrightError:
         return None
 
 
-def _evaluated(t: Trial, float64: bool) -> Sequence[Any]:
-    """By our definition's own Computations where it has them: not by ONNX's reference again."""
+def _evaluated(t: OperatorTrial, float64: bool) -> Sequence[Any]:
+    """Evaluates our definition's own Computations if it has them, not ONNX's reference again."""
     from tilewright.frontends.onnx import load
     from tilewright.frontends.onnx.reference import OnnxFallback
     from tilewright.graph import interp
@@ -190,7 +190,7 @@ def _evaluated(t: Trial, float64: bool) -> Sequence[Any]:
 
 
 def difference(
-    t: Trial,
+    t: OperatorTrial,
     want: Outputs,
     got: Outputs,
     other: Outputs = None,
@@ -210,7 +210,7 @@ def difference(
 
 @np.errstate(invalid="ignore")
 def _differs(
-    t: Trial,
+    t: OperatorTrial,
     want: Array,
     got: Array,
     other: Array,
@@ -251,12 +251,12 @@ def _plain(a: Array) -> Array:
     return a.astype(np.float64)
 
 
-def _arrays(t: Trial) -> Sequence[Array]:
+def _arrays(t: OperatorTrial) -> Sequence[Array]:
     constants = [onnx.numpy_helper.to_array(x) for x in t.model.graph.initializer]
     return [*t.inputs.values(), *constants]
 
 
-def _largest(t: Trial) -> float:
+def _largest(t: OperatorTrial) -> float:
     """Of ordinary values: those at the end of a type would hide every difference."""
     found = 1.0
     for a in _arrays(t):
@@ -266,7 +266,7 @@ def _largest(t: Trial) -> float:
     return found
 
 
-def _longest(t: Trial) -> int:
+def _longest(t: OperatorTrial) -> int:
     """Elements that a result may be the sum of."""
     return max((a.size for a in _arrays(t)), default=1)
 

@@ -21,21 +21,21 @@ EXTENTS: Final = (64, 96, 128, 192, 256, 384, 512)
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A model with what it is made of. kinds: of the stage that a value of the graph belongs to."""
+class DrawnPipeline:
+    """A random model. kinds: the kind of stage of each value of the graph."""
 
     case: Case
     kinds: Mapping[str, str]
 
     def kind_of(self, sources: Sequence[str]) -> str:
-        """The kind of a kernel that comes of these nodes, of the last that is known; or `other`."""
+        """The kind of a kernel from these nodes: that of the last known node, or `other`."""
         names = [s.rpartition("-> ")[2] for s in sources]
         known = [self.kinds[n] for n in names if n in self.kinds]
         return known[-1] if known else "other"
 
 
 @dataclass(frozen=True)
-class RandomPipeline(Drawn):
+class RandomPipeline(DrawnPipeline):
     """A pipeline. stages: its outputs, each with its NumPy meaning."""
 
     stages: Sequence[ImageStage]
@@ -53,9 +53,9 @@ def pipeline(
     stages: int = 8,
     kinds: Sequence[str] = tuple(KINDS),
 ) -> RandomPipeline:
-    """The pipeline of a seed: an input [1, 3, height, width] and at most so many stages.
+    """The pipeline of a seed: an input [1, 3, height, width] and a limited number of stages.
 
-    kinds: those to draw from. The same arguments give the same pipeline, weights included.
+    kinds: the kinds of stages to draw from. Equal arguments make equal pipelines, weights included.
     requires: height and width are multiples of 32.
     """
     r = random.Random(f"pipeline {seed} {height} {width} {stages} {kinds}")
@@ -94,7 +94,7 @@ def pipeline(
 
 
 def drawn_pipeline(seed: int) -> RandomPipeline:
-    """A pipeline of a size that goes with the seed."""
+    """A pipeline whose size depends on the seed."""
     r = random.Random(f"size {seed}")
     height = r.choice(EXTENTS)
     width = r.choice(EXTENTS)

@@ -2,9 +2,9 @@
 
 Unlike the chains of `random_kernels`, where each nest makes one whole tensor from the one before,
 nests here write boxes at offsets and strides, read what they or others write (mirrored, shifted,
-clamped by a `min` of their own, or where another tensor says), start their reductions or add to
-what is there, by operators that commute or not, and leave parts of the outputs as the caller had
-them. Every read is of something defined. Loops of 0 and 1 iterations occur.
+clamped by a `min`, or gathered by another tensor), start their reductions or add to existing
+values, by operators that commute or not, and leave parts of the outputs unchanged. Every element
+read is defined. Loops of 0 and 1 iterations occur.
 
 All values are int32, which wraps around, so that every order of a commutative reduction gives the
 same bits; int64 parameters hold indices below `INDICES`, which every gathered dimension has.
@@ -30,7 +30,7 @@ i32 = dtypes.int32
 INDICES = 3
 _A = Var("a", i32)
 _B = Var("b", i32)
-# The last value that is not zero: associative, and not commutative.
+# The last nonzero value: associative, but not commutative.
 LAST = Reducer(
     "last",
     (_A,),
@@ -49,7 +49,7 @@ def random_program(r: random.Random) -> Kernel:
 
 
 def random_arrays(kernel: Kernel, seed: int) -> dict[Buffer, Any]:
-    """What the caller's buffers hold before a run, the outputs included."""
+    """The contents of the caller's buffers before a run, the outputs included."""
     rng = np.random.default_rng(seed)
     found: dict[Buffer, Any] = {}
     for b in kernel.params:
@@ -172,7 +172,7 @@ class _Program:
         loops: dict[Var, int],
         index: tuple[Expr, ...],
     ) -> Stmt:
-        """Reads what it writes: at the same place, or at another one of the same buffer."""
+        """Reads the buffer that it writes, at the same place or another one."""
         if self.chance(0.5):
             own = index
         else:
@@ -221,7 +221,7 @@ class _Program:
         loops: dict[Var, int],
         index: tuple[Expr, ...],
     ) -> Stmt:
-        """The extreme value and where it is, of which one or both are kept."""
+        """The extreme value and its index; one or both are kept."""
         name = self.r.choice(["argmax", "argmin"])
         op = arg_reducer(name, i32, i32)
         alike = [b for b in self.targets if b.shape == target.shape]
@@ -273,7 +273,7 @@ class _Program:
         loops: dict[Var, int],
         index: tuple[Expr, ...],
     ) -> Stmt:
-        """Where another tensor says, so that several iterations may write one element."""
+        """Write where another tensor says, so that several iterations may write one element."""
         d = self.r.randrange(len(index))
         at = list(index)
         at[d] = self._gathered(loops)
@@ -360,8 +360,8 @@ class _Program:
 
     def _load(self, loops: Loops, avoid: tuple[Buffer, ...]) -> Expr:
         found = [b for b in self.readable if b not in avoid]
-        # Often what is certain not to be written: too many conflicts leave nothing to schedule.
-        # Or the newest intermediate: what is made and used at once can be moved.
+        # Often a buffer that is never written: too many conflicts leave nothing to schedule.
+        # Or the newest intermediate: a producer next to its consumer can be moved.
         some = self.r.choice([found, found[-1:], [self.x, self.b]])
         b = self.r.choice(some)
         return b[self._place(b, loops)]

@@ -23,13 +23,13 @@ from tilewright.schedule.primitives.pipeline import sequence
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
-    """What a request may name.
+class RequestTarget:
+    """The names that a request may use.
 
-    loop: one of the kernel's; next: the one that begins after it; nest: it and the loops directly
-    nested in it; inside: it and all loops in it; parts: the statements of its body; buffer: one of
-    the kernel's, parameters included; staged: one that is allocated in a loop, if there is one;
-    made: an intermediate, if there is one; user: looks for a loop in which that is read.
+    loop: a loop of the kernel; next: the loop that begins after it; nest: `loop` and the loops
+    perfectly nested in it; inside: `loop` and all loops in it; parts: the number of statements in
+    its body; buffer: a buffer of the kernel, parameters included; staged: a buffer allocated in a
+    loop, if any; made: an intermediate, if any; user: finds a loop that reads `made`.
     """
 
     loop: str
@@ -43,8 +43,8 @@ class Spot:
     user: Callable[[], str]
 
 
-Request = Callable[[random.Random, Spot], Step]
-Argument = Callable[[random.Random, Spot], Any]
+Request = Callable[[random.Random, RequestTarget], Step]
+Argument = Callable[[random.Random, RequestTarget], Any]
 
 
 def _asks(
@@ -52,9 +52,9 @@ def _asks(
     *arguments: Any,
     **options: Any,
 ) -> Request:
-    """A request; what is callable among its arguments is drawn or looked up, in their order."""
+    """A request; callable arguments are drawn or looked up, in order."""
 
-    def request(r: random.Random, at: Spot) -> Step:
+    def request(r: random.Random, at: RequestTarget) -> Step:
         found = [a(r, at) if callable(a) else a for a in arguments]
         return Step(primitive, tuple(found), dict(options))
 
@@ -72,11 +72,11 @@ STAGED = _named("staged")
 MADE = _named("made")
 
 
-def _user_of_made(r: random.Random, at: Spot) -> str:
+def _user_of_made(r: random.Random, at: RequestTarget) -> str:
     return at.user()
 
 
-def _loop_or_none(r: random.Random, at: Spot) -> str | None:
+def _loop_or_none(r: random.Random, at: RequestTarget) -> str | None:
     return r.choice([None, at.loop])
 
 
@@ -84,13 +84,13 @@ def _number(low: int, high: int) -> Argument:
     return lambda r, at: r.randint(low, high)
 
 
-def _split(r: random.Random, at: Spot) -> Step:
+def _split(r: random.Random, at: RequestTarget) -> Step:
     tail = r.choice(["exact", "guard", "overlap", "overlap", "cut"])
     factor = r.randint(1, 4)
     return Step("split", (at.loop, factor), {"tail": tail})
 
 
-def _tile(r: random.Random, at: Spot) -> Step:
+def _tile(r: random.Random, at: RequestTarget) -> Step:
     count = r.randint(1, 3)
     loops = at.nest[:count]
     tail = r.choice(["exact", "guard", "overlap"])
@@ -98,33 +98,33 @@ def _tile(r: random.Random, at: Spot) -> Step:
     return Step("tile", (*loops, *factors), {"tail": tail})
 
 
-def _reorder(r: random.Random, at: Spot) -> Step:
+def _reorder(r: random.Random, at: RequestTarget) -> Step:
     count = len(at.nest)
     order = r.sample(at.nest, count)
     return Step("reorder", tuple(order))
 
 
-def _fuse(r: random.Random, at: Spot) -> Step:
+def _fuse(r: random.Random, at: RequestTarget) -> Step:
     *_, inner = at.nest[:2]
     return Step("fuse", (at.loop, inner))
 
 
-def _kind(r: random.Random, at: Spot) -> Step:
+def _kind(r: random.Random, at: RequestTarget) -> Step:
     kind = r.choice(["vectorize", "unroll", "parallel", "serial"])
     return Step(kind, (at.loop,))
 
 
-def _pipeline(r: random.Random, at: Spot) -> Step:
+def _pipeline(r: random.Random, at: RequestTarget) -> Step:
     stages = [r.randint(0, 1) for _ in range(at.parts)]
     return Step("pipeline", (at.loop, *stages))
 
 
-def _rename(r: random.Random, at: Spot) -> Step:
+def _rename(r: random.Random, at: RequestTarget) -> Step:
     name = f"{at.loop}.{r.randint(1, 3)}"
     return Step("rename", (at.loop, name))
 
 
-def _specialize(r: random.Random, at: Spot) -> Step:
+def _specialize(r: random.Random, at: RequestTarget) -> Step:
     loop = at.loop
     tests = [
         f"{loop} < {r.randint(1, 4)}",
@@ -141,7 +141,7 @@ def _specialize(r: random.Random, at: Spot) -> Step:
     return Step("specialize", (test, where))
 
 
-def _pack(r: random.Random, at: Spot) -> Step:
+def _pack(r: random.Random, at: RequestTarget) -> Step:
     most = min(3, len(at.inside))
     count = r.randint(1, most)
     some = r.sample(at.inside, count)
@@ -157,7 +157,7 @@ _MAPS = (
 )
 
 
-def _map(r: random.Random, at: Spot) -> str:
+def _map(r: random.Random, at: RequestTarget) -> str:
     return r.choice(_MAPS)
 
 
@@ -204,7 +204,7 @@ REQUESTS: tuple[Request, ...] = (
 
 
 def random_step(r: random.Random, kernel: Kernel) -> Step | None:
-    """A request about `kernel`; None where it has no loop."""
+    """A request about `kernel`; None if it has no loop."""
     loops = loops_of(kernel.body)
     if not loops:
         return None
@@ -223,7 +223,7 @@ def random_step(r: random.Random, kernel: Kernel) -> Step | None:
         nest.append(nest[-1].body)
     inside = loops_of(f)
     following = loops[loops.index(f) + len(inside) :]
-    at = Spot(
+    at = RequestTarget(
         loop=f.var.name,
         next=(following or loops)[0].var.name,
         nest=tuple(g.var.name for g in nest),
@@ -249,7 +249,7 @@ def _user(
 
 # How often the second primitive of a pair was accepted after the first.
 Coverage = Counter[tuple[str, str]]
-# Of so many requests the one is made whose pairs are the rarest.
+# The number of requests drawn for a step; the one with the rarest pairs is made.
 CANDIDATES = 3
 
 
@@ -279,11 +279,11 @@ def random_schedule(
     after: Callable[[Schedule, Step], None] | None = None,
     met: Coverage | None = None,
 ) -> Schedule:
-    """`kernel` after those of `tries` random requests that are legal.
+    """`kernel` after the legal ones of `tries` random requests.
 
-    after: called after every step. met: the pairs of primitives that met so far, which steer what
-    is asked for, and to which this schedule's are added. Raises Crash if a primitive ends
-    in anything but a ScheduleError that names it and a place and gives a hint.
+    after: called after every step. met: counts of pairs of primitives, which steer the requests and
+    to which this schedule's pairs are added. Raises Crash if a primitive fails other than by a
+    ScheduleError that names the primitive and a place and has a hint.
     """
     s = Schedule(kernel)
     candidates = 1 if met is None else CANDIDATES

@@ -1,9 +1,9 @@
 """Random plans through every pass after lowering, compared after each, then run.
 
 A random model is lowered; after every pass the list is verified and interpreted, and its results
-are compared with NumPy's. The target's opinions, which decide what passes do, are often replaced by
-a coin. Then every kernel is compared with its group, as the plain nest and as native code in
-guarded memory, for a machine that goes with the seed, and the whole model is run.
+are compared with NumPy's. The target's decisions, which steer the passes, are often replaced by
+random ones. Then every kernel is compared with its group, as the plain nest and as native code in
+guarded memory, for a machine chosen by the seed, and the whole model is run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from tilewright.base.errors import TilewrightError
 from tilewright.compute.nodes import Computation
 from tilewright.driver.assemble import Assembler
-from tilewright.driver.built import Built
+from tilewright.driver.built import BuiltGroup
 from tilewright.driver.compiled import CompiledGroup
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.planning import place_buffers, questions
@@ -72,7 +72,7 @@ WHIMS = PlanCosts(
 
 @dataclass(frozen=True, slots=True)
 class StageFailure:
-    """What went wrong. where: the first pass, kernel or run that shows it."""
+    """A failure. where: the first pass, kernel or run that shows it."""
 
     seed: int
     where: str
@@ -95,7 +95,8 @@ def run(seed: int, *, native: bool = True) -> StageFailure | None:
 
 
 def case_of(seed: int) -> Case:
-    """Model number `seed`: a larger one where it gets little memory, so that tensors wait there."""
+    """Model number `seed`: a larger one if its memory is limited, so that tensors are live
+    longer."""
     return random_model(seed, None if _asked(seed)["limit"] is None else 20)
 
 
@@ -105,7 +106,7 @@ def run_case(
     *,
     native: bool = True,
 ) -> StageFailure | None:
-    """As `run`, for this model, decided as `seed` says."""
+    """As `run`, for this model, with the decisions of `seed`."""
     try:
         _through(seed, case, native)
     except _Wrong as wrong:
@@ -138,7 +139,7 @@ def _through(
 
 
 def _asked(seed: int) -> dict[str, Any]:
-    """What users may ask of a plan: for some, as little memory as it may do with, or no fusion."""
+    """Options of a plan: for some seeds the least possible memory, or no fusion."""
     rng = random.Random(f"asked {seed}")
     if rng.random() < 0.15:
         limit = 0
@@ -173,7 +174,7 @@ def _machine(rng: random.Random) -> Any:
 
 
 class _Whim:
-    """A target whose opinions are tossed, where there is a coin: every form is right, if slow."""
+    """A target with random decisions, if there is a coin: every form is correct, if slow."""
 
     def __init__(self, target: Target, coin: random.Random | None) -> None:
         self.target = target
@@ -229,7 +230,7 @@ def _start(plan: Plan, case: Case) -> PlanState:
 
 
 def difference(got: Array, want: Array) -> str:
-    """How a tensor differs from what is expected; empty if it does not."""
+    """How a tensor differs from the expected one; empty if it does not."""
     a = np.asarray(got).astype(np.float64)
     b = np.asarray(want).astype(np.float64)
     if a.size != b.size:
@@ -271,7 +272,7 @@ class _Kernels:
 
     def check(self, truth: Sequence[Array]) -> None:
         """Every kernel, then the model."""
-        steps: list[Built | HostFallback] = []
+        steps: list[BuiltGroup | HostFallback] = []
         for step in self.plan.steps:
             if isinstance(step, HostFallback):
                 self.state.step(step)
@@ -284,7 +285,7 @@ class _Kernels:
         if self.native:
             self._whole(steps, truth)
 
-    def _kernel(self, group: FusionGroup) -> Built | None:
+    def _kernel(self, group: FusionGroup) -> BuiltGroup | None:
         where = f"kernel {group.name}"
         signature = _attempt(
             where, lambda: kernel_signature(group, self.plan.live[group])
@@ -305,7 +306,7 @@ class _Kernels:
             return None
         code = _attempt(where, lambda: self.compiler.compile(signature, self.plan.data))
         self._native(where, signature, code, before)
-        return Built(group, signature, code)
+        return BuiltGroup(group, signature, code)
 
     def _native(
         self,
@@ -345,7 +346,7 @@ class _Kernels:
                 raise _Wrong(where, f"{b!r}: {line}")
 
     def _whole(
-        self, steps: Sequence[Built | HostFallback], truth: Sequence[Array]
+        self, steps: Sequence[BuiltGroup | HostFallback], truth: Sequence[Array]
     ) -> None:
         placed = _attempt("memory", lambda: place_buffers(self.plan, steps))
         _attempt("memory", lambda: verify_arena(placed))

@@ -1,4 +1,4 @@
-"""Landscapes of measured times: searches are compared on what a machine once took."""
+"""Landscapes of measured times, on which searches are compared."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ DRAWS: Final = 32  # of a neighbor that was measured
 
 
 class Recorded(Landscape):
-    """A place has a number for each parameter: which of its values, in order of appearance.
+    """A place has a number for each parameter: the index of its value, in order of appearance.
 
-    Parameters that a candidate does not have are at 0, its own value. What was not measured is
-    taken to be refused. start: the first of the records.
+    Parameters that a candidate does not have are at 0, a separate value. Places without a
+    measurement count as rejected. start: the first record.
     """
 
     def __init__(self, times: Mapping[str, float]) -> None:

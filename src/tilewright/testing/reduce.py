@@ -12,7 +12,7 @@ def reduce_case(
     fails: Fails,
     fallback: FallbackProvider | None = None,
 ) -> Case:
-    """A case that `fails` too, no operator of which can be left out."""
+    """A case that still `fails`, from which no operator can be removed."""
     if fallback is None:
         from tilewright.frontends.onnx.reference import OnnxFallback
 

@@ -1,7 +1,7 @@
-"""Are rewrite rules on expressions right? Two independent judges: small values, and z3.
+"""Checks rewrite rules on expressions by two independent judges: small values, and z3.
 
 `check` evaluates both sides with the interpreter at every small value of the holes, and runs the
-compiled rule. `prove` asks z3 (the extra `test`): integers as bit vectors, indices as unbounded
+compiled rule. `prove` uses z3 (the extra `test`): integers as bit vectors, indices as unbounded
 integers, floats as IEEE numbers.
 """
 
@@ -23,7 +23,7 @@ from tilewright.expr.patterns import ANY, BOOL, FLOAT, IDX, INT, Hole
 from tilewright.ir.node import postorder, substitute
 from tilewright.ir.rewrite import Rule, RuleSet
 
-# Which dtypes stand for a sort when a rule is checked.
+# The dtypes that represent a sort when a rule is checked.
 _EXAMPLES: dict[DType, tuple[DType, ...]] = {
     INT: (dtypes.int8, dtypes.uint8),
     IDX: (dtypes.int64,),
@@ -118,7 +118,7 @@ _RADIUS = {0: 9, 1: 9, 2: 9, 3: 9, 4: 6, 5: 4}
 
 
 def _grid(dtypes_: Sequence[DType], radius: int) -> list[Any]:
-    """All combinations of small values of these dtypes: an array for each."""
+    """All combinations of small values of these dtypes, as an array for each."""
     axes = [np.array(_values(t, radius), t.numpy) for t in dtypes_]
     return [g.ravel() for g in np.meshgrid(*axes, indexing="ij")]
 
@@ -128,7 +128,7 @@ def _where(
     holes: Sequence[Hole],
     grid: Sequence[Any],
 ) -> Any:
-    """Where all conditions hold; they compute with unbounded integers, here int64."""
+    """The points where all conditions hold; they compute with unbounded integers, here int64."""
     env: dict[Var, Any] = {}
     filled: dict[Hole, Expr] = {}
     for h, g in zip(holes, grid, strict=True):
@@ -323,7 +323,7 @@ def _z3_node(
 
 
 def _z3_table(kind: str) -> dict[type[Expr], Callable[..., Any]]:
-    """What each node means to z3 on values of one kind."""
+    """The z3 meaning of each node on values of one kind."""
     import z3
 
     table: dict[type[Expr], Callable[..., Any]] = {

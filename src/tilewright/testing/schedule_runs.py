@@ -34,9 +34,9 @@ Arrays = Mapping[Buffer, Any]
 
 @dataclass(frozen=True, slots=True)
 class ScheduleFailure:
-    """A schedule that changed a result, or did not end in a ScheduleError.
+    """A schedule that changed a result, or failed other than by a ScheduleError.
 
-    seed: that of `program`; steps: replayed on it they fail; reason: how.
+    seed: the seed of `program`; steps: fail when replayed on it; reason: the failure.
     """
 
     seed: int
@@ -48,7 +48,7 @@ class ScheduleFailure:
 
 
 def levels_here() -> tuple[str, ...]:
-    """Those whose code this processor runs."""
+    """The levels whose code this processor runs."""
     return tuple(level for level in LEVELS if target("cpu", level).runs_here)
 
 
@@ -67,11 +67,11 @@ def run(
     tries: int = 30,
     tell: Callable[[Trace], object] = lambda trace: None,
 ) -> ScheduleFailure | None:
-    """What a random schedule of `program(seed)` gets wrong; None if nothing.
+    """The failure of a random schedule of `program(seed)`; None if it is correct.
 
-    met: counts of pairs of primitives, which steer the schedule and are added to. levels: the
-    processor levels to compile for, one of which is taken by the seed (empty: not compiled; None:
-    those of this processor). tell: is given the schedule before it runs, which could end the
+    met: counts of pairs of primitives, which steer the schedule and are updated. levels: the
+    processor levels to compile for, one of which the seed chooses (empty: not compiled; None: those
+    of this processor). tell: called with the schedule before it runs, as the run could crash the
     process.
     """
     kernel = program(seed)
@@ -101,7 +101,7 @@ def problem(
     level: str | None,
     seed: int,
 ) -> str | None:
-    """What is wrong with `kernel` after these steps; None if nothing, or a step is refused."""
+    """The fault of `kernel` after these steps; None if there is none, or a step is rejected."""
     s = Schedule(kernel)
     try:
         for step in steps:
@@ -137,7 +137,7 @@ def smallest(
     reason: str,
     level: str | None,
 ) -> ScheduleFailure:
-    """A failure none of whose steps can be left out."""
+    """A minimal failure: no step can be removed."""
     before = None
     while steps != before:
         before = steps

@@ -1,7 +1,7 @@
 """Random models whose tensors are written in parts, shared, placed in one another, and returned.
 
-What they are made of leads to halos, concatenations without copies, windows along one axis after
-another, and results that are inner tensors, inputs, constants, or one tensor twice.
+Their pieces lead to halos, concatenations without copies, windows along one axis after another, and
+results that are inner tensors, inputs, constants, or one tensor twice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph.nodes import Value
 from tilewright.testing import graph_images as images
 from tilewright.testing import graph_ops as ops
-from tilewright.testing.graphs import Builder, Case, Rejected
+from tilewright.testing.graphs import Case, OperatorRejected, RandomGraphBuilder
 from tilewright.testing.random_graphs import outputs_of
 
 CHANNELS = (1, 2, 2, 3, 3, 4, 4, 4, 5, 8, 16, 17)
@@ -25,7 +25,7 @@ SIZES = (2, 3, 4, 5, 6, 7, 9)
 Attributes = dict[str, Any]
 
 
-class _Builder(Builder):
+class _Builder(RandomGraphBuilder):
     """Tensors of at most this many elements: the interpreter takes them one after another."""
 
     most = 1000
@@ -42,7 +42,7 @@ class _Builder(Builder):
         made = super().op(op_type, *inputs, outputs=outputs, **attrs)
         if made.static and np.prod(made.extents) > self.most:
             del self.typer.operations[count:], self.values[values:]
-            raise Rejected
+            raise OperatorRejected
         return made
 
 
@@ -66,13 +66,13 @@ def random_model(seed: int, operators: int | None = None) -> Case:
             break
         try:
             rng.choices(pieces, weights)[0](b)
-        except Rejected:
+        except OperatorRejected:
             continue
     graph = b.graph(outputs_of(b, b.typer.operations))
     return Case(graph, {v.name: a for v, a in b.inputs.items()})
 
 
-def image(b: Builder) -> Value:
+def image(b: RandomGraphBuilder) -> Value:
     """A new input [N, C, H, W]."""
     shape = (
         b.one_of(1, 1, 2),
@@ -83,12 +83,12 @@ def image(b: Builder) -> Value:
     return b.leaf(shape, fixed=False)
 
 
-def _image(b: Builder) -> Value:
+def _image(b: RandomGraphBuilder) -> Value:
     return b.pick(lambda v: len(v.extents) == 4 and v.dtype is dtypes.float32)
 
 
 def _windows(
-    b: Builder,
+    b: RandomGraphBuilder,
     x: Value,
     most: int,
 ) -> Attributes:
@@ -105,12 +105,12 @@ def _windows(
     return attrs
 
 
-def pooled(b: Builder) -> None:
+def pooled(b: RandomGraphBuilder) -> None:
     x = _image(b)
     _pool(b, x)
 
 
-def _pool(b: Builder, x: Value) -> Value:
+def _pool(b: RandomGraphBuilder, x: Value) -> Value:
     name = b.one_of("MaxPool", "MaxPool", "AveragePool")
     attrs = _windows(b, x, 3)
     if name == "AveragePool" and b.chance(0.5):
@@ -118,12 +118,12 @@ def _pool(b: Builder, x: Value) -> Value:
     return b.op(name, x, **attrs)
 
 
-def convolved(b: Builder) -> None:
+def convolved(b: RandomGraphBuilder) -> None:
     _convolution(b, _image(b))
 
 
 def _convolution(
-    b: Builder,
+    b: RandomGraphBuilder,
     x: Value,
     keep: bool = False,
 ) -> Value:
@@ -153,8 +153,8 @@ def _convolution(
     return scaled
 
 
-def branches(b: Builder) -> None:
-    """As in an inception block: what several make of one image, side by side."""
+def branches(b: RandomGraphBuilder) -> None:
+    """As in an inception block: several branches from one image, concatenated."""
     x = _image(b)
     same: Attributes = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
     parts = []
@@ -172,16 +172,16 @@ def branches(b: Builder) -> None:
     b.op("Concat", *parts, axis=1)
 
 
-def padded_reader(b: Builder) -> None:
-    """What reads beyond the edges of a tensor, and mostly something else that reads it plainly."""
+def padded_reader(b: RandomGraphBuilder) -> None:
+    """A reader beyond the edges of a tensor, and usually another plain reader."""
     x = _image(b)
     _convolution(b, x, keep=True)
     if b.chance(0.5):
         b.op(b.one_of("Relu", "Neg", "GlobalMaxPool", "Softmax"), x)
 
 
-def stem(b: Builder) -> None:
-    """A pooling or the like, then what reads beyond the edges of its result."""
+def stem(b: RandomGraphBuilder) -> None:
+    """A pooling or a similar operator, then one that reads beyond the edges of its result."""
     x = _image(b)
     way = b.one_of("pool", "pool", "pool", "conv", "concat", "unary")
     if way == "pool":
@@ -199,8 +199,9 @@ def stem(b: Builder) -> None:
     _convolution(b, y, keep=True)
 
 
-def dense(b: Builder) -> None:
-    """Every layer appends to what all before it made; inner results are read elsewhere, too."""
+def dense(b: RandomGraphBuilder) -> None:
+    """Every layer appends to the results of all earlier ones; inner results have other readers,
+    too."""
     x = _image(b)
     for _ in range(b.rng.randint(1, 2)):
         if b.chance(0.6):
@@ -216,7 +217,7 @@ def dense(b: Builder) -> None:
             b.op("GlobalMaxPool", y)
 
 
-def cropped(b: Builder) -> None:
+def cropped(b: RandomGraphBuilder) -> None:
     """A part of an image, padded again or not."""
     x = _image(b)
     h, w = x.extents[2:]
@@ -232,7 +233,7 @@ def cropped(b: Builder) -> None:
         b.op("Pad", y, pads)
 
 
-def added(b: Builder) -> None:
+def added(b: RandomGraphBuilder) -> None:
     """A shortcut around one or two operators."""
     x = _image(b)
     if b.chance(0.5):
@@ -244,7 +245,7 @@ def added(b: Builder) -> None:
         b.op("Relu", y)
 
 
-def mirrored(b: Builder) -> None:
+def mirrored(b: RandomGraphBuilder) -> None:
     """t + t^T, whose result cannot take the place of t."""
     x = b.pick(lambda v: len(v.extents) >= 2 and v.extents[-1] == v.extents[-2])
     rank = len(x.extents)
@@ -253,19 +254,19 @@ def mirrored(b: Builder) -> None:
     b.op(b.one_of("Add", "Sub", "Max"), x, t)
 
 
-def square(b: Builder) -> None:
+def square(b: RandomGraphBuilder) -> None:
     n = b.one_of(3, 4, 8, 16)
     x = b.leaf((n, n), fixed=False)
     b.op("Neg", x)
     mirrored(b)
 
 
-def sibling_reductions(b: Builder) -> None:
+def sibling_reductions(b: RandomGraphBuilder) -> None:
     """Several reductions of one tensor, and sometimes a map of it in between."""
     x = b.floating(1, 4)
     axis = b.rng.randrange(-1, len(x.extents) - 1)
     if 0 in x.extents:
-        raise Rejected
+        raise OperatorRejected
     keep = b.bit()
     other = b.one_of("ReduceMax", "ReduceMin", "ReduceMean")
     for name in ("ReduceSum", other):
@@ -274,14 +275,14 @@ def sibling_reductions(b: Builder) -> None:
             b.op("Neg", x)
 
 
-def sibling_maps(b: Builder) -> None:
-    """Several maps of one tensor, of which one may read another."""
+def sibling_maps(b: RandomGraphBuilder) -> None:
+    """Several maps of one tensor; one may read another."""
     x = b.floating(1, 4)
     y = b.op("Add", x, b.partner(x))
     b.op(b.one_of("Relu", "Neg", "Abs"), b.one_of(x, y))
 
 
-def sibling_products(b: Builder) -> None:
+def sibling_products(b: RandomGraphBuilder) -> None:
     """Products of one tensor with constants, which others read."""
     x = b.leaf((b.one_of(1, 3, 6), b.one_of(4, 5)), fixed=False)
     for _ in range(b.rng.randint(2, 3)):
@@ -297,7 +298,7 @@ def sibling_products(b: Builder) -> None:
         b.op("MatMul", y, last)
 
 
-def residual_norm(b: Builder) -> None:
+def residual_norm(b: RandomGraphBuilder) -> None:
     """A sum that is normalized, and used on."""
     x = b.leaf((b.one_of(2, 3), b.one_of(5, 8, 17)), fixed=False)
     y = b.op("Add", x, b.leaf(x.extents, x.dtype, fixed=False))
@@ -311,7 +312,7 @@ def residual_norm(b: Builder) -> None:
     b.op(name, y, other)
 
 
-def hosted(b: Builder) -> None:
+def hosted(b: RandomGraphBuilder) -> None:
     """An operator without native code."""
     x = _image(b)
     batch, channels, *spatial = x.extents

@@ -35,7 +35,7 @@ LEAST, MOST = 0.2, 5.0  # times the usual weight
 
 
 def facts(events: Iterable[Event]) -> frozenset[str]:
-    """What acted in one compilation; a pass where it changed something."""
+    """The facts of a compilation: what acted in it; a pass counts if it changed something."""
     found = set()
     for e in events:
         if e.kind in FACTS:
@@ -57,14 +57,14 @@ class Steering:
     taken: list[str] = field(default_factory=list)
 
     def weight(self, piece: str, usual: float) -> float:
-        """The weight of a piece next to those of `taken`."""
+        """The weight of a piece, given those already `taken`."""
         others = [_pair(piece, p) for p in set(self.taken) if p != piece]
         rarities = [1 / (1 + self._together[pair]) for pair in others]
         if rarities:
             rarity = 2 * sum(rarities) / len(rarities)
         else:
             rarity = 1.0
-        # How many first pairs a graph with this piece brought, next to those of any piece.
+        # New pairs per graph with this piece, relative to the average piece.
         graphs = self._graphs[piece]
         all_graphs = max(1, sum(self._graphs.values()))
         average = sum(self._first.values()) / all_graphs
@@ -75,7 +75,8 @@ class Steering:
         return usual * min(MOST, max(LEAST, factor))
 
     def add(self, found: Collection[str]) -> int:
-        """Count a graph made of `taken` that had these facts; how many pairs were new."""
+        """Count a graph of the `taken` pieces that had these facts; returns the number of new
+        pairs."""
         pairs = list(combinations(sorted(found), 2))
         first = sum(not self.met[pair] for pair in pairs)
         self.met.update(pairs)

@@ -1,4 +1,4 @@
-"""Random graphs in which substitutions have much to do: siblings, sums of products, moves."""
+"""Random graphs with many opportunities for substitutions: siblings, sums of products, moves."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ PIECES: tuple[Callable[[_Random], None], ...] = (
 
 
 def random_substitutable(seed: int, pieces: int = 5) -> Case:
-    """The graph number `seed` of so many pieces, in float64 or, one in three, float32."""
+    """The graph number `seed` with this many pieces, in float64 or, one in three, float32."""
     rng = np.random.default_rng(seed)
     r = _Random(rng, float32 if seed % 3 == 0 else float64)
     image = Value("image", r.dtype, (1, CHANNELS, SIDE, SIDE))
@@ -211,7 +211,7 @@ def random_substitutable(seed: int, pieces: int = 5) -> Case:
     outputs = []
     for op in operations:
         for v in op.writes:
-            # What nothing reads is an output, and here and there what is read as well.
+            # Values without readers are outputs, and sometimes values with readers, too.
             if not graph.users(v) or rng.random() < 0.1:
                 outputs.append(v)
     graph = graph.with_operations(operations, r.typer.known, outputs)

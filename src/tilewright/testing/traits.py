@@ -1,4 +1,4 @@
-"""Whether an operator has the traits that its definition gives, tried on one use of it."""
+"""Tests on one use of an operator whether it has the traits of its definition."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ POINTS: Final = 5  # of a result that are looked at
 
 
 @dataclass(frozen=True, eq=False)
-class Use:
-    """An operator applied to arrays (None: left out), on which a trait is tried.
+class OperatorUse:
+    """An operator applied to arrays (None: omitted), on which a trait is tried.
 
-    fallback: what runs operators without a native form here.
+    fallback: runs operators without a native form.
     """
 
     op_type: str
@@ -97,8 +97,8 @@ def _run_parts(op: Operation, given: Sequence[Array | None]) -> list[Array]:
     return [np.asarray(values[v]) for v in outputs if v is not None]
 
 
-def wrong_traits(use: Use, traits: Trait) -> list[str]:
-    """What of `traits` does not hold in this use, a line each. Each use tries every trait."""
+def wrong_traits(use: OperatorUse, traits: Trait) -> list[str]:
+    """The `traits` that do not hold in this use, a line each. Each use tries every trait."""
     return [
         f"{use.op_type} is not {trait.name}: {why}"
         for trait, check in _CHECKS.items()
@@ -116,7 +116,7 @@ def _same(a: Array, b: Array) -> bool:
     return bool(((a == b) | both_nan).all())
 
 
-def _pointwise(use: Use) -> Iterator[str]:
+def _pointwise(use: OperatorUse) -> Iterator[str]:
     operands = [None if a is None else np.asarray(a) for a in use.operands]
     (result,) = use.run()
     shape = result.shape
@@ -142,7 +142,7 @@ def _pointwise(use: Use) -> Iterator[str]:
             yield f"at {at} it gives {result[at]:.6g}, on the elements there alone {other:.6g}"
 
 
-def _commutative(use: Use) -> Iterator[str]:
+def _commutative(use: OperatorUse) -> Iterator[str]:
     second = use.operands[1]
     assert second is not None
     there = use.run()[0]
@@ -151,7 +151,7 @@ def _commutative(use: Use) -> Iterator[str]:
         yield "with its first two operands exchanged it gives something else"
 
 
-def _idempotent(use: Use) -> Iterator[str]:
+def _idempotent(use: OperatorUse) -> Iterator[str]:
     (once,) = use.run()
     twice = use.on(once)[0]
     if not _same(once, twice):
@@ -164,7 +164,7 @@ def _distinct(like: Array, seed: int) -> Array:
     return numbers.reshape(like.shape).astype(like.dtype)
 
 
-def _sources(use: Use, x: Array) -> list[Array] | None:
+def _sources(use: OperatorUse, x: Array) -> list[Array] | None:
     """For each element of each result the position in `x`, whose elements differ, that it had."""
     place = {float(v): n for n, v in enumerate(x.reshape(-1))}
     found = []
@@ -177,7 +177,7 @@ def _sources(use: Use, x: Array) -> list[Array] | None:
     return found
 
 
-def _moves_data(use: Use) -> Iterator[str]:
+def _moves_data(use: OperatorUse) -> Iterator[str]:
     first = _sources(use, _distinct(use.first, 1))
     second = _sources(use, _distinct(use.first, 2))
     if first is None or second is None:
@@ -186,7 +186,7 @@ def _moves_data(use: Use) -> Iterator[str]:
         yield "where an element goes depends on the elements"
 
 
-def _selects(use: Use) -> Iterator[str]:
+def _selects(use: OperatorUse) -> Iterator[str]:
     x = _distinct(use.first, 1)
     if _sources(use, x) is None:
         yield "it gives a number that is not among its first operand's"
@@ -199,7 +199,7 @@ def _selects(use: Use) -> Iterator[str]:
         yield "an increasing function applied before it is not the same as one behind it"
 
 
-def _spatial(use: Use) -> Iterator[str]:
+def _spatial(use: OperatorUse) -> Iterator[str]:
     x = use.first
     y = use.run()[0]
     if x.ndim < 3 or y.ndim != x.ndim or y.shape[0] != x.shape[0]:
@@ -214,7 +214,7 @@ def _spatial(use: Use) -> Iterator[str]:
         yield "an element of the batch depends on another"
 
 
-def _changes_axes(use: Use) -> Iterator[str]:
+def _changes_axes(use: OperatorUse) -> Iterator[str]:
     x = np.abs(_distinct(use.first, 1)) + use.first.dtype.type(1)
     (y,) = use.on(x)
     if y.shape != x.shape:
@@ -227,14 +227,14 @@ def _changes_axes(use: Use) -> Iterator[str]:
         yield "an element of the result stands where the operand's did"
 
 
-def _impure(use: Use) -> Iterator[str]:
+def _impure(use: OperatorUse) -> Iterator[str]:
     runs = [replace(use).run()[0] for _ in range(4)]
     first, *others = runs
     if all(_same(first, other) for other in others):
         yield "four runs give the same"
 
 
-def _dequantizes(use: Use) -> Iterator[str]:
+def _dequantizes(use: OperatorUse) -> Iterator[str]:
     x = use.first
     y = use.run()[0]
     given = [0 if a is None else a for a in (*use.operands[1:3], None, None)]
@@ -248,7 +248,7 @@ def _dequantizes(use: Use) -> Iterator[str]:
         yield "the result is not (x - zero) * scale"
 
 
-def _mixes_types(use: Use) -> Iterator[str]:
+def _mixes_types(use: OperatorUse) -> Iterator[str]:
     """Tried on a first operand of float32 and others of float64."""
     rest = [None if a is None else a.astype(np.float64) for a in use.operands[1:]]
     first = use.first.astype(np.float32)
@@ -260,7 +260,7 @@ def _mixes_types(use: Use) -> Iterator[str]:
         yield f"its Computations do not take float32 and float64: {error.message}"
 
 
-_CHECKS: Final[Mapping[Trait, Callable[[Use], Iterator[str]]]] = {
+_CHECKS: Final[Mapping[Trait, Callable[[OperatorUse], Iterator[str]]]] = {
     Trait.POINTWISE: _pointwise,
     Trait.COMMUTATIVE: _commutative,
     Trait.IDEMPOTENT: _idempotent,

@@ -1,5 +1,5 @@
-"""Search that learns: spaces, features, cost models, measurement, records, strategies, a fleet.
+"""Learned search: spaces, features, cost models, measurement, records, strategies, a fleet.
 
-`base` says what these are to one another, and nothing else: a part may be replaced without the
-others noticing. What is asked of the compiler above (the code of a candidate) is handed in.
+`base` defines the interfaces between these parts, which depend on nothing else of each other, so
+each part can be replaced. The compiler above (which builds candidates) is passed in.
 """

@@ -1,4 +1,4 @@
-"""Where the time of tuning goes."""
+"""Where tuning time goes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ MEASURE: Final = "measure"
 Clock = Callable[[], float]
 
 
-class Accounts:
-    """Seconds by what they were spent on. All but MEASURE, which includes building, is overhead."""
+class TimeAccounts:
+    """Seconds per activity. Everything except MEASURE, which includes building, is overhead."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self.seconds: dict[str, float] = {}
@@ -20,7 +20,7 @@ class Accounts:
 
     @contextmanager
     def spending(self, on: str) -> Iterator[None]:
-        """The time inside counts for `on`, however it ends."""
+        """Charge the time spent inside the context to `on`, even if it raises."""
         start = self._clock()
         try:
             yield
@@ -30,12 +30,12 @@ class Accounts:
 
     @property
     def total(self) -> float:
-        """Seconds, of everything."""
+        """Seconds of all activities together."""
         return sum(self.seconds.values())
 
     @property
     def overhead(self) -> float:
-        """The share of the time that was neither building nor measuring, 0 to 1."""
+        """The share of the time (0 to 1) spent neither building nor measuring."""
         if not self.total:
             return 0.0
         return 1 - self.seconds.get(MEASURE, 0.0) / self.total

@@ -1,7 +1,7 @@
-"""What the parts of the tuner are to one another.
+"""The interfaces between the parts of the tuner.
 
-A Task has a Space of candidates. A Strategy proposes some, a CostModel foresees which are fast, a
-Runner measures those, and each Trial is recorded before anything else is done with it.
+A Task has a Space of candidates. A Strategy proposes some, a CostModel predicts which are fast, a
+Runner measures those, and each Trial is recorded before anything else uses it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-if TYPE_CHECKING:  # what only measures needs no compiler
+if TYPE_CHECKING:  # code that only measures needs no compiler
     from tilewright.loops.nodes import Kernel
     from tilewright.schedule.space import Point
     from tilewright.schedule.space.selection import Selection
@@ -28,10 +28,10 @@ Vector = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A point of a space as plain data: a value for every parameter that was met.
+    """A point of a space as plain data: a value for every parameter on its path.
 
-    sketch: the family of schedules; empty for a space of a user's own. Equal candidates have equal
-    `key`s, which is how they are remembered, stored and sent.
+    sketch: the family of schedules; empty for a user-defined space. Equal candidates have equal
+    `key`s, by which they are cached, stored and sent.
     """
 
     sketch: str
@@ -39,13 +39,13 @@ class Candidate:
 
     @cached_property
     def key(self) -> str:
-        """The candidate as JSON, its parameters in order of their names."""
+        """The candidate as JSON, with its parameters sorted by name."""
         given = {"sketch": self.sketch, **self.values}
         return json.dumps(given, sort_keys=True, separators=(",", ":"))
 
     @staticmethod
     def parse(key: str) -> Candidate:
-        """The candidate of a key; tuples are lists in it. Raises ValueError for other text."""
+        """Parse a key; tuples become lists. Raises ValueError for other text."""
         values = json.loads(key)
         if not isinstance(values, dict) or not isinstance(values.get("sketch"), str):
             raise ValueError(f"{key[:80]!r} is not the key of a candidate")
@@ -53,12 +53,12 @@ class Candidate:
 
     @staticmethod
     def of(point: Point) -> Candidate:
-        """The candidate that leads to this point."""
+        """The candidate of a point."""
         return Candidate(point.sketch, point.values)
 
     @property
     def selection(self) -> Selection:
-        """What the compiler takes to make its schedule."""
+        """The compiler's form of this candidate, from which it makes the schedule."""
         from tilewright.schedule.space.selection import Selection
 
         return Selection(self.sketch, self.values)
@@ -71,11 +71,11 @@ class Candidate:
 
 
 class Status(StrEnum):
-    """What became of a trial.
+    """The result of a trial.
 
-    refused: a primitive refused the schedule. build: no code could be made. crash, timeout, memory:
-    its process ended so. wrong: its results differ from the reference's. lost: whoever measured it
-    is gone, and so often that it is not tried again.
+    refused: a primitive rejected the schedule. build: code generation failed. crash, timeout,
+    memory: why its process ended. wrong: its results differ from the reference's. lost: its workers
+    disappeared too often to try again.
     """
 
     OK = "ok"
@@ -90,11 +90,11 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What measuring one candidate gave.
+    """The result of measuring one candidate.
 
-    rounds: seconds of one call, each the mean of a batch of calls. reason: why it failed, in one
-    line; empty for `ok`. noise: what the anchor kernel took then, in parts of its best; 1 for a
-    quiet machine. build_seconds, run_seconds: of the wall clock, all included.
+    rounds: seconds per call, each the mean of a batch of calls. reason: why it failed, in one line;
+    empty for `ok`. noise: the anchor kernel's time at that moment, relative to its best; 1 on a
+    quiet machine. build_seconds, run_seconds: total wall time.
     """
 
     status: Status
@@ -106,7 +106,7 @@ class Measurement:
 
     @property
     def seconds(self) -> float:
-        """The median of the rounds; infinite for what failed."""
+        """The median of the rounds; infinite if it failed."""
         ok = self.status is Status.OK and self.rounds
         return statistics.median(self.rounds) if ok else float("inf")
 
@@ -115,7 +115,7 @@ class Measurement:
 class Trial:
     """A candidate with its measurement, as records keep it.
 
-    predicted: seconds that the model foresaw, if it did. strategy: who proposed it.
+    predicted: the seconds that the model predicted, if any. strategy: the name of the proposer.
     """
 
     candidate: Candidate
@@ -125,22 +125,22 @@ class Trial:
 
 
 class Space(Protocol):
-    """The candidates of one task; every method returns only those that are possible.
+    """The candidates of one task; every method returns valid candidates only.
 
-    A candidate that a primitive refuses is possible here: it is found out when it is made.
+    A candidate that a primitive would reject counts as valid: only making its schedule shows that.
     """
 
     @property
     def size(self) -> int | None:
-        """How many candidates there are, exactly; None where counting costs a walk of them all."""
+        """The exact number of candidates; None if counting would need full enumeration."""
         ...
 
     def default(self) -> Candidate:
-        """What is good without tuning."""
+        """The candidate to use without tuning."""
         ...
 
     def sample(self, random: Random) -> Candidate:
-        """One of them by chance."""
+        """A random candidate."""
         ...
 
     def neighbor(self, candidate: Candidate, random: Random) -> Candidate:
@@ -148,11 +148,11 @@ class Space(Protocol):
         ...
 
     def cross(self, a: Candidate, b: Candidate, random: Random) -> Candidate:
-        """Each parameter from `a` or `b`, where what was taken before permits it."""
+        """Each parameter from `a` or `b`, if the earlier choices allow its value."""
         ...
 
     def __iter__(self) -> Iterator[Candidate]:
-        """All of them, in order."""
+        """All candidates, in order."""
         ...
 
 
@@ -164,14 +164,14 @@ def _scheduled(point: Point) -> Kernel:
 class Task:
     """A kernel to tune.
 
-    key: the identity that records are found by (`records.key`): operator structure, shapes, dtypes,
-    layouts, machine, threads, versions. name: for people. schedule: the point of a candidate; it
-    raises ScheduleError for one that a primitive refuses. build: an artifact's bytes of a point,
-    which a Runner loads (its inputs are the kernel's parameters that are not constants). calls: how
-    often the model runs it; kernels: under which names. operations: multiply-adds count two;
-    bytes_moved: of parameters. reference: inputs and right results, for `Job.expected`; it
-    takes seconds, so make it once. program: what of a point runs in each call, which features are
-    read from: without the packing of constants.
+    key: the identity of its records (`records.key`): operator structure, shapes, dtypes, layouts,
+    machine, threads, versions. name: for display. schedule: the point of a candidate; raises
+    ScheduleError if a primitive rejects it. build: the artifact of a point as bytes, which a Runner
+    loads (its inputs are the kernel's non-constant parameters). calls: how often the model runs it;
+    kernels: the names under which it does. operations: a multiply-add counts as two. bytes_moved:
+    the bytes of its parameters. reference: inputs and correct results, for `Job.expected`; it takes
+    seconds, so call it once. program: the part of a point that runs in each call, without the
+    packing of constants; features are extracted from it.
     """
 
     key: str
@@ -190,7 +190,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a cost model learns from: a program and what it took.
+    """A training sample for a cost model: a program and its time.
 
     task: the key of its task; only programs of one task are compared. machine: where it ran.
     """
@@ -203,10 +203,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a model foresees of several programs, in their order.
+    """A model's predictions for several programs, in order.
 
-    cost: natural logarithms of seconds, or of anything that grows with them within one task.
-    spread: standard deviations of `cost`; infinite where the model knows nothing.
+    cost: natural logarithms of seconds, or anything that increases with them within one task.
+    spread: standard deviations of `cost`; infinite if the model knows nothing.
     """
 
     cost: Vector
@@ -214,29 +214,29 @@ class Prediction:
 
 
 class CostModel(Protocol):
-    """Foresees how long programs take."""
+    """Predicts the running time of programs."""
 
     name: str
-    absolute: bool  # whether costs are logarithms of seconds, and not only an order
+    absolute: bool  # whether costs are logarithms of seconds, not just a ranking
 
     def fit(self, samples: Sequence[Sample]) -> None:
-        """Learn from these alone."""
+        """Train on these samples only."""
         ...
 
     def update(self, samples: Sequence[Sample]) -> None:
-        """Learn from these as well."""
+        """Train on these samples in addition."""
         ...
 
     def predict(self, task: str, kernels: Sequence[Kernel]) -> Prediction:
-        """What programs of the task cost."""
+        """Predict the cost of programs of a task."""
         ...
 
     def save(self, path: Path) -> None:
-        """Write what was learned into one file."""
+        """Write the trained model to one file."""
         ...
 
     def load(self, path: Path) -> None:
-        """Read what `save` wrote. Raises InputError for another file."""
+        """Read a file written by `save`. Raises InputError for any other file."""
         ...
 
 
@@ -246,17 +246,17 @@ class Strategy(Protocol):
     name: str
 
     def propose(self, count: int) -> list[Candidate]:
-        """At most `count` candidates that were not proposed before; none when it is through."""
+        """At most `count` candidates not proposed before; none when exhausted."""
         ...
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """What became of some of them, and of candidates that others measured."""
+        """Report finished trials: of its proposals, and of candidates measured by others."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A program to measure. number: of the caller's own. artifact: what `Task.build` made."""
+    """A program to measure. number: chosen by the caller. artifact: the result of `Task.build`."""
 
     number: int
     artifact: bytes
@@ -265,27 +265,27 @@ class Job:
 
 
 class Runner(Protocol):
-    """Measures programs: on this machine, or on those of a fleet."""
+    """Measures programs, on this machine or on a fleet."""
 
     @property
     def slots(self) -> int:
-        """How many jobs it takes at a time."""
+        """How many jobs it runs at a time."""
         ...
 
     def measure(self, jobs: Iterable[Job]) -> Iterator[tuple[int, Measurement]]:
-        """The number of each job with its measurement, as they come in."""
+        """The number of each job with its measurement, as they finish."""
         ...
 
     def close(self) -> None:
-        """End all its processes."""
+        """Stop all its processes."""
         ...
 
 
 @dataclass(slots=True)
 class Budget:
-    """What tuning may take, all kernels of a model together. None: as much as it likes.
+    """Limits on tuning, for all kernels of a model together. None: no limit.
 
-    expected_gain: tuning ends when less than this share of the time is expected to be gained.
+    expected_gain: tuning ends when the expected saving falls below this share of the time.
     """
 
     trials: int | None = None

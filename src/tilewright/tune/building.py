@@ -1,4 +1,4 @@
-"""From schedules to jobs: built in this process, or in others ahead of time."""
+"""From schedules to jobs: built in this process, or ahead of time in others."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Final
 from tilewright.base.errors import TilewrightError
 from tilewright.schedule.space import Point
 from tilewright.tune.base import Job, Measurement, Status, Task
-from tilewright.tune.measure.builder import Builder
+from tilewright.tune.measure.builder import ProgramBuilder
 
 Numbered = tuple[int, Point]
 Built = tuple[int, Job | Measurement]
-# Makes jobs of points, with the task's reference; a Measurement where no code can be made.
+# Builds points into jobs, with the task's reference; yields a Measurement if a build fails.
 Build = Callable[[Task, Iterable[Numbered]], Iterator[Built]]
 
 
 def build_here(task: Task, points: Iterable[Numbered]) -> Iterator[Built]:
-    """Builds in this process, one program when the next is asked for; nothing is compared."""
+    """Build in this process, each program on demand; results are not compared."""
     for number, point in points:
         start = time.monotonic()
         try:
@@ -31,14 +31,14 @@ def build_here(task: Task, points: Iterable[Numbered]) -> Iterator[Built]:
 
 
 class BuildAhead:
-    """Builds with a Builder, and remembers the reference of each task."""
+    """Builds with a Builder, and caches the reference of each task."""
 
-    def __init__(self, builder: Builder) -> None:
+    def __init__(self, builder: ProgramBuilder) -> None:
         self._builder: Final = builder
         self._references: dict[str, bytes] = {}
 
     def __call__(self, task: Task, points: Iterable[Numbered]) -> Iterator[Built]:
-        """In the order in which they are finished. Raises what `Task.reference` raises."""
+        """Yield jobs in order of completion. Raises what `Task.reference` raises."""
         if task.key not in self._references:
             self._references[task.key] = task.reference()
         expected = self._references[task.key]

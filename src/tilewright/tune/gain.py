@@ -1,4 +1,4 @@
-"""What trials have brought, what more of them may bring, and how sure that is."""
+"""How much trials have gained, how much more they may gain, and how certain that is."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from itertools import pairwise
 from math import inf, log
 from typing import Final
 
-HORIZON: Final = 64  # trials that an expected gain is about
-# Of the time, what an improvement saves where there was none yet.
+HORIZON: Final = 64  # trials that an expected gain covers
+# The assumed share of the time that an improvement saves, before the first one.
 UNKNOWN_STEP: Final = 0.05
 
 
 def running_best(seconds: Sequence[float]) -> list[float]:
-    """The best so far after each trial; infinite before the first that did not fail."""
+    """The best time after each trial; infinite before the first success."""
     best, found = inf, []
     for taken in seconds:
         best = min(best, taken)
@@ -25,10 +25,11 @@ def running_best(seconds: Sequence[float]) -> list[float]:
 def expected_gain(bests: Sequence[float], horizon: int = HORIZON) -> float:
     """The share of the time (0 to 1) that `horizon` more trials are expected to save.
 
-    bests: the best so far after each trial. Improvements are taken to come as often per trial as in
-    the second half of the trials, by Laplace's rule of succession (one more in two more trials),
-    and each to save the mean of what those saved; where none came lately, what the last one did. So
-    a long time without any brings the number down to 0. It is 1 where nothing was measured yet.
+    bests: the best time after each trial. The rate of improvements is estimated from the second
+    half of the trials by Laplace's rule of succession (one more success in two more trials), and
+    each is assumed to save the mean of those in that half, or as much as the last one if that half
+    has none. So the estimate falls toward 0 while nothing improves. It is 1 before the first
+    success.
     """
     known = [b for b in bests if b < inf]
     if not known:
@@ -43,14 +44,13 @@ def expected_gain(bests: Sequence[float], horizon: int = HORIZON) -> float:
 
 
 def confidence(fast: Sequence[float], slow: Sequence[float], among: int = 1) -> float:
-    """How sure it is (0 to 1) that `fast` takes less time than `slow`, by times taken in pairs.
+    """The confidence (0 to 1) that `fast` takes less time than `slow`, from times taken in pairs.
 
-    One minus the one-sided probability, by Wilcoxon's signed-rank test with its exact distribution,
-    that the logarithms of the pairs' ratios are as far below 0 if each could as well have the other
-    sign. So what changes slowly, as a processor's clock, and what one pair has in common, as the
-    pages that a process got, is no reason to be sure; rounds within a pair are not pairs. 0 where
-    there are no pairs, or one has no time. among: so many candidates were compared, of which this
-    one is the best: that many probabilities are added (Bonferroni).
+    One minus the one-sided p-value of Wilcoxon's signed-rank test, with its exact distribution, on
+    the logarithms of the pairs' ratios. Slow drift, such as the processor's clock, and effects
+    common to a pair, such as a process's memory pages, therefore add no confidence; rounds within a
+    pair are not independent pairs. 0 if there are no pairs, or one has no valid time. among: the
+    number of candidates of which this is the best; the p-value is multiplied by it (Bonferroni).
     """
     pairs = list(zip(fast, slow, strict=True))
     if not pairs or not all(0 < t < inf for t in (*fast, *slow)):
@@ -58,7 +58,7 @@ def confidence(fast: Sequence[float], slow: Sequence[float], among: int = 1) -> 
     gains = [log(b / a) for a, b in pairs]
     ranks = _doubled_ranks([abs(g) for g in gains])
     observed = sum(r for r, g in zip(ranks, gains) if g > 0)
-    ways = {0: 1}  # signs that lead to a sum of the ranks of gains
+    ways = {0: 1}  # number of sign assignments by their sum of ranks of gains
     for rank in ranks:
         more = Counter(ways)
         for total, count in ways.items():
@@ -74,7 +74,7 @@ def is_ahead(fast: Sequence[float], slow: Sequence[float]) -> bool:
 
 
 def _doubled_ranks(sizes: Sequence[float]) -> list[int]:
-    """Twice the rank of each, from 1 on; equal ones share the mean of theirs, 0 has none."""
+    """Twice the rank of each size, from 1; equal sizes share their mean rank, zeros get none."""
     below = [sum(s < size for s in sizes) for size in sizes]
     return [
         2 * b + sizes.count(size) + 1 if size else 0

@@ -1,4 +1,4 @@
-"""Any Python function as the cost of any space: the interface of the Auto-Tuning Framework."""
+"""Minimize any Python function over any space: the interface of the Auto-Tuning Framework."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import inf, isfinite
 from typing import Any
 
 from tilewright.base.errors import TilewrightError
-from tilewright.search.result import Limits, Result, Stop
+from tilewright.search.result import Result, SearchLimits, StopReason
 from tilewright.search.run import Run, each
 from tilewright.tune.base import Candidate, Measurement, Space, Status, Trial
 from tilewright.tune.strategies import Setup, strategy
@@ -16,7 +16,7 @@ Values = Mapping[str, Any]
 
 
 class CostError(TilewrightError):
-    """Raised by a cost function for a configuration that does not work: the trial has failed."""
+    """Raised by a cost function for a configuration that does not work: the trial fails."""
 
     code = "TW-COST"
 
@@ -30,20 +30,19 @@ def minimize(
     seconds: float | None = None,
     seed: int = 0,
 ) -> Result[Values, float]:
-    """The configuration of a space that costs least, of those that were tried.
+    """Find the configuration of a space with the lowest cost among those tried.
 
-    cost: of a configuration, its parameters by name; of any unit. It raises CostError for one that
-    does not work, which then costs infinitely much, as does a cost that is not a finite number.
-    Other errors reach the caller. technique: the name of a strategy without a model, or of one of
-    the bandit's techniques. trials, seconds: limits; without any, every configuration is tried.
+    cost: maps a configuration (its parameters by name) to a number in any unit. It raises CostError
+    for an invalid configuration, whose cost is then infinite, as is any non-finite cost. Other
+    errors propagate. technique: the name of a strategy without a model, or of one of the bandit's
+    techniques. trials, seconds: limits; without any, every configuration is tried.
 
-    Equal arguments give equal results, but for a limit of seconds. A result is exact where every
-    configuration was tried. Raises InputError for an unknown technique and for limits that are
-    none.
+    Deterministic for equal arguments, unless `seconds` is given. The result is exact if every
+    configuration was tried. Raises InputError for an unknown technique or an invalid limit.
     """
     searching = strategy(technique, Setup(space, seed=seed))
     run: Run[Candidate, float] = Run(
-        "minimize", each(lambda c: _cost(cost, c)), Limits(trials, seconds)
+        "minimize", each(lambda c: _cost(cost, c)), SearchLimits(trials, seconds)
     )
     failed = Measurement(Status.CRASH)
     with run:
@@ -52,7 +51,7 @@ def minimize(
             found = run.evaluate(candidate)
             ok = Measurement(Status.OK, (found,))
             searching.tell([Trial(candidate, failed if found == inf else ok)])
-    bound = run.incumbent if run.stop is Stop.FINISHED else -inf
+    bound = run.incumbent if run.stop is StopReason.FINISHED else -inf
     best = run.result(bound)
     return Result(
         best.state.values,

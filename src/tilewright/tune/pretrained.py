@@ -1,6 +1,6 @@
-"""A model that was trained beforehand, and what is chosen by it without any measurement.
+"""A model trained in advance, and the schedule it picks without any measurement.
 
-Its choice is taken only where it is sure. What it costs to ask is bounded.
+Its choice is used only if it is confident. The time it may take is bounded.
 """
 
 from __future__ import annotations
@@ -29,21 +29,22 @@ from tilewright.tune.models.programs import Rows
 from tilewright.tune.models.stored import State
 
 NAME: Final = "pretrained"
-# By how much a choice must beat the default: in spreads, and on top as a logarithm, where costs are
-# logarithms of seconds. With both, `benchmarks.pretrain train` chooses for 6% of the kernels.
+# How far a choice must beat the default: by this many spreads, plus LEAST as a logarithm where
+# costs are logarithms of seconds. With both, `benchmarks.pretrain train` chooses for 6% of the
+# kernels.
 MARGIN: Final = 3.0
 LEAST: Final = 0.3
 CANDIDATES: Final = 32
-CHANGES: Final = 3  # at most so many parameters of the default are changed
-TRIES: Final = 4  # draws for each candidate that is wanted
+CHANGES: Final = 3  # the most parameters of the default to change
+TRIES: Final = 4  # draws per candidate
 
 
 @dataclass(frozen=True)
 class Pretrained:
-    """Trees of the set `fast`, fitted to programs of many operators.
+    """An ensemble of trees on the feature set `fast`, trained on programs of many operators.
 
-    unit: of their costs (`models.objectives`). prior: whether they say what is left of the analytic
-    model's logarithms of seconds. card: what it was made from, and how good it is.
+    unit: of their costs (`models.objectives`). prior: whether they predict the residual of the
+    analytic model's logarithms of seconds. card: its training data and its accuracy.
     """
 
     members: Sequence[TreeEnsemble]
@@ -61,30 +62,30 @@ class Pretrained:
 
     @cached_property
     def features(self) -> Fast:
-        """What is read from kernels."""
+        """The extractor of kernel features."""
         return Fast(self.facts)
 
     def predict(self, task: str, kernels: Sequence[Kernel]) -> Prediction:
-        """What programs cost; the spread is that of the members."""
+        """Predict the cost of programs; the spread is that of the members."""
         return self.judge(self.features.extract_all(kernels))
 
     def judge(self, rows: Rows) -> Prediction:
-        """What programs cost by their features: float32 [programs, columns]."""
+        """Predict the cost of programs from their features: float32 [programs, columns]."""
         found = np.stack([m.values(rows) for m in self.members])
         known = estimates(rows) if self.prior else np.zeros(len(rows))
         return Prediction(found.mean(axis=0) + known, found.std(axis=0))
 
     def compared(self, default: Kernel, kernels: Sequence[Kernel]) -> Prediction:
-        """What programs cost more than the default."""
+        """Predict the cost of programs relative to the default."""
         first, *rows = self.features.extract_all([default, *kernels])
         return self.beside(first, np.stack(rows))
 
     def beside(self, default: Rows, rows: Rows) -> Prediction:
-        """What programs cost more than the default, by their features.
+        """Predict the cost of programs relative to the default, from their features.
 
-        default: float32 [columns]. rows: float32 [programs, columns]. Each member compares for
-        itself, so the spread is that of the differences: what members do not know of a kernel, it
-        and its default have in common.
+        default: float32 [columns]. rows: float32 [programs, columns]. Each member takes its own
+        difference, and the spread is that of these differences: an error of a member that a kernel
+        and its default share cancels.
         """
         both = np.concatenate([default[None], rows])
         found = np.stack([m.values(both) for m in self.members])
@@ -93,7 +94,7 @@ class Pretrained:
         return Prediction(more.mean(axis=0) + known[1:] - known[0], more.std(axis=0))
 
     def save(self, path: Path) -> None:
-        """Write it into one file."""
+        """Write the model to one file."""
         stored.write(path, NAME, self._state())
 
     def _state(self) -> State:
@@ -107,15 +108,15 @@ class Pretrained:
 
     @staticmethod
     def load(path: Path, facts: Facts = USUAL) -> Pretrained:
-        """Read what `save` wrote, for a machine.
+        """Read a file written by `save`, for a machine.
 
-        Raises InputError for another file, and for a model of other features than these.
+        Raises InputError for any other file, and for a model of another version of the features.
         """
         state = stored.read(path, NAME)
         if state["features"] != Fast.version:
             raise InputError(
-                f"the model is of version {state['features']} of the features "
-                f"{Fast.name!r}, and they are at {Fast.version}",
+                f"the model has version {state['features']} of the features "
+                f"{Fast.name!r}, not {Fast.version}",
                 where=str(path),
                 hint="train it again",
             )
@@ -125,11 +126,11 @@ class Pretrained:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What a model advises.
+    """A model's recommendation.
 
-    point: a schedule; None to leave it to the rules. gain: the default's predicted time by that of
-    the best candidate, if costs are logarithms of seconds; else only its order says something.
-    tried: candidates that were predicted, without the default. reason: in one line.
+    point: a schedule; None to leave it to the rules. gain: the default's predicted time divided by
+    that of the best candidate, if costs are logarithms of seconds; otherwise it only ranks. tried:
+    how many candidates were predicted, not counting the default. reason: one line.
     """
 
     point: Point | None
@@ -149,18 +150,19 @@ def choose(
     seed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Advice:
-    """The best candidate near the default, where its cost, `margin` spreads and `least` are
-    together less than what the default costs; else none.
+    """The best candidate near the default, if its cost plus `margin` spreads plus `least` is below
+    the default's cost; else none.
 
-    Candidates are the default with one to CHANGES parameters changed, the same for a seed. None is
-    begun that is not expected to be done, prediction included, within the budget: as long as the
-    longest before it. Nothing is measured. Raises InputError for a negative number of these.
+    Candidates are the default with one to CHANGES parameters changed, deterministic for a seed. A
+    candidate is drawn only if it and its prediction are expected to fit in the budget, assuming
+    that it takes as long as the slowest before it. Nothing is measured. Raises InputError if the
+    budget, the margin or `least` is negative.
     """
     if min(budget_seconds, margin, least) < 0:
         raise InputError(
             f"a budget of {budget_seconds} s, a margin of {margin} and at least {least}",
             where="choose",
-            hint="give numbers from 0 on",
+            hint="give nonnegative numbers",
         )
     begun = clock()
     default = task.space.default()
@@ -185,7 +187,7 @@ def choose(
             break
         points.append(point)
     if not points:
-        return Advice(None, 1.0, 0, f"there is no candidate: {reason}")
+        return Advice(None, 1.0, 0, f"no candidate: {reason}")
     kernels = [task.program(p) for p in points]
     if isinstance(model, Pretrained):
         found = model.compared(known, kernels)
@@ -198,9 +200,9 @@ def choose(
 def _judged(
     points: Sequence[Point], found: Prediction, margin: float, least: float
 ) -> Advice:
-    """The candidate that is surest to be fast, if it is sure enough.
+    """The candidate with the lowest upper bound on its cost, if that beats the default.
 
-    found: what each costs more than the default.
+    found: costs relative to the default.
     """
     spread = margin * found.spread if margin else np.zeros(len(points))
     at_most = found.cost + spread + least
@@ -210,13 +212,13 @@ def _judged(
     if sure:
         said = f"predicted {gain:.3g} times as fast as the default"
         return Advice(points[best], gain, len(points), said)
-    return Advice(None, gain, len(points), "no candidate is surely faster")
+    return Advice(None, gain, len(points), "no candidate is reliably faster")
 
 
 def _near(
     task: Task, default: Candidate, count: int, random: Random
 ) -> Iterator[Point]:
-    """At most `count` schedules near the default, none twice."""
+    """Yield at most `count` distinct schedules near the default."""
     seen = {default}
     for _ in range(TRIES * count):
         if len(seen) > count:
@@ -232,7 +234,7 @@ def _near(
 
 
 def near(task: Task, default: Candidate, random: Random) -> Candidate:
-    """The default with one to CHANGES parameters changed: what a model is asked about."""
+    """The default with one to CHANGES parameters changed, as a model's training samples have."""
     candidate = default
     for _ in range(random.randint(1, CHANGES)):
         candidate = task.space.neighbor(candidate, random)

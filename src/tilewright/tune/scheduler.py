@@ -1,7 +1,7 @@
-"""Tuning of several tasks at once: each round goes where the network is expected to gain most.
+"""Tuning of several tasks: each round goes to the task with the largest expected gain.
 
 The gradient of the network's time, as in Ansor (Zheng et al., OSDI 2020, section 6) and
-MetaSchedule: the last rounds of a task tell how fast it falls, and two guesses how far it may.
+MetaSchedule: a task's last rounds show how fast its time falls, and two estimates how far it can.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from tilewright.base.errors import InputError
 from tilewright.search.result import at_least_one
 from tilewright.tune.accounts import Clock
 from tilewright.tune.base import Budget
-from tilewright.tune.tuner import BATCH, Outcome, Tuning
+from tilewright.tune.tuner import BATCH, TaskOutcome, Tuning
 
-# The weight of what the last rounds gained; the rest is for the guess.
+# The weight of the gain of the last rounds; the rest goes to the estimate.
 BACKWARD: Final = 0.2
-# Times what similar tasks need per operation, that a task may come down to.
+# A task is assumed to reach this multiple of the time per operation of similar tasks.
 SIMILAR: Final = 2.0
 WINDOW: Final = 3  # rounds
 
 
-class Ending(StrEnum):
+class TuningEnd(StrEnum):
     """Why tuning ended.
 
-    trials, seconds: the budget is used up. gain: less is expected to be gained than was asked for.
-    through: no task has a candidate left. until: the caller said so.
+    trials, seconds: the budget is used up. gain: the expected gain is below the requested minimum.
+    through: no task has a candidate left. until: the caller stopped it.
     """
 
     TRIALS = "trials"
@@ -43,8 +43,8 @@ class Ending(StrEnum):
 def gradient(tuning: Tuning, fastest: float = 0.0) -> float:
     """Seconds that the network is expected to save by one more round of a task.
 
-    fastest: operations a second of the fastest similar task; 0: there is none. Infinite for a task
-    without a round, 0 for one of which nothing succeeded yet.
+    fastest: operations per second of the fastest similar task; 0 if there is none. Infinite before
+    the task's first round, 0 if none of its trials has succeeded yet.
     """
     bests = [b for b in tuning.bests if b < inf]
     if not bests:
@@ -62,10 +62,10 @@ def gradient(tuning: Tuning, fastest: float = 0.0) -> float:
 class Scheduler:
     """Tasks that share a budget.
 
-    similar: tasks of equal names are alike (default: those whose default has the same sketch). A
-    task rests when the share of the network's time that it is expected to save is below the
-    budget's `expected_gain` divided by the number of tasks; when all rest, tuning ends. until:
-    asked before each round; true ends tuning.
+    similar: maps tasks to groups by name (default: the sketch of the task's default). A task pauses
+    while its expected saving, as a share of the network's time, is below the budget's
+    `expected_gain` divided by the number of tasks; when all pause, tuning ends. until: called
+    before each round; true ends tuning.
     """
 
     def __init__(
@@ -88,17 +88,17 @@ class Scheduler:
         name = similar or _by_sketch
         self._kinds: Final = {t: name(t) for t in tunings}
 
-    def run(self) -> Ending:
-        """Rounds until the budget is used up, or nothing more is expected."""
+    def run(self) -> TuningEnd:
+        """Run rounds until the budget is used up, or no further gain is expected."""
         while (ending := self.ending) is None:
             self.step()
         return ending
 
     def step(self) -> Tuning:
-        """One round of the task that promises most. Raises InputError where no task is open."""
+        """Run one round of the most promising task. Raises InputError if no task is open."""
         tuning = self._most_promising()
         before = tuning.used
-        # First the default alone: what a task takes says whether it is worth more.
+        # The first round is the default alone: its time shows whether the task is worth more.
         count = self._batch if tuning.bests else 1
         if self.budget.trials is not None:
             count = min(count, self.budget.trials - self.budget.used)
@@ -108,36 +108,39 @@ class Scheduler:
         return tuning
 
     @property
-    def ending(self) -> Ending | None:
-        """Why there is no further round; None where there is one."""
+    def ending(self) -> TuningEnd | None:
+        """Why there is no further round; None if there is one."""
         budget = self.budget
-        reasons: tuple[tuple[Ending, bool], ...] = (
-            (Ending.UNTIL, self._until is not None and self._until()),
-            (Ending.TRIALS, budget.trials is not None and budget.used >= budget.trials),
+        reasons: tuple[tuple[TuningEnd, bool], ...] = (
+            (TuningEnd.UNTIL, self._until is not None and self._until()),
             (
-                Ending.SECONDS,
+                TuningEnd.TRIALS,
+                budget.trials is not None and budget.used >= budget.trials,
+            ),
+            (
+                TuningEnd.SECONDS,
                 budget.seconds is not None and self.elapsed >= budget.seconds,
             ),
-            (Ending.THROUGH, all(t.through for t in self.tunings)),
-            (Ending.GAIN, not any(self._open())),
+            (TuningEnd.THROUGH, all(t.through for t in self.tunings)),
+            (TuningEnd.GAIN, not any(self._open())),
         )
         return next((ending for ending, reached in reasons if reached), None)
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the start."""
+        """Seconds since construction."""
         return self._clock() - self._start
 
     @property
     def seconds(self) -> float:
-        """What the network's tasks take with the best of each, all calls together."""
+        """Seconds of the network's tasks, each with its best schedule, over all calls."""
         return sum(t.task.calls * t.seconds for t in self.tunings)
 
     @property
     def gain(self) -> float:
-        """How many times as fast the network's tasks are as with their defaults.
+        """The speedup of the network's tasks over their defaults.
 
-        A task whose default failed, or that was not measured yet, counts for nothing.
+        Tasks whose default failed or has not been measured yet are left out.
         """
         before = after = 0.0
         for tuning in self.tunings:
@@ -152,15 +155,15 @@ class Scheduler:
         """The share of the network's time (0 to 1) that the next trials are expected to save."""
         return sum(map(self._expected_share, self.tunings))
 
-    def outcomes(self) -> list[Outcome]:
-        """What each task has come to, in their order."""
+    def outcomes(self) -> list[TaskOutcome]:
+        """The outcome of each task, in order."""
         return [t.outcome() for t in self.tunings]
 
     # ------------------------------------------------------------------------- choosing
 
     def _most_promising(self) -> Tuning:
-        """The first of the highest promise. One of which nothing succeeded yet is given as much as
-        the highest, divided by its rounds: it is tried again, ever more rarely."""
+        """The first task with the highest promise. A task without a success yet gets the highest
+        promise divided by its rounds, so it is retried ever more rarely."""
         promises = {t: self._promise(t) for t in self._open()}
         if not promises:
             raise InputError("no task has a candidate left", where="tune")
@@ -179,7 +182,7 @@ class Scheduler:
                 yield tuning
 
     def _expected_share(self, tuning: Tuning) -> float:
-        """Of the network's time, what a task is expected to save."""
+        """The share of the network's time that a task is expected to save."""
         total = self.seconds
         if tuning.through:
             return 0.0

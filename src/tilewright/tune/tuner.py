@@ -1,7 +1,7 @@
-"""Tuning of one task: propose, schedule, build, measure, record, learn; round by round.
+"""Tuning of one task in rounds: propose, schedule, build, measure, record, learn.
 
-A `Tuning` does one round at a time, so that a scheduler may choose between several. What is asked
-of the machine and of the compiler above comes in as `Tools`.
+A `Tuning` runs one round at a time, so that a scheduler can choose between several. What it needs
+from the machine and the compiler above is passed in as `TuningTools`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 from tilewright.base import events
 from tilewright.base.errors import InputError, ScheduleError
-from tilewright.tune.accounts import MEASURE, Accounts
+from tilewright.tune.accounts import MEASURE, TimeAccounts
 from tilewright.tune.base import (
     Candidate,
     CostModel,
@@ -34,26 +34,26 @@ from tilewright.tune.gain import (
     running_best,
 )
 from tilewright.tune.strategies import (
-    Foresight,
+    ConfidenceBounds,
     ProgramMaker,
     Proposer,
     Setup,
     strategy,
 )
 
-BATCH: Final = 16  # trials of a round
-REFUSALS: Final = 256  # in a row, after which a task is through
-SHARE: Final = 0.05  # of the time of building and measuring, for search
-LEARNING: Final = 0.02  # of that time, for fitting the model
+BATCH: Final = 16  # trials per round
+REFUSALS: Final = 256  # consecutive refusals that end a task
+SHARE: Final = 0.05  # of the time for building and measuring, spent on search
+LEARNING: Final = 0.02  # of that time, spent on fitting the model
 MOST_EFFORT: Final = 64  # schedules per trial
-# Before it is known what they cost, and where no model is to be asked.
+# Used until the cost of a schedule is known, and without a model.
 FIRST_EFFORT: Final = 2
-# Of the final comparison: the fewest with which the better of two finalists can be 95% sure where
-# one of them goes the other way (`gain.confidence`).
+# Passes of the final comparison: the fewest that allow 95% confidence between two finalists when
+# one pass goes the other way (`gain.confidence`).
 PASSES: Final = 8
-HOPELESS: Final = 3  # passes after which the default may be ahead of all finalists
-KNOWN: Final = 3  # of other runs, that are measured again
-# The strategy of trials that compare the best with the default again.
+HOPELESS: Final = 3  # passes after which the final comparison may end early
+KNOWN: Final = 3  # candidates of other runs to measure again
+# The strategy name of trials that compare the best with the default again.
 FINAL: Final = "final"
 
 
@@ -62,11 +62,11 @@ def _keep_nothing(task: Task, trial: Trial) -> None:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Tools:
-    """What tuning works with.
+class TuningTools:
+    """The dependencies of tuning.
 
-    record: called with each trial as soon as it is finished. model: of all tasks. machine: the name
-    under which the model learns.
+    record: called with each trial as soon as it is finished. model: shared by all tasks. machine:
+    the name under which the model learns.
     """
 
     runner: Runner
@@ -77,15 +77,14 @@ class Tools:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What tuning a task has come to, at its end or before.
+class TaskOutcome:
+    """The state of tuning a task, at its end or earlier.
 
-    best: the fastest trial; the default's where nothing was faster. default: the first trial; None
-    before it. confidence: how sure it is that the best is faster, see `gain.confidence`; 0 before
-    the final comparison. curve: the number of a trial and its seconds, for each that was the best
-    so far. failed: how many trials failed, by status. expected_gain: see `gain.expected_gain`.
-    spent: seconds, by what they were spent on. overhead: the share of them that was neither
-    building nor measuring.
+    best: the fastest trial; the default's if nothing was faster. default: the first trial; None
+    before it. confidence: that the best is faster, see `gain.confidence`; 0 before the final
+    comparison. curve: (trial number, seconds) of each new best. failed: number of failed trials by
+    status. expected_gain: see `gain.expected_gain`. spent: seconds by activity. overhead: the share
+    of them spent neither building nor measuring.
     """
 
     task: Task
@@ -101,7 +100,7 @@ class Outcome:
 
     @property
     def gain(self) -> float:
-        """How many times as fast as the default the best is; 1 where that is not known."""
+        """The speedup of the best over the default; 1 if unknown."""
         if self.best is None or self.default is None:
             return 1.0
         best, default = self.best.measurement, self.default.measurement
@@ -109,21 +108,21 @@ class Outcome:
 
 
 class Tuning:
-    """A task that is being tuned.
+    """A task being tuned.
 
-    earlier: trials of this run, which was broken off. They are not measured again, and with an
-    equal seed and batch the run goes on as if it had not been; trials that it would not make now
-    are learned from as well. known: trials of other runs, of which the fastest are measured again
-    and the others only learned from. seeds: candidates to measure after the default and those.
-    effort: schedules that a strategy may make per trial; None: as many as take 5% of the time that
-    building and measuring take, and the model is fitted when that took less than 2% of it so far;
-    so a run that goes on may differ from one that was not broken off.
+    earlier: trials of this run before it was interrupted. They are not measured again, and with the
+    same seed and batch size the run continues as if it had not stopped; those it no longer proposes
+    are still learned from. known: trials of other runs: the fastest are measured again, the others
+    only learned from. seeds: candidates to measure after the default and those. effort: schedules
+    that a strategy may make per trial. None: as many as fit in 5% of the time for building and
+    measuring, and the model is fitted only while fitting has taken less than 2% of it; a resumed
+    run may then differ from an uninterrupted one.
     """
 
     def __init__(
         self,
         task: Task,
-        tools: Tools,
+        tools: TuningTools,
         *,
         by: str = "evolutionary",
         seeds: Sequence[Candidate] = (),
@@ -131,17 +130,17 @@ class Tuning:
         known: Sequence[Trial] = (),
         seed: int = 0,
         effort: int | None = None,
-        accounts: Accounts | None = None,
+        accounts: TimeAccounts | None = None,
     ) -> None:
         self.task: Final = task
         self.trials: list[Trial] = []
         self.bests: list[float] = []  # after each round
         self.through = False
-        self.accounts: Final = accounts or Accounts()
+        self.accounts: Final = accounts or TimeAccounts()
         self._tools: Final = tools
         self.programs: Final = ProgramMaker(task)
         again = _fastest(known)
-        foresight = Foresight(self.programs, tools.model)
+        foresight = ConfidenceBounds(self.programs, tools.model)
         self._adapts: Final = effort is None and tools.model is not None
         first = FIRST_EFFORT if effort is None else effort
         setup = Setup(task.space, foresight, [*again, *seeds], seed, first)
@@ -159,10 +158,11 @@ class Tuning:
     # ------------------------------------------------------------------------- a round
 
     def step(self, count: int = BATCH) -> list[Trial]:
-        """One round of at most `count` trials, in the order in which they were proposed.
+        """Run one round of at most `count` trials; returns them in proposal order.
 
-        There are none when the strategy has no more candidates, or too many were refused in a row;
-        then `through` is true. A trial that is finished when the round is interrupted was recorded.
+        Returns none and sets `through` when the strategy has no more candidates, or too many in a
+        row were refused. If the round is interrupted, the trials finished so far are already
+        recorded.
         """
         if self._adapts:
             self._strategy.effort = self._affordable()
@@ -177,14 +177,14 @@ class Tuning:
         for number, measurement in self._measured(points):
             made[number] = self._finished(batch[number], measurement)
         trials = [made[n] for n in sorted(made)]
-        self.trials += [*trials, *rest]  # the default is the first of all
+        self.trials += [*trials, *rest]  # the default is always first
         self._count_refusals(trials)
         self._learn(trials)
         self.bests.append(self.seconds)
         return trials
 
     def _affordable(self) -> int:
-        """Schedules per trial that take SHARE of the time that building and measuring take."""
+        """The schedules per trial that fit in SHARE of the time for building and measuring."""
         measuring = self.accounts.seconds.get(MEASURE, 0.0)
         searching = self.accounts.seconds.get("search", 0.0)
         if not measuring or not searching or not self.programs.made:
@@ -196,7 +196,7 @@ class Tuning:
     def _scheduled(
         self, batch: Sequence[Candidate], made: dict[int, Trial]
     ) -> Iterator[Numbered]:
-        """Points to measure; what is known without, as before or as refused, goes to `made`."""
+        """Yield the points to measure; trials made earlier and refused candidates go to `made`."""
         for number, candidate in enumerate(batch):
             before = self._earlier.pop(candidate.key, None)
             if before is not None:
@@ -212,12 +212,12 @@ class Tuning:
                 yield number, point
 
     def recall(self) -> None:
-        """Count the earlier trials that no round came to; nothing before the first round."""
+        """Add the earlier trials that no round proposed; does nothing before the first round."""
         if self.trials:
             self.trials += self._left_behind()
 
     def _left_behind(self) -> list[Trial]:
-        """The run leaves the way that it went before: what is left of it is only learned from."""
+        """Learn from the earlier trials left over, once the run deviates from its former course."""
         rest = list(self._earlier.values())
         self._earlier.clear()
         if rest:
@@ -227,7 +227,7 @@ class Tuning:
     def _measured(
         self, points: Sequence[Numbered]
     ) -> Iterator[tuple[int, Measurement]]:
-        """The measurements as they come in, with those of programs that could not be built."""
+        """Yield measurements as they finish, including those of failed builds."""
         if points:
             built = self._tools.build(self.task, points)
             yield from self._answers(built, {number for number, _ in points})
@@ -235,7 +235,7 @@ class Tuning:
     def _answers(
         self, built: Iterable[Built], missing: set[int]
     ) -> Iterator[tuple[int, Measurement]]:
-        """What measuring these gives, a measurement for each of the numbers in `missing`."""
+        """Measure jobs; yields one measurement per number in `missing`."""
         unbuilt: deque[tuple[int, Measurement]] = deque()
 
         def jobs() -> Iterator[Job]:
@@ -252,7 +252,7 @@ class Tuning:
             arrived = list(unbuilt) + ([] if found is None else [found])
             unbuilt.clear()
             if not arrived:
-                reason = "there was no answer from what measures"
+                reason = "the runner returned no measurement"
                 arrived = [
                     (n, Measurement(Status.LOST, reason=reason)) for n in missing
                 ]
@@ -296,15 +296,16 @@ class Tuning:
         with self.accounts.spending("learn"):
             if self._tools.model is not None:
                 self._unlearned += self._samples(trials)
-                # The default alone says nothing of what is faster: fitting would be for nothing.
+                # A single sample, such as the default, cannot rank anything: fitting would be
+                # wasted.
                 if len(self._unlearned) > 1 and self._may_learn():
                     self._tools.model.update(self._unlearned)
                     self._unlearned = []
             self._strategy.tell(trials)
 
     def _may_learn(self) -> bool:
-        """Whether fitting took little of the time so far, else what was measured waits for it; what
-        is known before the first measurement does not."""
+        """Whether fitting has taken little time so far; otherwise samples wait. What is known
+        before the first measurement is always learned."""
         if not self._adapts:
             return True
         spent = self.accounts.seconds
@@ -312,7 +313,7 @@ class Tuning:
         return not measuring or spent.get("learn", 0.0) <= LEARNING * measuring
 
     def _samples(self, trials: Iterable[Trial]) -> Iterator[Sample]:
-        """What a model learns from; a candidate that never was a program teaches nothing."""
+        """The training samples of trials; candidates without a program or a build are left out."""
         for trial in trials:
             program = self.programs.find(trial.candidate)
             if program is not None and trial.measurement.status is not Status.BUILD:
@@ -329,44 +330,44 @@ class Tuning:
 
     @property
     def used(self) -> int:
-        """Trials that count for a budget: all but those that were refused."""
+        """Trials that count against a budget: all except refused ones."""
         return sum(t.measurement.status is not Status.REFUSED for t in self.trials)
 
     @property
     def best(self) -> Trial | None:
-        """The fastest trial; of equal ones the first. None where all failed."""
+        """The fastest trial, the first of equals; None if all failed."""
         ok = [t for t in self.trials if t.measurement.seconds < inf]
         return min(ok, key=_seconds, default=None)
 
     def trial(self, candidate: Candidate) -> Trial | None:
-        """That of a candidate, from the final comparison if it was in it; None without any."""
+        """The trial of a candidate, preferably from the final comparison; None if there is none."""
         made = (t for t in self.trials if t.candidate == candidate)
         return self._settled.get(candidate.key) or next(made, None)
 
     @property
     def seconds(self) -> float:
-        """Of one call of the best; infinite where all failed."""
+        """Seconds per call of the best trial; infinite if all failed."""
         return min(map(_seconds, self.trials), default=inf)
 
     @property
     def expected_gain(self) -> float:
-        """The share of its time that the next trials are expected to save; 0 when it is through."""
+        """The share of its time that the next trials are expected to save; 0 if exhausted."""
         if self.through:
             return 0.0
         return expected_gain(running_best([_seconds(t) for t in self.trials]))
 
     def settle(self, finalists: int = 2, passes: int = PASSES) -> None:
-        """Measure the default and the fastest few again, in turns, and let that decide.
+        """Measure the default and the fastest few again, interleaved, and rank them by these times.
 
-        What was the fastest of many trials owes something to luck, so only the new times count. A
-        pass is a process for each, one after the other, in an order that alternates; its median
-        counts as one time, because what disturbs a process disturbs all of its rounds. Passes end
-        early where none of them is ahead of the default, which never makes anything surer. Nothing
-        is done with less than two to compare. Raises InputError before the first step.
+        The fastest of many trials is partly lucky, so only the new times count. A pass runs one
+        process per finalist, one after the other, in alternating order; the median of a process
+        counts as one time, because a disturbance affects all rounds of a process. Passes end early
+        if no finalist is ahead of the default; this never inflates the confidence. Does nothing
+        with fewer than two to compare. Raises InputError before the first step.
         """
         if not self.trials:
             raise InputError(
-                "nothing was measured yet", where="tune", hint="step first"
+                "nothing has been measured yet", where="tune", hint="call step first"
             )
         ranked = sorted(self.trials, key=_seconds)[:finalists]
         chosen = {t.candidate.key: t for t in [self.trials[0], *ranked]}
@@ -383,7 +384,7 @@ class Tuning:
     def _compare(
         self, compared: Sequence[Candidate], passes: int
     ) -> list[list[Measurement]]:
-        """Those of each pass for each candidate, of which the first is the default."""
+        """The measurements of each candidate, one per pass; the first candidate is the default."""
         found: list[list[Measurement]] = [[] for _ in compared]
         points = [(n, self.programs.point(c)) for n, c in enumerate(compared)]
         with self.accounts.spending(MEASURE):
@@ -397,12 +398,12 @@ class Tuning:
                 break
         return found
 
-    def outcome(self) -> Outcome:
-        """What it came to so far."""
+    def outcome(self) -> TaskOutcome:
+        """The state so far."""
         best, default = self._compared()
         failed = Counter(t.measurement.status for t in self.trials)
         del failed[Status.OK]
-        return Outcome(
+        return TaskOutcome(
             self.task,
             best,
             default,
@@ -416,8 +417,8 @@ class Tuning:
         )
 
     def _confidence(self, best: Trial | None, default: Trial | None) -> float:
-        """How sure it is that the best is faster; 0 before the final comparison, and where the
-        default failed in it."""
+        """The confidence that the best is faster; 0 before the final comparison, and if the default
+        failed in it."""
         if not self._settled or best is None or default is None or best is default:
             return 0.0
         if _seconds(default) == inf:
@@ -426,7 +427,7 @@ class Tuning:
         return confidence(best.measurement.rounds, default.measurement.rounds, among)
 
     def _compared(self) -> tuple[Trial | None, Trial | None]:
-        """The best and the default: from the final comparison, if there was one."""
+        """The best and the default, from the final comparison if there was one."""
         if not self.trials:
             return None, None
         default = self.trials[0]
@@ -456,7 +457,7 @@ def _seconds(trial: Trial) -> float:
 
 
 def _passes(found: Sequence[Measurement]) -> Measurement:
-    """Several measurements as one, with a time for each; the first that failed, if one did."""
+    """Merge measurements into one, with a time for each; the first failure, if there is one."""
     for measurement in found:
         if measurement.status is not Status.OK:
             return measurement

@@ -8,7 +8,7 @@ from tilewright.frontends.onnx import load
 from tilewright.frontends.onnx.export import to_onnx
 from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph.interp import evaluate
-from tilewright.graph.quantize import Recipe
+from tilewright.graph.quantize import QuantizationRecipe
 from tilewright.graph.quantize.calibrate import interpreter
 from tilewright.graph.quantize.model import calibrated
 
@@ -85,7 +85,7 @@ def samples_for(graph, count=8, **scales):
 
 def made(graph, samples, **recipe):
     """The graph quantized by a recipe, interpreted, no sample held out."""
-    return calibrated(graph, samples, Recipe(**recipe), RUNNER, FALLBACK)
+    return calibrated(graph, samples, QuantizationRecipe(**recipe), RUNNER, FALLBACK)
 
 
 def errors(graph, other, samples):

@@ -53,7 +53,7 @@ NAN = drawn(0, 3, 2, 4)
 NAN[1, 0, 2] = np.nan
 REFUSED = {
     "the model has no input 'z'": data(z=np.ones(3)),
-    "there is nothing for input 'b'": {"x": drawn(0, 3, 2, 4)},
+    "there is no array for input 'b'": {"x": drawn(0, 3, 2, 4)},
     "different numbers of samples: 2 for 'x', 3 for 'b'": data(x=drawn(0, 2, 2, 4)),
     "5 rows are not a whole number of samples of 2": data(x=drawn(0, 5, 4)),
     "expected float32[2, 4]": data(x=drawn(0, 3, 2, 5)),

@@ -15,13 +15,13 @@ from tests.graph.quantize.models import (
 )
 from tilewright.base.errors import InputError
 from tilewright.graph.interp import evaluate
-from tilewright.graph.quantize import Recipe, factors
+from tilewright.graph.quantize import QuantizationRecipe, factors
 from tilewright.graph.quantize.affine import channel_scales, round_weights
 from tilewright.graph.quantize.layers import find_layers
 from tilewright.graph.quantize.migrate import migrated
 from tilewright.graph.quantize.rounding import round_by_data
 from tilewright.graph.quantize.statistics import (
-    Gram,
+    GramMatrix,
     Mean,
     columns_of,
     rows_of,
@@ -120,7 +120,7 @@ TAKES_NONE = {
         "h = MatMul(x, w0)  r = Clip(h, low, high)  y = MatMul(r, w1)",
         "float[3, 4] x) => (float[3, 2] y",
     ),
-    "Add -> r adds what is computed": (
+    "Add -> r adds a computed operand": (
         "h = MatMul(x, w0)  e = Exp(h)  r = Add(e, e)  y = MatMul(r, w1)",
         "float[3, 4] x) => (float[3, 2] y",
     ),
@@ -236,7 +236,7 @@ def test_the_strength_says_how_much_moves():
 def test_smoothing_needs_a_strength():
     for strength in (-0.1, 1.1, float("nan")):
         with pytest.raises(InputError, match="strength of smoothing"):
-            Recipe(smooth=strength)
+            QuantizationRecipe(smooth=strength)
 
 
 def test_the_search_lessens_what_rounded_weights_lose():
@@ -252,7 +252,7 @@ def test_the_search_lessens_what_rounded_weights_lose():
         """Of the products alone, with data in floats."""
         total = 0.0
         for layer in model.layers:
-            gram = Gram(layer)
+            gram = GramMatrix(layer)
             for s in samples:
                 kept = evaluate(
                     model.graph, s, fallback=FALLBACK, keep=lambda v: v is layer.data
@@ -280,7 +280,7 @@ def test_rounding_by_data_loses_less():
     )
     (layer,) = find_layers(graph)[0]
     x = correlated(500, 32)
-    gram = Gram(layer)
+    gram = GramMatrix(layer)
     gram.see(x)
     w = graph.constants[layer.weight]
     near, by_data = round_weights(w, 1), round_by_data(layer, w, gram.matrix)
@@ -357,7 +357,7 @@ def test_gptq_of_a_model():
     )
     assert errors(graph, by_data, samples) < errors(graph, near, samples)
     with pytest.raises(InputError, match="not rounded by 'luck'"):
-        Recipe(rounding="luck")
+        QuantizationRecipe(rounding="luck")
 
 
 # --------------------------------------------------------------------------------- bias

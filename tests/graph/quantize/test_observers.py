@@ -6,7 +6,7 @@ import pytest
 from tilewright.base.errors import InputError
 from tilewright.graph.quantize.affine import (
     AffineQuantization,
-    Range,
+    ValueRange,
     asymmetric,
     power_of_two,
     round_weights,
@@ -79,7 +79,7 @@ def test_what_is_not_finite_is_said_and_not_counted():
     for make in METHODS.values():
         observer = seen(make(), x)
         assert not observer.finite
-        assert observer.span == Range(-2, 1)
+        assert observer.span == ValueRange(-2, 1)
     assert seen(MinMax(), np.ones(3, np.float32)).finite
 
 
@@ -140,7 +140,7 @@ def test_squared_error_is_least():
 
 
 def test_unknown_methods_are_refused():
-    with pytest.raises(InputError, match="no calibration method 'luck'"):
+    with pytest.raises(InputError, match="unknown calibration method 'luck'"):
         observer_of("luck")
     with pytest.raises(InputError, match="percentile is given for the method 'mse'"):
         observer_of("mse", 99)
@@ -152,7 +152,12 @@ def test_unknown_methods_are_refused():
 
 
 def test_zero_is_exact():
-    for span in (Range(-0.3, 5), Range(0, 5), Range(-5, 0), Range(-1e-3, 1e3)):
+    for span in (
+        ValueRange(-0.3, 5),
+        ValueRange(0, 5),
+        ValueRange(-5, 0),
+        ValueRange(-1e-3, 1e3),
+    ):
         for quantizer in (symmetric, asymmetric):
             kept = quantizer(span)
             assert kept.rounded(np.zeros(1, np.float32)) == 0
@@ -166,7 +171,7 @@ def test_rounding_is_onnx_s():
     x = x.astype(np.float32)
     for kept in (
         AffineQuantization(np.float32(0.25), np.uint8(7)),
-        symmetric(Range(-4, 3)),
+        symmetric(ValueRange(-4, 3)),
     ):
         kind = "uint8" if kept.dtype == np.uint8 else "int8"
         text = (

@@ -24,7 +24,7 @@ from tilewright.base.errors import InputError
 from tilewright.driver.compile import text
 from tilewright.frontends.onnx import load
 from tilewright.frontends.onnx.export import operation_to_model, to_onnx
-from tilewright.graph.quantize import Recipe, quantize
+from tilewright.graph.quantize import QuantizationRecipe, quantize
 from tilewright.graph.quantize.layers import find_layers
 from tilewright.graph.verify import verify
 
@@ -147,7 +147,7 @@ STAYS = {
         "float[2, 4] x) => (float[2, 3] y",
         {"w": np.full((4, 3), np.inf, np.float32)},
     ),
-    "its weights are of rank 3, and not a matrix": (
+    "its weights are of rank 3, not a matrix": (
         "y = MatMul(x, w)",
         "float[2, 2, 4] x) => (float[2, 2, 3] y",
         {"w": drawn(0, 2, 4, 3)},
@@ -157,7 +157,7 @@ STAYS = {
         "float[2, 4] x) => (float[2, 3] y",
         {"w": drawn(0, 4, 3)},
     ),
-    "it computes in float64, and not in float32": (
+    "it computes in float64, not in float32": (
         "y = MatMul(x, w)",
         "double[2, 4] x) => (double[2, 3] y",
         {"w": drawn(0, 4, 3).astype(np.float64)},
@@ -190,12 +190,16 @@ def test_data_that_are_not_finite_stay_in_floats():
 def test_layers_that_are_asked_for_stay_in_floats():
     graph = perceptron()
     name = next(op.label for op in graph.operations if op.op_type == "MatMul")
-    found, report = quantize(graph, samples_for(graph), Recipe(), RUNNER, keep=[name])
-    assert [(k.name, k.why) for k in report.kept] == [(name, "it was asked to")]
+    found, report = quantize(
+        graph, samples_for(graph), QuantizationRecipe(), RUNNER, keep=[name]
+    )
+    assert [(k.name, k.why) for k in report.kept] == [(name, "it was requested")]
     kept = next(op for op in found.operations if op.label == name)
     assert kept.inputs == next(op for op in graph.operations if op.label == name).inputs
     with pytest.raises(InputError, match="no layer 'nothing'"):
-        quantize(graph, samples_for(graph), Recipe(), RUNNER, keep=["nothing"])
+        quantize(
+            graph, samples_for(graph), QuantizationRecipe(), RUNNER, keep=["nothing"]
+        )
 
 
 def test_a_bias_that_int32_does_not_hold_stays_real():

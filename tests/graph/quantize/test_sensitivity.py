@@ -8,7 +8,7 @@ import pytest
 import tilewright as tw
 from tests.graph.quantize.models import RUNNER, drawn, graph_of, made, samples_for
 from tilewright.base.errors import InputError
-from tilewright.graph.quantize import Recipe, quantize, sensitivity
+from tilewright.graph.quantize import QuantizationRecipe, quantize, sensitivity
 from tilewright.graph.quantize.metrics import compare, cosine
 from tilewright.graph.quantize.sensitivity import switched
 from tilewright.graph.verify import verify
@@ -34,14 +34,15 @@ def fragile():
 def test_the_fragile_layer_alone_is_kept():
     graph = fragile()
     samples = samples_for(graph, 12)
-    plain = quantize(graph, samples, Recipe(), RUNNER)
+    plain = quantize(graph, samples, QuantizationRecipe(), RUNNER)
     assert plain.report.agreement.drop > 0.1
     assert not plain.report.kept
     first, again = (
-        quantize(graph, samples, Recipe(), RUNNER, max_drop=0.1) for _ in range(2)
+        quantize(graph, samples, QuantizationRecipe(), RUNNER, max_drop=0.1)
+        for _ in range(2)
     )
     assert [layer.name for layer in first.report.kept] == ["MatMul -> c"]
-    assert first.report.kept[0].why == "it costs more than may be lost"
+    assert first.report.kept[0].why == "it exceeds the acceptable loss"
     assert first.report.agreement.drop <= 0.1
     assert first.report == again.report
     assert str(first.graph) == str(again.graph)
@@ -56,7 +57,7 @@ def test_what_is_written_is_measured_and_not_what_was_tried(monkeypatch):
     monkeypatch.setattr(sensitivity, "_fewest", lambda trials, order, limit: 0)
     graph = fragile()
     report = quantize(
-        graph, samples_for(graph, 12), Recipe(), RUNNER, max_drop=0.1
+        graph, samples_for(graph, 12), QuantizationRecipe(), RUNNER, max_drop=0.1
     ).report
     assert report.agreement.drop <= 0.1
     assert [layer.name for layer in report.kept] == ["MatMul -> c"]
@@ -64,7 +65,9 @@ def test_what_is_written_is_measured_and_not_what_was_tried(monkeypatch):
 
 def test_no_drop_at_all_keeps_all_layers():
     graph = fragile()
-    found = quantize(graph, samples_for(graph, 4), Recipe(), RUNNER, max_drop=0.0)
+    found = quantize(
+        graph, samples_for(graph, 4), QuantizationRecipe(), RUNNER, max_drop=0.0
+    )
     assert found.report.agreement.drop <= 1e-9
     assert len(found.report.kept) == 4
     assert [op.op_type for op in found.graph.operations] == [
@@ -76,7 +79,9 @@ def test_layers_of_one_name_are_kept_together():
     graph = fragile()
     same = [replace(op, name="same") for op in graph.operations]
     graph = graph.with_operations(same)
-    found = quantize(graph, samples_for(graph, 4), Recipe(), RUNNER, max_drop=0.0)
+    found = quantize(
+        graph, samples_for(graph, 4), QuantizationRecipe(), RUNNER, max_drop=0.0
+    )
     assert [layer.name for layer in found.report.kept] == ["same"] * 4
 
 
@@ -126,10 +131,10 @@ def test_cosine_of_odd_tensors(a, b, want):
 
 def test_one_sample_serves_both():
     graph = fragile()
-    report = quantize(graph, samples_for(graph, 1), Recipe(), RUNNER).report
+    report = quantize(graph, samples_for(graph, 1), QuantizationRecipe(), RUNNER).report
     assert report.samples == 1 and report.held_out == 0
     assert "on the same data" in str(report)
-    report = quantize(graph, samples_for(graph, 8), Recipe(), RUNNER).report
+    report = quantize(graph, samples_for(graph, 8), QuantizationRecipe(), RUNNER).report
     assert (report.samples, report.held_out) == (6, 2)
 
 
@@ -140,11 +145,11 @@ def test_the_face():
     assert report.agreement.drop <= 0.1
     y = tw.compile(made_, threads=1)(data[0])
     assert y.shape == (6, 5)
-    with pytest.raises(InputError, match="quantize takes no luck"):
+    with pytest.raises(InputError, match="quantize has no option luck"):
         tw.quantize(graph, {"x": data}, luck=3)
     with pytest.raises(InputError, match="not measured by 'luck'"):
         tw.quantize(graph, {"x": data}, metric="luck")
     with pytest.raises(InputError, match="max_drop is 2"):
         tw.quantize(graph, {"x": data}, max_drop=2)
-    with pytest.raises(InputError, match="no option is called color"):
+    with pytest.raises(InputError, match="unknown option color"):
         tw.quantize(graph, {"x": data}, reading={"color": 1})

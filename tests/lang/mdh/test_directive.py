@@ -242,7 +242,7 @@ def test_other_directives_are_refused() -> None:
         inp(x=3)  # type: ignore[arg-type]
     scope: dict[str, Any] = {}
     exec("def f(w, x):\n    for i in range(4): w[i] = x[i]", scope)
-    with pytest.raises(InputError, match="f: its text is not known"):
+    with pytest.raises(InputError, match="f: its source is not available"):
         mdh.mdh(out(w=Buffer[float32]), inp(x=Buffer[float32]), combine_ops(cc))(
             scope["f"]
         )

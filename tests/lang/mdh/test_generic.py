@@ -58,7 +58,7 @@ def test_sizes_are_stated_left_out_or_mixed() -> None:
     assert half.name == "MatMul" and repr(MatMul) == "MatMul[T, M, N, K]"
     with pytest.raises(InputError, match="5 types and sizes given, 4 expected"):
         MatMul[float32, 1, 2, 3, 4]
-    with pytest.raises(InputError, match="it gives 3, no expression"):
+    with pytest.raises(InputError, match="it returns 3, not an expression"):
         mdh.generic(lambda T: 3)[float32]
     with pytest.raises(
         InputError, match=r"the extent 2\.5 is not a number of iterations"

@@ -118,7 +118,7 @@ def test_the_mask_runs(way: str) -> None:
 
 
 def test_a_simulated_machine_gets_the_plain_nests() -> None:
-    with pytest.raises(CompileError, match=r"OB1\[.* is done by no instruction"):
+    with pytest.raises(CompileError, match=r"no instruction performs `OB1\["):
         mdh.build(bert_mask(B, N), target="vdla")
 
 
@@ -164,7 +164,7 @@ def test_a_reduction_does_not_vanish_in_its_reader() -> None:
         @ md_hom[4](lambda x, d: x - d, (cc,), name="shift")
         @ inp_view[float32, total](x=[lambda i: i], d=[lambda i: ()])
     )
-    with pytest.raises(UnsupportedError, match="dot does not go into shift"):
+    with pytest.raises(UnsupportedError, match="dot cannot be composed into shift"):
         mdh.fuse(total, shifted)
     a, b, x = (np.ones(n, np.float32) for n in (9, 9, 4))
     y = np.empty(4, np.float32)

@@ -161,7 +161,7 @@ def test_refusals():
     with pytest.raises(UnsupportedError, match="scan is a scan along"):
         mdh.parameter_space(running)
     space = mdh.parameter_space(sums(4, 4))
-    with pytest.raises(ScheduleError, match="`nearest` finds one like it"):
+    with pytest.raises(ScheduleError, match="`nearest` finds the closest one"):
         space.schedule(Candidate("", {"PRT.COR.i": 2}))
 
 

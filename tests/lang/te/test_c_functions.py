@@ -29,6 +29,7 @@ x = np.random.default_rng(3).standard_normal(37, dtype=np.float32)
 TEXT = """
 #include <stdint.h>
 float mixed(float x, int64_t i, double scale) { return x * (float)scale + (float)i; }
+float half(void) { return 0.5f; }
 int32_t low(uint64_t x) { return (int32_t)(x >> 3); }
 int rows(float *out, const float *a, const float *b, int stride, float factor) {
   for (int k = 0; k < 4; ++k)
@@ -99,6 +100,18 @@ def test_a_text_in_c_with_arguments_of_several_types() -> None:
         np.testing.assert_array_equal(z, np.arange(37) * 5)
 
 
+@needs_compiler
+@pytest.mark.parametrize("target", ["cpu", "interp"])
+def test_a_function_without_arguments(target: str) -> None:
+    own = t.compile_c(TEXT)
+    X, Y = hypot(lambda v: v * t.call_pure_extern("float32", own.half))
+    s = t.create_schedule(Y.op)
+    s[Y].vectorize(s[Y].split(Y.op.axis[0], 8)[1])
+    found = np.empty_like(x)
+    t.build(s, [X, Y], target=target)(x, found)
+    np.testing.assert_array_equal(found, x / 2)
+
+
 def product(declare: bool, factor: float = 1.0) -> tuple[Any, list[Any]]:
     own = t.compile_c(TEXT)
     if declare:
@@ -143,6 +156,14 @@ def test_addresses_strides_and_numbers() -> None:
     own = np.empty((6, 16), np.float32)
     t.build(s, args, target="interp")(a, b, own)
     np.testing.assert_allclose(own, a @ b, rtol=1e-5, atol=1e-5)
+
+
+def test_schedules_of_code_of_this_process_are_not_measured(tmp_path: Path) -> None:
+    X, Y = hypot(lambda v: t.call_pure_extern("float32", LIBRARY.hypotf, v, 3.0))
+    f = t.build(t.create_schedule(Y.op), [X, Y])
+    message = r"tune Y: it calls functions of this process: hypotf; .* llvm=text"
+    with pytest.raises(UnsupportedError, match=message):
+        f.tune(trials=1, records=tmp_path / "r.sqlite")
 
 
 def test_code_of_this_process_is_not_written_to_files(tmp_path: Path) -> None:

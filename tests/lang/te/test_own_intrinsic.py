@@ -115,7 +115,7 @@ def test_two_texts_of_one_name_are_two_functions() -> None:
     "text, error, message",
     [
         (TEXT.replace("@rows(", "@row("), InputError, "does not define the function"),
-        (TEXT.replace("fptrunc", "trunc"), CompileError, "LLVM refuses"),
+        (TEXT.replace("fptrunc", "trunc"), CompileError, "LLVM rejects"),
         (
             "declare void @elsewhere()\n"
             + TEXT.replace("  ret void", "  call void @elsewhere()\n  ret void"),

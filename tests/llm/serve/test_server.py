@@ -304,7 +304,13 @@ REFUSED_CHATS = [
     [
         *(("/v1/completions", *case) for case in REFUSED),
         *(("/v1/chat/completions", *case) for case in REFUSED_CHATS),
-        ("/v1/embeddings", {"model": "tiny", "input": "a"}, 400, "model", "no vectors"),
+        (
+            "/v1/embeddings",
+            {"model": "tiny", "input": "a"},
+            400,
+            "model",
+            "not vectors",
+        ),
         ("/v1/models/large", None, 404, "model", "no model"),
         ("/v1/nothing", None, 404, None, "Not Found"),
         ("/v1/completions", None, 405, None, "Method Not Allowed"),
@@ -383,6 +389,7 @@ def test_with_a_key_only_health_is_open(service):
 
 def test_vectors_are_those_of_the_embedder(tmp_path):
     folder = bert(tmp_path / "vectors").write().path
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 16}')
     service = server.make(folder, None, 1, 9, {"threads": 1})
     wanted = service.embedder(["abc", "x"])
     body = {"model": "vectors", "input": ["abc", "x"]}
@@ -408,7 +415,7 @@ def test_vectors_are_those_of_the_embedder(tmp_path):
         status, found = made.ask("/v1/completions", {**ASK, "model": "vectors"})
         assert "use /v1/embeddings" in found["error"]["message"]
     for name, value in {"precision": "int4", "context": 8, "group": 16}.items():
-        with pytest.raises(InputError, match=f"{name}={value!r} of an encoder"):
+        with pytest.raises(InputError, match=f"{name}={value!r} for an encoder"):
             server.make(folder, None, 1, 9, {name: value})
     with pytest.raises(InputError, match="there is no option 'flavor'"):
         server.make(folder, None, 1, 9, {"flavor": "sweet"})
@@ -426,7 +433,7 @@ def test_without_a_template_there_is_no_chat(tmp_path, service):
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.2", "::", "example.org"])
 def test_beyond_this_machine_a_key_is_needed(host):
-    with pytest.raises(InputError, match="beyond this machine, and there is no key"):
+    with pytest.raises(InputError, match="not a loopback address, and no key is set"):
         server.expect_safe(host, None)
     server.expect_safe(host, "a-secret-key")
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +23,7 @@ from tilewright.expr.nodes import (
     Lt,
     Max,
     Min,
+    Mod,
     Overlap,
     Select,
     Var,
@@ -37,6 +39,7 @@ from tilewright.loops.analysis.dependence import (
 )
 from tilewright.loops.analysis.lemmas import agreeing
 from tilewright.loops.analysis.question import conflicting
+from tilewright.loops.analysis.terms import quotients
 from tilewright.loops.analysis.verdict import Illegal, Legal, Unknown
 from tilewright.loops.nodes import (
     Alloc,
@@ -444,6 +447,84 @@ def test_tiles_that_are_not_the_same_are_read_as_they_are() -> None:
     a, b = guarded_accesses(tiles(Store(X, (other,), X[PROMISED])).body)
     assert agreeing(a, b, [TILE, LANE], without_overlap=True) == set()
     assert agreeing(b, b, [TILE, LANE], without_overlap=True) == {TILE, LANE}
+
+
+SHIFTED = Overlap(TILE * 4, const(5)) + LANE
+# Indices of T in x, and in y, which is x in other tiles: those that force one x, and others.
+Parts = Callable[[Any, Any], tuple[Any, ...]]
+WHOLE: list[Parts] = [
+    lambda x, y: (x // 2, x % 2),
+    lambda x, y: (4 - x // 3, 1 + x % 3 * 2),
+    lambda x, y: (x % 2, x // 4, x // 2 % 2),
+]
+APART: list[Parts] = [
+    lambda x, y: (x // 2,),
+    lambda x, y: (x % 2,),
+    lambda x, y: (x // 2 + x % 2,),
+    lambda x, y: (x // 4, x % 2),
+    lambda x, y: (x // 2, y % 2),
+    lambda x, y: (x // 4, x // 2 % 2),
+    lambda x, y: (x // 4 % 2, x % 4),
+]
+
+
+@pytest.mark.parametrize("parts", [*WHOLE, *APART])
+def test_starts_in_quotients_and_remainders(parts: Parts) -> None:
+    """T[parts] = X[x] is of one x for an element, or tiles at the same time store others."""
+    t = Buffer("T", (10, 10, 10), F)
+    index = parts(PROMISED, SHIFTED)
+    place = (*index, *(const(0) for _ in range(3 - len(index))))
+    kernel = tiles(Store(t, place, X[PROMISED]))
+    kernel = replace(kernel, params=(X, t), outputs=(t,))
+    points = [(o, i) for o in range(3) for i in range(4)]
+    found = [(min(4 * o, 6) + i, min(4 * o, 5) + i) for o, i in points]
+    elements = {(parts(x, y), x) for x, y in found}
+    promised = len(elements) == len({element for element, _ in elements})
+    assert promised == (parts in WHOLE)
+    verdict = can_parallelize(kernel, "o")
+    assert bool(verdict) == promised
+    if isinstance(verdict, Illegal):
+        assert verdict.witness is not None
+        (o, i), (p, q) = (
+            at.values() for at in (verdict.witness.first, verdict.witness.second)
+        )
+        one, two = ((min(4 * t, 6) + n, min(4 * t, 5) + n) for t, n in ((o, i), (p, q)))
+        assert parts(*one) == parts(*two)
+    (write,) = (a for a in guarded_accesses(kernel.body) if a.writes)
+    same = agreeing(write, write, [TILE, LANE], without_overlap=True)
+    assert (same == {TILE, LANE}) == promised
+    answer = isl.ask(
+        write,
+        write,
+        nest(kernel)[:1],
+        lambda p, q: f"{p[0]} != {q[0]}",
+        without_overlap=True,
+    )
+    assert (answer is None) == promised
+
+
+def test_parts_that_two_accesses_count_differently_are_not_joined() -> None:
+    """y[2 * (x // 2), x % 2] and y[x // 2, x % 2] meet where x is 2 and 4: in two tiles."""
+    t = Buffer("T", (10, 10), F)
+    half, rest = PROMISED // 2, PROMISED % 2
+    body = Store(t, (half * 2, rest), t[half, rest])
+    a, b = guarded_accesses(tiles(body).body)
+    assert agreeing(a, b, [TILE, LANE], without_overlap=True) == set()
+    for place in ((half, rest * 2), (half * 2, rest * 2)):
+        a, b = guarded_accesses(tiles(Store(t, place, t[half, rest])).body)
+        assert agreeing(a, b, [TILE, LANE], without_overlap=True) == set()
+    a, b = guarded_accesses(tiles(Store(t, (half * 2, rest), t[half, rest * 2])).body)
+    assert agreeing(a, b, [TILE, LANE], without_overlap=True) == set()
+
+
+def test_what_with_a_remainder_makes_the_whole() -> None:
+    three, four = const(3), const(4)
+    assert quotients(Mod(V, four)) == (V // 4,)
+    assert quotients(Mod(V // 3, four)) == (V // 3 // 4, V // 12)
+    assert quotients(Mod(V // OUTER, four)) == (V // OUTER // 4,)
+    for odd in (const(0), const(-3), OUTER):
+        assert not quotients(Mod(V, odd))
+    assert quotients(Mod(V // 4, three))[1] is quotients(Mod(V // 3, four))[1]
 
 
 def test_without_a_promise_tiles_overlap() -> None:

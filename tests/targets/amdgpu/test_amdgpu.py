@@ -134,7 +134,7 @@ def test_an_unknown_architecture_is_refused():
 
 def test_a_pointer_of_several_memories_is_refused():
     wrong = "define void @f() {\n  %a = phi ptr [ %b, %c ], [ %d, %e ]\n}"
-    with pytest.raises(CompileError, match="a pointer is chosen"):
+    with pytest.raises(CompileError, match="a pointer is selected"):
         in_spaces(wrong)
 
 

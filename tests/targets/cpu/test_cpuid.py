@@ -7,7 +7,7 @@ import platform
 
 import pytest
 
-from tilewright.runtime.loader import Image, link
+from tilewright.runtime.loader import CodeImage, link
 from tilewright.runtime.machine import missing_features
 from tilewright.targets.cpu.cpuid import FEATURES, processor_text
 from tilewright.targets.cpu.processors import LEVELS
@@ -19,12 +19,12 @@ pytestmark = pytest.mark.skipif(
 ASKED = sorted(FEATURES)
 
 
-def _chosen(image: Image, name: str) -> int:
+def _chosen(image: CodeImage, name: str) -> int:
     return int(ctypes.CFUNCTYPE(ctypes.c_int32)(image.address(name))())
 
 
 @pytest.fixture(scope="module")
-def image() -> Image:
+def image() -> CodeImage:
     texts = [
         processor_text(f"f{n}", f"has{n}", [[feature]], "")
         for n, feature in enumerate(ASKED)
@@ -41,13 +41,13 @@ def image() -> Image:
 
 
 @pytest.mark.parametrize("number", range(len(ASKED)))
-def test_each_feature(image: Image, number: int) -> None:
+def test_each_feature(image: CodeImage, number: int) -> None:
     expected = not missing_features([ASKED[number]])
     assert _chosen(image, f"has{number}") == expected
     assert _chosen(image, f"has{number}") == expected  # as it was kept
 
 
-def test_the_first_level_that_fits(image: Image) -> None:
+def test_the_first_level_that_fits(image: CodeImage) -> None:
     levels = [
         f for a, f in LEVELS.values() if a == "x86_64" and set(f) <= set(FEATURES)
     ]

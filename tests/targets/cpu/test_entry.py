@@ -12,7 +12,7 @@ from tilewright.base.dtypes import float32, int64
 from tilewright.expr.nodes import Buffer, const, var
 from tilewright.loops.nodes import Kernel, Store, loop
 from tilewright.runtime.abi import CTX_PROFILE, CTX_STATUS, STATUS_INDEX
-from tilewright.targets.base import Argument, Either, KernelCall
+from tilewright.targets.base import Argument, ConditionalActions, KernelCall
 from tilewright.targets.cpu.compile import compile_kernel
 from tilewright.targets.cpu.entry import compile_entry, entry_ir
 from tilewright.targets.cpu.machine import host
@@ -70,7 +70,7 @@ def test_segment() -> None:
 def test_an_action_of_another_class_is_refused() -> None:
     other: Any = object()
     nothing = Argument(0)
-    inside = Either(nothing, (), (other,), 0)
+    inside = ConditionalActions(nothing, (), (other,), 0)
     for actions in ([other], [inside]):
         with pytest.raises(AssertionError, match="object object"):
             entry_ir("segment_0", actions, host())

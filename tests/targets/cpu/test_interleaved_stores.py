@@ -85,6 +85,27 @@ kernel k(A: float32[16], B: float32[16]) -> O: float32[64], P: float32[64]:
         # The second value is what the first store leaves there.
         (("O[x * 2] = A[x]", "O[x * 2 + 1] = O[x * 2]", "P[x] = A[x]"), False),
         (("O[x * 2] = A[x]", "O[x * 2 + 1] = O[x * 2 + 33]", "P[x] = A[x]"), False),
+        # In place, each element by itself.
+        (
+            (
+                "O[x * 2] = O[x * 2] + 1.0",
+                "O[x * 2 + 1] = O[x * 2 + 1] * A[x]",
+                "P[x] = A[x]",
+            ),
+            True,
+        ),
+        (
+            ("O[x * 2 + 1] = O[x * 2 + 1] * A[x]", "O[x * 2] = A[x]", "P[x] = O[x]"),
+            True,
+        ),
+        (
+            (
+                "O[x * 2] = O[x * 2] + 1.0",
+                "O[x * 2 + 1] = O[x * 2] * A[x]",
+                "P[x] = A[x]",
+            ),
+            False,
+        ),
         # Elements between stay as they are.
         (("O[x * 3] = A[x]", "O[x * 3 + 1] = B[x]", "P[x] = 1.0"), False),
         (("O[x * 3] = A[x]", "O[x * 3 + 1] = B[x]", "O[x * 3 + 5] = 1.0"), False),
@@ -100,13 +121,51 @@ def test_stores(stores: tuple[str, ...], whole: bool) -> None:
     assert is_whole(parsed(STORES.format(*stores))) == whole
 
 
-def test_stores_under_a_guard_stay_apart() -> None:
-    assert not is_whole(
-        parsed("""
+GUARDED = """
+kernel k(A: {t}[16]) -> O: {t}[{e}]:
+  for x in 16 vector:
+    if {condition}:
+      O[x * {c}] = A[x]
+      O[x * {c} + {c} - 1] = O[x * {c} + {c} - 1] + A[x]{third}
+"""
+
+
+@pytest.mark.parametrize("condition", ["x < 11", "A[x] < 4.0", "O[x * C] < 4.0"])
+@pytest.mark.parametrize(
+    ("level", "dtype", "whole"),
+    [
+        ("x86-64-v4", "float32", True),
+        ("x86-64-v4", "int16", True),
+        ("x86-64-v3", "float32", False),
+    ],
+)
+@pytest.mark.parametrize("channels", [2, 3])
+def test_one_guard_around_all(
+    condition: str, level: str, dtype: str, whole: bool, channels: int
+) -> None:
+    """Its lanes are ordered as the values are; it may be about what the stores change."""
+    if dtype == "int16":
+        condition = condition.replace("4.0", "4_i16")
+    condition = condition.replace("C", str(channels))
+    third = "\n      O[x * 3 + 1] = A[x] * A[x]" if channels == 3 else ""
+    text = GUARDED.format(
+        t=dtype, e=16 * channels, c=channels, condition=condition, third=third
+    )
+    kernel = parsed(text)
+    is_whole(kernel)
+    stored = llvm_ir(kernel, machine(level)).count("call void @llvm.masked.store")
+    assert (stored == channels) == whole
+
+
+def test_two_guards_keep_stores_apart() -> None:
+    kernel = parsed("""
 kernel k(A: float32[16]) -> O: float32[32]:
   for x in 16 vector:
     if x < 11:
       O[x * 2] = A[x]
+    if x < 12:
       O[x * 2 + 1] = 2.0
 """)
-    )
+    assert not is_whole(kernel)
+    masks = llvm_ir(kernel, machine("x86-64-v4")).count("call void @llvm.masked.store")
+    assert masks > 2

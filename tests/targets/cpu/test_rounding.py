@@ -83,7 +83,7 @@ def quantized(divisor: float, offset: int, target: DType) -> Expr:
     return Cast(total + float(offset) if offset else total, target)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("level", [None, "x86-64-v2", "x86-64-v3", "x86-64-v4"])
 @pytest.mark.parametrize("lanes", [16, 64])
 @pytest.mark.parametrize("target", BYTES, ids=str)

@@ -14,7 +14,7 @@ from tilewright.base.dtypes import float32
 from tilewright.base.errors import CompileError
 from tilewright.compute.build import map_
 from tilewright.compute.reducer import reducer
-from tilewright.expr.nodes import Buffer, const, var
+from tilewright.expr.nodes import INDEX, Buffer, Var, const, var
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import STREAM, Kernel, Stmt, Store, Update, block, loop
 from tilewright.schedule import Schedule
@@ -29,7 +29,9 @@ pytestmark = pytest.mark.skipif(
 
 
 def level(name: str) -> CpuMachine:
-    return replace(machine(name), l3=1 << 10, measured=(("streamed", 1 << 10),))
+    """Whose caches hold next to nothing."""
+    small = replace(machine(name), l1=1 << 9, l3=1 << 10)
+    return replace(small, measured=(("streamed", 1 << 10),))
 
 
 def scheduled(
@@ -137,13 +139,21 @@ LARGE, OTHER, SMALL = (
 
 
 def noted(
-    *nests: Stmt, results: Sequence[Buffer], name: str = "x86-64-v4"
+    *nests: Stmt,
+    results: Sequence[Buffer],
+    name: str = "x86-64-v4",
+    asked: list[Any] | None = None,
 ) -> dict[str, Any]:
-    """The loops of a kernel that get the note by default, and what it says."""
+    """The loops of a kernel that get the note by default, and what it says. asked: gets what may
+    be chosen."""
+
+    def choose(name: str, options: Any, good: Any) -> Any:
+        if asked is not None:
+            asked.append((name, tuple(options), good))
+        return good
+
     kernel = Kernel("k", tuple(results), tuple(results), block(*nests))
-    made = streamed(
-        Schedule(kernel), Context(level(name)), lambda n, options, good: good
-    )
+    made = streamed(Schedule(kernel), Context(level(name)), choose)
     return {loop: said[STREAM] for loop, said in made.kernel.notes.items()}
 
 
@@ -169,7 +179,37 @@ def test_what_is_added_to_is_read() -> None:
 
 @pytest.mark.parametrize("name", ["aarch64", "x86-64-v2"])
 def test_other_processors_get_no_note(name: str) -> None:
-    assert not noted(filled("i", LARGE), results=(LARGE,), name=name)
+    asked: list[Any] = []
+    assert not noted(filled("i", LARGE), results=(LARGE,), name=name, asked=asked)
+    assert not asked
+
+
+@pytest.mark.parametrize(
+    ("elements", "expected"),
+    [(128, None), (129, False), (255, False), (256, True)],
+)
+def test_which_results_may_pass_the_caches(elements: int, expected: Any) -> None:
+    """Those that the first cache does not hold; by default the large ones."""
+    asked: list[Any] = []
+    out = Buffer("out", (elements,), float32)
+    found = noted(filled("i", out), results=(out,), asked=asked)
+    wanted = [("stream.out", (True, False), expected)]
+    assert asked == (wanted if expected is not None else [])
+    assert found == ({"i": "out"} if expected else {})
+
+
+def test_stores_outside_of_loops_and_open_results_get_no_note() -> None:
+    asked: list[Any] = []
+    one = Store(LARGE, (const(0),), const(1.0, float32))
+    assert not noted(one, results=(LARGE,), asked=asked) and not asked
+    assert noted(one, filled("i", LARGE), results=(LARGE,)) == {"i": "a"}
+    rows, i = Var("n", INDEX), var("i")
+    whole = Buffer("open", (rows,), float32)
+    nest = loop(
+        rows, 999, loop(i, rows, Store(whole, (i,), const(1.0, float32))), "size"
+    )
+    asked.clear()
+    assert not noted(nest, results=(whole,), asked=asked) and not asked
 
 
 def test_a_processor_without_such_stores_refuses_the_note() -> None:

@@ -46,11 +46,13 @@ def tiled(
     extents: tuple[int, int, int] = (M, N, K),
     step: int = 32,
     columns: str = "",
+    staged: bool = True,
 ) -> tuple[Schedule, dict[str, str]]:
     """The schedule up to the instructions, whose nests it names: fill, product, store.
 
     pad: elements that rows of shared memory are longer. step: of the reduction, in shared memory.
-    columns: the axis of the tiles beside one another that are stored.
+    columns: the axis of the tiles beside one another that are stored. staged: whether factors go
+    through shared memory.
     """
     s = product(of, transposed, extents)
     depth = 32 // DTYPES[of].itemsize
@@ -59,7 +61,7 @@ def tiled(
     ko, ki = s.split("mm.k", step)
     zero = s.decompose_reduction(acc, ii)
     s.reorder(ko, ii, ji, ki)
-    for name in "ab":
+    for name in "ab" if staged else "":
         part = s.cache_read(name, ko, "shared")
         if pad:
             s.storage_align(part, 0, 32, pad)

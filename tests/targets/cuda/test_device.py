@@ -11,7 +11,7 @@ from tests.targets.cuda.running import program
 from tests.targets.cuda.test_emit import REVERSE
 from tilewright.base.errors import ArtifactError, ExecutionError, MemoryLimitError
 from tilewright.runtime import devices
-from tilewright.runtime.device import Region
+from tilewright.runtime.device import MemoryRange
 from tilewright.targets.cuda import driver
 from tilewright.targets.cuda.device import CudaDevice
 from tilewright.targets.cuda.driver import ERRORS
@@ -26,8 +26,8 @@ def code(text: str = REVERSE, name: str = "sm_80") -> DeviceProgram:
     return code_of(p, ptx(p, machine(name)), machine(name))
 
 
-def region(device: CudaDevice, nbytes: int, offset: int = 0) -> Region:
-    return Region(device.allocate(nbytes + offset), offset, nbytes)
+def region(device: CudaDevice, nbytes: int, offset: int = 0) -> MemoryRange:
+    return MemoryRange(device.allocate(nbytes + offset), offset, nbytes)
 
 
 def bytes_of(n: int) -> np.ndarray:
@@ -101,7 +101,7 @@ def test_copies_arrive_and_a_wrong_index_is_told_once():
     queue.write(there, bytes_of(16)).wait()
     queue.read(back, there).wait()
     assert np.array_equal(back, bytes_of(16))
-    queue.write(Region(device.status, 0, 8), bytes_of(8)).wait()
+    queue.write(MemoryRange(device.status, 0, 8), bytes_of(8)).wait()
     event = queue.read(back, there)
     with pytest.raises(ExecutionError, match="out of range"):
         event.wait()
@@ -234,9 +234,9 @@ def test_each_error_of_the_table_says_what_it_means():
         (
             {"MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 128},
             "sm_80",
-            r"takes 256 bytes of shared memory, and this GPU has 128",
+            r"takes 256 bytes of shared memory, but this GPU has 128",
         ),
-        ({"MEMORY_POOLS_SUPPORTED": 0}, "sm_80", "driver has no pools of memory"),
+        ({"MEMORY_POOLS_SUPPORTED": 0}, "sm_80", "does not support memory pools"),
     ],
 )
 def test_what_a_gpu_cannot_run_is_refused_before_it_is_given_to_it(has, name, message):

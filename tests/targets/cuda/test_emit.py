@@ -91,7 +91,7 @@ program best(x: float32[32]) -> y: int64[32]:
 
 def test_more_threads_than_a_warp_are_refused():
     text = SUMS.format(n=64, width=64)
-    with pytest.raises(CompileError, match="combines 64 threads, and a warp has 32"):
+    with pytest.raises(CompileError, match="combines 64 threads, but a warp has 32"):
         ptx(program(text), SM80)
 
 

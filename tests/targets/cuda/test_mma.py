@@ -10,6 +10,7 @@ from tests.targets.cuda.mma_products import DTYPES, K, M, N, tensorized, tiled
 from tilewright.base.errors import CompileError, ScheduleError
 from tilewright.loops.passes.to_launches import to_launches
 from tilewright.loops.shared_memory import RaceError
+from tilewright.schedule import Schedule
 from tilewright.targets import registry
 from tilewright.targets.cuda import report
 from tilewright.targets.cuda.emit import ptx
@@ -44,12 +45,10 @@ def wanted(of: str, given: list[np.ndarray], transposed: bool) -> np.ndarray:
     return a @ (b.T if transposed else b)
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize(("of", "transposed", "pad"), CASES)
-def test_a_product_is_right_as_ptx(of, transposed, pad):
-    program = to_launches(tensorized(of, transposed, pad).kernel, 32)
+def check(s: Schedule, of: str, transposed: bool) -> None:
+    """That a product is what its intrinsic promises."""
+    program = to_launches(s.kernel, 32)
     text = ptx(program, SM80)
-    assert text.count("mma.sync") in (2 * DTYPES[of].itemsize, 4 * DTYPES[of].itemsize)
     given = arrays(of, transposed)
     code = code_of(program, text, SM80).to_bytes()
     load(code)([x.reshape(-1).view(np.uint8) for x in given], False)
@@ -63,6 +62,15 @@ def test_a_product_is_right_as_ptx(of, transposed, pad):
         i for n, i in registry.intrinsics("cuda").items() if n == f"cuda.mma.{of}"
     ]
     assert (np.abs(given[2] - reference) <= intrinsic.tolerance * sums).all()
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize(("of", "transposed", "pad"), CASES)
+def test_a_product_is_right_as_ptx(of, transposed, pad):
+    s = tensorized(of, transposed, pad)
+    text = ptx(to_launches(s.kernel, 32), SM80)
+    assert text.count("mma.sync") in (2 * DTYPES[of].itemsize, 4 * DTYPES[of].itemsize)
+    check(s, of, transposed)
 
 
 def test_the_launches_do_what_the_kernel_does():
@@ -83,7 +91,7 @@ def test_a_schedule_with_instructions_means_what_it_meant():
     tensorized("tf32", extents=(32, 16, 16), step=8).verify()
 
 
-@pytest.mark.skipif(report.ptxas() is None, reason="ptxas is not there")
+@pytest.mark.skipif(report.ptxas() is None, reason="ptxas was not found")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("of", DTYPES)
 def test_ptxas_takes_it_and_accumulators_are_in_registers(of, arch):
@@ -94,15 +102,30 @@ def test_ptxas_takes_it_and_accumulators_are_in_registers(of, arch):
     assert kernel.registers <= 80
 
 
-def test_words_are_loaded_where_neighbors_are_neighbors():
-    text = {
-        t: ptx(to_launches(tensorized("float16", t).kernel, 32), SM80)
-        for t in (False, True)
-    }
-    assert "ld.shared.b16" in text[False]
-    assert "ld.shared.b16" not in text[True]
-    odd = ptx(to_launches(tensorized("float16", True, 1).kernel, 32), SM80)
-    assert "ld.shared.b16" in odd
+# of, b is given as its transpose, elements that rows are longer, in shared memory, how b is loaded
+LOADS = [
+    ("float16", True, 0, True, "ldmatrix.sync.aligned.m8n8.x2.shared.b16"),
+    ("float16", True, 8, True, "ldmatrix.sync.aligned.m8n8.x2.shared.b16"),
+    ("float16", False, 0, True, "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16"),
+    ("int8", True, 0, True, "ldmatrix.sync.aligned.m8n8.x2.shared.b16"),
+    ("int8", False, 0, True, "ld.shared.b8"),
+    ("tf32", True, 0, True, "ldmatrix.sync.aligned.m8n8.x2.shared.b16"),
+    ("tf32", False, 0, True, "ld.shared.b32"),
+    ("float16", True, 2, True, "ld.shared.b32"),
+    ("float16", True, 1, True, "ld.shared.b16"),
+    ("float16", True, 0, False, "ld.global.nc.b32"),
+    ("float16", False, 0, False, "ld.global.nc.b16"),
+]
+
+
+@pytest.mark.parametrize(("of", "transposed", "pad", "staged", "how"), LOADS)
+def test_factors_are_loaded_as_they_lie_in_memory(of, transposed, pad, staged, how):
+    s = tensorized(of, transposed, pad, staged=staged)
+    text = ptx(to_launches(s.kernel, 32), SM80)
+    assert how in text
+    is_matrix = how.startswith("ldmatrix")
+    assert ("x2." in text) == is_matrix
+    check(s, of, transposed)
 
 
 def test_factors_are_rounded_to_tf32_and_not_cut_off():

@@ -56,7 +56,7 @@ def test_a_kernel_takes_what_it_took(name, arch):
 
 @needs_ptxas
 def test_text_that_is_no_ptx_is_refused_in_one_line():
-    with pytest.raises(CompileError, match="ptxas refuses the code for sm_80"):
+    with pytest.raises(CompileError, match="ptxas rejects the code for sm_80"):
         report.assemble(".version 8.0\nnonsense", machine("sm_80"))
 
 

@@ -48,7 +48,7 @@ def test_a_file_is_the_machine_that_it_describes(file: Path) -> None:
         "example",
         operators=(
             *npu.operators(("VVAdd", "VVRelu"), (32, 128), lanes=64, latency=4),
-            npu.Operator("MMMul", (64, 64, 64), 2, 128, 20, 80_000),
+            npu.MachineOperator("MMMul", (64, 64, 64), 2, 128, 20, 80_000),
         ),
         dram=npu.Memory(16 << 20, 32, 40, 20),
         vectors=npu.Memory(16 << 10, 128, 1, 1),

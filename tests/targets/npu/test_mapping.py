@@ -18,7 +18,7 @@ from tilewright.lift.interp import interpret
 from tilewright.lift.nodes import Lambda
 from tilewright.targets import npu
 from tilewright.targets.npu.evaluate import evaluate
-from tilewright.targets.npu.expansion import Form
+from tilewright.targets.npu.expansion import OperatorForm
 from tilewright.targets.npu.levels import to_operators
 
 NETWORKS = ("dense", "conv_im2col", "conv_stencil", "lstm", "gru", "attention")
@@ -65,7 +65,9 @@ def test_cycles_of_large_shapes(
     assert npu.map_onto(program, npu.MACHINES[machine]).timing.cycles == cycles
 
 
-def check(program: Lambda, machine: npu.NpuMachine, seed: int = 0) -> npu.Mapped:
+def check(
+    program: Lambda, machine: npu.NpuMachine, seed: int = 0
+) -> npu.MappedNpuProgram:
     """The simulated result is near Lift's, within the bound."""
     mapped = npu.map_onto(program, machine)
     rng = np.random.default_rng(seed)
@@ -113,7 +115,7 @@ def test_tiles_need_not_be_square() -> None:
     """16 by 72 times 72 by 16 in tiles of 16 by 40 by 16."""
     full = npu.MACHINES["full"]
     other = tuple(op for op in full.operators if not op.name.startswith("M"))
-    tile = npu.Operator("MMMul", (16, 40, 16), 1, 20, 16, 5000.0)
+    tile = npu.MachineOperator("MMMul", (16, 40, 16), 1, 20, 16, 5000.0)
     row = example().row("conv_im2col", replace(full, operators=(*other, tile)))
     assert "2 MMMul16x40x16" in row
 
@@ -167,7 +169,7 @@ def test_zeros_of_either_sign_are_different_constants() -> None:
     outputs = npu.run(npu.map_onto(program, full).program, full, [np.ones(32, "f4")])
     assert [np.signbit(y).tolist() for y in outputs] == [[False] * 32, [True] * 32]
     (form,) = to_operators(derive(program, npu.rules(0)))
-    made = Form(form.program).tasks({})
+    made = OperatorForm(form.program).tasks({})
     zeros = [made.values[task.reads[-1]].constant for task in made.tasks]
     assert list(map(repr, zeros)) == ["0.0", "-0.0"]
 
@@ -208,7 +210,7 @@ def test_what_does_not_fit_is_spilled() -> None:
 
 def test_the_registry_finds_it() -> None:
     built = lift.build(layer(40, 24), target="npu")
-    assert isinstance(built, lift.Mapped)
+    assert isinstance(built, lift.MappedProgram)
     W, b, x = (
         np.random.default_rng(0).standard_normal(s).astype("f4")
         for s in ((40, 24), 40, 24)
@@ -259,7 +261,7 @@ def test_what_has_no_operator_is_an_error() -> None:
     with pytest.raises(InputError, match=r"MVMul.*is not an operator"):
         npu.NpuMachine(
             "m",
-            (npu.Operator("MVMul", (64,), 1, 1, 1, 1),),
+            (npu.MachineOperator("MVMul", (64,), 1, 1, 1, 1),),
             *[npu.Memory(1, 1, 1, 1)] * 3,
         )
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from tilewright.base.dtypes import float8_e4m3fn
-from tilewright.targets.npu import BlockFloat, Float8, Float16, Float32, Number
+from tilewright.targets.npu import BlockFloat, Float8, Float16, Float32, NumberFormat
 
 FLOATS = st.floats(-600, 600, width=32)
 
@@ -29,7 +29,7 @@ def test_float16_is_ieee(x: np.ndarray) -> None:
 
 @pytest.mark.parametrize("number", [Float8, Float16, Float32], ids=lambda n: n.name)
 @given(x=st.floats(-440, 440, width=32))
-def test_the_error_of_rounding_is_bounded(number: Number, x: float) -> None:
+def test_the_error_of_rounding_is_bounded(number: NumberFormat, x: float) -> None:
     rounded = float(number.round(np.asarray([x], np.float32))[0])
     assert abs(rounded - x) <= number.unit * abs(x) + number.tiny
     assert number.round(np.asarray([rounded], np.float32))[0] == rounded

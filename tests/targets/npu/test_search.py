@@ -14,7 +14,7 @@ from tilewright.lift.nodes import Lambda
 from tilewright.targets import npu
 from tilewright.targets.npu.candidate import NpuCandidate
 from tilewright.targets.npu.exhaustive import combinations
-from tilewright.targets.npu.expansion import Form
+from tilewright.targets.npu.expansion import OperatorForm
 from tilewright.targets.npu.levels import to_operators
 from tilewright.targets.npu.mapping import mapped
 from tilewright.targets.npu.search import search
@@ -79,7 +79,7 @@ def test_a_candidate_takes_what_its_derivation_takes(
     """Rules evaluated where operators are met make the instructions that the derivation makes."""
     on = npu.MACHINES[machine]
     (derivation,) = to_operators(derive(program, npu.rules(0)))
-    form = Form(derivation.program)
+    form = OperatorForm(derivation.program)
     every = list(combinations(on, tuple(form.operators)))
     for choices in every[:: max(len(every) // 3, 1)]:
         candidate = NpuCandidate(form, choices)
@@ -93,7 +93,7 @@ def test_candidates_of_one_key_make_the_same_instructions() -> None:
     on = npu.MACHINES["bytes"]
     product = fun(example().product, f32[100, 100], f32[100])
     (derivation,) = to_operators(derive(product, npu.rules(0)))
-    form = Form(derivation.program)
+    form = OperatorForm(derivation.program)
     made = defaultdict[Hashable, list[NpuCandidate]](list)
     for choices in combinations(on, tuple(form.operators)):
         made[form.key(choices)].append(NpuCandidate(form, choices))
@@ -109,6 +109,6 @@ def test_candidates_of_one_key_make_the_same_instructions() -> None:
 
 def test_the_search_is_deterministic() -> None:
     derivations = to_operators(derive(layer(96, 64), npu.rules(0)))
-    forms = [Form(derivation.program) for derivation in derivations]
+    forms = [OperatorForm(derivation.program) for derivation in derivations]
     first, second = (search(forms, npu.MACHINES["full"]) for _ in range(2))
     assert first == second

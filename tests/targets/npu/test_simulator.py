@@ -150,8 +150,8 @@ def test_chains_do_not_change_results() -> None:
         code.append(i)
         if i.op in ("vv_mul", "vv_add"):
             place = ("vrf", 4096)
-            code += [npu.Instruction("v_wr", *place, n=128), npu.Instruction("end_chain"),
-                     npu.Instruction("v_rd", *place, n=128)]  # fmt: skip
+            code += [npu.NpuInstruction("v_wr", *place, n=128), npu.NpuInstruction("end_chain"),
+                     npu.NpuInstruction("v_rd", *place, n=128)]  # fmt: skip
     whole = mapped.program
     apart = npu.NpuProgram(tuple(code), whole.inputs, whole.outputs, whole.constants)
     inputs = list(np.random.default_rng(0).standard_normal((3, 128)).astype(np.float32))

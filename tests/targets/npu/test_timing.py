@@ -12,7 +12,7 @@ from tests.targets.npu.programs import chain, example, layer
 from tilewright.lift.nodes import Lambda
 from tilewright.targets import npu
 from tilewright.targets.npu.chains import steps
-from tilewright.targets.npu.isa import Instruction
+from tilewright.targets.npu.isa import NpuInstruction
 from tilewright.targets.npu.timing import UNITS, _Clock
 
 FULL = npu.MACHINES["full"]
@@ -133,11 +133,11 @@ end_chain
     assert (cycles > apart) == (32 < gap < 96)
 
 
-def _vector_read(memory: str) -> st.SearchStrategy[Instruction]:
+def _vector_read(memory: str) -> st.SearchStrategy[NpuInstruction]:
     at = st.integers(0, 40)
     step = st.sampled_from((0, 1, 1, 2, 3))
     return st.builds(
-        Instruction, st.just("v_rd"), st.just(memory), at, st.just(8), step
+        NpuInstruction, st.just("v_rd"), st.just(memory), at, st.just(8), step
     )
 
 
@@ -154,7 +154,7 @@ def _vector_read(memory: str) -> st.SearchStrategy[Instruction]:
     )
 )
 def test_random_copies_take_what_they_take_element_by_element(
-    copies: list[tuple[Instruction, str, int, int]],
+    copies: list[tuple[NpuInstruction, str, int, int]],
 ) -> None:
     """Vectors read and written at any distance, so that they share any number of elements."""
     code = [
@@ -162,8 +162,8 @@ def test_random_copies_take_what_they_take_element_by_element(
         for read, memory, at, n in copies
         for part in (
             read,
-            Instruction("v_wr", memory, at, n),
-            Instruction("end_chain"),
+            NpuInstruction("v_wr", memory, at, n),
+            NpuInstruction("end_chain"),
         )
     ]
     program = npu.NpuProgram(tuple(code), (), ())

@@ -13,7 +13,7 @@ from tilewright.base.errors import ArtifactError
 from tilewright.expr.nodes import Buffer, Var
 from tilewright.loops.launch import AXIS, Launch, LaunchProgram
 from tilewright.loops.nodes import Stmt
-from tilewright.runtime.device import Region
+from tilewright.runtime.device import MemoryRange
 from tilewright.targets.opencl.device import OpenCLDevice
 from tilewright.targets.opencl.emit import emit
 from tilewright.targets.opencl.platforms import listed, shown
@@ -76,7 +76,7 @@ def program_on(
         if b in arrays:
             data[:] = np.ascontiguousarray(arrays[b]).reshape(-1).view(np.uint8)
         # Not at the start of an allocation, as in an arena.
-        region = Region(device.allocate(size + 64), 64, size)
+        region = MemoryRange(device.allocate(size + 64), 64, size)
         queue.write(region, data).wait()
         regions.append(region)
         given[b] = data

@@ -25,7 +25,7 @@ from tilewright.frontends.onnx.export import to_model
 from tilewright.runtime import devices
 from tilewright.targets.opencl.device import OpenCLDevice
 from tilewright.testing.networks import NETWORKS
-from tilewright.testing.networks.judge import Judge, lines
+from tilewright.testing.networks.judge import NetworkJudge, lines
 
 SAMPLE = ("lenet", "bert")
 # One of each family besides, and what has recurrences, gathers and parts of tensors.
@@ -74,7 +74,7 @@ def check(found):
 )
 def test_a_network_gives_on_the_device_what_it_gives_in_float64(name):
     case = NETWORKS[name]()
-    judge = Judge(case.graph, case.inputs)
+    judge = NetworkJudge(case.graph, case.inputs)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TilewrightWarning)
         exe = tw.compile(case.graph, target="opencl", cache=False)

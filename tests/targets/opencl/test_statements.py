@@ -21,7 +21,7 @@ from tilewright.expr.nodes import (
     Var,
     const,
 )
-from tilewright.loops.launch import AXIS, Barrier, Combine
+from tilewright.loops.launch import AXIS, Barrier, CombineThreads
 from tilewright.loops.nodes import (
     Alloc,
     If,
@@ -162,7 +162,7 @@ def test_neighbors_combine_in_order(width, dtype):
             block(
                 Store(a, (ZERO,), x[0, X]),
                 Store(b, (ZERO,), x[1, X]),
-                Combine((a, b), ((ZERO,), (ZERO,)), affine, width),
+                CombineThreads((a, b), ((ZERO,), (ZERO,)), affine, width),
                 Store(y, (ZERO, X), a[0]),
                 Store(y, (const(1), X), b[0]),
             ),

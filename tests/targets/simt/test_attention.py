@@ -67,7 +67,7 @@ def check(group: Group, p: LaunchProgram, result=launch_interp.run) -> None:
     np.testing.assert_allclose(found[y], wanted[y], rtol=2e-6, atol=1e-6)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", GROUPS)
 @pytest.mark.parametrize("of", [SM80, GENERIC], ids=["warps", "none"])
 def test_it_is_one_launch_that_is_right_and_has_no_race(of, name):
@@ -145,7 +145,7 @@ def test_a_single_query_is_none():
 
 
 @pytest.mark.skipif(report.ptxas() is None, reason="there is no ptxas")
-@pytest.mark.parametrize("rows", [32, 64])
+@pytest.mark.parametrize("rows", [32, pytest.param(64, marks=pytest.mark.slow)])
 def test_ptxas_spills_nothing_and_finds_the_memory_that_the_model_counts(rows):
     """64 rows take more than the 48 KiB that code has without asking."""
     group = attention(256, 256, 64, 64)
@@ -162,7 +162,9 @@ def test_ptxas_spills_nothing_and_finds_the_memory_that_the_model_counts(rows):
     assert kernel.registers <= 1.25 * registers(asked, tile)
 
 
-@pytest.mark.parametrize(("group", "causal"), [(1, False), (2, True)])
+@pytest.mark.parametrize(
+    ("group", "causal"), [pytest.param(1, False, marks=pytest.mark.slow), (2, True)]
+)
 def test_a_model_is_one_kernel_and_right_as_ptx(monkeypatch, group, causal):
     monkeypatch.setattr(devices, "_makers", {"cuda": device.make})
     monkeypatch.setenv("TILEWRIGHT_DEBUG", "1")

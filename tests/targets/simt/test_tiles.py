@@ -37,6 +37,7 @@ def right(name, of, result):
     np.testing.assert_array_equal(result(p, given), want)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
 def test_a_product_in_registers_is_right_on_pocl(name):
     right(name, MALI, lambda p, given: run(p, given)[p.outputs[0]])
@@ -47,13 +48,15 @@ def test_a_product_in_shared_memory_is_right_on_pocl(name):
     right(name, GENERIC, lambda p, given: run(p, given)[p.outputs[0]])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["thin", "tall", "followed", "float16", "int8"])
 def test_a_product_in_shared_memory_has_no_race(name):
     right(name, SM80, interpreted)
 
 
-@pytest.mark.parametrize("name", ["odd", "followed"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("odd", marks=pytest.mark.slow), "followed"]
+)
 def test_the_next_tiles_are_fetched_while_some_are_used(name):
     """Threads meet once in a step, and before the first one."""
     case = CASES[name]()

@@ -67,5 +67,5 @@ def test_networks_follow_one_another():
 
 def test_a_block_of_too_many_threads_is_refused():
     few = registry.target("spirv", description={"block_threads": 8})
-    with pytest.raises(CompileError, match="16 threads, and one of generic has 8"):
+    with pytest.raises(CompileError, match="16 threads, but generic allows at most 8"):
         few.text(kernel(REVERSE), "reverse", "asm")

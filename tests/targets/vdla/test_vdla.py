@@ -156,7 +156,7 @@ def test_scalar_arithmetic_is_refused() -> None:
         s.tensorize(nest, vdla.dma_copy2d)
     error = _load(s)
     assert error.code == "TW-VDLA-SCALAR"
-    assert "`CL[C.y.i.init, C.x.i.init] = 0.0` is done by no instruction" in str(error)
+    assert "no instruction performs `CL[C.y.i.init, C.x.i.init] = 0.0`" in str(error)
 
 
 def test_a_buffer_that_does_not_fit_is_refused() -> None:

@@ -271,6 +271,7 @@ def test_many_configurations(config: VTAConfig, data: st.DataObject) -> None:
 # ---------------------------------------------------------------------------------- te
 
 
+@pytest.mark.sampled(3)
 @configurations
 def test_a_product_scheduled_by_hand(config: VTAConfig) -> None:
     s, args = product(config)

@@ -14,7 +14,7 @@ from tilewright.targets.vta.layers import Convolution, Requantize, convolution
 from tilewright.targets.vta.requantize import (
     FACTORS,
     SUMS,
-    Steps,
+    RequantizeSteps,
     by_channel,
     by_multiplier,
     by_shift,
@@ -25,7 +25,7 @@ RATIOS = st.floats(2.0**-24, 2.0**8)
 BOUNDS = st.integers(1, SUMS)
 
 
-def wide(s: Steps, total: int, residual: int) -> tuple[int, list[int]]:
+def wide(s: RequantizeSteps, total: int, residual: int) -> tuple[int, list[int]]:
     """The result in numbers of any size, and all that the machine holds on the way."""
     first = total + s.half
     shifted = first >> s.before
@@ -73,7 +73,7 @@ def test_where_nothing_is_safe() -> None:
     assert by_shift(2.0**-40, None, 100) is None
     assert by_shift(2.0**-4, 2.0**-6, 100) is None  # a residual finer than the sums
     assert by_shift(2.0**-4, 2.0**-2, SUMS - 7) is None
-    assert by_shift(2.0**-4, 2.0**-2, SUMS - 10_000) == Steps(0, 1, 4, 4, 8)
+    assert by_shift(2.0**-4, 2.0**-2, SUMS - 10_000) == RequantizeSteps(0, 1, 4, 4, 8)
 
 
 @settings(max_examples=20, deadline=None)

@@ -119,6 +119,7 @@ PRIMES = {  # -> what two virtual threads use of the matrix unit, at least
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("c", PRIMES, ids=lambda c: "x".join(map(str, c.size)))
 def test_blocks_of_prime_extents_overlap(c: Convolution) -> None:
     """They need not divide the extent: the last one is as large as the others."""

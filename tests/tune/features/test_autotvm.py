@@ -7,7 +7,7 @@ from tests.tune.features.kernels import rows
 from tilewright.compute.build import map_
 from tilewright.expr.nodes import Buffer, FloorDiv, Mod, const
 from tilewright.loops.lower import lower
-from tilewright.tune.features import LoopContext, Relation
+from tilewright.tune.features import LoopContext, RelationRow
 from tilewright.tune.features.program import program
 from tilewright.tune.features.touches import around
 
@@ -65,7 +65,7 @@ def test_what_an_index_wraps_at():
 
 
 def test_relation_of_the_product():
-    (row,) = rows(Relation(samples=6, buffers=3), kernels.product())
+    (row,) = rows(RelationRow(samples=6, buffers=3), kernels.product())
     # Of b the logarithms of count over the loops are 7 7 5 3 2, of reuse 2 0 0 0 0, of the trips so
     # far 2 4 6 7 9. With a 0 each and sorted: 0 2 3 5 7 7 for count, 0 0 0 0 0 2 for reuse,
     # 0 2 4 6 7 9. The last count up to 1 is 0, up to 4 is 3. It has the smallest values, so it is
@@ -91,5 +91,5 @@ def relation(
 def test_relation_of_a_kernel_without_loops():
     x, y = Buffer("x", (1,), kernels.float32), Buffer("y", (1,), kernels.float32)
     made = map_("f", y, lambda i: x[i] + x[i])
-    (row,) = rows(Relation(), lower("p", [made], [x, y], [y]))
+    (row,) = rows(RelationRow(), lower("p", [made], [x, y], [y]))
     assert all(name.endswith("_rest") for name in row)

@@ -15,7 +15,7 @@ from tilewright.loops.nodes import Block, Kernel
 from tilewright.schedule import Schedule
 from tilewright.targets.registry import target
 from tilewright.testing.machines import MACHINES
-from tilewright.tune.features import Column, Facts, Fast, Term, names
+from tilewright.tune.features import Column, ExtraColumn, Facts, Fast, names
 from tilewright.tune.features.program import program
 
 FAST = Fast(FACTS)
@@ -167,7 +167,7 @@ def test_prefetches_and_streams_are_counted():
 
 
 def test_terms_are_asked_of_the_target():
-    cost = Term(
+    cost = ExtraColumn(
         Column("analytic", "ns", "what the target expects"), lambda kernel: 42.0
     )
     with_terms = Fast(FACTS, (cost,))

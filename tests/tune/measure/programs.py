@@ -14,8 +14,8 @@ from tilewright.runtime.model import (
     CompiledModel,
     KernelRecord,
     NativeStep,
-    Slot,
     Tensor,
+    ValueSlot,
 )
 from tilewright.tune.measure.reference import ReferenceCase, ReferenceResult, pack
 
@@ -94,7 +94,7 @@ ENDS: Final = {
 def artifact(kind: str, folder: Path, workspace: int = 0) -> bytes:
     """The artifact of a function; folder: to write in. workspace: bytes that it says it needs."""
     x, y = (Tensor(n, "float32", (SIZE,)) for n in "xy")
-    slots = (Slot("input", 0, x), Slot("output", 0, y))
+    slots = (ValueSlot("input", 0, x), ValueSlot("output", 0, y))
     step = NativeStep("segment_0", slots, (KernelRecord(0, kind),))
     code = (_object(_WHOLE.format(size=SIZE, last=ENDS[kind])),)
     model = CompiledModel((x,), (y,), (step,), code, workspace=workspace)

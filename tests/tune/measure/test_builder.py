@@ -20,14 +20,14 @@ from tests.tune.measure.test_local import _runs
 from tests.waiting import PATIENCE, until
 from tilewright.base.errors import CompileError
 from tilewright.runtime.threads import affinity
-from tilewright.tune.measure.builder import Builder, Made
+from tilewright.tune.measure.builder import BuildResult, ProgramBuilder
 from tilewright.tune.measure.options import Limits
 
 LIMITS = Limits(seconds=PATIENCE, memory=256 << 20)
 
 
-def built(*jobs: Callable[[], bytes], limits: Limits = LIMITS) -> list[Made]:
-    found = dict(Builder(limits=limits).build(enumerate(jobs)))
+def built(*jobs: Callable[[], bytes], limits: Limits = LIMITS) -> list[BuildResult]:
+    found = dict(ProgramBuilder(limits=limits).build(enumerate(jobs)))
     assert sorted(found) == list(range(len(jobs)))
     return [found[n] for n in range(len(jobs))]
 
@@ -76,7 +76,7 @@ def test_a_build_that_fails_costs_nothing_else(bad: Callable[[], bytes]) -> None
 def test_a_build_that_does_not_end_is_ended() -> None:
     limits = Limits(seconds=0.3)
     [failed] = built(lambda: bytes(_sleep()), limits=limits)
-    assert failed.failure == "no end within 0.3 s" and failed.seconds >= 0.3
+    assert failed.failure == "not finished within 0.3 s" and failed.seconds >= 0.3
 
 
 def _sleep() -> int:
@@ -88,7 +88,7 @@ def test_nothing_is_built_while_the_caller_times(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Without processors of its own, no build runs when a result is given."""
-    builder, forks = Builder(), []
+    builder, forks = ProgramBuilder(), []
     real = os.fork
     monkeypatch.setattr(os, "fork", lambda: forks.append(pid := real()) or pid)
     jobs = ((n, lambda: b"") for n in range(5))
@@ -99,7 +99,7 @@ def test_nothing_is_built_while_the_caller_times(
 
 def test_builds_go_on_beside_the_caller_on_processors_of_their_own() -> None:
     cpu = min(affinity())
-    builder = Builder([cpu], LIMITS, ahead=2)
+    builder = ProgramBuilder([cpu], LIMITS, ahead=2)
     read, write = os.pipe()
 
     def waits() -> bytes:
@@ -115,7 +115,7 @@ def test_builds_go_on_beside_the_caller_on_processors_of_their_own() -> None:
 
 
 def test_builds_that_nobody_waits_for_are_ended() -> None:
-    builder = Builder([min(affinity())], LIMITS, ahead=2)
+    builder = ProgramBuilder([min(affinity())], LIMITS, ahead=2)
     read, write = os.pipe()
 
     def tells() -> bytes:
@@ -131,13 +131,13 @@ def test_builds_that_nobody_waits_for_are_ended() -> None:
 
 _PARENT = """
 import os, sys, time
-from tilewright.tune.measure.builder import Builder
+from tilewright.tune.measure.builder import ProgramBuilder
 
 def hangs():
     print(os.getpid(), flush=True)
     time.sleep(3600)
 
-list(Builder().build([(0, hangs)]))
+list(ProgramBuilder().build([(0, hangs)]))
 """
 
 

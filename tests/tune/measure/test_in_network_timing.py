@@ -7,7 +7,7 @@ import pytest
 
 from tilewright.tune.measure import trial as trials
 from tilewright.tune.measure.options import Timing
-from tilewright.tune.measure.trial import Trial
+from tilewright.tune.measure.trial import MeasuredTrial
 
 CALL, NEAR = 1.0, 0.25
 
@@ -15,7 +15,7 @@ CALL, NEAR = 1.0, 0.25
 def trial(anchor):
     flood = np.ones(8, np.int64)
     timing = Timing("network", flood.nbytes)
-    return Trial("", [], 1, timing, 1e300, anchor, 1.0, flood)
+    return MeasuredTrial("", [], 1, timing, 1e300, anchor, 1.0, flood)
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ BAD = {
     "beyond": (Status.CRASH, "write at 1 bytes past the end of y"),
     "before": (Status.WRONG, "written 1 bytes before y"),
     "input": (Status.CRASH, "write at byte 0 of x"),
-    "allocates": (Status.MEMORY, "no memory was left"),
+    "allocates": (Status.MEMORY, "out of memory; then"),
 }
 
 
@@ -75,12 +75,12 @@ def test_a_bad_program_costs_one_trial(
 
 @pytest.mark.parametrize("kind", ["hangs", "stops"])
 def test_a_program_that_does_not_end_is_ended(folder: Path, kind: str) -> None:
-    with LocalRunner(timing=TIMING, limits=replace(LIMITS, seconds=0.5)) as runner:
+    with LocalRunner(timing=TIMING, limits=replace(LIMITS, seconds=0.2)) as runner:
         jobs = [Job(0, artifact(kind, folder), reference())]
         [(_, found)] = runner.measure(jobs)
         assert found.status is Status.TIMEOUT
-        assert found.reason == "no end within 0.5 s"
-        assert found.run_seconds >= 0.5
+        assert found.reason == "not finished within 0.2 s"
+        assert found.run_seconds >= 0.2
         assert runner.started == 1
 
 
@@ -114,7 +114,7 @@ def test_a_program_of_another_task_is_wrong(runner: LocalRunner, folder: Path) -
     other = reference().replace(b'"float32"', b'"int32"  ')
     [(_, found)] = runner.measure([Job(0, artifact("good", folder), other)])
     assert found.status is Status.WRONG
-    assert "not those of the task" in found.reason
+    assert "do not match the task" in found.reason
 
 
 def test_results_are_compared_for_all_inputs(runner: LocalRunner, folder: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tilewright.tune.measure.anchor import anchor, best_of
 from tilewright.tune.measure.options import Timing
-from tilewright.tune.measure.racing import Clock, Rounds, half_width, race
+from tilewright.tune.measure.racing import RaceClock, Rounds, half_width, race
 
 TIMING = Timing(fewest=5, most=40, seconds=1.0, tight=0.01, worse=1.3, quiet=1.05)
 NEVER = float("inf")
@@ -32,7 +32,7 @@ def raced(
         passed += seconds
         return seconds
 
-    clock = Clock(call, lambda: next(anchors), 1.0, switches, lambda: passed)
+    clock = RaceClock(call, lambda: next(anchors), 1.0, switches, lambda: passed)
     return race(clock, 10, timing, best)
 
 

@@ -86,5 +86,5 @@ def test_nan_and_infinity_are_right_where_they_are_expected() -> None:
     ],
 )
 def test_other_data_are_refused(damaged: bytes) -> None:
-    with pytest.raises(InputError, match="not results to compare with"):
+    with pytest.raises(InputError, match="invalid reference results"):
         unpack(damaged)

@@ -7,7 +7,7 @@ from tests.tune.models.synthetic import accuracy
 from tilewright.base.errors import InputError
 from tilewright.tune.models import halide_net
 from tilewright.tune.models.halide_costs import SCHEDULE, columns, factors
-from tilewright.tune.models.halide_net import HalideNet, Stages
+from tilewright.tune.models.halide_net import HalideNet, StageBatch
 from tilewright.tune.models.programs import Examples, ProgramRows
 
 NUMBER = {name: n for n, name in enumerate(SCHEDULE)}
@@ -114,7 +114,7 @@ def test_the_gradient_is_that_of_the_loss():
     last = np.zeros(len(rows), bool)
     last[programs.ends - 1] = True
     schedule = rows[:, 2:]
-    stages = Stages(
+    stages = StageBatch(
         programs, rows[:, :2], np.log1p(schedule), factors(schedule, last, 2)
     )
     values = halide_net.initial(2, random)

@@ -10,7 +10,7 @@ from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.loops.nodes import Block, Kernel
 from tilewright.tune.base import Prediction, Sample
 from tilewright.tune.models import trees
-from tilewright.tune.models.baselines import BlackBox, Guess
+from tilewright.tune.models.baselines import BlackBox, RandomGuess
 from tilewright.tune.models.learned import LearnedModel
 from tilewright.tune.models.learner import Ensemble
 from tilewright.tune.models.objectives import LOG_SECONDS, OBJECTIVES
@@ -205,7 +205,7 @@ def test_files_that_are_not_there_or_no_text_are_refused(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         model().load(tmp_path / "none")
     (tmp_path / "bytes").write_bytes(bytes(range(256)))
-    with pytest.raises(InputError, match="not a file of a cost model"):
+    with pytest.raises(InputError, match="not a cost model file"):
         model().load(tmp_path / "bytes")
 
 
@@ -213,10 +213,10 @@ def test_a_file_of_another_model_or_other_features_is_refused(tmp_path):
     m = model()
     m.fit(samples(20))
     m.save(tmp_path / "m")
-    with pytest.raises(InputError, match=r"it is of '2 x trees \(rank\) of numbered'"):
+    with pytest.raises(InputError, match=r"it is for '2 x trees \(rank\) of numbered'"):
         model("regression").load(tmp_path / "m")
     newer = LearnedModel(Numbered(version=2), small())
-    with pytest.raises(InputError, match=r"version 1 of the features.* they are at 2"):
+    with pytest.raises(InputError, match=r"version 1 of the features.* not 2"):
         newer.load(tmp_path / "m")
 
 
@@ -270,9 +270,13 @@ def test_the_state_of_a_prior_is_kept(tmp_path):
 
 
 def test_a_prior_in_another_unit_is_refused():
-    with pytest.raises(InputError, match=r"black box gives order, and .* log seconds"):
+    with pytest.raises(
+        InputError, match=r"black box predicts order, but .* log seconds"
+    ):
         model("regression", prior=BlackBox())
-    with pytest.raises(InputError, match=r"known gives log seconds, and .* throughput"):
+    with pytest.raises(
+        InputError, match=r"known predicts log seconds, but .* throughput"
+    ):
         model("throughput", prior=Known())
 
 
@@ -320,12 +324,14 @@ def test_a_weight_is_of_the_samples_of_the_task():
 def test_the_black_box_knows_nothing_and_a_guess_is_of_its_seed(tmp_path):
     found = BlackBox().predict("a", kernels(3))
     assert found.cost.tolist() == [0, 0, 0] and np.isinf(found.spread).all()
-    one, other, third = (Guess(s).predict("a", kernels(3)).cost for s in (0, 0, 1))
+    one, other, third = (
+        RandomGuess(s).predict("a", kernels(3)).cost for s in (0, 0, 1)
+    )
     assert one.tolist() == other.tolist() != third.tolist()
     BlackBox().save(tmp_path / "m")
     BlackBox().load(tmp_path / "m")
-    with pytest.raises(InputError, match="it is of 'black box', and this is 'random'"):
-        Guess().load(tmp_path / "m")
+    with pytest.raises(InputError, match="it is for 'black box', not 'random'"):
+        RandomGuess().load(tmp_path / "m")
 
 
 def test_trees_without_lightgbm_name_the_extra(monkeypatch):

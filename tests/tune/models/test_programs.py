@@ -60,7 +60,7 @@ def test_a_task_in_which_all_failed_is_left_out():
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, float("nan")])
 def test_seconds_that_cannot_be_are_refused(bad):
-    with pytest.raises(InputError, match=r"sample 1 took .* give seconds above 0"):
+    with pytest.raises(InputError, match=r"sample 1 took .* give positive seconds"):
         _examples([1.0, bad])
 
 

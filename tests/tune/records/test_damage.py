@@ -35,7 +35,9 @@ def mended(path: Path) -> set[float]:
         records = Records(path)
     with records:
         found = {r.time for r in records.records()}
-        assert f"{len(found)} trials were read" in str(said[0].message) or not found
+        assert (
+            f"{len(found)} trials were recovered" in str(said[0].message) or not found
+        )
         records.add(RUN, replace(KEY, threads=9), "k", trial(0))
     (aside,) = path.parent.glob("*.damaged-*")
     assert str(aside) in str(said[0].message)
@@ -327,7 +329,7 @@ def test_a_database_of_something_else_is_refused_and_left_alone(tmp_path: Path) 
     path.chmod(0o600)
     before = path.read_bytes()
     for write in (True, False):
-        with pytest.raises(InputError, match="something else"):
+        with pytest.raises(InputError, match="another kind of database"):
             Records(path, write=write)
     assert path.read_bytes() == before
 

@@ -17,7 +17,7 @@ import pytest
 from tests.tune.records.made import KEY, ROWS, RUN, candidate, failed, record, trial
 from tilewright.base.errors import InputError, TilewrightWarning
 from tilewright.tune.records import opening, owner, published
-from tilewright.tune.records.columns import Filter
+from tilewright.tune.records.columns import RecordFilter
 from tilewright.tune.records.database import Records
 from tilewright.tune.records.jsonl import read
 from tilewright.tune.records.rows import MARGIN, Choice, Features, Record
@@ -72,7 +72,7 @@ def test_what_is_asked_for(path: Path) -> None:
         records.merge([Record(other, "conv", RUN, 3000.0, trial(2))])
 
         def found(**wanted: object) -> list[float]:
-            return [r.time for r in records.records(Filter(**wanted))]  # type: ignore[arg-type]
+            return [r.time for r in records.records(RecordFilter(**wanted))]  # type: ignore[arg-type]
 
         assert found() == [2000.0, 2001.0, 3000.0]
         assert found(model="net") == [2001.0]
@@ -219,7 +219,7 @@ def writer(path: Path, first: int, count: int) -> subprocess.Popen[str]:
 
 
 def test_two_processes_write_at_the_same_time(path: Path) -> None:
-    writers = [writer(path, first, 500) for first in (0, 250)]
+    writers = [writer(path, first, 200) for first in (0, 100)]
     for w in writers:
         assert w.stdin is not None
         w.stdin.write("\n")
@@ -229,18 +229,21 @@ def test_two_processes_write_at_the_same_time(path: Path) -> None:
         assert w.returncode == 0
     with Records(path) as records:
         found = records.records()
-    assert len(found) == 1000
+    assert len(found) == 400
     by_run: dict[str, list[str]] = {}
     for r in found:
         by_run.setdefault(r.run.id, []).append(r.trial.candidate.key)
-    expected = [[trial(n).candidate.key for n in range(f, f + 500)] for f in (0, 250)]
+    expected = [[trial(n).candidate.key for n in range(f, f + 200)] for f in (0, 100)]
     assert sorted(by_run.values()) == sorted(expected)
 
 
-def test_a_kill_at_any_moment_loses_nothing_acknowledged(path: Path) -> None:
+@pytest.mark.parametrize("kills", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_a_kill_at_any_moment_loses_nothing_acknowledged(
+    path: Path, kills: int
+) -> None:
     chance = random.Random(15)
     acknowledged: set[int] = set()
-    for attempt in range(4):
+    for attempt in range(kills):
         first = attempt * 1000
         w = writer(path, first, 1000)
         assert w.stdin is not None and w.stdout is not None
@@ -258,7 +261,7 @@ def test_a_kill_at_any_moment_loses_nothing_acknowledged(path: Path) -> None:
                 dict(t.candidate.values)["matmul.tile"][0] for t in records.trials(KEY)
             }
     assert found >= acknowledged
-    assert len(found) <= len(acknowledged) + 4
+    assert len(found) <= len(acknowledged) + kills
 
 
 # ---------------------------------------------------------------------------------- trouble

@@ -13,7 +13,7 @@ from tilewright.operators import map_, reduce_
 from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.normalize import KernelSignature, kernel_signature
 from tilewright.runtime.machine import architecture
-from tilewright.targets.base import Settings
+from tilewright.targets.base import TargetSettings
 from tilewright.targets.cpu import target as cpu
 from tilewright.targets.registry import target
 from tilewright.tune.records.key import Key, digest, key_of
@@ -103,7 +103,7 @@ def test_nor_are_those_of_tensors_that_indices_are_read_from() -> None:
 
 
 def test_threads_of_the_target_are_no_part_of_the_machine() -> None:
-    one, two = (cpu.make(Settings("x86-64-v3", threads=n)) for n in (1, 2))
+    one, two = (cpu.make(TargetSettings("x86-64-v3", threads=n)) for n in (1, 2))
     assert one.key != two.key
     assert one.fingerprint == two.fingerprint
 

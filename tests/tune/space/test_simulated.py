@@ -16,7 +16,7 @@ from tilewright.dataflow.explore import explore
 from tilewright.dataflow.lower import network
 from tilewright.loops.lower import lower
 from tilewright.operators import Buffer, map_
-from tilewright.search import Limits, evolve
+from tilewright.search import SearchLimits, evolve
 from tilewright.search.evolve import Breeding
 from tilewright.targets import npu, registry
 from tilewright.targets.npu.asked import forms_of
@@ -33,7 +33,7 @@ def searched(of: Simulated, evaluations: int) -> float:
         lambda several: [of.cost(c) for c in several],
         size=8,
         key=lambda c: c.key,
-        limits=Limits(evaluations=evaluations),
+        limits=SearchLimits(evaluations=evaluations),
     )
     return found.cost
 

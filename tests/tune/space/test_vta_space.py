@@ -9,7 +9,7 @@ import pytest
 
 from tilewright.base.errors import ScheduleError
 from tilewright.loops.lower import lower
-from tilewright.search import Limits, evolve
+from tilewright.search import SearchLimits, evolve
 from tilewright.search.evolve import Breeding
 from tilewright.targets import registry
 from tilewright.targets.vta.compiled import VtaProgram
@@ -77,7 +77,7 @@ def test_a_search_without_the_rule_finds_as_much():
         lambda several: [of.cost(c) for c in several],
         size=8,
         key=lambda c: c.key,
-        limits=Limits(evaluations=100),
+        limits=SearchLimits(evaluations=100),
     )
     assert found.cost <= of.cost(space.default())
 

@@ -1,4 +1,4 @@
-"""Kernel validation: kernels run in isolation, in guarded memory, against their Computations."""
+"""Kernel validation: run kernels in guarded memory and compare with their Computations."""
 
 from tilewright.driver.guard.check import EFFORT, share_of, validate
 from tilewright.driver.guard.verdict import Fault, Verdict

@@ -1,4 +1,4 @@
-"""Validating one kernel: running it in a separate process, and judging the memory it leaves."""
+"""Validates one kernel: runs it in a separate process and checks the memory it leaves behind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tilewright.driver.guard.feeds import Feeds, index_limit
 from tilewright.driver.guard.judges import (
     STEPS,
     ComputationJudge,
-    Expected,
+    ExpectedElements,
     Judge,
     KernelJudge,
     differ,
@@ -37,9 +37,9 @@ from tilewright.runtime.abi import STATUS_INDEX
 Array = np.ndarray[Any, Any]
 # Expression nodes evaluated for the expected results: about a second.
 EFFORT: Final = 10_000_000
-_MOST: Final = 8  # faults told of one kernel
+_MOST: Final = 8  # faults reported per kernel
 _REFUSED: Final = (
-    "values were not compared: the random data have an index that is out of range"
+    "values were not compared: the random data contain an index that is out of range"
 )
 
 
@@ -56,20 +56,20 @@ def validate(
 ) -> Verdict:
     """Run a compiled kernel alone on random data in guarded memory and judge its results.
 
-    fixed: which of `signature.values` are constants, as it was compiled. known: contents of
-    constants; those of integers are used. effort: expression nodes evaluated for what is
-    expected; a kernel with more is judged at some of its results, at its real extents, edges
-    first. shares: counts of threads that it is run with besides 1.
+    fixed: which of `signature.values` were constants at compile time. known: contents of constants;
+    only those of integers are used. effort: a limit on the expression nodes evaluated for the
+    expected results. If a kernel needs more, only some of its results are compared, at its real
+    extents and edges first. shares: thread counts to run it with, besides 1.
 
-    It runs in a forked process, so that a fault ends only that. Every run has a protected page
-    directly behind (or before) each tensor, inputs that cannot be written, and poisoned outputs and
-    workspace. Judged are values, elements that should and should not be written, and whether
-    another memory content, other threads and a result in an input's place give the same bits.
-    Raises UnsupportedError where processes cannot be forked.
+    The kernel runs in a forked process, so that a crash ends only that process. In every run, a
+    protected page directly follows (or precedes) each tensor, inputs are read-only, and outputs and
+    workspace are poisoned. The checks: results have the right values; exactly the elements that
+    must be written are written; other initial memory, other thread counts, and a result in the
+    memory of an input give the same bits. Raises UnsupportedError if processes cannot be forked.
     """
     if not hasattr(os, "fork") or sys.platform != "linux":
         raise UnsupportedError(
-            f"kernels are not validated on {sys.platform}: only on Linux",
+            f"kernels can be validated on Linux only, not on {sys.platform}",
             code="TW-CHECK",
             hint=f"Unset {flags.CHECK.name}; tilewright verify compares the whole model",
         )
@@ -90,7 +90,7 @@ def _outputs(signature: KernelSignature) -> tuple[Buffer, ...]:
 
 @dataclass(eq=False)
 class _Job:
-    """Runs and judges one kernel; in the process that may be ended by it."""
+    """Runs and judges one kernel, in the process that the kernel may crash."""
 
     signature: KernelSignature
     code: CompiledGroup
@@ -115,18 +115,18 @@ class _Job:
         ]
 
     def do(self) -> Verdict:
-        """All runs on all data."""
+        """Do all runs on all data."""
         try:
             return self._all()
         except TilewrightError as error:
             raise error.at(f"validating kernel {self.signature.name}") from None
 
     def places(self) -> Sequence[Guarded]:
-        """The memory of the present run."""
+        """The memory of the current run."""
         return self.bench.places if self.bench is not None else ()
 
     def ended(self, text: str) -> Verdict:
-        """The verdict where the present run ends the process, and how."""
+        """The verdict if the current run ends the process; `text` says how."""
         fault = Fault("fault", str(self.run or ""), text)
         return replace(self.verdict, faults=(*self.verdict.faults, fault)[-_MOST:])
 
@@ -207,13 +207,13 @@ class _Job:
     def _results(
         self, run: GuardedRun, arrays: Mapping[Buffer, Array], judge: Judge | None
     ) -> dict[Buffer, Array] | None:
-        """What a run leaves in the outputs; None where it refuses the data."""
+        """The outputs after a run; None if it fails or rejects the data."""
         assert self.bench is not None
         self.run = run
         status = self.bench.run(run, arrays) & 0xFF
         refused = judge is not None and judge.refused
         if status or refused:
-            # Without a judge nobody knows whether an index is out of range rightly.
+            # Without a judge, it is unknown whether an index really is out of range.
             self.refused = status == STATUS_INDEX and (refused or judge is None)
             if not self.refused:
                 text = f"the kernel reports failure code {status}, expected "
@@ -256,7 +256,9 @@ class _Job:
             text = f"{_elements(len(wrong), b)} written that the Computations do not"
             self._element("untouched", text + " write", run, b, wrong, before, got)
 
-    def _values(self, run: GuardedRun, b: Buffer, got: Array, want: Expected) -> None:
+    def _values(
+        self, run: GuardedRun, b: Buffer, got: Array, want: ExpectedElements
+    ) -> None:
         found = got[want.places]
         wide = found.astype(np.float64)
         value = np.asarray(want.value).astype(np.float64)
@@ -308,7 +310,7 @@ class _Job:
                 )
         wrong = np.flatnonzero(moved & written)
         if len(wrong):
-            text = f"{_elements(len(wrong), b)} not what the first run made"
+            text = f"{_elements(len(wrong), b)} different from the first run"
             self._element("repeat", text, run, b, wrong, first, got)
 
     def _element(
@@ -333,7 +335,7 @@ class _Job:
 
 
 def _overflowed(b: Buffer, wide: Array, value: Array, error: Array) -> Array:
-    """Whether an infinite result is right: rounding may have carried it over the greatest one."""
+    """Whether infinite results are correct: rounding may exceed the largest finite value."""
     most = format_of(b.dtype).most
     carried = np.isinf(wide) & (np.abs(value) + error >= most)
     same: Array = carried & (np.sign(wide) == np.sign(value))
@@ -341,7 +343,7 @@ def _overflowed(b: Buffer, wide: Array, value: Array, error: Array) -> Array:
 
 
 def share_of(verdict: Verdict) -> float:
-    """The largest difference by what rounding explains; 0 where all was exact."""
+    """The largest difference as a fraction of its rounding bound; 0 if all values were exact."""
     return (
         verdict.error / verdict.bound
         if verdict.bound and math.isfinite(verdict.bound)
@@ -350,5 +352,5 @@ def share_of(verdict: Verdict) -> float:
 
 
 def _elements(count: int, b: Buffer) -> str:
-    """The subject and verb of a complaint."""
+    """The subject and verb of a fault's text."""
     return plural(count, f"element of {b.name} is", f"elements of {b.name} are")

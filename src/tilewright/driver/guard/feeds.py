@@ -1,8 +1,7 @@
-"""Random data for one kernel: values on which its arithmetic is exact, and others.
+"""Random data for one kernel: `integers`, on which its arithmetic is exact, and `reals`.
 
-`integers` are small whole numbers: sums and products of them are exact in any order, so that one
-wrong term of any size shows. `reals` exercise what rounds. Integers that index a tensor lie inside
-of it.
+`integers` are small whole numbers: their sums and products are exact in any order, so that any
+wrong term shows. `reals` exercise rounding. Integers that index a tensor are in range.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from tilewright.ir.node import postorder
 
 Array = np.ndarray[Any, Any]
 KINDS: Final = ("reals", "integers")
-_BLOCK: Final = 65_521  # elements drawn; a larger tensor repeats them
-_SMALL: Final = 100  # integers of more than a byte go so far
+_BLOCK: Final = 65_521  # random elements; a larger tensor repeats them
+_SMALL: Final = 100  # the largest magnitude of integers wider than a byte
 _FEW: Final = 4
 
 
 class Feeds:
-    """Makes the contents of a kernel's tensors.
+    """Generates the contents of a kernel's tensors.
 
-    known: contents that are used as they are, such as the integer constants of a model. limit: how
-    many values integers have that may be an index; None where nothing is indexed by data.
+    known: contents to use unchanged, such as the integer constants of a model. limit: the exclusive
+    upper bound of integers that may be indices; None if no tensor is indexed by data.
     """
 
     def __init__(
@@ -37,7 +36,7 @@ class Feeds:
         self.seed, self.limit, self.known = seed, limit, known
 
     def array(self, number: int, b: Buffer, kind: str) -> Array:
-        """The contents of the kernel's tensor of that number, the same each time."""
+        """The contents of tensor `number` of the kernel, the same in every call."""
         given = self.known.get(b)
         if given is not None and not b.dtype.is_float:
             return np.ascontiguousarray(given).reshape(b.shape)
@@ -63,7 +62,7 @@ class Feeds:
 
 
 def index_limit(group: Sequence[Computation]) -> int | None:
-    """The least extent that data indexes; None where none is."""
+    """The smallest extent that data index; None if they index none."""
     least: int | None = None
     for c in group:
         for buffer, index in _places(c):

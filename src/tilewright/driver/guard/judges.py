@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.base.errors import ExecutionError
 from tilewright.base.guarded import poison
 from tilewright.compute.nodes import Computation
-from tilewright.compute.truth import Truth
+from tilewright.compute.truth import ReferenceTensors
 from tilewright.expr.nodes import Buffer
 from tilewright.expr.rounding import format_of
 from tilewright.loops import interp
@@ -21,16 +21,16 @@ from tilewright.loops.nodes import Block, For, If, Kernel, Stmt, While
 Array = np.ndarray[Any, Any]
 # Statements that the loop interpreter runs in about two seconds.
 STEPS: Final = 2_000_000
-_TRIAL: Final = 16  # results that are always judged; they say what one costs
-_FIRST: Final = 256  # as many are, if that takes no more than _FAR times the effort
+_TRIAL: Final = 16  # results that are always judged; they show what one costs
+_FIRST: Final = 256  # as many are judged if that takes at most _FAR times the effort
 _FAR: Final = 20
-_SAMPLES: Final = 1 << 16  # results that are judged at most, where not all are
+_SAMPLES: Final = 1 << 16  # most results that are judged, unless all are
 _ROUNDINGS: Final = 64.0
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
-    """Elements of an output: their positions, values and how far they may be off."""
+class ExpectedElements:
+    """Elements of an output: their positions, values and error bounds."""
 
     places: Array
     value: Array
@@ -40,25 +40,25 @@ class Expected:
 class Judge(Protocol):
     """Knows the results of one kernel on one set of data.
 
-    refused: the data must be refused. note: what is not judged, and why.
+    refused: the kernel must reject the data. note: what is not judged, and why.
     """
 
     refused: bool
     note: str
 
     def written(self, b: Buffer) -> Array:
-        """Which elements of an output the kernel writes, in one dimension."""
+        """A flat mask of the elements of an output that the kernel writes."""
         ...
 
-    def expected(self, b: Buffer) -> Expected:
+    def expected(self, b: Buffer) -> ExpectedElements:
         """Elements of an output to compare."""
         ...
 
 
 class ComputationJudge:
-    """Results of Computations: all where `effort` nodes suffice, else as many as they do for."""
+    """Results of Computations: all of them if `effort` nodes suffice, else a sample."""
 
-    _truth: Truth
+    _truth: ReferenceTensors
 
     def __init__(
         self,
@@ -72,9 +72,9 @@ class ComputationJudge:
         self.refused = False
         self.note = ""
         before = None if other is None or other.refused else other.truth
-        self._expected: dict[Buffer, Expected] = {}
+        self._expected: dict[Buffer, ExpectedElements] = {}
         try:
-            self.truth: Truth = Truth(group, arrays, before)
+            self.truth: ReferenceTensors = ReferenceTensors(group, arrays, before)
             if self.truth.in_order and self.truth.total > _FAR * effort:
                 self.note = (
                     "values were not compared: results are written several times"
@@ -86,20 +86,22 @@ class ComputationJudge:
                 )
                 found = self.truth.at(b, places)
                 error = np.broadcast_to(found.error, places.shape)
-                self._expected[b] = Expected(places, found.value, error)
+                self._expected[b] = ExpectedElements(places, found.value, error)
         except ExecutionError as error:
             if error.code != "TW-INDEX":
                 raise
             self.refused = True
 
     def written(self, b: Buffer) -> Array:
-        """Which elements of an output the Computations write."""
+        """A flat mask of the elements of an output that the Computations write."""
         return self.truth.written(b)
 
-    def expected(self, b: Buffer) -> Expected:
+    def expected(self, b: Buffer) -> ExpectedElements:
         """Elements of an output to compare."""
         nothing = np.zeros(0, np.int64)
-        return self._expected.get(b, Expected(nothing, np.zeros(0), np.zeros(0)))
+        return self._expected.get(
+            b, ExpectedElements(nothing, np.zeros(0), np.zeros(0))
+        )
 
     def _places(self, b: Buffer, effort: int, rng: np.random.Generator) -> Array:
         truth = self.truth
@@ -115,7 +117,7 @@ class ComputationJudge:
 
 
 class KernelJudge:
-    """Results of a loop program, run by the interpreter, one element after another."""
+    """Results of a loop program, from the loop interpreter."""
 
     def __init__(
         self, kernel: Kernel, arrays: Mapping[Buffer, Array], outputs: Sequence[Buffer]
@@ -145,19 +147,19 @@ class KernelJudge:
         return {b: given[b].reshape(-1) for b in outputs}
 
     def written(self, b: Buffer) -> Array:
-        """Elements that the program changes, whatever they were."""
+        """A flat mask of the elements that the program writes, whatever they held before."""
         one = differ(self._first[b], self._before[b].reshape(-1))
         return one | ~differ(self._first[b], self._second[b])
 
-    def expected(self, b: Buffer) -> Expected:
-        """All that is written."""
+    def expected(self, b: Buffer) -> ExpectedElements:
+        """All elements that are written."""
         places = np.flatnonzero(self.written(b))
         found = self._first[b][places]
         error = np.zeros(len(places))
         if b.dtype.is_float:
             found = found.astype(np.float64)
             error += rounding(b, found, self._longest)
-        return Expected(places, found, error)
+        return ExpectedElements(places, found, error)
 
 
 def longest(buffers: Sequence[Buffer]) -> int:
@@ -166,7 +168,7 @@ def longest(buffers: Sequence[Buffer]) -> int:
 
 
 def rounding(b: Buffer, values: Array, terms: int) -> float:
-    """How far values of a float tensor may be off after sums of so many terms."""
+    """The error bound of values of a float tensor that are sums of `terms` terms."""
     wide = values.astype(np.float64)
     peak = float(np.abs(wide[np.isfinite(wide)]).max(initial=0.0))
     return format_of(b.dtype).unit * _ROUNDINGS * math.sqrt(terms) * peak
@@ -181,7 +183,7 @@ def _initial(b: Buffer, arrays: Mapping[Buffer, Array], again: bool = False) -> 
 
 
 def differ(one: Array, other: Array) -> Array:
-    """Where two arrays of one dtype differ in some bit, in one dimension."""
+    """A flat mask of the elements in which two arrays of one dtype differ in any bit."""
     kind = np.dtype((np.void, one.dtype.itemsize))
     found: Array = np.ascontiguousarray(one).view(kind) != np.ascontiguousarray(
         other
@@ -190,7 +192,7 @@ def differ(one: Array, other: Array) -> Array:
 
 
 def steps(stmt: Stmt) -> float:
-    """About how many statements one run is; a loop of unknown length counts 64."""
+    """The estimated statements of one run; a loop of unknown length has 64 iterations."""
     match stmt:
         case For():
             return (64 if stmt.trips is None else stmt.trips) * steps(stmt.body)

@@ -1,4 +1,4 @@
-"""Calling one compiled kernel on tensors in guarded memory."""
+"""Calls one compiled kernel on tensors in guarded memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.plan.normalize import KernelSignature
 from tilewright.runtime import abi
 from tilewright.runtime.call import report
-from tilewright.runtime.loader import Image, link
+from tilewright.runtime.loader import CodeImage, link
 
 Array = np.ndarray[Any, Any]
 _WORKSPACE_ITEM = 4  # a workspace is poisoned as float32
@@ -25,10 +25,11 @@ _WORKSPACE_ITEM = 4  # a workspace is poisoned as float32
 
 @dataclass(frozen=True, slots=True)
 class GuardedRun:
-    """How a kernel is run: tensors at the end or the start of their pages, and on what.
+    """One way to run a kernel.
 
-    second: memory holds the other pattern at first. shared: the input, by its number, in whose
-    memory the last output lies.
+    data: the kind of random data. right: tensors end at a page boundary, rather than start at one.
+    second: memory is poisoned with the other pattern. shared: the number of the input whose memory
+    the last output takes.
     """
 
     data: str
@@ -52,8 +53,8 @@ class GuardedRun:
 class KernelRunner:
     """Runs one kernel.
 
-    After a run, `held` has every tensor by its number in the interface, and `said` is what
-    sanitized code reported.
+    After a run, `held` maps numbers in the interface to tensors, and `said` is the report of
+    sanitized code.
     """
 
     signature: KernelSignature
@@ -66,17 +67,17 @@ class KernelRunner:
     def __post_init__(self) -> None:
         packing = dict.fromkeys(code for code in self.code.prepare_code if code)
         codes = [self.code.code, *packing]
-        self._image: Image = link(
+        self._image: CodeImage = link(
             codes, [self.code.symbol, *(f"{n}" for n in range(len(codes)))]
         )
 
     @property
     def places(self) -> list[Guarded]:
-        """All the memory of the present run."""
+        """All the memory of the current run."""
         return [*self.held.values(), *self.others]
 
     def run(self, run: GuardedRun, arrays: Mapping[Buffer, Array]) -> int:
-        """Call the kernel; the status word it leaves. arrays: inputs, and outputs it also reads."""
+        """Call the kernel and return its status. arrays: inputs, and outputs that it also reads."""
         self.held, self.others = {}, []
         outputs = len(self.signature.values) - len(self.signature.outputs)
         for n, b in enumerate(self.signature.values):
@@ -105,14 +106,14 @@ class KernelRunner:
         return self._call(self.code.symbol, [*addresses, workspace.start], run.threads)
 
     def _prepare(self, run: GuardedRun) -> list[Guarded]:
-        """The kernel's constants, made by its preparations."""
+        """Run the kernel's preparations and return the constants that they make."""
         made: list[Guarded] = []
         for n, p in enumerate(self.code.preparations):
             made.append(self._memory(f"prepared constant {n}", p.nbytes, run))
             given = [made[-1 - k] if k < 0 else self.held[k] for k in p.inputs]
-            if p.view is not None:
-                itemsize = dtype_of(p.dtype).itemsize
-                p.view.run(given[0].bytes, made[-1].bytes, itemsize)
+            if p.packing is not None:
+                dtype = dtype_of(p.dtype).numpy
+                p.packing.run(given[0].bytes, made[-1].bytes, dtype)
                 continue
             workspace = self._memory(
                 f"the workspace of preparation {n}", p.workspace, run
@@ -143,14 +144,15 @@ class KernelRunner:
         return status
 
 
-_PARTS = 1024  # of single iterations, mostly
+_PARTS = 1024  # most loops are shorter: each part is one iteration
 _REGION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 3)
 
 
 def _backwards(context: int, region: int, closure: int, extent: int) -> None:
-    """A parallel loop in at most _PARTS parts, one after another, the last first, threads in turn.
+    """Run a parallel loop serially in at most _PARTS parts, the last part first.
 
-    Threads may run them in any order: one that needs another's results does not get them here.
+    Threads may run parts in any order. Here, a part that wrongly depends on an earlier one reads
+    stale data. Successive parts get the numbers of different threads.
     """
     threads = ctypes.c_uint64.from_address(context + 8 * abi.CTX_THREADS).value
     function = _REGION(region)

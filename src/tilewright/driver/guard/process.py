@@ -1,4 +1,4 @@
-"""Running native code in a separate process, which may crash."""
+"""Runs native code in a separate process, which may crash."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tilewright.base import events, signals
 from tilewright.base.guarded import Guarded, report_faults
 
 T = TypeVar("T")
-# Of processor time, after which code counts as such that does not end: others may be at work.
+# Processor time after which code counts as not terminating. Wall time depends on other processes.
 _SECONDS: Final = 120
-# Expressions are walked by recursion; a long chain of operations is deep.
+# Expressions are traversed recursively, and a long chain of operations is deep.
 _DEPTH: Final = 50_000
 
 
@@ -25,11 +25,11 @@ def apart(
     places: Callable[[], Sequence[Guarded]],
     ended: Callable[[str], T],
 ) -> T:
-    """What `work()` gives in a forked process, pickled; what it raises is raised here.
+    """Run `work()` in a forked process; return its result, or raise its exception, via pickle.
 
-    places: the memory in which a fault is told by the tensor's name, asked for in that process when
-    one happens. ended: the result where a fault or something else ends the process, from a line
-    that says so.
+    places: returns the memory in which faults are reported by tensor name; called in the forked
+    process when a fault occurs. ended: makes the result from a line of text if a fault or anything
+    else ends the process.
     """
     read, write = os.pipe()
     with signals.held():
@@ -42,12 +42,12 @@ def apart(
     try:
         with open(read, "rb") as stream:
             data = stream.read()
-    except BaseException:  # Ctrl-C: nobody waits for the code any more
+    except BaseException:  # Ctrl-C: the result is no longer needed
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         raise
     finally:
-        # A program that lets the system reap its children still waits for their end here.
+        # In a program that lets the system reap its children, waitpid waits for them, then raises.
         with suppress(ChildProcessError):
             _, status = os.waitpid(pid, 0)
     if not data:
@@ -73,7 +73,7 @@ def _work(
     ended: Callable[[str], T],
     write: int,
 ) -> None:
-    """The child's part: it never returns."""
+    """The child's part. It never returns."""
     try:
         events.silence()
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
@@ -91,7 +91,7 @@ def _work(
 
 
 def _send(write: int, make: Callable[[], Any]) -> None:
-    """What it makes and None, or None and what it raises."""
+    """Send (the result of `make`, None) or (None, the exception that it raised)."""
     sent: tuple[Any, Exception | None]
     try:
         sent = make(), None

@@ -10,10 +10,10 @@ from tilewright.base.errors import ExecutionError
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is wrong.
+    """One fault of a kernel.
 
     what: value, unwritten, untouched, input, repeat, status, fault or error. run: how the kernel
-    was run. tensor, index, expected, found: where that is known.
+    was run. tensor, index, expected, found: None if unknown.
     """
 
     what: str
@@ -30,12 +30,12 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A kernel, what it was run on, and what was found.
+    """A kernel and the result of its validation.
 
-    kind: of its Computations, as the sketches have it ("kernel": a loop program of its own).
-    extents: types of its results. compared: elements whose values were judged, of `total`. error,
-    bound: the largest difference, by its share of what rounding explains there. note: what was
-    not checked, and why.
+    kind: the sketch or the kernel pattern of its Computations ("kernel" for a given loop program).
+    extents: the types of its results. compared: the elements whose values were judged, of `total`.
+    error, bound: the difference that is largest relative to its rounding bound, and that bound.
+    note: what was not checked, and why.
     """
 
     kernel: str
@@ -50,11 +50,11 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Nothing is wrong."""
+        """Whether no fault was found."""
         return not self.faults
 
     def to_dict(self) -> dict[str, Any]:
-        """For machines."""
+        """As a dictionary, for JSON."""
         return {**asdict(self), "ok": self.ok}
 
     def __str__(self) -> str:
@@ -68,6 +68,6 @@ class Verdict:
                 str(self.faults[0]),
                 code="TW-CHECK",
                 where=f"kernel {self.kernel}",
-                hint="The compiler generated wrong code: report it, with the model; until then "
-                "compile with another --math or --threads",
+                hint="The compiler generated wrong code: report it, with the model; until it "
+                "is fixed, compile with another --math or --threads",
             )

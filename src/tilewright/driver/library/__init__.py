@@ -1,4 +1,4 @@
-"""Models as libraries for C programs, which need neither Python nor anything else to run."""
+"""Models as libraries for C programs. They need neither Python nor other libraries."""
 
 from tilewright.driver.library.build import Library, compile_library
 

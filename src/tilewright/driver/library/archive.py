@@ -1,4 +1,4 @@
-"""Static libraries: one object in an archive of Unix's `ar`, with an index of its functions."""
+"""Static libraries: a Unix `ar` archive of one object file, with an index of its functions."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _HEADER: Final = struct.Struct("16s12s6s6s8s10s2s")
 
 
 def archive(name: str, code: bytes, functions: Sequence[str]) -> bytes:
-    """The archive; `name` is the object's, of at most 15 characters of ASCII.
+    """Build an archive of one object file, called `name` (at most 15 ASCII characters).
 
-    The index is that of System V, which GNU's and LLVM's linkers read. Times and owners are 0: the
-    same object makes the same bytes.
+    The symbol index has System V's format, which the linkers of GNU and LLVM read. Times and owners
+    are 0, so that equal objects give equal bytes.
     """
     names = b"".join(f.encode() + b"\0" for f in functions)
     size = 4 + 4 * len(functions) + len(names)

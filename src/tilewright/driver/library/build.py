@@ -22,7 +22,7 @@ from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.dynamic import deciding_inputs
 from tilewright.driver.library.container import SUFFIXES, contained
 from tilewright.driver.library.interface import (
-    Described,
+    LibraryDescription,
     LibraryParameter,
     header,
     manifest,
@@ -31,7 +31,7 @@ from tilewright.driver.library.interface import (
 from tilewright.driver.options import Options
 from tilewright.graph.nodes import Graph
 from tilewright.runtime import abi
-from tilewright.runtime.model import CompiledModel, CopyStep, NativeStep, Slot
+from tilewright.runtime.model import CompiledModel, CopyStep, NativeStep, ValueSlot
 from tilewright.targets.base import (
     LibraryCall,
     LibraryCopy,
@@ -51,12 +51,12 @@ _LEVELS: Final = ("x86-64-v4", "x86-64-v3", "x86-64-v2")
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """The files of a library, and what it is called with."""
+    """The files of a library, and its interface."""
 
     path: Path
     header: Path
     manifest: Path
-    described: Described
+    described: LibraryDescription
 
 
 def compile_library(
@@ -71,18 +71,19 @@ def compile_library(
     dims: Mapping[str, int] | None = None,
     **options: Unpack[LibraryOptions],
 ) -> Library:
-    """Compile a model to a library, its header and a JSON manifest.
+    """Compile a model to a library, a C header and a JSON manifest.
 
-    source, example_inputs, dims, options: as `compile` takes them; threads: how many the loops are
-    made for, 1 where nobody says. path: its suffix says what it is: .so, .a, .o or .wasm; the
-    manifest lies beside it. name: what its functions begin with, else from the path. header: beside
-    the library where it is not given. mcpu: the processor, or several of x86-64, the first of
-    which that fits is chosen when the library runs; "multi" is x86-64-v4, v3 and v2. triple: the
-    system, such as aarch64-unknown-linux-gnu; this one where it is not given.
+    source, example_inputs, dims, options: as for `compile`; threads: the number of threads that
+    loops are scheduled for, 1 by default. path: the library; its suffix selects the format: .so,
+    .a, .o or .wasm. The manifest is written to the same folder. name: the prefix of its functions;
+    by default the stem of the path. header: by default in the same folder. mcpu: the processor, or
+    several x86-64 processors: when the library runs, it selects the first that fits; "multi" means
+    x86-64-v4, v3 and v2. triple: the target system, such as aarch64-unknown-linux-gnu; by default
+    this one.
 
-    Raises InputError for a suffix or a name that will not do, files that cannot be written, and
-    shapes known only at run time; UnsupportedError for operators without native code, and what is
-    not known of processors and systems; and what `compile` raises. Nothing is written then.
+    Raises InputError for an invalid suffix or name, files that cannot be written, and shapes known
+    only at run time; UnsupportedError for operators without native code, and unknown processors and
+    systems; and the errors of `compile`. If it raises, no file is written.
     """
     files = _files(Path(path), None if header is None else Path(header))
     called = name or _plain(files.path.stem)
@@ -106,12 +107,12 @@ def compile_library(
 
 
 def _plain(stem: str) -> str:
-    """A name in C from that of a file: libmy-model is my_model."""
+    """The C name for the stem of a file name: my_model for libmy-model."""
     return re.sub(r"\W", "_", stem.removeprefix("lib"), flags=re.ASCII)
 
 
 def _files(path: Path, header: Path | None) -> Library:
-    """Where all is written to. Raises InputError for places where that cannot be."""
+    """The paths of all files. Raises InputError for paths that cannot be written."""
     if path.suffix not in SUFFIXES:
         raise InputError(
             f"a library cannot be written as {path.suffix or 'a file without a suffix'}",
@@ -130,24 +131,26 @@ def _files(path: Path, header: Path | None) -> Library:
             raise InputError("it is a folder", where=str(file), hint="name a file")
     if len({file.resolve() for file in files}) < len(files):
         raise InputError(
-            "the library, its header and its manifest have one name",
+            "the library, its header and its manifest need different names",
             where=str(path),
             hint="name the header *.h",
         )
     return Library(*files, described=_NOTHING)
 
 
-_NOTHING: Final = Described("", "", {}, (), (0, 0), 0)
+_NOTHING: Final = LibraryDescription("", "", {}, (), (0, 0), 0)
 
 
 def _targets(
     mcpu: str | Sequence[str], triple: str | None, options: Options
 ) -> dict[str, Target]:
-    """What each processor is compiled for. Raises InputError or UnsupportedError."""
+    """The target for each processor. Raises InputError or UnsupportedError."""
     names = [mcpu] if isinstance(mcpu, str) else list(mcpu)
     names = [*_LEVELS] if names == [MULTI] else names
     if not names or not all(isinstance(n, str) for n in names):
-        raise InputError(f"mcpu={mcpu!r}", hint="give names of processors")
+        raise InputError(
+            f"mcpu={mcpu!r}", hint="pass the name of a processor, or several"
+        )
     exact = options.math == "exact"
     made = [
         find_target(
@@ -160,7 +163,7 @@ def _targets(
         ).parts()
         for n in names
     ]
-    # "native" is this processor, or the least one of another system.
+    # "native" is this processor, or the baseline processor of another system.
     other = triple is not None
     found = {
         t.requirements["arch"] if n == "native" and other else n: t
@@ -169,8 +172,8 @@ def _targets(
     others = [n for n, t in found.items() if t.requirements["arch"] != "x86_64"]
     if len(found) > 1 and others:
         raise UnsupportedError(
-            f"several processors: {listing(others)} is none of x86-64, and only those are told "
-            "apart when the library runs",
+            f"several processors: {listing(others)} is not x86-64, and a library selects only "
+            "among x86-64 processors when it runs",
             code="TW-MCPU",
             hint="compile a library for each",
         )
@@ -178,30 +181,30 @@ def _targets(
 
 
 def _check_static(graph: Graph) -> None:
-    """Raise InputError, which names the dimensions, for shapes known only at run time."""
+    """Raise InputError, naming the dimensions, for shapes known only at run time."""
     loose = [v for v in graph.inputs if v.kind == "tensor" and not v.static]
     if loose:
         free = sorted({d for v in loose for d in v.shape or () if isinstance(d, str)})
         given = ", ".join(f"{d!r}: 1" for d in free)
         raise InputError(
-            f"the shape of {listing([repr(v.name) for v in loose])} is symbolic, and a library "
-            "has one shape",
+            f"the shape of {listing([repr(v.name) for v in loose])} is symbolic, but a library "
+            "has fixed shapes",
             hint=f"give its dimensions: dims={{{given}}}, or --dim {free[0]}=1"
             if free
             else "export the model with a shape for it",
         )
     if found := deciding_inputs(graph, onnx_fallback()):
         raise InputError(
-            f"the values of {listing([repr(v.name) for v in found])} decide shapes, and a library "
-            "has one shape",
+            f"the values of {listing([repr(v.name) for v in found])} determine shapes, but a "
+            "library has fixed shapes",
             hint="make them constants of the model",
         )
 
 
 def _joined(
     name: str, targets: Mapping[str, Target], built: Mapping[str, CompiledModel]
-) -> tuple[Described, bytes]:
-    """The library as one object file, and what it is."""
+) -> tuple[LibraryDescription, bytes]:
+    """The description of the library, and its code as one object file."""
     variants, blocks, size = [], [], 0
     for processor, model in built.items():
         given = parameters(model)
@@ -216,7 +219,7 @@ def _joined(
     shared = max(m.arena_bytes + m.workspace for m in built.values())
     thread = max(m.thread_workspace for m in built.values())
     first = next(iter(targets.values()))
-    described = Described(
+    described = LibraryDescription(
         name,
         first.requirements["triple"],
         {n: t.requirements["features"] for n, t in targets.items()},
@@ -232,7 +235,7 @@ def _joined(
 def _action(
     step: Any, model: CompiledModel, given: Sequence[LibraryParameter]
 ) -> LibraryCall | LibraryCopy:
-    """A step as the library does it. Raises UnsupportedError for one that needs Python."""
+    """A step of the model as a step of the library. Raises UnsupportedError if it needs Python."""
     places = _Places(model, given)
     match step:
         case NativeStep(symbol=symbol, values=values):
@@ -241,15 +244,15 @@ def _action(
             size = source.tensor.nbytes
             return LibraryCopy(places(source), places(target), size)
     raise UnsupportedError(
-        f"{type(step).__name__} of {getattr(step, 'node', getattr(step, 'name', ''))!r} is no "
-        "native code of the processor",
+        f"{type(step).__name__} of {getattr(step, 'node', getattr(step, 'name', ''))!r} does "
+        "not run as native code on the processor",
         code="TW-LIBRARY",
         hint="save an artifact (.tw)",
     )
 
 
 class _Places:
-    """Where the library finds what a slot of the model names."""
+    """Maps slots of the model to locations in the library's memory."""
 
     def __init__(self, model: CompiledModel, given: Sequence[LibraryParameter]) -> None:
         over = dict(model.aliases)
@@ -257,7 +260,7 @@ class _Places:
         first = len(model.inputs)
         self._outputs = over | {n: first + k for k, n in enumerate(free)}
 
-    def __call__(self, slot: Slot) -> TensorLocation:
+    def __call__(self, slot: ValueSlot) -> TensorLocation:
         match slot.kind:
             case "input":
                 return TensorLocation("parameter", slot.at)
@@ -266,16 +269,16 @@ class _Places:
             case "arena" | "constant":
                 return TensorLocation(slot.kind, slot.at)
         raise UnsupportedError(
-            f"{slot.tensor} is a value of Python",
+            f"{slot.tensor} is a Python value",
             code="TW-LIBRARY",
             where=slot.tensor.name,
         )
 
 
-def _write(files: Library, described: Described, data: bytes) -> None:
+def _write(files: Library, described: LibraryDescription, data: bytes) -> None:
     """Write the three files, or none of them.
 
-    All are written beside their places before the first is put there.
+    All contents are in temporary files before the first is renamed into place.
     """
     contents = [
         (files.path, data),

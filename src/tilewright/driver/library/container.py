@@ -1,4 +1,4 @@
-"""The object of a library as the file that was asked for."""
+"""Wraps the object code of a library in the requested file format."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from typing import Final
 from tilewright.base.errors import UnsupportedError
 from tilewright.base.text import listing
 from tilewright.driver.library.archive import archive
-from tilewright.driver.library.interface import Described
+from tilewright.driver.library.interface import LibraryDescription
 from tilewright.driver.library.shared import shared_library
 from tilewright.driver.library.wasm import module
 
-_Make = Callable[[bytes, str, Described], bytes]
+_Make = Callable[[bytes, str, LibraryDescription], bytes]
 
 
-def _object(code: bytes, file: str, library: Described) -> bytes:
+def _object(code: bytes, file: str, library: LibraryDescription) -> bytes:
     return code
 
 
-def _archive(code: bytes, file: str, library: Described) -> bytes:
+def _archive(code: bytes, file: str, library: LibraryDescription) -> bytes:
     return archive("model.o", code, _functions(library))
 
 
-def _shared(code: bytes, file: str, library: Described) -> bytes:
+def _shared(code: bytes, file: str, library: LibraryDescription) -> bytes:
     return shared_library([code], file, _functions(library))
 
 
-def _module(code: bytes, file: str, library: Described) -> bytes:
+def _module(code: bytes, file: str, library: LibraryDescription) -> bytes:
     return module(code, _functions(library))
 
 
-def _functions(library: Described) -> list[str]:
+def _functions(library: LibraryDescription) -> list[str]:
     return [f"{library.name}_run", f"{library.name}_run_parallel"]
 
 
-# By suffix: what makes the file, and the object formats that it takes.
+# By suffix: the function that makes the file, and the object formats that it accepts.
 _MAKERS: Final[Mapping[str, tuple[_Make, Sequence[str]]]] = {
     ".o": (_object, ("elf", "wasm", "")),
     ".a": (_archive, ("elf", "wasm")),
@@ -46,15 +46,15 @@ SUFFIXES: Final = tuple(_MAKERS)
 _MARKS: Final = {b"\x7fELF": "elf", b"\0asm": "wasm"}
 
 
-def contained(code: bytes, file: str, library: Described) -> bytes:
-    """The bytes of the file. Raises UnsupportedError for one that the system does not have."""
+def contained(code: bytes, file: str, library: LibraryDescription) -> bytes:
+    """The contents of the file. Raises UnsupportedError if the system has no such format."""
     suffix = file[file.rindex(".") :]
     make, formats = _MAKERS[suffix]
     found = _MARKS.get(code[:4], "")
     if found not in formats:
         able = [s for s, (_, formats) in _MAKERS.items() if found in formats]
         raise UnsupportedError(
-            f"no {suffix} is made for {library.triple}",
+            f"{suffix} files are not supported for {library.triple}",
             code="TW-LIBRARY",
             where=file,
             hint=f"write {listing(able)}",

@@ -1,7 +1,7 @@
-"""Shared libraries (ELF, 64 bits) from one relocatable object, without a system's linker.
+"""64-bit ELF shared libraries from relocatable objects, without a system linker.
 
-The code is position independent and knows all its addresses relative to itself: the system's loader
-has nothing to relocate, and the library needs no other. Format: System V gABI, chapters 4 and 5.
+The code is position-independent and all its addresses are relative, so the loader has nothing to
+relocate. The library depends on no other. Format: System V gABI, chapters 4 and 5.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _SYMBOL: Final = struct.Struct("<IBBHQQ")
 _MACHINES: Final = {name: number for number, name in elf.MACHINES.items()}
 _SHARED: Final = 3  # the type of the file
 _LOAD, _DYNAMIC, _STACK = 1, 2, 0x6474E551
-_FLAGS_AT: Final = 48  # of a processor's own, in the header of the object
+_FLAGS_AT: Final = 48  # offset of processor-specific flags in the object's header
 
 _MOST_SEGMENTS: Final = 8
-_COUNT_AT: Final = 56  # of the number of segments, in the header
+_COUNT_AT: Final = 56  # offset of the number of segments in the header
 _HEADER_COUNT: Final = struct.Struct("<H")
 
-# Bytes of the largest pages that systems of an architecture use.
+# The largest page size, in bytes, that systems of an architecture use.
 _PAGES: Final = {"x86_64": 1 << 12, "aarch64": 1 << 16, "riscv64": 1 << 12}
 
 _SECTIONS: Final = {
@@ -38,13 +38,13 @@ _SECTIONS: Final = {
 }
 
 
-# Places of the sections of the dynamic tables among all, of which the first is empty.
+# Indices of the sections of the dynamic tables; section 0 is empty.
 _HASH, _SYMTAB, _STRTAB, _FIRST = 1, 2, 3, 4
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A section of the file, at the same place in memory where it is loaded."""
+    """A section of the file. If it is loaded, its address equals its file offset."""
 
     name: str
     type: int
@@ -62,11 +62,10 @@ def shared_library(
     functions: Sequence[str],
     entry: str | None = None,
 ) -> bytes:
-    """The library `name` that exports these functions of objects, all of one architecture.
+    """Link objects of one architecture into the shared library `name`, which exports `functions`.
 
-    entry: the function at which it begins where it is run as a program of its own. Raises
-    CompileError for an architecture that is not known here, or code with absolute addresses;
-    ArtifactError as `Linker` does.
+    entry: the function to start with if the library is run as a program. Raises CompileError for an
+    unknown architecture or code with absolute addresses, and ArtifactError like `Linker`.
     """
     items = [elf.parse(code, name) for code in codes]
     machine = items[0].machine
@@ -109,7 +108,7 @@ def shared_library(
 
 
 class _Tables:
-    """What a loader finds functions by: names, symbols and a table of hashes, after the headers."""
+    """The tables in which a loader finds functions, after the headers: hashes, symbols, names."""
 
     def __init__(self, name: str, functions: Sequence[str]) -> None:
         self.functions = tuple(functions)
@@ -118,7 +117,7 @@ class _Tables:
         starts = [sum(map(len, texts[:n])) for n in range(len(texts))]
         self._names, self._soname = starts[1:-1], starts[-1]
         self.start = _HEADER.size + _MOST_SEGMENTS * _SEGMENT.size
-        # One bucket, and a chain through all symbols: there are few.
+        # One bucket with a chain of all symbols: there are few.
         count = len(functions) + 1
         chain = [0, *range(2, count), 0]
         self._hash = struct.pack(f"<{3 + count}I", 1, count, 1, *chain)
@@ -127,7 +126,7 @@ class _Tables:
         self.end = self._strings_at + len(self._strings)
 
     def body(self, addresses: Mapping[str, int], spans: Sequence[Span]) -> bytes:
-        """The three tables; addresses: of the functions, from the start of the file."""
+        """The contents of the tables. addresses: of the functions, from the start of the file."""
         made = bytearray(self._hash)
         made += bytes(self._symbols_at - self.start - len(made) + _SYMBOL.size)
         for name, at in zip(self.functions, self._names, strict=True):
@@ -138,7 +137,7 @@ class _Tables:
         return bytes(made + self._strings)
 
     def rows(self) -> list[_Row]:
-        """Their sections."""
+        """The section headers of the tables."""
         symbols = self._strings_at - self._symbols_at
         sizes = len(self._hash), symbols, len(self._strings)
         return [
@@ -148,7 +147,7 @@ class _Tables:
         ]
 
     def dynamic(self) -> bytes:
-        """The dynamic section: the library's own name, and where the tables are."""
+        """The dynamic section: the library's name, and the addresses of the tables."""
         entries = [
             (14, self._soname),  # DT_SONAME
             (4, self.start),  # DT_HASH
@@ -168,7 +167,7 @@ def _of_span(span: Span) -> _Row:
 
 
 def _section_table(rows: Sequence[_Row], at: int) -> tuple[bytes, bytes]:
-    """The names of sections, which begin at `at`, and their headers, which follow."""
+    """The table of section names, which starts at `at`, and the section headers after it."""
     titles = ["", *(r.name for r in rows), ".shstrtab"]
     texts = [title.encode() + b"\0" for title in titles]
     names = b"".join(texts)
@@ -185,7 +184,11 @@ def _section_table(rows: Sequence[_Row], at: int) -> tuple[bytes, bytes]:
 
 
 def _header(code: bytes, machine: str, entry: int, sections: int, rows: int) -> bytes:
-    """sections: where their headers are; rows: how many there are but the first and the names."""
+    """The ELF header.
+
+    sections: the offset of the section headers. rows: the number of sections, not counting the
+    empty first one and the table of names.
+    """
     (flags,) = struct.unpack_from("<I", code, _FLAGS_AT)
     return _HEADER.pack(
         b"\x7fELF\2\1\1".ljust(16, b"\0"),
@@ -206,7 +209,7 @@ def _header(code: bytes, machine: str, entry: int, sections: int, rows: int) -> 
 
 
 def _segment(kind: int, protection: int, at: int, size: int, align: int) -> bytes:
-    # ELF's bits are the other way round: 1 executable, 4 readable.
+    # ELF has these bits in reverse: 1 is executable, 4 is readable.
     flags = protection & WRITE | (4 if protection & READ else 0)
     flags |= 1 if protection & EXEC else 0
     return _SEGMENT.pack(kind, flags, at, at, at, size, size, align)

@@ -1,8 +1,8 @@
-"""WebAssembly modules from one relocatable object: memory, stack and addresses of data.
+"""Links one relocatable object into a WebAssembly module: places its stack and data in memory.
 
-The module imports nothing, and exports its functions, its memory and `__heap_base`, behind which
-the host may keep tensors and the workspace. Formats: WebAssembly 1.0, section 5; relocations and
-symbols as in WebAssembly's tool conventions, "Linking".
+The module imports nothing. It exports its functions, its memory and `__heap_base`, the address from
+which the host may place tensors and the workspace. Formats: WebAssembly 1.0, section 5; relocations
+and symbols as in WebAssembly's tool conventions, "Linking".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _I32: Final = 0x7F
 _CONST, _END = 0x41, 0x0B
 _PAGE: Final = 1 << 16
 
-STACK: Final = 256 << 10  # bytes, from address 0 on: one that overflows traps
+STACK: Final = 256 << 10  # bytes, from address 0: an overflow traps
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,11 @@ class _Relocation:
 
 @dataclass(slots=True)
 class _Object:
-    """What the linker needs of an object. sections: by number; relocations: by the section's place.
+    """The parts of an object that the linker needs.
 
-    functions: index of each function by name. data: (segment, offset) of each symbol that is data.
-    indices: of each symbol that is a function. alignments: of segments.
+    sections, relocations: by section number. order: the section numbers in file order. functions:
+    the index of each function, by name. data: (segment, offset) of each data symbol. indices: the
+    function index of each function symbol. alignments: of the segments.
     """
 
     sections: dict[int, bytes] = field(default_factory=dict)
@@ -53,9 +54,9 @@ class _Object:
 
 
 def module(code: bytes, functions: Sequence[str]) -> bytes:
-    """The module that exports the functions of an object, which imports no functions.
+    """Link an object, which imports no functions, into a module that exports `functions`.
 
-    Raises CompileError for a relocation that is not known.
+    Raises CompileError for an unknown relocation type.
     """
     found = _parsed(code)
     segments = list(_segments(found.sections.get(_DATA, b"\0")))
@@ -87,7 +88,7 @@ def module(code: bytes, functions: Sequence[str]) -> bytes:
 
 
 class _Table:
-    """Functions whose addresses are taken; an address is a place in the table, from 1."""
+    """Functions whose addresses are taken; an address is an index into the table, from 1."""
 
     def __init__(self) -> None:
         self.slots: dict[int, int] = {}
@@ -169,7 +170,7 @@ def _segments(body: bytes) -> Iterator[bytes]:
 def _placed(
     segments: Sequence[bytes], alignments: Sequence[int]
 ) -> tuple[list[int], int]:
-    """The address of each segment, behind the stack, and the end of them."""
+    """The address of each segment, after the stack, and the end of the last segment."""
     at, places = STACK, []
     for data, align in zip(segments, alignments, strict=True):
         at = -(-at // align) * align
@@ -191,7 +192,9 @@ def _patched(
             segment, offset = found.data[r.symbol]
             value = places[segment] + offset + r.addend
         else:
-            raise CompileError(f"relocation {r.type} of WebAssembly", code="TW-OBJECT")
+            raise CompileError(
+                f"unknown WebAssembly relocation type {r.type}", code="TW-OBJECT"
+            )
         text = _TEXTS[r.type](value)
         body[r.at : r.at + len(text)] = text
     return bytes(body)
@@ -201,7 +204,7 @@ def _word(value: int) -> bytes:
     return value.to_bytes(4, "little")
 
 
-# Indices of functions, types, globals and tables are those of the object, which is all there is.
+# Indices of functions, types, globals and tables do not change: there is only one object.
 _UNCHANGED: Final = frozenset({0, 6, 7, 20})
 _WITH_ADDEND: Final = frozenset({3, 4, 5, 8, 9})
 _TEXTS: Final[Mapping[int, Callable[[int], bytes]]] = {

@@ -1,4 +1,4 @@
-"""What the configuration of a decoder says: its sizes and its layers, checked."""
+"""The configuration of a decoder: its sizes and its layers, checked."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from tilewright.base import limits
 from tilewright.base.errors import InputError, ModelError, UnsupportedError
-from tilewright.frontends.hf.families import FAMILIES, Config, Family, architecture
+from tilewright.frontends.hf.families import FAMILIES, Config, ModelFamily, architecture
 from tilewright.frontends.hf.rotary import Rotary
 
-# What a configuration may ask for that would change the result, and is not done.
+# Settings that would change the result and are not implemented.
 _REFUSED: Final = (
     "add_cross_attention",
     "alibi",
@@ -22,13 +22,13 @@ _REFUSED: Final = (
     "use_bidirectional_attention",
     "use_parallel_residual",
 )
-LARGEST: Final = 1 << 31  # what a size is below
+LARGEST: Final = 1 << 31  # upper limit of sizes
 _SLIDING, _FULL = "sliding_attention", "full_attention"
 
 
 @dataclass(frozen=True)
 class DecoderLayer:
-    """window: keys that a query sees, itself among them, 0 for all. rotary: None for none."""
+    """window: keys that a query sees, itself included, 0 for all. rotary: None if not rotary."""
 
     window: int
     rotary: Rotary | None
@@ -36,14 +36,14 @@ class DecoderLayer:
 
 @dataclass(frozen=True)
 class Decoder:
-    """Sizes: heads of queries, of keys and values; elements of a head; positions of the cache.
+    """Sizes: heads of queries and of keys and values; elements of a head; positions of the cache.
 
     scale: of scores. score_cap, logit_cap: bounds by tanh, 0 for none. tied: the head is the table
-    of embeddings; None: it is if there is no head. biased: parts with biases.
+    of embeddings; None: only if there is no head tensor. biased: parts with biases.
     """
 
     architecture: str
-    family: Family
+    family: ModelFamily
     vocabulary: int
     width: int
     heads: int
@@ -62,7 +62,7 @@ class Decoder:
     layers: tuple[DecoderLayer, ...] = field(repr=False)
 
     def cache(self, sequences: int = 1) -> tuple[int, int, int, int]:
-        """The shape of one layer's keys, and of its values."""
+        """The shape of the cache of one layer's keys, and of its values."""
         return (sequences, self.groups, self.positions, self.size)
 
     @property
@@ -73,19 +73,19 @@ class Decoder:
 
     @property
     def settings(self) -> str:
-        """All that tells it from other decoders, in every process the same text."""
+        """A text that identifies the decoder, identical in every process."""
         told = {f.name: getattr(self, f.name) for f in fields(self)}
-        # The family is that of the architecture, and has functions, whose text differs.
+        # The architecture determines the family; the family has functions, whose text varies.
         return repr(told | {"family": "", "biased": sorted(self.biased)})
 
 
 def decoder_of(
     config: Config, positions: int | None = None, where: str = "config.json"
 ) -> Decoder:
-    """The decoder of a configuration. positions: of the cache, by default all it was trained with.
+    """The decoder of a configuration. positions: of the cache, by default as many as in training.
 
-    Raises UnsupportedError for an architecture or a setting that is not supported, ModelError for
-    sizes that are missing or do not fit, InputError for more positions than there are.
+    Raises UnsupportedError for an unsupported architecture or setting, ModelError for sizes that
+    are missing or do not fit, InputError for too many positions.
     """
     name = architecture(config, FAMILIES, where)
     family = FAMILIES[name]
@@ -101,14 +101,14 @@ def decoder_of(
         raise InputError(
             f"a context of {kept} positions",
             where=where,
-            hint=f"give 2 to {trained}, with which the model was trained",
+            hint=f"give 2 to {trained}, the length that the model was trained with",
         )
     return _decoder(name, reader, trained, kept)
 
 
 def _present(config: Config) -> dict[str, Any]:
     return {key: value for key, value in config.items() if value is not None} | {
-        # Of a window, null says that there is none.
+        # A window of null means that there is none.
         key: None
         for key in (
             "sliding_window",
@@ -164,7 +164,7 @@ def _decoder(name: str, reader: _Reader, trained: int, kept: int) -> Decoder:
 
 
 def positive(found: Any, name: str, where: str, least: float | None = None) -> float:
-    """A number above 0, or the `least`. Raises ModelError for anything else."""
+    """A number above 0, or at least `least`. Raises ModelError for anything else."""
     right = isinstance(found, int | float) and not isinstance(found, bool)
     if right and (0 < found < math.inf or found == least):
         return float(found)
@@ -173,10 +173,10 @@ def positive(found: Any, name: str, where: str, least: float | None = None) -> f
 
 @dataclass(frozen=True)
 class _Reader:
-    """A configuration with its family's defaults, and its sizes under the family's names."""
+    """A configuration with its family's defaults; sizes are looked up by the family's names."""
 
     config: Config
-    family: Family
+    family: ModelFamily
     where: str
 
     def _found(self, what: str) -> tuple[str, Any]:
@@ -201,7 +201,7 @@ class _Reader:
         return positive(found, name, self.where, 0)
 
     def setting(self, name: str, default: float = 0.0) -> float:
-        """A number above 0 by its name in the configuration; the default where there is none."""
+        """A number above 0 by its name in the configuration, or the default if it is missing."""
         found = self.config.get(name)
         return positive(default if found is None else found, name, self.where, default)
 
@@ -231,7 +231,7 @@ class _Reader:
             return self.family.windowed(self.config, n)
         except (TypeError, ValueError, ArithmeticError) as error:
             raise ModelError(
-                f"which layers have a window cannot be told: {error}", where=self.where
+                f"the layers with a window are unknown: {error}", where=self.where
             ) from None
 
     def layer(self, n: int, size: int, kept: int) -> DecoderLayer:
@@ -254,7 +254,7 @@ class _Reader:
         return DecoderLayer(window, rotary)
 
     def _rotary(self, size: int, kept: int, slides: bool) -> Rotary:
-        """Of a layer: rope_parameters, or the rope_theta and rope_scaling of older versions."""
+        """A layer's rotary settings: rope_parameters, or the older rope_theta and rope_scaling."""
         config = self.config
         given = config.get("rope_parameters") or config.get("rope_scaling") or {}
         if not isinstance(given, Mapping):
@@ -278,12 +278,12 @@ class _Reader:
         turned = int(size * share)
         if not 0 < turned <= size or turned % 2:
             raise ModelError(
-                f"{turned} of {size} elements of a head turn: not an even number",
+                f"{turned} of {size} elements of a head are rotated: not an even number",
                 where=self.where,
             )
         kind = more.get("rope_type") or more.get("type") or "default"
         trained = self.size("positions")
-        # The name that LongRoPE had before.
+        # LongRoPE's earlier name.
         kind = {"su": "longrope"}.get(str(kind), str(kind))
         theta = positive(more["rope_theta"], "rope_theta", self.where)
         return Rotary(turned, theta, kind, more, trained, kept)

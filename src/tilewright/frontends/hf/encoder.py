@@ -1,7 +1,7 @@
-"""Encoders of texts: BERT's family as a Graph of one text, its vectors pooled into one.
+"""Text encoders: BERT's family as a Graph of one text, whose token vectors are pooled.
 
-The tokens are filled up to the length of the graph; `count` says how many there are, and the others
-are not seen. Source: Devlin et al. 2018; Reimers and Gurevych 2019 for the pooling.
+The tokens are padded to the length of the graph; `count` says how many there are, and attention
+ignores the others. Source: Devlin et al. 2018; Reimers and Gurevych 2019 for the pooling.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from tilewright.graph.ops.fragment import Fragment
 
 IDS, COUNT, VECTOR = "ids", "count", "vector"
 POOLINGS: Final = ("mean", "cls")
-# What sentence-transformers divides by at least.
+# The least divisor in sentence-transformers.
 _LEAST_NORM: Final = 1e-12
 
 
 @dataclass(frozen=True)
 class EncoderFamily:
-    """prefix: of all names. padded: whether positions count from after that of the padding."""
+    """prefix: of all names. padded: whether positions start after the padding's position."""
 
     prefix: str
     padded: bool
@@ -43,7 +43,7 @@ FAMILIES: Final[Mapping[str, EncoderFamily]] = MappingProxyType(
         "XLMRobertaModel": EncoderFamily("roberta.", padded=True),
     }
 )
-# Buffers, and a layer after the first token's vector that no pooling here reads.
+# Buffers, and a layer after the first token's vector that no supported pooling reads.
 _IGNORED: Final = (
     "embeddings.position_ids",
     "embeddings.token_type_ids",
@@ -62,7 +62,7 @@ _SIZES: Final = (
 
 @dataclass(frozen=True)
 class Encoder:
-    """Sizes of an encoder. first: the row of positions of the first token."""
+    """Sizes of an encoder. first: the position row of the first token."""
 
     family: EncoderFamily
     vocabulary: int
@@ -78,7 +78,7 @@ class Encoder:
 
     @property
     def positions(self) -> int:
-        """Tokens that a text may have."""
+        """The number of tokens that a text may have."""
         return self.rows - self.first
 
 
@@ -129,11 +129,11 @@ def build(
     *,
     normalized: bool = True,
 ) -> Graph:
-    """ids: int64[length]; count: int64[1], how many of them are a text's, at least 1.
+    """ids: int64[length]; count: int64[1], the number of ids that belong to the text, at least 1.
 
-    Gives the vector of the text, float32[width]: the mean of its tokens' or that of the first one
-    ("cls"), divided by its norm if `normalized`. Raises InputError for another pooling,
-    ModelError for tensors that are missing or of another shape.
+    Returns the vector of the text, float32[width]: the mean of its tokens' vectors or the first
+    token's ("cls"), divided by its norm if `normalized`. Raises InputError for another pooling,
+    ModelError for tensors that are missing or have another shape.
     """
     if pooling not in POOLINGS:
         known = ", ".join(POOLINGS)
@@ -146,7 +146,7 @@ def build(
 
 
 class _Builder:
-    """A graph in the making; x is float32[length, width] from layer to layer."""
+    """A graph under construction; x is float32[length, width] from layer to layer."""
 
     def __init__(self, e: Encoder, tensors: Checkpoint, length: int) -> None:
         self.e = e
@@ -235,7 +235,7 @@ class _Builder:
         return f.reshape(y, self.length, e.width)
 
     def pooled(self, x: Value, pooling: str, normalized: bool) -> Value:
-        """One vector, [width], of those of the text's tokens."""
+        """One vector, [width], pooled from those of the text's tokens."""
         f = self.f
         f.prefix = "pooling"
         if pooling == "cls":

@@ -1,7 +1,7 @@
-"""How the families of decoders differ: a row each, over Llama's, which most are variants of.
+"""The families of decoders, one row each, as variations of Llama.
 
-A row has the names of tensors as the checkpoint has them, the names of sizes as config.json has
-them, and what the architecture does otherwise. What all share is in `graph`.
+A row holds the checkpoint's names of tensors, config.json's names of sizes, and how the
+architecture differs. Shared code is in `graph`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilewright.base.text import did_you_mean
 Config = Mapping[str, Any]
 Names = Mapping[str, str]
 
-# Parts of a layer, by what they do. A part that a family lacks is not there.
+# Parts of a layer, by function. A family may lack some parts.
 LLAMA_PARTS: Final[Names] = MappingProxyType(
     {
         "attention_norm": "input_layernorm",
@@ -34,7 +34,7 @@ LLAMA_PARTS: Final[Names] = MappingProxyType(
 HEAD_NORMS: Final[Names] = MappingProxyType(
     {"query_norm": "self_attn.q_norm", "key_norm": "self_attn.k_norm"}
 )
-# Norms after attention and network too, before what they are added to.
+# With norms also after attention and network, before their results are added.
 GEMMA_NORMS: Final[Names] = MappingProxyType(
     {
         "attention_post_norm": "post_attention_layernorm",
@@ -44,7 +44,7 @@ GEMMA_NORMS: Final[Names] = MappingProxyType(
 )
 ATTENTION: Final = ("query", "key", "value", "output")
 NETWORK: Final = ("gate", "up", "down")
-# Sizes as most configurations call them; several names, in order, for what has several.
+# Sizes by their usual names in configurations; several names are tried in order.
 KEYS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "vocabulary": ("vocab_size",),
@@ -74,7 +74,7 @@ GPT2_KEYS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 
 
 def every_layer(config: Config, layer: int) -> bool:
-    """The window is every layer's."""
+    """Every layer has the window."""
     return True
 
 
@@ -84,13 +84,13 @@ def no_layer(config: Config, layer: int) -> bool:
 
 
 def upper_layers(config: Config, layer: int) -> bool:
-    """Qwen's: from a layer on, and only if enabled."""
+    """Qwen: from some layer on, and only if enabled."""
     first = int(config.get("max_window_layers", 28))
     return bool(config.get("use_sliding_window")) and layer >= first
 
 
 def in_turns(config: Config, layer: int) -> bool:
-    """Gemma's: all layers but each n-th, which is Gemma 2's second one."""
+    """Gemma: all layers except each n-th; for Gemma 2, n is 2."""
     every = config.get("sliding_window_pattern") or config.get(
         "_sliding_window_pattern"
     )
@@ -98,16 +98,16 @@ def in_turns(config: Config, layer: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Family:
-    """What an architecture is made of.
+class ModelFamily:
+    """How an architecture differs.
 
-    prefix: of all names but the head's. layer: of those of a layer. last_norm, head, embedding,
-    positions: stems of tensors; positions: "" for none. parts: stems by part of a layer. biases:
-    the key of the configuration that says whether a part has one, "" for always.
+    prefix: of all names except the head's. layer: prefix of a layer's names. last_norm, head,
+    embedding, positions: stems of tensors; positions: "" for none. parts: stems by part of a layer.
+    biases: the key of the configuration that says whether a part has one, "" for always.
     norm: "rms" or "layer"; norm_offset is added to the scales. transposed: matrices are [in, out].
-    parallel: attention and network read the same. windowed: whether a layer has the sliding window
-    of the configuration. embedding_scaled: by the root of the width. ignored: ends of the names of
-    tensors that are not weights. defaults: what the configuration means where it says nothing.
+    parallel: attention and network read the same input. windowed: whether a layer has the sliding
+    window of the configuration. embedding_scaled: by the root of the width. ignored: suffixes of
+    the names of tensors that are not weights. defaults: for settings that the configuration omits.
     """
 
     prefix: str = "model."
@@ -130,7 +130,7 @@ class Family:
     defaults: Config = field(default_factory=dict)
 
     def with_parts(self, *more: Names, without: tuple[str, ...] = ()) -> Names:
-        """The parts, with others in place or besides."""
+        """The parts with some replaced or added."""
         found = dict(self.parts)
         for names in more:
             found |= names
@@ -141,25 +141,25 @@ def _biases(key: str, *parts: str) -> dict[str, str]:
     return dict.fromkeys(parts, key)
 
 
-LLAMA = Family(
+LLAMA = ModelFamily(
     biases=_biases("attention_bias", *ATTENTION) | _biases("mlp_bias", *NETWORK),
 )
-MISTRAL = Family(windowed=every_layer, defaults={"sliding_window": 4096})
-QWEN2 = Family(
+MISTRAL = ModelFamily(windowed=every_layer, defaults={"sliding_window": 4096})
+QWEN2 = ModelFamily(
     biases=_biases("", "query", "key", "value"),
     windowed=upper_layers,
 )
-QWEN3 = Family(
+QWEN3 = ModelFamily(
     parts=LLAMA.with_parts(HEAD_NORMS),
     biases=_biases("attention_bias", *ATTENTION),
     windowed=upper_layers,
     defaults={"head_dim": 128},
 )
-GEMMA = Family(
+GEMMA = ModelFamily(
     biases=_biases("attention_bias", *ATTENTION),
     norm_offset=1.0,
     embedding_scaled=True,
-    # The first ones say "gelu" and mean its approximation by tanh.
+    # The first models say "gelu" but mean its approximation by tanh.
     defaults={"head_dim": 256, "hidden_activation": "gelu_pytorch_tanh"},
 )
 GEMMA2 = replace(
@@ -187,7 +187,7 @@ GEMMA3 = replace(
         "max_position_embeddings": 131_072,
     },
 )
-PHI = Family(
+PHI = ModelFamily(
     last_norm="final_layernorm",
     parts={
         "attention_norm": "input_layernorm",
@@ -203,14 +203,14 @@ PHI = Family(
     parallel=True,
     defaults={"partial_rotary_factor": 0.5},
 )
-PHI3 = Family(
+PHI3 = ModelFamily(
     parts=LLAMA.with_parts(
         {"query_key_value": "self_attn.qkv_proj", "gate_up": "mlp.gate_up_proj"},
         without=("query", "key", "value", "gate", "up"),
     ),
     windowed=every_layer,
 )
-STARCODER2 = Family(
+STARCODER2 = ModelFamily(
     parts=LLAMA.with_parts(
         {"up": "mlp.c_fc", "down": "mlp.c_proj"},
         without=("gate",),
@@ -220,12 +220,12 @@ STARCODER2 = Family(
     windowed=every_layer,
     defaults={"use_bias": True},
 )
-STABLELM = Family(
+STABLELM = ModelFamily(
     biases=_biases("use_qkv_bias", "query", "key", "value"),
     norm="layer",
     defaults={"partial_rotary_factor": 0.25},
 )
-GPT2 = Family(
+GPT2 = ModelFamily(
     prefix="transformer.",
     embedding="wte",
     positions="wpe",
@@ -248,7 +248,7 @@ GPT2 = Family(
     ignored=("attn.bias", "attn.masked_bias"),
 )
 
-FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
+FAMILIES: Final[Mapping[str, ModelFamily]] = MappingProxyType(
     {
         "LlamaForCausalLM": LLAMA,
         "MistralForCausalLM": MISTRAL,
@@ -269,7 +269,7 @@ FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
 def architecture(config: Config, known: Mapping[str, Any], where: str) -> str:
     """The architecture that a configuration names.
 
-    Raises UnsupportedError if it names none of the known ones.
+    Raises UnsupportedError if it is not one of the known ones.
     """
     named = config.get("architectures") or []
     if isinstance(named, list):

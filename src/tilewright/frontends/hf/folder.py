@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 
 
 def load_json(folder: Path, name: str, *, optional: bool = False) -> dict[str, Any]:
-    """A file of the folder, an object. optional: {} if there is none.
+    """An object from a JSON file of the folder. optional: return {} if there is no such file.
 
     Raises ModelError for a file that is missing or not a JSON object.
     """
@@ -46,9 +46,9 @@ def load_json(folder: Path, name: str, *, optional: bool = False) -> dict[str, A
 
 
 class Checkpoint:
-    """Tensors by name, each taken with the shape that the architecture gives it.
+    """Tensors by name, each read with the shape that the architecture expects.
 
-    prefix: of the model without its head; a checkpoint of that alone leaves it out.
+    prefix: of the model without its head; a checkpoint without a head omits it.
     """
 
     def __init__(self, folder: Path, prefix: str = "") -> None:
@@ -60,89 +60,89 @@ class Checkpoint:
         self._taken: set[str] = set()
 
     def named(self, name: str) -> str:
-        """What the checkpoint calls a tensor."""
+        """The checkpoint's name of a tensor."""
         return name.removeprefix(self._prefix)
 
     def __contains__(self, name: str) -> bool:
         return self.named(name) in self._tensors
 
     def take(self, name: str, shape: Sequence[int]) -> Array:
-        """A tensor in float32. Raises ModelError if it is missing, or of another shape."""
+        """A tensor in float32. Raises ModelError if it is missing or has another shape."""
         name = self.named(name)
         where = f"{self.folder}, tensor {name!r}"
         found = self._tensors.get(name)
         if found is None:
             raise ModelError(
-                f"it is missing; the architecture has it, {list(shape)}",
+                f"it is missing; expected {list(shape)}",
                 where=where,
-                hint=f"check that {CONFIG} is of these weights",
+                hint=f"check that {CONFIG} belongs to these weights",
             )
         if found.shape != tuple(shape):
             raise ModelError(
-                f"it is {list(found.shape)}, and by {CONFIG} it should be {list(shape)}",
+                f"its shape is {list(found.shape)}, but {CONFIG} implies {list(shape)}",
                 where=where,
-                hint=f"check that {CONFIG} is of these weights",
+                hint=f"check that {CONFIG} belongs to these weights",
             )
         if found.dtype.name not in _FLOATS:
             raise UnsupportedError(
                 f"weights in {found.dtype.name}",
                 where=where,
-                hint="give a checkpoint of floats; precision= makes it smaller",
+                hint="use a checkpoint of floats; precision= makes it smaller",
             )
         self._taken.add(name)
         return found.astype(np.float32)
 
     def ignore(self, name: str) -> None:
-        """Count a tensor as used, if there is one."""
+        """Mark a tensor as used, if it exists."""
         self._taken.add(self.named(name))
 
     def check_all_taken(self, ignored: Sequence[str] = ()) -> None:
-        """Raise UnsupportedError for tensors that the graph has no use for.
+        """Raise UnsupportedError for tensors that the graph does not use.
 
-        ignored: how names of tensors end that hold no weights.
+        ignored: suffixes of the names of tensors that are not weights.
         """
         names = self._tensors.keys() - self._taken
         left = sorted(n for n in names if not n.endswith(tuple(ignored)))
         if left:
             raise UnsupportedError(
-                f"it has tensors that its architecture has not: {listing(left)}",
+                f"it has tensors that its architecture does not use: {listing(left)}",
                 items=left,
                 where=str(self.folder),
-                hint=f"check that {CONFIG} is of these weights",
+                hint=f"check that {CONFIG} belongs to these weights",
             )
 
 
 def files(folder: Path) -> tuple[Path, ...]:
-    """What the tensors are read from: the one file, or the index and the files that it names.
+    """The files with the tensors: the single file, or the index and the files that it names.
 
-    Raises ModelError where there is neither, or an index that is none.
+    Raises ModelError if neither exists, or if the index is invalid.
     """
     whole = folder / _WHOLE
     if whole.exists():
         return (whole,)
     if not (folder / _INDEX).exists():
         raise ModelError(
-            f"neither {_WHOLE} nor {_INDEX} is there",
+            f"it has neither {_WHOLE} nor {_INDEX}",
             where=str(folder),
-            hint=f"{_SAVED}; .bin files are not read, as reading them runs code",
+            hint=f"{_SAVED}; .bin files are not read, as that would run code from them",
         )
     names = sorted(set(_places(folder).values()))
     return (folder / _INDEX, *(folder / name for name in names))
 
 
 def _places(folder: Path) -> dict[str, str]:
-    """Which file the index says a tensor is in."""
+    """For each tensor, the file that the index names."""
     places = load_json(folder, _INDEX).get("weight_map")
     if not isinstance(places, dict) or not all(map(_plain, places.values())):
         raise ModelError(
-            "weight_map has to name a file of the folder for each tensor",
+            "weight_map must name a file of the folder for each tensor",
             where=str(folder / _INDEX),
         )
     return places
 
 
 def _tensors(folder: Path) -> Mapping[str, Array]:
-    """The tensors of the one file, or of the files that the index names."""
+    """The tensors of the single file, or of the files that the index names."""
     limit = memory_limit_of(None)
     first, *others = files(folder)
     if not others and first.name == _WHOLE:
@@ -152,12 +152,12 @@ def _tensors(folder: Path) -> Mapping[str, Array]:
     for tensor, name in places.items():
         if tensor not in held[name]:
             raise ModelError(
-                f"tensor {tensor!r} is missing; {_INDEX} says it is here",
+                f"tensor {tensor!r} is missing, but {_INDEX} says it is in this file",
                 where=str(folder / name),
             )
     return {tensor: held[name][tensor] for tensor, name in places.items()}
 
 
 def _plain(name: Any) -> bool:
-    """Whether it is a file's name, and no path that leads elsewhere."""
+    """Whether it is a plain file name, not a path that leads elsewhere."""
     return isinstance(name, str) and bool(name) and Path(name).name == name

@@ -1,8 +1,7 @@
-"""A decoder as a Graph over its key-value cache: so many tokens in, caches and logits out.
+"""A decoder as a Graph over its key-value cache: tokens in, caches and logits out.
 
-Constants have the checkpoint's names. Each sequence has a row of the caches, and a position of its
-own: keys and values are in arrays of `positions` places, of which those after the last token hold
-nothing that is read.
+Constants have the checkpoint's names. Each sequence has a row of the caches and its own position.
+Keys and values are in arrays of `positions` elements; those after the last token are never read.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ IDS, POSITION, LOGITS = "ids", "position", "logits"
 
 
 def activated(f: Fragment, x: Value, name: str, where: str = "config.json") -> Value:
-    """An activation by the name that a configuration gives it. Raises UnsupportedError."""
+    """An activation by its name in a configuration. Raises UnsupportedError."""
     if name in ("silu", "swish"):
         return f.op("Mul", x, f.op("Sigmoid", x))
     if name in ("relu", "tanh"):
@@ -46,20 +45,20 @@ def build(
     head: bool = True,
     sequences: int = 1,
 ) -> Graph:
-    """ids: int64[sequences * length], one sequence after the other; position: int32[sequences],
-    where the first id of each goes; the caches, with a row for each.
+    """ids: int64[sequences * length], one sequence after the other; position: int32[sequences], the
+    position of each sequence's first id; the caches, with a row per sequence.
 
-    Gives the caches with the new keys and values, and before them, with a head, the logits of all
-    ids: float32[sequences * length, vocabulary]. length: less than the positions of the cache.
-    Raises ModelError for tensors that are missing or of another shape, UnsupportedError for tensors
-    that the architecture has no use for.
+    Returns the caches with the new keys and values, preceded, if `head`, by the logits of all ids:
+    float32[sequences * length, vocabulary]. length: less than the positions of the cache. Raises
+    ModelError for tensors that are missing or have another shape, UnsupportedError for tensors that
+    the architecture does not use.
     """
     builder = _Builder(d, tensors, length, sequences)
     return builder.graph(head)
 
 
 class _Builder:
-    """A graph in the making; x is float32[ids, width] from layer to layer."""
+    """A graph under construction; x is float32[ids, width] from layer to layer."""
 
     def __init__(
         self, d: Decoder, tensors: Checkpoint, length: int, sequences: int
@@ -69,7 +68,7 @@ class _Builder:
         self.tensors = tensors
         self.length = length
         self.sequences = sequences
-        self.count = sequences * length  # of ids
+        self.count = sequences * length  # number of ids
         self.f = Fragment("", {})
         self.ids = Value(IDS, int64, (self.count,))
         self.position = Value(POSITION, int32, (sequences,))
@@ -110,7 +109,7 @@ class _Builder:
         return made
 
     def replaced(self, old: Value, new: Value) -> None:
-        """Let the operation that writes `old`, which nothing reads, write `new`."""
+        """Make the operation that writes `old`, which nothing reads, write `new`."""
         for n, op in enumerate(self.f.operations):
             if old in op.outputs:
                 outputs = tuple(new if v is old else v for v in op.outputs)
@@ -119,7 +118,7 @@ class _Builder:
     # Tensors
 
     def weight(self, name: str, *shape: int, plus: float = 0.0) -> Value:
-        """A tensor of the checkpoint as a constant of that name."""
+        """A tensor of the checkpoint as a constant with the same name."""
         if name not in self.weights:
             array = self.tensors.take(name, shape)
             value = constant(self.tensors.named(name), array + plus if plus else array)
@@ -138,7 +137,7 @@ class _Builder:
         columns: int,
         part: str,
     ) -> Value:
-        """x [ids, rows] times a matrix, and its bias if the part has one."""
+        """x [ids, rows] times a matrix, plus the bias if the part has one."""
         turned = self.family.transposed and part != "head"
         if turned:
             shape = (rows, columns)
@@ -151,7 +150,7 @@ class _Builder:
         return self.f.op("Gemm", *operands, transB=transB, version=13)
 
     def norm(self, x: Value, stem: str, size: int) -> Value:
-        """Over the last axis of x, `size` elements."""
+        """The norm over the last axis of x, of `size` elements."""
         how = {"axis": -1, "epsilon": self.d.epsilon}
         offset = self.family.norm_offset
         scale = self.weight(f"{stem}.weight", size, plus=offset)
@@ -163,7 +162,7 @@ class _Builder:
     # Layers
 
     def embedded(self) -> Value:
-        """The rows of the tokens, and those of their positions where these are learned."""
+        """The embeddings of the tokens, plus those of their positions if these are learned."""
         d = self.d
         family = self.family
         self.f.prefix = "embedding"
@@ -188,7 +187,7 @@ class _Builder:
         return f.reshape(f.op("Add", first, behind), self.count)
 
     def layer(self, x: Value, n: int, layer: DecoderLayer, last: Value) -> Value:
-        """Attention and network, each added to what it read; last: positions of the last ids."""
+        """Attention and network, each added to its input. last: positions of the last ids."""
         self.f.prefix = self.family.layer.format(n).rstrip(".")
         y = self.before(x, "attention", n)
         attended = self.after(self.attention(y, n, layer, last), "attention", n)
@@ -267,7 +266,7 @@ class _Builder:
         )
 
     def projected(self, x: Value, n: int, own: int, shared: int) -> Sequence[Value]:
-        """Queries, keys and values of all heads: of one matrix, or of three."""
+        """Queries, keys and values of all heads, from one matrix or three."""
         width = self.d.width
         if self.has("query_key_value"):
             joint = self.part(x, "query_key_value", n, width, own + 2 * shared)
@@ -281,7 +280,7 @@ class _Builder:
         return [self.part(x, part, n, width, columns) for part, columns in parts]
 
     def head_norm(self, x: Value, part: str, n: int) -> Value:
-        """x [ids, heads * size], with each head normalized separately, if the family does so."""
+        """x [ids, heads * size] with each head normalized separately, if the family does so."""
         if not self.has(part):
             return x
         size = self.d.size
@@ -290,7 +289,7 @@ class _Builder:
         return self.norm(by_head, stem, size)
 
     def tables(self, layer: DecoderLayer) -> tuple[Value, ...]:
-        """Cosines and sines of a layer's rotary positions; nothing where it has none."""
+        """Cosines and sines of a layer's rotary positions; empty if it has none."""
         if layer.rotary is None:
             return ()
         key = repr(layer.rotary)
@@ -318,7 +317,7 @@ class _Builder:
         return self.part(y, "down", n, d.hidden, d.width)
 
     def logits(self, x: Value) -> Value:
-        """[ids, vocabulary], by the head or, where they are tied, the table of embeddings."""
+        """[ids, vocabulary], by the head or, if tied, the table of embeddings."""
         d = self.d
         f = self.f
         family = self.family

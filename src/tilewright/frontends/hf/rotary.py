@@ -1,7 +1,7 @@
-"""Rotary positions: tables of cosines and sines, for each way of stretching them.
+"""Rotary positions: tables of cosines and sines, for each method of scaling them.
 
 Sources: Su et al. 2021 (RoFormer); Chen et al. 2023 (linear); Peng et al. 2023 (YaRN); Ding et al.
-2024 (LongRoPE); the frequencies of Llama 3.1 as Transformers has them.
+2024 (LongRoPE); the frequencies of Llama 3.1 follow Transformers.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Rotary:
-    """size: elements of a head that are turned. kind, more: how positions are stretched.
+    """size: rotated elements of a head. kind, more: how positions are scaled.
 
-    trained: positions of the model; most: those that the executable has.
+    trained: positions of the model. most: positions of the executable.
     """
 
     size: int
@@ -35,7 +35,7 @@ class Rotary:
     def tables(self) -> tuple[Array, Array]:
         """Cosines and sines, float32[most, size / 2].
 
-        Raises UnsupportedError for another kind, ModelError for one that lacks a number.
+        Raises UnsupportedError for another kind, ModelError if the kind lacks a number.
         """
         if self.kind not in _KINDS:
             raise UnsupportedError(
@@ -43,7 +43,7 @@ class Rotary:
                 where="config.json, rope_parameters",
                 hint=f"supported are {', '.join(_KINDS)}",
             )
-        # By 2k of the size, in float32 as the models were trained with.
+        # By 2k of the size, in float32 as in training.
         share = np.arange(0, self.size, 2, dtype=np.float32) / np.float32(self.size)
         rates = (1 / np.float32(self.theta) ** share).astype(np.float32)
         rates, factor = _KINDS[self.kind](self, rates)
@@ -54,23 +54,23 @@ class Rotary:
         )
 
     def number(self, name: str, default: float | None = None) -> float:
-        """A parameter of the kind, or the default. Raises ModelError where it is none above 0."""
+        """A parameter of the kind, or the default. Raises ModelError unless it is above 0."""
         found = self.more.get(name) or default
         number = isinstance(found, int | float) and not isinstance(found, bool)
         if found is None or not number or not 0 < found < math.inf:
             raise ModelError(
-                f"{self.kind!r} needs a number {name!r}, and has {found!r}",
+                f"{self.kind!r} needs a number {name!r}, found {found!r}",
                 where="config.json, rope_parameters",
             )
         return float(found)
 
     @property
     def original(self) -> float:
-        """Positions before they were stretched."""
+        """The number of positions before scaling."""
         return self.number("original_max_position_embeddings", self.trained)
 
 
-# (what is asked for, rates per pair) -> rates, and the factor of the tables
+# (settings, rates per pair) -> rates, and the factor of the tables
 Stretch = Callable[[Rotary, Array], tuple[Array, float]]
 
 
@@ -83,7 +83,7 @@ def _linear(r: Rotary, rates: Array) -> tuple[Array, float]:
 
 
 def _llama3(r: Rotary, rates: Array) -> tuple[Array, float]:
-    """Slow rates divided by the factor, quick ones kept, those between in between."""
+    """Divide low rates by the factor, keep high ones, and interpolate between them."""
     low = r.number("low_freq_factor")
     high = r.number("high_freq_factor")
     if low >= high:
@@ -101,7 +101,7 @@ def _yarn(r: Rotary, rates: Array) -> tuple[Array, float]:
     factor = r.number("factor")
 
     def pair(turns: float) -> float:
-        """The pair that turns so often over the original positions."""
+        """The pair that makes this many turns over the original positions."""
         share = math.log(r.original / (turns * 2 * math.pi))
         return r.size * share / (2 * math.log(r.theta))
 
@@ -117,7 +117,7 @@ def _yarn(r: Rotary, rates: Array) -> tuple[Array, float]:
 
 
 def _yarn_factor(r: Rotary, factor: float) -> float:
-    """What keeps the entropy of attention: 0.1 log(factor) + 1, unless it is given."""
+    """A factor that preserves the entropy of attention: 0.1 log(factor) + 1, unless it is given."""
     if r.more.get("attention_factor") is not None:
         return r.number("attention_factor")
 
@@ -132,7 +132,7 @@ def _yarn_factor(r: Rotary, factor: float) -> float:
 
 
 def _longrope(r: Rotary, rates: Array) -> tuple[Array, float]:
-    """A divisor for each pair: those for short texts where the context is no longer than that."""
+    """A divisor per pair: those for short texts if the context is not longer than that."""
     name = "long_factor" if r.most > r.original else "short_factor"
     given = r.more.get(name)
     right = isinstance(given, list) and len(given) == len(rates)
@@ -151,7 +151,7 @@ def _longrope(r: Rotary, rates: Array) -> tuple[Array, float]:
     return rates / divisors, math.sqrt(1 + math.log(factor) / math.log(r.original))
 
 
-# "dynamic" differs from the default beyond the positions that a model was trained with only.
+# "dynamic" differs from the default only beyond the positions that a model was trained with.
 _KINDS: Final[dict[str, Stretch]] = {
     "default": _as_they_are,
     "dynamic": _as_they_are,

@@ -36,7 +36,7 @@ def attribute_value(
     limit: int,
     where: str,
 ) -> Any:
-    """The Python value: int, float, str, a list of them, an array, or what `subgraph` makes.
+    """The Python value: int, float, str, a list of them, an array, or a result of `subgraph`.
 
     Raises ModelError for a kind of attribute that ONNX does not define.
     """
@@ -59,7 +59,7 @@ def attribute_value(
 
 
 def resolved(protos: Sequence[Any], call: Mapping[str, Any] | None) -> list[Any]:
-    """Attributes with references to the call's attributes replaced; absent ones are left out."""
+    """Attributes with references to the call's attributes replaced; absent ones are omitted."""
     found = []
     for a in protos:
         if not a.ref_attr_name:

@@ -16,49 +16,49 @@ from tilewright.graph.nodes import Shape, Value
 
 Array = np.ndarray[Any, Any]
 
-# The newest IR version that ONNX Runtime 1.16 and later read.
+# The newest IR version that ONNX Runtime 1.16 and later support.
 IR_VERSION = 9
 
 
 class Author:
-    """A model being written, node by node; every method that makes a tensor gives its name."""
+    """Writes a model node by node; every method that adds a tensor returns its name."""
 
     def __init__(self, name: str, opset: int = 17) -> None:
         self._opset = opset
         self._graph = onnx.GraphProto(name=name)
 
     def input(self, name: str, dtype: DType, shape: Shape) -> str:
-        """A new input."""
+        """Add an input."""
         self._graph.input.append(_info(name, dtype, shape))
         return name
 
     def weight(self, name: str, array: Array) -> str:
-        """A new initializer."""
+        """Add an initializer."""
         self._graph.initializer.append(tensor_to_onnx(array, name))
         return name
 
     def node(
         self, op_type: str, inputs: Sequence[str], name: str, **attributes: Any
     ) -> str:
-        """A new node with one output, both called `name`."""
+        """Add a node with one output, both called `name`."""
         self._graph.node.append(
             helper.make_node(op_type, inputs, [name], name, **attributes)
         )
         return name
 
     def output(self, name: str, dtype: DType, shape: Shape) -> None:
-        """Make the tensor of that name an output."""
+        """Make the tensor with that name an output."""
         self._graph.output.append(_info(name, dtype, shape))
 
     def model(self) -> bytes:
-        """The model, serialized."""
+        """The serialized model."""
         return bytes(_model(self._graph, self._opset).SerializeToString())
 
 
 def model_of_node(node: Any, inputs: Sequence[Any], opset: int | None = None) -> Any:
-    """A ModelProto that is one NodeProto, typed after the arrays it will run on.
+    """A ModelProto with a single NodeProto, typed by the arrays it will run on.
 
-    opset: of the node's domain; the newest by default.
+    opset: of the node's domain; by default the newest.
     """
     names = [name for name in node.input if name]
     typed = []

@@ -10,7 +10,7 @@ from tilewright.graph.nodes import Graph, Operation
 
 
 def check_bodies(op: Operation, where: str) -> None:
-    """Raise ModelError for a subgraph of If, Loop or Scan with other inputs or outputs."""
+    """Raise ModelError if a subgraph of If, Loop or Scan has other inputs or outputs."""
     if op.qualified not in _CHECKS:
         return
     check, form = _CHECKS[op.qualified]
@@ -73,17 +73,20 @@ def _at_least(count: int, wanted: int, what: str, of: str) -> Iterator[str]:
         yield f"expected at least {plural(wanted, what)} of {of}, got {count}"
 
 
-# By operator: what is wrong with its subgraphs, and the form that they have.
+# By operator: the error in its subgraphs, and their required form.
 _CHECKS: Mapping[str, tuple[Callable[[Operation], Iterator[str]], str]] = {
-    "If": (_if, "both branches of an If take nothing and give as many values as it"),
+    "If": (
+        _if,
+        "both branches of an If take no inputs and have as many outputs as the If",
+    ),
     "Loop": (
         _loop,
-        "the body of a Loop takes the iteration, a condition and the state, and gives the "
-        "condition, the state and what is collected",
+        "the body of a Loop takes the iteration, a condition and the state, and returns the "
+        "condition, the state and the scan outputs",
     ),
     "Scan": (
         _scan,
-        "the body of a Scan takes the state and a slice of each scanned input, and gives the "
-        "state and what is collected",
+        "the body of a Scan takes the state and a slice of each scanned input, and returns the "
+        "state and the scan outputs",
     ),
 }

@@ -1,4 +1,4 @@
-"""ONNX's own backend test cases, as plain data: models with inputs and expected outputs."""
+"""ONNX's backend test cases as plain data: models with inputs and expected outputs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "real")
 
 @dataclass(frozen=True)
 class ConformanceCase:
-    """One test. data: (inputs, expected outputs) per data set, in the order of the model's own.
+    """One test. data: (inputs, expected outputs) per data set, in the model's order.
 
     An input may be an array, a NumPy scalar, a list (sequence), None (optional) or a dict (map).
-    random: its outputs are not to be compared.
+    random: its outputs cannot be compared.
     """
 
     name: str
@@ -41,10 +41,11 @@ class ConformanceCase:
 
 
 def keep_node_cases(folder: Path) -> None:
-    """Let ONNX's loader take its node cases from `folder`, or write them there.
+    """Make ONNX's loader read its node cases from `folder`, or write them there.
 
-    ONNX computes their expected outputs in Python, for seconds in every process that asks. Other
-    versions of onnx and NumPy have their own files; of several processes, one makes a file.
+    ONNX computes their expected outputs in Python, which takes seconds in every process. Files
+    depend on the versions of onnx and NumPy; if several processes start at once, one of them writes
+    a file.
     """
     from onnx.backend.test import loader
 
@@ -69,7 +70,7 @@ def _kept(folder: Path, make: Callable[[], list[Any]]) -> list[Any]:
 
 @cache
 def cases(kind: str) -> tuple[ConformanceCase, ...]:
-    """The test cases of a kind (see KINDS); those of kind "real" have no data here."""
+    """The test cases of a kind (see KINDS); those of kind "real" come without data."""
     return tuple(_cases(kind))
 
 
@@ -91,7 +92,7 @@ def _cases(kind: str) -> Iterator[ConformanceCase]:
 
 
 def _plain(x: Any) -> Any:
-    """A protobuf message among the data as what it holds."""
+    """The contents of a protobuf message among the data."""
     import onnx
 
     readers = {

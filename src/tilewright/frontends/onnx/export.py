@@ -17,24 +17,24 @@ from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.verify import verify
 
 IR_VERSION = 10
-# The oldest IR version whose initializers need not be inputs, with some years of users.
+# The oldest widely supported IR version whose initializers need not be inputs.
 OLDEST_IR_VERSION: Final = 8
-INTERNAL: Final = "tilewright"  # the domain of operators that only this compiler has
+INTERNAL: Final = "tilewright"  # the domain of this compiler's internal operators
 
-# The TensorProto of a constant of that name.
+# Returns the TensorProto of a constant with that name.
 Store = Callable[[np.ndarray[Any, Any], str], Any]
 
 
 def to_onnx(
     graph: Graph, *, name: str | None = None, store: Store | None = None
 ) -> Any:
-    """The `onnx.ModelProto` of a graph, standard: any runtime that has its operators runs it.
+    """The standard `onnx.ModelProto` of a graph: any runtime with its operators can run it.
 
     Inputs and outputs keep their names; constants become initializers. name: the graph's name
     (default: its own). store: writes a constant's TensorProto elsewhere (default: in the model).
 
-    Raises UnsupportedError for operators that are not ONNX's or a user's own, or that no one opset
-    has; ModelError for a graph that is not well-formed.
+    Raises UnsupportedError for operators that are neither ONNX's nor a user's, or that no single
+    opset has; ModelError for an ill-formed graph.
     """
     verify(graph)
     check_standard(graph)
@@ -63,7 +63,7 @@ def check_standard(graph: Graph) -> None:
         raise UnsupportedError(
             f"ONNX has no form of {'; '.join(problems)}",
             items=problems,
-            hint="Export the graph as it was before the compiler's own passes made these",
+            hint="Export the graph before the passes of the compiler that create these",
         )
 
 
@@ -75,7 +75,7 @@ def to_model(graph: Graph) -> Any:
 def operation_to_model(
     op: Operation, constants: Mapping[Value, Any] | None = None
 ) -> Any:
-    """A model of one node. Its inputs are those of `op.reads` that are not constants."""
+    """A model with one node. Its inputs are those of `op.reads` that are not constants."""
     known = constants or {}
     graph = onnx.GraphProto(name="operation")
     graph.node.append(operation_to_onnx(op))
@@ -90,9 +90,9 @@ def operation_to_model(
 
 
 def versions(operations: Sequence[Operation]) -> dict[str, int]:
-    """For each domain the opset in which every operation means what its version says.
+    """For each domain, the opset in which every operation means what its version says.
 
-    A version is the last one not after the model's opset, so the newest of them will do.
+    A version is the last one up to the model's opset, so the newest of them is enough.
     """
     found: dict[str, int] = {"": 1}
     for op in operations:
@@ -104,7 +104,7 @@ def versions(operations: Sequence[Operation]) -> dict[str, int]:
 
 
 def graph_to_onnx(graph: Graph, store: Store | None = None) -> Any:
-    """The GraphProto, values by their names; store: as in `to_onnx`."""
+    """The GraphProto, with values identified by their names. store: as in `to_onnx`."""
     store = store or tensor_to_onnx
     proto = onnx.GraphProto(name=graph.name)
     proto.input.extend(_info(v) for v in graph.inputs)
@@ -114,13 +114,13 @@ def graph_to_onnx(graph: Graph, store: Store | None = None) -> Any:
     taken: set[str] = set()
     for (
         node
-    ) in proto.node:  # no two may have one name, which the parts of a rewrite have
+    ) in proto.node:  # names must be unique, but parts of a rewrite may share one
         node.name = node.name and fresh(taken, node.name)
     return proto
 
 
 def operation_to_onnx(op: Operation, store: Store | None = None) -> Any:
-    """The NodeProto, values by their names; store: as in `to_onnx`."""
+    """The NodeProto, with values identified by their names. store: as in `to_onnx`."""
     node = onnx.NodeProto(op_type=op.op_type, domain=op.domain, name=op.name)
     node.input.extend("" if v is None else v.name for v in op.inputs)
     node.output.extend("" if v is None else v.name for v in op.outputs)
@@ -141,7 +141,7 @@ def _attribute(name: str, value: Any, op: Operation, store: Store | None) -> Any
 
 
 def _schema_kind(op: Operation, name: str) -> int:
-    """What kind of list an empty list is; ints where no schema says so."""
+    """The element type of an empty list; ints unless the schema says otherwise."""
     try:
         schema = onnx.defs.get_schema(op.op_type, op.version, op.domain)
         return int(schema.attributes[name].type)

@@ -1,11 +1,11 @@
 """External tensor data: which files a model may read, and reading them.
 
-A location is refused unless it stays, symbolic links resolved, inside the folder of the model
-file, or inside the folder that holds the file which the model's path links to (the Hugging Face
-cache keeps both files as links into one folder), or inside a root that the caller names. A model
-given as bytes has no folder, so it may read nothing unless the caller names a root. A file with
-several hard links is in several folders, of which no one can tell the others: it is refused too,
-as ONNX's own checker does, but inside a root that the caller names.
+With symbolic links resolved, a location must be inside one of these folders: that of the model
+file; that of the file which the model's path links to (the Hugging Face cache keeps both files as
+links into one folder); or a root that the caller names. A model given as bytes has no folder, so it
+may read nothing unless the caller names a root. A file with several hard links may also be in other
+folders, which cannot be found, so it is rejected outside the caller's roots, as in ONNX's own
+checker.
 """
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ from tilewright.runtime import digest
 
 MAX_LOCATION = 4096
 _NAMED = "--external-data-root, or external_data_roots=[...]"
-_DIGITS = 30  # of a size; Python itself gives up at some thousand
+_DIGITS = 30  # longest number of a size; Python itself rejects some thousand digits
 
 
 @dataclass(frozen=True)
 class ExternalData:
-    """Where external data may be. base: folder of the model's path, links not resolved.
+    """Where external data may be. base: the folder of the model's path, with links not resolved.
 
-    roots: folders that it may be in, links resolved. trusted: those that the caller named.
-    named: the locations that were found so far, in order. digests: of what was read, in order,
-    where somebody asks.
+    roots: folders that it may be in, with links resolved. trusted: those that the caller named.
+    named: the locations found so far, in order. digests: of the data read, in order, if requested.
     """
 
     base: Path | None
@@ -43,7 +42,7 @@ class ExternalData:
 
     @staticmethod
     def of(model: Path | None, roots: Sequence[str | Path] = ()) -> ExternalData:
-        """The rules for a model at that path (None: given as bytes) and extra roots."""
+        """The rules for a model at that path (None: given as bytes) and additional roots."""
         extra = [Path(r).resolve() for r in roots]
         if model is None:
             return ExternalData(extra[0] if extra else None, tuple(extra), tuple(extra))
@@ -53,7 +52,7 @@ class ExternalData:
         )
 
     def find(self, location: str, where: str) -> Path:
-        """The file that `location` names. Raises ModelError if it may not or cannot be read."""
+        """The file that `location` names. Raises ModelError if reading it is forbidden or fails."""
         if self.base is None:
             raise ModelError(
                 f"its data is in the file {location[:200]!r}, but the model was given as bytes, "
@@ -70,7 +69,7 @@ class ExternalData:
             OSError,
             RuntimeError,
             ValueError,
-        ) as error:  # a loop of links, a NUL character
+        ) as error:  # a loop of links, or a NUL character
             raise ModelError(
                 f"cannot resolve {location!r}: {error}", where=where
             ) from None
@@ -90,7 +89,8 @@ class ExternalData:
             real.is_relative_to(t) for t in self.trusted
         ):
             raise ModelError(
-                f"external data file {location!r} has several hard links, so it may be elsewhere",
+                f"external data file {location!r} has several hard links, "
+                "so it may also be in another folder",
                 where=where,
                 hint=f"Copy it, or if you trust the model, name its folder: {_NAMED}",
             )
@@ -115,7 +115,7 @@ class ExternalData:
             bad = ""
         if bad:
             raise ModelError(
-                f"external data location {location[:200]!r} {bad}: refused",
+                f"external data location {location[:200]!r} {bad}: not allowed",
                 where=where,
                 hint="A location must be a relative path inside the model's folder",
             )
@@ -126,7 +126,7 @@ def read(
 ) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """The `size` bytes of a TensorProto's external data, mapped from the file (not copied).
 
-    Raises ModelError if the location is refused, or the file is missing, short or changed.
+    Raises ModelError if the location is not allowed, or the file is missing, short or changed.
     """
     info = {e.key: e.value for e in tensor.external_data}
     location = info.get("location", "")
@@ -151,7 +151,7 @@ def read(
     checksum = info.get("checksum")
     if checksum and hashlib.sha1(np.asarray(data).data).hexdigest() != checksum.lower():
         raise ModelError(
-            f"external data file {path.name!r} does not have the checksum that the model states",
+            f"external data file {path.name!r} does not have the checksum stated in the model",
             where=where,
             hint="The file was changed or belongs to another model; fetch both again",
         )

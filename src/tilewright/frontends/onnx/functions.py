@@ -1,4 +1,4 @@
-"""Schemas of operators and the bodies of those that ONNX defines as functions."""
+"""Schemas of operators, and the bodies of those that ONNX defines as functions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TRAINING: str = onnx.defs.AI_ONNX_PREVIEW_TRAINING_DOMAIN
 
 @cache
 def newest_opset(domain: str) -> int:
-    """The newest opset of a domain that the installed onnx knows; 0 for an unknown domain."""
+    """A domain's newest opset in the installed onnx package; 0 for an unknown domain."""
     newest = {
         "": onnx.defs.onnx_opset_version(),
         onnx.defs.ONNX_ML_DOMAIN: onnx.defs.onnx_ml_opset_version(),
@@ -30,7 +30,7 @@ def newest_opset(domain: str) -> int:
 
 @cache
 def schema_of(op_type: str, domain: str, opset: int | None) -> Any:
-    """The newest schema not after that opset, or None."""
+    """The newest schema up to that opset, or None."""
     if opset is None:
         opset = newest_opset(domain)
     try:
@@ -39,7 +39,7 @@ def schema_of(op_type: str, domain: str, opset: int | None) -> Any:
         return None
 
 
-# Uses of functions that an operator of ours stands for: what it takes of the inputs, and when.
+# Uses of functions that we implement as an operator: the inputs that it takes, and when.
 _PADDED_ATTENTION = (0, 1, 2, 6)
 
 
@@ -49,9 +49,10 @@ def own_operator(
     attributes: Mapping[str, Any],
     inputs: Sequence[Value | None],
 ) -> tuple[Any, tuple[Value | None, ...]] | None:
-    """An operator of ours, with its inputs, that a use of a function of ONNX's is; else None.
+    """The internal operator, with its inputs, that implements a use of an ONNX function, or None.
 
-    It reads less than the body: of Attention over a cache with `nonpad_kv_seqlen` the valid keys.
+    It reads less than the body: for Attention over a cache with `nonpad_kv_seqlen`, only the valid
+    keys.
     """
     if (schema.domain, schema.name) != ("", "Attention"):
         return None
@@ -75,9 +76,9 @@ def body_of(
     inputs: Sequence[Value | None],
     opsets: Mapping[str, int],
 ) -> Any:
-    """The FunctionProto that defines this use of an operator, or None if there is none.
+    """The FunctionProto that defines this use of an operator, or None.
 
-    The attributes' defaults are filled in, since a body refers to attributes by name.
+    Defaults of attributes are filled in, since a body refers to attributes by name.
     """
     call = onnx.NodeProto()
     call.CopyFrom(node)
@@ -123,6 +124,6 @@ def _context_function(schema: Any, call: Any, types: list[bytes], version: int) 
         raw = schema.get_context_dependent_function_with_opset_version(
             max(fitting), call.SerializeToString(), types
         )
-    except RuntimeError:  # the builder of this body refuses these types
+    except RuntimeError:  # the builder of this body rejects these types
         return None
     return onnx.FunctionProto.FromString(raw) if raw else None

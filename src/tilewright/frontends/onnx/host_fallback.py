@@ -1,4 +1,4 @@
-"""Host fallbacks in an artifact: operators stored as JSON, turned into kernels again."""
+"""Host fallbacks in an artifact: operators stored as JSON, converted back to kernels."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tilewright.runtime import host
 
 
 def make(op_type: str, attributes: Mapping[str, Any]) -> Kernel:
-    """The kernel of a step that `serialize` described. Raises ExecutionError if it is broken."""
+    """The kernel of a step described by `serialize`. Raises ExecutionError if it is broken."""
     try:
         model = onnx.ModelProto.FromString(
             base64.b64decode(attributes["model"], validate=True)
@@ -45,7 +45,7 @@ def make(op_type: str, attributes: Mapping[str, Any]) -> Kernel:
 
 
 def _operation(node: Any, model: Any, version: int) -> Operation:
-    """The Operation of a stored node; its subgraphs stay in the model."""
+    """The Operation of a stored node; its subgraphs remain in the model."""
     types = {i.name: i.type for i in (*model.graph.input, *model.graph.output)}
     values = {name: value_from_onnx(name, t) for name, t in types.items()}
     plain = {
@@ -66,7 +66,7 @@ def _operation(node: Any, model: Any, version: int) -> Operation:
 
 
 def _control_kernel(model: Any) -> Kernel:
-    """Control flow by our own interpreter; the subgraphs are read from the model again."""
+    """Control flow by our interpreter; the subgraphs are read from the model again."""
     graph = load(model)
     operands = operands_of(model)
     fallback = OnnxFallback()

@@ -38,7 +38,7 @@ FunctionKey = tuple[str, str, str]  # domain, name, overload
 
 @dataclass
 class ModelContext:
-    """What holds for a whole model.
+    """Data shared by a whole model.
 
     opsets: domain -> version. local: the model's functions. limit: bytes of memory. standard:
     whether operators stay unchanged.
@@ -58,9 +58,9 @@ class ModelContext:
     constant_bytes: int = 0
 
     def count_constant(self, array: Any, where: str) -> None:
-        """Raise MemoryLimitError when all initializers together pass the limit.
+        """Raise MemoryLimitError if all initializers together exceed the limit.
 
-        Each may be small in the file: a sparse one, or many that share their bytes.
+        Each may be small in the file, if it is sparse or shares its bytes with others.
         """
         self.constant_bytes += array.nbytes
         if self.constant_bytes > self.limit:
@@ -72,29 +72,30 @@ class ModelContext:
             )
 
     def count_nodes(self, more: int) -> None:
-        """Raise ModelError when the nodes pass the limit, those of inlined functions counted.
+        """Raise ModelError if the nodes, including those of inlined functions, exceed the limit.
 
-        Without it a file of a kilobyte asks for 2^40 nodes: functions that call one another twice.
+        Without it a file of a kilobyte could expand to 2^40 nodes, by functions that call one
+        another twice.
         """
         self.nodes += more
         if self.nodes > self.node_limit:
             raise ModelError(
                 f"more than {self.node_limit:,} nodes, with functions inlined",
                 code="TW-NODES",
-                hint=f"Raise {flags.NODE_LIMIT.name} if the model is meant to be that large",
+                hint=f"Raise {flags.NODE_LIMIT.name} if the model is intended to be that large",
             )
 
     def fresh(self, name: str) -> str:
-        """`name`, with a number after it where it is taken already."""
+        """`name`, with a number appended if it is already in use."""
         return fresh(self.names, name)
 
 
 class NameScope:
-    """The names visible at one place: of a graph, a subgraph, or the inside of a function.
+    """The names visible at one place: in a graph, a subgraph, or a function body.
 
-    prefix: goes before the names of values and nodes made here. opsets: of this function or model.
-    attributes: those of the call that a function body stands for. inlined: the functions that this
-    is inside. subgraph: reads fall through to `outer`.
+    prefix: of the names of values and nodes made here. opsets: of this function or model.
+    attributes: of the call that is replaced by a function body. inlined: the functions that contain
+    this place. subgraph: reads fall through to `outer`.
     """
 
     def __init__(
@@ -123,16 +124,16 @@ class NameScope:
                 f"functions and subgraphs are nested more than {context.depth_limit} deep",
                 code="TW-DEPTH",
                 where=f"{prefix[:40]}...",
-                hint="A recursive function never ends; if the nesting is intended, "
+                hint="A recursive function cannot be inlined; if the nesting is intended, "
                 f"raise {flags.DEPTH_LIMIT.name}",
             )
 
     def sees(self, name: str) -> bool:
-        """Whether the name is defined here or around."""
+        """Whether the name is defined here or in an enclosing scope."""
         return name in self.values or (self.outer is not None and self.outer.sees(name))
 
     def get(self, name: str, where: str) -> Value | None:
-        """The value of that name; None for the empty one. Raises ModelError if there is none."""
+        """The value of that name; None for the empty name. Raises ModelError if it is undefined."""
         if not name:
             return None
         if name in self.values:
@@ -142,20 +143,20 @@ class NameScope:
         raise ModelError(f"reads {name!r}, which nothing defines", where=where)
 
     def define(self, name: str, value: Value | None, where: str) -> None:
-        """Bind a name. Raises ModelError if it has a value already."""
+        """Bind a name. Raises ModelError if it is already defined."""
         if name in self.values:
             raise ModelError(f"defines {name!r}, which is already defined", where=where)
         self.values[name] = value
 
     def fresh(self, name: str) -> str:
-        """A name unique in the whole model."""
+        """A name that is unique in the whole model."""
         return self.context.fresh(f"{self.prefix}{name}")
 
 
 def import_graph(
     proto: Any, context: ModelContext, free: Collection[str] = ()
 ) -> Graph:
-    """The model's main graph; free: inputs with defaults that are to be inputs like the others."""
+    """The model's main graph. free: inputs with defaults that remain inputs."""
     check_text(proto)
     for body in context.local.values():
         check_text(body)
@@ -188,7 +189,7 @@ def _inputs(
     hints: Sequence[Value | None] = (),
     free: Collection[str] = (),
 ) -> list[Value]:
-    """The inputs without a default, or in spite of it `free`; the others are constants."""
+    """The inputs without a default and those in `free`; the others are constants."""
     constants = set(with_defaults(proto)).difference(free)
     found = []
     for n, info in enumerate(proto.input):
@@ -210,7 +211,7 @@ def _inputs(
 
 
 def with_defaults(proto: Any) -> dict[str, Any]:
-    """The inputs of a GraphProto that have an initializer of their name, by name."""
+    """The inputs of a GraphProto that have an initializer with the same name, by name."""
     known = {t.name for t in proto.initializer} | {
         t.values.name for t in proto.sparse_initializer
     }
@@ -256,7 +257,7 @@ def _label(node: Any, scope: NameScope) -> str:
 
 
 def _node(node: Any, scope: NameScope) -> None:
-    """Add one node: as a constant, an operation, or the body of the function it calls."""
+    """Add one node: as a constant, an operation, or the body of the function that it calls."""
     where = f"{_label(node, scope)} ({node.op_type})"
     domain = domain_of(node)
     kind = qualified(node)
@@ -306,17 +307,17 @@ def _node(node: Any, scope: NameScope) -> None:
         if body is not None:
             standard = (
                 scope.inlined | scope.context.local.keys()
-            )  # none of the model's functions
+            )  # not one of the model's functions
             _inline(node, body, inputs, attributes, scope, standard)
             return
     _operation(node, domain, version, inputs, attributes, scope)
 
 
 def _own_function(key: FunctionKey, scope: NameScope) -> Any:
-    """The model's function that a node calls; None where it means the standard's operator.
+    """The model's function that a node calls; None if it means the standard's operator.
 
-    A function of the model goes before an operator of the same name. ONNX knows no recursion: a
-    body that calls its own name means the standard's operator, if there is one.
+    A function of the model takes precedence over an operator with the same name. ONNX has no
+    recursion: a body that calls its own name means the standard's operator, if there is one.
     """
     body = scope.context.local.get(key)
     domain, op_type, _ = key
@@ -367,7 +368,7 @@ def _inline(
     scope: NameScope,
     inlined: frozenset[FunctionKey],
 ) -> None:
-    """The nodes of a function in place of a call; inlined: the functions that they are inside."""
+    """The nodes of a function in place of a call. inlined: the functions that contain them."""
     where = f"{_label(node, scope)} ({node.op_type})"
     defaults = {a.name: a for a in body.attribute_proto}
     opsets = {o.domain: o.version for o in body.opset_import} or scope.opsets
@@ -401,7 +402,7 @@ def _gradient(
     attributes: Mapping[str, Any],
     scope: NameScope,
 ) -> None:
-    """Derivatives of a tensor of this graph at the given inputs, in place of a Gradient node."""
+    """Derivatives of a tensor of this graph with respect to given inputs, for a Gradient node."""
     where = f"{_label(node, scope)} ({node.op_type})"
     named = {name: list(a.strings) for name, a in attributes.items()}
     xs = [raw.decode() for raw in named.get("xs", [])]
@@ -418,7 +419,7 @@ def _gradient(
     for old in found:
         if old in scope.typer.known:
             raise UnsupportedError(
-                f"the derivative by {old.name!r}, a constant", where=where
+                f"the derivative with respect to {old.name!r}, a constant", where=where
             )
     prefix = scope.fresh(node.name or "Gradient")
     fragment = Fragment(prefix, scope.typer.known)
@@ -432,7 +433,7 @@ def _gradient(
 def _hints(
     kind: str, inputs: Sequence[Value | None], attributes: Mapping[str, Any]
 ) -> Sequence[Value | None]:
-    """What the types of a body's inputs must be: those of the values that enter it."""
+    """The required types of a body's inputs: those of the values passed to it."""
     if kind == "Loop":
         return (None, None, *(v and replace(v, shape=None) for v in inputs[2:]))
     if kind != "Scan" or "num_scan_inputs" not in attributes or None in inputs:
@@ -473,7 +474,7 @@ def _attribute(
 def _subgraph(
     proto: Any, outer: NameScope, where: str, hints: Sequence[Value | None] = ()
 ) -> Graph:
-    """A subgraph; hints: what its inputs are known to be where it does not say."""
+    """A subgraph. hints: the types of its inputs if it does not declare them."""
     typer = outer.typer.inner()
     depth = outer.depth + 1
     inner = NameScope(
@@ -496,7 +497,7 @@ def _subgraph(
 
 
 def constant_of(attributes: Mapping[str, Any], scope: NameScope, where: str) -> Any:
-    """The array of a Constant node, whichever of its attributes says it."""
+    """The array of a Constant node, from whichever attribute holds it."""
     for name, proto in attributes.items():
         value = _attribute(proto, scope, where)
         match name:

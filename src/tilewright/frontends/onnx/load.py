@@ -35,13 +35,13 @@ def load(
     """The Graph of an ONNX model.
 
     source: a path, the bytes of a model, or an `onnx.ModelProto`. memory_limit: bytes (default:
-    TILEWRIGHT_MEMORY_LIMIT, else what the machine has). external_data_roots: folders from which
-    weights may be read besides the model's own. inputs: names of inputs that the model has values
-    for, which shall be inputs of the graph all the same and not constants. standard: operators stay
-    as the model has them, so that `to_onnx` can write them; else some become the compiler's own.
+    TILEWRIGHT_MEMORY_LIMIT, else what the machine has). external_data_roots: folders besides the
+    model's own from which weights may be read. inputs: names of inputs that have default values but
+    should remain inputs instead of becoming constants. standard: keep operators as the model has
+    them, so that `to_onnx` can write them; otherwise some become internal operators.
 
-    Raises InputError for other `inputs`, ModelError for a file that is broken, MemoryLimitError for
-    one that asks for too much, UnsupportedError with all operators that nothing can run.
+    Raises InputError for other `inputs`, ModelError for a broken file, MemoryLimitError for one
+    that needs too much memory, UnsupportedError listing all operators that cannot be run.
     """
     from tilewright.frontends.onnx.external import ExternalData
     from tilewright.frontends.onnx.importer import ModelContext, import_graph
@@ -85,7 +85,7 @@ def load(
 
 
 def _defaults(graph: Any, inputs: Collection[str]) -> dict[str, Value]:
-    """The inputs with an initializer. Raises InputError where `inputs` has another name."""
+    """The inputs with an initializer. Raises InputError if `inputs` has another name."""
     from tilewright.frontends.onnx.importer import with_defaults
     from tilewright.frontends.onnx.protos import value_from_onnx
 
@@ -99,16 +99,16 @@ def _defaults(graph: Any, inputs: Collection[str]) -> dict[str, Value]:
             else:
                 have = "none"
             raise InputError(
-                f"inputs: no input with a default is called {name!r}",
+                f"inputs: there is no input with a default named {name!r}",
                 hint=f"the model has: {have}",
             )
     return found
 
 
 def _digest(model: Any, external: Iterable[str] | None) -> str:
-    """Of all that a model's meaning hangs on; external: digests of data in other files.
+    """A digest of everything that determines a model's meaning. external: digests of external data.
 
-    Part by part: no message of more than 2 GiB can be written.
+    It is computed part by part, as messages above 2 GiB cannot be serialized.
     """
     graph = model.graph
     found = hashlib.sha256()
@@ -156,7 +156,7 @@ def _parse(source: Any, path: Path | None, limit: int, where: str) -> Any:
 
 
 def _check_versions(model: Any, where: str) -> None:
-    """Warn of what is newer than we know; it is tried all the same."""
+    """Warn about versions newer than the known ones, and try anyway."""
     import onnx
 
     from tilewright.frontends.onnx.functions import newest_opset

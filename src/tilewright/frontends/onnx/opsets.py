@@ -1,9 +1,8 @@
 """One opset per domain for a graph whose operators come from several.
 
-An operation says the version that it was written for. Where one opset has all operators in those
-versions, the graph is written unchanged; where it has not, older operators are brought to the
-newest opset that any of them needs: because nothing that they say changed, or by a conversion of
-CONVERT.
+An operation states the version that it was written for. If one opset has all operators in those
+versions, the graph is written unchanged. Otherwise older operators are upgraded to the newest opset
+that any operator needs, if their meaning did not change or by a conversion in CONVERT.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ from tilewright.base.names import fresh
 from tilewright.frontends.onnx.functions import schema_of
 from tilewright.graph.nodes import Graph, Operation, Value, constant
 
-# Runtimes guarantee nothing below this opset of ONNX's own domain.
+# Runtimes guarantee no support below this opset of ONNX's default domain.
 OLDEST: Final = 7
 
-# The operation as a newer opset says it, None where it has nothing to change.
-Converter = Callable[[Operation, int, "Names"], Operation | None]
+# The operation in a newer opset's form, None if it needs no change.
+Converter = Callable[[Operation, int, "ConstantNames"], Operation | None]
 
 
-class Names:
-    """Constants made by conversions of one graph, under names that nothing has.
+class ConstantNames:
+    """Constants made by conversions of one graph, with unique names.
 
-    taken: those of all values, which grow here. A name of the graph around, used again, would hide
-    its value from what captures it; ONNX allows none.
+    taken: the names of all values, extended here. A name of an enclosing graph, used again, would
+    hide its value from captures; ONNX forbids that.
     """
 
     def __init__(self, taken: set[str]) -> None:
@@ -39,7 +38,7 @@ class Names:
         self.constants: dict[Value, Any] = {}
 
     def ints(self, name: str, numbers: Any) -> Value:
-        """A new int64 constant: a number, or a vector of them."""
+        """Add an int64 constant: a number, or a vector of numbers."""
         name = fresh(self._taken, name)
         array = np.asarray(numbers, int64.numpy)
         value = constant(name, array)
@@ -50,7 +49,7 @@ class Names:
 def common_opsets(graph: Graph) -> tuple[Graph, dict[str, int]]:
     """The graph with every operator in the version of one opset per domain, and those opsets.
 
-    Raises UnsupportedError naming the operators that no conversion brings there.
+    Raises UnsupportedError naming the operators that no conversion can upgrade.
     """
     opsets = _wanted(graph)
     problems: dict[str, None] = {}
@@ -58,7 +57,7 @@ def common_opsets(graph: Graph) -> tuple[Graph, dict[str, int]]:
     converted = _convert(graph, opsets, taken, problems)
     if problems:
         raise UnsupportedError(
-            f"no one opset has all operators of this graph: {'; '.join(problems)}",
+            f"no single opset has all operators of this graph: {'; '.join(problems)}",
             code="TW-OPSET",
             items=problems,
             hint="Convert the model to that opset first (onnx.version_converter)",
@@ -79,7 +78,7 @@ def _every_graph(graph: Graph) -> Iterator[Graph]:
 
 
 def _wanted(graph: Graph) -> dict[str, int]:
-    """By domain the oldest opset that has the newest of the operators."""
+    """By domain, the oldest opset that has the newest of the operators."""
     found = {"": OLDEST}
     for op in every_operation(graph):
         found[op.domain] = max(found.get(op.domain, 1), _since(op))
@@ -87,7 +86,7 @@ def _wanted(graph: Graph) -> dict[str, int]:
 
 
 def _since(op: Operation) -> int:
-    """The opset that gave the operator the meaning that this operation has."""
+    """The opset that gave the operator the meaning it has in this operation."""
     schema = schema_of(op.op_type, op.domain, op.version)
     if schema is None:
         return op.version
@@ -100,7 +99,7 @@ def _convert(
     taken: set[str],
     problems: dict[str, None],
 ) -> Graph:
-    names = Names(taken)
+    names = ConstantNames(taken)
     operations = []
     for op in graph.operations:
         bodies = {
@@ -120,7 +119,10 @@ def _convert(
 
 
 def _converted(
-    op: Operation, opsets: Mapping[str, int], names: Names, problems: dict[str, None]
+    op: Operation,
+    opsets: Mapping[str, int],
+    names: ConstantNames,
+    problems: dict[str, None],
 ) -> Operation:
     target = opsets[op.domain]
     old = schema_of(op.op_type, op.domain, op.version)
@@ -142,15 +144,15 @@ def _converted(
 
 
 def _changed(op: Operation, old: Any, new: Any) -> bool:
-    """Whether the operation means something else, though its signature may not tell."""
+    """Whether the meaning of the operation changed, even if its signature did not."""
     opset, concerns = CHANGED.get(op.qualified, (0, _every))
     return bool(old.since_version < opset <= new.since_version) and concerns(op)
 
 
 def _says_the_same(op: Operation, old: Any, new: Any) -> bool:
-    """Whether the newer schema takes the operation's inputs and attributes for the same thing.
+    """Whether the newer schema interprets the operation's inputs and attributes the same way.
 
-    Attributes that are left out must have had the default that they have now.
+    Omitted attributes must have had the same default as now.
     """
     if not new.min_input <= len(op.inputs) <= new.max_input:
         return False
@@ -171,9 +173,9 @@ def _default(attribute: Any) -> bytes:
 
 
 def _to_input(attribute: str, since: int) -> Converter:
-    """The list of an attribute as the second input, which it is since an opset."""
+    """A list attribute that became the second input in some opset."""
 
-    def convert(op: Operation, target: int, names: Names) -> Operation | None:
+    def convert(op: Operation, target: int, names: ConstantNames) -> Operation | None:
         if target < since or op.attributes.get(attribute) is None:
             return None
         rest = {n: a for n, a in op.attributes.items() if n != attribute}
@@ -185,8 +187,8 @@ def _to_input(attribute: str, since: int) -> Converter:
     return convert
 
 
-def _fourier_axis(op: Operation, target: int, names: Names) -> Operation | None:
-    """DFT's axis is an input since opset 20, and is another one where it is left out."""
+def _fourier_axis(op: Operation, target: int, names: ConstantNames) -> Operation | None:
+    """DFT's axis is an input since opset 20, with another default."""
     if target < 20 or op.version >= 20:
         return None
     given = dict(op.attributes)
@@ -200,17 +202,17 @@ def _fourier_axis(op: Operation, target: int, names: Names) -> Operation | None:
     return replace(op, inputs=(op.inputs[0], length, operand), attributes=given)
 
 
-def _count_parts(op: Operation, target: int, names: Names) -> Operation | None:
-    """Split needs the number of equal parts since opset 18, where no sizes are given."""
+def _count_parts(op: Operation, target: int, names: ConstantNames) -> Operation | None:
+    """Since opset 18 Split needs the number of equal parts if no sizes are given."""
     if target < 18 or len(op.inputs) > 1 or "num_outputs" in op.attributes:
         return None
     return replace(op, attributes={**op.attributes, "num_outputs": len(op.outputs)})
 
 
 def _explicit(attribute: str, value: Any, since: int) -> Converter:
-    """What an attribute was by default, said, because the default or its absence differs since."""
+    """Spell out an attribute's former default, as the default or its absence changed meaning."""
 
-    def convert(op: Operation, target: int, names: Names) -> Operation | None:
+    def convert(op: Operation, target: int, names: ConstantNames) -> Operation | None:
         if target < since or attribute in op.attributes:
             return None
         return replace(op, attributes={**op.attributes, attribute: value})
@@ -218,14 +220,14 @@ def _explicit(attribute: str, value: Any, since: int) -> Converter:
     return convert
 
 
-def _last_axis(op: Operation, target: int, names: Names) -> Operation | None:
+def _last_axis(op: Operation, target: int, names: ConstantNames) -> Operation | None:
     """Softmax's default was axis 1 before opset 13; here it is the last one, see CHANGED."""
     if target < 13 or op.version >= 13:
         return None
     return replace(op, attributes={**op.attributes, "axis": -1})
 
 
-def _sample_modes(op: Operation, target: int, names: Names) -> Operation | None:
+def _sample_modes(op: Operation, target: int, names: ConstantNames) -> Operation | None:
     """GridSample's modes have other names since opset 20."""
     if target < 20 or op.version >= 20:
         return None
@@ -236,7 +238,7 @@ def _sample_modes(op: Operation, target: int, names: Names) -> Operation | None:
 
 _REDUCTIONS: Final = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod")
 
-# Operator -> conversions that bring an operation of an older opset to a newer one.
+# Operator -> conversions that upgrade an operation of an older opset.
 CONVERT: Final[Mapping[str, tuple[Converter, ...]]] = {
     "Squeeze": (_to_input("axes", 13),),
     "Unsqueeze": (_to_input("axes", 13),),
@@ -257,7 +259,7 @@ def _every(op: Operation) -> bool:
 
 
 def _over_several_axes(op: Operation) -> bool:
-    """Softmax ran over all axes from its own on; over the last alone it is what it is now."""
+    """Softmax ran over all axes from its own on; over just the last one nothing changed."""
     x = op.inputs[0]
     if x is None or x.shape is None:
         return True
@@ -265,21 +267,21 @@ def _over_several_axes(op: Operation) -> bool:
 
 
 def _ceils_with_padding(op: Operation) -> bool:
-    """What is beyond the padding no longer counts as padding."""
+    """The window part beyond the padding no longer counts as padding."""
     return bool(
         op.attributes.get("ceil_mode") and op.attributes.get("count_include_pad")
     )
 
 
-# Operator -> opset in which it changed its meaning, and for which operations.
+# Operator -> opset in which its meaning changed, and for which operations.
 CHANGED: Final[Mapping[str, tuple[int, Callable[[Operation], bool]]]] = {
     "AveragePool": (19, _ceils_with_padding),
-    "BatchNormalization": (7, _every),  # it was trained unless told otherwise
+    "BatchNormalization": (7, _every),  # it trained by default
     "Dropout": (7, _every),  # as BatchNormalization
     "GroupNormalization": (21, _every),  # a scale per group, then per channel
     "Hardmax": (13, _over_several_axes),
     "LogSoftmax": (13, _over_several_axes),
-    "PRelu": (7, _every),  # a slope per channel, then by broadcasting
+    "PRelu": (7, _every),  # one slope per channel; now by broadcasting
     "Resize": (11, _every),  # the second input was the scales
     "Scan": (9, _every),
     "Softmax": (13, _over_several_axes),

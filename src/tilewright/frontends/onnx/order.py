@@ -1,4 +1,4 @@
-"""Topological order of nodes, and the error for a graph that has none."""
+"""Topological order of nodes, and the error for graphs without one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tilewright.base.errors import ModelError
 
 
 def reads(node: Any) -> Iterator[str]:
-    """The names a node needs: its inputs, and what its subgraphs take from around them."""
+    """The names a node needs: its inputs, and those that its subgraphs capture."""
     for name in node.input:
         if name:
             yield name
@@ -22,7 +22,7 @@ def reads(node: Any) -> Iterator[str]:
 
 
 def captured(graph: Any) -> Iterator[str]:
-    """The names a subgraph reads and does not define."""
+    """The names a subgraph reads but does not define."""
     own = {i.name for i in graph.input} | {t.name for t in graph.initializer}
     own |= {t.values.name for t in graph.sparse_initializer}
     own |= {name for node in graph.node for name in node.output}
@@ -32,7 +32,7 @@ def captured(graph: Any) -> Iterator[str]:
 
 
 def check_text(graph: Any) -> None:
-    """Raise ModelError for a name that is not UTF-8 (protobuf gives bytes then)."""
+    """Raise ModelError for a name that is not UTF-8 (protobuf returns bytes then)."""
     for node in graph.node:
         names = (node.op_type, node.domain, node.name, *node.input, *node.output)
         names += tuple(a.name for a in node.attribute)
@@ -54,11 +54,11 @@ def check_text(graph: Any) -> None:
 def ordered(
     nodes: Sequence[Any], sees: Callable[[str], bool], own: Container[str], where: str
 ) -> list[Any]:
-    """The nodes sorted, the given order kept where it can be.
+    """The nodes sorted topologically, keeping the given order as far as possible.
 
-    sees: whether a name is defined before all of them. own: the names that are defined already in
-    the same scope. Raises ModelError naming the node for a
-    name that nothing defines, one that is defined twice, and a cycle.
+    sees: whether a name is defined before all of them. own: the names already defined in the same
+    scope. Raises ModelError naming the node for an undefined name, a duplicate definition, or a
+    cycle.
     """
     nodes = list(nodes)
     writer: dict[str, int] = {}
@@ -112,14 +112,14 @@ def _sorted(nodes: list[Any], needs: list[set[int]], where: str) -> list[Any]:
         ]
         shown = names[:6] + (["..."] if len(names) > 6 else []) + names[:1]
         raise ModelError(
-            f"the nodes need each other's results in a cycle: {' -> '.join(shown)}",
+            f"the nodes depend on each other in a cycle: {' -> '.join(shown)}",
             where=where,
         )
     return done
 
 
 def _cycle(needs: list[set[int]], stuck: list[int]) -> list[int]:
-    """Walk from need to need among the nodes that never got ready, until one comes twice."""
+    """Follow dependencies among the nodes that never became ready, until one repeats."""
     waiting = set(stuck)
     path = [stuck[0]]
     place = {stuck[0]: 0}

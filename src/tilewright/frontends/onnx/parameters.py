@@ -1,4 +1,4 @@
-"""The weights of an ONNX model as its inputs, and new values for them in the model."""
+"""The weights of an ONNX model as inputs, and writing new values into the model."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _SETTINGS = {
 
 
 def read(source: Any) -> onnx.ModelProto:
-    """The model of a path, of the bytes of a file, or itself.
+    """The model from a path or from a file's bytes, or the model itself.
 
-    Raises ModelError for a path at which no file is.
+    Raises ModelError if there is no file at the path.
     """
     if isinstance(source, bytes):
         return onnx.load_model_from_string(source)
@@ -40,7 +40,7 @@ def read(source: Any) -> onnx.ModelProto:
 
 
 def weights(model: onnx.ModelProto) -> list[str]:
-    """The names of the initializers that are tensors of floats, and no statistics or settings."""
+    """The names of the initializers that are float tensors, except statistics and settings."""
     settings = {
         name
         for node in model.graph.node
@@ -58,10 +58,10 @@ def free(
     model: onnx.ModelProto,
     names: Sequence[str],
 ) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """The model with initializers of these names as further inputs, and their values.
+    """The model with the named initializers turned into inputs, and their values.
 
-    They are inputs before any pass sees them: nothing is computed from them in advance. Raises
-    InputError for a name that no initializer has.
+    They become inputs before any pass runs, so nothing is computed from them in advance. Raises
+    InputError for a name that is not an initializer's.
     """
     by_name = {t.name: t for t in model.graph.initializer}
     for name in names:
@@ -87,7 +87,7 @@ def free(
 
 
 def with_values(model: onnx.ModelProto, arrays: Mapping[str, Array]) -> onnx.ModelProto:
-    """The model with other values of some initializers."""
+    """The model with new values for some initializers."""
     found = onnx.ModelProto()
     found.CopyFrom(model)
     for t in found.graph.initializer:

@@ -30,7 +30,7 @@ _NAMES = {
 
 
 def domain_of(proto: Any) -> str:
-    """The domain of a node, a function or an opset import; ONNX's own as an empty text."""
+    """The domain of a node, a function or an opset import; "" for ONNX's default domain."""
     if proto.domain == "ai.onnx":
         return ""
     return str(proto.domain)
@@ -54,7 +54,7 @@ def _tables() -> tuple[dict[int, DType], dict[DType, int]]:
 
 
 def dtype_from_onnx(number: int, where: str) -> DType:
-    """The dtype of `TensorProto.DataType` number. Raises ModelError for one that is unknown."""
+    """The dtype with this `TensorProto.DataType` number. Raises ModelError for an unknown one."""
     found = _tables()[0].get(number)
     if found is None:
         raise ModelError(f"element type {number} is not defined by ONNX", where=where)
@@ -67,7 +67,7 @@ def dtype_to_onnx(dtype: DType) -> int:
 
 
 def value_from_onnx(name: str, proto: Any) -> Value:
-    """A Value named `name` with the type of a TypeProto (None or an empty one: unknown).
+    """A Value named `name` with the type of a TypeProto (None or empty: unknown).
 
     Raises ModelError for a negative extent or an unknown element type.
     """
@@ -109,7 +109,7 @@ def _extent(dim: Any, where: str) -> int | str | None:
 
 
 def type_to_onnx(value: Value) -> Any:
-    """The TypeProto of a Value; empty where nothing is known."""
+    """The TypeProto of a Value; empty if nothing is known."""
     proto = onnx.TypeProto()
     if value.dtype is None:
         return proto
@@ -139,7 +139,7 @@ def _write_shape(proto: Any, shape: Shape) -> None:
 
 
 def tensor_to_onnx(array: np.ndarray[Any, Any], name: str = "") -> Any:
-    """The TensorProto of an array; arrays of strings (dtype object) included."""
+    """The TensorProto of an array, which may hold strings (dtype object)."""
     proto = onnx.TensorProto()
     proto.name = name
     dtype = dtypes.dtype_of(array.dtype)

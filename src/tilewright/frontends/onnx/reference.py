@@ -1,7 +1,7 @@
 """Host fallbacks: every ONNX operator by `onnx.reference`, with ONNX's type inference.
 
-`OnnxFallback` is what `graph` asks about operators that it has no definition of; `serialize` puts
-an operator that runs so into an artifact, and `hosted` makes it a kernel again.
+`graph` consults `OnnxFallback` for operators without a definition; `serialize` stores such an
+operator in an artifact, and `hosted` turns it back into a kernel.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from tilewright.graph.ops.errors import definition_of_node, place
 from tilewright.graph.ops.registry import Array, OpCall, lookup
 
 PROVIDER = "onnx"
-DATA_ELEMENTS = 4096  # constants that type inference may look at
+DATA_ELEMENTS = 4096  # largest constants that type inference may read
 
 Kernel = Callable[[Sequence[Any]], list[Any]]
 
 
 @dataclass
 class OnnxFallback:
-    """Types and results of operators by the onnx package."""
+    """Types and results of operators from the onnx package."""
 
     _known: dict[tuple[str, str, int], bool] = field(default_factory=dict)
 
@@ -79,7 +79,7 @@ class OnnxFallback:
         ):
             return op.outputs
         except onnx.checker.ValidationError:
-            # Our definition may know more element types, as in a graph that is judged in float64.
+            # Our definition may support more element types, as in a graph evaluated in float64.
             if lookup(op.op_type, op.domain, op.version) is None:
                 raise
             return op.outputs
@@ -91,7 +91,7 @@ class OnnxFallback:
         ]
 
     def run(self, op: Operation, arrays: Sequence[Any]) -> list[Any] | None:
-        """The results on arrays, one per entry of `op.inputs` and then per captured value."""
+        """The results on arrays, one per entry of `op.inputs`, then one per captured value."""
         if is_control(op):
             return interp.run_on(op, arrays, self)
         if not self.knows(op):
@@ -106,7 +106,7 @@ def _has_kernel(op: Operation) -> bool:
     from onnx.reference import ReferenceEvaluator
     from onnx.reference.op_run import RuntimeContextError
 
-    # Only the look-up of the kernel's class: making a kernel needs the attributes' defaults.
+    # Look up only the kernel's class: constructing a kernel needs the attributes' defaults.
     evaluator = ReferenceEvaluator.__new__(ReferenceEvaluator)
     evaluator.opsets_ = {"": op.version, op.domain: op.version}
     evaluator.new_ops_ = {}
@@ -121,13 +121,13 @@ def _has_kernel(op: Operation) -> bool:
 
 
 def captured(op: Operation) -> tuple[Value, ...]:
-    """The values that only the subgraphs of `op` read: further inputs of its kernel."""
+    """The values read only by the subgraphs of `op`: further inputs of its kernel."""
     own = set(op.inputs)
     return tuple(v for v in op.reads if v not in own)
 
 
 def serialize(op: Operation) -> dict[str, Any]:
-    """A host step as JSON: what `make` needs.
+    """A host step as JSON, for `make`.
 
     The kernel takes one array per entry of `op.inputs`, then one per value of `captured(op)`.
     """
@@ -139,9 +139,9 @@ def serialize(op: Operation) -> dict[str, Any]:
 
 
 def kernel_of(model: Any, op: Operation) -> Kernel:
-    """A callable from a list of inputs (None where left out) to the list of outputs."""
+    """A callable from a list of inputs (None if omitted) to the list of outputs."""
     if op.qualified == "Optional":
-        # onnx.reference wraps the value into a list, which OptionalGetElement does not undo.
+        # onnx.reference wraps the value in a list, which OptionalGetElement does not undo.
         return lambda arrays: list(arrays) or [None]
     definition = lookup(op.op_type, op.domain, op.version)
     if definition is None or definition.reference is None:
@@ -161,7 +161,7 @@ def kernel_of(model: Any, op: Operation) -> Kernel:
 
 
 def operands_of(model: Any) -> list[str]:
-    """The names of the kernel's inputs, empty where one is left out."""
+    """The names of the kernel's inputs, empty for an omitted one."""
     own = list(model.graph.node[0].input)
     return own + [i.name for i in model.graph.input if i.name not in set(own)]
 
@@ -184,7 +184,7 @@ def _onnx_kernel(model: Any, op: Operation) -> Kernel:
     return run
 
 
-# The operand that is a position in the sequence, and whether it may be the one after the last.
+# The operand that is a position in the sequence, and whether it may be one past the end.
 _POSITIONS = {
     "SequenceAt": (1, False),
     "SequenceErase": (1, False),
@@ -193,10 +193,10 @@ _POSITIONS = {
 
 
 def _accepted(op: Operation, arrays: Sequence[Any]) -> Sequence[Any]:
-    """Operands as the onnx package's kernel takes them.
+    """Operands in the form that the onnx package's kernel takes.
 
-    Raises ExecutionError for a position outside a sequence, and for sizes that do not add up to
-    what they split, where Python's lists and slices are lenient.
+    Raises ExecutionError for a position outside a sequence, and for sizes that do not add up, as
+    Python's lists and slices are lenient there.
     """
     if op.qualified == "SplitToSequence" and len(arrays) > 1 and arrays[1] is not None:
         sizes = np.asarray(arrays[1])
@@ -215,7 +215,7 @@ def _accepted(op: Operation, arrays: Sequence[Any]) -> Sequence[Any]:
         raise ExecutionError(
             f"position {at} is out of range for a sequence of {count}", where=place(op)
         )
-    # The kernel takes the place after the last for the first one.
+    # The kernel treats the position after the last as the first.
     if at < count:
         return arrays
     return [*arrays[:which], None, *arrays[which + 1 :]]
@@ -234,7 +234,7 @@ def _check_sizes(op: Operation, x: Any, sizes: Any) -> None:
 
 
 def _tidy(result: Any, value: Value) -> Any:
-    """A NumPy array of the declared dtype where the operator gives a tensor."""
+    """A NumPy array of the declared dtype if the operator returns a tensor."""
     if isinstance(result, np.generic | int | float):
         result = np.asarray(result)
     if (

@@ -1,4 +1,4 @@
-"""Writing a Graph as an ONNX file, with large weights in a file next to it."""
+"""Writing a Graph as an ONNX file, with large weights in a separate file."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tilewright.graph.nodes import Graph
 
 Array = np.ndarray[Any, Any]
 
-# No protobuf message is larger than 2 GiB; the nodes need some of it.
+# Protobuf messages are limited to 2 GiB; the nodes need part of that.
 LARGEST: Final = 1_900_000_000
-# Where tensors begin in the file next to a model: readers map them without copying.
+# Alignment of tensors in the separate file, so that readers can map them without copying.
 ALIGNMENT: Final = 4096
 # Smaller ones stay in the model, where shape inference can read them.
 SMALLEST: Final = 1024
@@ -31,12 +31,12 @@ SMALLEST: Final = 1024
 def save_onnx(
     graph: Graph, path: str | Path, *, name: str | None = None, largest: int = LARGEST
 ) -> tuple[Path, ...]:
-    """Write a graph as a standard ONNX model, see `to_onnx`; the files written, the model last.
+    """Write a graph as a standard ONNX model (`to_onnx`); returns the files, the model last.
 
-    If the weights have more than `largest` bytes, they go to a file next to the model, whose name
-    has a digest of them: a model that is replaced keeps its own. Either all is written or nothing.
+    Weights of more than `largest` bytes go to a file next to the model, whose name contains their
+    digest, so a replaced model keeps its own. Either everything is written or nothing.
 
-    Raises what `to_onnx` raises, and InputError where the files cannot be written.
+    Raises what `to_onnx` raises, and InputError if the files cannot be written.
     """
     path = Path(path)
     if sum(a.nbytes for a in _constants(graph)) <= largest:
@@ -62,14 +62,14 @@ def save_onnx(
 
 @dataclass
 class _Outside:
-    """Weights that go to the file `location`, in the order in which they are stored."""
+    """Weights that go to the file `location`, in storage order."""
 
     location: str
     placed: list[tuple[int, Array]] = field(default_factory=list)
     size: int = 0
 
     def store(self, array: Array, name: str) -> Any:
-        """A TensorProto that says where the array will be; small ones and strings unchanged."""
+        """A TensorProto that refers to the file; small arrays and strings stay in the model."""
         if array.nbytes < SMALLEST or array.dtype == object:
             return tensor_to_onnx(array, name)
         start = -(-self.size // ALIGNMENT) * ALIGNMENT
@@ -91,7 +91,7 @@ class _Outside:
 
 
 def _raw(array: Array) -> bytes:
-    """The bytes of a tensor as ONNX lays them out; those narrower than a byte are packed."""
+    """The bytes of a tensor in ONNX's layout; elements narrower than a byte are packed."""
     return bytes(tensor_to_onnx(array).raw_data)
 
 

@@ -24,12 +24,12 @@ def check_signature(
     attributes: Mapping[str, Any],
     where: str,
 ) -> None:
-    """Raise ModelError naming the operand, result or attribute that is missing or of a wrong type.
+    """Raise ModelError naming the operand, result or attribute that is missing or has a wrong type.
 
-    outputs: how many results are listed. One may be listed without a name if it has no readers.
+    outputs: the number of results listed. A result without readers may be listed without a name.
 
-    Attributes that the operator never had are let pass: exporters leave notes in them. One that
-    another version has means something there that would be lost here.
+    Attributes that the operator never had are accepted, as exporters leave notes in them. An
+    attribute of another version is rejected, as its meaning would be lost.
     """
     if schema.deprecated:
         raise ModelError(
@@ -60,7 +60,7 @@ def _check_results(schema: Any, outputs: int, where: str) -> None:
     if outputs > schema.max_output:
         most = schema.max_output
         raise ModelError(
-            f"has {plural(outputs, 'output')}, {schema.name} gives at most {most}",
+            f"has {plural(outputs, 'output')}, {schema.name} has at most {most}",
             where=where,
         )
     for n, formal in enumerate(schema.outputs):
@@ -78,10 +78,10 @@ def _check_attributes(schema: Any, attributes: Mapping[str, Any], where: str) ->
             schema.name, schema.domain
         ):
             raise ModelError(
-                f"attribute {name!r} is one of another version of {schema.name}, "
+                f"attribute {name!r} belongs to another version of {schema.name}, "
                 f"the model has version {schema.since_version}",
                 where=where,
-                hint="Let the model import the operator set that it was written for",
+                hint="Make the model import the operator set that it was written for",
             )
     for name, formal in schema.attributes.items():
         given = attributes.get(name)
@@ -107,7 +107,7 @@ def _of_all_versions(op_type: str, domain: str) -> frozenset[str]:
 
 
 def _check_types(schema: Any, inputs: Sequence[Value | None], where: str) -> None:
-    """Operands that share a type variable share an element type."""
+    """Check that operands that share a type variable share an element type."""
     variables = {c.type_param_str for c in schema.type_constraints}
     seen: dict[str, tuple[int, str, DType]] = {}
     for n, v in enumerate(inputs):

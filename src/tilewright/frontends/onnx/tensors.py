@@ -1,4 +1,4 @@
-"""TensorProtos to NumPy arrays, with every size checked before anything is allocated."""
+"""TensorProtos to NumPy arrays; every size is checked before memory is allocated."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Array = np.ndarray[Any, Any]
 def to_array(tensor: Any, rules: ExternalData, limit: int, where: str) -> Array:
     """The array of a TensorProto.
 
-    limit: bytes of memory. Raises ModelError if the tensor is broken, MemoryLimitError if its
-    shape alone asks for more than the limit.
+    limit: bytes of memory. Raises ModelError if the tensor is broken, MemoryLimitError if its shape
+    alone exceeds the limit.
     """
     dtype = dtype_from_onnx(tensor.data_type, where)
     shape = tuple(int(d) for d in tensor.dims)
@@ -38,7 +38,7 @@ def to_array(tensor: Any, rules: ExternalData, limit: int, where: str) -> Array:
         )
     if math.prod(d for d in shape if d) * dtype.itemsize > sys.maxsize:
         raise MemoryLimitError(
-            f"its shape {list(shape)} has extents that no address reaches, though it has no "
+            f"its shape {list(shape)} has extents beyond any address, though it has no "
             "elements; the limit is 2^63 bytes",
             where=where,
         )
@@ -71,7 +71,7 @@ def _from_bytes(raw: Array, dtype: DType, shape: tuple[int, ...]) -> Array:
 
 
 def _unpack(raw: Array, dtype: DType, count: int) -> Array:
-    """One value per byte out of a stream of values narrower than a byte, low bits first."""
+    """Unpack a stream of values narrower than a byte to one value per byte, low bits first."""
     bits = np.unpackbits(raw, bitorder="little")[: count * dtype.bits]
     values = np.packbits(
         bits.reshape(count, dtype.bits), axis=1, bitorder="little"

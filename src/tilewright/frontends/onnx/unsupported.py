@@ -13,7 +13,7 @@ _DEFINE = (
     "Define an operator with tilewright.graph.ops.registry.register(OpDef(...)) "
     "before loading the model"
 )
-# What to do instead where something is known that is easier.
+# Simpler alternatives, if they are known.
 _INSTEAD = {
     (
         "ai.onnx.ml",
@@ -25,14 +25,14 @@ _INSTEAD = {
 
 @dataclass
 class Unsupported:
-    """Collects operators that nothing can run; the model is read to its end first."""
+    """Collects unsupported operators while the whole model is read."""
 
     found: dict[tuple[str, str], list[tuple[Operation, int | None]]] = field(
         default_factory=dict
     )
 
     def add(self, op: Operation, opset: int | None) -> None:
-        """Remember a node; opset: the version that the model imports of its domain."""
+        """Record a node. opset: the version of its domain that the model imports."""
         self.found.setdefault((op.domain, op.op_type), []).append((op, opset))
 
     def raise_if_any(self) -> None:
@@ -49,7 +49,7 @@ class Unsupported:
         )
 
     def _hint(self) -> str:
-        """The first thing to do."""
+        """The simplest advice."""
         return next((_INSTEAD[key] for key in self.found if key in _INSTEAD), _DEFINE)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Importing PyTorch modules and exported programs: by rules of ATen, else through ONNX."""
+"""Importing PyTorch modules and exported programs: by ATen rules, else through ONNX."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from tilewright.base.errors import (
     UnsupportedError,
 )
 
-if TYPE_CHECKING:  # a model that is in the cache is loaded without the compiler
+if TYPE_CHECKING:  # a cached model loads without the compiler
     from tilewright.graph.infer import FallbackProvider
     from tilewright.graph.nodes import Graph
 
-# Of the files that torch.export.save writes.
+# Suffixes of files written by torch.export.save.
 SUFFIX: Final = ".pt2"
-# What makes ONNX of them.
+# The packages that export to ONNX.
 PACKAGES: Final = ("torch", "onnxscript")
-# PyTorch's own index: the build that PyPI has for Linux brings gigabytes of libraries for GPUs.
+# PyTorch's own index: the Linux build on PyPI depends on gigabytes of GPU libraries.
 PROCESSORS_INDEX: Final = "https://download.pytorch.org/whl/cpu"
 INSTALL: Final = f"pip install torch --index-url {PROCESSORS_INDEX}"
 
 
 def is_module(source: object) -> bool:
-    """Whether `source` is a `torch.nn.Module` or an exported program; torch is not imported."""
+    """Whether `source` is a `torch.nn.Module` or an exported program; does not import torch."""
     kinds = {f"{c.__module__}.{c.__qualname__}" for c in type(source).__mro__}
     return bool(
         kinds
@@ -53,13 +53,13 @@ def to_graph(
 
     example_inputs: a tensor, a sequence of arguments, or a mapping of arguments by name.
     dynamic_shapes: dimensions that differ between calls, as `torch.export.export` takes them; their
-    names are those of the graph. limit: bytes of memory. standard: operators stay ONNX's.
+    names are those of the graph. limit: bytes of memory. standard: keep ONNX's operators.
 
-    A program with an operator that no rule imports goes through PyTorch's exporter to ONNX, and the
-    result is the bytes of that model.
+    A program with an operator without a rule goes through PyTorch's ONNX exporter, and the result
+    is the bytes of that model.
 
     Raises InputError for a module without example inputs, ModelError if PyTorch cannot export it,
-    UnsupportedError naming the operators that neither way imports, with the user's line.
+    UnsupportedError naming the operators that neither way can import, with the user's line.
     """
     from tilewright.frontends.torch.aten.importer import ImportSettings
     from tilewright.frontends.torch.aten.program import STATE, import_program
@@ -71,8 +71,8 @@ def to_graph(
         program, symbols = exported(source, example_inputs, dynamic_shapes)
     elif dynamic_shapes is not None:
         raise InputError(
-            "dynamic_shapes: the program was exported already",
-            hint="give them to torch.export.export",
+            "dynamic_shapes: the program is already exported",
+            hint="pass them to torch.export.export",
         )
     try:
         settings = ImportSettings(limit, fallback, standard, symbols)
@@ -89,11 +89,11 @@ def to_graph(
 
 
 def to_onnx(module: Any, example_inputs: Any = (), optimize: bool = True) -> bytes:
-    """The ONNX model (serialized) of a module traced on `example_inputs`, or of a program.
+    """The serialized ONNX model of a module traced on `example_inputs`, or of a program.
 
-    optimize: let PyTorch compute ahead what depends on parameters alone, which replaces them. An
-    exported program was traced already, on inputs that it holds. Raises InputError for a module
-    without example inputs, ModelError if PyTorch cannot export it.
+    optimize: let PyTorch fold operators that depend only on parameters, which replaces the
+    parameters. An exported program is already traced, on inputs that it contains. Raises InputError
+    for a module without example inputs, ModelError if PyTorch cannot export it.
     """
     import torch
 
@@ -128,13 +128,13 @@ def to_onnx(module: Any, example_inputs: Any = (), optimize: bool = True) -> byt
 
 
 def load(path: Path, *, memory_limit: int, trust: bool = False) -> Any:
-    """The program in a file that torch.export.save wrote.
+    """The program in a file written by torch.export.save.
 
-    Nothing of the file is run, and what cannot be read without that is refused: see `program` and
-    `archive`. trust: let PyTorch itself read the file, which runs what is pickled in it.
+    No code from the file runs, and contents that cannot be read without that are rejected: see
+    `program` and `archive`. trust: let PyTorch read the file, which executes its pickles.
 
-    Raises ModelError for a file that holds something else, MemoryLimitError for one whose tensors
-    take more than `memory_limit` bytes, UnsupportedError where PyTorch is not installed.
+    Raises ModelError for other files, MemoryLimitError if the tensors take more than `memory_limit`
+    bytes, UnsupportedError if PyTorch is not installed.
     """
     where = str(path)
     if path.exists() and not path.is_file():
@@ -176,5 +176,5 @@ def _read(path: Path, limit: int) -> Any:
         return program.read(Archive(file, limit))
 
 
-# Without torchvision the exporter logs an unwanted line for each of its operators.
+# Without torchvision the exporter logs a warning for each of its operators.
 _EXPORTER: Final = "torch.onnx._internal.exporter._registration"

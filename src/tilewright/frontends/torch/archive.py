@@ -1,9 +1,9 @@
-"""Reading the zip file of torch.export.save, with its tensors, without unpickling.
+"""Reading a torch.export.save zip file with its tensors, without unpickling.
 
 Version 0 of the format, which PyTorch writes since 2.9: all members are in one folder; the program
 is `models/model.json`, weights and constants are raw bytes with a JSON list next to them. Members
-that only an unpickler could read are refused; sample inputs, compiled libraries and extra files
-are not looked at.
+that only an unpickler could read are rejected; sample inputs, compiled libraries and extra files
+are ignored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WEIGHTS: Final = "data/weights/"
 CONSTANTS: Final = "data/constants/"
 
 _MEMBER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]*")
-# Weights as earlier versions wrote them: a pickle of all of them.
+# Earlier versions pickled all weights into this member.
 _PICKLED: Final = (
     "data/weights/model.pt",
     "data/constants/model.pt",
@@ -34,7 +34,7 @@ _PICKLED: Final = (
 
 
 class Archive:
-    """An open archive. `limit`: bytes that its tensors may take together once laid out.
+    """An open archive. `limit`: bytes that its tensors may take together in memory.
 
     Raises ModelError for a zip file that is not such an archive.
     """
@@ -54,17 +54,17 @@ class Archive:
             )
 
     def read(self, name: str) -> bytes:
-        """The bytes of a member. Raises ModelError if there is none."""
+        """The bytes of a member. Raises ModelError if it is missing."""
         if name not in self._members:
             raise malformed(f"the archive has no member {name!r}")
         return self._file.read(self._members[name])
 
     def json(self, name: str) -> Any:
-        """A member that is JSON. Raises ModelError, ValueError."""
+        """The contents of a JSON member. Raises ModelError, ValueError."""
         return json.loads(self.read(name))
 
     def tensors(self, folder: str, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The tensors of a folder by name; those that share their bytes in the file share them.
+        """The tensors of a folder by name; tensors that share bytes in the file share memory.
 
         config: name -> `schema.PayloadMeta`. Raises ModelError, MemoryLimitError.
         """
@@ -82,9 +82,7 @@ class Archive:
 
         meta = payload.tensor_meta
         if payload.use_pickle is not False or meta is None:
-            raise untrusted(
-                f"{name!r} is an object of Python or a tensor of another class"
-            )
+            raise untrusted(f"{name!r} is a Python object or a tensor of another class")
         if not _MEMBER.fullmatch(payload.path_name):
             raise malformed(
                 f"tensor {name!r} is in a member {payload.path_name[:80]!r}"
@@ -99,7 +97,7 @@ class Archive:
         sizes = _extents(name, meta.sizes)
         strides = _extents(name, meta.strides)
         (offset,) = _extents(name, [meta.storage_offset])
-        # A stride of 0 makes a tensor of any size out of four bytes.
+        # A stride of 0 turns four bytes into a tensor of any size.
         self._left -= math.prod(sizes) * dtype.itemsize
         if self._left < 0:
             raise MemoryLimitError(
@@ -113,14 +111,14 @@ class Archive:
 
 
 def malformed(what: str) -> ModelError:
-    """The error for an archive that `torch.export.save` does not write."""
+    """The error for an archive that `torch.export.save` would not write."""
     return ModelError(
         what, hint="Save it again by torch.export.save of PyTorch 2.9 or later"
     )
 
 
 def untrusted(what: str) -> ModelError:
-    """The error for what cannot be read without running code that the file brings."""
+    """The error for contents that cannot be read without running code from the file."""
     return ModelError(
         f"{what}: reading it can run code from the file",
         code="TW-TRUST",
@@ -130,7 +128,7 @@ def untrusted(what: str) -> ModelError:
 
 
 def _members(file: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """The members by their names below the one folder: stored unchanged, each of them once."""
+    """The members by their names below the single folder: each stored uncompressed and once."""
     infos = [info for info in file.infolist() if not info.is_dir()]
     size = Path(file.filename or "").stat().st_size
     for info in infos:
@@ -146,9 +144,7 @@ def _members(file: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     if len({info.filename.partition("/")[0] for info in infos}) != 1 or len(
         found
     ) != len(infos):
-        raise malformed(
-            "the archive has members outside its folder, or one of them twice"
-        )
+        raise malformed("the archive has members outside its folder, or a member twice")
     return found
 
 

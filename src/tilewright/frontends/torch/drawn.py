@@ -1,7 +1,7 @@
-"""Random numbers of a captured graph: PyTorch draws them, before the rest of it runs.
+"""Random numbers of a captured graph, drawn by PyTorch before the rest runs.
 
-Dropout in training is `rand_like(x) > p`. What is drawn depends on shapes alone, so that a node
-that draws becomes an input of the graph; its numbers come from PyTorch's generator, in the graph's
+Dropout in training is `rand_like(x) > p`. Random numbers depend only on shapes, so a node that
+draws becomes an input of the graph; its numbers come from PyTorch's generator, in the graph's
 order.
 """
 
@@ -18,9 +18,9 @@ Draw = Callable[[], Any]
 
 
 def draws_first(module: Any) -> tuple[Any, Sequence[Draw]]:
-    """A graph whose last inputs are what it draws, and what gives these at each call.
+    """A graph whose last inputs are its random numbers, and a function that draws them per call.
 
-    A graph that draws nothing is given unchanged; a shape known only at run time is left alone.
+    A graph that draws nothing is unchanged; a draw in a shape known only at run time stays.
     """
     import torch
 
@@ -50,7 +50,7 @@ def draws_first(module: Any) -> tuple[Any, Sequence[Draw]]:
 
 
 def _draw(node: Any) -> Draw | None:
-    """What draws for a node; None for a node that does not, or in a shape that is not known."""
+    """A function that draws for a node; None if it does not draw, or in an unknown shape."""
     import torch
 
     if node.op == "call_function":

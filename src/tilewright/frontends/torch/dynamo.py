@@ -1,8 +1,8 @@
 """`torch.compile` with this compiler: graphs of AOTAutograd, with frozen weights.
 
-PyTorch captures a function, takes changes in place and views out of it, and hands over graphs of
-ATen. A graph is compiled at its first call, since only then its parameters are known: they become
-constants, which are packed, for as long as they are the same tensors with the same contents.
+PyTorch captures a function, removes in-place changes and views, and passes on ATen graphs. A graph
+is compiled at its first call, when its parameters are known. They become constants, which are
+packed, as long as they are the same tensors with the same contents.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, Final
 from tilewright.base.errors import TilewrightWarning, UnsupportedError
 from tilewright.frontends.torch.aten.decompositions import decompositions
 from tilewright.frontends.torch.aten.importer import (
+    FxSource,
     ImportSettings,
     RuleRefused,
-    Source,
     import_graph,
     missing,
     unsupported,
@@ -24,9 +24,9 @@ from tilewright.frontends.torch.aten.importer import (
 from tilewright.frontends.torch.drawn import draws_first
 from tilewright.graph.nodes import Graph
 
-# What a Graph is made into: a function of its inputs in order, giving one array or several.
+# The executable form of a Graph: a function of its inputs in order, returning one or more arrays.
 Compile = Callable[[Graph], Callable[..., Any]]
-_KEPT: Final = 8  # sets of weights that a graph is compiled for
+_KEPT: Final = 8  # most sets of weights that a graph is compiled for
 
 
 def backend(
@@ -35,7 +35,7 @@ def backend(
     compile: Compile,
     settings: ImportSettings,
 ) -> Callable[..., Any]:
-    """What runs a graph that `torch.compile` captured."""
+    """The function that runs a graph captured by `torch.compile`."""
     import torch
     from torch._dynamo.backends.common import aot_autograd
 
@@ -45,7 +45,7 @@ def backend(
     from torch._functorch.aot_autograd import make_boxed_func
 
     def trained(graph: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
-        """Of a forward pass with a backward one, and of that: weights change at each step."""
+        """For forward passes with a backward pass, and for these: weights change at each step."""
         boxed: Callable[..., Any] = make_boxed_func(
             CapturedGraph(graph, (), compile, settings)
         )
@@ -66,7 +66,7 @@ def backend(
 
 
 def _static() -> Sequence[int]:
-    """Which inputs of the graph are parameters and buffers of a module."""
+    """The inputs of the graph that are parameters and buffers of a module."""
     from torch._guards import TracingContext
 
     context = TracingContext.try_get()
@@ -77,10 +77,10 @@ def _static() -> Sequence[int]:
 
 
 class CapturedGraph:
-    """One graph as a function of tensors; frozen: the places of inputs that stay.
+    """One graph as a function of tensors. frozen: the positions of inputs that stay the same.
 
-    An operator that has no rule, or a use that its rule refuses, leaves the graph to PyTorch, with
-    a warning that names it.
+    If an operator has no rule, or its rule rejects a use, PyTorch runs the graph, with a warning
+    that names the operator.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class CapturedGraph:
         held = {self._names[n]: (args[n], self._names[n]) for n in frozen}
         try:
             numbers = {self._names[n]: args[n] for n in self._numbers}
-            graph = import_graph(Source(self._module, held, numbers), self._settings)
+            graph = import_graph(FxSource(self._module, held, numbers), self._settings)
         except RuleRefused as use:
             raise use.error from None
         names = [v.name for v in graph.inputs]
@@ -153,12 +153,12 @@ class CapturedGraph:
         return call
 
 
-# A tensor that stays, with PyTorch's count of its changes and where its contents are.
+# A tensor that stays the same, PyTorch's count of its changes, and the address of its contents.
 State = tuple[Any, int, int]
 
 
 def _state(held: Any) -> State:
-    """Changes of a tensor made in inference mode are not counted: it is not a constant."""
+    """Tensors made in inference mode do not count their changes: they are not constants."""
     if held.is_inference():
         return None, 0, 0
     return held, held._version, held.data_ptr()
@@ -170,9 +170,9 @@ def _unchanged(known: State, given: State) -> bool:
 
 
 def _order(held: Any) -> list[int] | None:
-    """The axes of a result from the outermost in memory; None where they are in order.
+    """The axes of a result from the outermost in memory; None if they are in order.
 
-    PyTorch makes views of results by the strides that it foresaw.
+    PyTorch makes views of results with the strides that it predicted.
     """
     if not hasattr(held, "stride"):
         return None
@@ -194,8 +194,7 @@ def _laid_out(found: Any, order: list[int] | None) -> Any:
 
 
 def _numbers(held: Sequence[Any]) -> list[int]:
-    """The places of numbers that are not an extent of a tensor: a graph is compiled for each
-    value."""
+    """The positions of numbers that are not extents of tensors: a graph is compiled per value."""
     extents = {str(n) for v in held for n in getattr(v, "shape", ())}
     return [
         n
@@ -205,7 +204,7 @@ def _numbers(held: Sequence[Any]) -> list[int]:
 
 
 def _tensors(found: Any) -> Sequence[Any]:
-    """Results as tensors, without copies: NumPy's where no input was a tensor."""
+    """Results as tensors, without copies; as NumPy arrays if no input was a tensor."""
     import torch
 
     if isinstance(found, tuple):

@@ -3,9 +3,9 @@
     expr = "Symbol('s0', positive=True, integer=True)" | Integer(4) | Rational(1, 2) | true | oo
          | Add(expr, ...) | Mul(expr, ...) | FloorDiv(expr, expr) | Pow(expr, Integer(2)) | ...
 
-This is what `sympy.srepr` prints, and nothing else of Python: no operators, no attributes, no names
-but the listed ones. Every expression that passes is a call of listed constructors on numbers and
-symbols. Numbers and powers are small, since sympy computes them.
+This is the output of `sympy.srepr` and nothing else of Python: no operators, no attributes, and
+only the listed names. Every accepted expression is a call of listed constructors on numbers and
+symbols. Numbers and powers must be small, since sympy computes them.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _is_expression(node: ast.expr, depth: int, power: int) -> bool:
         return 1 <= len(node.args) <= 2 and all(map(_is_number, node.args))
     if name in _POWERS:
         exponent = _exponent(node)
-        # What powers of powers come to is bounded as a whole.
+        # Nested powers are bounded as a whole.
         return 0 < exponent <= power and _is_expression(
             node.args[0], depth + 1, power // exponent
         )
@@ -77,7 +77,7 @@ def _is_expression(node: ast.expr, depth: int, power: int) -> bool:
 
 
 def _exponent(node: ast.Call) -> int:
-    """The exponent of a power that is a number, without its sign; 0 for any other."""
+    """The exponent of a power, if it is a number, without its sign; otherwise 0."""
     if len(node.args) != 2 or not isinstance(node.args[1], ast.Call):
         return 0
     call = node.args[1]
@@ -102,7 +102,7 @@ def _is_symbol(node: ast.expr) -> bool:
 
 
 def _is_number(node: ast.expr) -> bool:
-    """A number, with its sign, or the text of one, which is how srepr prints floats."""
+    """A number with a sign, or a number as text, which is how srepr prints floats."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         node = node.operand
     if not isinstance(node, ast.Constant):
@@ -123,5 +123,5 @@ def _is_assumption(keyword: ast.keyword) -> bool:
 def _refused(text: str) -> ModelError:
     return ModelError(
         f"the size {text[:80]!r} is not an expression of PyTorch's exporter",
-        hint="The file is damaged, or made to run code",
+        hint="The file is damaged, or crafted to run code",
     )

@@ -1,4 +1,4 @@
-"""How the arguments and results of an exported program nest, from PyTorch's trees of them."""
+"""The nesting of an exported program's arguments and results, from PyTorch's trees."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from tilewright.graph.nodes import Graph
 from tilewright.runtime.nesting import (
     CONSTANT,
+    ArgumentNesting,
     ContainerNode,
-    Fixed,
-    Nesting,
+    FixedLeaf,
     Tree,
     is_plain,
     name_of,
@@ -22,8 +22,8 @@ class _Unknown(Exception):
     """A constant that an artifact cannot hold."""
 
 
-def nesting_of(program: Any, graph: Graph) -> Nesting | None:
-    """None where all are tensors in order, or where the graph has not the program's tensors."""
+def nesting_of(program: Any, graph: Graph) -> ArgumentNesting | None:
+    """None if all are tensors in order, or if the graph's tensors differ from the program's."""
     spec = program.call_spec
     given = [s.arg for s in program.graph_signature.input_specs if _is_users(s)]
     got = [s.arg for s in program.graph_signature.output_specs if _is_users(s)]
@@ -48,8 +48,8 @@ def _is_users(spec: Any) -> bool:
     return spec.kind.name in ("USER_INPUT", "USER_OUTPUT")
 
 
-def _nesting(program: Any, taken: Tree, results: Tree) -> Nesting | None:
-    """Of the tuple of arguments by position, and the dictionary of those by name."""
+def _nesting(program: Any, taken: Tree, results: Tree) -> ArgumentNesting | None:
+    """The nesting of the tuple of positional arguments and the dictionary of named ones."""
     match taken:
         case ContainerNode(parts=(ContainerNode() as first, ContainerNode() as rest)):
             count = len(first.parts) + len(rest.parts)
@@ -58,12 +58,12 @@ def _nesting(program: Any, taken: Tree, results: Tree) -> Nesting | None:
             parts = (*first.parts, *rest.parts)
             pairs = tuple(zip(names, parts, strict=True))
             positional = len(first.parts)
-            return Nesting(pairs, positional, results)
+            return ArgumentNesting(pairs, positional, results)
     return None
 
 
 def _argument_names(program: Any, count: int) -> Sequence[str]:
-    """What the module calls its arguments, or numbers where the program does not say."""
+    """The module's names for its arguments, or numbers if the program has no names."""
     signature = program.module_call_graph[0].signature
     names = getattr(signature, "forward_arg_names", None) or ()
     if len(names) == count and len(set(names)) == count:
@@ -74,7 +74,7 @@ def _argument_names(program: Any, count: int) -> Sequence[str]:
 def _leaves(
     args: Sequence[Any], names: Sequence[str], outputs: bool = False
 ) -> Iterator[Tree]:
-    """What each leaf is; constants among results are outputs too, but for None."""
+    """The kind of each leaf; constants among results are outputs, too, except None."""
     left = iter(names)
     found: list[Tree] = []
     for arg in args:
@@ -84,7 +84,7 @@ def _leaves(
         if type(arg.value) not in CONSTANT or arg.value != arg.value:
             raise _Unknown
         also = outputs and arg.value is not None
-        found.append(Fixed(arg.value, next(left) if also else ""))
+        found.append(FixedLeaf(arg.value, next(left) if also else ""))
     return iter(found)
 
 
@@ -107,16 +107,16 @@ def _tree(spec: Any, leaves: Iterator[Tree]) -> Tree:
         return ContainerNode("namedtuple", parts, tuple(names), name_of(context))
     if is_dataclass(kind) and isinstance(context, list):
         return _record(kind, parts, context)
-    # One that only its own code can put together: its parts in order.
+    # A container that only its own code can rebuild: return its parts in order.
     return ContainerNode("tuple", parts)
 
 
 def _record(kind: Any, parts: tuple[Tree, ...], context: list[Any]) -> ContainerNode:
-    """A dataclass: PyTorch keeps its fields, or those that are not None, and the others."""
+    """A dataclass: PyTorch lists its fields (or those that are not None) and the others."""
     names = context
     if len(context) == 2 and all(isinstance(c, list) for c in context):
         names = [*context[0], *context[1]]
-        parts = (*parts, *(Fixed(None) for _ in context[1]))
+        parts = (*parts, *(FixedLeaf(None) for _ in context[1]))
     if len(names) != len(parts):
         raise _Unknown
     return ContainerNode("record", parts, tuple(map(str, names)), name_of(kind))

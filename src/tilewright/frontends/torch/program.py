@@ -1,11 +1,10 @@
 """The program in an archive: every string is checked before PyTorch creates objects from it.
 
-PyTorch turns these texts into code: sizes go to sympy, which evaluates them; targets are looked up
-below the module `torch`, `torch.os.system` too; names are written into Python source that is
-compiled; structures of arguments name modules to import; guards are source. So each field that
-holds a text has a rule here, and a field without a rule is refused. What only describes where the
-program came from (guards on inputs, classes of modules, stack traces but for the user's line) is
-dropped.
+PyTorch turns these strings into code: sizes are evaluated by sympy; targets are looked up below the
+module `torch`, even `torch.os.system`; names are written into Python source that is compiled;
+argument structures name modules to import; guards are source code. So each string field has a rule
+here, and a field without a rule is rejected. Fields that only describe the program's origin (guards
+on inputs, classes of modules, stack traces except for the user's line) are dropped.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _TAG: Final = re.compile(r"[\w.+<=\- ]*")
 _DEVICE: Final = re.compile(r"[a-z]{1,20}")
 _OPERATOR: Final = re.compile(r"torch\.ops\.(\w+)\.([a-z_]\w*)\.(\w+)")
 
-# Whose operators describe arithmetic on tensors and do nothing else.
+# Operators of these only describe arithmetic on tensors.
 _NAMESPACES: Final = frozenset(
     {"aten", "prims", "onnx", "onnx_symbolic", "quantized_decomposed", "torchvision"}
 )
@@ -64,7 +63,7 @@ _SCALAR: Final = frozenset(
     f"torch.sym_{name}" for name in ("not", "int", "float", "ite", "max", "min", "sqrt", "sum")
 ) | frozenset({"math.trunc", "math.ceil", "math.floor"})  # fmt: skip
 
-# Containers of the standard library; those of others bring code that rebuilds them.
+# Containers of the standard library; others come with code that rebuilds them.
 _CONTAINERS: Final = frozenset(
     {"builtins.tuple", "builtins.list", "builtins.dict", "collections.OrderedDict"}
 )
@@ -73,7 +72,7 @@ _CONTAINERS: Final = frozenset(
 def read(archive: Archive) -> Any:
     """The `torch.export.ExportedProgram` of an archive. Raises ModelError, MemoryLimitError.
 
-    Whatever else PyTorch raises for a program that it does not accept comes through.
+    Other exceptions of PyTorch for a program that it rejects propagate.
     """
     from torch._export.serde import schema, serialize
 
@@ -96,14 +95,14 @@ def read(archive: Archive) -> Any:
 
 
 def _forget(program: Any) -> None:
-    """Drop what says where the program came from: no result depends on it."""
+    """Drop descriptions of the program's origin, on which no result depends."""
     program.guards_code = []
     program.graph_module.metadata = {}
     program.graph_module.treespec_namedtuple_fields = {}
 
 
 def _check(value: Any, field: str) -> None:
-    """Raise ModelError for a text that its field does not allow. `field` is that of the schema."""
+    """Raise ModelError for a string that its field forbids. `field`: its name in the schema."""
     if value is None or isinstance(value, bool | int | float):
         return
     if isinstance(value, str):
@@ -115,7 +114,7 @@ def _check(value: Any, field: str) -> None:
         for key, item in value.items():
             _check_text(key, f"{field} key")
             _check(item, field)
-    elif hasattr(value, "type") and hasattr(value, "value"):  # schema's unions
+    elif hasattr(value, "type") and hasattr(value, "value"):  # unions of the schema
         _check(value.value, value.type)
     elif hasattr(value, "class_fqn"):
         raise untrusted("the program contains an object of a custom class")
@@ -129,9 +128,9 @@ def _check(value: Any, field: str) -> None:
 
 
 def _modules(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """From a node's metadata, the paths of its modules, which name kernels and errors.
+    """From a node's metadata, the paths of its modules, for names of kernels and errors.
 
-    PyTorch keeps `key,path,class` for each, the outermost first; classes are dropped.
+    PyTorch stores `key,path,class` for each, the outermost first; classes are dropped.
     """
     stack = metadata.get(_STACK)
     if isinstance(stack, str):
@@ -145,9 +144,9 @@ def _modules(metadata: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _line(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """From a node's metadata, the user's line, which errors name, as a trace of one frame.
+    """From a node's metadata, the user's line, for errors, as a trace of one frame.
 
-    Without it PyTorch notes its own lines where it rewrites the node.
+    Without it PyTorch records its own lines when it rewrites the node.
     """
     trace = metadata.get(_TRACE)
     found = user_line(trace)
@@ -161,12 +160,12 @@ def _check_text(text: Any, field: str) -> None:
     if not isinstance(text, str) or rule is None or not rule(text):
         raise ModelError(
             f"the program has {str(text)[:80]!r} as a {field or 'text'}, which no exporter writes",
-            hint="The file is damaged, or made to run code; or it needs a later version",
+            hint="The file is damaged, crafted to run code, or needs a later version",
         )
 
 
 def _is_identifier(text: str) -> bool:
-    """A name, or none; PyTorch writes names into Python source."""
+    """A name or an empty string; PyTorch writes names into Python source."""
     return not text or (text.isidentifier() and not keyword.iskeyword(text))
 
 
@@ -185,7 +184,7 @@ def _is_operator(text: str) -> bool:
         raise untrusted(f"the program calls {text[:80]!r}, which is a custom operator")
     import torch
 
-    # A namespace has attributes of Python next to its operators.
+    # A namespace also has Python attributes besides its operators.
     packet = getattr(getattr(torch.ops, found[1]), found[2], None)
     return isinstance(getattr(packet, found[3], None), torch._ops.OpOverload)
 
@@ -197,7 +196,7 @@ def _is_structure(text: str) -> bool:
 
 
 def _is_signature(text: str) -> bool:
-    """How arguments nest: a tuple of those by position and a dict of those by name."""
+    """How arguments nest: a tuple of positional ones and a dict of named ones."""
     if not _is_structure(text):
         return False
     _, named = json.loads(text)[1]["children_spec"]
@@ -231,7 +230,7 @@ def _matches(pattern: re.Pattern[str]) -> Rule:
 
 
 def _is_anything(text: str) -> bool:
-    """It stays a value: PyTorch writes its repr where it writes code."""
+    """It remains a value: PyTorch writes its repr where it generates code."""
     return True
 
 
@@ -248,7 +247,7 @@ _RULES: Final[Mapping[str, Rule]] = {
     ),
     **dict.fromkeys(("as_string", "as_strings"), _is_anything),
     **dict.fromkeys(("target", "as_operator"), _is_operator),
-    # Made of what was checked, see `_modules` and `_line`.
+    # Built from checked strings, see `_modules` and `_line`.
     "metadata key": _matches(re.compile(f"{_STACK}|{_TRACE}")),
     "metadata": _matches(re.compile(r'[\w.,;]+|File "[\w.\-]+", line \d+, in forward')),
     "in_spec": _is_signature,

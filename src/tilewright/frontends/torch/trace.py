@@ -1,4 +1,4 @@
-"""Tracing a module on example inputs, in the forms and with the dimensions that users give."""
+"""Tracing a module on example inputs and dynamic dimensions in the forms that users pass."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HINT: Final = "make torch.export.export(module, inputs) succeed first"
 
 @contextmanager
 def quiet(*names: str) -> Iterator[None]:
-    """Silence PyTorch's own log, except for uncaught errors."""
+    """Silence PyTorch's log, except for uncaught errors."""
     levels = {logging.getLogger(name): logging.getLogger(name).level for name in names}
     for logger in levels:
         logger.setLevel(logging.CRITICAL)
@@ -34,7 +34,7 @@ def quiet(*names: str) -> Iterator[None]:
 
 @contextmanager
 def evaluating(module: Any) -> Iterator[None]:
-    """The module as it is used after training; then every part of it is as it was."""
+    """Put the module into evaluation mode, and restore every part afterwards."""
     modes = [(m, m.training) for m in module.modules()]
     module.eval()
     try:
@@ -47,10 +47,10 @@ def evaluating(module: Any) -> Iterator[None]:
 def arguments(
     module: Any, example_inputs: Any
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What the module is called with: by position, and by name.
+    """The positional and the named arguments of the module.
 
-    example_inputs: a tensor, a sequence of arguments, or a mapping of arguments by name; arrays of
-    NumPy become tensors. Raises InputError where there are none.
+    example_inputs: a tensor, a sequence of arguments, or a mapping of arguments by name; NumPy
+    arrays become tensors. Raises InputError if there are none.
     """
     import torch
 
@@ -71,7 +71,7 @@ def arguments(
 def _in_order(
     module: Any, named: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments by name, by position where the module takes them so."""
+    """Named arguments, as positional ones if the module takes them so."""
     try:
         bound = inspect.signature(module.forward).bind(**named)
     except TypeError as error:
@@ -98,10 +98,10 @@ def _tensors(x: Any) -> Any:
 def exported(
     module: Any, example_inputs: Any, dynamic_shapes: Any = None
 ) -> tuple[Any, dict[str, str]]:
-    """The program of a module, and the user's names of the dimensions that differ between calls.
+    """The program of a module, and the user's names of dynamic dimensions.
 
     dynamic_shapes: as `torch.export.export` takes them. Raises InputError without example inputs,
-    ModelError with PyTorch's reason and the user's line where it cannot be exported.
+    ModelError with PyTorch's reason and the user's line if it cannot be exported.
     """
     import torch
 
@@ -123,7 +123,7 @@ def exported(
 
 
 def reason(error: Exception) -> str:
-    """The first line that says something, without colors."""
+    """The first informative line, without colors."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
     if text:
         return text.splitlines()[0]
@@ -133,7 +133,7 @@ def reason(error: Exception) -> str:
 def _symbols(
     module: Any, program: Any, given: Any, dynamic_shapes: Any
 ) -> dict[str, str]:
-    """The user's name of each dimension that PyTorch calls s0, s1, ..."""
+    """The user's name for each of PyTorch's dimensions s0, s1, ..."""
     if not dynamic_shapes:
         return {}
     positional, named = given
@@ -157,7 +157,7 @@ def _symbols(
 
 
 def _dimensions(args: Any, spec: Any) -> Iterator[dict[int, Any]]:
-    """For each tensor of the arguments the dimensions that were named."""
+    """For each tensor among the arguments, the dimensions that were named."""
     if hasattr(args, "shape"):
         if isinstance(spec, Mapping):
             axes = spec

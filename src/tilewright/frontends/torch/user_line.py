@@ -1,4 +1,4 @@
-"""The user's line after an operator, from the stack trace that PyTorch keeps for it."""
+"""The user's line for an operator, from the stack trace that PyTorch keeps."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final
 _FRAME: Final = re.compile(
     r'\s*File "(?:[^"]*[/\\])?([\w.\-]+)", line (\d{1,9}), in .*'
 )
-# Modules of PyTorch, which the user called and did not write.
+# Modules of PyTorch that the user calls but did not write.
 _LIBRARY: Final = re.compile(r"[/\\](?:site|dist)-packages[/\\]torch[/\\]")
 
 
 def user_line(trace: object) -> tuple[str, int] | None:
-    """File name (without folders) and line of the innermost frame that is not PyTorch's.
+    """File name (without folders) and line of the innermost frame outside PyTorch.
 
-    The innermost of all where each is PyTorch's; None where the trace has no frame.
+    The innermost of all if every frame is PyTorch's; None if the trace has no frame.
     """
     if isinstance(trace, str):
         lines = trace.splitlines()

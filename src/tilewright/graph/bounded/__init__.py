@@ -1,1 +1,1 @@
-"""Graphs whose extents depend on data, as graphs of bounded tensors with counts."""
+"""Graphs with data-dependent extents, rewritten as graphs of bounded tensors with counts."""

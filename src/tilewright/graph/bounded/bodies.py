@@ -14,24 +14,25 @@ from tilewright.graph.passes.decompose import decompose, native_program
 from tilewright.graph.renaming import rewire
 
 if TYPE_CHECKING:
-    from tilewright.graph.bounded.bound import Env, Walk
+    from tilewright.graph.bounded.bound import Env, OperatorWalk
 
 CONTROL = frozenset((IF, LOOP))
 
 
 @dataclass(eq=False)
 class Body:
-    """A subgraph on its way to a closed graph.
+    """A subgraph that is being turned into a closed graph.
 
-    walk: applies its operators. inputs: what it is given. env: what each value became there.
+    walk: applies its operators. inputs: its inputs so far. env: maps the subgraph's values to new
+    ones.
     """
 
-    walk: Walk
+    walk: OperatorWalk
     inputs: list[Value]
     env: Env
 
     def run(self, graph: Graph) -> list[Value]:
-        """Add the operators of a subgraph whose inputs are in `env`; gives its outputs."""
+        """Add the operators of a subgraph whose inputs are in `env`; returns its outputs."""
         for v, array in graph.constants.items():
             self.walk.builder.typer.known[v] = array
             self.env[v] = v
@@ -39,13 +40,13 @@ class Body:
         return [self.env.get(v, v) for v in graph.outputs]
 
     def input(self, name: str, like: Value, dims: Dims | None = None) -> Value:
-        """One more input, with the type of another value's memory."""
+        """Add an input with the type of another value's memory."""
         made = replace(like, name=self.walk.name(name))
         self.inputs.append(made)
         return made if dims is None else self.walk.builder.sized(made, dims)
 
     def read(self, outputs: Iterable[Value]) -> list[Value]:
-        """The values of the graphs around that the body, or an output of it, is."""
+        """The values from enclosing graphs that the body or its outputs use."""
         operations = self.walk.builder.typer.operations
         own = {*self.inputs, *(v for op in operations for v in op.writes)}
         reads = dict.fromkeys(v for op in operations for v in op.reads)
@@ -55,7 +56,7 @@ class Body:
     def closed(
         self, name: str, outputs: Sequence[Value], taken: Sequence[Value]
     ) -> Graph | None:
-        """The graph that takes `taken` after its inputs; None if not all of it is native."""
+        """The graph with `taken` as further inputs; None unless all of it has native code."""
         known = self.walk.builder.typer.known
         if not all(v.static for v in (*self.inputs, *outputs, *taken)):
             return None
@@ -71,7 +72,7 @@ class Body:
         return rewire(made, swap) if is_native(made) else None
 
     def taken(self, outputs: Iterable[Value]) -> list[Value]:
-        """What it reads of the graphs around, constants aside."""
+        """The values that it reads from enclosing graphs, except constants."""
         known = self.walk.builder.typer.known
         return [v for v in self.read(outputs) if v not in known]
 
@@ -92,12 +93,12 @@ def is_native(graph: Graph) -> bool:
 
 
 def _empty(op: Operation) -> bool:
-    """Whether nothing has to compute its results, which have no elements."""
+    """Whether its results have no elements, so that nothing computes them."""
     return all(v.static and 0 in v.extents for v in op.writes)
 
 
 def over_bodies(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
-    """The graph with its closed bodies changed."""
+    """Apply a change to every closed body of the graph."""
     if not any(op.qualified in CONTROL for op in graph.operations):
         return graph
 

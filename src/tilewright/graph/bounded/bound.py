@@ -1,16 +1,16 @@
-"""Graphs with extents that depend on data, as graphs of bounded tensors with counts.
+"""Rewriting graphs with data-dependent extents as graphs of bounded tensors with counts.
 
     NonZero(x): int64[1, ?]   becomes   places: int64[1, 900], count: int64 = NonZero'(x)
 
-Every tensor of an open extent is memory for the most that it can be, and a count that a run
-computes. An operator on it runs on the memory, where that gives the right elements before the
-count; what goes along an open axis (sums, products, softmax) sees the identity after it; what
-reads at computed places has them checked against the count; what asks for a shape gets the
-counts. What is after a count is not defined, and never read. Outputs of the model are cut to
-their counts (`Trim`). All shapes are static then: the graph is native code, in one call.
+A tensor with an open extent becomes a buffer of its maximal size plus a count that the run
+computes. An operator runs on the whole buffer if that yields the right elements before the count.
+Operators that combine elements along an open axis (sums, products, softmax) see the identity past
+the count. Indices are checked against the count. Operators that ask for a shape get the counts.
+Elements past a count are undefined and never read. Model outputs are cut to their counts (`Trim`).
+All shapes are then static, so the graph compiles to native code that runs in one call.
 
-A rule says what an operator does with bounded operands (`context.RULES`). One without a rule, or
-whose rule does not hold, gets tensors of their true shape, as a host fallback.
+A rule says how an operator handles bounded operands (`context.RULES`). An operator without an
+applicable rule gets tensors of their true shapes and runs as a host fallback.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tilewright.base.memory import memory_limit
 from tilewright.base.names import fresh
 from tilewright.graph.bounded import branches, indices, loops, parts, shapes, sums  # noqa: F401
 from tilewright.graph.bounded.builder import BoundedBuilder
-from tilewright.graph.bounded.contents import Contents
+from tilewright.graph.bounded.contents import KnownContents
 from tilewright.graph.bounded.context import RULES, BoundedContext, Results
 from tilewright.graph.infer import FallbackProvider, Typer, typed_subgraphs
 from tilewright.graph.nodes import DataDependent, Graph, Operation, Value
@@ -33,9 +33,9 @@ from tilewright.graph.ops.traits import POINTWISE
 from tilewright.graph.renaming import name_outputs
 
 Env = dict[Value, Value]
-# Operators whose results are open though their operands need not be.
+# Operators whose results may be open even if no operand is.
 SOURCES = frozenset(("Compress", "NonMaxSuppression", "NonZero", "Unique"))
-# Operators that a number from a run can size.
+# Operators whose results may be sized by a number that is computed at run time.
 SIZED = {
     "ConstantOfShape": (0,),
     "Expand": (1,),
@@ -44,15 +44,15 @@ SIZED = {
     "Slice": (1, 2),
     "TopK": (1,),
 }
-# Where an extent that depends on data comes from.
+# Operators that create data-dependent extents.
 STARTS = SOURCES | SIZED.keys()
-# What runs other operators, or how often, by data.
-CONTROL: dict[str, Callable[[Walk, Operation, Env], Results | None]] = {
+# Operators that run subgraphs, with data deciding which or how often.
+CONTROL: dict[str, Callable[[OperatorWalk, Operation, Env], Results | None]] = {
     "If": branches.branch,
     "Loop": loops.loop,
     "Scan": loops.scan,
 }
-# Operators that fail on an index out of range, which a branch not taken must not.
+# Operators that fail on an index out of range, which they must not in a branch not taken.
 INDEXED = frozenset(("Gather", "GatherElements", "GatherND"))
 
 
@@ -60,7 +60,7 @@ def bound(
     graph: Graph,
     fallback: FallbackProvider | None,
 ) -> Graph:
-    """The graph with bounded tensors; itself where no extent depends on data."""
+    """The graph with bounded tensors; unchanged if no extent depends on data."""
     if not all(v.static for v in graph.inputs) or not any(
         op.qualified in CONTROL
         or (op.qualified in STARTS and not all(v.static for v in op.writes))
@@ -70,7 +70,7 @@ def bound(
     limit = memory_limit() // 2
     typer = Typer(fallback, limit, dict(graph.constants))
     env: Env = {v: v for v in (*graph.constants, *graph.inputs)}
-    walk = Walk(typer, (v.name for v in env))
+    walk = OperatorWalk(typer, (v.name for v in env))
     walk.run(graph.operations, env)
     outputs = tuple(walk.builder.trimmed(env[v]) for v in graph.outputs)
     used = {v for op in typer.operations for v in op.reads} | set(outputs)
@@ -84,8 +84,8 @@ def bound(
     return name_outputs(made, [v.name for v in graph.outputs])
 
 
-class Walk:
-    """Applies the operators of a graph in order; names: those that are taken."""
+class OperatorWalk:
+    """Applies the operators of a graph in order. names: those already in use."""
 
     def __init__(
         self,
@@ -93,11 +93,11 @@ class Walk:
         names: Iterable[str],
     ) -> None:
         self.builder = BoundedBuilder(typer)
-        self.context = BoundedContext(self.builder, Contents(self.builder))
+        self.context = BoundedContext(self.builder, KnownContents(self.builder))
         self._names = set(names)
 
-    def inner(self, label: str) -> Walk:
-        """What walks a subgraph, with its own names for what it makes."""
+    def inner(self, label: str) -> OperatorWalk:
+        """A Walk for a subgraph, with its own names for new values."""
         made = copy(self)
         prefix = self.name(f"{label}/{self.builder.prefix}")
         made.builder = self.builder.inner(prefix)
@@ -107,7 +107,7 @@ class Walk:
         return made
 
     def name(self, wish: str) -> str:
-        """A name that nothing has."""
+        """A name that no other value has."""
         return fresh(self._names, wish)
 
     def run(
@@ -115,7 +115,7 @@ class Walk:
         operations: Sequence[Operation],
         env: Env,
     ) -> None:
-        """Add the operators; env: what each value became, those made here included."""
+        """Add the operators; `env` maps old values to new ones and gains their results."""
         for op in operations:
             try:
                 self._add(op, env)
@@ -139,7 +139,7 @@ class Walk:
         self,
         op: Operation,
     ) -> Operation:
-        """The operator with results of new names: both branches of an If may use the same."""
+        """The operator with new result names, as both branches of an If may use the same names."""
         outputs = []
         for v in op.outputs:
             name = None if v is None else fresh(self._names, v.name)
@@ -151,7 +151,7 @@ class Walk:
         op: Operation,
         env: Env,
     ) -> Results | None:
-        """The operator by its rule; None where it has none, or the rule does not hold."""
+        """The operator's results by its rule; None if it has no rule or the rule does not apply."""
         if op.subgraphs:
             return self._controlled(op, env)
         if any(not v.static for v in op.reads) or not self._concerned(op):
@@ -159,7 +159,9 @@ class Walk:
         rule = pointwise if has_trait(op, POINTWISE) else RULES.get(op.qualified)
         try:
             found = None if rule is None else rule(self.context, op)
-        except MemoryLimitError:  # the most that there could be, and not what there is
+        except (
+            MemoryLimitError
+        ):  # the upper bound is too large, though the actual size may not be
             found = None
         return None if found is None else self._noted(op, found)
 
@@ -168,7 +170,7 @@ class Walk:
         op: Operation,
         env: Env,
     ) -> Results | None:
-        """Control flow that runs natively; None where it cannot."""
+        """Control flow that runs natively; None if it cannot."""
         walker = CONTROL.get(op.qualified)
         try:
             return None if walker is None else walker(self, op, env)
@@ -179,7 +181,7 @@ class Walk:
         self,
         op: Operation,
     ) -> bool:
-        """Whether an operand or the result is open, or it is not to fail."""
+        """Whether an operand or the result is open, or it is guarded against failure."""
         b = self.builder
         sizes = [
             op.inputs[n] for n in SIZED.get(op.qualified, ()) if n < len(op.inputs)
@@ -196,7 +198,7 @@ class Walk:
         op: Operation,
         env: Env,
     ) -> Results:
-        """The operator on tensors of their true shapes."""
+        """Apply the operator to tensors of their true shapes."""
         swap = {v: self.builder.trimmed(v) for v in op.inputs if v is not None}
         draft = _with_inputs(op, swap)
         if op.subgraphs:
@@ -210,7 +212,7 @@ class Walk:
         op: Operation,
         found: Results,
     ) -> Results:
-        """The results, constants for those whose numbers every run agrees on."""
+        """The results, replaced by constants if every run computes the same numbers."""
         contents = self.context.contents
         contents.note(_with_outputs(op, found))
         return [None if v is None else contents.settled(v) for v in found]
@@ -220,7 +222,7 @@ def pointwise(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """Element by element: what is after the counts goes its own way."""
+    """Elementwise operators: elements past the counts do not affect the others."""
     if op.version < 7 and len(op.inputs) > 1:
         return None
     given = [ctx.builder.dims(v) for v in op.inputs if v is not None]

@@ -1,7 +1,7 @@
-"""If on a condition that a run decides.
+"""If on a condition that is computed at run time.
 
-Of small branches both run, and one is selected: what would fail in the branch that is not taken
-does not (`Builder.guard`). Of others the one that is taken runs, as a closed graph.
+Small branches both run, and one result is selected; errors in the branch that is not taken are
+suppressed (`Builder.guard`). Otherwise only the taken branch runs, as a closed graph.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ import numpy as np
 from tilewright.graph.bounded.bodies import Body
 from tilewright.graph.bounded.builder import BoundedBuilder
 from tilewright.graph.bounded.context import Results
-from tilewright.graph.bounded.extents import Dim, Extent, least, most, storage
+from tilewright.graph.bounded.extents import BoundedExtent, Dim, least, most, storage
 from tilewright.graph.infer import known_branch
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.open_extents import DOMAIN
 
-SELECTED = 1 << 12  # elements that both branches may touch, if both are to run
+SELECTED = 1 << 12  # elements that both branches may touch if both run
 
 if TYPE_CHECKING:
-    from tilewright.graph.bounded.bound import Walk
+    from tilewright.graph.bounded.bound import OperatorWalk
 
 
 def branch(
-    walk: Walk,
+    walk: OperatorWalk,
     op: Operation,
     env: Mapping[Value, Value],
 ) -> Results | None:
-    """The results of an If; None where they cannot be bounded."""
+    """The results of an If; None if they cannot be bounded."""
     if op.qualified != "If" or op.inputs[0] is None or not op.inputs[0].static:
         return None
     taken = known_branch(op, {}, walk.builder.typer.known)
@@ -65,12 +65,12 @@ def branch(
 
 
 def _body(
-    walk: Walk,
+    walk: OperatorWalk,
     op: Operation,
     name: str,
     env: Mapping[Value, Value],
 ) -> tuple[Body, list[Value], int]:
-    """A branch on its way to a closed graph, with its outputs and about how much there is to do."""
+    """A branch turned into a body, with its outputs and an estimate of its work."""
     inner = Body(walk.inner(f"{op.label}/{name}"), [], dict(env))
     inner.walk.builder.guard = None
     outputs = inner.run(op.attributes[name])
@@ -78,18 +78,18 @@ def _body(
 
 
 def _work(op: Operation) -> int:
-    """About how many elements an operator touches."""
+    """Estimate how many elements an operator touches."""
     if op.subgraphs or not all(v.static for v in (*op.reads, *op.writes)):
         return SELECTED + 1
     return sum(math.prod(v.extents) for v in (*op.reads, *op.writes))
 
 
 def _closed(
-    walk: Walk,
+    walk: OperatorWalk,
     op: Operation,
     branches: Sequence[tuple[Body, list[Value]]],
 ) -> Results | None:
-    """The results of the branch that is taken, which alone runs."""
+    """The results of the taken branch; the other one does not run."""
     b = walk.builder
     assert op.inputs[0] is not None
     condition = b.op("Reshape", op.inputs[0], b.constant(np.empty(0)))
@@ -137,17 +137,17 @@ def _closed(
 
 
 def _either(one: Dim, other: Dim) -> tuple[int, bool]:
-    """The bound of an extent that is one of two, and whether a run decides it."""
+    """The bound of an extent that is one of two, and whether it is decided at run time."""
     largest = max(most(one), most(other), 0)
-    return largest, isinstance(one, Extent) or one != other
+    return largest, isinstance(one, BoundedExtent) or one != other
 
 
 def _inlined(
-    walk: Walk,
+    walk: OperatorWalk,
     body: Graph,
     env: Mapping[Value, Value],
 ) -> list[Value]:
-    """The outputs of a branch, whose operators are added to the graph around it."""
+    """Add a branch's operators to the enclosing graph; returns the branch's outputs."""
     inner = dict(env)
     for v, array in body.constants.items():
         walk.builder.typer.known[v] = array
@@ -161,19 +161,19 @@ def _fit(
     one: Value,
     other: Value,
 ) -> bool:
-    """Whether both are tensors of one type and rank."""
+    """Whether both are tensors of the same type and rank."""
     if not (one.static and other.static) or one.dtype is not other.dtype:
         return False
     return len(b.dims(one)) == len(b.dims(other))
 
 
 def _selected(
-    walk: Walk,
+    walk: OperatorWalk,
     condition: Value,
     one: Value,
     other: Value,
 ) -> Value:
-    """One of two tensors, in memory that is large enough for both."""
+    """One of two tensors, in memory large enough for both."""
     b = walk.builder
     pairs = zip(b.dims(one), b.dims(other), strict=True)
     dims = tuple(_number(b, condition, *pair) for pair in pairs)
@@ -197,7 +197,7 @@ def _number(
     if one is other or one == other:
         return one
     count = b.op("Where", condition, b.scalar(one), b.scalar(other))
-    return Extent(
+    return BoundedExtent(
         count,
         min(least(one), least(other)),
         max(most(one), most(other)),
@@ -209,7 +209,7 @@ def grown(
     v: Value,
     dims: Sequence[Dim],
 ) -> Value:
-    """The tensor in the memory of larger extents."""
+    """The tensor copied into memory of larger extents."""
     short = [want - have for want, have in zip(storage(dims), v.extents, strict=True)]
     if not any(short):
         return v

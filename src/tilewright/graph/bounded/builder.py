@@ -1,4 +1,4 @@
-"""What a bounded graph is built with: operators, numbers of a run, masks, checked indices."""
+"""The builder of bounded graphs: operators, run-time numbers, masks and checked indices."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tilewright.base.dtypes import DType, int64
 from tilewright.graph.bounded.extents import (
     ARITHMETIC,
     COMMUTES,
+    BoundedExtent,
     Dim,
     Dims,
-    Extent,
     is_open,
     least,
     most,
@@ -31,9 +31,10 @@ VERSION = 21
 class BoundedBuilder:
     """Adds operators on bounded tensors to a Typer's graph.
 
-    extents: of each value that has an open one; its own shape is that of its memory, and what is
-    after a count there is not defined. guard: whether this part of the graph is to run at all, a
-    bool scalar, inside a branch that a run may not take: what fails there must not.
+    extents: the extents of each value that has an open one; the value's own shape is that of its
+    memory, and elements past a count are undefined. guard: inside a branch that may not be taken, a
+    bool scalar that says whether this part of the graph runs; if it does not, nothing in it may
+    fail.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class BoundedBuilder:
         self.extents: dict[Value, Dims] = {}
         self.guard: Value | None = None
         self._made: dict[Any, Any] = {}
-        # Pairs of numbers of which the first is at most the second, whatever they are.
+        # Pairs of numbers the first of which never exceeds the second.
         self._at_most: set[tuple[Dim, Dim]] = set()
         self._count = 0
 
@@ -54,7 +55,7 @@ class BoundedBuilder:
         self,
         prefix: str,
     ) -> BoundedBuilder:
-        """What builds a subgraph: it knows all that is known here, and keeps what it adds."""
+        """A builder for a subgraph: it starts with everything known here and keeps what it adds."""
         made = BoundedBuilder(self.typer.inner(), prefix)
         made.extents = dict(self.extents)
         made._at_most = set(self._at_most)
@@ -64,7 +65,7 @@ class BoundedBuilder:
         self,
         v: Value,
     ) -> Dims:
-        """The extents of a tensor. Raises DataDependent for one of unknown extents."""
+        """The extents of a tensor. Raises DataDependent if they are unknown."""
         return self.extents.get(v) or v.extents
 
     def sized(
@@ -72,7 +73,7 @@ class BoundedBuilder:
         v: Value,
         dims: Sequence[Dim],
     ) -> Value:
-        """The value, whose extents are these; its memory has their upper bounds."""
+        """Give the value these extents; its memory has their upper bounds."""
         if is_open(dims):
             self.extents[v] = tuple(dims)
         return v
@@ -86,9 +87,9 @@ class BoundedBuilder:
         label: str = "",
         **attributes: Any,
     ) -> tuple[Value, ...]:
-        """Apply an operator with a definition here on the memory of bounded tensors.
+        """Apply an operator that has a definition to the memory of bounded tensors.
 
-        label: its name, where it stands for an operator of the model.
+        label: its name, if it represents an operator of the model.
         """
         self._count += 1
         name = f"{self.prefix}/{label or op_type}_{self._count}"
@@ -98,7 +99,7 @@ class BoundedBuilder:
         return tuple(v for v in self.typer.apply(draft) if v is not None)
 
     def op(self, op_type: str, *inputs: Value | None, **attributes: Any) -> Value:
-        """As `ops`, of one result."""
+        """As `ops`, for an operator with one result."""
         return self.ops(op_type, *inputs, **attributes)[0]
 
     def constant(
@@ -106,7 +107,7 @@ class BoundedBuilder:
         array: Any,
         dtype: DType = int64,
     ) -> Value:
-        """A constant operand; equal ones are one."""
+        """A constant operand; equal constants are shared."""
         a = np.asarray(array).astype(dtype.numpy)
         key = ("constant", dtype.name, a.shape, a.tobytes())
         self._count += 1
@@ -137,7 +138,7 @@ class BoundedBuilder:
         a: Dim,
         b: Dim,
     ) -> Dim:
-        """`a op b`; the same number for equal requests."""
+        """`a op b`; equal requests return the same number."""
         found = simplified(op, a, b)
         if found is not None:
             return found
@@ -147,7 +148,7 @@ class BoundedBuilder:
             ends = [(least(d), most(d)) for d in (a, b)]
             low, high = ARITHMETIC[op].bounds(*ends)
             count = self.op(op, self.scalar(a), self.scalar(b))
-            self._made[key] = made = Extent(count, low, high)
+            self._made[key] = made = BoundedExtent(count, low, high)
             if op == "Min":
                 self._at_most |= {(made, a), (made, b)}
         number: Dim = self._made[key]
@@ -158,8 +159,8 @@ class BoundedBuilder:
         count: Value,
         bound: int,
     ) -> Dim:
-        """The extent that a kernel counted, up to a bound: always an int64 scalar of it."""
-        return Extent(count, 0, bound) if bound else 0
+        """The extent that a kernel counted, with an upper bound: always an int64 scalar."""
+        return BoundedExtent(count, 0, bound) if bound else 0
 
     def iota(
         self,
@@ -175,10 +176,10 @@ class BoundedBuilder:
         self,
         dims: Dims,
     ) -> Value | None:
-        """Where in the memory of such a tensor there are elements, as a bool tensor."""
+        """A bool tensor over the memory that marks the elements that exist."""
         rank, found = len(dims), None
         for axis, d in enumerate(dims):
-            if not isinstance(d, Extent):
+            if not isinstance(d, BoundedExtent):
                 continue
             here = self.once(
                 ("inside", d, axis, rank), partial(self._below, d, axis, rank)
@@ -188,11 +189,11 @@ class BoundedBuilder:
 
     def _below(
         self,
-        d: Extent,
+        d: BoundedExtent,
         axis: int,
         rank: int,
     ) -> Value:
-        """Where places along an axis are below a count."""
+        """A mask of the positions along an axis that are below a count."""
         return self.op(
             "Less",
             self.iota(most(d), axis, rank),
@@ -205,7 +206,7 @@ class BoundedBuilder:
         fill: Any,
         axes: Sequence[int] | None = None,
     ) -> Value:
-        """The tensor with a number after the counts along some axes, all by default."""
+        """The tensor with a number past the counts along some axes, by default along all."""
         dims = self.dims(v)
         wanted = range(len(dims)) if axes is None else axes
         shown = tuple(d if a in wanted else most(d) for a, d in enumerate(dims))
@@ -222,12 +223,12 @@ class BoundedBuilder:
         dims: Dims,
         spare: int = 0,
     ) -> Value:
-        """Indices into extents, in their memory: checked against the counts.
+        """Indices into extents, in their memory, checked against the counts.
 
-        dims: one extent that all go into, or one per element of the last axis. spare: how much
-        longer than these the memory is that they are used on. What is out of range is made one
-        that the kernel that uses it reports; what is after the count of `v`, or is not to run,
-        is 0.
+        dims: one extent that all indices are for, or one per element of the last axis. spare: by
+        how much the indexed memory is longer than these. An index out of range is replaced by one
+        that the reading kernel reports as an error; indices past the count of `v`, or in a part
+        that does not run, become 0.
         """
         if not is_open(dims) and not spare and self._in_range(v, dims):
             return v
@@ -244,7 +245,7 @@ class BoundedBuilder:
         v: Value,
         dims: Dims,
     ) -> bool:
-        """Whether these are constants that need no check."""
+        """Whether the indices are constants that need no check."""
         known = self.typer.known.get(v)
         least_of = min(map(most, dims))
         return known is not None and bool(np.all(np.abs(known + 0.5) < least_of))
@@ -255,7 +256,7 @@ class BoundedBuilder:
         dims: Dims,
         spare: int,
     ) -> Value:
-        """Indices counted from the front; those out of range are out of that of the memory."""
+        """Indices counted from the front; those out of range lie outside the memory, too."""
         memory = tuple(most(d) + spare for d in dims)
         ends, behind = (
             self.vector(x) if len(dims) > 1 else self.scalar(x[0])
@@ -283,7 +284,7 @@ class BoundedBuilder:
         low: Dim,
         high: Dim,
     ) -> Dim:
-        """The number, which a run reports as an index out of range unless low <= it <= high."""
+        """The number; the run reports an index out of range unless low <= it <= high."""
         fine_above = most(dim) <= least(high) or (dim, high) in self._at_most
         if least(dim) >= most(low) and fine_above:
             return dim
@@ -300,7 +301,7 @@ class BoundedBuilder:
             self.op("Where", fine, number, zero),
             checked,
         )
-        return Extent(
+        return BoundedExtent(
             count,
             max(least(dim), 0),
             min(most(dim), most(high)),
@@ -311,7 +312,7 @@ class BoundedBuilder:
         key: Any,
         make: Callable[[], Value],
     ) -> Value:
-        """What `make` adds, once per key."""
+        """The result of `make`, computed once per key."""
         if key not in self._made:
             self._made[key] = make()
         found: Value = self._made[key]
@@ -321,11 +322,11 @@ class BoundedBuilder:
         self,
         v: Value,
     ) -> Value:
-        """The tensor in its true shape, which leaves native code; itself without open extents."""
+        """The tensor cut to its true shape, outside native code; itself if no extent is open."""
         dims = self.extents.get(v)
         if dims is None:
             return v
-        axes = [a for a, d in enumerate(dims) if isinstance(d, Extent)]
+        axes = [a for a, d in enumerate(dims) if isinstance(d, BoundedExtent)]
         counts = [self.scalar(dims[a]) for a in axes]
         trim = partial(self.op, "Trim", v, *counts, domain=DOMAIN, axes=axes)
         return self.once(("trimmed", v), trim)

@@ -1,4 +1,4 @@
-"""The numbers in small integer tensors, such as shapes, as far as a run does not decide them."""
+"""The elements of small integer tensors, such as shapes, as far as they are statically known."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tilewright.graph.infer import run_operation
 from tilewright.graph.nodes import Operation, Value
 
 MAX_NUMBERS = 64
-Numbers = np.ndarray[Any, Any]  # of Dim, in the tensor's shape
+Numbers = np.ndarray[Any, Any]  # elements are of type Dim, in the tensor's shape
 
-# Operators whose results hold elements of their operands, wherever these are from.
+# Operators whose results consist of elements of their operands, whatever these are.
 _MOVES = {
     "Concat": None,
     "Expand": 1,
@@ -37,8 +37,8 @@ _REDUCTIONS = {
 }
 
 
-class Contents:
-    """What is known of the elements of integer tensors."""
+class KnownContents:
+    """What is known about the elements of integer tensors."""
 
     def __init__(
         self,
@@ -50,9 +50,9 @@ class Contents:
     def inner(
         self,
         builder: BoundedBuilder,
-    ) -> Contents:
-        """The same for a subgraph that the builder makes."""
-        made = Contents(builder)
+    ) -> KnownContents:
+        """A copy for a subgraph that the builder makes."""
+        made = KnownContents(builder)
         made._found = dict(self._found)
         return made
 
@@ -60,7 +60,7 @@ class Contents:
         self,
         v: Value | None,
     ) -> Numbers | None:
-        """The elements of a tensor; None where nothing is known of them."""
+        """The elements of a tensor; None if nothing is known about them."""
         if v is None:
             return None
         known = self._builder.typer.known.get(v)
@@ -84,14 +84,14 @@ class Contents:
         numbers: Any,
         shape: tuple[int, ...],
     ) -> None:
-        """Say what a tensor holds."""
+        """Record the elements of a tensor."""
         self._found[v] = _objects(list(numbers), shape)
 
     def settled(
         self,
         v: Value,
     ) -> Value:
-        """A constant in place of a tensor whose numbers every run agrees on."""
+        """A constant in place of a tensor whose elements are the same in every run."""
         found = self._found.get(v)
         if found is None or v.dtype is None or v in self._builder.typer.known:
             return v
@@ -103,7 +103,7 @@ class Contents:
         self,
         op: Operation,
     ) -> None:
-        """Find out what the results of an operator hold: of others, nothing is known."""
+        """Record the elements of an operator's results, if they can be derived."""
         out = op.outputs[0]
         small = all(v.static and np.prod(v.extents) <= MAX_NUMBERS for v in op.writes)
         if (
@@ -133,7 +133,7 @@ class Contents:
         self,
         op: Operation,
     ) -> list[Numbers] | None:
-        """The elements are followed by their numbers, which the operator itself moves."""
+        """Run the operator on the numbers of the elements to see where each one moves."""
         if op.qualified not in _MOVES:
             return None
         count = _MOVES[op.qualified] or len(op.inputs)
@@ -168,7 +168,7 @@ class Contents:
         self,
         op: Operation,
     ) -> list[Numbers] | None:
-        """A conversion leaves numbers that the dtype can hold."""
+        """A cast keeps numbers that the dtype can represent."""
         out = op.outputs[0]
         if op.qualified != "Cast" or out is None or out.dtype is None:
             return None
@@ -193,7 +193,7 @@ class Contents:
         self,
         op: Operation,
     ) -> list[Numbers] | None:
-        """What all operands hold."""
+        """The elements of all operands."""
         found = [self.of(v) for v in op.inputs]
         held = [f for f in found if f is not None]
         return held if len(held) == len(found) else None
@@ -211,7 +211,7 @@ class Contents:
         self,
         op: Operation,
     ) -> list[Numbers] | None:
-        """Whether numbers are equal, where their bounds tell."""
+        """Whether numbers are equal, if their bounds decide it."""
         operands = self._operands(op)
         if op.qualified != "Equal" or operands is None:
             return None
@@ -222,7 +222,7 @@ class Contents:
         self,
         op: Operation,
     ) -> list[Numbers] | None:
-        """Each number from one of two tensors, where it is known from which."""
+        """Each number from one of two tensors, if it is known from which."""
         operands = self._operands(op)
         if op.qualified != "Where" or operands is None:
             return None
@@ -234,7 +234,7 @@ class Contents:
         self,
         op: Operation,
     ) -> list[Numbers] | None:
-        """The whole of a vector, to one number."""
+        """A reduction of a whole vector to one number."""
         kind = _REDUCTIONS.get(op.qualified)
         out, found = op.outputs[0], self.of(op.inputs[0])
         if kind is None or out is None or found is None or found.ndim != 1:
@@ -251,7 +251,7 @@ def _fitting(
     out: Value,
     numbers: Numbers,
 ) -> list[Numbers] | None:
-    """The numbers as a result; None where its dtype may not hold them, and wrap around."""
+    """The numbers as a result; None if they may exceed the dtype's range and wrap around."""
     if out.dtype is None or not out.dtype.is_int:
         return None
     limits = np.iinfo(out.dtype.numpy)
@@ -279,7 +279,7 @@ def _together(
     operands: Sequence[Any],
     f: Callable[..., Any],
 ) -> Numbers:
-    """A function of elements, of tensors that are broadcast."""
+    """A function of elements, applied to broadcast tensors."""
     shape = np.broadcast_shapes(*(o.shape for o in operands))
     rows = zip(*(np.broadcast_to(o, shape).reshape(-1) for o in operands), strict=True)
     return _objects([f(*row) for row in rows], shape)

@@ -1,4 +1,4 @@
-"""What a rule for an operator on open extents works with, and the table of rules."""
+"""The context of rules for operators on open extents, and the table of these rules."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.graph.bounded.builder import BoundedBuilder
-from tilewright.graph.bounded.contents import Contents
+from tilewright.graph.bounded.contents import KnownContents
 from tilewright.graph.bounded.extents import Dim, Dims
 from tilewright.graph.nodes import Operation, Value
 from tilewright.graph.ops.registry import OpCall
@@ -14,16 +14,16 @@ from tilewright.graph.ops.registry import OpCall
 
 @dataclass(frozen=True)
 class BoundedContext:
-    """The graph in the making. A rule sees bounded operands and gives bounded results."""
+    """The graph under construction. A rule takes bounded operands and returns bounded results."""
 
     builder: BoundedBuilder
-    contents: Contents
+    contents: KnownContents
 
     def call(
         self,
         op: Operation,
     ) -> OpCall:
-        """The operator as its definition sees it: extents are those of memory."""
+        """The operator as its definition sees it, with the extents of the memory."""
         return OpCall(op, self.builder.typer.known)
 
     def dims(
@@ -39,7 +39,7 @@ class BoundedContext:
         op: Operation,
         n: int,
     ) -> list[Dim] | None:
-        """The numbers in an operand; None where it is left out or a run decides them."""
+        """The numbers in an operand; None if it is omitted or they are known only at run time."""
         return self.contents.ints(op.inputs[n]) if n < len(op.inputs) else None
 
     def numbers(
@@ -47,7 +47,7 @@ class BoundedContext:
         op: Operation,
         n: int,
     ) -> list[int] | None:
-        """The numbers in an operand that every run agrees on; None where there are others."""
+        """The numbers in an operand that are the same in every run; None if some are not."""
         found = self.ints(op, n)
         if found is None or not all(isinstance(d, int) for d in found):
             return None
@@ -58,7 +58,7 @@ class BoundedContext:
         op: Operation,
         dims: Sequence[Dim] | None = None,
     ) -> Results:
-        """The operator on the memory of its operands; dims: of each of its results, if open."""
+        """Apply the operator to the memory of its operands. dims: of each result, if open."""
         found = self.builder.typer.apply(op)
         for v in found:
             if v is not None and dims is not None:
@@ -71,19 +71,19 @@ class BoundedContext:
         default: int = 0,
         name: str = "axis",
     ) -> int:
-        """An attribute that is an axis of operand 0, counted from the front."""
+        """An attribute that names an axis of operand 0, counted from the front."""
         call = self.call(op)
         return call.axis(call.attr(name, default), call.rank(0))
 
 
 Results = list[Value | None]
-# The results; None: there is no form for bounded operands, so that the operator gets true ones.
+# Returns the results, or None if there is no bounded form and the operator needs true shapes.
 Rule = Callable[[BoundedContext, Operation], Results | None]
 RULES: dict[str, Rule] = {}
 
 
 def rule(*operators: str) -> Callable[[Rule], Rule]:
-    """Make a function the rule of some operators, by their qualified names."""
+    """Register a function as the rule of some operators, by their qualified names."""
 
     def add(function: Rule) -> Rule:
         RULES.update(dict.fromkeys(operators, function))

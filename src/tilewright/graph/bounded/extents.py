@@ -1,4 +1,4 @@
-"""Open extents: numbers that only a run knows, with the bounds that hold for every run."""
+"""Open extents: numbers known only at run time, with bounds that hold for every run."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tilewright.graph.nodes import Value
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Extent:
-    """A number that a run computes, compared by identity: two of them may differ.
+class BoundedExtent:
+    """A number that a run computes. Extents compare by identity, as two of them may differ.
 
     count: the int64 scalar that holds it. least, most: its bounds, both included.
     """
@@ -20,7 +20,7 @@ class Extent:
     most: int
 
 
-Dim = int | Extent
+Dim = int | BoundedExtent
 Dims = tuple[Dim, ...]
 Bounds = tuple[int, int]
 
@@ -41,14 +41,14 @@ def storage(dims: Sequence[Dim]) -> tuple[int, ...]:
 
 
 def is_open(dims: Sequence[Dim]) -> bool:
-    """Whether a run decides one of them."""
-    return any(isinstance(d, Extent) for d in dims)
+    """Whether one of them is known only at run time."""
+    return any(isinstance(d, BoundedExtent) for d in dims)
 
 
 def _corners(
     f: Callable[[int, int], int],
 ) -> Callable[[Bounds, Bounds], Bounds]:
-    """The bounds of a function that is monotone in each operand where the other is fixed."""
+    """The bounds of a function that is monotone in each operand."""
 
     def bounds(
         a: Bounds,
@@ -61,8 +61,8 @@ def _corners(
 
 
 @dataclass(frozen=True, slots=True)
-class Arithmetic:
-    """An operator on such numbers. exact: on numbers; bounds: of the result, from bounds."""
+class ExtentArithmetic:
+    """An operator on numbers. exact: on known numbers; bounds: of the result, from operands."""
 
     exact: Callable[[int, int], int]
     bounds: Callable[[Bounds, Bounds], Bounds]
@@ -72,15 +72,15 @@ def _quotient(
     a: int,
     b: int,
 ) -> int:
-    """ONNX's integer Div, towards zero."""
+    """ONNX's integer Div, which rounds towards zero."""
     found = abs(a) // abs(b)
     return found if (a < 0) == (b < 0) else -found
 
 
 def _of(
     f: Callable[[int, int], int],
-) -> Arithmetic:
-    return Arithmetic(f, _corners(f))
+) -> ExtentArithmetic:
+    return ExtentArithmetic(f, _corners(f))
 
 
 ARITHMETIC = {
@@ -92,7 +92,7 @@ ARITHMETIC = {
     "Div": _of(_quotient),
 }
 
-# What an operator leaves unchanged: of the other operand, by its bounds.
+# When operand `b` leaves `a` unchanged, decided by its bounds.
 _NEUTRAL: dict[str, Callable[[Dim, Dim], bool]] = {
     "Add": lambda a, b: b == 0,
     "Sub": lambda a, b: b == 0,
@@ -109,7 +109,7 @@ def simplified(
     a: Dim,
     b: Dim,
 ) -> Dim | None:
-    """The result where no run has to compute it; None where it has to."""
+    """The result if no run has to compute it, else None."""
     if isinstance(a, int) and isinstance(b, int):
         return None if op == "Div" and b == 0 else ARITHMETIC[op].exact(a, b)
     if a is b and op in ("Min", "Max"):

@@ -1,4 +1,4 @@
-"""Rules of operators that read or write at computed places, and of those that find places."""
+"""Rules of operators that read or write at computed positions, and of those that find positions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ import numpy as np
 
 from tilewright.base.dtypes import DType, int64
 from tilewright.graph.bounded.context import BoundedContext, Results, rule
-from tilewright.graph.bounded.extents import Dim, Dims, Extent, is_open, most, storage
+from tilewright.graph.bounded.extents import (
+    BoundedExtent,
+    Dim,
+    Dims,
+    is_open,
+    most,
+    storage,
+)
 from tilewright.graph.bounded.parts import cut, nonzero
 from tilewright.graph.bounded.shapes import product, reshaped
 from tilewright.graph.nodes import Operation, Value
@@ -21,7 +28,7 @@ def _indexed(
     into: Dims,
     dims: Dims,
 ) -> Results | None:
-    """The operator with checked indices as operand 1; into: what they are places of."""
+    """The operator with checked indices as operand 1. into: the extents that they index."""
     if not all(storage(into)):
         return None
     index = ctx.builder.index(ctx.call(op).value(1), into)
@@ -34,7 +41,7 @@ def gather(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """Any axis, any indices."""
+    """Any axis and any indices."""
     data, index, axis = ctx.dims(op), ctx.dims(op, 1), ctx.axis(op)
     dims = (*data[:axis], *index, *data[axis + 1 :])
     return _indexed(ctx, op, (data[axis],), dims)
@@ -45,7 +52,7 @@ def gather_elements(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """The other axes of data and indices are the same."""
+    """The data and indices must agree along all other axes."""
     data, index, axis = ctx.dims(op), ctx.dims(op, 1), ctx.axis(op)
     if not _agree(data, index, axis):
         return None
@@ -57,7 +64,7 @@ def _agree(
     index: Dims,
     axis: int,
 ) -> bool:
-    """Whether indices are next to data along all axes but one."""
+    """Whether the indices fit the data along all axes but one."""
     pairs = enumerate(zip(data, index, strict=True))
     return all(a == axis or d is n or d == n for a, (d, n) in pairs)
 
@@ -67,7 +74,7 @@ def gather_nd(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """The last axis of the indices is a place in as many axes."""
+    """Each row of the last axis of the indices is a position in that many axes."""
     data, index = ctx.dims(op), ctx.dims(op, 1)
     batch = int(op.attributes.get("batch_dims", 0))
     depth = index[-1]
@@ -82,7 +89,7 @@ def scatter_nd(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """What is after the count of the indices goes to a row after the data's, which is cut."""
+    """Updates past the count of the indices go to a spare row after the data, which is cut off."""
     data, index = ctx.dims(op), ctx.dims(op, 1)
     depth = index[-1]
     if not isinstance(depth, int) or not depth or len(data) < depth:
@@ -97,13 +104,16 @@ def scatter_elements(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """As ScatterND, along the axis."""
+    """As ScatterND, along one axis."""
     axis = ctx.axis(op)
     data, index = ctx.dims(op), ctx.dims(op, 1)
     if len(index) != len(data) or ctx.dims(op, 2) != index:
         return None
     pairs = enumerate(zip(data, index, strict=True))
-    if any(a != axis and (isinstance(d, Extent) or most(n) > d) for a, (d, n) in pairs):
+    if any(
+        a != axis and (isinstance(d, BoundedExtent) or most(n) > d)
+        for a, (d, n) in pairs
+    ):
         return None
     return _scattered(ctx, op, axis, (data[axis],))
 
@@ -137,7 +147,7 @@ def _behind(
     extent: int,
     op: Operation,
 ) -> list[int] | int:
-    """The place of the spare row."""
+    """The position of the spare row."""
     return [extent] + [0] * (depth - 1) if op.qualified == "ScatterND" else extent
 
 
@@ -146,7 +156,7 @@ def non_zero(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """A kernel counts what it finds."""
+    """A kernel counts the nonzero elements."""
     found = nonzero(ctx, ctx.call(op).value(0))
     return None if found is None else [found]
 
@@ -156,13 +166,13 @@ def non_max_suppression(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """A kernel counts the boxes it chooses; how many there are to choose from may be open."""
+    """A kernel counts the boxes that it selects; the number of candidates may be open."""
     b = ctx.builder
     boxes, scores = ctx.dims(op), ctx.dims(op, 1)
     if is_open((boxes[0], *scores[:2])) or boxes[1] is not scores[2] != boxes[1]:
         return None
     operands = [*op.inputs, *[None] * (5 - len(op.inputs))]
-    if isinstance(boxes[1], Extent):
+    if isinstance(boxes[1], BoundedExtent):
         operands.append(b.scalar(boxes[1]))
     center = op.attributes.get("center_point_box", 0)
     rows, count = b.ops(
@@ -189,7 +199,7 @@ def unique(
     free = [d for a, d in enumerate(dims) if a != axis]
     if is_open(free) or 0 in free or not _ordered(x.dtype):
         return None
-    count = [b.scalar(dims[axis])] if isinstance(dims[axis], Extent) else []
+    count = [b.scalar(dims[axis])] if isinstance(dims[axis], BoundedExtent) else []
     ordered = op.attributes.get("sorted", 1)
     how = {"axis": axis, "sorted": ordered}
     made = b.ops("Unique", x, *count, count=5, domain=DOMAIN, **how)
@@ -201,7 +211,7 @@ def unique(
 
 
 def _ordered(dtype: DType | None) -> bool:
-    """Whether a kernel can put such elements in order: no strings, no complex numbers."""
+    """Whether a kernel can order such elements: neither strings nor complex numbers."""
     return dtype is not None and (dtype.is_bool or dtype.is_int or dtype.is_float)
 
 
@@ -210,7 +220,7 @@ def top_k(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """Of a number and an extent that a run decides: what is after the count comes last."""
+    """TopK with k and the extent known only at run time: elements past the count sort last."""
     b, x, axis = ctx.builder, ctx.call(op).value(0), ctx.axis(op, -1)
     dims = b.dims(x)
     given = ctx.ints(op, 1)
@@ -233,18 +243,18 @@ def _scalar(
     ctx: BoundedContext,
     v: Value,
     high: int,
-) -> Extent:
-    """The only element of a tensor, of which nothing is known but that it may be at most `high`."""
+) -> BoundedExtent:
+    """The only element of a tensor; nothing but an upper bound `high` is known of it."""
     b = ctx.builder
     shaped = b.op("Reshape", b.op("CastLike", v, b.constant(0)), b.constant([], int64))
-    return Extent(shaped, -(1 << 62), 1 << 62)
+    return BoundedExtent(shaped, -(1 << 62), 1 << 62)
 
 
 def _extreme(
     dtype: DType,
     largest: bool,
 ) -> float | int | bool:
-    """What comes last, if only by its place: among the smallest, NaN is above all numbers."""
+    """A value that sorts last, if only by position: for the smallest, NaN is above all numbers."""
     if dtype.is_bool:
         return not largest
     if dtype.is_float:
@@ -258,7 +268,7 @@ def roi_align(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """Of as many regions as there are."""
+    """Any number of regions."""
     b = ctx.builder
     regions, images = ctx.call(op).value(1), ctx.call(op).value(2)
     if is_open(ctx.dims(op)) or not all(storage(ctx.dims(op))):

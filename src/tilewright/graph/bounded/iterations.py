@@ -1,9 +1,9 @@
-"""A closed body that runs again and again on bounded tensors: its states, and what it stacks.
+"""A closed body that runs repeatedly on bounded tensors: its states and its stacked items.
 
-What a body carries keeps one memory through all iterations. A state whose extents change is memory
-for the most that they can be, and carries its counts with it: an extent that grows by as much in
-each iteration is bounded by that times the number of iterations. What an iteration gives is a row
-of memory for as many as there can be, of which there are as many as there were iterations.
+A state keeps the same memory through all iterations. If its extents change, the memory has their
+maximal size and the counts are carried along: an extent that grows by a constant per iteration is
+bounded by that constant times the number of iterations. Each iteration stores its items in one row
+of a buffer with a row for every possible iteration.
 """
 
 from __future__ import annotations
@@ -19,22 +19,29 @@ from tilewright.graph.bounded.bodies import Body
 from tilewright.graph.bounded.branches import grown
 from tilewright.graph.bounded.builder import BoundedBuilder
 from tilewright.graph.bounded.context import Results
-from tilewright.graph.bounded.extents import Dim, Dims, Extent, is_open, least, most
+from tilewright.graph.bounded.extents import (
+    BoundedExtent,
+    Dim,
+    Dims,
+    is_open,
+    least,
+    most,
+)
 from tilewright.graph.nodes import Operation, Value
 from tilewright.graph.ops.open_extents import DOMAIN
 
 if TYPE_CHECKING:
-    from tilewright.graph.bounded.bound import Env, Walk
+    from tilewright.graph.bounded.bound import Env, OperatorWalk
 
-ATTEMPTS = 6  # until the bounds of states hold
+ATTEMPTS = 6  # attempts until the bounds of states hold
 
 
 @dataclass(frozen=True)
 class LoopSource:
-    """A Loop to be: what it runs, how often at most, on what, and how its results are stacked.
+    """What a Loop is built from: its body, trip count, states and the way its results are stacked.
 
-    step: adds one iteration to a body, given its number and the states; gives whether it continues,
-    the states and the items. bound: of trips; None where nothing says.
+    step: adds one iteration to a body, given its number and the states; returns the condition to
+    continue, the states and the items. bound: of the trip count; None if unknown.
     """
 
     op: Operation
@@ -46,10 +53,10 @@ class LoopSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Upto:
-    """An extent of a state that changes: its bound. growth: by how much in each iteration.
+class GrowingExtent:
+    """The upper bound of a state's changing extent. growth: by how much it grows per iteration.
 
-    kind: extents of one kind are one number in every iteration, and have one count.
+    kind: extents of one kind are equal in every iteration and share one count.
     """
 
     most: int
@@ -57,10 +64,10 @@ class Upto:
     kind: int = 0
 
 
-Spec = tuple[int | Upto, ...]
+Spec = tuple[int | GrowingExtent, ...]
 
 
-def looped(walk: Walk, source: LoopSource, env: Env) -> Results | None:
+def looped(walk: OperatorWalk, source: LoopSource, env: Env) -> Results | None:
     """The Loop, with states as large as their extents can become."""
     dims = [walk.builder.dims(v) for v in source.states]
     specs = _kinds([_spec(d) for d in dims], dims)
@@ -76,17 +83,19 @@ def looped(walk: Walk, source: LoopSource, env: Env) -> Results | None:
 
 
 def _spec(dims: Dims) -> Spec:
-    return tuple(d if isinstance(d, int) else Upto(max(d.most, 0)) for d in dims)
+    return tuple(
+        d if isinstance(d, int) else GrowingExtent(max(d.most, 0)) for d in dims
+    )
 
 
 def _kinds(specs: Sequence[Spec], said: Sequence[Sequence[object]]) -> list[Spec]:
-    """The extents by kind, where kinds are split by what is known about each extent."""
+    """The extents by kind; kinds are split by what is known about each extent."""
     known: dict[object, int] = {}
     found = []
     for spec, what in zip(specs, said, strict=True):
         made = [
             replace(d, kind=known.setdefault((d, w), len(known)))
-            if isinstance(d, Upto)
+            if isinstance(d, GrowingExtent)
             else d
             for d, w in zip(spec, what, strict=True)
         ]
@@ -95,10 +104,10 @@ def _kinds(specs: Sequence[Spec], said: Sequence[Sequence[object]]) -> list[Spec
 
 
 class _Attempt:
-    """One iteration of a body on states of certain bounds."""
+    """One iteration of a body on states with given bounds."""
 
     def __init__(
-        self, walk: Walk, source: LoopSource, env: Env, specs: Sequence[Spec]
+        self, walk: OperatorWalk, source: LoopSource, env: Env, specs: Sequence[Spec]
     ) -> None:
         self.walk, self.source, self.specs = walk, source, specs
         self.label = source.op.label
@@ -108,7 +117,7 @@ class _Attempt:
         self.body = body = Body(inner, [], env)
         number = body.input(f"{self.label}/number", Value("", int64, ()))
         if source.bound is not None:
-            last = Extent(
+            last = BoundedExtent(
                 number,
                 0,
                 max(source.bound - 1, 0),
@@ -120,10 +129,10 @@ class _Attempt:
             memory = tuple(d if isinstance(d, int) else d.most for d in spec)
             like = Value("", v.dtype, memory)
             self.states.append(body.input(f"{self.label}/state{n}", like))
-        for d in (d for spec in specs for d in spec if isinstance(d, Upto)):
+        for d in (d for spec in specs for d in spec if isinstance(d, GrowingExtent)):
             if d.kind not in self.counts:
                 count = body.input(f"{self.label}/count{d.kind}", Value("", int64, ()))
-                self.counts[d.kind] = Extent(count, 0, d.most)
+                self.counts[d.kind] = BoundedExtent(count, 0, d.most)
         for v, spec in zip(self.states, specs, strict=True):
             b.sized(v, _dims(spec, self.counts))
         again, self.after, self.items = source.step(body, number, list(self.states))
@@ -131,11 +140,11 @@ class _Attempt:
 
     @property
     def b(self) -> BoundedBuilder:
-        """What builds the body."""
+        """The body's builder."""
         return self.body.walk.builder
 
     def wider(self) -> list[Spec] | None:
-        """What the bounds must be; None where there are none."""
+        """The bounds that the states need; None if there are none."""
         if not all(v.static for v in (self.again, *self.after, *self.items)):
             return None
         found = []
@@ -153,28 +162,28 @@ class _Attempt:
         before = [self.walk.builder.dims(v) for v in self.source.states]
         said = [
             [
-                (first, d if isinstance(s, Upto) else None)
+                (first, d if isinstance(s, GrowingExtent) else None)
                 for s, d, first in zip(*parts, strict=True)
             ]
             for parts in zip(self.specs, after, before, strict=True)
         ]
         return _kinds(found, said)
 
-    def _wider(self, now: int | Upto, d: Dim) -> int | Upto | None:
+    def _wider(self, now: int | GrowingExtent, d: Dim) -> int | GrowingExtent | None:
         """The bound of an extent that is `now` before an iteration and `d` after it."""
         if isinstance(now, int):
-            return now if d == now else Upto(max(now, most(d)))
+            return now if d == now else GrowingExtent(max(now, most(d)))
         growth = most(d) - now.most
         if growth <= now.growth:
             return now
         if now.growth or self.source.bound is None:
             return None
-        # A body that never runs has room for one iteration, which it is checked as.
+        # A body that never runs is still checked for one iteration, so leave room for it.
         most_ever = now.most + growth * max(self.source.bound, 1)
-        return Upto(most_ever, growth, now.kind)
+        return GrowingExtent(most_ever, growth, now.kind)
 
     def results(self) -> Results | None:
-        """The operator around the body, and what it gives."""
+        """The operator around the body and its results."""
         b, source, outer = self.b, self.source, self.walk.builder
         trips, bound = source.trips, source.bound
         if any(is_open(b.dims(v)) for v in self.items):
@@ -223,11 +232,11 @@ class _Attempt:
         return self._named(made)
 
     def _each(self, dims: Sequence[Dims]) -> list[Dim]:
-        """Of each kind of extents, in order, the one that it is in tensors of these."""
+        """For each kind of extents, in order, its value in tensors of these."""
         found: dict[int, Dim] = {}
         for spec, known in zip(self.specs, dims, strict=True):
             for s, d in zip(spec, known, strict=True):
-                if isinstance(s, Upto):
+                if isinstance(s, GrowingExtent):
                     found.setdefault(s.kind, d)
         return [found[kind] for kind in self.counts]
 
@@ -247,7 +256,7 @@ class _Attempt:
         return list(found)
 
     def _trips(self, count: Value) -> Dim:
-        """How many iterations there are."""
+        """The number of iterations."""
         outer, bound = self.walk.builder, self.source.bound
         always = _is_true(self.again, self.b) and _is_true(self.source.going, outer)
         held = self.walk.context.contents.ints(self.source.trips)
@@ -267,7 +276,7 @@ def _is_true(v: Value, b: BoundedBuilder) -> bool:
 
 
 def _within(b: BoundedBuilder, v: Value, spec: Spec) -> tuple[Value, Dims]:
-    """A state after an iteration, in memory of the bounds; more of it is an error of the run."""
+    """A state after an iteration, in memory of the bounds; exceeding them is a run-time error."""
     wanted = [d if isinstance(d, int) else d.most for d in spec]
     dims = list(b.dims(v))
     for axis, (d, end) in enumerate(zip(dims, wanted, strict=True)):
@@ -281,5 +290,5 @@ def _within(b: BoundedBuilder, v: Value, spec: Spec) -> tuple[Value, Dims]:
 
 
 def scalar(b: BoundedBuilder, v: Value) -> Value:
-    """The only element of a tensor as a scalar."""
+    """A tensor's only element as a scalar."""
     return v if v.shape == () else b.op("Reshape", v, b.constant(np.empty(0)))

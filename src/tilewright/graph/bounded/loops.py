@@ -1,4 +1,4 @@
-"""Loop and Scan as one operator over a closed body on bounded tensors (`iterations`)."""
+"""Loop and Scan as one operator with a closed body on bounded tensors (`iterations`)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tilewright.graph.bounded.iterations import LoopSource, looped, scalar
 from tilewright.graph.nodes import Graph, Operation, Value
 
 if TYPE_CHECKING:
-    from tilewright.graph.bounded.bound import Env, Walk
+    from tilewright.graph.bounded.bound import Env, OperatorWalk
 
 FOREVER = (1 << 63) - 1
 
 
-def loop(walk: Walk, op: Operation, env: Env) -> Results | None:
-    """The results of a Loop; None where something has no bound, or no native code."""
+def loop(walk: OperatorWalk, op: Operation, env: Env) -> Results | None:
+    """The results of a Loop; None if something has no bound or no native code."""
     body: Graph = op.attributes["body"]
     if not _tensors(op, body):
         return None
@@ -57,8 +57,8 @@ def loop(walk: Walk, op: Operation, env: Env) -> Results | None:
     return looped(walk, source, env)
 
 
-def scan(walk: Walk, op: Operation, env: Env) -> Results | None:
-    """The results of a Scan, as a Loop over the places of its sequences."""
+def scan(walk: OperatorWalk, op: Operation, env: Env) -> Results | None:
+    """The results of a Scan, as a Loop over the positions of its sequences."""
     body: Graph = op.attributes["body"]
     if op.version < 9 or not _tensors(op, body):
         return None
@@ -103,7 +103,7 @@ def scan(walk: Walk, op: Operation, env: Env) -> Results | None:
 def _placed(
     b: BoundedBuilder, op: Operation, stacked: Sequence[Value | None]
 ) -> Results:
-    """What a Scan stacks, in the order and along the axis that it says."""
+    """The stacked items of a Scan in the order and along the axis that it asks for."""
     backward = _per_scan(op, "scan_output_directions", len(stacked))
     axes = _per_scan(op, "scan_output_axes", len(stacked))
     found: Results = []
@@ -133,6 +133,6 @@ def _per_scan(op: Operation, name: str, count: int) -> list[int]:
 
 
 def _shaped(b: BoundedBuilder, v: Value, like: Value) -> Value:
-    """A scalar in the shape of one element that a body declares."""
+    """A scalar in the one-element shape that a body declares."""
     rank = len(like.shape or ())
     return v if not rank else b.op("Reshape", v, b.constant([1] * rank))

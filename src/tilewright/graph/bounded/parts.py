@@ -1,11 +1,18 @@
-"""Rules of operators that cut tensors and put them together: Slice, Split, Concat, Pad."""
+"""Rules of operators that cut and join tensors: Slice, Split, Concat, Pad."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from tilewright.graph.bounded.context import BoundedContext, Results, rule
-from tilewright.graph.bounded.extents import Dim, Dims, Extent, least, most, storage
+from tilewright.graph.bounded.extents import (
+    BoundedExtent,
+    Dim,
+    Dims,
+    least,
+    most,
+    storage,
+)
 from tilewright.graph.bounded.shapes import product, reshaped
 from tilewright.graph.nodes import Operation, Value
 from tilewright.graph.ops.open_extents import DOMAIN
@@ -16,7 +23,7 @@ def _end(
     place: Dim,
     extent: Dim,
 ) -> Dim | None:
-    """A start or an end, within 0 .. extent; None where its sign is not known."""
+    """A start or an end, clamped to 0 .. extent; None if its sign is unknown."""
     b = ctx.builder
     if least(place) >= 0:
         return b.number("Min", place, extent)
@@ -33,7 +40,7 @@ def cut(
     extent: Dim,
     step: int,
 ) -> Value:
-    """`extent` elements of an axis from `start` on, which are there."""
+    """`extent` elements of an axis from `start` on; all must exist."""
     b, dims = ctx.builder, ctx.builder.dims(x)
     after = (*dims[:axis], extent, *dims[axis + 1 :])
     if step == 1 and start == 0:
@@ -52,7 +59,7 @@ def slices(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """Forward, from and to places whose sign is known."""
+    """Forward slices with starts and ends of known sign."""
     dims = ctx.dims(op)
     if len(op.inputs) < 3:
         return None
@@ -86,7 +93,7 @@ def _with(
     axes: Sequence[int],
     shape: Sequence[int],
 ) -> Results:
-    """A result that has other extents along some axes."""
+    """A result with other extents along some axes."""
     after = [shape[a] if a in axes else d for a, d in enumerate(dims)]
     return [ctx.builder.sized(v, after)]
 
@@ -117,9 +124,9 @@ def split(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """Along an axis of known extent."""
+    """Split along an axis of known extent."""
     dims, axis = ctx.dims(op), ctx.axis(op)
-    if isinstance(dims[axis], Extent):
+    if isinstance(dims[axis], BoundedExtent):
         return None
     found = ctx.builder.typer.apply(op)
     results: Results = []
@@ -133,7 +140,7 @@ def concat(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """One after the other, without what is after their counts."""
+    """Join the parts, each up to its count."""
     b = ctx.builder
     parts = [v for v in op.inputs if v is not None]
     axis = ctx.axis(op)
@@ -146,7 +153,7 @@ def concat(
         total = b.number("Add", total, s[axis])
     dims = (*shapes[0][:axis], total, *shapes[0][axis + 1 :])
     whole = ctx.on_memory(op, dims)
-    if not any(isinstance(s[axis], Extent) for s in shapes[:-1]):
+    if not any(isinstance(s[axis], BoundedExtent) for s in shapes[:-1]):
         return whole
     assert whole[0] is not None
     if not most(total):
@@ -159,7 +166,7 @@ def _places(
     ctx: BoundedContext,
     extents: Sequence[Dim],
 ) -> Value:
-    """Where in the memory of the parts, laid end to end, each element is; 0 after the last."""
+    """The index of each result element in the concatenated memory of the parts; 0 past the last."""
     b = ctx.builder
     memory = sum(storage(extents))
     at, found = b.iota(memory), b.constant(0)
@@ -180,14 +187,14 @@ def pad(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """Along axes of known extent."""
+    """Pad along axes of known extent."""
     dims = ctx.dims(op)
     pads = ctx.numbers(op, 1) if len(op.inputs) > 1 else op.attributes.get("pads")
     if pads is None or _given(op, 3):
         return None
     ends = list(zip(pads[: len(dims)], pads[len(dims) :], strict=True))
     touched = [a for a, pair in enumerate(ends) if any(pair)]
-    if any(isinstance(dims[a], Extent) for a in touched):
+    if any(isinstance(dims[a], BoundedExtent) for a in touched):
         return None
     found = ctx.builder.typer.apply(op)[0]
     assert found is not None
@@ -199,7 +206,7 @@ def compress(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """What is where a condition holds."""
+    """The elements selected by a condition."""
     b, x = ctx.builder, ctx.call(op).value(0)
     condition = ctx.call(op).value(1)
     axis = op.attributes.get("axis")
@@ -234,7 +241,7 @@ def nonzero(
     ctx: BoundedContext,
     x: Value,
 ) -> Value | None:
-    """The places of what is not 0, as (axis, number)."""
+    """The positions of nonzero elements, as (axis, number)."""
     b = ctx.builder
     if not b.dims(x):
         return None

@@ -1,4 +1,4 @@
-"""Rules of operators that ask for shapes, or are told one."""
+"""Rules of operators that return a shape or take one."""
 
 from __future__ import annotations
 
@@ -7,14 +7,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.graph.bounded.context import BoundedContext, Results, rule
-from tilewright.graph.bounded.extents import Dim, Dims, Extent, is_open, least, storage
+from tilewright.graph.bounded.extents import (
+    BoundedExtent,
+    Dim,
+    Dims,
+    is_open,
+    least,
+    storage,
+)
 from tilewright.graph.nodes import Operation, Value
 
 
 def broadcast(shapes: Sequence[Dims]) -> Dims | None:
-    """The extents of operands that are broadcast.
+    """The broadcast extents of operands.
 
-    None where two run-time extents are broadcast, or one and a number: they may differ or be 1.
+    None if a run-time extent is broadcast with another one or with a number: they may differ or be
+    1.
     """
     rank = max(map(len, shapes))
     found: list[Dim] = []
@@ -32,7 +40,7 @@ def shape(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """The counts."""
+    """The shape consists of the counts."""
     dims = ctx.dims(op)
     start, end = op.attributes.get("start", 0), op.attributes.get("end")
     wanted = dims[start:end]
@@ -46,7 +54,7 @@ def size(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """The product of the counts."""
+    """The size is the product of the counts."""
     total = product(ctx, ctx.dims(op))
     out = ctx.builder.scalar(total)
     ctx.contents.put(out, [total], ())
@@ -57,7 +65,7 @@ def product(
     ctx: BoundedContext,
     dims: Sequence[Dim],
 ) -> Dim:
-    """How many elements there are."""
+    """The number of elements."""
     total: Dim = 1
     for d in dims:
         total = ctx.builder.number("Mul", total, d)
@@ -69,13 +77,13 @@ def _solved(
     dims: Dims,
     target: Sequence[Dim],
 ) -> list[Dim] | None:
-    """The target with a number for its -1; None where the sizes are not known to agree."""
+    """The target with its -1 resolved; None if the sizes are not known to agree."""
     rest = [d for d in target if d != -1]
     mine = math.prod(d for d in dims if isinstance(d, int))
     theirs = math.prod(d for d in rest if isinstance(d, int))
-    free = [d for d in dims if isinstance(d, Extent)]
+    free = [d for d in dims if isinstance(d, BoundedExtent)]
     for d in rest:
-        if isinstance(d, Extent):
+        if isinstance(d, BoundedExtent):
             if d not in free:
                 return None
             free.remove(d)
@@ -88,10 +96,10 @@ def _solved(
 
 
 def _segments(dims: Sequence[Dim]) -> list[object]:
-    """The extents that a run decides, and between them the products of the others."""
+    """The run-time extents, and between them the products of the others."""
     found: list[object] = [1]
     for d in dims:
-        if isinstance(d, Extent):
+        if isinstance(d, BoundedExtent):
             found += [d, 1]
         else:
             found[-1] = found[-1] * d  # type: ignore[operator]
@@ -105,7 +113,8 @@ def reshaped(
 ) -> Value | None:
     """The elements in order in another shape.
 
-    The memory is the same where each open extent stays one with as much before and after it.
+    The memory is shared if each open extent stays an axis with equally many elements before and
+    after it.
     """
     b, dims = ctx.builder, ctx.builder.dims(x)
     if _segments(dims) == _segments(target):
@@ -126,7 +135,7 @@ def _linear(
     dims: Dims,
     target: Sequence[Dim],
 ) -> Value:
-    """For each place in the memory of the target, where its element is in that of `dims`."""
+    """For each position in the target's memory, the position of its element in that of `dims`."""
     b, memory = ctx.builder, storage(target)
     index = b.constant(0)
     for axis, extent in enumerate(memory):
@@ -150,7 +159,7 @@ def reshape(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """To a shape that is known, or whose numbers are counts."""
+    """Reshape to a known shape, or to one that consists of counts."""
     x, dims = ctx.call(op).value(0), ctx.dims(op)
     target = ctx.ints(op, 1) if len(op.inputs) > 1 else op.attributes.get("shape")
     if target is None:
@@ -160,7 +169,7 @@ def reshape(
         if any(d == 0 and n >= len(dims) for n, d in pairs):
             return None
         target = [dims[n] if d == 0 else d for n, d in enumerate(target)]
-    if any(isinstance(d, Extent) and d.least < 0 for d in target):
+    if any(isinstance(d, BoundedExtent) and d.least < 0 for d in target):
         return None
     target = _solved(ctx, dims, target)
     found = None if target is None else reshaped(ctx, x, target)
@@ -172,7 +181,7 @@ def flatten(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """Two axes of many."""
+    """Flatten many axes to two."""
     dims = ctx.dims(op)
     axis = int(op.attributes.get("axis", 1))
     axis = axis + len(dims) if axis < 0 else axis
@@ -186,7 +195,7 @@ def squeeze(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """Axes of extent 1, which are named where a run decides others."""
+    """Remove axes of extent 1, which must be named if other extents are known only at run time."""
     dims = ctx.dims(op)
     axes = ctx.numbers(op, 1) if len(op.inputs) > 1 else op.attributes.get("axes")
     if axes is None:
@@ -204,7 +213,7 @@ def unsqueeze(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """Axes of extent 1 more."""
+    """Insert axes of extent 1."""
     dims = list(ctx.dims(op))
     axes = ctx.numbers(op, 1) if len(op.inputs) > 1 else op.attributes.get("axes")
     if axes is None:
@@ -219,7 +228,7 @@ def transpose(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """The extents go with their axes."""
+    """The extents are permuted with their axes."""
     dims = ctx.dims(op)
     order = op.attributes.get("perm") or range(len(dims))[::-1]
     return ctx.on_memory(op, [dims[a] for a in order])
@@ -230,7 +239,7 @@ def expand(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """To a shape whose numbers are counts."""
+    """Expand to a shape that may consist of counts."""
     target = ctx.ints(op, 1)
     if target is None or any(least(d) < 0 for d in target):
         return None
@@ -246,7 +255,7 @@ def constant_of_shape(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """Of a shape whose numbers are counts."""
+    """Fill a shape that may consist of counts."""
     dims = ctx.ints(op, 0)
     if dims is None or not is_open(dims) or any(least(d) < 0 for d in dims):
         return None
@@ -259,7 +268,7 @@ def integers(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """Integers up to a count, in constant steps."""
+    """Integers up to a count, with a constant step."""
     b, dtype = ctx.builder, op.outputs[0]
     given = [ctx.ints(op, n) for n in range(3)]
     if dtype is None or any(g is None or len(g) != 1 for g in given):

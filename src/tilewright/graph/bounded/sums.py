@@ -1,4 +1,4 @@
-"""Rules of operators that go along an axis: what is after a count is made to change nothing."""
+"""Rules of operators that combine elements along an axis: those past a count become neutral."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.base.dtypes import DType
 from tilewright.graph.bounded.context import BoundedContext, Results, rule
-from tilewright.graph.bounded.extents import Dim, Dims, Extent, is_open
+from tilewright.graph.bounded.extents import BoundedExtent, Dim, Dims, is_open
 from tilewright.graph.bounded.shapes import broadcast, product
 from tilewright.graph.nodes import Operation, Value
 from tilewright.graph.ops.reduce import keeps, reduced_axes, reduced_shape
@@ -18,25 +18,25 @@ Fill = Callable[[DType], float | int | bool]
 
 
 def lowest(dtype: DType) -> float | int | bool:
-    """What no element is below."""
+    """A value that no element is below."""
     if dtype.is_bool:
         return False
     return -np.inf if dtype.is_float else int(np.iinfo(dtype.numpy).min)
 
 
 def highest(dtype: DType) -> float | int | bool:
-    """What no element is above."""
+    """A value that no element is above."""
     if dtype.is_bool:
         return True
     return np.inf if dtype.is_float else int(np.iinfo(dtype.numpy).max)
 
 
 def zero(dtype: DType) -> int:
-    """What adds nothing."""
+    """The value that adds nothing."""
     return 0
 
 
-# Of each reduction, the number that changes nothing, and since when its axes are an input.
+# For each reduction, its identity and the version since which its axes are an input.
 _REDUCTIONS: dict[str, tuple[Fill, int]] = {
     "ReduceSum": (zero, 13),
     "ReduceL1": (zero, 18),
@@ -55,7 +55,7 @@ def reduction(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """Elements after the count are the reduction's identity."""
+    """Elements past the count become the reduction's identity."""
     b, call = ctx.builder, ctx.call(op)
     fill, since = _REDUCTIONS[op.qualified]
     x, dims = call.value(0), ctx.dims(op)
@@ -63,7 +63,7 @@ def reduction(
         return None
     axes = reduced_axes(call, len(dims), since)
     after = reduced_shape(dims, axes, keeps(call))  # type: ignore[arg-type]
-    open_axes = [a for a in axes if isinstance(dims[a], Extent)]
+    open_axes = [a for a in axes if isinstance(dims[a], BoundedExtent)]
     assert x.dtype is not None
     if not open_axes:
         return ctx.on_memory(op, after)
@@ -79,7 +79,7 @@ def _mean(
     axes: list[int],
     after: Dims,
 ) -> Results | None:
-    """The sum by the count; of floats, so that nothing by nothing is NaN."""
+    """The sum divided by the count, in floats, so that an empty mean is NaN."""
     b, x, dims = ctx.builder, ctx.call(op).value(0), ctx.dims(op)
     if x.dtype is None or not x.dtype.is_float:
         return None
@@ -95,11 +95,13 @@ def arg_extreme(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """Of equal elements the first: those after the count come after all."""
+    """The first of equal elements wins, so those past the count, being last, never do."""
     b, x, dims = ctx.builder, ctx.call(op).value(0), ctx.dims(op)
     axis = ctx.axis(op)
     after = reduced_shape(dims, [axis], keeps(ctx.call(op)))  # type: ignore[arg-type]
-    if isinstance(dims[axis], Extent) and op.attributes.get("select_last_index", 0):
+    if isinstance(dims[axis], BoundedExtent) and op.attributes.get(
+        "select_last_index", 0
+    ):
         return None
     assert x.dtype is not None
     fill = (lowest if op.qualified == "ArgMax" else highest)(x.dtype)
@@ -112,7 +114,7 @@ def softmax(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """Since version 13 along one axis."""
+    """Softmax along one axis, as since version 13."""
     b, x, axis = ctx.builder, ctx.call(op).value(0), ctx.axis(op, -1)
     if op.version < 13 or x.dtype is None:
         return None
@@ -125,12 +127,12 @@ def cumulative_sum(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """Forward, so that what is after the count comes too late."""
+    """Forward only, so that elements past the count do not affect those before it."""
     axis, dims = ctx.numbers(op, 1), ctx.dims(op)
     if axis is None:
         return None
     backward = op.attributes.get("reverse", 0)
-    if backward and isinstance(dims[axis[0]], Extent):
+    if backward and isinstance(dims[axis[0]], BoundedExtent):
         return None
     return ctx.on_memory(op, dims)
 
@@ -140,7 +142,7 @@ def product_of_matrices(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """Along an open extent both operands are 0 after the count: a number times NaN is NaN."""
+    """Along an open extent, set both operands to 0 past the count, as 0 times NaN is NaN."""
     left, right = ctx.dims(op), ctx.dims(op, 1)
     if len(left) < 2 or len(right) < 2:
         return None
@@ -160,7 +162,7 @@ def _summed(
     left: int,
     right: int,
 ) -> tuple[Value, Value] | None:
-    """Both operands, 0 after the count along the contracted axes."""
+    """Both operands with zeros past the count along the contracted axes."""
     b, values = ctx.builder, [ctx.call(op).value(n) for n in (0, 1)]
     ends: list[Dim] = [b.dims(values[0])[left], b.dims(values[1])[right]]
     if ends[0] is not ends[1] and ends[0] != ends[1]:
@@ -173,7 +175,7 @@ def gemm(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """As MatMul, with what is added."""
+    """As MatMul, plus the third operand."""
     left, right = ctx.dims(op), ctx.dims(op, 1)
     rows, inner = (1, 0) if op.attributes.get("transA", 0) else (0, 1)
     across, columns = (1, 0) if op.attributes.get("transB", 0) else (0, 1)
@@ -192,7 +194,7 @@ def maps(
     ctx: BoundedContext,
     op: Operation,
 ) -> Results | None:
-    """For any number of feature maps: images are independent."""
+    """Any number of feature maps, as images are independent."""
     dims = ctx.dims(op)
     others = [ctx.dims(op, n) for n in range(1, len(op.inputs)) if op.inputs[n]]
     if is_open(dims[1:]) or any(map(is_open, others)) or len(op.outputs) > 1:

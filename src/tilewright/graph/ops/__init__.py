@@ -1,1 +1,1 @@
-"""Operator definitions, one file per family; `registry` says what a definition is."""
+"""Operator definitions, one file per family; `registry` explains what a definition is."""

@@ -1,9 +1,10 @@
 """The adjoint of an operator, derived from its Computations: `tilewright::Adjoint`.
 
-Inputs: those of the operator, its results, and what flows to each of its results (left out where
-nothing does); outputs: what flows to each input in the attribute `wanted`. Which operator it is
-say `operator`, `operator_domain`, `operator_version`, the counts of its inputs and outputs `arity`,
-and its attributes, whose names begin with `of_` here: an adjoint has one itself.
+Inputs: the operator's inputs, its results, and the gradients of its results (omitted if zero).
+Outputs: the gradients of the inputs listed in the attribute `wanted`. The attributes `operator`,
+`operator_domain` and `operator_version` identify the operator, and `arity` holds the numbers of its
+inputs and outputs. Its own attributes are stored with the prefix `of_`, so that an adjoint can have
+an adjoint.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tilewright.expr.nodes import Buffer, Expr, const
 from tilewright.graph.nodes import Operation, Value
 from tilewright.graph.ops.errors import place
 from tilewright.graph.ops.fragment import Fragment
-from tilewright.graph.ops.nests import Nests, kernel
+from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.registry import (
     OpCall,
     OpDef,
@@ -34,7 +35,7 @@ from tilewright.ir.node import substitute
 from tilewright.loops.nodes import If, Kernel, Stmt, Update, block
 
 ADJOINT, DOMAIN = "Adjoint", "tilewright"
-_OWN = "of_"  # before the name of an attribute of the operator
+_OWN = "of_"  # prefix of the operator's own attributes
 
 
 def derived(
@@ -43,10 +44,10 @@ def derived(
     flows: Sequence[Value | None],
     wanted: Sequence[int],
 ) -> list[Value]:
-    """What flows to the wanted inputs of `op` from its results, by the adjoint of its Computations.
+    """The gradients of the wanted inputs of `op`, by the adjoint of its Computations.
 
-    flows: one per output, None where nothing flows. Raises UnsupportedError where its definition
-    is a Kernel or has no derivative.
+    flows: one gradient per output, None if zero. Raises UnsupportedError if its definition is a
+    Kernel or has no derivative.
     """
     attributes = {
         "operator": op.op_type,
@@ -62,7 +63,7 @@ def derived(
     results = [_buffer(op.inputs[i]) for i in wanted]
     _steps(
         call, [_buffer(v) for v in operands], results
-    )  # raises now, not when it is compiled
+    )  # raise now rather than during compilation
     return f.ops(
         ADJOINT, *operands, domain=DOMAIN, version=1, count=len(wanted), **attributes
     )
@@ -75,7 +76,7 @@ def _buffer(v: Value | None) -> Buffer | None:
 
 
 def _operator(call: OpCall) -> Operation:
-    """The operator whose adjoint it is."""
+    """The operator that the adjoint belongs to."""
     arity, count = call.attr("arity")
     operands = call.operation.inputs
     attributes = call.operation.attributes
@@ -129,9 +130,10 @@ def _steps(
 
 
 class _Aliases:
-    """Another buffer for each further place at which one is an operand.
+    """A separate buffer for each further position at which a buffer is an operand.
 
-    What flows to each place is distinguished by its buffer; passes merge operands that are equal.
+    The gradients of the positions are distinguished by their buffers, as passes merge equal
+    operands.
     """
 
     def __init__(self) -> None:
@@ -141,7 +143,7 @@ class _Aliases:
         self,
         operands: Sequence[Buffer | None],
     ) -> list[Buffer | None]:
-        """The operands, no two of them alike."""
+        """The operands as distinct buffers."""
         found: list[Buffer | None] = []
         for b in operands:
             if b is not None and b in found:
@@ -155,7 +157,7 @@ class _Aliases:
         self,
         s: Step,
     ) -> Step:
-        """A step on the operands themselves."""
+        """Replace the aliases in a step by the operands themselves."""
         if self.real.keys().isdisjoint(s.inputs):
             return s
         if isinstance(s, Computation):
@@ -185,8 +187,8 @@ class _Aliases:
 
 
 def _scattered(s: ScatterAdd) -> Kernel:
-    """The loop program: zeros, then each point of each part adds to the element it belongs to."""
-    nests = Nests()
+    """The loop program: zeros, then each point of each part adds to the element that it reads."""
+    nests = LoopNests()
     out = s.tensor
     add = reducer("add", out.dtype)
     body = [nests.copy(out, lambda *i: const(0.0, out.dtype))]

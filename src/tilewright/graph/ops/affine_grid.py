@@ -1,4 +1,4 @@
-"""AffineGrid: where each element of a result reads an image that an affine map moves."""
+"""AffineGrid: the positions at which the elements of a result sample an affinely mapped image."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def _type(call: OpCall) -> Sequence[Type]:
 
 
 def _places(call: OpCall, extent: int) -> tuple[float, float]:
-    """The first position along an axis, which goes from -1 to 1, and the step to the next.
+    """The first position along an axis that spans -1 to 1, and the step to the next one.
 
-    With aligned corners, a single element has no step and is in the middle, as in PyTorch
+    With aligned corners, a single element is in the middle, as in PyTorch
     (ONNX's text divides by zero, its reference has -1, ONNX Runtime 1).
     """
     if not call.attr("align_corners", 0):

@@ -1,8 +1,8 @@
-"""Attention as one operation: two products with a softmax over the rows of scores between them.
+"""Attention as one operation: two matrix products with a row-wise softmax between them.
 
-The attribute `body` is the graph of the operators that it was written as: a product, pointwise
-operators, a softmax over the last axis, pointwise operators, a product. It has a parameter for each
-operand and one result. Its meaning is the body's; as one operation it can be one kernel.
+The attribute `body` is the graph of the original operators: a product, pointwise operators, a
+softmax over the last axis, pointwise operators, a product. It has a parameter for each operand and
+one result. The operation means what its body means; as one operation it can become one kernel.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _compute(
 
 
 def _without_chains(computations: Sequence[Computation]) -> list[Computation]:
-    """Each map whose result only one other map reads, inlined there."""
+    """Inline each map whose result only one other map reads."""
     found: list[Computation] = []
     for first in reversed(computations):
         tensors = {o.tensor for o in first.outputs}

@@ -1,4 +1,4 @@
-"""Operators of two or more operands, element by element, with NumPy's broadcasting."""
+"""Elementwise operators of two or more operands, with NumPy's broadcasting."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def nary(
     traits: Trait = Trait.NONE,
     gradient: Gradient | None = None,
 ) -> None:
-    """Register an operator on broadcast operands.
+    """Register an elementwise operator on broadcast operands.
 
-    scalar, arrays: the call, then one argument per operand. result: its dtype; else that of
-    operand `like`. traits: besides POINTWISE.
+    scalar, arrays: the call, then one argument per operand. result: its dtype; by default that of
+    operand `like`. traits: in addition to POINTWISE.
     """
 
     def infer(op: OpCall) -> Sequence[Type]:
@@ -108,7 +108,7 @@ def nary(
 
 
 def _start(op: OpCall) -> int | None:
-    """Before version 7: the first axis of operand 0 that operand 1 is aligned with, if set."""
+    """Before version 7: the axis of operand 0 at which operand 1 starts, if set."""
     if op.version >= 7:
         return None
     if op.operation.qualified == "PRelu":
@@ -118,13 +118,13 @@ def _start(op: OpCall) -> int | None:
 
 
 def _axes(start: int, rank: int, count: int) -> slice:
-    """The `count` axes from `start` on, of `rank`; the last ones if there are not as many."""
+    """The `count` axes from `start` on, of `rank`; the last ones if too few remain."""
     first = min(start % max(rank, 1), rank - count)
     return slice(first, first + count)
 
 
 def _points(op: OpCall, inputs: Sequence[Buffer], i: Any) -> list[Any]:
-    """Where each operand is read for point `i` of the result."""
+    """The point at which each operand is read for point `i` of the result."""
     points = [i] * op.arity
     start = _start(op)
     if start is not None:
@@ -133,7 +133,7 @@ def _points(op: OpCall, inputs: Sequence[Buffer], i: Any) -> list[Any]:
 
 
 def _aligned(op: OpCall, operands: tuple[Array, ...]) -> tuple[Array, ...]:
-    """The operands, the second one with an axis of 1 for each of the first that is after it."""
+    """The operands, with axes of extent 1 appended to the second one to align it with the first."""
     start = _start(op)
     if start is None:
         return operands
@@ -202,7 +202,7 @@ def _power_arrays(_: OpCall, base: Array, exponent: Array) -> Any:
         return np.power(base, exponent.astype(base.dtype))
     with np.errstate(all="ignore"):
         whole = np.power(base.astype(np.float64), exponent.astype(np.float64))
-    # As `_power` converts it: NumPy's own conversion of what does not fit is not defined.
+    # Convert as `_power` does: NumPy's own conversion of values out of range is undefined.
     real = var("real", dtypes.float64)
     return evaluate(cast(real, dtypes.dtype_of(base.dtype)), {real: whole})
 
@@ -224,7 +224,7 @@ def _pow_gradient(
     y: Value,
     g: Value,
 ) -> Sequence[Value]:
-    """x ** 0 is 1 everywhere, and 0 ** e with e >= 0 has no slope along e: not 0 * infinity."""
+    """x ** 0 is 1 everywhere, and 0 ** e with e >= 0 has slope 0 along e, not 0 * infinity."""
     base, exponent = x
     none = f.constant(0, base.dtype)
     zero = f.constant(0, exponent.dtype)
@@ -248,7 +248,7 @@ def _mod_gradient(
     y: Value,
     g: Value,
 ) -> Sequence[Value]:
-    """x - trunc(x / w) * w, where the quotient is constant."""
+    """x - trunc(x / w) * w, with the quotient treated as constant."""
     quotient = o("Div", o("Sub", x[0], y), x[1])
     return [g, o("Neg", o("Mul", g, quotient))]
 
@@ -260,7 +260,7 @@ def _extreme_gradient(
     y: Value,
     g: Value,
 ) -> Sequence[Value]:
-    """Operands that are equal to the result share what flows to it."""
+    """Operands equal to the result share its gradient."""
     chosen = [f.op("CastLike", f.op("Equal", v, y), g) for v in x]
     share = f.op("Div", g, f.op("Sum", *chosen)) if len(x) > 1 else g
     return [f.op("Mul", share, c) for c in chosen]
@@ -391,7 +391,7 @@ nary("Where", _where, lambda _, c, a, b: np.where(c, a, b), like=1, since=9)
 
 
 def _bounds(op: OpCall) -> tuple[float | None, float | None]:
-    """The bounds of Clip 6, which are attributes: of what is infinite, the greatest float32."""
+    """The bounds of Clip 6, which are attributes; an infinite one becomes the largest float32."""
     bounded = op.dtype(0) in (dtypes.float32, dtypes.float64)
     most = float(np.finfo(np.float32).max) if bounded else None
     return op.attr("min", most and -most), op.attr("max", most)

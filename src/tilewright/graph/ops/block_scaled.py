@@ -1,4 +1,4 @@
-"""Products with block weights that stay packed: operators of the domain `tilewright`.
+"""Products with block-quantized weights that stay packed: operators of the domain `tilewright`.
 
     BlockScaledMatMul(a, words, scale, zero)          a: [M, K] floats
         sum over blocks of  scale * (sum over the block of  a * (q - zero))
@@ -6,8 +6,8 @@
     BlockScaledMatMulInteger(bytes, step, sums, words, scale, zero)
         sum over blocks of  step * scale * (sum over the block of bytes * q  -  zero * sum)
 
-The integers q are cut out of words in registers; nothing is written as float32. In the second form
-the inner sums are exact, in int32; what rounds is the activations, to 8 bits for each block.
+The integers q are unpacked from words in registers and never stored as float32. In the second form
+the inner sums are exact in int32; only the activations are rounded, to 8 bits per block.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 
 DOMAIN = "tilewright"
-LEVELS = 127.0  # of a byte of activations, to each side of 0
-WORD = 4  # bytes of a lane
+LEVELS = 127.0  # largest magnitude of an activation byte
+WORD = 4  # bytes per lane
 
 Buffers = Sequence[Buffer]
 
@@ -57,7 +57,7 @@ def quads(w: BlockWeights) -> Array:
 
 
 def block_scaled(f: Fragment, a: Value, w: BlockWeights, in_bytes: bool) -> Value:
-    """The product of `a` [..., K] with block weights; in_bytes: of `a` rounded to bytes."""
+    """The product of `a` [..., K] with block weights. in_bytes: round `a` to bytes first."""
     *batch, depth = a.extents
     x = f.reshape(a, int(np.prod(batch)), depth) if len(batch) != 1 else a
     if missing := w.blocks * w.block - depth:
@@ -125,7 +125,7 @@ def _columns(op: OpCall, i: int) -> int:
 
 
 def _real(op: OpCall, q: Array, scale: Array, zero: Sequence[Array]) -> Array:
-    """The matrix of integers [blocks, block, N] in float32, [blocks * block, N]."""
+    """The integers [blocks, block, N] as a float32 matrix [blocks * block, N]."""
     shift = zero[0][:, None] if zero else np.float32(op.attr("zero"))
     real = (q.astype(np.float32) - np.asarray(shift, np.float32)) * scale[:, None]
     found: Array = real.astype(np.float32).reshape(-1, q.shape[-1])

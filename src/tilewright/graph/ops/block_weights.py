@@ -1,8 +1,8 @@
-"""Weights of few bits: integers with a scale, and maybe a zero point, per block of the depth.
+"""Weights of few bits: integers with a scale, and optionally a zero point, per block of rows.
 
 Element (k, n) of the matrix is `(q[k, n] - zero[k // block, n]) * scale[k // block, n]`. The last
-block may be partial. This is what `MatMulNBits` of com.microsoft holds, and what ONNX's
-`DequantizeLinear` with a `block_size` makes.
+block may be partial. `MatMulNBits` of com.microsoft stores weights this way, and ONNX's
+`DequantizeLinear` with a `block_size` reads them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class BlockWeights:
     """A matrix of `depth` rows, N columns.
 
     q: uint8 [depth, N], each below 2**bits. scale: a float dtype, [blocks, N]. zero: [blocks, N] in
-    uint8 or a float dtype, or one number for all.
+    uint8 or a float dtype, or a single number.
     """
 
     bits: int
@@ -34,24 +34,24 @@ class BlockWeights:
 
     @property
     def depth(self) -> int:
-        """Rows of the matrix: what a product sums over."""
+        """The number of rows, over which a product sums."""
         return int(self.q.shape[0])
 
     @property
     def columns(self) -> int:
-        """Columns of the matrix."""
+        """The number of columns."""
         return int(self.q.shape[1])
 
     @property
     def blocks(self) -> int:
-        """Scales of a column."""
+        """The number of scales per column."""
         return ceil_div(self.depth, self.block)
 
     def real(
         self,
         dtype: Any = np.float32,
     ) -> Array:
-        """The matrix that the integers stand for, in float32 and then in `dtype`."""
+        """The matrix that the integers represent, computed in float32 and converted to `dtype`."""
         shift, factor = (self._spread(x) for x in (self.zero, self.scale))
         real = (self.q.astype(np.float32) - shift) * factor
         found: Array = real.astype(dtype)
@@ -61,14 +61,14 @@ class BlockWeights:
         self,
         x: Array | float,
     ) -> Any:
-        """A parameter for each element, in float32."""
+        """A parameter repeated for each element, in float32."""
         if not isinstance(x, np.ndarray):
             return np.float32(x)
         each = np.repeat(x.astype(np.float32), self.block, axis=0)
         return each[: self.depth]
 
     def whole(self) -> Array:
-        """q with zeros after, so that the last block is whole: [blocks, block, N]."""
+        """q padded with zeros to whole blocks: [blocks, block, N]."""
         missing = self.blocks * self.block - self.depth
         padded = np.pad(self.q, ((0, missing), (0, 0)))
         return padded.reshape(self.blocks, self.block, self.columns)
@@ -78,7 +78,7 @@ def unpacked(
     packed: Array,
     bits: int,
 ) -> Array:
-    """Each byte as 8 / bits numbers, low bits first, along the last axis."""
+    """Split each byte into 8 / bits numbers, low bits first, along the last axis."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     parts = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
     found: Array = parts.reshape(*packed.shape[:-1], -1)
@@ -89,9 +89,9 @@ def packed(
     q: Array,
     bits: int,
 ) -> Array:
-    """The inverse of `unpacked`: uint8 numbers below 2**bits along the last axis, by the byte.
+    """The inverse of `unpacked`: packs uint8 numbers below 2**bits into bytes along the last axis.
 
-    An axis that does not fill its last byte is filled with zeros.
+    The last byte is padded with zeros.
     """
     count = 8 // bits
     missing = -q.shape[-1] % count

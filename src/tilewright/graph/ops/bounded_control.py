@@ -1,13 +1,13 @@
 """Loop and If whose bodies are closed graphs of bounded tensors, which a Plan runs natively.
 
-Operators of the domain `tilewright`, which `graph/bounded` puts in the place of ONNX's.
+Operators of the domain `tilewright`, with which `graph/bounded` replaces ONNX's.
 
     Loop(trips, going, *states, *taken) -> count, *states, *stacked      states, bound, body
     If(condition, *taken) -> *results                                    then_branch, else_branch
 
-`body(number, *states, *taken) -> going, *states, *items` runs while it is going and its number is
-below trips, which is at most `bound`; item n of each kind is row n of memory for `bound` of them,
-and what is after the count is 0. A branch takes `taken`. Nothing is captured.
+`body(number, *states, *taken) -> going, *states, *items` runs while `going` holds and `number` is
+below `trips`, which is at most `bound`. Item n of each kind is stored in row n of a buffer of
+`bound` rows; rows past the count are 0. A branch takes `taken` as inputs. Bodies capture nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reading operands the way NumPy broadcasts them, and shapes that follow from it."""
+"""Reading operands with NumPy's broadcasting, and the shapes that result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewright.graph.ops.registry import OpCall
 
 
 def broadcast(call: OpCall, *shapes: Sequence[int]) -> tuple[int, ...]:
-    """The common shape. Raises ModelError where there is none."""
+    """The common shape. Raises ModelError if there is none."""
     try:
         return tuple(int(d) for d in np.broadcast_shapes(*(tuple(s) for s in shapes)))
     except ValueError:
@@ -24,9 +24,9 @@ def broadcast(call: OpCall, *shapes: Sequence[int]) -> tuple[int, ...]:
 
 
 def refuse_stretching(call: OpCall, **operands: int) -> None:
-    """Raise ModelError where an operand, broadcast to operand 0, would give it another shape.
+    """Raise ModelError if an operand, broadcast with operand 0, would change its shape.
 
-    operands: their positions, by the names that errors have; one that is left out fits.
+    operands: their positions, by the names used in errors; an omitted one fits.
     """
     shape = call.shape(0)
     for name, n in operands.items():
@@ -38,7 +38,7 @@ def refuse_stretching(call: OpCall, **operands: int) -> None:
 
 
 def element(x: Buffer, point: Sequence[Any]) -> Expr:
-    """`x` at the point of a shape that it broadcasts to."""
+    """Read `x` at a point of a shape that it broadcasts to."""
     last = point[len(point) - len(x.shape) :]
     return x[
         tuple(const(0) if n == 1 else i for i, n in zip(last, x.shape, strict=True))
@@ -46,7 +46,7 @@ def element(x: Buffer, point: Sequence[Any]) -> Expr:
 
 
 def replaced(values: Sequence[Any], axis: int, new: Any) -> tuple[Any, ...]:
-    """A shape or a point with another element at `axis`."""
+    """A shape or point with the element at `axis` replaced."""
     return (*values[:axis], new, *values[axis + 1 :])
 
 
@@ -56,7 +56,7 @@ def operand(
     i: int,
     point: Sequence[Any],
 ) -> Expr:
-    """Input `i` at a point of the broadcast shape; a known scalar as a constant."""
+    """Input `i` at a point of the broadcast shape; a known scalar becomes a constant."""
     known = call.constant(i)
     if known is not None and known.size == 1:
         return const(known.reshape(-1)[0], inputs[i].dtype)
@@ -64,7 +64,7 @@ def operand(
 
 
 def wide(x: Expr) -> Expr:
-    """`x` in the dtype to compute in: float32 for narrower floats, else its own."""
+    """`x` in the dtype to compute in: float32 for narrower floats, else its own dtype."""
     return cast(x, wide_dtype(x.dtype))
 
 

@@ -1,4 +1,4 @@
-"""Changes of element type: Cast, CastLike, BitCast; Dropout and its kin at inference."""
+"""Changes of element type: Cast, CastLike, BitCast; also Dropout and other inference no-ops."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tilewright.graph.ops.traits import IMPURE, MIXES_TYPES, POINTWISE
 
 Buffers = Sequence[Buffer]
 
-# TensorProto.DataType, which the attribute `to` holds; the file format fixes the numbers.
+# TensorProto.DataType, as in the attribute `to`; the file format fixes the numbers.
 ONNX_DTYPES = dict(
     enumerate(
         "float32 uint8 int8 uint16 int16 int32 int64 string bool float16 float64 uint32 uint64 "
@@ -39,7 +39,7 @@ ONNX_DTYPES = dict(
 
 
 def number_of(dtype: str) -> int:
-    """The number that an attribute holds for a dtype's name."""
+    """The number by which attributes denote a dtype."""
     return next(number for number, name in ONNX_DTYPES.items() if name == dtype)
 
 
@@ -48,12 +48,12 @@ def dtype_attribute(
     name: str,
     default: DType | None = None,
 ) -> DType:
-    """The dtype that an attribute names by its number."""
+    """The dtype that an attribute denotes by number."""
     number = call.attr(name)
     if number is None and default is not None:
         return default
     if number not in ONNX_DTYPES:
-        raise call.error(f"{name}={number} names no element type")
+        raise call.error(f"{name}={number} is not an element type")
     return dtype_of(ONNX_DTYPES[number])
 
 
@@ -64,13 +64,13 @@ def _target(call: OpCall) -> DType:
 
 
 def _saturates(call: OpCall, source: DType, target: DType) -> bool:
-    """Whether values beyond the range become the largest: narrow floats unless told otherwise."""
+    """Whether values out of range become the largest: the default for narrow floats."""
     narrow = target.is_float and target.bits <= 8
     return narrow and not source.is_int and bool(call.attr("saturate", 1))
 
 
 def converted(x: Expr, target: DType, saturate: bool) -> Expr:
-    """`x` in another dtype, clamped to its range first if asked."""
+    """`x` in another dtype, clamped to its range first if it saturates."""
     if target.is_int and target.is_sub_byte and x.dtype.is_float:
         x = cast(x, int32)  # narrow integers wrap around, wide ones saturate
     if saturate:
@@ -98,11 +98,11 @@ def _cast(
 
 
 def _power_of_two(x: Expr, mode: str, saturate: bool) -> Expr:
-    """|x| as float8_e8m0fnu, which holds nothing but an exponent; mode: nearest, up or down."""
+    """|x| as float8_e8m0fnu, which holds only an exponent. mode: nearest, up or down."""
     bits = Bitcast(cast(x, float32), uint32)
     exponent = Shr(bits, const(23, uint32)) & 0xFF
     fraction = bits & 0x7FFFFF
-    # To nearest, half goes up unless the exponent is the least (as ONNX's reference has it).
+    # To nearest, half rounds up unless the exponent is the least (as in ONNX's reference).
     limit = {"up": 0, "nearest": 0x3FFFFF, "down": 0x7FFFFF}[mode]
     up = fraction > limit
     if mode == "nearest":
@@ -113,7 +113,7 @@ def _power_of_two(x: Expr, mode: str, saturate: bool) -> Expr:
 
 
 def _exotic(dtype: DType) -> bool:
-    """Types whose conversions have their own rules: narrow ones, complex numbers, strings."""
+    """Types with special conversion rules: narrow ones, complex numbers, strings."""
     narrow = dtype.is_sub_byte or (dtype.is_float and dtype.bits <= 8)
     return narrow or dtype.is_string or dtype.is_complex
 
@@ -170,7 +170,7 @@ def _bitcast(
 ) -> list[Computation] | None:
     x = inputs[0]
     out = outputs[0]
-    if x.dtype.is_bool or out.dtype.is_bool:  # a byte that holds 0 or 1
+    if x.dtype.is_bool or out.dtype.is_bool:  # a byte holding 0 or 1
         return [map_(call.name, out, lambda *i: cast(x[i], out.dtype))]
     if x.dtype.bits != out.dtype.bits:
         return None
@@ -194,7 +194,7 @@ def _dropout_types(call: OpCall) -> Sequence[Type]:
 
 
 def _trains(call: OpCall) -> bool | None:
-    """Whether it drops anything; None if that is not known."""
+    """Whether it drops anything; None if unknown."""
     if call.version < 12 or not call.has(2):
         return False
     training = call.constant(2)
@@ -228,12 +228,13 @@ def _dropout_gradient(
     y: Value,
     g: Value,
 ) -> Sequence[Value | None]:
-    """By its mask: numbers drawn again would be others."""
+    """Use its mask: drawing again would give other numbers."""
     if _trains(call) is False:
         return [g]
     if not call.wants(1):
         call.refuse(
-            "which elements it drops is not known", "ask for its mask, output 1"
+            "the dropped elements are unknown",
+            "export the model with its mask, output 1",
         )
     ratio = f.constant(0.5, float32) if not call.has(1) else call.value(1)
     kept = f.op("CastLike", f.op("Sub", f.constant(1, ratio.dtype), ratio), g)

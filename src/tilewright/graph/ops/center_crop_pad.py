@@ -1,4 +1,4 @@
-"""CenterCropPad: the middle of each axis, or zeros around it."""
+"""CenterCropPad: crops each axis to its middle, or pads it with zeros on both sides."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _targets(
     shape: Sequence[int],
     wanted: Sequence[int],
 ) -> list[int]:
-    """The extents of the result, for axes that `axes` names in its order."""
+    """The extents of the result; `axes` names the axes that the target shape is for."""
     axes = call.attr("axes")
     if axes is None:
         axes = range(len(shape))
@@ -35,7 +35,7 @@ def _type(call: OpCall) -> Sequence[Type]:
 
 @dataclass(frozen=True)
 class _Fit:
-    """An axis: `kept` elements from `cut` on, which begin at `front` in the result."""
+    """One axis: `kept` elements from `cut` on, placed at `front` in the result."""
 
     cut: int
     front: int
@@ -48,7 +48,7 @@ def _fits(
     shape: Sequence[int],
     wanted: Sequence[int],
 ) -> list[_Fit]:
-    """Per axis what is kept and where it goes."""
+    """For each axis, the elements kept and their place in the result."""
     targets = _targets(call, shape, wanted)
     return [
         _Fit(

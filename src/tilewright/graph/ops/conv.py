@@ -1,4 +1,4 @@
-"""Convolutions: one Computation with guarded reads, and a map for the bias.
+"""Convolutions: one Computation with guarded reads, and a map that adds the bias.
 
 Floats narrower than float32 accumulate in float32.
 """
@@ -16,7 +16,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, const
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import wide, wide_dtype, widened
-from tilewright.graph.ops.conv_gradient import Taps, conv_gradient
+from tilewright.graph.ops.conv_gradient import ConvolutionTaps, conv_gradient
 from tilewright.graph.ops.derivative import Backward
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
@@ -31,7 +31,7 @@ def geometry(
     x: tuple[int, ...],
     w: tuple[int, ...],
 ) -> Windows:
-    """The windows of a Conv of the shape w over one of x. Raises ModelError if they do not fit."""
+    """The windows of a Conv with weights of shape w over an input of shape x. Raises ModelError."""
     group = call.attr("group", 1)
     if len(x) != len(w) or len(x) < 2:
         raise call.error(f"the input {list(x)} and weights {list(w)} differ in rank")
@@ -42,7 +42,7 @@ def geometry(
     asked = call.attr("kernel_shape")
     if asked and tuple(asked) != w[2:]:
         raise call.error(
-            f"kernel_shape {asked} is not that of the weights, {list(w[2:])}"
+            f"kernel_shape {asked} differs from that of the weights, {list(w[2:])}"
         )
     return windows(call, x[2:], w[2:])
 
@@ -145,7 +145,7 @@ def _arrays(
     w: Array,
     b: Array | None = None,
 ) -> list[Array] | None:
-    """By one product per window position: fast enough to check whole networks with."""
+    """NumPy: one product per window position, fast enough to check whole networks."""
     group = call.attr("group", 1)
     shape = windows(call, x.shape[2:], w.shape[2:])
     found = correlate(widened(x), widened(w), shape, group)
@@ -155,9 +155,9 @@ def _arrays(
 
 
 def column(call: OpCall, bias: Array, channels: int, rank: int) -> Array:
-    """The bias as an array of that rank, one number per channel (axis 1).
+    """The bias as an array of the given rank, with one number per channel (axis 1).
 
-    Raises ModelError for another number of them: NumPy would repeat a single one.
+    Raises ModelError for any other number of elements: NumPy would repeat a single one.
     """
     if bias.shape != (channels,):
         raise call.error(f"the bias is {list(bias.shape)}, of {channels} channels")
@@ -218,7 +218,7 @@ def _gradient(
     shape = _geometry(call)
     group = call.attr("group", 1)
     return conv_gradient(
-        f, call, Taps(shape.strides, shape.dilations, shape.begin, group), g
+        f, call, ConvolutionTaps(shape.strides, shape.dilations, shape.begin, group), g
     )
 
 

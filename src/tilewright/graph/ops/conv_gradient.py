@@ -1,7 +1,8 @@
 """The derivatives of Conv and ConvTranspose, each in terms of the other.
 
-By the data, one is the other. By the weights, both are a convolution whose weights are what flows:
-batch and channels change places, and so do strides and dilations.
+With respect to the data, the derivative of one is the other. With respect to the weights, the
+derivative is a convolution whose weights are the result's gradient: batch and channels are
+exchanged, and so are strides and dilations.
 
     dw[m, c, k] = sum over n and o of x[n, c, s*o + d*k - begin] * g[n, m, o]
 """
@@ -17,8 +18,8 @@ from tilewright.graph.ops.fragment import Fragment
 
 
 @dataclass(frozen=True)
-class Taps:
-    """A convolution over some data: per spatial axis its strides, dilations, padding in front."""
+class ConvolutionTaps:
+    """A convolution over some data: per spatial axis its strides, dilations and front padding."""
 
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
@@ -28,7 +29,7 @@ class Taps:
     def end(
         self, data: Sequence[int], out: Sequence[int], kernel: Sequence[int]
     ) -> list[int]:
-        """The padding after that gives exactly the results `out`; below 0 it leaves data out."""
+        """The end padding that yields exactly the results `out`; a negative one crops the data."""
         axes = zip(
             data, out, kernel, self.strides, self.dilations, self.begin, strict=True
         )
@@ -37,7 +38,7 @@ class Taps:
     def convolved(
         self, f: Fragment, data: Value, w: Value, out: Sequence[int]
     ) -> Value:
-        """The convolution of `data`, with the spatial extents `out`."""
+        """The convolution of `data`, with spatial extents `out`."""
         end = self.end(extents(data)[2:], out, extents(w)[2:])
         return f.op(
             "Conv",
@@ -52,7 +53,7 @@ class Taps:
     def transposed(
         self, f: Fragment, flow: Value, w: Value, data: Sequence[int]
     ) -> Value:
-        """What flows to data of the spatial extents `data` from the results of the convolution."""
+        """The gradient of data with spatial extents `data`, from that of the results."""
         end = self.end(data, extents(flow)[2:], extents(w)[2:])
         return f.op(
             "ConvTranspose",
@@ -68,8 +69,8 @@ class Taps:
     def by_weights(
         self, f: Fragment, data: Value, flow: Value, kernel: Sequence[int]
     ) -> Value:
-        """What flows to weights [m, c, *kernel] from the results of the convolution of `data`."""
-        turned = Taps(self.dilations, self.strides, self.begin, self.group)
+        """The gradient of weights [m, c, *kernel], from that of the results on `data`."""
+        turned = ConvolutionTaps(self.dilations, self.strides, self.begin, self.group)
         x = _by_group(f, data, self.group, channels_first=True)
         g = _by_group(f, flow, self.group, channels_first=False)
         found = turned.convolved(f, x, g, kernel)
@@ -93,9 +94,9 @@ def _by_group(f: Fragment, v: Value, group: int, channels_first: bool) -> Value:
 
 
 def conv_gradient(
-    f: Fragment, call: Backward, taps: Taps, g: Value
+    f: Fragment, call: Backward, taps: ConvolutionTaps, g: Value
 ) -> list[Value | None]:
-    """What flows to the data, the weights and the bias of a Conv."""
+    """The gradients of the data, the weights and the bias of a Conv."""
     x, w = call.value(0), call.value(1)
     return [
         taps.transposed(f, g, w, call.shape(0)[2:]),
@@ -105,9 +106,9 @@ def conv_gradient(
 
 
 def conv_transpose_gradient(
-    f: Fragment, call: Backward, taps: Taps, g: Value
+    f: Fragment, call: Backward, taps: ConvolutionTaps, g: Value
 ) -> list[Value | None]:
-    """What flows to the data, the weights and the bias of a ConvTranspose."""
+    """The gradients of the data, the weights and the bias of a ConvTranspose."""
     x, w = call.value(0), call.value(1)
     return [
         taps.convolved(f, g, w, call.shape(0)[2:]),

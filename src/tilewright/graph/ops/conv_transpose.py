@@ -1,14 +1,13 @@
-"""ConvTranspose: as Convs whose results, one channel per phase of the stride, are interleaved.
+"""ConvTranspose as Convs whose results, one channel per phase of the stride, are interleaved.
 
-With stride s the output at s * q + r mixes the inputs q - j with the weights r + s * j. For each
-phase r that is a convolution of stride 1 with every s-th weight, in reverse order; all phases of
-as many weights are one Conv with a channel for each of them. No weight is made up: a zero would
-turn an infinite input into NaN next to it. The channels of a phase are neighbors: they also are in
-a result that is stored channel-last.
-Where stride and dilation have a common factor g, only every g-th result is not zero: those are a
-ConvTranspose of their own. What is left of a dilation under a stride is that of the Convs. What a
-negative padding widens, and weights that are not finite (padding is multiplied by them), have a
-direct form.
+With stride s the output at s * q + r combines the inputs q - j with the weights r + s * j. For each
+phase r this is a convolution of stride 1 with every s-th weight, in reverse order; all phases with
+equally many weights form one Conv with a channel for each of them. Weights are not padded: a zero
+would turn an infinite neighboring input into NaN. The channels of a phase are neighbors, as they
+are in a channel-last result. If stride and dilation have a common factor g, only every g-th result
+is nonzero, and these form a ConvTranspose without that factor. The Convs take over the remaining
+dilation. Negative padding that widens the result, and weights that are not finite (padding is
+multiplied by them), use a direct form.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from tilewright.expr.nodes import Buffer, Expr, Le, Lt, Select, const
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import wide_dtype, widened
 from tilewright.graph.ops.conv import column, with_bias
-from tilewright.graph.ops.conv_gradient import Taps, conv_transpose_gradient
+from tilewright.graph.ops.conv_gradient import ConvolutionTaps, conv_transpose_gradient
 from tilewright.graph.ops.derivative import Backward
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
@@ -64,7 +63,7 @@ def _attributes(call: OpCall, rank: int) -> _Attributes:
 
 
 def _geometry(call: OpCall) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Padding in front and output extent per spatial axis of a ConvTranspose."""
+    """Front padding and output extent per spatial axis of a ConvTranspose."""
     return _extents(call, call.shape(0), call.shape(1))
 
 
@@ -73,7 +72,7 @@ def _extents(
     x: tuple[int, ...],
     w: tuple[int, ...],
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """As `_geometry`, for an input of the shape x and weights of the shape w."""
+    """As `_geometry`, for an input of shape x and weights of shape w."""
     fits = len(x) == len(w) >= 2 and x[1] == w[0]
     if not fits or w[0] % call.attr("group", 1):
         raise call.error(
@@ -102,7 +101,7 @@ def _output_window(
     extent: int,
     taps: int,
 ) -> tuple[int, int]:
-    """Padding in front and output extent of spatial axis `n`."""
+    """Front padding and output extent of spatial axis `n`."""
     stride = attributes.strides[n]
     reach = (taps - 1) * attributes.dilations[n]
     full = (extent - 1) * stride + reach + 1 + attributes.output_padding[n]
@@ -124,8 +123,7 @@ def _output_window(
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """A spatial axis: its stride and dilation, and the results asked for, `begin` from the first
-    that there would be without padding."""
+    """A spatial axis; the requested results start `begin` after the first unpadded one."""
 
     stride: int
     dilation: int
@@ -134,7 +132,7 @@ class _Axis:
 
     @property
     def end(self) -> int:
-        """After the last result asked for."""
+        """The end of the requested results."""
         return self.begin + self.count
 
     @property
@@ -144,7 +142,7 @@ class _Axis:
 
     @property
     def dense(self) -> _Axis:
-        """The same without the results that are always zero."""
+        """The same axis without the results that are always zero."""
         step = self.step
         first = ceil_div(self.begin, step)
         last = (self.end - 1) // step
@@ -158,12 +156,12 @@ class _Axis:
 
     @property
     def first_group(self) -> int:
-        """The group of `stride` results, one per phase, in which the first result is."""
+        """The group of `stride` results, one per phase, that contains the first result."""
         return self.begin // self.stride
 
     @property
     def end_group(self) -> int:
-        """The group after that of the last result."""
+        """The group after the one of the last result."""
         return ceil_div(self.end, self.stride)
 
 
@@ -183,7 +181,7 @@ def _axes(call: OpCall) -> list[_Axis]:
 
 
 def _phased(call: OpCall) -> bool:
-    """Whether it is written as Convs."""
+    """Whether it can be expressed as Convs."""
     axes = _axes(call)
     if 0 in call.shape(0) or any(a.begin < 0 or a.dense.count == 0 for a in axes):
         return False
@@ -197,7 +195,7 @@ def _decompose(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     axes = _axes(call)
     dense = [a.dense for a in axes]
     bias = call.value(2) if call.has(2) else None
-    # Results that no weight reaches are put between the others, and have a bias too.
+    # Results that no weight reaches are inserted between the others; they have the bias, too.
     full = all(
         a.step == 1 and a.stride <= taps
         for a, taps in zip(axes, call.shape(1)[2:], strict=True)
@@ -217,7 +215,7 @@ def _between_zeros(
     y: Value,
     axes: Sequence[_Axis],
 ) -> Value:
-    """Every `step`-th result of each axis, from those that are dense."""
+    """Every `step`-th result of each axis, from the dense ones."""
     lead = y.extents[:2]
     pairs: list[int] = []
     zeros_behind: list[int] = []
@@ -242,8 +240,10 @@ def _between_zeros(
 
 @dataclass(frozen=True, slots=True)
 class _Phases:
-    """Phases of an axis that begin with the weights start .. stop - 1: each has `taps` weights, and
-    its first one is under the input that is `shift` before."""
+    """Phases of an axis whose first weights are start .. stop - 1.
+
+    Each has `taps` weights, and the first one multiplies the input `shift` positions earlier.
+    """
 
     start: int
     stop: int
@@ -252,10 +252,10 @@ class _Phases:
 
 
 def _phases(weights: int, axis: _Axis) -> list[_Phases]:
-    """The phases of an axis that have weights; alike ones, which are neighbors, together.
+    """The phases of an axis that have weights; equal neighbors are grouped.
 
-    A weight t is that of the phase t * dilation % stride, as are t + stride, t + 2 * stride, ..:
-    the phases come in the order of their first weights.
+    Weight t belongs to phase t * dilation % stride, as do t + stride, t + 2 * stride, ...: phases
+    are ordered by their first weights.
     """
 
     def taps_and_shift(first: int) -> tuple[int, int]:
@@ -278,7 +278,7 @@ def _interleaved(
     axes: Sequence[_Axis],
     bias: Value | None,
 ) -> Value:
-    """Phases as the channels of Convs, one for each kind of phase, woven."""
+    """Phases as the channels of Convs, one Conv per kind of phase, interleaved."""
     sizes = call.shape(1)[2:]
     kinds = [_phases(k, a) for k, a in zip(sizes, axes, strict=True)]
     parts = [_some_phases(call, f, axes, some, bias) for some in product(*kinds)]
@@ -332,7 +332,7 @@ def _in_order(
     sizes: Sequence[int],
     axes: Sequence[_Axis],
 ) -> Value:
-    """All phases, from those that have weights in the order of their first ones."""
+    """All phases in order, from those that have weights in the order of their first weights."""
     missing = [max(0, a.stride - k) for a, k in zip(axes, sizes, strict=True)]
     if any(missing):
         others = [0] * (1 + len(axes))
@@ -353,7 +353,7 @@ def _some_phases(
     some: Sequence[_Phases],
     bias: Value | None,
 ) -> Value:
-    """(batch, group, phases.., channel, results..) of a Conv; its result where no stride is."""
+    """(batch, group, phases.., channel, results..) of a Conv; its plain result without a stride."""
     x = call.shape(0)
     group = call.attr("group", 1)
     before = []
@@ -470,7 +470,7 @@ def _direct(
 
 
 def _arrays(call: OpCall, x: Array, w: Array, b: Array | None = None) -> list[Array]:
-    """By one product per window position, added where the stride puts it."""
+    """NumPy: one product per window position, added where the stride places it."""
     begin, outputs = _extents(call, x.shape, w.shape)
     found = _spread(call, widened(x), widened(w))
     around = [(0, 0), (0, 0)]
@@ -487,7 +487,7 @@ def _arrays(call: OpCall, x: Array, w: Array, b: Array | None = None) -> list[Ar
 
 
 def _spread(call: OpCall, x: Array, w: Array) -> Array:
-    """The result without padding, in the dtype of the operands."""
+    """The result before padding is removed, in the operands' dtype."""
     attributes = _attributes(call, x.ndim - 2)
     group = attributes.group
     strides = attributes.strides
@@ -526,7 +526,7 @@ def _gradient(
 ) -> Sequence[Value | None]:
     a = _attributes(call, call.rank(0) - 2)
     begin, _ = _geometry(call)
-    taps = Taps(tuple(a.strides), tuple(a.dilations), begin, a.group)
+    taps = ConvolutionTaps(tuple(a.strides), tuple(a.dilations), begin, a.group)
     return conv_transpose_gradient(f, call, taps, g)
 
 

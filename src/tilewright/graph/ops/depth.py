@@ -1,4 +1,4 @@
-"""DepthToSpace and SpaceToDepth: blocks of channels as blocks of pixels, and back."""
+"""DepthToSpace and SpaceToDepth: blocks of channels to blocks of pixels, and back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilewright.graph.ops.traits import MOVES_DATA, SPATIAL
 
 
 def _block(call: OpCall, rank: int) -> int:
-    """The block's side. Raises ModelError if it is missing or below 1, or the rank is not 4."""
+    """The side of a block. Raises ModelError if it is missing or below 1, or the rank is not 4."""
     size = int(call.attr("blocksize", 0))
     if size < 1:
         raise call.error(f"blocksize is {size}, expected at least 1")
@@ -95,7 +95,7 @@ def _to_depth_type(call: OpCall) -> Sequence[Type]:
     _rows_first(call)
     n, c, h, w = call.shape(0)
     if h % b or w % b:
-        raise call.error(f"{h} x {w} pixels are not divided by blocksize {b}")
+        raise call.error(f"{h} x {w} pixels are not divisible by blocksize {b}")
     return [(call.dtype(0), (n, c * b * b, h // b, w // b))]
 
 

@@ -1,7 +1,8 @@
-"""What rules of derivatives are written with.
+"""Helpers for writing the rules of derivatives.
 
-A rule (`OpDef.gradient`) gives, for one operator, what flows to each of its inputs from what flows
-to its output, as operators added to a Fragment. `graph/gradient.py` walks a graph with them.
+A rule (`OpDef.gradient`) returns, for one operator, the gradient of each of its inputs from the
+gradient of its output, as operators added to a Fragment. `graph/gradient.py` walks a graph with
+these rules.
 """
 
 from __future__ import annotations
@@ -20,26 +21,26 @@ from tilewright.graph.ops.registry import Gradient, OpCall
 
 @dataclass(frozen=True, eq=False)
 class Backward(OpCall):
-    """A use of an operator with what flows back to its outputs.
+    """A use of an operator with the gradients of its outputs.
 
-    flows: for each output to which anything flows. asked: the outputs that a rule took into
-    account.
+    flows: the gradients that are not zero, by output. asked: the outputs that the rule has looked
+    at.
     """
 
     flows: Mapping[Value, Value] = field(default_factory=dict)
     asked: set[int] = field(default_factory=set)
 
     def flow(self, i: int) -> Value | None:
-        """What flows to output `i`; None where nothing does."""
+        """The gradient of output `i`; None if it is zero."""
         self.asked.add(i)
         return self.flows.get(self.out(i)) if self.wants(i) else None
 
     def depends(self, i: int) -> bool:
-        """Whether input `i` is given and a float: another type has no derivative."""
+        """Whether input `i` is present and a float: other types have no derivative."""
         return self.has(i) and self.dtype(i).is_float
 
     def refuse(self, why: str, hint: str | None = None) -> NoReturn:
-        """Raise UnsupportedError: there is no derivative."""
+        """Raise UnsupportedError, as there is no derivative."""
         raise UnsupportedError(
             f"{self.operation.qualified} has no derivative: {why}",
             where=place(self.operation),
@@ -47,24 +48,24 @@ class Backward(OpCall):
         )
 
 
-# (apply an operator by name to values, the inputs, the output, what flows to it)
+# (apply an operator by name to values, the inputs, the output, the gradient of the output)
 Formula = Callable[
     [Callable[..., Value], Sequence[Value], Value, Value], Sequence[Value | None]
 ]
 
 
 def by(formula: Formula) -> Gradient:
-    """A rule that needs the operators' names alone: `by(lambda o, x, y, g: [o("Mul", g, y)])`."""
+    """A rule that only needs operators' names: `by(lambda o, x, y, g: [o("Mul", g, y)])`."""
     return lambda f, _, x, y, g: formula(f.op, x, y, g)
 
 
 def no_derivative(why: str) -> Gradient:
-    """The rule of an operator that cannot be differentiated."""
+    """The rule of an operator that has no derivative."""
     return lambda _, call, x, y, g: call.refuse(why)
 
 
 def extents(v: Value) -> tuple[int, ...]:
-    """The shape of `v`. Raises UnsupportedError where it is not known."""
+    """The shape of `v`. Raises UnsupportedError if it is unknown."""
     if not v.static:
         raise UnsupportedError(
             "a derivative needs known shapes",
@@ -105,7 +106,7 @@ def as_input(
     y: Value,
     g: Value,
 ) -> Sequence[Value]:
-    """The rule of what gives its first input another shape."""
+    """The rule of operators that only reshape their first input."""
     return [reshaped(f, g, extents(x[0]))]
 
 
@@ -117,7 +118,7 @@ def scaled(f: Fragment, v: Value, factor: float) -> Value:
 
 
 def turned(f: Fragment, v: Value) -> Value:
-    """The last two axes exchanged."""
+    """`v` with its last two axes exchanged."""
     rank = len(extents(v))
     return f.op("Transpose", v, perm=[*range(rank - 2), rank - 1, rank - 2])
 

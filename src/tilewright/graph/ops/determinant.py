@@ -9,7 +9,7 @@ import numpy as np
 from tilewright.compute.build import cast
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, call, const
 from tilewright.graph.ops.broadcasting import wide_dtype, widened
-from tilewright.graph.ops.nests import Nests, kernel
+from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, block
 
@@ -19,14 +19,14 @@ Buffers = Sequence[Buffer]
 def _type(op: OpCall) -> Sequence[Type]:
     shape = op.shape(0)
     if len(shape) < 2 or shape[-1] != shape[-2]:
-        raise op.error(f"{list(shape)} holds no square matrices")
+        raise op.error(f"{list(shape)} does not hold square matrices")
     return [(op.dtype(0), shape[:-2])]
 
 
 class _Elimination:
-    """The statements for one matrix, in its own buffers."""
+    """The statements for one matrix, in local buffers."""
 
-    def __init__(self, nests: Nests, x: Buffer) -> None:
+    def __init__(self, nests: LoopNests, x: Buffer) -> None:
         self.nests = nests
         self.size = x.shape[-1]
         dtype = wide_dtype(x.dtype)
@@ -37,7 +37,7 @@ class _Elimination:
         self.zero = (const(0),)
 
     def choose(self, k: Expr) -> Stmt:
-        """The row from `k` on with the largest entry in column `k`."""
+        """Choose the row from `k` on with the largest entry in column `k`."""
         m = self.matrix
         pivot = self.pivot[0]
 
@@ -50,7 +50,7 @@ class _Elimination:
         return block(first, self.nests.loop(self.size, compare))
 
     def exchange(self, k: Expr) -> Stmt:
-        """Swap row `k` with the chosen one; the sign of the product changes with it."""
+        """Swap row `k` with the chosen one, which flips the sign of the product."""
         m = self.matrix
         pivot = self.pivot[0]
 
@@ -94,7 +94,7 @@ def _det(
 ) -> list[Kernel]:
     x = inputs[0]
     out = outputs[0]
-    nests = Nests()
+    nests = LoopNests()
     e = _Elimination(nests, x)
     work = e.matrix.dtype
 

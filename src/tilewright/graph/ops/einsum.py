@@ -21,9 +21,9 @@ Buffers = Sequence[Buffer]
 
 @dataclass(frozen=True)
 class Equation:
-    """One letter per axis of each operand and of the result; extent per letter.
+    """One letter per axis of each operand and of the result, and the extent of each letter.
 
-    The axes of an ellipsis have digits for letters, counted from the last.
+    The axes of an ellipsis have digits as letters, counted from the last.
     """
 
     operands: tuple[str, ...]
@@ -32,13 +32,13 @@ class Equation:
 
 
 def parse(call: OpCall) -> Equation:
-    """The equation, made explicit. Raises ModelError if it does not fit the operands."""
+    """Parse the equation and make it explicit. Raises ModelError if the operands do not fit."""
     text = "".join(str(call.attr("equation", "")).split())
     left, arrow, right = text.partition("->")
     terms = left.split(",")
     if len(terms) != call.arity:
         raise call.error(
-            f"equation {text!r} has {len(terms)} operands, given are {call.arity}"
+            f"equation {text!r} has {len(terms)} operands, got {call.arity}"
         )
     shapes = [call.shape(n) for n in range(call.arity)]
     pairs = zip(terms, shapes, strict=True)
@@ -60,7 +60,7 @@ def parse(call: OpCall) -> Equation:
             elif n not in (1, known):
                 raise call.error(f"equation {text!r}: {c!r} is both {known} and {n}")
     if len(set(result)) < len(result):
-        raise call.error(f"equation {text!r}: the result has a letter twice")
+        raise call.error(f"equation {text!r}: the result repeats a letter")
     if not set(result) <= set(extents):
         raise call.error(
             f"equation {text!r}: the result has letters that no operand has"

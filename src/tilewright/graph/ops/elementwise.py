@@ -1,4 +1,4 @@
-"""Unary operators: one row per operator, from one element to one element.
+"""Unary elementwise operators, one row each.
 
 A row gives the scalar function as an expression and, for the reference, on NumPy arrays. Floats
 narrower than float32 are computed in float32 and rounded once.
@@ -49,7 +49,7 @@ def unary(
 ) -> None:
     """Register an operator of one operand. result: its dtype, if it is not the operand's.
 
-    traits: besides POINTWISE.
+    traits: in addition to POINTWISE.
     """
 
     def infer(op: OpCall) -> Sequence[Type]:
@@ -117,7 +117,7 @@ def _sign(x: Expr) -> Expr:
 
 
 def _expm1_below(x: Expr, scale: Expr | float) -> Expr:
-    """x above 0, scale * (exp(x) - 1) below."""
+    """x for positive x, scale * (exp(x) - 1) otherwise."""
     return Select(x < 0, call("expm1", x) * scale, x)
 
 
@@ -158,13 +158,15 @@ def _selu(op: OpCall, x: Expr) -> Expr:
 
 
 def _celu(op: OpCall, x: Expr) -> Expr:
+    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1)): NaN above 0 too, where alpha is 0."""
+    zero = const(0, x.dtype)
     alpha = op.attr("alpha", 1.0)
     below = alpha * call("expm1", x / alpha)
-    return Select(const(0, x.dtype) < x, x, below)
+    return Select(zero < x, x + Min(zero, below), below)
 
 
 def _shrink(op: OpCall, x: Expr) -> Expr:
-    """Integers in float64, so that fractions are what they are; the result is cut off and wraps."""
+    """Integers use float64 to keep fractions exact; the result is truncated and wraps."""
     bias = op.attr("bias", 0.0)
     lambd = op.attr("lambd", 0.5)
     if x.dtype.is_int:
@@ -224,7 +226,7 @@ def _mish_gradient(
 ) -> Sequence[Value]:
     """t + s * (1 - t * t) with t = tanh(softplus(x)) and s = x * sigmoid(x).
 
-    Without the brackets t would be lost next to a large s.
+    The brackets keep t from being lost next to a large s.
     """
     t = o("Tanh", o("Softplus", x[0]))
     bent = o("Mul", x[0], o("Sigmoid", x[0]))
@@ -270,7 +272,7 @@ _SIMPLE = (
 for _name, _scalar, _arrays in _SIMPLE:
     unary(_name, _function(_scalar), _ufunc(_arrays), cost=1)
 
-_STEPS = "it is constant but for its jumps"
+_STEPS = "it is piecewise constant"
 _WHOLE = (
     ("Floor", "floor", np.floor),
     ("Ceil", "ceil", np.ceil),

@@ -1,4 +1,4 @@
-"""What pipelines of ai.onnx.ml do to columns: scale, normalize, impute, encode, join."""
+"""Column operators of ai.onnx.ml pipelines: scale, normalize, impute, encode, join."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 from tilewright.graph.ops.scores import DOMAIN, real, rows_of, single
 
-# The least that a row is divided by when it is normalized.
+# The smallest number that a row is divided by when it is normalized.
 LEAST = 1e-30
 
 
@@ -30,7 +30,7 @@ def _columns(
     name: str,
     dtype: DType,
 ) -> Value:
-    """One number per column, or one for all."""
+    """One number per column, or one for all columns."""
     numbers = op.attr(name) or ()
     if len(numbers) not in (1, op.shape(0)[-1]):
         raise op.error(
@@ -79,7 +79,7 @@ def _normalized(
             keepdims=1,
         )
     else:
-        raise op.error(f"norm {norm!r} is none of MAX, L1, L2")
+        raise op.error(f"norm {norm!r} is not one of MAX, L1, L2")
     size = f.op(
         "Max",
         size,
@@ -123,7 +123,7 @@ def _one_hot(
     op: OpCall,
     f: Fragment,
 ) -> list[Value] | None:
-    """None for strings, and where a number that is not a category has to stop the run."""
+    """None for strings, and if a number that is not a category must stop the run."""
     x = op.value(0)
     if x.dtype == string or not op.attr("cats_int64s") or not op.attr("zeros", 1):
         return None
@@ -140,7 +140,7 @@ def _one_hot(
     return [f.op("Cast", same, to=number_of("float32"))]
 
 
-# What LabelEncoder gives for other keys, by how the attributes of its values end.
+# LabelEncoder's result for other keys, by the suffix of the attribute with its values.
 DEFAULTS = {
     "floats": ("float", -0.0),
     "int64s": ("int64", -1),
@@ -153,7 +153,7 @@ def _table(
     op: OpCall,
     which: str,
 ) -> tuple[str, Any] | None:
-    """The keys or the values: how their attribute ends, and the array; None for strings."""
+    """The keys or the values: their attribute's suffix and the array; None for strings."""
     for kind in DEFAULTS:
         found = op.attr(f"{which}_{kind}")
         if found is not None and np.size(found):
@@ -175,7 +175,7 @@ def _encoded(
     op: OpCall,
     f: Fragment,
 ) -> list[Value] | None:
-    """Numbers for numbers; None for strings."""
+    """Map numbers to numbers; None for strings."""
     keys, values = _table(op, "keys"), _table(op, "values")
     if keys is None or values is None:
         return None
@@ -196,7 +196,7 @@ def _encoded(
 
 
 def _place_among(f: Fragment, x: Value, keys: Sequence[float]) -> Value:
-    """Of each element of `x` its place among the keys; after the last if it is none of them."""
+    """The position of each element of `x` among the keys; past the last if it is not a key."""
     cell = f.op(
         "Unsqueeze",
         x,
@@ -246,7 +246,7 @@ def _vectorized(
     op: OpCall,
     f: Fragment,
 ) -> list[Value] | None:
-    """The matrices side by side, each cut or filled with zeros to its width."""
+    """The matrices side by side, each cut or padded with zeros to its width."""
     widths = op.attr("inputdimensions") or ()
     if len(widths) != op.arity:
         raise op.error(f"it has {op.arity} inputs and {len(widths)} inputdimensions")

@@ -1,8 +1,8 @@
-"""The one boundary around operator definitions: whatever they raise names the node.
+"""The boundary around operator definitions: every error that they raise names the node.
 
-Definitions check what their authors thought of, by `call.error`. A hostile model finds the rest:
-NumPy's, Python's and ONNX's own exceptions. They become the error that the caller would have
-raised, with the code TW-DEFINITION and the exception as its cause (TILEWRIGHT_DEBUG=1 shows it).
+Definitions report the misuses that their authors foresaw by `call.error`. Other models can still
+provoke exceptions of NumPy, Python and ONNX. These become the error that the caller would have
+raised, with the code TW-DEFINITION and the exception as its cause (shown with TILEWRIGHT_DEBUG=1).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from tilewright.graph.nodes import DataDependent, Operation
 
 CODE = "TW-DEFINITION"
 RULES = "its inputs or attributes break the operator's rules"
-_LONGEST = 300  # characters of a foreign message
+_LONGEST = 300  # longest part of a foreign message that is shown
 
 
 def place(op: Operation) -> str:
-    """The node as errors name it."""
+    """The node, as errors name it."""
     return f"node {op.label!r} ({op.qualified})"
 
 
@@ -30,9 +30,9 @@ def definition_of_node(
     kind: type[TilewrightError] = ModelError,
     hint: str | None = None,
 ) -> Iterator[None]:
-    """Run a part of the definition of `op` inside; whatever it raises becomes a `kind`.
+    """Run a part of the definition of `op` inside; anything it raises becomes a `kind`.
 
-    says: what the message begins with. Our own errors get the node's name where they have none.
+    says: how the message begins. Our own errors get the node's name if they have none.
     """
     try:
         yield
@@ -42,12 +42,12 @@ def definition_of_node(
         raise error if error.where else error.at(place(op)) from error.__cause__
     except MemoryError as error:
         raise MemoryLimitError(
-            f"it needs more memory than there is: {_text(error)}".rstrip(": "),
+            f"it needs more memory than is available: {_text(error)}".rstrip(": "),
             where=place(op),
-            hint="Set TILEWRIGHT_MEMORY_LIMIT to be told before",
+            hint="Set TILEWRIGHT_MEMORY_LIMIT to detect this earlier",
         ) from error
     except RecursionError:
-        raise  # whoever began the compilation knows how deep it is
+        raise  # only the caller who began the compilation knows its recursion depth
     except Exception as error:
         raise kind(
             f"{says}: {type(error).__name__}: {_text(error)}".rstrip(": "),

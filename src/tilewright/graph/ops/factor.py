@@ -1,9 +1,9 @@
 """Cholesky, LU and triangular solution of small matrices: operators of the domain `tilewright`.
 
-Column by column and right-looking: step k takes what is final from what is left of the matrix, and
-updates the rest, a row smaller (of a factorization a column too). Golub, Van Loan, "Matrix
-Computations", sections 3.1, 3.2 and 4.2. No rows are exchanged: LU is for matrices that need none,
-definite or diagonally dominant ones.
+Right-looking, column by column: step k takes the final entries from the remaining matrix and
+updates the rest, which is one row smaller (for factorizations also one column). Golub, Van Loan,
+"Matrix Computations", sections 3.1, 3.2 and 4.2. LU does not pivot, so it is for matrices that need
+no pivoting, such as definite or diagonally dominant ones.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Steps:
         self.made: list[Computation] = []
 
     def buffer(self, name: str, *shape: int) -> Buffer:
-        """A tensor between steps: one of this shape for each matrix."""
+        """An intermediate tensor with one element of this shape per matrix."""
         return Buffer(f"{self.prefix}_{name}", (*self.batch, *shape), self.dtype)
 
     def add(
@@ -75,7 +75,7 @@ class _Steps:
         extents: tuple[int, int],
         product: Callable[[Batch, Expr, Expr], Expr],
     ) -> Buffer:
-        """The part of `left` from `first` on, less a product: what is left after step k."""
+        """The part of `left` from `first` on, minus a product: what remains after step k."""
         rest = self.buffer(f"rest{k}", *extents)
         first_row, first_col = first
 
@@ -87,14 +87,14 @@ class _Steps:
         return rest
 
 
-# (all steps, number of the step, of all, what is left, the result) -> what is left then
+# (all steps, number of the step, number of steps, remaining matrix, result) -> new remaining matrix
 Step = Callable[[_Steps, int, int, Buffer, Buffer], Buffer]
 
 
 def _factored(
     op: OpCall, inputs: Buffers, outputs: Buffers, step: Step
 ) -> list[Computation]:
-    """What fills the result by one step per column, each leaving a smaller matrix."""
+    """Fill the result by one step per column, each leaving a smaller matrix."""
     steps = _Steps(op, inputs[0])
     left = inputs[0]
     n = left.shape[-1]
@@ -104,7 +104,7 @@ def _factored(
 
 
 def _cholesky_step(steps: _Steps, k: int, n: int, left: Buffer, out: Buffer) -> Buffer:
-    """Column k of the factor, with zeros above its diagonal, and what is left then."""
+    """Column k of the factor, with zeros above its diagonal, and the remaining matrix."""
     column = steps.buffer(f"column{k}", n)
 
     def entry(b: Batch, row: Expr) -> Expr:
@@ -130,7 +130,7 @@ def _cholesky_step(steps: _Steps, k: int, n: int, left: Buffer, out: Buffer) -> 
 
 
 def _lu_step(steps: _Steps, k: int, n: int, left: Buffer, out: Buffer) -> Buffer:
-    """Row k of the upper factor, column k of the lower one, and what is left then."""
+    """Row k of the upper factor, column k of the lower one, and the remaining matrix."""
 
     def upper(b: Batch, col: Expr) -> Expr:
         return left[(*b, 0, col)]
@@ -176,9 +176,9 @@ def _triangular_step(
     backward: bool,
     unit: bool,
 ) -> Buffer:
-    """Row k of the solution, and what is left of the right-hand sides then.
+    """Row k of the solution, and the remaining right-hand sides.
 
-    Backward row k is the last of those left, forward the first.
+    Row k is the first of the remaining rows going forward, the last going backward.
     """
     *_, size, m = left.shape
     solved, first, below = (k, 0, 0) if backward else (0, 1, k + 1)
@@ -206,10 +206,10 @@ def _triangular_step(
 def _square(op: OpCall) -> None:
     shape = op.shape(0)
     if len(shape) < 2 or shape[-1] != shape[-2] or shape[-1] < 1:
-        raise op.error(f"{list(shape)} holds no square matrices")
+        raise op.error(f"{list(shape)} does not hold square matrices")
     if op.dtype(0).name not in ("float32", "float64"):
         raise op.error(
-            f"a matrix of {op.dtype(0).name}: only float32 and float64 are solved"
+            f"a matrix of {op.dtype(0).name}: only float32 and float64 are supported"
         )
 
 

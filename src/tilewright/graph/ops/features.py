@@ -1,4 +1,4 @@
-"""The operators of ai.onnx.ml that are plain maps: Binarizer, ArrayFeatureExtractor."""
+"""Operators of ai.onnx.ml that are plain maps: Binarizer, ArrayFeatureExtractor."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def _extract(
     inputs: Buffers,
     outputs: Buffers,
 ) -> list[Computation] | None:
-    """Columns of the last axis; the positions as one row, whatever their shape."""
+    """Columns of the last axis; the positions are flattened to one row."""
     x, places = inputs
     if any(n != 1 for n in places.shape[:-1]):
-        return None  # `_flattened` makes a row of them
+        return None  # `_flattened` turns them into a row
 
     def at(*i: Any) -> Expr:
         lead = (const(0),) * (len(places.shape) - 1)
@@ -70,7 +70,7 @@ def _extract(
 
 
 def _flattened(op: OpCall, f: Fragment) -> list[Value] | None:
-    """The same with the positions as a row; None where they are one."""
+    """The same with the positions as a row; None if they are one already."""
     if all(n == 1 for n in op.shape(1)[:-1]):
         return None
     row = f.reshape(op.value(1), -1)

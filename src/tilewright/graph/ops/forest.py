@@ -1,8 +1,8 @@
-"""Decision trees: the form that every operator on trees is brought to, and the kernel that runs it.
+"""Decision trees: the common form of all tree operators, and the kernel that runs it.
 
-A node asks `x[feature] <= split` and leads to one of three others: where it holds, where it does
-not, and where the feature is NaN. Every comparison of ONNX is one or two of these. Leaves lead to
-themselves, so a walk may take more steps than it needs and has no branch.
+A node tests `x[feature] <= split` and has three successors: if it holds, if it does not, and if the
+feature is NaN. Every comparison of ONNX is one or two such nodes. A leaf is its own successor, so a
+walk may take extra steps and needs no branch.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tilewright.expr.nodes import INDEX, Buffer, Expr, Max, Min, Select, const
 from tilewright.expr.nodes import call as apply
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.fragment import Fragment
-from tilewright.graph.ops.nests import Nests, kernel
+from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.open_extents import DOMAIN
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
-from tilewright.graph.ops.sorting import Cell, allocated
+from tilewright.graph.ops.sorting import CounterCell, allocated
 from tilewright.loops.nodes import If, Kernel, Stmt, Store, While, block
 
-# Whether a comparison holds for a feature less than, equal to, greater than its split.
+# Whether a comparison holds if the feature is less than, equal to, greater than its split.
 COMPARISONS = {
     "BRANCH_LEQ": (True, True, False),
     "BRANCH_LT": (True, False, False),
@@ -35,22 +35,22 @@ COMPARISONS = {
     "BRANCH_EQ": (False, True, False),
     "BRANCH_NEQ": (True, False, True),
 }
-# How votes for the same target are combined, and what changes nothing.
+# How votes for the same target are combined, and the identity of that.
 NEUTRAL = {"SUM": 0.0, "AVERAGE": 0.0, "MIN": math.inf, "MAX": -math.inf}
 
-# Walks that continue side by side, which hides how long a step waits for its loads.
+# Walks that run in parallel to hide the latency of loads.
 LANES = 8
 # Bytes of the rows that pass through a tree before the next one: half of a first-level cache.
 ROWS_BYTES = 16384
-# What a walk costs, in steps of a loop, where threads are shared out.
+# Cost of a walk in loop steps, for dividing work among threads.
 STEPS_PER_WALK = 64
-# Columns of the table of nodes: where to go (the comparison fails, holds, NaN), and the feature.
+# Columns of the node table: the successors (comparison fails, holds, NaN) and the feature.
 FAILS, HOLDS, NAN, FEATURE = range(4)
 
 
 @dataclass(frozen=True)
 class TreeNode:
-    """A node or a leaf, by its number, and how many comparisons may follow."""
+    """A node or a leaf, by number, and the most comparisons that may follow."""
 
     number: int
     is_leaf: bool
@@ -59,9 +59,9 @@ class TreeNode:
 
 @dataclass
 class Forest:
-    """Trees in the making, from the leaves up.
+    """A forest under construction, from the leaves up.
 
-    dtype: what features and splits are compared in. targets: how many sums there are.
+    dtype: of features and splits in comparisons. targets: the number of sums.
     """
 
     dtype: DType
@@ -76,7 +76,7 @@ class Forest:
         self,
         votes: Sequence[tuple[int, float]],
     ) -> TreeNode:
-        """A leaf with its votes: (target, weight)."""
+        """Add a leaf with its votes: (target, weight)."""
         found: dict[int, float] = {}
         ways = {"MIN": np.minimum, "MAX": np.maximum}
         combine = ways.get(self.combine, np.add)
@@ -96,7 +96,7 @@ class Forest:
         no: TreeNode,
         missing_is_yes: bool = False,
     ) -> TreeNode:
-        """A comparison, with `missing_is_yes` also taken by NaN."""
+        """Add a comparison; NaN goes the same way as a true one if `missing_is_yes`."""
         ways = [yes if taken else no for taken in COMPARISONS[comparison]]
         other = yes if comparison == "BRANCH_NEQ" else no
         nan = yes if missing_is_yes else other
@@ -115,7 +115,7 @@ class Forest:
         self,
         split: float,
     ) -> float:
-        """What makes `x <= below` the same as `x < split`: NaN where the split is -inf."""
+        """The bound that makes `x <= bound` the same as `x < split`; NaN if the split is -inf."""
         if split == -math.inf:
             return math.nan
         exact = self.dtype.numpy.type
@@ -138,7 +138,7 @@ class Forest:
         self,
         place: TreeNode,
     ) -> int:
-        """The row of a place in the tables: leaves are after the nodes."""
+        """The row of a node in the tables: leaves follow the nodes."""
         return place.number + len(self.nodes) * place.is_leaf
 
     def tables(self) -> dict[str, Array]:
@@ -155,7 +155,7 @@ class Forest:
         return {"steps": steps, "splits": splits, "trees": trees, **self._votes()}
 
     def _votes(self) -> dict[str, Array]:
-        """Per leaf, weights of targets side by side, and which target is the first."""
+        """Per leaf, the weights of targets side by side, and the first target."""
         spans = [max(v) - min(v) + 1 for v in self.leaves if v]
         width = max(spans, default=1)
         weights = np.full((len(self.leaves), width), NEUTRAL[self.combine])
@@ -171,7 +171,7 @@ class Forest:
         f: Fragment,
         x: Value,
     ) -> Value:
-        """What the trees say together: float64, a row per row of `x`, a column per target."""
+        """The combined votes: float64, one row per row of `x`, one column per target."""
         none = self.leaf(())
         self.roots += [none] * (-len(self.roots) % _beside(x.extents[0]))
         tables = [f.constant(t) for t in self.tables().values()]
@@ -192,7 +192,7 @@ class Forest:
 
 @dataclass(frozen=True)
 class _ForestWalk:
-    """The parts of the kernel: `rows` x `trees` walks go side by side."""
+    """The parts of the kernel: `rows` x `trees` walks run in parallel."""
 
     call: OpCall
     inputs: Sequence[Buffer]
@@ -200,17 +200,17 @@ class _ForestWalk:
 
     @cached_property
     def rows(self) -> int:
-        """How many rows walk side by side."""
+        """The number of rows that are walked in parallel."""
         return min(LANES, self.output.shape[0])
 
     @cached_property
     def trees(self) -> int:
-        """How many trees each of these rows walks down."""
+        """The number of trees that each of these rows walks in parallel."""
         return _beside(self.output.shape[0])
 
     @cached_property
     def chunk(self) -> int:
-        """How many rows pass through a tree before the next one."""
+        """The number of rows that pass through a tree before the next one."""
         row = max(1, self.inputs[0].shape[1]) * self.inputs[0].dtype.itemsize
         fit = max(ROWS_BYTES // row, 1)
         most = -(-self.output.shape[0] // self.rows) * self.rows
@@ -218,7 +218,7 @@ class _ForestWalk:
 
     @cached_property
     def at(self) -> Buffer:
-        """Where each walk is."""
+        """The current node of each walk."""
         return Buffer("at", (self.rows * self.trees,), INDEX, "stack")
 
     @cached_property
@@ -230,7 +230,7 @@ class _ForestWalk:
         self,
         r: Expr,
     ) -> Expr:
-        """A row of x: what is after the last one is the last one, and not kept."""
+        """A row of x; past the end the last row is read, and the results are dropped."""
         return Min(r, const(self.output.shape[0] - 1))
 
     def step(
@@ -254,7 +254,7 @@ class _ForestWalk:
         lane: Expr,
         k: Expr,
     ) -> Stmt:
-        """Add one weight of the leaf that a walk came to."""
+        """Add one weight of the leaf that a walk has reached."""
         steps, weights, first = self.inputs[1], self.inputs[4], self.inputs[5]
         leaf = self.at[lane] - const(steps.shape[0] - weights.shape[0])
         target = cast(first[leaf], INDEX) + k
@@ -265,14 +265,14 @@ class _ForestWalk:
 
     def of_trees(
         self,
-        nests: Nests,
+        nests: LoopNests,
         start: Expr,
         tree: Expr,
         group: Expr,
     ) -> Stmt:
-        """A group of rows down a group of trees."""
+        """Walk a group of rows down a group of trees."""
         trees, weights = self.inputs[3], self.inputs[4]
-        level, depth = Cell("level"), Cell("depth")
+        level, depth = CounterCell("level"), CounterCell("depth")
         lanes = (self.rows, self.trees)
 
         def lane(r: Expr, t: Expr) -> Expr:
@@ -302,10 +302,10 @@ class _ForestWalk:
 
     def of_chunk(
         self,
-        nests: Nests,
+        nests: LoopNests,
         chunk: Expr,
     ) -> Stmt:
-        """The rows of a chunk down all trees."""
+        """Walk the rows of a chunk down all trees."""
         start, room = chunk * self.chunk, self.chunk // self.rows
         count, targets = self.output.shape
         neutral = const(NEUTRAL[self.call.attr("combine")], float64)
@@ -337,7 +337,7 @@ class _ForestWalk:
 
 
 def _beside(rows: int) -> int:
-    """How many trees each row walks down at a time."""
+    """The number of trees that each row walks in parallel."""
     return max(1, LANES // max(1, min(LANES, rows)))
 
 
@@ -350,7 +350,7 @@ def _walked(
     inputs: Sequence[Buffer],
     outputs: Sequence[Buffer],
 ) -> list[Kernel]:
-    nests, out = Nests(), outputs[0]
+    nests, out = LoopNests(), outputs[0]
     if not out.size:
         return [kernel(call.name, inputs, outputs, block())]
     walk = _ForestWalk(call, inputs, out)

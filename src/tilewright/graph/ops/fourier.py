@@ -1,7 +1,8 @@
-"""DFT and STFT as products with the matrix of the transform, built when the model is compiled.
+"""DFT and STFT as products with the matrix of the transform, computed at compile time.
 
-A transform is linear in the (real, imaginary) pairs of its axis, so padding, cutting, inversion,
-scaling and one-sided forms all go into one matrix: found by transforming the unit vectors.
+A transform is linear in the (real, imaginary) pairs of its axis, so padding, cropping, inversion,
+scaling and one-sided forms all fit into one matrix, which is found by transforming the unit
+vectors.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tilewright.graph.ops.casts import number_of
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 
-MATRIX_ELEMENTS = 1 << 22  # beyond, a fast transform on the host takes less time
+MATRIX_ELEMENTS = 1 << 22  # above this size a fast transform on the host is faster
 
 
 def _axis(op: OpCall) -> int:
@@ -61,7 +62,7 @@ def transform(
     onesided: bool = False,
     inverse: bool = False,
 ) -> Array:
-    """float64[extent * parts, results * (1 or 2)]: the transform of a row of parts, as a matrix."""
+    """The transform of a row of parts as a matrix: float64[extent * parts, results * (1 or 2)]."""
     units = np.eye(extent * parts).reshape(-1, extent, parts)
     signal = units[..., 0] + (1j * units[..., 1] if parts == 2 else 0)
     if inverse and onesided:
@@ -77,7 +78,7 @@ def _dft(op: OpCall, g: Fragment) -> list[Value] | None:
     onesided = bool(op.attr("onesided", 0))
     inverse = bool(op.attr("inverse", 0))
     if inverse and not onesided:
-        return None  # ONNX's tests hold zeros of it to the rounding errors of their transform
+        return None  # ONNX's tests require zeros to the accuracy of their own transform
     axis = _axis(op)
     rank = op.rank(0)
     length, _ = _lengths(op)
@@ -108,7 +109,7 @@ def _product(
     g: Fragment,
     parts: int,
 ) -> Value:
-    """The two last axes of `x`, as one, times the matrix; the result in `parts` again."""
+    """The last two axes of `x`, flattened, times the matrix; the result again in `parts`."""
     lead = x.extents[:-2]
     terms, results = matrix.shape
     flat = g.reshape(x, *lead, terms)
@@ -130,7 +131,7 @@ for _since, _until in ((17, 19), (20, None)):
 
 
 def _frames(op: OpCall) -> tuple[int, int, int]:
-    """Step, length and number of the frames."""
+    """The step, length and number of frames."""
     step = op.int_scalar(1)
     if op.has(3):
         length = op.int_scalar(3)

@@ -13,7 +13,7 @@ from tilewright.graph.ops.registry import Array, OpCall, definition_of
 
 
 class AnyOperator(Protocol):
-    """What names an operator: an operation does, and an operator in a rule."""
+    """Anything that identifies an operator: an operation, or an operator in a rule."""
 
     @property
     def op_type(self) -> str: ...
@@ -26,9 +26,9 @@ class AnyOperator(Protocol):
 
 
 class Fragment:
-    """Operations in the making. `known` holds the constants, those of the graph around included.
+    """Operations under construction. `known`: the constants, including the enclosing graph's.
 
-    prefix: goes before the names of the values made here, so that they are unique.
+    prefix: of the names of values made here, so that they are unique.
     """
 
     def __init__(self, prefix: str, known: Mapping[Value, Array]) -> None:
@@ -40,7 +40,7 @@ class Fragment:
 
     @property
     def known(self) -> Mapping[Value, Array]:
-        """Every constant in sight."""
+        """Every visible constant."""
         return {**self._outer, **self.constants}
 
     def constant(self, array: Any, dtype: Any = None) -> Value:
@@ -51,7 +51,7 @@ class Fragment:
         return value
 
     def ints(self, *numbers: int) -> Value:
-        """A constant int64 vector: a shape, axes or places."""
+        """Add a constant int64 vector: a shape, axes or positions."""
         return self.constant(numbers, int64)
 
     def reshape(self, x: Value, *shape: int) -> Value:
@@ -65,7 +65,7 @@ class Fragment:
         version: int = 21,
         **attributes: Any,
     ) -> Value:
-        """Apply an operator of one result that has a definition here, and give the result."""
+        """Apply an operator that has one result and a definition here; returns the result."""
         return self.ops(op_type, *inputs, version=version, count=1, **attributes)[0]
 
     def apply(
@@ -74,7 +74,7 @@ class Fragment:
         inputs: Sequence[Value | None],
         attributes: Mapping[str, Any],
     ) -> Value:
-        """As `op`, of a given type, domain and version: that of another operation, or a rule's."""
+        """As `op`, with the type, domain and version of an operation or of a rule's operator."""
         (result,) = self.ops(
             operator.op_type,
             *inputs,

@@ -1,4 +1,4 @@
-"""Reads at computed positions: Gather and its kin. An index is checked where it is used."""
+"""Reads at computed positions: Gather and related operators. Indices are checked when used."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Buffers = Sequence[Buffer]
 
 
 def wrapped(index: Expr, extent: int) -> Expr:
-    """An index of a tensor as int64, negative ones counted from the end."""
+    """An index as int64, with negative ones counted from the end."""
     i = cast(index, INDEX)
     if index.dtype.is_signed:
         return Select(i < 0, i + extent, i)
@@ -73,7 +73,7 @@ def _gather_arrays(
 
 
 def _check_indices(call: OpCall, indices: Array, extent: int) -> None:
-    """Raise ExecutionError for an index that is outside -extent .. extent - 1."""
+    """Raise ExecutionError for an index outside -extent .. extent - 1."""
     if not indices.size or (-extent <= indices.min() and indices.max() < extent):
         return
     raise ExecutionError(

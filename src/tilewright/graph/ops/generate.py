@@ -1,4 +1,4 @@
-"""Tensors made from little: Range, EyeLike, Trilu."""
+"""Tensors generated from few inputs: Range, EyeLike, Trilu."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _trilu(
             k = given[(0,) * len(given.shape)]
         else:
             k = const(int(known.reshape(-1)[0]))
-        # Diagonals beyond the matrix are all alike; their sum with a row would overflow.
+        # Diagonals beyond the matrix are equivalent; clamping avoids overflow when a row is added.
         k = Max(const(-x.shape[-2]), Min(const(x.shape[-1]), k))
 
     def at(*i: Any) -> Expr:

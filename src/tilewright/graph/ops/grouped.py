@@ -1,8 +1,8 @@
 """GroupQueryAttention of com.microsoft: causal attention with a key/value cache.
 
-Sequences of a batch may have caches of different lengths: `seqlens_k[b] + 1` elements are valid
-after this call, and the new keys and values go right after the old ones of their sequence.
-Source of the meaning: ContribOperators.md of ONNX Runtime.
+Sequences of a batch may have caches of different lengths: after this call, `seqlens_k[b] + 1`
+elements are valid, and the new keys and values follow the old ones of their sequence. Semantics:
+ContribOperators.md of ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tilewright.graph.ops.microsoft_attention import rotated
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 
 # query, key, value, past_key, past_value, seqlens_k, total_sequence_length, cos_cache, sin_cache,
-# position_ids; after those: attention_bias, head_sink and others, which are not covered.
+# position_ids; the following inputs (attention_bias, head_sink and others) are not supported.
 PAST, LENGTHS, TOTAL, COS, SIN, POSITIONS, KNOWN = 3, 5, 6, 7, 8, 9, 10
 
 
 def _sizes(call: OpCall) -> tuple[int, int, int]:
-    """Heads of the queries, heads of keys and values, elements of a head."""
+    """The number of query heads, the number of key/value heads, the size of a head."""
     heads = call.attr("num_heads")
     shared = call.attr("kv_num_heads")
     hidden = call.shape(0)[-1]
@@ -40,7 +40,7 @@ def _sizes(call: OpCall) -> tuple[int, int, int]:
 
 
 def _kept(call: OpCall) -> int:
-    """Elements along the cache that this call returns."""
+    """The length of the cache that this call returns."""
     past = call.shape(PAST)[2] if call.has(PAST) else 0
     return max(past, call.int_scalar(TOTAL))
 
@@ -83,7 +83,7 @@ def _cached(
     start: Value,
     kept: int,
 ) -> Value:
-    """The cache with `new` put after the first `start` (batch) elements."""
+    """The cache with `new` stored after the first `start` (batch) elements."""
     if past is None:
         return new
     batch, heads, _, size = new.extents
@@ -100,7 +100,7 @@ def _mask(
     positions: Value,
     kept: int,
 ) -> Value:
-    """Which keys a query may see: (batch, 1, 1, length, kept)."""
+    """The keys that each query may see: (batch, 1, 1, length, kept)."""
     query = f.op("Unsqueeze", positions, f.ints(1, 2, 4))
     key = f.constant(np.arange(kept), int64)
     seen = f.op("LessOrEqual", key, query)
@@ -112,9 +112,9 @@ def _mask(
 
 
 def _valid(f: Fragment, positions: Value, mask: Value, values: Value) -> Value:
-    """The values that a query may see, and zeros: 0 times what else is there might be NaN.
+    """The values that a query may see, else zeros: 0 times other memory might be NaN.
 
-    mask: as `_mask` gives it. Of several queries, those up to the last one's position.
+    mask: as from `_mask`. For several queries, values up to the last one's position count.
     """
     batch, length = positions.extents
     _, _, kept, _ = values.extents
@@ -138,8 +138,8 @@ def attended(
 ) -> Value:
     """softmax(cap(q k^T * scale) where mask, else -inf) v, for (batch, heads, length, size).
 
-    Several heads of queries in a row share one of keys and values. mask: (batch, 1, 1, length,
-    keys). cap: 0 for none.
+    Consecutive heads of queries share a head of keys and values. mask: (batch, 1, 1, length, keys).
+    cap: 0 for none.
     """
     dtype = query.dtype
     batch, heads, length, size = query.extents

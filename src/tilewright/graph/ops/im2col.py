@@ -2,7 +2,7 @@
 
     Im2Col(x: T[n, c, spatial...]) -> T[c, kernel..., n, outputs...]
 
-Attributes: kernel_shape, and strides, dilations, pads as those of Conv. Padding is 0. A convolution
+Attributes: kernel_shape, strides, dilations and pads, as for Conv. Padding is 0. A convolution
 is the product of its weights [m, c * kernel] with this as a matrix [c * kernel, n * outputs].
 """
 

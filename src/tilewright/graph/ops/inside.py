@@ -1,11 +1,10 @@
 """No operator reads or writes outside its tensors: proven before its program is compiled.
 
-For each access of each statement: for all points at which it is made (loops and guards), each index
-is within 0 .. extent - 1. An index that is read from memory is checked by the code that uses it.
+For each access of each statement and all points at which it executes (loops and guards), each index
+is proven to be within 0 .. extent - 1. Indices read from memory are checked by the generated code.
 
-A user's operator must satisfy more, which tests verify for built-in ones: what it reads are
-operands and what an earlier step wrote, and its results are written whole: as many elements as they
-have, none twice.
+A user's operator must also satisfy what tests verify for built-in ones: it reads only operands and
+the results of earlier steps, and it writes every element of its results exactly once.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tilewright.base.errors import (
     TilewrightError,
     VerifyError,
 )
-from tilewright.compute.check import Leaving, check, leaving
+from tilewright.compute.check import UnprovenAccess, check, leaving
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.expr.printer import show
@@ -40,10 +39,10 @@ def check_program(
     inputs: Sequence[Buffer | None],
     outputs: Sequence[Buffer | None],
 ) -> None:
-    """Raise where the program of `op` reaches outside its tensors.
+    """Raise if the program of `op` accesses anything outside its tensors.
 
-    ModelError for an operator of our own, whose operands do not fit one another; CompileError for a
-    user's, whose definition is wrong.
+    ModelError for a built-in operator, whose operands do not fit; CompileError for a user's
+    operator, whose definition is wrong.
     """
     definition = definition_of(op)
     users = definition is not None and foreign(definition)
@@ -64,17 +63,17 @@ def check_parts(
     results: Sequence[Value | None],
     made: Sequence[Value | None],
 ) -> None:
-    """Raise where the operators that `op` is made of give other types than its own rules.
+    """Raise if the decomposition of `op` has other result types than its own type inference.
 
-    ModelError for an operator of our own, which an operand then stretches by broadcasting;
-    CompileError for a user's, whose definition is wrong. Types not known yet are not an error.
+    ModelError for a built-in operator, whose operand would be stretched by broadcasting;
+    CompileError for a user's operator, whose definition is wrong. Unknown types are not an error.
     """
     for want, found in zip(results, made, strict=False):
         if want is None or found is None or not (want.static and found.static):
             continue
         if (want.dtype, want.extents) == (found.dtype, found.extents):
             continue
-        what = f"the operators that it is made of give {found.type_text}, not {want.type_text}"
+        what = f"its decomposition yields {found.type_text}, not {want.type_text}"
         definition = definition_of(op)
         if definition is not None and foreign(definition):
             raise _wrong(op, what, "Make `infer` and `decompose` agree", TYPE)
@@ -92,7 +91,7 @@ def _check_kernel(op: Operation, kernel: Kernel, users: bool) -> None:
         _valid(op, verify, kernel)
 
 
-def _outside(op: Operation, x: Leaving, users: bool) -> TilewrightError:
+def _outside(op: Operation, x: UnprovenAccess, users: bool) -> TilewrightError:
     takes = "values that cannot be bounded" if x.low is None else f"{x.low} to {x.high}"
     message = (
         f"index {show(x.index)} of dimension {x.axis} of {x.tensor.name} takes {takes}, "
@@ -112,14 +111,14 @@ def _check_flow(
     inputs: Sequence[Buffer | None],
     outputs: Sequence[Buffer | None],
 ) -> None:
-    """Operands and earlier results are read; all results are written, each element once."""
+    """Only operands and earlier results are read; every element of a result is written once."""
     given = {b for b in inputs if b is not None}
     written: dict[Buffer, int] = {}
     for item in program:
         for b in item.inputs:
             if b not in given and b not in written:
                 what = (
-                    f"{b.name} is read, which is neither an operand nor written before"
+                    f"{b.name} is read, but it is neither an operand nor written before"
                 )
                 raise _wrong(
                     op, what, "Put the step that computes it first", "TW-OUTPUTS"
@@ -137,7 +136,7 @@ def _check_flow(
 
 
 def _written(item: Computation | Kernel) -> list[tuple[Buffer, int]]:
-    """How many elements are written; a kernel, which may write some several times, writes all."""
+    """The number of elements written; a kernel, which may repeat writes, writes all of them."""
     if isinstance(item, Kernel):
         return [(b, b.size) for b in item.outputs]
     count = math.prod(d.extent for d in item.kept_dims)

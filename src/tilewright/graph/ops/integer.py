@@ -1,8 +1,8 @@
-"""Products and convolutions of quantized integers: MatMulInteger, ConvInteger, QLinearMatMul and
-QLinearConv. They accumulate in int32 (wrapping around); the Q forms scale the sum in float32.
+"""Products and convolutions of quantized integers: MatMulInteger, ConvInteger, QLinear forms.
 
-Native are the product and the convolution of plain uint8 by int8; the others are those and what
-their zero points add (`offsets`).
+They accumulate in int32, wrapping around; QLinearMatMul and QLinearConv scale the sum in float32.
+Only products and convolutions of plain uint8 by int8 are native; the others are these plus the
+terms of their zero points (`offsets`).
 """
 
 from __future__ import annotations
@@ -105,14 +105,14 @@ def _multiplied(
 
 
 def _scalar(f: Fragment, x: Value | None) -> Value | None:
-    """A parameter, one of a single element as a scalar."""
+    """A parameter; one with a single element becomes a scalar."""
     if x is None or math.prod(x.extents) != 1 or not x.extents:
         return x
     return shaped(f, x, ())
 
 
 def _rows(f: Fragment, x: Value | None) -> Value | None:
-    """A parameter that is one number per row where it has one axis."""
+    """A parameter that has one number per row if it has one axis."""
     x = _scalar(f, x)
     if x is None or len(x.extents) != 1:
         return x
@@ -144,7 +144,7 @@ def requantized(
     zero: Value,
     axis: int = 1,
 ) -> Value:
-    """int32 `x` times the scales a * b / y, in zero's dtype about `zero`, a vector along `axis`."""
+    """int32 `x` times the scales a * b / y, about `zero` in its dtype; a vector is along `axis`."""
     a, b, y = (f.op("Cast", v, to=number_of("float32")) for v in (a, b, y))
     ratio = f.op("Div", f.op("Mul", a, b), y)
     real = f.op("Mul", f.op("Cast", x, to=number_of("float32")), ratio)
@@ -152,7 +152,7 @@ def requantized(
 
 
 def _qlinear_matmul(call: OpCall, f: Fragment) -> Sequence[Value] | None:
-    """inputs: a, its scale and zero point, b, its scale and zero point, those of the result."""
+    """inputs: a, its scale and zero point, b, its scale and zero point, then the result's two."""
     if not all(_is_byte(call.dtype(n)) for n in (0, 3, 7)):
         return None
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (
@@ -237,7 +237,7 @@ def _convolved(
     shape: Windows,
     bias: Value | None = None,
 ) -> Value:
-    """The convolution of x and w less their zero points, in int32; padding counts as zero points.
+    """The int32 convolution of x and w minus their zero points; padding equals the zero point.
 
     w_zero: one number, or one per output channel. bias: int32, one per output channel.
     """
@@ -281,14 +281,14 @@ def _channels(
     x: Value | None,
     rank: int,
 ) -> Value | None:
-    """A parameter per output channel, as it broadcasts against feature maps."""
+    """A parameter per output channel, shaped to broadcast with feature maps."""
     if x is None or not x.extents:
         return x
     return shaped(f, x, (-1, *[1] * (rank - 2)))
 
 
 def _repeated(f: Fragment, x: Value, channels: int) -> Value:
-    """Feature maps of one channel per group, once for each channel of the group."""
+    """Feature maps with one channel per group, repeated for each channel of the group."""
     n, groups, *rest = x.extents
     if groups == 1:
         return x
@@ -316,7 +316,7 @@ def _qlinear_conv_type(call: OpCall) -> Sequence[Type]:
 
 
 def _qlinear_conv(call: OpCall, f: Fragment) -> Sequence[Value] | None:
-    """inputs: x, its scale and zero point, w, its ones, those of the result, the bias (int32)."""
+    """inputs: x, its scale and zero point, w, its scale and zero point, the result's, the bias."""
     if not all(_is_byte(call.dtype(n)) for n in (0, 3, 7)):
         return None
     operands = [call.value(n) for n in range(8)]

@@ -1,7 +1,7 @@
-"""Linear models and support vector machines of ai.onnx.ml, as products of matrices.
+"""Linear models and support vector machines of ai.onnx.ml, as matrix products.
 
-Support vector machines compute in float64, as libsvm does: distances are then the difference of
-two products, which needs no room for rows times vectors times features.
+Support vector machines compute in float64, as libsvm does. Distances can then be computed as the
+difference of two products, without a buffer of rows times vectors times features.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _product(
     f: Fragment,
     targets: int,
 ) -> Value:
-    """x @ coefficients.T + intercepts, in float64 if x is that, else float32."""
+    """x @ coefficients.T + intercepts, in float64 if x is float64, else in float32."""
     x = real(op, f)
     features, coefficients = op.shape(0)[1], _numbers(op, "coefficients")
     if coefficients.size != targets * features:
@@ -75,7 +75,7 @@ def _regression_type(op: OpCall) -> Sequence[Type]:
 
 
 def _targets(op: OpCall) -> int:
-    """How many scores a linear classifier computes of a row."""
+    """The number of scores per row of a linear classifier."""
     features = op.shape(0)[1]
     return len(op.attr("coefficients") or ()) // features if features else 0
 
@@ -84,7 +84,7 @@ def _classified(
     op: OpCall,
     f: Fragment,
 ) -> list[Value] | None:
-    """None where one score stands for one class: what its label is the standard does not say."""
+    """None if one score represents one class: the standard does not define the label then."""
     targets, classes = _targets(op), len(class_labels(op))
     if targets == 1 and classes == 2:
         y = _product(op, f, 1)
@@ -162,7 +162,7 @@ def _kernel(
             return f.op("Exp", f.op("Mul", apart, number(-gamma)))
         case other:
             raise op.error(
-                f"kernel_type {other!r} is none of LINEAR, POLY, RBF, SIGMOID"
+                f"kernel_type {other!r} is not one of LINEAR, POLY, RBF, SIGMOID"
             )
 
 
@@ -247,7 +247,7 @@ def _won(
     f: Fragment,
     scores: Value,
 ) -> Value:
-    """The class that wins the most pairs, the first of several: [rows]."""
+    """The class that wins the most pairs, the first in a tie: [rows]."""
     pairs, classes = _pairs(op), len(class_labels(op))
     first, second = (np.eye(classes)[[p[side] for p in pairs]] for side in (0, 1))
     wins = f.op(
@@ -282,7 +282,7 @@ def _svm_classified(
     op: OpCall,
     f: Fragment,
 ) -> list[Value] | None:
-    """None for linear machines without vectors, and transforms of two classes but LOGISTIC."""
+    """None without vectors or with `prob_a`, and for some models of two classes (`odd`)."""
     per_class = op.attr("vectors_per_class") or ()
     positive = min(_numbers(op, "coefficients"), default=0) >= 0
     two = len(_pairs(op)) == 1

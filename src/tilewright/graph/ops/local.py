@@ -1,4 +1,4 @@
-"""Normalization by neighbors or by a norm: LRN, LpNormalization."""
+"""Normalization by neighboring channels or by a norm: LRN, LpNormalization."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _lrn(
     inputs: Buffers,
     outputs: Buffers,
 ) -> list[Computation]:
-    """Each element over a power of the mean square of its channel's neighborhood."""
+    """Each element divided by a power of the mean square of its channel's neighborhood."""
     x = inputs[0]
     out = outputs[0]
     size = op.attr("size")
@@ -50,7 +50,7 @@ def _lrn(
 
 
 def _power(base: Expr, exponent: float) -> Expr:
-    """Quarters by square roots, which are exactly rounded, else by `pow`."""
+    """Powers in quarters use square roots, which round exactly, the others `pow`."""
     if exponent == 0.75:
         root = call("sqrt", base)
         return root * call("sqrt", root)
@@ -75,7 +75,7 @@ def _lrn_arrays(op: OpCall, x: Array) -> list[Array]:
 
 
 def _reach(op: OpCall) -> tuple[int, int]:
-    """Channels before and after each that its neighborhood has, no further than there are any."""
+    """The number of existing channels before and after each one in its neighborhood."""
     size = op.attr("size")
     last = max(op.shape(0)[1] - 1, 0)
     return min((size - 1) // 2, last), min(size // 2, last)

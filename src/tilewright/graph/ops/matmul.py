@@ -33,7 +33,7 @@ def matmul_shape(
     a: tuple[int, ...],
     b: tuple[int, ...],
 ) -> tuple[int, ...]:
-    """The shape of a @ b, as NumPy has it. Raises ModelError if they do not fit."""
+    """The shape of a @ b by NumPy's rules. Raises ModelError if they do not fit."""
     if not a or not b:
         raise call.error("an operand of a matrix product is a scalar")
     rows = a[-2:-1]
@@ -50,7 +50,7 @@ def product(
     right: Buffer,
     dtype: Any = None,
 ) -> Computation:
-    """out = left @ right with NumPy's rules; dtype: of the accumulator."""
+    """out = left @ right by NumPy's rules. dtype: of the accumulator."""
     accumulator = wide_dtype(left.dtype) if dtype is None else dtype
     batch = len(out.shape) - (len(left.shape) > 1) - (len(right.shape) > 1)
 
@@ -68,7 +68,7 @@ def product(
 
 
 def _batch(x: Buffer, i: Sequence[Any]) -> tuple[Any, ...]:
-    """The point of x's leading axes at a point of the broadcast ones."""
+    """The point of x's leading axes for a point of the broadcast ones."""
     extents = x.shape[:-2]
     last = i[len(i) - len(extents) :]
     return tuple(const(0) if n == 1 else v for v, n in zip(last, extents, strict=True))
@@ -101,7 +101,7 @@ def _matmul_gradient(
     y: Value,
     g: Value,
 ) -> Sequence[Value]:
-    """A vector is a matrix of one row, or of one column."""
+    """A vector is treated as a matrix of one row or one column."""
     a, b = x
     rows, columns = call.shape(0), call.shape(1)
     shape = list(extents(g))
@@ -136,7 +136,7 @@ register(
 )
 
 
-# A product whose operands are floats of different types, in float32: its sum's, and its result's.
+# For operands that are floats of different types: float32 for the sum and the result.
 MIXED = "MixedMatMul"
 
 
@@ -162,7 +162,7 @@ register(
 
 
 def _gemm_shape(call: OpCall) -> tuple[int, int, int]:
-    """Rows, columns, and the extent summed over."""
+    """The number of rows and columns, and the extent summed over."""
     a = call.shape(0)
     b = call.shape(1)
     if len(a) != 2 or len(b) != 2:

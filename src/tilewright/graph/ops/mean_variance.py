@@ -1,7 +1,8 @@
-"""MeanVarianceNormalization: less the mean, by the deviation, over given axes.
+"""MeanVarianceNormalization: subtract the mean and divide by the deviation over given axes.
 
-ONNX says it as a function whose numbers are float32 for operands of every type, and whose variance
-is a difference of two means. Here it is the mean of squared deviations, without cancellation.
+ONNX defines it as a function with float32 constants for operands of every type, whose variance is a
+difference of two means. Here the variance is the mean of squared deviations, which avoids
+cancellation.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def _type(op: OpCall) -> Sequence[Type]:
 
 
 def _axes(op: OpCall) -> tuple[int, ...]:
-    """The axes from the front; all where none is named, as of the reductions that ONNX says."""
+    """The axes counted from the front; all if none is named, as in ONNX's reductions."""
     rank = len(op.shape(0))
     axes = op.attr("axes", _AXES) or range(rank)
     return tuple(sorted({op.axis(a, rank) for a in axes}))

@@ -1,4 +1,4 @@
-"""MelWeightMatrix: triangles over the bins of a spectrum, made when the model is compiled."""
+"""MelWeightMatrix: triangular filters over the bins of a spectrum, computed at compile time."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def weights(
     low: float,
     high: float,
 ) -> Array:
-    """How much each of length // 2 + 1 bins counts for each band, in float64.
+    """The weight of each of length // 2 + 1 bins in each band, in float64.
 
-    low, high: the edges in hertz; rate: in samples per second.
+    low, high: the edges in hertz. rate: in samples per second.
     """
     first, last = (2595 * np.log10(1 + hertz / 700) for hertz in (low, high))
     mel = first + np.arange(bands + 2) * (last - first) / (bands + 2)

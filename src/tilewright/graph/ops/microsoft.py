@@ -1,8 +1,8 @@
-"""Operators of the domain com.microsoft that exported transformers use, by ONNX's own operators.
+"""Operators of the domain com.microsoft in exported transformers, in terms of ONNX operators.
 
-Each is a decomposition, so that it is folded, fused and compiled as if the model had been written
-that way. A use with an operand that is not covered is left unchanged (and reported as unsupported).
-Source of the meanings: ContribOperators.md of ONNX Runtime.
+Each is a decomposition, so it is folded, fused and compiled as if the model had been written that
+way. A use with an unsupported operand is left unchanged (and reported as unsupported). Semantics:
+ContribOperators.md of ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _simplified(call: OpCall, f: Fragment) -> Sequence[Value] | None:
 
 
 def _skip(call: OpCall, f: Fragment, bias: int) -> Value:
-    """input + skip, and the bias where it is given."""
+    """input + skip, plus the bias if it is present."""
     total = f.op("Add", call.value(0), call.value(1))
     if call.has(bias):
         return f.op("Add", total, call.value(bias))
@@ -167,10 +167,10 @@ _define("FusedMatMul", _fused_matmul, _fused_type)
 
 
 def _quantized(op_type: str) -> Decompose:
-    """inputs: A, its scale and zero point, B, its scale and zero point, those of the result."""
+    """inputs: A, its scale and zero point, B, its scale and zero point, then the result's two."""
 
     def real(call: OpCall, f: Fragment, n: int) -> Value:
-        """The real numbers that input `n` stands for."""
+        """The real numbers that input `n` represents."""
         scale = call.value(n + 1)
         zero = _optional(call, n + 2)
         return f.op("DequantizeLinear", call.value(n), scale, zero)

@@ -1,7 +1,7 @@
-"""Attention of the domain com.microsoft, by ONNX's own operators.
+"""Attention of the domain com.microsoft in terms of ONNX operators.
 
-Source of the meanings: ContribOperators.md of ONNX Runtime, and its kernels for processors. What
-exported models of the families of BERT and GPT-2 use is covered; the rest is refused by name.
+Semantics: ContribOperators.md of ONNX Runtime and its CPU kernels. The forms that exported models
+of the BERT and GPT-2 families use are supported; other forms raise an error that names them.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _attend(
         if a is not None:
             scores = f.op("Add", scores, a)
     if call.attr("unidirectional", 0):
-        # Not added: a key that only the mask hides comes before those that are not yet there.
+        # Not added: keys that only the mask hides precede those that do not exist yet.
         rows = q.extents[2]
         columns = k.extents[2]
         every = np.ones((rows, columns), bool)
@@ -82,12 +82,12 @@ def _mask(
     rows: int,
     columns: int,
 ) -> Value | None:
-    """What input `i`, the mask, adds to scores of (batch, heads, rows, columns).
+    """The term that input `i`, the mask, adds to scores of (batch, heads, rows, columns).
 
-    Its shapes: (batch) the number of keys; (2 * batch) where keys end, then where they begin;
-    (batch, columns) and (batch, rows, columns) 1 for a key that counts; (batch, 1, most, most)
-    the same for the longest sequence, the queries at the end of what is there. (batch, 1) and
-    (1, 1) hide all keys or none: no difference.
+    Its shapes: (batch): the number of keys; (2 * batch): the ends of the keys, then their starts;
+    (batch, columns) and (batch, rows, columns): 1 for a key that counts; (batch, 1, most, most):
+    the same for the longest sequence, with the queries at the end of the existing keys. (batch, 1)
+    and (1, 1) hide all keys or none, which changes nothing.
     """
     if not call.has(i):
         return None
@@ -130,7 +130,7 @@ def _is_square_mask(
     batch: int,
     columns: int,
 ) -> bool:
-    """Whether `shape` is (batch, 1, most, most) with room for all columns."""
+    """Whether `shape` is (batch, 1, most, most) and large enough for all columns."""
     if len(shape) != 4 or tuple(shape[:2]) != (batch, 1):
         return False
     _, _, most, across = shape
@@ -143,7 +143,7 @@ def _between(
     batch: int,
     columns: int,
 ) -> Value:
-    """(batch, columns): which keys are before the end and, where that is given, from the start."""
+    """(batch, columns): the keys before the end and, if given, not before the start."""
     places = f.constant(np.arange(columns), ends.dtype)
     column = f.reshape(ends, -1, batch, 1)
     if ends.extents == (batch,):
@@ -156,8 +156,8 @@ def _between(
 
 # ------------------------------------------------------------------------------ MultiHeadAttention
 
-# query, key, value, bias, key_padding_mask, attention_bias, past_key, past_value; after those: the
-# length of what is valid in a shared cache, and others.
+# query, key, value, bias, key_padding_mask, attention_bias, past_key, past_value; the following
+# inputs (the valid length of a shared cache, and others) are not supported.
 _BIAS, _PADDING, _ADDED, _PAST, _BEHIND = 3, 4, 5, 6, 8
 
 
@@ -167,7 +167,7 @@ def _check_multi_head(call: OpCall) -> None:
     if call.rank(0) != 3 or not (call.has(1) and call.has(2)):
         _refuse(call, "packed operands")
     if call.has(_BIAS) and any(call.rank(n) != 3 for n in range(3)):
-        _refuse(call, "a bias of operands that have heads already")
+        _refuse(call, "a bias for operands that are already split into heads")
 
 
 def _multi_head(call: OpCall, f: Fragment) -> Sequence[Value]:
@@ -217,7 +217,7 @@ _MASK, _KEPT, _OFFSETS, _VALID = 3, 4, 5, 6
 
 
 def _cache_shape(call: OpCall, n: int) -> tuple[int, ...]:
-    """The shape of the keys (n = 1) or values (n = 2) after those of the past."""
+    """The shape of the keys (n = 1) or values (n = 2) including the past."""
     shape = call.shape(n)
     if len(shape) == 4:
         batch, heads, length, size = shape
@@ -233,7 +233,7 @@ def _cache_shape(call: OpCall, n: int) -> tuple[int, ...]:
 
 
 def _hidden_sizes(call: OpCall) -> list[int]:
-    """Of queries, keys and values, all heads together."""
+    """The hidden sizes of queries, keys and values, over all heads."""
     total = call.shape(1)[-1]
     found = [int(n) for n in call.attr("qkv_hidden_sizes") or [total // 3] * 3]
     heads = call.attr("num_heads")
@@ -260,7 +260,7 @@ def _attention_types(call: OpCall) -> Sequence[Type]:
         return [y]
     if query != values:
         raise call.error(
-            f"hidden sizes {query} and {values} differ: they share no cache"
+            f"hidden sizes {query} and {values} differ, so they cannot share a cache"
         )
     heads = call.attr("num_heads")
     size = query // heads
@@ -344,7 +344,7 @@ def rotated(
     angles: Sequence[Value],
     interleaved: bool,
 ) -> Value:
-    """Pairs of the first 2 * half elements of the last axis turned by their angles."""
+    """Rotate pairs in the first 2 * half elements of the last axis by their angles."""
     shape = x.extents
     rest = shape[-1] - 2 * half
     head = x

@@ -1,8 +1,8 @@
 """MatMulNBits of com.microsoft: a product with a constant matrix of 2, 4 or 8 bits.
 
-As written every element is a sum over the whole depth. Where its order may change, the weights are
-packed again, for the sums that `graph/ops/block_scaled.py` makes (`graph/rules/block_weights.py`).
-Source of the meaning: ContribOperators.md of ONNX Runtime.
+As defined, every element is one sum over the whole depth. If its order may change, the weights are
+repacked for the sums of `graph/ops/block_scaled.py` (by `graph/rules/block_weights.py`). Semantics:
+ContribOperators.md of ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 
 A, PACKED, SCALES, ZEROS, GROUPS, BIAS = range(6)
 _FLOATS = ("float32", "float16", "bfloat16")
-# The types of operands that have a meaning here; zero points in bytes are packed like weights.
+# The supported types of operands; zero points in bytes are packed like weights.
 _TYPES: Mapping[int, Sequence[str]] = {
     A: _FLOATS,
     PACKED: ("uint8",),
@@ -37,7 +37,7 @@ _TYPES: Mapping[int, Sequence[str]] = {
 
 
 def _sizes(call: OpCall) -> tuple[int, int, int, int]:
-    """N, K, the block and the bits. Raises ModelError for what is not allowed."""
+    """N, K, the block and the bits. Raises ModelError for values that are not allowed."""
     n, k, block = (call.attr(name) for name in ("N", "K", "block_size"))
     bits = call.attr("bits", 4)
     if None in (n, k, block):
@@ -45,9 +45,9 @@ def _sizes(call: OpCall) -> tuple[int, int, int, int]:
     if bits not in BITS:
         raise call.error(f"bits is {bits}: give one of {', '.join(map(str, BITS))}")
     if n < 1 or k < 1:
-        raise call.error(f"N is {n}, K is {k}: a matrix has at least one of each")
+        raise call.error(f"N is {n}, K is {k}: both must be at least 1")
     if block < 16 or block & (block - 1):
-        raise call.error(f"block_size is {block}: give a power of two from 16 on")
+        raise call.error(f"block_size is {block}: give a power of two, at least 16")
     return n, k, block, bits
 
 
@@ -60,7 +60,7 @@ def _type(call: OpCall) -> Sequence[Type]:
             )
     shape = call.shape(0)
     if not shape or shape[-1] != k:
-        raise call.error(f"A is {list(shape)}: its last axis has to be K = {k}")
+        raise call.error(f"A is {list(shape)}: its last axis must be K = {k}")
     blocks = ceil_div(k, block)
     column = blocks
     if call.has(ZEROS) and call.dtype(ZEROS).is_int:
@@ -75,7 +75,7 @@ def _type(call: OpCall) -> Sequence[Type]:
     for i, (count, what) in wanted.items():
         if not call.has(i):
             continue
-        # ONNX Runtime takes indices of groups for the padded depth, too.
+        # ONNX Runtime also accepts group indices for the padded depth.
         if call.size(i) != count and (i != GROUPS or call.size(i) < count):
             raise call.error(
                 f"input {i} is {list(call.shape(i))}, {call.size(i)} elements: N={n}, "
@@ -85,7 +85,7 @@ def _type(call: OpCall) -> Sequence[Type]:
 
 
 def nbits_weights(call: OpCall) -> BlockWeights | None:
-    """The matrix, [K, N]. None where it is not constant, or its groups are not its blocks."""
+    """The matrix [K, N]. None if it is not constant or its groups are not its blocks."""
     n, k, block, bits = _sizes(call)
     bytes_ = call.constant(PACKED)
     scales = call.constant(SCALES)
@@ -119,7 +119,7 @@ def _zero(zeros: Any, n: int, blocks: int, bits: int) -> Any:
 
 
 def _regrouped(call: OpCall) -> np.ndarray[Any, Any] | None:
-    """The real matrix where row k is in the block g_idx[k]; None where it is not constant."""
+    """The real matrix where row k belongs to block g_idx[k]; None if it is not constant."""
     n, k, block, bits = _sizes(call)
     bytes_ = call.constant(PACKED)
     scales = call.constant(SCALES)
@@ -141,7 +141,7 @@ def _regrouped(call: OpCall) -> np.ndarray[Any, Any] | None:
 
 
 def _decompose(call: OpCall, f: Fragment) -> Sequence[Value] | None:
-    """Only where the groups are not the blocks: then with the matrix in floats."""
+    """Only if the groups are not the blocks: then with the matrix in floats."""
     real = None
     if call.has(GROUPS) and nbits_weights(call) is None:
         real = _regrouped(call)
@@ -156,7 +156,7 @@ def _decompose(call: OpCall, f: Fragment) -> Sequence[Value] | None:
 
 
 def _flat(x: Buffer, point: Sequence[Expr], extents: Sequence[int]) -> Expr:
-    """The element of a tensor at a point of the extents, of which it has all or the product."""
+    """The element of a tensor at a point; the tensor has these extents, or is flat."""
     if len(x.shape) == len(extents):
         return x[tuple(point)]
     *outer, last = point
@@ -172,7 +172,7 @@ def _flat(x: Buffer, point: Sequence[Expr], extents: Sequence[int]) -> Expr:
 def _compute(
     call: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer]
 ) -> list[Computation] | None:
-    """The dequantized elements: the numbers are unpacked from bytes where they are read."""
+    """The dequantized elements, unpacked from bytes where they are read."""
     n, k, block, bits = _sizes(call)
     if call.has(GROUPS) and nbits_weights(call) is None:
         return None
@@ -199,7 +199,7 @@ def _compute(
         at = g * block + b * each + h
         scale = cast(_flat(scales, (j, g), (n, blocks)), float32)
         term = cast(padded(a, (*rows, at), 0), float32) * (w * scale)
-        # 0 times an infinite scale is no 0.
+        # 0 times an infinite scale is not 0.
         return (
             term
             if k % block == 0

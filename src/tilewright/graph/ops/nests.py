@@ -1,4 +1,4 @@
-"""Writing Kernels by hand: loop nests with names that are unique in their kernel."""
+"""Writing Kernels by hand: loop nests with variable names that are unique in their kernel."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tilewright.loops.nodes import PRODUCTS, STEPS, Kernel, Stmt, Store, loop
 Body = Callable[..., Stmt]
 
 
-class Nests:
-    """Loop nests of one kernel; `notes`: which loops may run on threads, and how much they do."""
+class LoopNests:
+    """The loop nests of one kernel. `notes`: which loops may run on threads, and their work."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -29,7 +29,7 @@ class Nests:
     ) -> Stmt:
         """`body(i, j, ...)` for every point.
 
-        vector: the innermost iterations run together. unroll: all are written out.
+        vector: vectorize the innermost loop. unroll: unroll all loops.
         """
         kinds = ["unroll" if unroll else "serial"] * len(extents)
         if vector and kinds:
@@ -42,7 +42,7 @@ class Nests:
         work: int,
         body: Body,
     ) -> Stmt:
-        """As `over` for independent rows of `work` steps each, which threads may share."""
+        """As `over`, for independent rows of `work` steps each, which may run on threads."""
         steps = {STEPS: math.prod(extents) * work}
         return self._nest(extents, ["serial"] * len(extents), body, steps)
 
@@ -52,8 +52,7 @@ class Nests:
         products: int,
         body: Body,
     ) -> Stmt:
-        """As `over` for sums of `products` products in all, where the outermost iterations are
-        independent."""
+        """As `over`, for sums of `products` products in total with independent outer iterations."""
         return self._nest(
             extents, ["serial"] * len(extents), body, {PRODUCTS: products}
         )
@@ -80,7 +79,7 @@ class Nests:
         body: Body,
         note: Mapping[str, object] | None = None,
     ) -> Stmt:
-        """The nest; note: of its outermost loop."""
+        """The loop nest. note: for its outermost loop."""
         point: list[Expr] = []
         loops: list[tuple[Var, int, str]] = []
         for extent, kind in zip(extents, kinds, strict=True):
@@ -106,7 +105,7 @@ def kernel(
     body: Stmt,
     notes: Mapping[str, Mapping[str, object]] | None = None,
 ) -> Kernel:
-    """A Kernel on the operands that are given, each once; notes: those of its loops."""
+    """A Kernel on the operands that are present, each once. notes: those of its loops."""
     written = tuple(b for b in outputs if b is not None)
     params: dict[Any, None] = dict.fromkeys(b for b in inputs if b is not None)
     return Kernel(

@@ -16,7 +16,7 @@ from tilewright.graph.ops.casts import number_of
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 
-ELEMENTS = 1 << 24  # of one comparison of all places with all n-grams
+ELEMENTS = 1 << 24  # elements of one comparison of all positions with all n-grams
 
 
 def _places(op: OpCall) -> list[int]:
@@ -34,7 +34,7 @@ def _type(op: OpCall) -> Sequence[Type]:
 
 
 def _grams(op: OpCall) -> dict[int, Array] | None:
-    """The n-grams of each length, a row each; None if one occurs twice."""
+    """The n-grams of each length, one per row; None if one occurs twice."""
     pool = np.array(op.attr("pool_int64s") or (), np.int64)
     starts = [*op.attr("ngram_counts", ()), len(pool)]
     found = {}

@@ -1,9 +1,9 @@
-"""NonMaxSuppression: the best boxes of each class that overlap no better one too much.
+"""NonMaxSuppression: the best boxes of each class that do not overlap a better one too much.
 
-A box is a candidate where its score is above the threshold; of equal scores the first box comes
-first. A NaN is above no threshold, and without one it comes last. Two boxes overlap too much where
-the area that they share is more than `iou_threshold` of what they cover together; boxes without an
-area overlap none. The rows (batch, class, box) are in the order in which they are chosen.
+A box is a candidate if its score is above the threshold; among equal scores the first box comes
+first. A NaN is above no threshold; without a threshold it comes last. Two boxes overlap too much if
+their intersection is more than `iou_threshold` of their union; boxes without an area overlap none.
+The rows (batch, class, box) are in the order of selection.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import int64
 from tilewright.expr.nodes import Buffer, Expr, Max, Min, Select, const
 from tilewright.expr.nodes import call as apply
-from tilewright.graph.ops.nests import Nests, kernel
+from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.open_extents import DOMAIN, cleared
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
-from tilewright.graph.ops.sorting import Cell, MergeSort, allocated
+from tilewright.graph.ops.sorting import CounterCell, MergeSort, allocated
 from tilewright.loops.nodes import If, Kernel, Stmt, Store, While, block
 
 Buffers = Sequence[Buffer]
-# The operands after boxes and scores, the last of which is the number of boxes.
+# The operands after boxes and scores; the last one is the number of boxes.
 MOST, OVERLAP, SCORE, COUNT = 2, 3, 4, 5
-# Chosen boxes are compared by the vector, and the answers looked at by the chunk.
+# Chosen boxes are compared in vectors, and the results tested in chunks.
 LANES, CHUNK = 16, 128
 
 
 def _rows(call: OpCall) -> int:
-    """How many rows there can be."""
+    """The most rows there can be."""
     boxes, scores = call.shape(0), call.shape(1)
     fits = len(boxes) == 3 and boxes[2] == 4 and len(scores) == 3
     if not fits or (boxes[0], boxes[1]) != (scores[0], scores[2]):
@@ -57,12 +57,12 @@ class _Suppression:
 
     @cached_property
     def boxes(self) -> int:
-        """How many boxes there are room for."""
+        """The capacity in boxes."""
         return max(self.inputs[0].shape[1], 1)
 
     @cached_property
     def sorting(self) -> MergeSort:
-        """Puts the candidates in order."""
+        """Sorts the candidates."""
         return MergeSort(self.boxes)
 
     @cached_property
@@ -72,38 +72,38 @@ class _Suppression:
 
     @cached_property
     def chosen(self) -> Buffer:
-        """The corners and areas of the boxes of this class so far; an area of 0 after them."""
+        """The corners and areas of the chosen boxes of this class; after them, areas of 0."""
         room = -(-self.boxes // CHUNK) * CHUNK
         return Buffer("chosen", (5, room), self.inputs[0].dtype)
 
     @cached_property
     def candidate(self) -> Buffer:
-        """The corners and the area of the box that is looked at."""
+        """The corners and the area of the current box."""
         return Buffer("candidate", (5,), self.inputs[0].dtype, "stack")
 
     @cached_property
     def hits(self) -> Buffer:
-        """Which of the chosen boxes it overlaps, by their place in a vector."""
+        """Which of the chosen boxes it overlaps, by their position in a vector."""
         return Buffer("hits", (LANES,), dtypes.int32, "stack")
 
     @cached_property
-    def cells(self) -> dict[str, Cell]:
-        """What is counted."""
+    def cells(self) -> dict[str, CounterCell]:
+        """The counters."""
         names = ("count", "most", "candidates", "at", "kept", "fits", "total")
-        return {n: Cell(n) for n in names}
+        return {n: CounterCell(n) for n in names}
 
     def given(
         self,
         n: int,
     ) -> Expr | None:
-        """The only element of an optional operand."""
+        """An optional operand's only element."""
         if not self.call.has(n):
             return None
         b = self.inputs[n]
         return b[(0,) * len(b.shape)]
 
     def setup(self) -> Stmt:
-        """Nothing found yet."""
+        """Reset the counters."""
         c, boxes = self.cells, self.inputs[0].shape[1]
         count, most = self.given(COUNT), self.given(MOST)
         here = (
@@ -140,7 +140,7 @@ class _Suppression:
         c: Expr,
         n: Expr,
     ) -> Stmt:
-        """Box `n` becomes a candidate where its score is above the threshold."""
+        """Make box `n` a candidate if its score is above the threshold."""
         score, threshold = self.inputs[1][b, c, n], self.given(SCORE)
         found = self.cells["candidates"]
         take = block(Store(self.sorting.places, (found.value,), n), found.add())
@@ -165,7 +165,7 @@ class _Suppression:
         self,
         n: Expr,
     ) -> Expr:
-        """Whether the candidate and a chosen box share too much."""
+        """Whether the candidate and a chosen box overlap too much."""
         x, y = self.candidate, self.chosen
         zero = const(0, x.dtype)
         down = Min(x[2], y[2, n]) - Max(x[0], y[0, n])
@@ -179,9 +179,9 @@ class _Suppression:
 
     def compare(
         self,
-        nests: Nests,
+        nests: LoopNests,
     ) -> Stmt:
-        """Whether the candidate overlaps a chosen box: a chunk of them at a time, until one."""
+        """Whether the candidate overlaps a chosen box: tests chunks of them until one does."""
         kept, fits, hits = self.cells["kept"], self.cells["fits"], self.hits
         no, yes = const(0, hits.dtype), const(1, hits.dtype)
 
@@ -206,11 +206,11 @@ class _Suppression:
 
     def choose(
         self,
-        nests: Nests,
+        nests: LoopNests,
         b: Expr,
         c: Expr,
     ) -> Stmt:
-        """Keep the next candidate unless it overlaps one that was kept."""
+        """Keep the next candidate unless it overlaps a kept one."""
         cell, selected = self.cells, self.outputs[0]
         at, kept, total = (cell[n] for n in ("at", "kept", "total"))
         box = self.sorting.places[at.value]
@@ -225,11 +225,11 @@ class _Suppression:
 
     def of_class(
         self,
-        nests: Nests,
+        nests: LoopNests,
         b: Expr,
         c: Expr,
     ) -> Stmt:
-        """The boxes of one class of one batch."""
+        """Select the boxes of one class of one batch."""
         cell = self.cells
         at, kept, found = (cell[n] for n in ("at", "kept", "candidates"))
         collect = nests.loop(self.inputs[0].shape[1], lambda n: self.collect(b, c, n))
@@ -263,7 +263,7 @@ def _compute(
     inputs: Buffers,
     outputs: Buffers,
 ) -> list[Kernel]:
-    parts, nests = _Suppression(call, inputs, outputs), Nests()
+    parts, nests = _Suppression(call, inputs, outputs), LoopNests()
     batches, boxes, _ = inputs[0].shape
     classes = inputs[1].shape[1]
     selected, count = outputs
@@ -276,7 +276,7 @@ def _compute(
     search = nests.loop(batches, of_batch) if selected.size else block()
     body = block(parts.setup(), search, Store(count, (), parts.cells["total"].value))
     scratch = [parts.corners, parts.chosen, parts.candidate, parts.hits]
-    room: list[Buffer | Cell] = [*parts.cells.values(), *scratch]
+    room: list[Buffer | CounterCell] = [*parts.cells.values(), *scratch]
     whole = block(cleared(nests, selected), parts.sorting.around(allocated(room, body)))
     used = [b for n, b in enumerate(inputs) if call.has(n)]
     return [kernel(call.name, used, outputs, whole)]

@@ -40,7 +40,7 @@ def _same(op: OpCall) -> Sequence[Type]:
 
 @dataclass(frozen=True)
 class Moments:
-    """Mean and variance over some axes of a tensor, and how to compute them.
+    """The mean and variance over some axes of a tensor, and how to compute them.
 
     mean, square: buffers with extents of 1 at those axes; square holds the sum of squared
     deviations. steps: the Computations that fill them.
@@ -62,7 +62,7 @@ def moments(
     x: Buffer,
     axes: Sequence[int],
 ) -> Moments:
-    """Two passes, the second over the deviations from the mean: no cancellation."""
+    """Two passes, the second over the deviations from the mean, to avoid cancellation."""
     rank = len(x.shape)
     shape = reduced_shape(x.shape, axes, keep=True)
     over = [x.shape[a] for a in axes]
@@ -91,10 +91,10 @@ def moments(
 
 
 def normalizes_by_batch(norm: Operation) -> bool:
-    """Whether a BatchNormalization takes the statistics of the batch, and not those it is given.
+    """Whether a BatchNormalization uses the statistics of the batch rather than the given ones.
 
-    Since version 14 this is an attribute; from 7 on it follows if more than the result is asked
-    for, and before that unless `is_test` is set.
+    Since version 14 an attribute says so. From version 7 on it does if outputs besides the result
+    are used, and before that unless `is_test` is set.
     """
     if norm.version >= 14:
         return bool(norm.attributes.get("training_mode", 0))
@@ -122,7 +122,7 @@ def _batch_norm_types(op: OpCall) -> Sequence[Type]:
     _check_channels(op, "scale", "B", "mean", "var")
     if op.wants(3) or op.wants(4):
         raise UnsupportedError(
-            "what it saves for a gradient is left open by ONNX",
+            "ONNX does not define what it saves for a gradient",
             where=f"node {op.operation.label!r} ({op.operation.qualified})",
             hint="leave out outputs 3 and 4, or export the model with opset 14 or later",
         )
@@ -136,7 +136,7 @@ def _batch_norm(
     inputs: Buffers,
     outputs: Buffers,
 ) -> list[Computation] | None:
-    """At inference: the statistics are inputs, so it is one multiply-add per element."""
+    """At inference the statistics are inputs, so each element takes one multiply-add."""
     x, scale, bias, mean, variance = inputs[:5]
     out = outputs[0]
     per_channel = bool(op.attr("spatial", 1))
@@ -179,7 +179,7 @@ def _batch_norm_training(
     inputs: Buffers,
     outputs: Buffers,
 ) -> list[Computation]:
-    """By the statistics of the batch itself; those given move towards them."""
+    """By the statistics of the batch itself; the given ones move towards them."""
     x, scale, bias = inputs[:3]
     out = outputs[0]
     rank = len(x.shape)
@@ -457,7 +457,7 @@ register(
 
 
 def _softmax_axes(op: OpCall, rank: int) -> list[int]:
-    """One axis since version 13; before, every axis from `axis` on."""
+    """One axis since version 13; before, all axes from `axis` on."""
     if op.version >= 13:
         return [op.axis(op.attr("axis", -1), rank)]
     return list(range(op.axis(op.attr("axis", 1), rank), rank))
@@ -465,7 +465,7 @@ def _softmax_axes(op: OpCall, rank: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Exponentials:
-    """exp(x - max) over some axes: the largest value, the exponentials and their sum."""
+    """exp(x - max) over some axes: the maximum, the exponentials and their sum."""
 
     top: Buffer
     terms: Buffer
@@ -497,7 +497,7 @@ def exponentials(
         return terms[point_of(axes, rank, True, i)]
 
     steps = (
-        # A NaN is in the sum of the exponentials anyway.
+        # A NaN also reaches the sum of the exponentials.
         reduce_(top.name, top, over, "max_number", operand),
         map_(terms.name, terms, term),
         reduce_(total.name, total, over, "add", summand),

@@ -1,10 +1,10 @@
-"""Zero points taken out of products of bytes, so that the product is of plain uint8 by int8.
+"""Zero points moved out of products of bytes, so that plain uint8 by int8 remains.
 
     sum (a - p)(b - q)  =  sum a*b  -  p * (sum b - n*q)  -  q * sum a      over n terms
 
-in int32, which wraps around, so each side is the other exactly. A factor of the other signedness
-is the same numbers with 128 added or taken away, which its zero point follows. What depends on
-constants alone (the sums of weights) is folded.
+in int32, which wraps around, so both sides are exactly equal. A factor of the other signedness is
+converted by adding or subtracting 128, from its zero point, too. Terms that depend only on
+constants (the sums of weights) are folded.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ HALF = 128
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """A tensor of the bytes that a product takes, less a zero point.
+    """A factor of a product of bytes, with its zero point.
 
-    zero: in the tensor's dtype. offset: the same as int32; None where it is known to be 0.
+    zero: in the tensor's dtype. offset: the zero point as int32; None if it is known to be 0.
     """
 
     value: Value
@@ -56,7 +56,7 @@ def factor(
 
 
 def _moved(f: Fragment, x: Value, dtype: DType) -> Value:
-    """x + 128 of an int8, x - 128 of a uint8: the same bits but the first."""
+    """x + 128 of an int8, x - 128 of a uint8: flips only the first bit."""
     bits = f.op("Cast", x, to=number_of("uint8"))
     return f.op(
         "Cast",
@@ -74,10 +74,10 @@ def corrected(
     sums: tuple[Callable[[], Value], Callable[[], Value]],
     bias: Value | None = None,
 ) -> Value:
-    """The product of `a` and `b` with their zero points, from the one without, and a bias.
+    """The product of `a` and `b` with zero points, from the one without them, plus a bias.
 
-    count: terms of each sum. sums: of a and of b over the terms, int32, made where they are needed;
-    offsets, sums and bias broadcast against the product.
+    count: terms of each sum. sums: of a and of b over the terms, int32, computed only if needed;
+    offsets, sums and bias broadcast with the product.
     """
     if a.offset is not None:
         total = sums[1]()
@@ -116,7 +116,7 @@ def shaped(
     x: Value,
     shape: Sequence[int],
 ) -> Value:
-    """A parameter in another shape; a constant stays one."""
+    """A parameter in another shape; a constant stays a constant."""
     known = f.known.get(x)
     if known is not None:
         return f.constant(np.reshape(known, shape))

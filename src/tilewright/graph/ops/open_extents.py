@@ -1,7 +1,7 @@
-"""Results of an extent that only a run knows, as a bounded tensor and a count.
+"""Results with extents known only at run time, as bounded tensors with counts.
 
-Operators of the domain `tilewright`, which `graph/bounded` puts in the place of ONNX's: what is
-after the count is 0. `Trim` cuts a bounded tensor to its true shape where it leaves native code.
+Operators of the domain `tilewright`, with which `graph/bounded` replaces ONNX's: elements past the
+count are 0. `Trim` cuts a bounded tensor to its true shape when it leaves native code.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 
 from tilewright.base.dtypes import int64
 from tilewright.expr.nodes import Buffer, Expr, Ne, const
-from tilewright.graph.ops.nests import Nests, kernel
+from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
-from tilewright.graph.ops.sorting import Cell, allocated
+from tilewright.graph.ops.sorting import CounterCell, allocated
 from tilewright.loops.nodes import If, Kernel, Stmt, Store, block
 
 DOMAIN = "tilewright"
@@ -25,10 +25,10 @@ Buffers = Sequence[Buffer]
 
 
 def cleared(
-    nests: Nests,
+    nests: LoopNests,
     out: Buffer,
 ) -> Stmt:
-    """Zeros in the whole of `out`, so that what is after a count is defined."""
+    """Fill `out` with zeros, so that elements past a count are defined."""
     return nests.copy(out, lambda *i: const(0, out.dtype))
 
 
@@ -37,7 +37,7 @@ def padded(
     extent: int,
     axis: int = 0,
 ) -> Array:
-    """The array with zeros after it along an axis, up to an extent."""
+    """The array padded with zeros along an axis, up to an extent."""
     widths = [(0, 0)] * rows.ndim
     widths[axis] = (0, extent - rows.shape[axis])
     return np.pad(rows, widths)
@@ -55,7 +55,7 @@ def _nonzero(
 ) -> list[Kernel]:
     """Row by row, so that the indices come in lexicographic order."""
     x, (places, count) = inputs[0], outputs
-    nests, found = Nests(), Cell("found")
+    nests, found = LoopNests(), CounterCell("found")
 
     def look(*i: Expr) -> Stmt:
         stores = [Store(places, (const(a), found.value), n) for a, n in enumerate(i)]

@@ -74,7 +74,7 @@ def _inside(
     begin: int,
     end: int,
 ) -> Expr:
-    """The position in an axis of extent n that the position t of the padded axis repeats."""
+    """The position in an axis of extent n that position t of the padded axis repeats."""
     if begin <= 0 and end <= 0:
         return t
     if mode == "reflect":
@@ -95,7 +95,7 @@ def _pad(
     mode = call.attr("mode", "constant")
 
     def places(i: Sequence[Any]) -> list[Any]:
-        """The position in the input that is at a point of the result."""
+        """The position in the input that a point of the result reads."""
         return [
             v - begin if begin else v for v, (begin, _) in zip(i, pads, strict=True)
         ]

@@ -1,8 +1,8 @@
-"""Attention over a cache of which so many keys of each sequence are no padding.
+"""Attention over a cache of which only a given number of keys per sequence are valid.
 
 ONNX defines its Attention with `nonpad_kv_seqlen` by a mask that is added to the scores of all
-keys. Here padding is not read: its keys have the weight 0, and its values are 0, whatever memory
-holds. A query that sees no key gives 0, as ONNX says.
+keys. Here padding is not read: its keys have weight 0 and its values count as 0, whatever the
+memory holds. A query that sees no key yields 0, as ONNX requires.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _decompose(call: OpCall, f: Fragment) -> list[Value]:
     batch, _, length, size = query.extents
     kept = keys.extents[2]
     valid = f.reshape(call.value(VALID), batch, 1, 1, 1, 1)
-    # Of each query, the keys before this place count: the last one is at the last valid key.
+    # Each query sees the keys before this position: the last query is at the last valid key.
     end = valid
     if call.attr("is_causal", 0):
         rows = np.arange(length) - (length - 1)

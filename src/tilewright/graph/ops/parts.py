@@ -25,7 +25,7 @@ def _concat_type(call: OpCall) -> Sequence[Type]:
     others = {replaced(s, axis, None) for s in shapes}
     if len(others) != 1:
         shown = ", ".join(str(list(s)) for s in shapes)
-        raise call.error(f"shapes {shown} differ in another axis than {axis}")
+        raise call.error(f"shapes {shown} differ in an axis other than {axis}")
     total = sum(s[axis] for s in shapes)
     return [(call.dtype(0), replaced(shapes[0], axis, total))]
 
@@ -35,7 +35,7 @@ def _concat(
     inputs: Buffers,
     outputs: Buffers,
 ) -> list[Computation]:
-    """Each operand fills its own part of the result."""
+    """Each operand fills one part of the result."""
     out = outputs[0]
     axis = call.axis(call.attr("axis", 1), len(out.shape))
     parts = []

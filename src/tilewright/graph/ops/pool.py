@@ -31,7 +31,7 @@ def _geometry(call: OpCall) -> Windows:
 
 
 def _type(call: OpCall) -> Sequence[Type]:
-    """Of any batch: ONNX's inference counts windows that start in the padding after the input."""
+    """Any batch, as ONNX's inference counts windows that start in the padding at the end."""
     return [(call.dtype(0), (*call.lead(0), *_geometry(call).outputs))]
 
 
@@ -54,7 +54,7 @@ def _split_point(
 def _flat_index(
     x: Buffer, lead: Sequence[Any], place: Sequence[Any], column_major: bool
 ) -> Expr:
-    """The number of an element of `x`, whose spatial axes are counted in either order."""
+    """The flat index of an element of `x`, whose spatial axes are counted in either order."""
     found: Expr = lead[0] * x.shape[1] + lead[1]
     axes = range(len(place))
     for a in reversed(axes) if column_major else axes:
@@ -140,7 +140,7 @@ register(
 
 
 def _under_windows(padded: Array, shape: Windows, outside: float) -> Array:
-    """The elements under each window of an array that has its padding already."""
+    """The elements under each window of an array that is already padded."""
     spans = []
     missing = []
     steps = []
@@ -185,7 +185,7 @@ def _covered(
     span = (kernel - 1) * d + 1
     if max(begin, shape.end[n]) < span:
         return last - first
-    return Max(const(0), last - first)  # some windows are in the padding as a whole
+    return Max(const(0), last - first)  # some windows lie entirely in the padding
 
 
 def _divisor(
@@ -194,9 +194,9 @@ def _divisor(
     include_pad: bool,
     dtype: DType,
 ) -> Expr | int:
-    """Elements per window: a number where it is the same for all, else an expression of `dtype`.
+    """Elements per window: a number if it is the same for all, else an expression of `dtype`.
 
-    Each axis is converted separately, so that a row's count is not a vector of them.
+    Each axis is converted separately, so that a row's count is not a vector.
     """
     fixed = 1
     varying: Expr | None = None

@@ -1,4 +1,4 @@
-"""Quantization: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear, of every storage type.
+"""QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear for every storage type.
 
 A value rounds to nearest, ties to even, before the zero point is added (ONNX, QuantizeLinear).
 """
@@ -22,7 +22,7 @@ Buffers = Sequence[Buffer]
 
 
 def only(call_: OpCall, inputs: Buffers, i: int) -> Expr:
-    """The single element of input `i`; as a constant if it is known."""
+    """The only element of input `i`, as a constant if it is known."""
     known = call_.constant(i)
     if known is not None:
         return const(known.reshape(-1)[0], inputs[i].dtype)
@@ -34,7 +34,7 @@ def quantized(
     zero: Expr | None,
     target: DType,
 ) -> Expr:
-    """Round `x` (already divided by the scale) to the integer type `target` about `zero`.
+    """Round `x` (already divided by the scale) to the integer type `target` with zero point `zero`.
 
     A cast saturates.
     """
@@ -62,7 +62,7 @@ def _parameter(
 
 
 def _check(call_: OpCall) -> None:
-    """Raise ModelError where the scale or zero point does not fit the tensor."""
+    """Raise ModelError if the scale or zero point does not fit the tensor."""
     shape = call_.shape(0)
     for i in (1, 2):
         if not call_.has(i) or call_.size(i) == 1:
@@ -96,7 +96,7 @@ def _quantized_type(call_: OpCall) -> Sequence[Type]:
 
 
 def _ratio_dtype(call_: OpCall) -> DType:
-    """The dtype of the division by the scale; a scale that is a power of two keeps the input's."""
+    """The dtype of the division by the scale; for a scale that is a power of two, the input's."""
     if call_.attr("precision", 0):
         return dtype_attribute(call_, "precision")
     scale = call_.dtype(1)
@@ -185,7 +185,7 @@ def _real_arrays(
     scale: Array,
     zero: Array | None = None,
 ) -> Any:
-    """In NumPy what `_dequantize` says, of integers with a scale for all or along an axis."""
+    """`_dequantize` in NumPy, for integers with one scale or scales along an axis."""
     if x.dtype.kind not in "iu" or scale.ndim > 1 or call_.attr("block_size", 0):
         return None
     shape = [1] * x.ndim
@@ -216,7 +216,7 @@ def _dynamic(
     inputs: Buffers,
     outputs: Buffers,
 ) -> list[Computation] | None:
-    """Range, then scale and zero point, then the elements; the range always includes 0."""
+    """Compute the range, which always includes 0, then scale and zero point, then the elements."""
     x = inputs[0]
     if x.size == 0:
         return None

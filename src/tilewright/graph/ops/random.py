@@ -1,11 +1,10 @@
-"""Random numbers with a seed: RandomUniform, RandomNormal, Bernoulli, Multinomial and their kin.
+"""Random numbers with a seed: RandomUniform, RandomNormal, Bernoulli, Multinomial and others.
 
 The generator is counter-based: a number is a hash of the seed and of its position in the result,
-so it is the same for any schedule and number of threads, and at every run (as ONNX's reference
-has it for a fixed seed; the numbers themselves are others). Without a seed each run must differ,
-which the host fallbacks do.
-Hash: the finalizer of splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
-generators", OOPSLA 2014). Normal numbers by Box and Muller, categories by Gumbel's maximum.
+so it is the same for any schedule and number of threads, and in every run (as with a fixed seed in
+ONNX's reference, which draws other numbers). Without a seed each run must differ, which is left to
+host fallbacks. Hash: the finalizer of splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom
+number generators", OOPSLA 2014). Normal numbers by Box and Muller, categories by Gumbel's maximum.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from tilewright.graph.ops.traits import IMPURE
 
 Buffers = Sequence[Buffer]
 GOLDEN = 0x9E3779B97F4A7C15
-# A distribution: (call, the uniform numbers 0 and 1 of an element).
+# A distribution: (call, the two uniform numbers of an element) -> its value.
 Draw = Callable[[OpCall, Callable[[int], Expr]], Expr]
 
 
 def seed_of(call: OpCall) -> int | None:
-    """The bits of the attribute `seed`; None if there is none."""
+    """The bits of the attribute `seed`; None if it is missing."""
     seed = call.attr("seed")
     if seed is None or math.isnan(seed):
         return None
@@ -93,7 +92,7 @@ def _uniform(call: OpCall, u: Callable[[int], Expr]) -> Expr:
 
 
 def _normal(call: OpCall, u: Callable[[int], Expr]) -> Expr:
-    """By the method of Box and Muller, from two uniform numbers."""
+    """By the Box-Muller method, from two uniform numbers."""
     mean = float(call.attr("mean", 0.0))
     scale = float(call.attr("scale", 1.0))
     radius: Expr = apply("sqrt", apply("log", 1.0 - u(0)) * -2.0)
@@ -133,7 +132,7 @@ def _bernoulli(
     inputs: Buffers,
     outputs: Buffers,
 ) -> list[Computation] | None:
-    """1 with the probability that the input says; ONNX's function body has 0 and 1 swapped."""
+    """1 with the probability given by the input; ONNX's function body has 0 and 1 swapped."""
     x = inputs[0]
     out = outputs[0]
     seed = seed_of(call)

@@ -1,7 +1,7 @@
-"""LSTM, GRU and RNN, by decomposition: what does not hang on the state is one matrix product.
+"""LSTM, GRU and RNN by decomposition: one matrix product computes all that is not recurrent.
 
-The products of the whole sequence with W are a Gemm; the recurrence itself is an operator of our
-own per direction (`recurrent_steps`), which reads the recurrent weights in panels.
+The products of the whole sequence with W are a Gemm; the recurrence itself is an internal operator
+per direction (`recurrent_steps`), which reads the recurrent weights in panels.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, 
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
-    """steps, batch, width of the input, units of the state; which directions run backwards."""
+class RecurrentSizes:
+    """Steps, batch, input width and state units; which directions run backwards."""
 
     steps: int
     batch: int
@@ -36,7 +36,7 @@ class Sizes:
     backwards: tuple[bool, ...]
 
 
-def _sizes(call: OpCall) -> Sizes:
+def _sizes(call: OpCall) -> RecurrentSizes:
     x = call.shape(0)
     r = call.shape(2)
     direction = call.attr("direction", "forward")
@@ -45,7 +45,7 @@ def _sizes(call: OpCall) -> Sizes:
     steps, batch = x[:2]
     if call.attr("layout", 0):
         steps, batch = batch, steps
-    found = Sizes(
+    found = RecurrentSizes(
         steps,
         batch,
         x[2],
@@ -76,7 +76,7 @@ def _types(call: OpCall) -> Sequence[Type]:
 
 
 class _Layer:
-    """One LSTM, GRU or RNN in the making."""
+    """An LSTM, GRU or RNN being decomposed."""
 
     def __init__(self, call: OpCall, g: Fragment) -> None:
         self.call = call
@@ -139,13 +139,13 @@ class _Layer:
         return found
 
     def joined(self, parts: Sequence[Value], axis: int) -> Value:
-        """What the directions give, as one."""
+        """The results of all directions as one tensor."""
         if len(parts) == 1:
             return parts[0]
         return self.g.op("Concat", *parts, axis=axis)
 
     def direction(self, x: Value, d: int) -> list[Value]:
-        """The results of direction `d`; x: every step of every sequence, one per row."""
+        """The results of direction `d`. x: every step of every sequence, one per row."""
         s = self.sizes
         bias, inner = self.biases(d)
         gates = self.g.op("Gemm", x, self.part(1, d), bias, transB=1)
@@ -196,7 +196,7 @@ class _Layer:
         return self.g.op("Add", w, outer), self.slice(r, 2 * units, rows)
 
     def weights(self, r: Value) -> list[Value]:
-        """The recurrent weights in panels; those of a GRU's candidate state separate if need be."""
+        """The recurrent weights in panels; a GRU's candidate weights are separate if necessary."""
         units = self.sizes.units
         if self.kind != "GRU" or self.call.attr("linear_before_reset", 0):
             return [panels(self.g, r)]

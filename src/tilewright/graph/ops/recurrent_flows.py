@@ -1,7 +1,7 @@
-"""The rule of the steps of LSTM, GRU and RNN: the steps undone, and products for what they share.
+"""The derivative rule of LSTM, GRU and RNN steps: a backward kernel, and products for R.
 
-What flows to R is one product over all steps: of what flows to its products, and the states that
-it was multiplied by.
+The gradient of R is one product over all steps: of the gradients of its products with the states
+that it was multiplied by.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ def steps_gradient(kind: str) -> Gradient:
 
 
 def _turned(f: Fragment, p: Value | None, rows: int) -> Value | None:
-    """The panels of R transposed, from those of R."""
+    """The panels of R transposed, from the panels of R."""
     return None if p is None else panels(f, turned(f, from_panels(f, p, rows)))
 
 
 def _weights(f: Fragment, product: Value, states: Value) -> Value:
-    """What flows to the panels of R."""
+    """The gradient of the panels of R."""
     return panels(f, f.op("MatMul", turned(f, product), states))

@@ -1,4 +1,4 @@
-"""The derivatives of LSTM, GRU and RNN through time: Kernels next to those of `recurrent_steps`.
+"""Backpropagation through time for LSTM, GRU and RNN: Kernels next to those of `recurrent_steps`.
 
     LSTMStepsGradient(<inputs of LSTMSteps>, back_panels, dY?, dY_h?, dY_c?)
         -> gates, h, c, product, states, peepholes?
@@ -6,10 +6,10 @@
         -> gates, h, product, states, inner_bias | candidate, resets
     RNNStepsGradient(<inputs of RNNSteps>, back_panels, dY?, dY_h?) -> gates, h, product, states
 
-back_panels: the panels of R transposed. The results are what flows to the gates, to the first
-states and to the products of the state with R, and the states before each step; where they are not
-of a state's shape they have a row per step and sequence, to be summed for what all steps share.
-The steps are done again, and undone from the last to the first by the derivatives of their
+back_panels: the panels of R transposed. The results are the gradients of the gates, of the initial
+states and of the products of the state with R, and the states before each step. Results without a
+state's shape have a row per step and sequence, to be summed for operands that all steps share. The
+kernel recomputes the steps forward, then goes through them backward with the derivatives of their
 formulas (`expr/partials.py`).
 """
 
@@ -25,7 +25,7 @@ from tilewright.graph.ops.recurrent_panels import DOMAIN, INPUTS, STATES
 from tilewright.graph.ops.recurrent_steps import (
     Buffers,
     Gate,
-    Steps,
+    RecurrentSteps,
     gru_output,
     lstm_cell,
     lstm_output,
@@ -33,14 +33,14 @@ from tilewright.graph.ops.recurrent_steps import (
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 from tilewright.loops.nodes import Alloc, Kernel, Stmt, Store, block
 
-# (what flows to a value, the value)
+# (the gradient of a value, the value)
 Flows = Sequence[tuple[Expr, Expr]]
-# (what a step loads, where what flows to it goes)
+# (what a step loads, where its gradient goes)
 Leaves = Sequence[tuple[Expr, Buffer, Expr]]
 
 
 def flow_to(load: Expr, flows: Flows) -> Expr:
-    """What flows to one element that values load."""
+    """The gradient of one element that values load."""
     assert isinstance(load, Load)
     none = const(0.0, load.dtype)
     total: Expr = none
@@ -52,7 +52,7 @@ def flow_to(load: Expr, flows: Flows) -> Expr:
 
 
 class _Undone:
-    """What the three share: room for the states, and what flows back to them."""
+    """The shared part of the three: buffers for the states and for their gradients."""
 
     def __init__(
         self, kind: str, op: OpCall, inputs: Buffers, outputs: Buffers
@@ -64,7 +64,7 @@ class _Undone:
         shape = (self.gates.shape[0] // self.batch, 1, *start.shape)
         y = Buffer("y", shape, self.dtype)
         self.state = Buffer("state", (1, *start.shape), self.dtype)
-        self.s = Steps(op, inputs, (y, self.state))
+        self.s = RecurrentSteps(op, inputs, (y, self.state))
         given = [*inputs, *[None] * 4][INPUTS[kind] + 1 :]
         self.back = inputs[INPUTS[kind]]
         self.back_candidate = given.pop(0) if kind == "GRU" else None
@@ -77,7 +77,7 @@ class _Undone:
         self.returned = self.room("returned", start.shape)
 
     def room(self, name: str, shape: Sequence[int]) -> Buffer:
-        """Memory of the kernel's own."""
+        """Allocate local memory of the kernel."""
         found = Buffer(name, tuple(shape), self.dtype)
         self.rooms.append(found)
         return found
@@ -95,11 +95,11 @@ class _Undone:
         return lambda n: t * self.batch + n
 
     def kept(self, t: Expr, n: Expr, value: Expr, behind: Expr) -> Expr:
-        """`value` in the steps of a sequence, `behind` where it has ended."""
+        """`value` during the steps of a sequence, `behind` after its end."""
         return Select(self.s.valid(t, n), value, behind) if self.s.ragged else value
 
     def remember(self, t: Expr, into: Buffer, state: Buffer) -> Stmt:
-        """The state before step `t`."""
+        """Save the state before step `t`."""
         row = self.row(t)
         return self.s.units_of(
             lambda n, j: Store(into, (row(n), j), state[self.s.zero, n, j])
@@ -116,7 +116,7 @@ class _Undone:
         flows: Flows,
         leaves: Leaves,
     ) -> list[Stmt]:
-        """What flows to each of the leaves, 0 where the sequence has ended."""
+        """The gradient of each leaf, 0 after the end of the sequence."""
         none = const(0.0, self.dtype)
         return [
             Store(out, (self.row(t)(n), at), self.kept(t, n, flow_to(x, flows), none))
@@ -126,7 +126,7 @@ class _Undone:
     def carry(
         self, t: Expr, n: Expr, j: Expr, old: Buffer, flows: Flows, flow: Buffer
     ) -> Stmt:
-        """What flows to the old state, but through products."""
+        """Pass on the old state's gradient that does not go through products."""
         value = flow_to(old[self.row(t)(n), j], flows)
         return Store(flow, (n, j), self.kept(t, n, value, flow[n, j]))
 
@@ -137,7 +137,7 @@ class _Undone:
         product: Buffer,
         then: Callable[[Expr, Expr, Expr], Stmt],
     ) -> Stmt:
-        """`then(n, j, flow)` with what flows to a state through its product with R."""
+        """Run `then(n, j, flow)` with the state's gradient through its product with R."""
         count, _, tile = panels.shape
         room = Buffer("through", (self.batch, count * tile), self.dtype)
         row = self.row(t)
@@ -146,12 +146,12 @@ class _Undone:
         return Alloc(room, block(found, after))
 
     def add(self, n: Expr, j: Expr, flow: Expr) -> Stmt:
-        """More that flows to the state."""
+        """Add to the gradient of the state."""
         total = self.flows[0]
         return Store(total, (n, j), total[n, j] + flow)
 
     def arrive(self, t: Expr) -> list[Stmt]:
-        """What flows to the result of a step joins what flows to the state after it."""
+        """Add the gradient of a step's result to that of the state after it."""
         dy = self.dy
         if dy is None:
             return []
@@ -171,7 +171,7 @@ class _Undone:
         again: Callable[[Expr], Stmt],
         undone: Callable[[Expr], Stmt],
     ) -> list[Kernel]:
-        """All steps again, then undone. start: each state, and what it is at first."""
+        """All steps forward, then backward. start: each state and its initial value."""
         none = const(0.0, self.dtype)
         ends = [
             self.s.nests.copy(
@@ -192,7 +192,7 @@ class _Undone:
 
 
 def _gates(u: _Undone, t: Expr, n: Expr, j: Expr, product: Buffer) -> Gate:
-    """What goes into each gate: the input's share and that of the state."""
+    """The input of each gate: the sum of the input's share and the state's."""
     row = u.row(t)(n)
 
     def gate(k: int) -> Expr:

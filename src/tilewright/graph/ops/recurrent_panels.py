@@ -1,6 +1,6 @@
 """Recurrent weights in panels: panels[p, k, l] = R[p * TILE + l, k], then rows of zeros.
 
-And what else those share who work on the steps of LSTM, GRU and RNN.
+Also other definitions shared by the steps of LSTM, GRU and RNN.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from tilewright.graph.ops.derivative import extents, turned
 from tilewright.graph.ops.fragment import Fragment
 
 DOMAIN = "tilewright"
-# By kind: how many inputs its steps have, and how many states.
+# By kind: the numbers of inputs and of states of its steps.
 INPUTS = {"LSTM": 6, "GRU": 6, "RNN": 5}
 STATES = {"LSTM": 2, "GRU": 1, "RNN": 1}
 LANES = 16  # rows of the recurrent weights are padded to a multiple
-TILE = 64  # of them are together in a panel
+TILE = 64  # rows per panel
 
 
 def panels(f: Fragment, r: Value) -> Value:
@@ -32,7 +32,7 @@ def panels(f: Fragment, r: Value) -> Value:
 
 
 def from_panels(f: Fragment, p: Value, rows: int) -> Value:
-    """The weights [rows, units] of panels."""
+    """The weights [rows, units], from panels."""
     _, units, _ = extents(p)
     r = f.reshape(turned(f, p), -1, units)
     return f.op("Slice", r, f.ints(0), f.ints(rows), f.ints(0))

@@ -6,7 +6,7 @@
 
 gates: float[steps * batch, gates * units], the input's share with the biases; h, c: float[batch,
 units]; panels: `recurrent`; Y: float[steps, 1, batch, units]. The state lives in Y_h (and Y_c).
-A step at or after a sequence's length leaves its state alone and gives 0.
+Steps at or after a sequence's length leave its state unchanged and output 0.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilewright.base import dtypes
 from tilewright.compute.build import cast
 from tilewright.compute.reducer import reducer
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Max, Min, Select, call, const
-from tilewright.graph.ops.nests import Nests, kernel
+from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.recurrent_flows import steps_gradient
 from tilewright.graph.ops.recurrent_panels import DOMAIN
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
@@ -37,7 +37,7 @@ def _softplus(x: Expr) -> Expr:
 
 
 class _Activation(NamedTuple):
-    """function: of (x, alpha, beta); alpha, beta: their defaults, None where it takes none."""
+    """function: of (x, alpha, beta). alpha, beta: defaults, None if it takes none."""
 
     function: Callable[[Expr, float, float], Expr]
     alpha: float | None = None
@@ -77,9 +77,9 @@ _DEFAULT = {
 
 
 def activations(op: OpCall, directions: int) -> list[list[tuple[str, float, float]]]:
-    """Per direction the activations as (name, alpha, beta). Raises ModelError for an unknown one.
+    """The activations per direction as (name, alpha, beta). Raises ModelError for an unknown one.
 
-    activation_alpha and activation_beta hold values only for those that take one, in order.
+    activation_alpha and activation_beta hold values, in order, only for activations that take one.
     """
     default = _DEFAULT[op.operation.qualified]
     each = len(default)
@@ -105,8 +105,8 @@ def _next_or_default(given: list[float], default: float | None) -> float:
     return float(given.pop(0) if given else default)
 
 
-class Steps:
-    """What the three recurrences share: the loops over steps, sequences and units."""
+class RecurrentSteps:
+    """The common part of the three recurrences: the loops over steps, sequences and units."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Steps:
         inputs: Buffers,
         outputs: Buffers,
     ) -> None:
-        self.nests = Nests()
+        self.nests = LoopNests()
         self.op = op
         self.gates = inputs[0]
         self.lengths = inputs[1]
@@ -165,7 +165,7 @@ class Steps:
         return self.nests.copy(state, lambda _, n, j: start[n, j])
 
     def over_time(self, body: Callable[[Expr], Stmt], undone: bool = False) -> Stmt:
-        """Every step in the order of the recurrence; undone: from its last to its first."""
+        """Every step in the order of the recurrence. undone: from the last to the first."""
         if bool(self.op.attr("backwards")) == undone:
             return self.nests.loop(self.steps, body)
         return self.nests.loop(self.steps, lambda t: body((self.steps - 1) - t))
@@ -200,7 +200,7 @@ class Steps:
     ) -> Stmt:
         """out[row(n), r] = sum over k of left(n, k) * panels[r // tile, k, r % tile].
 
-        Threads may share the panels; rows and vectors of a tile are the schedule's to choose.
+        The panels may be divided among threads; the schedule chooses rows and vectors of a tile.
         """
         count, inner, tile = panels.shape
         add = reducer("add", self.dtype)
@@ -220,7 +220,7 @@ class Steps:
         return self.nests.product(extents, products, element)
 
     def scratch(self, name: str, panels: Buffer) -> Buffer:
-        """Room for the product of every sequence's state with the panels."""
+        """A buffer for the product of every sequence's state with the panels."""
         count, _, tile = panels.shape
         return Buffer(name, (self.batch, count * tile), self.dtype)
 
@@ -241,7 +241,7 @@ class Steps:
         return step
 
 
-# By the number of a gate: what goes into it; by that of a peephole: its weight, if there are any.
+# The input of a gate, by its number; the weight of a peephole by its number, if present.
 Gate = Callable[[int], Expr]
 Peephole = Callable[[int], Expr | None]
 
@@ -250,7 +250,7 @@ def _peeped(x: Expr, weight: Expr | None, cell: Expr) -> Expr:
     return x if weight is None else x + weight * cell
 
 
-def lstm_cell(s: Steps, gate: Gate, peephole: Peephole, old: Expr) -> Expr:
+def lstm_cell(s: RecurrentSteps, gate: Gate, peephole: Peephole, old: Expr) -> Expr:
     """The new cell of an LSTM."""
     enter = s.function(0, _peeped(gate(0), peephole(0), old))
     if s.op.attr("input_forget"):
@@ -260,13 +260,13 @@ def lstm_cell(s: Steps, gate: Gate, peephole: Peephole, old: Expr) -> Expr:
     return forget * old + enter * s.function(1, gate(3))
 
 
-def lstm_output(s: Steps, gate: Gate, peephole: Peephole, cell: Expr) -> Expr:
+def lstm_output(s: RecurrentSteps, gate: Gate, peephole: Peephole, cell: Expr) -> Expr:
     """The new state of an LSTM from its new cell."""
     return s.function(0, _peeped(gate(1), peephole(1), cell)) * s.plain(2, cell)
 
 
-def gru_output(s: Steps, update: Expr, candidate: Expr, old: Expr) -> Expr:
-    """The new state of a GRU from what goes into its update gate and its candidate."""
+def gru_output(s: RecurrentSteps, update: Expr, candidate: Expr, old: Expr) -> Expr:
+    """The new state of a GRU from the inputs of its update gate and its candidate."""
     keep = s.function(0, update)
     return (1.0 - keep) * s.function(1, candidate) + keep * old
 
@@ -276,7 +276,7 @@ def _lstm(
     inputs: Buffers,
     outputs: Buffers,
 ) -> list[Kernel]:
-    s = Steps(op, inputs, outputs)
+    s = RecurrentSteps(op, inputs, outputs)
     first_cell, peepholes, panels = inputs[3:6]
     cells = outputs[2]
     units = s.units
@@ -313,7 +313,7 @@ def _gru(
     inputs: Buffers,
     outputs: Buffers,
 ) -> list[Kernel]:
-    s = Steps(op, inputs, outputs)
+    s = RecurrentSteps(op, inputs, outputs)
     product = s.scratch("product", inputs[4])
     if op.has(3):
         step = _gru_step_with_one_product(s, inputs, product)
@@ -334,11 +334,11 @@ def _gru(
 
 
 def _gru_step_with_one_product(
-    s: Steps,
+    s: RecurrentSteps,
     inputs: Buffers,
     product: Buffer,
 ) -> Callable[[Expr], Stmt]:
-    """The reset gate acts on the product of the state."""
+    """The reset gate acts on the state's product."""
     inner, panels = inputs[3:5]
 
     def update(t: Expr, n: Expr, j: Expr) -> Stmt:
@@ -350,7 +350,7 @@ def _gru_step_with_one_product(
 
 
 def _gru_step_with_two_products(
-    s: Steps,
+    s: RecurrentSteps,
     inputs: Buffers,
     product: Buffer,
     second: Buffer,
@@ -374,14 +374,14 @@ def _gru_step_with_two_products(
     return step
 
 
-def _reset(s: Steps, t: Expr, n: Expr, j: Expr, product: Buffer) -> Expr:
+def _reset(s: RecurrentSteps, t: Expr, n: Expr, j: Expr, product: Buffer) -> Expr:
     """The reset gate of a GRU."""
     row = j + s.units
     return s.function(0, s.gate(t, n, row) + product[n, row])
 
 
 def _mixed(
-    s: Steps,
+    s: RecurrentSteps,
     t: Expr,
     n: Expr,
     j: Expr,
@@ -399,7 +399,7 @@ def _rnn(
     inputs: Buffers,
     outputs: Buffers,
 ) -> list[Kernel]:
-    s = Steps(op, inputs, outputs)
+    s = RecurrentSteps(op, inputs, outputs)
     panels = inputs[4]
     product = s.scratch("product", panels)
 

@@ -39,7 +39,7 @@ Buffers = Sequence[Buffer]
 class ReductionOperator:
     """A reduction: op over before(x), then after(sum, number of elements).
 
-    arrays: the whole on (array, axes); the result keeps its axes.
+    arrays: the entire reduction on (array, axes); the result keeps its axes.
     """
 
     name: str
@@ -56,7 +56,7 @@ def reduced_axes(
     rank: int,
     axes_input: int,
 ) -> list[int]:
-    """The axes to reduce, sorted; every axis where none is named (unless that means nothing)."""
+    """The axes to reduce, sorted; all if none is named (unless that means no reduction)."""
     if op.version >= axes_input:
         axes = op.ints(1)
     else:
@@ -73,7 +73,7 @@ def reduced_shape(
     axes: Sequence[int],
     keep: bool,
 ) -> tuple[int, ...]:
-    """The shape that is left, with extents of 1 if `keep`."""
+    """The resulting shape, with extents of 1 if `keep`."""
     return tuple(
         1 if n in axes else d for n, d in enumerate(shape) if keep or n not in axes
     )
@@ -85,7 +85,7 @@ def point_of(
     keep: bool,
     i: Sequence[Any],
 ) -> tuple[Any, ...]:
-    """The point of the operand, from the point of the result followed by the reduced ones."""
+    """The operand's point, from the result's point followed by the reduced indices."""
     free = iter(i[: rank if keep else rank - len(axes)])
     bound = iter(i[rank if keep else rank - len(axes) :])
     point = []
@@ -100,7 +100,7 @@ def point_of(
 
 
 def keeps(op: OpCall) -> bool:
-    """Whether reduced axes stay, with extent 1; 1 says so and nothing else does."""
+    """Whether reduced axes stay with extent 1; only the value 1 says so."""
     return bool(op.attr("keepdims", 1) == 1)
 
 
@@ -210,7 +210,7 @@ def _norm_gradient(
     y: Value,
     g: Value,
 ) -> Sequence[Value]:
-    """g * x / y; 0 where the norm is 0: there it has a kink, as a magnitude has."""
+    """g * x / y; 0 where the norm is 0, as it has a kink there, like a magnitude."""
     zero = f.constant(0, y.dtype)
     one = f.constant(1, y.dtype)
     is_zero = f.op("Equal", y, zero)
@@ -224,7 +224,7 @@ def _spread(
     reduced: Value,
     x: Value,
 ) -> Value:
-    """A value of the result's shape in the shape of the input `x`."""
+    """A value of the result's shape broadcast to the shape of input `x`."""
     extents = derivative.extents(x)
     axes = op.ints(1) if op.has(1) else op.attr("axes")
     over = {op.axis(a, len(extents)) for a in (axes or range(len(extents)))}
@@ -235,7 +235,7 @@ def _spread(
 
 
 def _real(function: str) -> Callable[[Expr, int], Expr]:
-    """A function of the sum; integers go through float64."""
+    """A function of the sum; integers are computed in float64."""
 
     def after(total: Expr, _: int) -> Expr:
         if total.dtype.is_float:
@@ -320,7 +320,7 @@ for _row in (
 
 
 def finite(x: Expr) -> Expr:
-    """`x`, or 0 where it is infinite: a shift that keeps exp(x - shift) from being NaN."""
+    """`x`, or 0 if it is infinite: a shift that keeps exp(x - shift) from being NaN."""
     return Select(call("isinf", x), const(0, x.dtype), x)
 
 

@@ -10,9 +10,9 @@
         flops=lambda call: call.size_out(0),
     ))
 
-Every module of this package is a family of definitions that registers itself when it is imported;
-the first lookup imports them all. A user's own operators are registered the same way, before the
-model that uses them is loaded.
+Every module of this package defines a family of operators and registers them on import; the first
+lookup imports all modules. Users register their own operators the same way, before loading a model
+that uses them.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ Program = Sequence[Computation | Kernel]
 class OpCall:
     """One use of an operator, as its definition sees it.
 
-    known: the values that are constants. An input that is left out has no dtype or shape; ask
-    `has(i)` first.
+    known: the values that are constants. An omitted input has no dtype or shape; check `has(i)`
+    first.
     """
 
     operation: Operation
@@ -63,7 +63,7 @@ class OpCall:
 
     @property
     def version(self) -> int:
-        """The since_version of the operator that the model asks for."""
+        """The since_version of the operator that the model uses."""
         return self.operation.version
 
     @property
@@ -73,11 +73,11 @@ class OpCall:
 
     @property
     def arity(self) -> int:
-        """The number of inputs, those left out in the middle included."""
+        """The number of inputs, including omitted ones in the middle."""
         return len(self.operation.inputs)
 
     def has(self, i: int) -> bool:
-        """Whether input `i` is given."""
+        """Whether input `i` is present."""
         return i < self.arity and self.operation.inputs[i] is not None
 
     def wants(self, i: int) -> bool:
@@ -85,7 +85,7 @@ class OpCall:
         return i < len(self.operation.outputs) and self.operation.outputs[i] is not None
 
     def value(self, i: int) -> Value:
-        """Input `i`. Raises ModelError if it is left out."""
+        """Input `i`. Raises ModelError if it is omitted."""
         v = self.operation.inputs[i] if i < self.arity else None
         if v is None:
             raise self.error(f"input {i} is missing")
@@ -99,7 +99,7 @@ class OpCall:
         return v.dtype
 
     def shape(self, i: int) -> tuple[int, ...]:
-        """The extents of input `i`. Raises DataDependent where they are not known."""
+        """The extents of input `i`. Raises DataDependent if they are unknown."""
         v = self.value(i)
         if not v.static:
             raise DataDependent(v.name)
@@ -113,14 +113,14 @@ class OpCall:
         return len(shape)
 
     def lead(self, i: int) -> Shape:
-        """Batch and channels of input `i`, its first two axes, as far as they are known."""
+        """The batch and channel extents of input `i`, as far as they are known."""
         self.rank(i)
         return (self.value(i).shape or ())[:2]
 
     def spatial(self, i: int) -> tuple[int, ...]:
         """The extents of input `i` after batch and channels.
 
-        Raises DataDependent where they are not known; batch and channels need not be.
+        Raises DataDependent if they are unknown; batch and channels may be unknown.
         """
         self.rank(i)
         extents = (self.value(i).shape or ())[2:]
@@ -134,23 +134,23 @@ class OpCall:
         return math.prod(self.shape(i))
 
     def constant(self, i: int) -> Array | None:
-        """The value of input `i` if it is given and known, else None."""
+        """The value of input `i` if it is present and known, else None."""
         v = self.operation.inputs[i] if i < self.arity else None
         return None if v is None else self.known.get(v)
 
     def need(self, i: int) -> Array:
-        """The value of input `i`. Raises DataDependent if it is not known."""
+        """The value of input `i`. Raises DataDependent if it is unknown."""
         found = self.constant(i)
         if found is None:
             raise DataDependent(self.value(i).name)
         return found
 
     def int_scalar(self, i: int) -> int:
-        """The known only element of input `i`. Raises DataDependent if it is not known."""
+        """The only element of input `i`. Raises DataDependent if it is unknown."""
         return int(self.need(i).reshape(-1)[0])
 
     def ints(self, i: int) -> list[int] | None:
-        """The known value of input `i` as a list of ints; None if it is left out."""
+        """The value of input `i` as a list of ints; None if it is omitted."""
         if self.has(i):
             return [int(n) for n in self.need(i).reshape(-1)]
         return None
@@ -176,17 +176,18 @@ class OpCall:
         return ModelError(message, where=place(self.operation))
 
     def table(self, elements: int, what: str) -> None:
-        """Ask for a table of so many numbers of 8 bytes, before it is made.
+        """Announce a table of `elements` numbers of 8 bytes each before it is allocated.
 
-        Raises MemoryLimitError where the compiler may make no more of them.
+        Raises MemoryLimitError if the compiler may not allocate it.
         """
         limits.table(8 * elements, what, place(self.operation))
 
 
 Infer = Callable[[OpCall], Sequence[Type]]
 Compute = Callable[[OpCall, Sequence[Buffer], Sequence[Buffer]], Program | None]
-# (where to add operators, the call, its inputs, its first output, what flows to that output); the
-# call knows what flows to the others; gives what flows to each input, None where nothing can
+# (where to add operators, the call, its inputs, its first output, the gradient of that output); the
+# call knows the other outputs' gradients. Returns the gradient of each input, None if there is
+# none.
 Gradient = Callable[
     ["Fragment", "Backward", Sequence[Value], Value, Value], Sequence[Value | None]
 ]
@@ -198,19 +199,18 @@ class OpDef:
 
     infer: dtype and shape of each output (shape None: known only when it runs). It is called with
     static input shapes; it may use constant inputs (`call.need`).
-    compute: the native form, reading and writing the given buffers; None, or a result of None:
-    there is none for these attributes and dtypes. Buffers of operands left out are None.
-    reference: NumPy arrays in (None for what is left out), list of arrays out; None where it
-    does not know these types.
-    flops: floating-point operations of one run (a multiply-add is two); 0 where not given.
-    decompose: the same in terms of other operators, used where there is no native form.
-    static_value: the results where types alone decide them (Shape, Size), else None.
-    by_value: inputs whose values the native form needs; where one is an input of the model, the
-    model is compiled for each of its values.
+    compute: the native form, reading and writing the given buffers; None, or a result of None,
+    means that there is none for these attributes and dtypes. Buffers of omitted operands are None.
+    reference: NumPy arrays in (None for an omitted input), list of arrays out; None if it does not
+    support these types.
+    flops: floating-point operations of one run (a multiply-add counts as two); 0 if not given.
+    decompose: the operator in terms of others, used if there is no native form.
+    static_value: the results if the types determine them (Shape, Size), else None.
+    by_value: inputs whose values the native form needs; if one is an input of the model, the model
+    is compiled for each of its values.
     traits: what passes and rules may rely on (`graph/ops/traits.py`).
-    gradient: what flows to each input from what flows to the outputs
-    (`graph/ops/derivative.py`); where it is not given, it is that of the operators of `decompose`,
-    else the adjoint of `compute`.
+    gradient: the gradients of the inputs from those of the outputs (`graph/ops/derivative.py`); by
+    default that of the operators of `decompose`, else the adjoint of `compute`.
     """
 
     op_type: str
@@ -233,7 +233,7 @@ class OpDef:
         return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
 
     def covers(self, version: int) -> bool:
-        """Whether it defines the operator of that version."""
+        """Whether it defines that version of the operator."""
         return self.since <= version and (self.until is None or version <= self.until)
 
 
@@ -242,7 +242,7 @@ _state = {"loaded": False}
 
 
 def register(definition: OpDef, *, replace: bool = False) -> OpDef:
-    """Add a definition. With `replace` it goes before those already there for its versions.
+    """Add a definition. With `replace` it takes precedence over existing ones for its versions.
 
     Raises InputError if another definition covers one of its versions.
     """
@@ -271,7 +271,7 @@ def lookup(
     domain: str = "",
     version: int = 1,
 ) -> OpDef | None:
-    """The definition for that operator and version, or None."""
+    """The definition of that operator and version, or None."""
     _load_families()
     domain = "" if domain == "ai.onnx" else domain
     found = _definitions.get((domain, op_type), ())
@@ -286,8 +286,8 @@ def definition_of(operation: Operation) -> OpDef | None:
 def has_trait(operation: Operation, trait: Trait) -> bool:
     """Whether the operator that `operation` applies has one of the traits.
 
-    A version without a definition is what the nearest one with a definition is. Of an operator that
-    nothing defines, nothing is known.
+    A version without a definition has the traits of the nearest one that has a definition. An
+    operator without any definition has no known traits.
     """
     definition = definition_of(operation)
     if definition is None:
@@ -311,7 +311,7 @@ def registered() -> list[OpDef]:
 
 
 def user_defined() -> bool:
-    """Whether someone outside this package registered a definition."""
+    """Whether someone outside this package has registered a definition."""
     return any(foreign(d) for known in _definitions.values() for d in known)
 
 
@@ -329,8 +329,8 @@ def program_of(
 ) -> Program | None:
     """The native form of `operation` on the given buffers; None if it has none.
 
-    Operands of types without native code (strings, complex numbers, sequences) have none.
-    Raises CompileError naming the node where its definition fails.
+    Operators on types without native code (strings, complex numbers, sequences) have none.
+    Raises CompileError naming the node if its definition fails.
     """
     definition = definition_of(operation)
     if definition is None or definition.compute is None:
@@ -357,7 +357,7 @@ def _step(item: Computation | Kernel) -> Computation | Kernel:
 
 
 def native_dtype(dtype: DType | None) -> bool:
-    """Whether kernels can hold values of this type in memory."""
+    """Whether kernels can store values of this type in memory."""
     return dtype is not None and not (dtype.is_string or dtype.is_complex)
 
 

@@ -1,9 +1,9 @@
-"""Tables of separable resampling: which elements of an axis each result mixes, and how much.
+"""Tables of separable resampling: the input elements that each result combines, with weights.
 
-    x(o)  = where the o-th result is on the input's axis (the coordinate transformation)
+    x(o)  = the position of the o-th result on the input's axis (the coordinate transformation)
     first = the first element under the filter there; weight(o, t) belongs to element first(o) + t
 
-Filters and coordinates as ONNX's Resize defines them.
+Filters and coordinates follow ONNX's Resize.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ TRANSFORMATIONS = (
 
 
 @dataclass(frozen=True)
-class Axis:
-    """How one axis is resized. scale: result over input; roi: the window of tf_crop_and_resize."""
+class ResampledAxis:
+    """How one axis is resized. scale: result over input. roi: the window of tf_crop_and_resize."""
 
     inputs: int
     outputs: int
@@ -45,15 +45,15 @@ class Axis:
 
     @property
     def idle(self) -> bool:
-        """Whether the result is the input."""
+        """Whether the result equals the input."""
         return (
             self.inputs == self.outputs and self.scale == 1.0 and self.roi == (0.0, 1.0)
         )
 
 
 @dataclass(frozen=True)
-class Filter:
-    """mode: nearest, linear or cubic; the other fields as the attributes of Resize."""
+class ResampleFilter:
+    """mode: nearest, linear or cubic; the other fields are the attributes of Resize."""
 
     mode: str
     rounding: str = "round_prefer_floor"
@@ -62,7 +62,7 @@ class Filter:
     exclude_outside: bool = False
 
 
-def coordinates(axis: Axis, transformation: str) -> Array:
+def coordinates(axis: ResampledAxis, transformation: str) -> Array:
     """x(o) for every result, float64."""
     o = np.arange(axis.outputs, dtype=np.float64)
     length = axis.inputs
@@ -90,35 +90,35 @@ def coordinates(axis: Axis, transformation: str) -> Array:
     return (o + 0.5) / axis.scale - 0.5
 
 
-def outside(axis: Axis, x: Array) -> Array | None:
-    """Where tf_crop_and_resize reads outside the input; None: nowhere."""
+def outside(axis: ResampledAxis, x: Array) -> Array | None:
+    """Where tf_crop_and_resize reads outside the input; None for none."""
     found: Array = (x < 0) | (x > axis.inputs - 1)
     return found if found.any() else None
 
 
 def nearest(x: Array, rounding: str) -> Array:
-    """The element that each result copies, not yet clamped to the axis; int64."""
+    """The index of the element that each result copies, not yet clamped to the axis; int64."""
     return ROUNDINGS[rounding](x).astype(np.int64)
 
 
-def _low(axis: Axis, how: Filter) -> tuple[int, float]:
-    """The first tap, counted from the element before a result, and how much the filter is wider."""
+def _low(axis: ResampledAxis, how: ResampleFilter) -> tuple[int, float]:
+    """The first tap, relative to the element before a result, and how much the filter widens."""
     reach = 2 if how.mode == "cubic" else 1
     shrink = min(axis.scale, 1.0) if how.antialias else 1.0
     return math.floor(-reach / shrink) + 1, shrink
 
 
-def taps(axis: Axis, how: Filter) -> int:
-    """Elements that each result mixes."""
+def taps(axis: ResampledAxis, how: ResampleFilter) -> int:
+    """The number of elements that each result combines."""
     if how.mode == "nearest":
         return 1
     return 2 - 2 * _low(axis, how)[0]
 
 
 def weighted(
-    axis: Axis,
+    axis: ResampledAxis,
     x: Array,
-    how: Filter,
+    how: ResampleFilter,
 ) -> tuple[Array, Array]:
     """first(o), int64, not yet clamped to the axis, and weight(o, t), float64."""
     before = np.ceil(x).astype(np.int64) - 1
@@ -149,7 +149,7 @@ def _cubic(t: Array, a: float) -> Array:
 def as_line(table: Array) -> tuple[int, int, int] | None:
     """(a, b, d) with `table[o] == (a * o + b) // d` for every o; None if there is none.
 
-    A line is cheaper to index by than a table, and bounds can be proved about it.
+    Indexing by a line is cheaper than by a table, and bounds can be proved for it.
     """
     if len(table) < 2:
         return (0, int(table[0]) if len(table) else 0, 1)

@@ -1,8 +1,8 @@
-"""Resize and Upsample: one pass per axis that changes, each by the internal operator Resample.
+"""Resize and Upsample: one pass of the internal operator Resample per axis that changes.
 
-Resample(x, weights?, first?) mixes along one axis: result o is the sum over t of weights[o, t]
-times element first(o) + t, clamped to the axis. first(o) is (a * o + b) // d where such a line
-exists (attribute `line`), else a table. Without weights it copies element first(o).
+Resample(x, weights?, first?) resamples one axis: result o is the sum over t of weights[o, t] times
+element first(o) + t, clamped to the axis. first(o) is (a * o + b) // d if such a line exists
+(attribute `line`), else it is read from a table. Without weights it copies element first(o).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 from tilewright.graph.ops.resample import (
     ROUNDINGS,
     TRANSFORMATIONS,
-    Axis,
-    Filter,
+    ResampledAxis,
+    ResampleFilter,
     as_line,
     coordinates,
     nearest,
@@ -38,7 +38,7 @@ from tilewright.graph.ops.traits import SPATIAL
 
 Buffers = Sequence[Buffer]
 DOMAIN = "tilewright"
-UNROLLED = 8  # taps written out; longer filters are a reduction
+UNROLLED = 8  # most taps that are unrolled; longer filters are a reduction
 
 
 def _resample_type(call: OpCall) -> Sequence[Type]:
@@ -55,7 +55,7 @@ def _position(
     tap: Any,
     extent: int,
 ) -> Expr:
-    """Where along an axis of that extent the element of a tap is."""
+    """The position of a tap's element along an axis of that extent."""
     line = call.attr("line")
     if line is None:
         first: Expr = inputs[2][o]
@@ -159,7 +159,7 @@ register(
 )
 
 
-def _axes(call: OpCall) -> list[Axis]:
+def _axes(call: OpCall) -> list[ResampledAxis]:
     """How every axis of input 0 is resized."""
     shape = call.shape(0)
     asked = call.attr("axes")
@@ -168,7 +168,7 @@ def _axes(call: OpCall) -> list[Axis]:
     else:
         axes = [call.axis(a, len(shape)) for a in asked]
     roi = _roi(call, len(axes))
-    found = [Axis(n, n, 1.0) for n in shape]
+    found = [ResampledAxis(n, n, 1.0) for n in shape]
     if call.arity > 3 and call.has(3):
         sizes = call.ints(3)
     else:
@@ -187,7 +187,7 @@ def _axes(call: OpCall) -> list[Axis]:
     for axis, size, scale, window in zip(axes, sizes, scales, roi, strict=True):
         if scale <= 0 and shape[axis]:
             raise call.error(f"a scale of {scale}")
-        found[axis] = Axis(shape[axis], size, scale, window)
+        found[axis] = ResampledAxis(shape[axis], size, scale, window)
     return found
 
 
@@ -216,18 +216,18 @@ def _type(call: OpCall) -> Sequence[Type]:
 
 
 def _transformation(call: OpCall) -> str:
-    """Before version 11 there was but one, and nearest rounded down."""
+    """Before version 11 there was only one transformation, and nearest rounded down."""
     if call.operation.qualified == "Upsample" or call.version < 11:
         return "asymmetric"
     name = str(call.attr("coordinate_transformation_mode", "half_pixel"))
     if name == "tf_half_pixel_for_nn":
         return "half_pixel"
     if name not in TRANSFORMATIONS:
-        raise call.error(f"no such coordinate transformation: {name!r}")
+        raise call.error(f"unknown coordinate transformation: {name!r}")
     return name
 
 
-def _filter(call: OpCall) -> Filter:
+def _filter(call: OpCall) -> ResampleFilter:
     old = call.operation.qualified == "Upsample" or call.version < 11
     mode = str(call.attr("mode", "nearest"))
     rounding = "floor" if old else str(call.attr("nearest_mode", "round_prefer_floor"))
@@ -235,8 +235,8 @@ def _filter(call: OpCall) -> Filter:
         mode not in ("nearest", "linear", "bilinear", "cubic")
         or rounding not in ROUNDINGS
     ):
-        raise call.error(f"no such mode: {mode!r}, {rounding!r}")
-    return Filter(
+        raise call.error(f"unknown mode: {mode!r}, {rounding!r}")
+    return ResampleFilter(
         "linear" if mode == "bilinear" else mode,
         rounding,
         bool(call.attr("antialias", 0)),
@@ -280,12 +280,12 @@ def _along(
     f: Fragment,
     x: Value,
     n: int,
-    axis: Axis,
+    axis: ResampledAxis,
 ) -> Value:
     """`x` resized along its axis `n`."""
     how = _filter(call)
     transformation = _transformation(call)
-    # Positions, their roundings, and for each tap its distance and what becomes of it.
+    # Positions, their rounded values, and per tap its distance and weight.
     call.table((8 + 6 * taps(axis, how)) * axis.outputs, f"the tables of axis {n}")
     place = coordinates(axis, transformation)
     weights: Value | None = None

@@ -1,9 +1,9 @@
-"""MaxRoiPool: the largest element in each cell of a grid laid over regions of images.
+"""MaxRoiPool: the largest element in each cell of a grid over regions of images.
 
-A region is (image, x1, y1, x2, y2); its corners, scaled and rounded to elements, both belong to it.
-A cell covers all elements that it touches, so that neighbors may share some; one that is outside
-of the image is 0. Where the standard's text says nothing (how corners are rounded, how cells are
-cut), it is as in Fast R-CNN, where the operator comes from, and in ONNX Runtime.
+A region is (image, x1, y1, x2, y2), including both corners, scaled and rounded to elements. A cell
+covers all elements that it touches, so neighbors may share some; a cell outside the image is 0.
+Where the standard says nothing (how corners are rounded, how cells are cut), this follows Fast
+R-CNN, the origin of the operator, and ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Buffers = Sequence[Buffer]
 
 
 def _grid(call: OpCall) -> tuple[int, int]:
-    """Cells along the height and the width."""
+    """The number of cells along the height and the width."""
     shape: Sequence[int] = call.attr("pooled_shape") or ()
     if len(shape) != 2 or min(shape) < 1:
         raise call.error(f"pooled_shape {list(shape)} is not a height and a width")
@@ -39,7 +39,7 @@ def _type(call: OpCall) -> Sequence[Type]:
 
 
 def _rounded(v: Expr) -> Expr:
-    """The nearest integer, halves away from zero."""
+    """The nearest integer; halves round away from zero."""
     size = apply("abs", v)
     whole = apply("floor", size)
     near = Select(
@@ -57,7 +57,7 @@ def _rounded(v: Expr) -> Expr:
 def _bounds(
     call: OpCall, rois: Buffer, axis: int, extent: int, cells: int
 ) -> list[Computation]:
-    """Where each cell of each region begins and what is after its end, along an axis."""
+    """The start and end (exclusive) of each cell of each region along an axis."""
     scale = float(call.attr("spatial_scale", 1.0))
     names = [f"{call.name}_{'hw'[axis]}{end}" for end in ("first", "end")]
     first, end = (Buffer(name, (rois.shape[0], cells), INDEX) for name in names)
@@ -88,7 +88,7 @@ def _bounds(
 
 
 def _max_roi_pool(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    """The largest of each row of cells, of each column of the image; then of each cell."""
+    """The maximum of each row of cells per image column, then of each cell."""
     x = inputs[0]
     rois = inputs[1]
     out = outputs[0]

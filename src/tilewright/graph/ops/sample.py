@@ -1,7 +1,7 @@
-"""Reading images at real positions: GridSample, RoiAlign, DeformConv.
+"""Sampling images at real positions: GridSample, RoiAlign, DeformConv.
 
-A position is a real number per spatial axis, in elements; the elements around it are mixed with
-weights per axis. What is outside the input is zero, the border's value or a reflection.
+A position is a real number per spatial axis, in elements; the elements around it are combined with
+weights per axis. Outside the input the value is zero, the border's value or a reflection.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tilewright.graph.ops.broadcasting import wide, wide_dtype
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 
 Buffers = Sequence[Buffer]
-CUBIC = -0.75  # Keys' parameter, as GridSample fixes it
+CUBIC = -0.75  # Keys' parameter, as fixed by GridSample
 
 # An element's position along an axis -> where to read it, and whether it exists (None: always).
 Outside = Callable[[Expr, int], tuple[Expr, Expr | None]]
@@ -50,12 +50,12 @@ def clamped(place: Expr, extent: int) -> Expr:
 
 
 def or_zero(place: Expr, extent: int) -> tuple[Expr, Expr | None]:
-    """Outside the input there are zeros."""
+    """Zeros outside the input."""
     return place, And(Le(const(0), place), Lt(place, const(extent)))
 
 
 def or_border(place: Expr, extent: int) -> tuple[Expr, Expr | None]:
-    """Outside the input its border continues."""
+    """The border's value outside the input."""
     return clamped(place, extent), None
 
 
@@ -65,7 +65,7 @@ def read(
     places: Sequence[Expr],
     outside: Outside,
 ) -> Expr:
-    """The element at integer positions that may be outside, in float32 at least."""
+    """The element at integer positions, which may be outside, in float32 or wider."""
     inside: list[Expr] = []
     guards: list[Expr] = []
     for place, extent in zip(places, x.shape[len(lead) :], strict=True):
@@ -84,7 +84,7 @@ def read(
 
 
 def linear_weights(x: Expr) -> tuple[Expr, list[Expr]]:
-    """The first element under the filter at `x`, and the weight of it and those that follow."""
+    """The first element under the filter at `x`, and the weights of it and its successors."""
     t = x - apply("floor", x)
     return floor_index(x), [1.0 - t, t]
 
@@ -137,7 +137,7 @@ def _grid_type(call: OpCall) -> Sequence[Type]:
 
 
 def _reflected(x: Expr, low: float, high: float) -> Expr:
-    """`x` mirrored at the borders until it is between them."""
+    """`x` reflected at the borders until it is between them."""
     span = high - low
     if span == 0:
         return const(low, x.dtype)
@@ -148,7 +148,7 @@ def _reflected(x: Expr, low: float, high: float) -> Expr:
 
 
 class _GridSample:
-    """How a GridSample reads its input, from its attributes and the dtype of its positions."""
+    """How a GridSample reads its input, given its attributes and the dtype of its positions."""
 
     def __init__(self, call: OpCall, work: DType) -> None:
         self.call = call
@@ -156,16 +156,16 @@ class _GridSample:
         self.mode = str(call.attr("mode", "linear")).removeprefix("bi")
         self.padding = call.attr("padding_mode", "zeros")
         if self.mode not in ("nearest", "linear", "cubic"):
-            raise call.error(f"no such mode: {self.mode!r}")
+            raise call.error(f"unknown mode: {self.mode!r}")
 
     def position(self, v: Expr, extent: int) -> tuple[Expr, float, float]:
-        """A coordinate of the grid, -1 .. 1, in elements; the borders that reflection uses."""
+        """A grid coordinate, -1 .. 1, in elements, and the borders for reflection."""
         if self.call.attr("align_corners", 0):
             return (v + 1.0) * ((extent - 1) / 2), 0.0, extent - 1.0
         return ((v + 1.0) * extent - 1.0) / 2.0, -0.5, extent - 0.5
 
     def settled(self, v: Expr, extent: int) -> Expr:
-        """The position of a coordinate of the grid, brought to where the filter reads."""
+        """The position of a grid coordinate, moved to where the filter reads."""
         position, low, high = self.position(v, extent)
         if self.mode == "nearest":
             position = apply("round_even", position)
@@ -174,7 +174,7 @@ class _GridSample:
             return Select(beyond, self.limited(position, 0, extent - 1), position)
         if self.padding == "reflection":
             return Select(beyond, _reflected(position, low, high), position)
-        # No filter reaches the input from there; farther away is beyond integers and infinite.
+        # From there no filter reaches the input; values farther away overflow integers.
         return self.limited(position, -3, extent + 2)
 
     def limited(self, position: Expr, low: int, high: int) -> Expr:
@@ -200,7 +200,7 @@ class _GridSample:
         lead: Sequence[Any],
         positions: Sequence[Expr],
     ) -> Expr:
-        """The sample of x[lead] at settled positions."""
+        """The sample of x[lead] at adjusted positions."""
         if self.mode == "nearest":
             places = [cast(p, INDEX) for p in positions]
             return read(x, lead, places, self.outside)
@@ -256,7 +256,7 @@ def _roi_align(
     inputs: Buffers,
     outputs: Buffers,
 ) -> list[Computation] | None:
-    """With a fixed sampling ratio; otherwise how many samples there are depends on the rois."""
+    """Requires a fixed sampling ratio; otherwise the number of samples depends on the rois."""
     x, rois, batch = inputs[:3]
     out = outputs[0]
     samples = call.attr("sampling_ratio", 0)

@@ -1,7 +1,7 @@
 """Writes at computed positions: ScatterElements, ScatterND, TensorScatter.
 
-Updates are applied in order, so of several at one place the last one stays. An index out of range
-is an execution error.
+Updates are applied in order, so the last of several updates of an element wins. An index out of
+range is an execution error.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tilewright.graph.ops.derivative import Backward, filled, spread
 from tilewright.graph.ops.elementwise import same_type
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.gather import wrapped
-from tilewright.graph.ops.nests import Nests, kernel
+from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.registry import Gradient, OpCall, OpDef, register
 from tilewright.loops.nodes import Kernel, Stmt, Store, Update, block
 
 Buffers = Sequence[Buffer]
 
-# What combines an update with the old element, by the attribute `reduction`: also of conditions.
+# How an update is combined with the old element, by the attribute `reduction`; also for bools.
 _COMBINE: Mapping[str, tuple[str, str]] = {
     "add": ("add", "or"),
     "mul": ("mul", "and"),
@@ -63,7 +63,7 @@ def _scatter_elements(
 ) -> list[Kernel]:
     data, indices, updates = inputs
     out = outputs[0]
-    nests = Nests()
+    nests = LoopNests()
     axis = call.axis(call.attr("axis", 0), len(data.shape))
 
     def step(*i: Expr) -> Stmt:
@@ -93,7 +93,7 @@ def _scatter_elements_type(call: OpCall) -> Sequence[Any]:
 
 @dataclass(frozen=True)
 class _Places:
-    """The places of a scatter's updates. gather: the operator that reads them back."""
+    """The positions of a scatter's updates. gather: the operator that reads them back."""
 
     f: Fragment
     call: OpCall
@@ -102,11 +102,11 @@ class _Places:
     how: Mapping[str, Any]
 
     def read(self, v: Value) -> Value:
-        """The element at the place of each update."""
+        """The element at the position of each update."""
         return self.f.op(self.gather, v, self.indices, **self.how)
 
     def combined(self, data: Value, updates: Value, reduction: str) -> Value:
-        """Other updates, combined in another way with other data."""
+        """Scatter other updates into other data, combined in another way."""
         op = self.call.operation
         how = {**op.attributes, "reduction": reduction}
         return self.f.op(op.op_type, data, self.indices, updates, **how)
@@ -119,7 +119,7 @@ class _Places:
 def _of_products(
     at: _Places, x: Sequence[Value], g: Value, back: Value
 ) -> list[Value | None]:
-    """Each factor gets what flows to the product times all others, of which some may be 0."""
+    """Each factor's gradient is the product's times all other factors, some of which may be 0."""
     f = at.f
     data, _, updates = x
     none = f.constant(0, data.dtype)
@@ -144,7 +144,7 @@ def _of_products(
 def _of_extremes(
     at: _Places, x: Sequence[Value], y: Value, g: Value
 ) -> list[Value | None]:
-    """Those that are the extreme share what flows to it evenly."""
+    """Elements equal to the extreme share its gradient evenly."""
     f = at.f
     data, _, updates = x
     own = f.op("Equal", data, y)
@@ -155,7 +155,7 @@ def _of_extremes(
 
 
 def _gradient(gather: str) -> Gradient:
-    """The rule of a scatter whose updates an operator `gather` reads back."""
+    """The derivative rule of a scatter whose updates an operator `gather` reads back."""
 
     def rule(
         f: Fragment,
@@ -210,7 +210,7 @@ def _scatter_nd(
 ) -> list[Kernel]:
     data, indices, updates = inputs
     out = outputs[0]
-    nests = Nests()
+    nests = LoopNests()
     depth = indices.shape[-1]
 
     def step(*i: Expr) -> Stmt:
@@ -252,10 +252,10 @@ def _tensor_scatter(
     inputs: Buffers,
     outputs: Buffers,
 ) -> list[Kernel]:
-    """A cache of past steps, with new ones written from a position per batch on."""
+    """A cache of past steps into which new steps are written from a position per batch on."""
     cache, update = inputs[:2]
     out = outputs[0]
-    nests = Nests()
+    nests = LoopNests()
     axis = call.axis(call.attr("axis", -2), len(cache.shape))
     circular = call.attr("mode", "linear") == "circular"
 
@@ -286,7 +286,7 @@ def _tensor_scatter_gradient(
     y: Value,
     g: Value,
 ) -> Sequence[Value | None]:
-    """The old steps get what flows to those that were not written, the new ones what does."""
+    """Old steps that were not overwritten get their gradient, new steps get the rest."""
     update = x[1]
     shape = call.shape(1)
     axis = call.axis(call.attr("axis", -2), len(shape))

@@ -1,4 +1,4 @@
-"""What the models of ai.onnx.ml make of their scores: the post transforms, and labels."""
+"""How models of ai.onnx.ml turn scores into results: post transforms and labels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewright.graph.ops.registry import OpCall, Type
 
 DOMAIN = "ai.onnx.ml"
 
-# The constant of the usual approximation of the inverse error function (Winitzki 2008).
+# The constant of Winitzki's approximation of the inverse error function (2008).
 WINITZKI = 0.147
 
 
@@ -23,7 +23,7 @@ def _softmax_zero(
     f: Fragment,
     y: Value,
 ) -> Value:
-    """Softmax in which zeros stay zeros and have no part."""
+    """Softmax over nonzero elements; zeros stay zero."""
     zero, axis = f.constant(0, y.dtype), f.ints(1)
     none = f.op(
         "Equal",
@@ -53,7 +53,7 @@ def _probit(
     f: Fragment,
     y: Value,
 ) -> Value:
-    """sqrt(2) * erfinv(2 y - 1), by Winitzki's formula as ONNX's reference has it."""
+    """sqrt(2) * erfinv(2 y - 1), by Winitzki's formula as in ONNX's reference."""
 
     def number(n: float) -> Value:
         return f.constant(n, y.dtype)
@@ -120,7 +120,7 @@ TRANSFORMS: dict[str, Callable[[Fragment, Value], Value]] = {
 
 
 def post_transform(op: OpCall) -> str:
-    """The transform that the attribute names or, since TreeEnsemble, numbers."""
+    """The transform given by the attribute, as a name or (since TreeEnsemble) a number."""
     how = op.attr("post_transform", "NONE")
     names = [*TRANSFORMS]
     if isinstance(how, int) and 0 <= how < len(names):
@@ -138,7 +138,7 @@ def transformed(
     f: Fragment,
     y: Value,
 ) -> Value:
-    """The scores, [rows, targets], as the post transform of the node has them."""
+    """The scores, [rows, targets], after the node's post transform."""
     return TRANSFORMS[post_transform(op)](f, y)
 
 
@@ -148,10 +148,10 @@ def two_sided(
     score: Value,
     positive: bool,
 ) -> Value:
-    """Both scores of a model that has one, [rows, 1]: of the other class first.
+    """Both scores of a model with a single score, [rows, 1]; the other class comes first.
 
-    positive: it is a probability, as weights say that are never negative. The transforms other than
-    LOGISTIC are not applied, which is what ONNX Runtime does.
+    positive: the score is a probability, as nonnegative weights indicate. Only the transform
+    LOGISTIC is applied, as in ONNX Runtime.
     """
     if positive and post_transform(op) != "LOGISTIC":
         other = f.op(
@@ -175,7 +175,7 @@ def two_sided(
 
 
 def class_labels(op: OpCall) -> list[Any]:
-    """The labels of a classifier: numbers or strings. Raises ModelError if it has none."""
+    """The labels of a classifier: numbers or strings. Raises ModelError if there are none."""
     names = ("classlabels_int64s", "classlabels_ints", "classlabels_strings")
     found = next((labels for n in names if (labels := op.attr(n))), None)
     if not found:
@@ -193,7 +193,7 @@ def labelled(
     f: Fragment,
     index: Value,
 ) -> Value:
-    """The labels with these numbers, [rows]."""
+    """The labels with the given indices, [rows]."""
     labels = class_labels(op)
     if labels == list(range(len(labels))):
         return index
@@ -205,7 +205,7 @@ def best(
     f: Fragment,
     scores: Value,
 ) -> Value:
-    """The label of the highest score of each row, the first of several."""
+    """The label of each row's highest score, the first in a tie."""
     return labelled(op, f, f.op("ArgMax", scores, axis=1, keepdims=0))
 
 
@@ -215,7 +215,7 @@ def above(
     score: Value,
     limit: float,
 ) -> Value:
-    """The second label where the score, [rows, 1], is above the limit, else the first."""
+    """The second label if the score, [rows, 1], is above the limit, else the first."""
     over = f.op(
         "Greater",
         score,
@@ -230,7 +230,7 @@ def above(
 
 
 def rows_of(op: OpCall) -> int:
-    """How many rows the input has. Raises ModelError if it is not a matrix."""
+    """The number of rows of the input. Raises ModelError if it is not a matrix."""
     if op.rank(0) != 2:
         raise op.error(f"expected a matrix, got {list(op.shape(0))}")
     return op.shape(0)[0]
@@ -240,7 +240,7 @@ def classified(
     op: OpCall,
     columns: int,
 ) -> Sequence[Type]:
-    """The types of a classifier's results: labels, and scores of so many columns."""
+    """The types of a classifier's results: labels, and a number of columns of scores."""
     rows = rows_of(op)
     return [(label_dtype(op), (rows,)), (float32, (rows, columns))]
 
@@ -249,7 +249,7 @@ def real(
     op: OpCall,
     f: Fragment,
 ) -> Value:
-    """The input as float64 if it is that, else as float32."""
+    """The input as float64 if it has that type, else as float32."""
     x = op.value(0)
     dtype = float64 if x.dtype == float64 else float32
     return x if x.dtype == dtype else f.op("Cast", x, to=number_of(dtype.name))
@@ -259,5 +259,5 @@ def single(
     f: Fragment,
     y: Value,
 ) -> Value:
-    """`y` as float32, which the results of ai.onnx.ml are."""
+    """`y` as float32, the type of the results of ai.onnx.ml."""
     return y if y.dtype == float32 else f.op("Cast", y, to=number_of("float32"))

@@ -1,4 +1,4 @@
-"""Elements chosen by an index tensor or a condition: GatherND, OneHot, Hardmax, ReverseSequence."""
+"""Elements selected by an index tensor or a condition: GatherND, OneHot and others."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _one_hot(
     inputs: Buffers,
     outputs: Buffers,
 ) -> list[Computation]:
-    """An index out of range gives a row that is off throughout."""
+    """An index out of range yields a row of off values."""
     indices = inputs[0]
     values = inputs[2]
     out = outputs[0]
@@ -111,7 +111,7 @@ def _hardmax(
     inputs: Buffers,
     outputs: Buffers,
 ) -> list[Computation]:
-    """One at the first of the largest elements: of an axis; before version 13 of all from it on."""
+    """One at the first maximum: along an axis; before version 13 over all axes from it on."""
     x = inputs[0]
     out = outputs[0]
     rank = len(x.shape)
@@ -123,7 +123,7 @@ def _hardmax(
     place = Buffer(f"{call.name}_place", shape, INDEX)
 
     def number(i: Sequence[Any]) -> Expr:
-        """Which of the elements compared with one another this is."""
+        """The index of an element among those compared with one another."""
         found: Expr = const(0)
         for a in axes:
             found = found * x.shape[a] + i[a]

@@ -1,4 +1,4 @@
-"""Operators that only move elements: each is an index map, which fusion makes vanish."""
+"""Operators that only move elements: each is an index map, which fusion can eliminate."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Buffers = Sequence[Buffer]
 def regroup(
     source: Sequence[int], target: Sequence[int]
 ) -> list[tuple[list[int], list[int]]]:
-    """Axes of both shapes in groups of equal size, in order, each as small as can be.
+    """Axes of both shapes in groups of equal size, in order, each as small as possible.
 
     `regroup((2, 3, 4), (6, 4))` is `[([0, 1], [0]), ([2], [1])]`.
     """
@@ -65,7 +65,7 @@ def reshaped(
     point: Sequence[Expr],
     shape: Sequence[int],
 ) -> Expr:
-    """The element of `x` that is at `point` when its elements are laid out in `shape`."""
+    """The element of `x` at `point` when the elements are laid out in `shape`."""
     index: list[Any] = [const(0)] * len(x.shape)
     if 0 not in shape:
         for left, right in regroup(x.shape, shape):
@@ -82,7 +82,7 @@ def reshaped(
 
 
 def _linear(terms: Sequence[tuple[Expr, int]]) -> Expr:
-    """The index whose mixed-radix terms these are, highest first, each with its extent."""
+    """The linear index of mixed-radix terms, highest first, each with its extent."""
     found: Expr | None = None
     weight = 1
     for term, extent in reversed(terms):
@@ -98,7 +98,7 @@ def _reshape_op(
     since: int = 1,
     until: int | None = None,
 ) -> None:
-    """Register an operator that keeps the elements in order; shape_of(call): the new shape."""
+    """Register an operator that keeps the order of elements. shape_of(call): the new shape."""
 
     def infer(call: OpCall) -> Sequence[Type]:
         shape = tuple(shape_of(call))
@@ -139,7 +139,7 @@ def with_shape(
     x: Array,
     values: dict[Any, Array],
 ) -> OpCall:
-    """The call with input 0 typed by its array, and the other inputs known."""
+    """The call with input 0 typed by its array and the other inputs known."""
     from dataclasses import replace
 
     first = call.value(0)
@@ -178,7 +178,7 @@ def _flat_shape(call: OpCall) -> list[int]:
 
 
 def axes_of(call: OpCall, rank: int) -> list[int] | None:
-    """The axes, an attribute before version 13 and an input since; None if they are left out."""
+    """The axes, an attribute before version 13 and an input since; None if they are omitted."""
     if call.version >= 13:
         axes = call.ints(1)
     else:
@@ -203,7 +203,7 @@ def _unsqueezed(call: OpCall) -> list[int]:
     asked = (call.ints(1) if call.version >= 13 else call.attr("axes")) or []
     axes = [call.axis(a, len(shape) + len(asked)) for a in asked]
     if len(set(axes)) != len(axes):
-        raise call.error(f"axes {asked} name one axis twice")
+        raise call.error(f"axes {asked} repeat an axis")
     for a in sorted(axes):
         shape.insert(a, 1)
     return shape
@@ -219,7 +219,7 @@ def _perm(call: OpCall) -> list[int]:
     rank = call.rank(0)
     perm = call.attr("perm") or list(range(rank))[::-1]
     if sorted(perm) != list(range(rank)):
-        raise call.error(f"perm {perm} is not an order of {rank} axes")
+        raise call.error(f"perm {perm} is not a permutation of {rank} axes")
     return list(perm)
 
 

@@ -1,4 +1,4 @@
-"""The derivatives of Softmax and LogSoftmax, from their results: no exponential is taken twice."""
+"""The derivatives of Softmax and LogSoftmax from their results, reusing the exponentials."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Axes = Callable[[OpCall, int], Sequence[int]]
 
 
 def softmax_gradient(axes: Axes) -> Gradient:
-    """y * (g - sum(g * y)) over the axes that `axes(call, rank)` gives."""
+    """y * (g - sum(g * y)) over the axes `axes(call, rank)`."""
 
     def rule(
         f: Fragment,
@@ -31,7 +31,7 @@ def softmax_gradient(axes: Axes) -> Gradient:
 
 
 def log_softmax_gradient(axes: Axes) -> Gradient:
-    """g - exp(y) * sum(g) over the axes that `axes(call, rank)` gives."""
+    """g - exp(y) * sum(g) over the axes `axes(call, rank)`."""
 
     def rule(
         f: Fragment,

@@ -1,4 +1,4 @@
-"""Counting and sorting in Kernels written by hand: cells, and a stable merge sort of places."""
+"""Counters and a stable merge sort of indices, for hand-written Kernels."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tilewright.expr.nodes import INDEX, Buffer, Expr, Min, Select, const
 from tilewright.loops.nodes import Alloc, If, Stmt, Store, While, block
 
 FALSE = const(False, dtypes.bool_)
-# Whether the element at one place comes before that at another: what finds out, and the answer.
+# Whether the element at one index comes before that at another: statements and the answer.
 Before = Callable[[Expr, Expr], tuple[Stmt, Expr]]
 
 
-class Cell:
-    """A number that a Kernel counts with."""
+class CounterCell:
+    """A counter of a Kernel."""
 
     def __init__(
         self,
@@ -24,14 +24,14 @@ class Cell:
 
     @property
     def value(self) -> Expr:
-        """What it holds."""
+        """Its value."""
         return self.buffer[0]
 
     def set(
         self,
         value: Expr | int,
     ) -> Stmt:
-        """Put a number there."""
+        """Store a number."""
         number = const(value) if isinstance(value, int) else value
         return Store(self.buffer, (const(0),), number)
 
@@ -39,17 +39,17 @@ class Cell:
         self,
         step: Expr | int = 1,
     ) -> Stmt:
-        """Count on."""
+        """Increment it."""
         return self.set(self.value + step)
 
 
 def allocated(
-    buffers: Iterable[Buffer | Cell],
+    buffers: Iterable[Buffer | CounterCell],
     body: Stmt,
 ) -> Stmt:
-    """`body` with room for the buffers."""
+    """`body` with the buffers allocated."""
     for b in buffers:
-        body = Alloc(b.buffer if isinstance(b, Cell) else b, body)
+        body = Alloc(b.buffer if isinstance(b, CounterCell) else b, body)
     return body
 
 
@@ -57,15 +57,15 @@ def both(
     first: Expr,
     second: Expr,
 ) -> Expr:
-    """`first and second`, where the second is not looked at unless the first holds."""
+    """`first and second`; the second is evaluated only if the first holds."""
     return Select(first, second, FALSE)
 
 
 class MergeSort:
-    """Sorts the first `count` of `places` by the elements at them; the sort is stable.
+    """Sorts the first `count` of `places` by the elements that they index; the sort is stable.
 
-    Bottom up: runs of 1, 2, 4, ... places are merged into `other` and copied back, which takes
-    count * log2(count) comparisons whatever the order.
+    Bottom up: runs of 1, 2, 4, ... indices are merged into `other` and copied back, which takes
+    count * log2(count) comparisons for any input.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class MergeSort:
         self.places = Buffer("places", (max(room, 1),), INDEX)
         self.other = Buffer("merged", (max(room, 1),), INDEX)
         names = ("width", "start", "middle", "end", "left", "right", "to", "first")
-        self._cells = {n: Cell(n) for n in names}
+        self._cells = {n: CounterCell(n) for n in names}
 
     def around(
         self,
         body: Stmt,
     ) -> Stmt:
-        """`body` with room for the places and for sorting them."""
+        """`body` with the buffers for the indices and for sorting them."""
         return allocated((self.places, self.other, *self._cells.values()), body)
 
     def sort(
@@ -89,7 +89,7 @@ class MergeSort:
         count: Expr,
         before: Before,
     ) -> Stmt:
-        """The statement that sorts; before: strictly, by places."""
+        """The statement that sorts. before: a strict order of indices."""
         width, start = self._cells["width"], self._cells["start"]
         runs = While(start.value < count, self._merge_runs(count, before))
         level = block(start.set(0), runs, self._copy_back(count))
@@ -101,7 +101,7 @@ class MergeSort:
         count: Expr,
         before: Before,
     ) -> Stmt:
-        """The two runs from `start` on become one."""
+        """Merge the two runs from `start` on."""
         c = self._cells
         start, width, to = c["start"], c["width"], c["to"]
         bounds = block(
@@ -119,7 +119,7 @@ class MergeSort:
         self,
         before: Before,
     ) -> Iterable[Stmt]:
-        """Store the next of both runs: of the right one if it comes strictly before."""
+        """Store the next index of both runs: from the right one if it comes strictly before."""
         left, right, to = (self._cells[n] for n in ("left", "right", "to"))
         first = self._cells["first"]
         has_left = left.value < self._cells["middle"].value

@@ -1,6 +1,6 @@
 """TopK: the k largest or smallest along an axis, in order.
 
-A NaN counts as larger than every number; of equal elements the first comes first.
+A NaN counts as larger than every number; equal elements keep their order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import replaced, wide
 from tilewright.graph.ops.derivative import Backward, filled
 from tilewright.graph.ops.fragment import Fragment
-from tilewright.graph.ops.nests import Nests, kernel
+from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, While, block
 
@@ -43,7 +43,7 @@ def _types(op: OpCall) -> Sequence[Type]:
 
 
 def _before(a: Expr, b: Expr, largest: bool) -> Expr:
-    """Whether element `a` comes before `b`, which has the smaller index."""
+    """Whether element `a`, which has the smaller index, comes before `b`."""
     a, b = wide(a), wide(b)
     if a.dtype.is_bool:
         a = cast(a, dtypes.uint8)
@@ -56,7 +56,7 @@ def _before(a: Expr, b: Expr, largest: bool) -> Expr:
 
 
 class _Sorted:
-    """A sorted list of the k best elements of a row and of their places, kept by insertion."""
+    """A sorted list of a row's k best elements and their indices, built by insertion."""
 
     def __init__(self, op: OpCall, x: Buffer) -> None:
         self.k = _k(op)
@@ -67,7 +67,7 @@ class _Sorted:
         self.hole = Buffer("hole", (1,), INDEX)  # where the new element goes
 
     def insert(self, element: Expr, n: Expr) -> Stmt:
-        """Put element `n` of the row in, if it is among the best so far."""
+        """Insert element `n` of the row if it is among the best so far."""
         best = self.best
         at = self.hole[0]
         above = at - 1
@@ -88,7 +88,7 @@ class _Sorted:
         return If(enters, block(start, While(sinks, move), put), None)
 
     def around(self, body: Stmt) -> Stmt:
-        """`body` with room for the list."""
+        """`body` with the list allocated."""
         return Alloc(self.best, Alloc(self.place, Alloc(self.hole, body)))
 
 
@@ -97,9 +97,9 @@ def _top_k(
     inputs: Buffers,
     outputs: Buffers,
 ) -> list[Kernel]:
-    """Insertion into a sorted list of k elements; most elements lose against its last one."""
+    """Insertion into a sorted list of k elements; most elements fail against its last one."""
     x = inputs[0]
-    nests = Nests()
+    nests = LoopNests()
     axis = op.axis(op.attr("axis", -1), len(x.shape))
     extent = x.shape[axis]
     kept = _Sorted(op, x)
@@ -137,7 +137,7 @@ def _gradient(
     y: Value,
     g: Value,
 ) -> Sequence[Value | None]:
-    """What flows to an element is what flows to its place among the results."""
+    """The gradient of an element is that of the result that it became."""
     place = op.operation.outputs[1] if op.wants(1) else None
     if place is None:
         call = op.operation

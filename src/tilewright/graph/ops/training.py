@@ -1,4 +1,4 @@
-"""One step of an optimizer: Momentum, Adagrad, Adam of ai.onnx.preview.training.
+"""One step of an optimizer of ai.onnx.preview.training: Momentum, Adagrad, Adam.
 
 Inputs: the rate R, the count of steps T, then per kind of tensor (parameters, gradients, states)
 all tensors of that kind; outputs likewise, without the gradients.
@@ -21,7 +21,7 @@ Rule = Callable[[OpCall, Expr, Expr, Expr, Expr, Sequence[Expr]], Sequence[Expr]
 
 
 def _regular(op: OpCall, x: Expr, gradient: Expr) -> Expr:
-    """The gradient with that of the L2 penalty."""
+    """The gradient plus that of the L2 penalty."""
     return const(op.attr("norm_coefficient", 0.0), x.dtype) * x + gradient
 
 
@@ -78,7 +78,7 @@ def _adam(
 
 
 def _optimizer(name: str, states: int, rule: Rule) -> None:
-    """Register an optimizer that keeps so many states per parameter."""
+    """Register an optimizer with a number of states per parameter."""
     kinds = states + 2
 
     def count(op: OpCall) -> int:

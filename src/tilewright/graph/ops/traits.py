@@ -1,7 +1,7 @@
-"""What an operator says about itself, for passes and rules to ask.
+"""What operators declare about themselves, for passes and rules.
 
-A definition gives its traits (`OpDef(..., traits=POINTWISE | COMMUTATIVE)`); a pass asks
-`has_trait(operation, POINTWISE)`. `tilewright.testing.traits` checks each by running the operator.
+A definition lists its traits (`OpDef(..., traits=POINTWISE | COMMUTATIVE)`), and a pass checks
+`has_trait(operation, POINTWISE)`. `tilewright.testing.traits` tests each by running the operator.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import Flag, auto
 
 
 class Trait(Flag):
-    """A property of an operator, whatever its attributes, operand types and version."""
+    """A property of an operator for all attributes, operand types and versions."""
 
     NONE = 0
     #: An element of the result is a function of the operands' elements at its place, which are

@@ -1,7 +1,8 @@
-"""TreeEnsemble of ai.onnx.ml, and TreeEnsembleClassifier and -Regressor, which it replaces.
+"""TreeEnsemble of ai.onnx.ml, and the operators that it replaces.
 
-What is read off the attributes is a Forest (`graph/ops/forest.py`); here its sums become scores.
-The classifier does with two classes what ONNX Runtime does, since the standard does not say.
+The attributes are read into a Forest (`graph/ops/forest.py`), whose sums are turned into scores
+here. For two classes the classifier follows ONNX Runtime, as the standard does not define the
+result.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from tilewright.graph.ops.scores import (
 
 MAX_DEPTH = 512
 
-# What TreeEnsemble writes as numbers.
+# TreeEnsemble's numbers for modes, aggregates and transforms.
 MODES = (
     "BRANCH_LEQ",
     "BRANCH_LT",
@@ -49,7 +50,7 @@ COMBINE = ("AVERAGE", "SUM", "MIN", "MAX")
 
 @dataclass(frozen=True)
 class _ModelNode:
-    """A node as a model has it; members: what its feature is compared with, one after the other."""
+    """A node as a model has it. members: the values that its feature is compared with, in order."""
 
     feature: int
     splits: Sequence[float]
@@ -61,7 +62,7 @@ class _ModelNode:
 
 @dataclass
 class _Reader:
-    """Trees from nodes and leaves by key: `nodes(key)` is None where the key is that of a leaf."""
+    """Reads trees from nodes and leaves by key: `nodes(key)` is None if the key is a leaf's."""
 
     op: OpCall
     forest: Forest
@@ -76,12 +77,12 @@ class _Reader:
         key: Any,
         above: int = 0,
     ) -> TreeNode:
-        """The tree that begins there."""
+        """The tree with that root."""
         node = self.nodes(key)
         if node is None:
             return self.forest.leaf(self.votes(key))
         if key in self.seen:
-            raise self.op.error(f"node {key} of the trees is in two branches")
+            raise self.op.error(f"node {key} of the trees has two parents")
         self.seen.add(key)
         if above >= MAX_DEPTH:
             raise UnsupportedError(
@@ -89,7 +90,7 @@ class _Reader:
             )
         if not 0 <= node.feature < self.op.shape(0)[1]:
             raise self.op.error(
-                f"node {key} of the trees asks for feature {node.feature} of "
+                f"node {key} of the trees tests feature {node.feature} of "
                 f"{self.op.shape(0)[1]}"
             )
         yes, no = self.read(node.yes, above + 1), self.read(node.no, above + 1)
@@ -102,7 +103,7 @@ def _floats(
     op: OpCall,
     name: str,
 ) -> list[float]:
-    """A list of numbers, which may be a tensor to be of more digits."""
+    """A list of numbers, which may be a tensor for the sake of precision."""
     found = op.attr(f"{name}_as_tensor")
     if found is None:
         found = op.attr(name)
@@ -113,7 +114,7 @@ def _dtype(
     op: OpCall,
     *tensors: Any,
 ) -> DType:
-    """What is compared: float64 where the features or one of the tables are, else float32."""
+    """The dtype of comparisons: float64 if the features or a table have it, else float32."""
     double = [np.asarray(t).dtype == np.float64 for t in tensors if t is not None]
     return float64 if any(double) or op.dtype(0) == float64 else float32
 
@@ -123,7 +124,7 @@ def _said(
     op: OpCall,
     forest: Forest,
 ) -> Value:
-    """What the trees say together of each row; where no tree votes for a target, 0."""
+    """The combined votes of the trees for each row; 0 if no tree votes for a target."""
     x = op.value(0)
     if x.dtype != forest.dtype:
         x = f.op(
@@ -152,7 +153,7 @@ def _said(
 
 
 def _members(op: OpCall) -> list[list[float]]:
-    """The values of membership_values, which a NaN ends for each node that asks for members."""
+    """The values of membership_values, split at NaNs into one group per membership node."""
     members = op.attr("membership_values")
     found: list[list[float]] = [[]]
     for value in [] if members is None else np.ravel(members).tolist():
@@ -164,7 +165,7 @@ def _members(op: OpCall) -> list[list[float]]:
 
 
 def _ensemble_nodes(op: OpCall) -> Callable[[Any], _ModelNode | None]:
-    """The nodes by (whether it is a leaf, its number)."""
+    """The nodes by (is a leaf, number)."""
     modes = [MODES[m] for m in np.ravel(op.attr("nodes_modes")).tolist()]
     splits = np.ravel(op.attr("nodes_splits")).tolist()
     tracks = op.attr("nodes_missing_value_tracks_true") or [0] * len(modes)
@@ -203,7 +204,7 @@ def _ensemble(
     for n in op.attr("tree_roots"):
         node = nodes((0, n))
         assert node is not None
-        alone = node.yes == node.no and node.yes[0]  # a tree of one leaf
+        alone = node.yes == node.no and node.yes[0]  # a tree that is a single leaf
         forest.roots.append(reader.read(node.yes if alone else (0, n)))
     trees = len(forest.roots)
     found = _said(f, op, forest)
@@ -239,7 +240,7 @@ def _grow(
     votes_of: str,
     targets: Sequence[int],
 ) -> None:
-    """Add the trees. votes_of: how the attributes of the votes begin; targets: of each vote."""
+    """Add the trees. votes_of: prefix of the vote attributes. targets: of each vote."""
     keys = [*zip(op.attr("nodes_treeids"), op.attr("nodes_nodeids"), strict=True)]
     row = {key: n for n, key in enumerate(keys)}
     if len(row) < len(keys):
@@ -290,7 +291,7 @@ def _regressed(
 ) -> list[Value]:
     combine = op.attr("aggregate_function", "SUM")
     if combine not in NEUTRAL:
-        raise op.error(f"aggregate_function {combine!r} is none of {[*NEUTRAL]}")
+        raise op.error(f"aggregate_function {combine!r} is not one of {[*NEUTRAL]}")
     tables = [op.attr(f"{n}_as_tensor") for n in ("nodes_values", "target_weights")]
     forest = Forest(_dtype(op, *tables), op.attr("n_targets", 1), combine)
     _grow(op, forest, "target", op.attr("target_ids"))

@@ -1,8 +1,8 @@
-"""Unique: the distinct elements, or slices along an axis, of a tensor.
+"""Unique: the distinct elements of a tensor, or its distinct slices along an axis.
 
-Slices are compared element by element from the first; a NaN is after every number and equal to
-any other NaN, 0.0 and -0.0 are equal. Of equal slices the first one stands for all. `sorted=0`
-leaves them in the order in which they come first.
+Slices are compared lexicographically; a NaN comes after every number and equals any other NaN, and
+0.0 equals -0.0. The first of equal slices represents them. `sorted=0` keeps them in order of first
+occurrence.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from tilewright.compute.build import cast
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Max, Min, Select, const
 from tilewright.expr.nodes import call as apply
 from tilewright.graph.ops.broadcasting import wide
-from tilewright.graph.ops.nests import Nests, kernel
+from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.open_extents import DOMAIN, cleared
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
-from tilewright.graph.ops.sorting import Cell, MergeSort, allocated
+from tilewright.graph.ops.sorting import CounterCell, MergeSort, allocated
 from tilewright.loops.nodes import If, Kernel, Stmt, Store, While, block
 
 Buffers = Sequence[Buffer]
-COUNT = 1  # the operand that says how many slices there are
+COUNT = 1  # the operand that holds the number of slices
 
 
 def _type(call: OpCall) -> Sequence[Type]:
-    """The slices, the first place of each, the slice that each place has, how often it comes."""
+    """The types of the slices, first indices, inverse indices and counts."""
     shape = call.shape(0)
     axis = call.axis(call.attr("axis", 0), len(shape))
     extent = (shape[axis],)
@@ -54,49 +54,49 @@ def _ordered(x: Expr) -> Expr:
 
 @dataclass(frozen=True)
 class _Slices:
-    """The parts of the Kernel: places of slices are sorted, and runs of equal ones numbered."""
+    """The parts of the Kernel: indices of slices are sorted, and runs of equal ones numbered."""
 
     call: OpCall
     inputs: Buffers
     outputs: Buffers
-    nests: Nests
+    nests: LoopNests
 
     @cached_property
     def axis(self) -> int:
-        """The slices are along it."""
+        """The axis of the slices."""
         return self.call.axis(self.call.attr("axis", 0), len(self.inputs[0].shape))
 
     @cached_property
     def extent(self) -> int:
-        """How many slices there is room for."""
+        """The capacity in slices."""
         return self.inputs[0].shape[self.axis]
 
     @cached_property
     def sorting(self) -> MergeSort:
-        """Puts the slices in order."""
+        """Sorts the slices."""
         return MergeSort(self.extent)
 
     @cached_property
     def head(self) -> Buffer:
-        """For each slice the first one equal to it."""
+        """For each slice, the first one equal to it."""
         return Buffer("head", (max(self.extent, 1),), INDEX)
 
     @cached_property
     def number(self) -> Buffer:
-        """For each slice that is the first of its kind, its place among the results."""
+        """For each slice that is the first of its kind, its index among the results."""
         return Buffer("number", (max(self.extent, 1),), INDEX)
 
     @cached_property
-    def cells(self) -> dict[str, Cell]:
-        """What is counted."""
-        return {n: Cell(n) for n in ("count", "at", "found", "order", "first")}
+    def cells(self) -> dict[str, CounterCell]:
+        """The counters."""
+        return {n: CounterCell(n) for n in ("count", "at", "found", "order", "first")}
 
     def compare(
         self,
         m: Expr,
         n: Expr,
     ) -> tuple[Stmt, Expr]:
-        """Whether slice `m` comes before slice `n`: the first element in which they differ."""
+        """Whether slice `m` comes before slice `n`, by the first element that differs."""
         x, order = self.inputs[0], self.cells["order"]
         free = [d for a, d in enumerate(x.shape) if a != self.axis]
 
@@ -109,7 +109,7 @@ class _Slices:
         return block(order.set(0), self.nests.over(free, look)), order.value.eq(-1)
 
     def setup(self) -> Stmt:
-        """How many slices there are."""
+        """Initialize the number of slices."""
         here: Expr = const(self.extent)
         if self.call.has(COUNT):
             given = self.inputs[COUNT]
@@ -122,13 +122,13 @@ class _Slices:
         self,
         body: Stmt,
     ) -> Stmt:
-        """`body` for every slice that there is, whose number is in the cell `at`."""
+        """`body` for every slice that exists; the cell `at` holds its index."""
         at, count = self.cells["at"], self.cells["count"]
         step = block(body, at.add())
         return block(at.set(0), While(at.value < count.value, step))
 
     def order(self) -> Stmt:
-        """Every slice gets its head, and in sorted order heads get their numbers."""
+        """Find the head of every slice, and number the heads in sorted order."""
         at, first, found = (self.cells[n] for n in ("at", "first", "found"))
         places = self.sorting.places
         here = places[at.value]
@@ -142,14 +142,14 @@ class _Slices:
         return block(fill, sort, self.along(each))
 
     def renumber(self) -> Stmt:
-        """Heads are numbered in the order in which they come."""
+        """Number the heads in order of first occurrence."""
         at, found = self.cells["at"], self.cells["found"]
         new = block(Store(self.number, (at.value,), found.value), found.add())
         is_head = self.head[at.value].eq(at.value)
         return block(found.set(0), self.along(If(is_head, new, None)))
 
     def results(self) -> Stmt:
-        """The results, slice by slice."""
+        """Write the results, slice by slice."""
         at = self.cells["at"].value
         _, places, inverse, counts, count = self.outputs
         head = self.head[at]
@@ -170,7 +170,7 @@ class _Slices:
         source: Expr,
         target: Expr,
     ) -> Stmt:
-        """Slice `source` of the input becomes slice `target` of the result."""
+        """Copy slice `source` of the input to slice `target` of the result."""
         x, y = self.inputs[0], self.outputs[0]
         free = [d for a, d in enumerate(x.shape) if a != self.axis]
 
@@ -188,7 +188,7 @@ def _compute(
     inputs: Buffers,
     outputs: Buffers,
 ) -> list[Kernel]:
-    nests = Nests()
+    nests = LoopNests()
     parts = _Slices(call, inputs, outputs, nests)
     clear = [cleared(nests, b) for b in outputs[:4]]
     steps = [parts.setup(), parts.order()]
@@ -197,7 +197,7 @@ def _compute(
     body = block(*steps, parts.results())
     if not inputs[0].size:
         body = Store(outputs[4], (), const(0))
-    room: list[Buffer | Cell] = [*parts.cells.values(), parts.head, parts.number]
+    room: list[Buffer | CounterCell] = [*parts.cells.values(), parts.head, parts.number]
     whole = block(*clear, parts.sorting.around(allocated(room, body)))
     used = [b for n, b in enumerate(inputs) if call.has(n)]
     return [kernel(call.name, used, outputs, whole)]

@@ -1,4 +1,4 @@
-"""Placing values back into a larger tensor: MaxUnpool, Col2Im."""
+"""Placing values into a larger tensor: MaxUnpool, Col2Im."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tilewright.compute.build import cast, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, const
 from tilewright.graph.ops.broadcasting import wide, wide_dtype
-from tilewright.graph.ops.nests import Nests, kernel
+from tilewright.graph.ops.nests import LoopNests, kernel
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 from tilewright.loops.nodes import Kernel, Stmt, Store, block
 
@@ -18,7 +18,7 @@ Buffers = Sequence[Buffer]
 
 
 def _pooled_from(call: OpCall) -> tuple[int, ...]:
-    """The spatial extents that a pooling of these attributes would have started from."""
+    """The spatial extents of the input of a pooling with these attributes."""
     spatial = call.shape(0)[2:]
     kernel_shape = call.attr("kernel_shape")
     strides = call.attr("strides") or [1] * len(spatial)
@@ -47,12 +47,12 @@ def _unpool(
     inputs: Buffers,
     outputs: Buffers,
 ) -> list[Kernel]:
-    """The positions count the elements of the tensor that was pooled, which may be smaller."""
+    """Positions index the tensor that was pooled, which may be smaller."""
     x = inputs[0]
     places = inputs[1]
     out = outputs[0]
     pooled = (*x.shape[:2], *_pooled_from(call))
-    nests = Nests()
+    nests = LoopNests()
 
     def put(*i: Expr) -> Stmt:
         flat = cast(places[i], INDEX)
@@ -99,7 +99,7 @@ def _col2im(
     inputs: Buffers,
     outputs: Buffers,
 ) -> list[Computation]:
-    """Each pixel gathers the column entries that came from it: writes do not conflict."""
+    """Each pixel gathers the column entries that came from it, so writes do not conflict."""
     x = inputs[0]
     out = outputs[0]
     image, blocks = _image(call)

@@ -1,4 +1,4 @@
-"""Sliding windows: the geometry that convolutions and poolings share, and guarded reads."""
+"""Sliding windows: the geometry shared by convolutions and poolings, and guarded reads."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Windows:
         place: Sequence[Expr],
         outside: Any,
     ) -> Expr:
-        """`x[lead, place]`, and `outside` (a number) where a window reaches into the padding."""
+        """`x[lead, place]`, or `outside` (a number) if a window reaches into the padding."""
         guards: list[Expr] = []
         for n, at in enumerate(place):
             reach = (self.outputs[n] - 1) * self.strides[n] - self.begin[n]
@@ -67,7 +67,7 @@ def windows(
     spatial: Sequence[int],
     kernel: Sequence[int],
 ) -> Windows:
-    """The geometry from the attributes strides, dilations, pads, auto_pad and ceil_mode."""
+    """The geometry, from the attributes strides, dilations, pads, auto_pad and ceil_mode."""
     rank = len(spatial)
     strides = tuple(call.attr("strides") or (1,) * rank)
     dilations = tuple(call.attr("dilations") or (1,) * rank)
@@ -100,7 +100,7 @@ def windows(
                 spatial[n] + low + high - span, strides[n], call.attr("ceil_mode", 0)
             )
             if call.attr("ceil_mode", 0) and (out - 1) * strides[n] >= spatial[n] + low:
-                out -= 1  # a window may not start in the padding after the input
+                out -= 1  # a window may not start in the padding at the end
         if out < 0 or (out == 0 and spatial[n] > 0 and span > spatial[n] + low + high):
             raise call.error(
                 f"a window of {span} does not fit the extent {spatial[n]} with padding {low + high}"

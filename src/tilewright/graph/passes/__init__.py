@@ -1,1 +1,1 @@
-"""Rewrites of graphs, and what is decided over a whole graph: fusion, layouts, memory."""
+"""Graph rewrites, and decisions over a whole graph: fusion, layouts, memory."""

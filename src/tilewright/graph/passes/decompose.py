@@ -1,4 +1,4 @@
-"""Replacing operators without a native form by the operators of their definition."""
+"""Replacing operators without a native form by their decompositions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tilewright.loops.nodes import Kernel
 
 
 def decompose(graph: Graph) -> Graph:
-    """Operators without a native form, replaced by the operators of their definition."""
+    """The graph with operators that have no native form replaced by their decompositions."""
     operations: list[Operation] = []
     constants = dict(graph.constants)
     changed = False
@@ -98,7 +98,7 @@ def native_program(
     known: Mapping[Value, Any],
     buffers: Mapping[Value, Buffer],
 ) -> Sequence[Computation | Kernel] | None:
-    """What the operator's definition computes on the buffers of its values; None without one.
+    """The program that an operator's definition builds on its values' buffers; None without one.
 
     known: the values of constants.
     """
@@ -112,7 +112,7 @@ def native_program(
 def operands(
     values: Sequence[Value | None], buffers: Mapping[Value, Buffer]
 ) -> list[Buffer | None]:
-    """The buffers of an operator's inputs or outputs, None for what is left out."""
+    """The buffers of an operator's inputs or outputs, None for omitted ones."""
     return [None if v is None else buffers[v] for v in values]
 
 

@@ -1,4 +1,4 @@
-"""Derivatives of a Graph as further results: of its loss, in reverse, or along a direction."""
+"""Derivatives of a Graph as additional results: of its loss in reverse, or along a direction."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STATISTICS = {"BatchNormalization": (3, 4)}
 
 
 def without_loops(graph: Graph, fallback: FallbackProvider | None) -> Graph:
-    """Loops of known length as copies of their bodies, an If of known condition as its branch."""
+    """Unroll loops of known length and replace each If of known condition by its branch."""
     if not any(op.subgraphs for op in graph.operations):
         return graph
     return specialize(graph, fallback=fallback, decompose=False)
@@ -32,14 +32,14 @@ def without_loops(graph: Graph, fallback: FallbackProvider | None) -> Graph:
 def loss_of(graph: Graph, name: str | None) -> Value:
     """The output to differentiate: the one of that name, or the only one.
 
-    Raises InputError where it is not one float, UnsupportedError where the shape of a loop's result
-    is not known.
+    Raises InputError if it is not a single float, UnsupportedError if the shape of a loop's result
+    is unknown.
     """
     outputs = {v.name: v for v in graph.outputs}
     if name is None and len(outputs) != 1:
         raise InputError(
             f"the model has the outputs {listing(sorted(outputs))}",
-            hint="say which is the loss: loss='name'",
+            hint="choose the loss: loss='name'",
         )
     loss = graph.outputs[0] if name is None else outputs.get(name)
     if loss is None:
@@ -64,9 +64,9 @@ def loss_of(graph: Graph, name: str | None) -> Value:
 
 
 def inputs_of(graph: Graph, names: Sequence[str] | None) -> list[Value]:
-    """The inputs to differentiate by: those of the names, or all floats.
+    """The inputs to differentiate with respect to: the named ones, or all floats.
 
-    Raises InputError for a name that the graph does not have, and for what is not a float.
+    Raises InputError for a name that the graph does not have, and for an input that is not a float.
     """
     by_name = {v.name: v for v in graph.inputs}
     if names is None:
@@ -81,7 +81,7 @@ def inputs_of(graph: Graph, names: Sequence[str] | None) -> list[Value]:
             )
         if v.dtype is not None and not v.dtype.is_float:
             raise InputError(
-                f"{v} has no derivatives: it is not of floats",
+                f"{v} has no derivatives: its elements are not floats",
                 hint="leave it out",
             )
         found.append(v)
@@ -92,7 +92,7 @@ def free_constants(
     graph: Graph,
     names: Collection[str],
 ) -> tuple[Graph, dict[str, Array]]:
-    """The graph with the constants of these names as further inputs, and their values.
+    """The graph with the named constants turned into inputs, and their values.
 
     Raises InputError for a name that no constant has.
     """
@@ -111,7 +111,7 @@ def free_constants(
 
 
 def trainable(graph: Graph) -> list[str]:
-    """The names of the constants that are weights: floats that are tensors, but no statistics."""
+    """The names of the constants that are weights: float tensors that are not statistics."""
     found = dict.fromkeys(
         v
         for v, a in graph.constants.items()
@@ -131,7 +131,8 @@ def differentiate(
 ) -> list[Value]:
     """d loss / dx for each of the wanted inputs, added to `f`.
 
-    Raises InputError for one that the loss does not depend on, and as `graph.gradient.gradients`.
+    Raises InputError for an input that the loss does not depend on, and like
+    `graph.gradient.gradients`.
     """
     _check_reached(graph, loss, wanted)
     flows = backward(f, graph.operations, {loss: filled(f, loss, 1)}, wanted)
@@ -143,11 +144,11 @@ def along(
     tangents: Mapping[Value, Value],
     f: Fragment,
 ) -> dict[Value, Value]:
-    """How fast the outputs change along a direction, for those of floats that depend on it.
+    """The derivative of the float outputs along a direction, for those that depend on it.
 
-    tangents: the direction, by input. Reverse mode twice: what flows to the inputs is linear in
-    what flows into the outputs, so its product with the direction, derived by that, is the answer.
-    Raises as `graph.gradient.gradients`.
+    tangents: the direction, by input. Uses reverse mode twice: the inputs' gradients are linear in
+    the outputs' gradients, so differentiating their product with the direction with respect to the
+    latter yields the answer. Raises like `graph.gradient.gradients`.
     """
     reached = depending(graph.operations, tangents)
     ends = dict.fromkeys(y for y in graph.outputs if y in reached)
@@ -165,7 +166,7 @@ def along(
 
 
 def extended(graph: Graph, f: Fragment, outputs: Sequence[Value]) -> Graph:
-    """The graph with the operations of a fragment after it, and other outputs."""
+    """The graph followed by a fragment's operations, with other outputs."""
     constants: Mapping[Value, Array] = {**graph.constants, **f.constants}
     operations = (*graph.operations, *f.operations)
     return graph.with_operations(needed_for(operations, outputs), constants, outputs)
@@ -177,7 +178,7 @@ def as_ready(
 ) -> list[Operation]:
     """Both sequences merged: each of `others` as soon as its operands exist.
 
-    What an operator of `others` reads last need not live longer than that.
+    This keeps values that only `others` read from living longer than necessary.
     """
     made = {v for op in (*operations, *others) for v in op.writes}
     found: list[Operation] = []
@@ -210,5 +211,5 @@ def _check_reached(graph: Graph, loss: Value, wanted: Sequence[Value]) -> None:
         )
         raise InputError(
             f"{x.name!r} does not reach the loss {loss.name!r}: {why}",
-            hint="leave it out of what is differentiated by",
+            hint="do not differentiate with respect to it",
         )

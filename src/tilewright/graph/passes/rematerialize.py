@@ -1,9 +1,8 @@
-"""Computing cheap results of the forward part again in the backward part, instead of keeping them.
+"""Recomputing cheap forward results in the backward part instead of keeping them.
 
-A result is computed again from what its operator reads, which must be kept then, or be computed
-again itself. Chosen are results of maps, the largest first, each only if the bytes that live at
-once become fewer. A recomputed operator gives the same bits: it is the same operator on the same
-operands.
+A result is recomputed from its operator's operands, which must be kept or recomputed themselves.
+Results of maps are chosen, the largest first, if this reduces the peak memory. A recomputed
+operator yields the same bits, as it is the same operator on the same operands.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import has_trait
 from tilewright.graph.ops.traits import IMPURE, MOVES_DATA, POINTWISE
 
-# Marks an operation so that it is not merged with the one that it repeats.
+# Marks a recomputed operation, so that it is not merged with the original.
 RECOMPUTED = "recomputed"
 
 
@@ -26,10 +25,10 @@ def rematerialize(
     backward: int,
     limit: int | None = None,
 ) -> Graph:
-    """The graph with cheap results computed again after its first `backward` operations.
+    """The graph with cheap results recomputed after its first `backward` operations.
 
-    limit: bytes of inner results that may live at once; None: as few as it can reach. Raises
-    MemoryLimitError where recomputing all that is cheap does not reach it.
+    limit: of the bytes of inner results alive at once; None: as few as possible. Raises
+    MemoryLimitError if recomputing all cheap results does not reach it.
     """
     found = graph
     chosen: list[Value] = []
@@ -46,13 +45,13 @@ def rematerialize(
         raise MemoryLimitError(
             f"the step keeps {least:,} bytes of results at once, over the limit of {limit:,}",
             where=f"graph {graph.name!r}",
-            hint="take smaller batches, or raise the limit",
+            hint="use smaller batches, or raise the limit",
         )
     return found
 
 
 def peak(graph: Graph) -> int:
-    """The most bytes of inner results that live at once, operator by operator.
+    """The most bytes of inner results alive at once, operator by operator.
 
     Results of the graph are the caller's and do not count.
     """
@@ -79,7 +78,7 @@ def _bytes(v: Value) -> int:
 
 
 def _candidates(graph: Graph, backward: int) -> list[Value]:
-    """The results of maps of the forward part that the backward part reads, the largest first."""
+    """The results of forward maps that the backward part reads, the largest first."""
     read = {v for op in graph.operations[backward:] for v in op.reads}
     kept = set(graph.outputs)
     found = [
@@ -102,7 +101,7 @@ def _recomputing(
     backward: int,
     chosen: Sequence[Value],
 ) -> Graph:
-    """The graph with copies of the operators of some results before their first use after."""
+    """The graph with some results' operators copied before their first use in the backward part."""
     makers = {v: graph.producers[v] for v in chosen}
     operations = list(graph.operations[:backward])
     copies: dict[Value, Value] = {}
@@ -120,7 +119,7 @@ def _copy(
     copies: dict[Value, Value],
     operations: list[Operation],
 ) -> None:
-    """Add the operator of `v` again, after those of its operands that are recomputed too."""
+    """Add a copy of the operator of `v`, after its operands that are recomputed, too."""
     if v in copies:
         return
     op = makers[v]
@@ -138,7 +137,7 @@ def _copy(
 
 
 def _reading(op: Operation, copies: Mapping[Value, Value]) -> Operation:
-    """The operation on copies, where there are any."""
+    """The operation with its operands replaced by copies, if they exist."""
     if not any(v in copies for v in op.reads):
         return op
     inputs = tuple(None if v is None else copies.get(v, v) for v in op.inputs)

@@ -1,7 +1,7 @@
-"""Graph cleanup: folding constants, and removing repetitions and unused operations.
+"""Graph cleanup: constant folding, and removal of repeated and unused operations.
 
-Each pass takes a Graph and returns one with the same meaning, bit by bit. Above each check stands
-the condition that it decides.
+Each pass takes a Graph and returns one that computes the same bits. A comment above each check
+states the condition that it decides.
 """
 
 from __future__ import annotations
@@ -21,10 +21,8 @@ from tilewright.graph.ops.traits import IMPURE
 
 MERGED_BYTES = (
     1 << 12
-)  # of a constant that is compared with others: numbers, places, axes
-FOLD_BYTES = (
-    64 << 20
-)  # a folded result may be this large, or as large as what it was made from
+)  # largest constant that is compared with others: numbers, positions, axes
+FOLD_BYTES = 64 << 20  # a folded result may be this large, or as large as its operands
 
 
 def fold_constants(
@@ -32,11 +30,11 @@ def fold_constants(
     fallback: FallbackProvider | None = None,
     keep: Collection[str] = (),
 ) -> Graph:
-    """Operations on constants become constants, up to a size; operators of these names stay.
+    """Fold operations on constants, up to a size; operators with the names `keep` stay.
 
-    op(constants) = arrays, and it is the same in every run (no impure operator; what subgraphs
-    draw is not looked at, so operators with subgraphs stay); the arrays have the types that the
-    results were given, which everything after is typed by.
+    op(constants) = arrays, and the result is the same in every run (no impure operator; subgraphs
+    are not searched for random operators, so operators with subgraphs stay); the arrays have the
+    inferred types of the results, from which later types were inferred.
     """
     constants = dict(graph.constants)
     operations: list[Operation] = []
@@ -59,7 +57,7 @@ def fold_constants(
 
 
 def fold_empty(graph: Graph) -> Graph:
-    """Results without elements become constants: nothing has to compute them."""
+    """Replace results without elements by constants, as nothing needs to compute them."""
     constants = dict(graph.constants)
     operations: list[Operation] = []
     for op in graph.operations:
@@ -111,11 +109,11 @@ def renamed(op: Operation, swap: Mapping[Value, Value]) -> Operation:
 
 
 def merge_repeated(graph: Graph) -> Graph:
-    """Common subexpressions: one operation for all with the same operands and attributes.
+    """Common subexpression elimination: merge operations with equal operands and attributes.
 
     Same operator of the same version, operands, attributes (their types and bits included) and
     result types, no random numbers: same results. Small constants of the same type and bits are the
-    same operand. Results that leave the model or that a subgraph reads keep their own values.
+    same operand. Model outputs and results that a subgraph reads remain separate values.
     """
     swap = _equal_constants(graph)
     seen: dict[tuple[Any, ...], Operation] = {}
@@ -145,7 +143,7 @@ def merge_repeated(graph: Graph) -> Graph:
 
 
 def _equal_constants(graph: Graph) -> dict[Value, Value]:
-    """Small constants by the first of the same type and bits."""
+    """Map each small constant to the first one of the same type and bits."""
     first: dict[tuple[Any, ...], Value] = {}
     swap: dict[Value, Value] = {}
     for v, array in graph.constants.items():
@@ -176,7 +174,7 @@ def _attributes(op: Operation) -> tuple[Any, ...]:
 
 
 def remove_unused(graph: Graph) -> Graph:
-    """Operations whose results nothing needs."""
+    """Remove operations whose results are not used."""
     needed = set(graph.outputs)
     kept: list[Operation] = []
     for op in reversed(graph.operations):

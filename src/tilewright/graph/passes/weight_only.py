@@ -1,7 +1,7 @@
 """Weight-only quantization: constant matrices of products become integers of few bits.
 
-Each column of a matrix has a scale, and maybe a zero point, per `group` rows; activations stay as
-they are. The products become `MatMulNBits` of com.microsoft, or ONNX's own `DequantizeLinear` with
+Each column of a matrix has a scale, and optionally a zero point, per `group` rows; activations are
+unchanged. The products become `MatMulNBits` of com.microsoft, or ONNX's own `DequantizeLinear` with
 a `block_size` in front of the product (opset 21): other runtimes read both.
 """
 
@@ -26,7 +26,7 @@ from tilewright.graph.renaming import names_in
 BITS: Final = (4, 8)
 GROUPS: Final = (16, 32, 64, 128, 256)
 FORMS: Final = ("nbits", "qdq")
-LEAST: Final = 4096  # elements of a matrix: smaller ones are not memory traffic
+LEAST: Final = 4096  # fewest elements of a matrix; smaller ones cause no memory traffic
 FLOATS: Final = ("float32", "float16", "bfloat16")
 
 # (matrix [K, N] in float32, bits, group, symmetric) -> its integers and scales
@@ -35,9 +35,9 @@ Round = Callable[[Array, int, int, bool], BlockWeights]
 
 @dataclass(frozen=True, slots=True)
 class WeightFormat:
-    """How to quantize: bits and group of an integer matrix, whether zero points are left out.
+    """The format: bits and group size of integer matrices, and whether zero points are omitted.
 
-    form: "nbits" or "qdq". round: what chooses integers and scales.
+    form: "nbits" or "qdq". round: chooses the integers and scales.
     """
 
     bits: int
@@ -56,14 +56,14 @@ def weight_only(
     form: str = "nbits",
     round: Round | None = None,
 ) -> Graph:
-    """The graph with the weights of MatMul and Gemm in `bits` bits, a scale per `group` of them.
+    """The graph with weights of MatMul and Gemm in `bits` bits, with a scale per `group` of them.
 
-    Matrices of fewer than 4096 elements, and those that are not constant, stay unchanged.
-    symmetric: about the middle of the integers, without zero points. round: chooses the integers
-    and scales of a matrix, by default the nearest (`round_to_nearest`).
+    Matrices of fewer than 4096 elements and computed matrices are unchanged. symmetric: centered on
+    the middle integer, without zero points. round: chooses the integers and scales of a matrix, by
+    default the nearest (`round_to_nearest`).
 
     Raises InputError for other bits, groups or forms, for weights that are not finite, and for a
-    graph that has nothing to quantize.
+    graph with nothing to quantize.
     """
     _check("bits", bits, BITS)
     _check("group", group, GROUPS)
@@ -105,15 +105,15 @@ def round_to_nearest(
     group: int,
     symmetric: bool,
 ) -> BlockWeights:
-    """The nearest integers of a matrix [K, N], with the scales that its largest elements need.
+    """The nearest integers of a matrix [K, N], with scales that fit its largest elements.
 
-    Symmetric: the element that is farthest from 0 is exact, the least integer. Else the range of
-    the group, with 0 in it, is the range of the integers.
+    Symmetric: the element farthest from 0 becomes exactly the least integer. Otherwise the range of
+    the group, extended to include 0, becomes the range of the integers.
     """
     depth, columns = w.shape
     blocks = -(-depth // group)
     missing = blocks * group - depth
-    # In float64, as the range of a group may be more than float32 holds.
+    # In float64, as the range of a group may exceed float32.
     whole = np.pad(w.astype(np.float64), ((0, missing), (0, 0)))
     whole = whole.reshape(blocks, group, columns)
     top, bottom = whole.max(1), whole.min(1)
@@ -126,7 +126,7 @@ def round_to_nearest(
     else:
         top, bottom = np.maximum(top, 0), np.minimum(bottom, 0)
         scale = ((top - bottom) / most).astype(np.float32)
-        # A scale that is not a normal number may have been rounded to half of what it was.
+        # A subnormal scale may have been rounded to half its value.
         zero = np.clip(np.rint(-bottom / _divisor(scale)), 0, most).astype(np.uint8)
         shift = zero[:, None].astype(np.float32)
     q = np.rint(whole / _divisor(scale)[:, None]) + shift
@@ -141,7 +141,7 @@ def round_to_nearest(
 
 
 def _divisor(scale: Array) -> Array:
-    """Scales to divide by: a group of zeros has none."""
+    """Scales to divide by; a group of zeros has none."""
     found: Array = np.where(scale == 0, 1, scale)
     return found
 
@@ -152,7 +152,7 @@ def _quantized(
     taken: set[str],
     recipe: WeightFormat,
 ) -> list[Operation] | None:
-    """What an operation becomes; None for one that stays. Adds constants and taken names."""
+    """The replacement of an operation; None if it stays. Adds constants and used names."""
     if op.qualified not in ("MatMul", "Gemm"):
         return None
     attributes = op.attributes
@@ -180,7 +180,7 @@ def _quantized(
         recipe.group,
         recipe.symmetric,
     )
-    # In the dtype of the activations, as runtimes want them: that is what is written and measured.
+    # In the dtype of the activations, as runtimes expect: that is what is written and measured.
     weights = replace(weights, scale=weights.scale.astype(x.dtype.numpy))
     error = _share(weights.real() - w, w)
     events.emit("weight-only", node=op.label, weights=given.name, error=error)
@@ -189,7 +189,7 @@ def _quantized(
 
 
 def _share(part: Array, whole: Array) -> float:
-    """The norm of one matrix by that of another; 0 where that is 0."""
+    """The ratio of one matrix's norm to another's; 0 if the latter is 0."""
     norm, lost = (float(np.linalg.norm(x.astype(np.float64))) for x in (whole, part))
     return lost / norm if norm else 0.0
 
@@ -206,7 +206,7 @@ class _Builder:
     taken: set[str]
 
     def nbits(self) -> list[Operation]:
-        """MatMulNBits, and what Gemm adds after it."""
+        """MatMulNBits, followed by the rest of a Gemm."""
         w = self.weights
         q = packed(np.ascontiguousarray(w.whole().transpose(2, 0, 1)), w.bits)
         inputs = [
@@ -231,7 +231,7 @@ class _Builder:
         return self.scaled(product)
 
     def qdq(self) -> list[Operation]:
-        """DequantizeLinear of the blocks, and the product as it was."""
+        """DequantizeLinear of the blocks, then the original product."""
         w = self.weights
         storage = dtype_of(f"uint{w.bits}")
         inputs = [
@@ -263,7 +263,7 @@ class _Builder:
         return [dequantize, product]
 
     def scaled(self, product: Operation) -> list[Operation]:
-        """A product with the factors and the third operand of Gemm, if it is one."""
+        """A product with the factors and third operand of Gemm, if it is one."""
         attributes: Mapping[str, Any] = self.op.attributes
         alpha = attributes.get("alpha", 1.0)
         beta = attributes.get("beta", 1.0)
@@ -285,7 +285,7 @@ class _Builder:
         return steps
 
     def then(self, steps: list[Operation], op_type: str, other: Value) -> None:
-        """One more operation on the result of the last one, whose result it takes over."""
+        """Append an operation, which takes over the result of the last one."""
         last = steps[-1]
         result = last.outputs[0]
         assert result is not None
@@ -303,17 +303,17 @@ class _Builder:
         )
 
     def name(self, what: str) -> str:
-        """A new name from that of the result."""
+        """A new name derived from the result's."""
         result = self.op.outputs[0]
         assert result is not None
         return fresh(self.taken, f"{result.name}/{what}", ".")
 
     def number(self, what: str, value: float) -> Value:
-        """A constant scalar."""
+        """Add a constant scalar."""
         return self.constant(what, np.array(value, self.dtype.numpy))
 
     def constant(self, what: str, array: Array) -> Value:
-        """A new constant of the graph."""
+        """Add a constant to the graph."""
         made = constant(self.name(what), np.ascontiguousarray(array))
         self.constants[made] = np.ascontiguousarray(array)
         return made

@@ -1,4 +1,4 @@
-"""Post-training quantization: a float Graph and data give a Graph in ONNX's QDQ form.
+"""Post-training quantization: from a float Graph and data to a Graph in ONNX's QDQ form.
 
 affine       integers for real numbers: scales and zero points
 observers    ranges of tensors: min-max, percentile, entropy, squared error
@@ -20,7 +20,7 @@ report       what it came to
 """
 
 from tilewright.graph.quantize.pipeline import quantize
-from tilewright.graph.quantize.recipe import Recipe
-from tilewright.graph.quantize.report import Quantized, Report
+from tilewright.graph.quantize.recipe import QuantizationRecipe
+from tilewright.graph.quantize.report import QuantizationReport, Quantized
 
-__all__ = ["Quantized", "Recipe", "Report", "quantize"]
+__all__ = ["Quantized", "QuantizationRecipe", "QuantizationReport", "quantize"]

@@ -1,6 +1,6 @@
-"""Integers for real numbers: `x = scale * (q - zero)`, and how scales are chosen for ranges.
+"""Integers for real numbers: `x = scale * (q - zero)`, and how scales follow from ranges.
 
-Rounding is that of ONNX's QuantizeLinear: `q = clip(round_half_even(x / scale) + zero)`, the
+Rounding follows ONNX's QuantizeLinear: `q = clip(round_half_even(x / scale) + zero)`, the
 quotient in float32.
 """
 
@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from tilewright.base.errors import InputError
 
 Array = NDArray[Any]
-# A scale below this is not told from zero: products of two such scales leave float32.
+# A scale below this counts as zero: the product of two such scales underflows float32.
 LEAST = 2.0**-60
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
-    """The numbers from low to high; 0 is one of them, so that it is exact in integers."""
+class ValueRange:
+    """The numbers from low to high, including 0, so that 0 is exact in integers."""
 
     low: float = 0.0
     high: float = 0.0
@@ -35,36 +35,36 @@ class Range:
 
     def with_others(
         self,
-        other: Range,
-    ) -> Range:
-        """The least range of both."""
-        return Range(min(self.low, other.low), max(self.high, other.high))
+        other: ValueRange,
+    ) -> ValueRange:
+        """The smallest range that contains both."""
+        return ValueRange(min(self.low, other.low), max(self.high, other.high))
 
     def within(
         self,
         threshold: float,
-    ) -> Range:
-        """The part whose magnitudes are at most the threshold."""
-        return Range(max(self.low, -threshold), min(self.high, threshold))
+    ) -> ValueRange:
+        """The part with magnitudes up to the threshold."""
+        return ValueRange(max(self.low, -threshold), min(self.high, threshold))
 
 
 @dataclass(frozen=True, slots=True)
 class AffineQuantization:
-    """How one tensor is kept: scale (float32) and zero point, which has the integers' dtype."""
+    """One tensor's quantization: scale (float32) and zero point, which has the integers' dtype."""
 
     scale: np.float32
     zero: np.integer[Any]
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the integers."""
+        """The dtype of the integers."""
         return self.zero.dtype
 
     def whole(
         self,
         x: Array,
     ) -> Array:
-        """The integers of real numbers."""
+        """Quantize real numbers to integers."""
         limits = np.iinfo(self.dtype)
         with np.errstate(all="ignore"):
             q = np.rint(x.astype(np.float32) / self.scale) + np.float32(self.zero)
@@ -74,7 +74,7 @@ class AffineQuantization:
         self,
         q: Array,
     ) -> Array:
-        """The numbers that integers stand for, in float32."""
+        """Dequantize integers to float32."""
         centered = q.astype(np.int32) - np.int32(self.zero)
         return np.asarray(centered.astype(np.float32) * self.scale)
 
@@ -82,16 +82,16 @@ class AffineQuantization:
         self,
         x: Array,
     ) -> Array:
-        """The numbers that are left of `x` in integers."""
+        """`x` quantized and dequantized."""
         return self.real(self.whole(x))
 
 
-def symmetric(span: Range) -> AffineQuantization:
-    """int8, -127 to 127 for minus the largest magnitude to it."""
+def symmetric(span: ValueRange) -> AffineQuantization:
+    """int8, -127 to 127, for minus to plus the largest magnitude."""
     return AffineQuantization(_scale(span.largest / 127), np.int8(0))
 
 
-def asymmetric(span: Range) -> AffineQuantization:
+def asymmetric(span: ValueRange) -> AffineQuantization:
     """uint8, 0 to 255 for low to high."""
     scale = _scale((span.high - span.low) / 255)
     zero = np.clip(np.rint(-span.low / float(scale)), 0, 255)
@@ -112,7 +112,7 @@ def activations_in(name: str) -> Any:
 
 
 def _scale(step: float) -> np.float32:
-    """The step as a scale; 1 where all numbers are zero, or as good as that."""
+    """The step as a scale; 1 if all numbers are zero, or nearly so."""
     return np.float32(step if step >= LEAST else 1.0)
 
 
@@ -120,7 +120,7 @@ def _scale(step: float) -> np.float32:
 
 
 def most(bits: int) -> int:
-    """The largest signed number of so many bits."""
+    """The largest signed number with this many bits."""
     return (1 << bits - 1) - 1
 
 
@@ -128,7 +128,7 @@ def power_of_two(
     largest: float,
     bits: int = 8,
 ) -> float:
-    """The least power of two of which the largest number is at most that of so many bits."""
+    """The least power of two that scales the largest number into a number of bits."""
     if largest > 0:
         return 2.0 ** math.ceil(math.log2(largest / most(bits)))
     return 1.0
@@ -138,7 +138,7 @@ def whole_byte(
     largest: float,
     bits: int = 8,
 ) -> float:
-    """The unit of which the largest number is the largest one of so many bits."""
+    """The unit that maps the largest number to the largest integer of a number of bits."""
     if largest > 0:
         return largest / most(bits)
     return 1.0
@@ -160,7 +160,7 @@ class Weights:
 
     @property
     def real(self) -> Array:
-        """The numbers that they stand for, in float32."""
+        """The real numbers that they represent, in float32."""
         shape = along(self.axis, self.whole.ndim)
         return np.asarray(self.whole.astype(np.float32) * self.scales.reshape(shape))
 
@@ -169,7 +169,7 @@ def along(
     axis: int,
     rank: int,
 ) -> tuple[int, ...]:
-    """The shape in which a vector broadcasts along one axis of a tensor of that rank."""
+    """The shape that broadcasts a vector along one axis of a tensor of that rank."""
     return tuple(-1 if n == axis else 1 for n in range(rank))
 
 
@@ -177,7 +177,7 @@ def channel_scales(
     w: Array,
     axis: int,
 ) -> Array:
-    """A scale for each channel along an axis, by its largest magnitude; float32 [channels]."""
+    """A scale per channel along an axis, from its largest magnitude; float32 [channels]."""
     others = tuple(n for n in range(w.ndim) if n != axis)
     largest = np.abs(w).max(others, initial=0).astype(np.float64)
     return np.array([_scale(float(n) / 127) for n in largest], np.float32)
@@ -187,7 +187,7 @@ def round_weights(
     w: Array,
     axis: int,
 ) -> Weights:
-    """Each weight rounded to the nearest multiple of its channel's scale."""
+    """Round each weight to the nearest multiple of its channel's scale."""
     scales = channel_scales(w, axis)
     steps = scales.reshape(along(axis, w.ndim))
     whole = np.clip(np.rint(w.astype(np.float32) / steps), -127, 127)

@@ -1,8 +1,8 @@
-"""Correcting biases for what rounded weights add to results on average.
+"""Correcting biases for the mean error that rounded weights cause.
 
     E[layer(x, W)] - E[layer(x, W')]  =  layer(E[x], W - W')        as layers are linear
 
-per channel, padding included; that goes into the bias. (Nagel et al. 2019, section 4.2.)
+per channel, including padding; the bias absorbs the difference. (Nagel et al. 2019, section 4.2.)
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def corrected(
     means: Mapping[Value, Sequence[tuple[Array, int]]],
     fallback: FallbackProvider | None,
 ) -> tuple[Graph, dict[str, str]]:
-    """The graph with other biases, and the layers that have none, with the reason.
+    """The graph with corrected biases, and the layers without a bias, with the reason.
 
-    means: of the layers' data over samples, their first axis 1, and of how many; one for each
-    shape that data had.
+    means: of the layers' data over the samples, with a first axis of 1, and their counts; one for
+    each shape of the data.
     """
     edits: dict[Slot, Array] = {}
     left: dict[str, str] = {}
@@ -77,7 +77,7 @@ def _shift(
     means: Sequence[tuple[Array, int]],
     fallback: FallbackProvider | None,
 ) -> Array:
-    """What is missing from the mean of each channel."""
+    """The error in the mean of each channel."""
     lost = graph.constants[layer.weight].astype(np.float64) - weights.real
     d = lost.astype(np.float32)
     total, count = np.zeros(weights.scales.shape), 0

@@ -1,4 +1,4 @@
-"""Data through a model: every requested tensor goes to its observer, batch by batch."""
+"""Run data through a model: every requested tensor goes to its observer, batch by batch."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tilewright.graph.nodes import Graph, Value
 
 Array = NDArray[Any]
 Sample = Mapping[str, Array]
-# Runs a model on a sample and gives what was asked for by name.
+# Runs a model on a sample and returns the requested values by name.
 Run = Callable[[Sample], Mapping[str, Any]]
-# Makes a `Run` of a graph that gives all of its outputs.
+# Makes a `Run` for a graph that returns all of its outputs.
 Runner = Callable[[Graph], Run]
 
 
-class Sees(Protocol):
-    """What observes a tensor."""
+class TensorObserver(Protocol):
+    """Observes a tensor."""
 
     def see(
         self,
@@ -33,7 +33,7 @@ class Sees(Protocol):
         ...
 
 
-S = TypeVar("S", bound=Sees)
+S = TypeVar("S", bound=TensorObserver)
 
 
 def observe(
@@ -43,10 +43,10 @@ def observe(
     make: Callable[[Value], S],
     runner: Runner,
 ) -> dict[Value, S]:
-    """What `make` gives for each of these values, after it has seen all samples.
+    """The observers from `make` for each of these values, after all samples.
 
-    An array of the model's inputs goes through it at a time, and is forgotten then. Raises
-    InputError where there are no samples.
+    One sample at a time runs through the model and is then dropped. Raises InputError if there are
+    no samples.
     """
     found = {v: make(v) for v in dict.fromkeys(values)}
     run = runner(with_outputs(graph, list(found)))
@@ -74,7 +74,7 @@ def with_outputs(
 
 
 def interpreter(fallback: FallbackProvider | None) -> Runner:
-    """Runs graphs operator by operator."""
+    """Runs graphs in the interpreter."""
 
     def runner(graph: Graph) -> Run:
         return lambda sample: evaluate(graph, sample, fallback=fallback)

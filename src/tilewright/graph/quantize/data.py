@@ -14,19 +14,19 @@ from tilewright.graph.nodes import Graph, Value
 from tilewright.graph.quantize.calibrate import Sample
 
 Array = NDArray[Any]
-HELD_OUT = 4  # one of so many samples is held out for measuring
+HELD_OUT = 4  # one in this many samples is held out for measuring
 
 
 def samples_of(
     graph: Graph,
     data: Any,
 ) -> list[Sample]:
-    """The samples, each an array for every input of the graph.
+    """The samples, each with an array for every input of the graph.
 
-    data: such samples in a row; or arrays by name that hold several: of the input's rank plus one
-    [samples, *shape], or of its rank, the samples one after another along the first axis. Raises
-    InputError for other names, shapes, counts and dtypes, for no data, for numbers that are not
-    finite, and for floats that are all the same.
+    data: a sequence of such samples; or arrays by name that hold several samples: of the input's
+    rank plus one [samples, *shape], or of its rank, with the samples concatenated along the first
+    axis. Raises InputError for other names, shapes, counts and dtypes, for empty data, for numbers
+    that are not finite, and for constant floats.
     """
     if isinstance(data, Mapping):
         samples = _cut(graph, data)
@@ -42,9 +42,9 @@ def samples_of(
 
 
 def held_out(samples: Sequence[Sample]) -> tuple[Sequence[Sample], Sequence[Sample]]:
-    """The samples that scales come from, and those that the result is measured on, the last.
+    """The samples that determine scales, and the last ones, on which the result is measured.
 
-    Of one sample alone both are the same.
+    A single sample is used for both.
     """
     if len(samples) == 1:
         return samples, samples
@@ -56,7 +56,7 @@ def _named(
     graph: Graph,
     sample: Any,
 ) -> Mapping[str, Array]:
-    """One sample by name, for all inputs and no others."""
+    """One sample by name, for exactly the model's inputs."""
     if not isinstance(sample, Mapping):
         raise InputError(
             f"a sample is a {type(sample).__name__}",
@@ -74,7 +74,7 @@ def _named(
     for name in names:
         if name not in sample:
             raise InputError(
-                f"there is nothing for input {name!r}",
+                f"there is no array for input {name!r}",
                 where="calibration data",
                 hint=f"give an array for each of {', '.join(names)}",
             )
@@ -85,7 +85,7 @@ def _cut(
     graph: Graph,
     data: Mapping[str, Any],
 ) -> list[Sample]:
-    """Arrays of several samples as one dictionary for each."""
+    """Split arrays of several samples into one dictionary per sample."""
     arrays = _named(graph, data)
     parts = {v.name: list(_parts(v, arrays[v.name])) for v in graph.inputs}
     counts = {name: len(found) for name, found in parts.items()}
@@ -125,7 +125,7 @@ def _check(
     v: Value,
     array: Array,
 ) -> None:
-    """Raise InputError for a sample that the input does not take, or that says nothing."""
+    """Raise InputError for a sample that does not fit the input or carries no information."""
     fits = v.shape is None or (
         len(v.shape) == array.ndim
         and all(
@@ -144,7 +144,7 @@ def _check(
         raise InputError(
             f"{count} numbers are NaN or infinite",
             where=f"calibration data, input {v.name!r}",
-            hint="leave such samples out: no range can be taken from them",
+            hint="leave such samples out: they have no range",
         )
 
 
@@ -163,7 +163,7 @@ def _check_varied(
     graph: Graph,
     samples: Sequence[Sample],
 ) -> None:
-    """Raise InputError where an input of floats is one and the same number everywhere."""
+    """Raise InputError if all elements of a float input are the same."""
     for v in graph.inputs:
         arrays = [sample[v.name] for sample in samples]
         first = arrays[0].reshape(-1)[0]

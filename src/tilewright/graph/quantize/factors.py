@@ -1,11 +1,11 @@
-"""Which factor to move from a layer's data into its weights, by three methods.
+"""Three methods to choose the factors that move from a layer's data into its weights.
 
-- equalization: so that the channels of two layers' weights have the same range on either side of
-  what is between them (Nagel et al., Data-free quantization, 2019);
-- smoothing: so that outliers of the data's channels become the weights' (SmoothQuant, Xiao et al.
+- equalization: the channels of two layers' weights get the same range on both sides of the data
+  between them (Nagel et al., Data-free quantization, 2019);
+- smoothing: outliers move from the data's channels to the weights (SmoothQuant, Xiao et al.
   2023), s = max|x|^a / max|w|^(1 - a);
-- search: s = max|x|^a with the a for which rounded weights give the least error of the results on
-  the data (AWQ, Lin et al. 2024).
+- search: s = max|x|^a with the a for which rounded weights minimize the error of the results on the
+  data (AWQ, Lin et al. 2024).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from tilewright.graph.quantize.statistics import columns_of
 
 Array = NDArray[Any]
 Groups = Mapping[Value, Sequence[Layer]]
-# The factor for the layers that read a tensor; None where there is nothing to move.
+# The factor for the layers that read a tensor; None if there is nothing to move.
 Choice = Callable[[Graph, Sequence[Layer]], Array | None]
-_SWEEPS = 20  # of equalization, at most
-_SETTLED = 1e-3  # a change of factors that is not worth another sweep
-_GRID = 20  # powers that are tried
+_SWEEPS = 20  # most sweeps of equalization
+_SETTLED = 1e-3  # a smaller change of factors does not justify another sweep
+_GRID = 20  # powers to try
 
 
 def readers_of(layers: Sequence[Layer]) -> dict[Value, list[Layer]]:
@@ -49,9 +49,9 @@ def move_factors(
     graph: Graph,
     choose: Choice,
 ) -> tuple[Graph, dict[str, str]]:
-    """The graph with a factor moved at the data of each layer that takes one.
+    """The graph with a factor moved at the data of each layer that accepts one.
 
-    Gives also what did not take one, with the reason, by the names of tensors.
+    Also returns, by the names of tensors, why others did not accept one.
     """
     left: dict[str, str] = {}
     for name in [v.name for v in readers_of(find_layers(graph)[0])]:
@@ -102,7 +102,7 @@ def _by_data_channel(
 
 
 def equalize(graph: Graph) -> tuple[Graph, dict[str, str]]:
-    """Sweeps until factors settle, as one layer's change is the next one's range."""
+    """Sweeps until the factors settle, as each layer's change alters the next one's range."""
     left: dict[str, str] = {}
     for _ in range(_SWEEPS):
         even = _Even()
@@ -114,9 +114,9 @@ def equalize(graph: Graph) -> tuple[Graph, dict[str, str]]:
 
 @dataclass
 class _Even:
-    """Factors after which both sides have the geometric mean of their ranges.
+    """Factors that give both sides the geometric mean of their ranges.
 
-    most: the largest logarithm of a factor that was given.
+    most: the largest logarithm of a factor so far.
     """
 
     most: float = 0.0
@@ -126,12 +126,12 @@ class _Even:
         graph: Graph,
         readers: Sequence[Layer],
     ) -> Array | None:
-        """sqrt(range before / range after); None where no layer is before."""
+        """sqrt(range before / range after); None if no layer precedes."""
         after = input_ranges(graph, readers)
         by_op = {layer.op: layer for layer in find_layers(graph)[0]}
         found = division(graph, readers, np.ones(after.shape), by_op)
         if found.why:
-            return np.ones(after.shape)  # `migrated` says why
+            return np.ones(after.shape)  # `migrated` reports why
         if found.root is None:
             return None
         source = by_op[found.root]
@@ -150,7 +150,7 @@ def smooth_by(
     largest: Mapping[str, Array],
     strength: float,
 ) -> Choice:
-    """SmoothQuant's factors. largest: of each channel, by the names of tensors."""
+    """SmoothQuant's factors. largest: magnitudes per channel, by the names of tensors."""
 
     def choose(
         graph: Graph,
@@ -169,7 +169,7 @@ def search_by(
     largest: Mapping[str, Array],
     grams: Mapping[str, Array],
 ) -> Choice:
-    """AWQ's factors. grams: X^T X of the data of layers, by the names of tensors."""
+    """AWQ's factors. grams: X^T X of the layers' data, by the names of tensors."""
 
     def choose(
         graph: Graph,
@@ -207,7 +207,7 @@ def _lost(
     factor: Array,
     gram: Array,
 ) -> float:
-    """The squared error of the results when weights times the factor are rounded."""
+    """The squared error of the results if weights times the factor are rounded."""
     w = graph.constants[layer.weight].astype(np.float64)
     by = by_input(layer, w, factor)
     rounded = round_weights((w * by).astype(np.float32), layer.channels).real / by

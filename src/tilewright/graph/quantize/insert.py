@@ -2,8 +2,8 @@
 
     Conv(x, w, b)  becomes  Conv(DQ(Q(x)), DQ(whole weights), DQ(whole bias))
 
-Weights are int8 with a scale for each channel, biases int32 in units of the data's scale times the
-weights'; the rest of the graph is as it was.
+Weights are int8 with a scale per channel, and biases are int32 in units of the data's scale times
+the weights' scale. The rest of the graph is unchanged.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from tilewright.base.names import fresh
 from tilewright.graph.nodes import Graph, Operation, Value, constant
 from tilewright.graph.quantize.affine import AffineQuantization, Weights
 from tilewright.graph.quantize.layers import Layer
-from tilewright.graph.quantize.places import Places
+from tilewright.graph.quantize.places import QuantizedPlaces
 from tilewright.graph.renaming import names_in
 
 Array = NDArray[Any]
-VERSION = 13  # of the operators: the first that has scales along an axis
+VERSION = 13  # version of the operators: the first with scales along an axis
 _WHOLE = np.iinfo(np.int32)
 
 
 @dataclass(eq=False)
 class QdqWriter:
-    """Adds pairs to operations in the making; each tensor is quantized once."""
+    """Adds pairs to the operations of a new graph; each tensor is quantized once."""
 
     graph: Graph
     taken: set[str] = field(init=False)
@@ -45,7 +45,7 @@ class QdqWriter:
         self,
         stem: str,
     ) -> str:
-        """The stem, or with a number where it is taken."""
+        """The stem, with a number if it is already in use."""
         return fresh(self.taken, stem, ".")
 
     def constant(
@@ -53,7 +53,7 @@ class QdqWriter:
         stem: str,
         array: Any,
     ) -> Value:
-        """A new constant."""
+        """Add a constant."""
         a = np.asarray(array)
         v = constant(self.name(stem), a)
         self.constants[v] = a
@@ -62,7 +62,7 @@ class QdqWriter:
     def op(
         self, op_type: str, stem: str, like: Value, *inputs: Value, **more: Any
     ) -> Value:
-        """A new operation with one result, of the type of `like`."""
+        """Add an operation with one result of the type of `like`."""
         result = replace(like, name=self.name(stem))
         self.operations.append(
             Operation(op_type, inputs, (result,), more, "", VERSION, result.name)
@@ -100,18 +100,18 @@ class QdqWriter:
         return self.op("DequantizeLinear", stem, v, w, scale, zero, axis=axis)
 
     def done(self) -> Graph:
-        """The graph of all that was added."""
+        """The graph with everything that was added."""
         return self.graph.with_operations(self.operations, self.constants)
 
 
 def write_qdq(
     graph: Graph,
     layers: Mapping[Operation, Layer],
-    places: Places,
+    places: QuantizedPlaces,
     affine: Mapping[Value, AffineQuantization],
     weights: Mapping[Operation, Weights],
 ) -> Graph:
-    """The graph with layers in QDQ form. affine: of the tensors in `places`."""
+    """The graph with layers in QDQ form. affine: for the tensors in `places`."""
     out = QdqWriter(graph)
     for op in graph.operations:
         inputs = list(op.inputs)
@@ -132,7 +132,7 @@ def _write_parameters(
     weights: Mapping[Operation, Weights],
     inputs: list[Value | None],
 ) -> None:
-    """Integers for the layer's weights and bias in its inputs."""
+    """Replace the layer's weights and bias among its inputs by dequantized integers."""
     w = weights[layer.op]
     inputs[1] = out.known(layer.weight, w.whole, w.scales, w.axis)
     bias = layer.bias
@@ -149,9 +149,9 @@ def whole_bias(
     b: Array,
     scales: Array,
 ) -> Array | None:
-    """The bias in int32 of these units.
+    """The bias in int32 in these units.
 
-    None where it is too large, or no vector of one number per channel.
+    None if it overflows, or is not a vector with one number per channel.
     """
     if b.shape != scales.shape or b.dtype != np.float32:
         return None

@@ -1,4 +1,4 @@
-"""The layers of a model that are quantized: products of computed data with constant weights."""
+"""The layers of a model to quantize: products of computed data with constant weights."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Array = NDArray[Any]
 class Layer:
     """A Conv, Gemm or MatMul of computed data with constant weights.
 
-    channels: the axis of the weights along which results have columns or channels. inputs: the
-    axis that is multiplied with the data's. data_axis: the data's axis of channels.
+    channels: the axis of the weights that corresponds to the results' columns or channels. inputs:
+    the axis that is summed with the data. data_axis: the channel axis of the data.
     """
 
     op: Operation
@@ -32,12 +32,12 @@ class Layer:
 
     @property
     def name(self) -> str:
-        """What to call it in a report."""
+        """Its name in a report."""
         return self.op.label
 
     @property
     def data(self) -> Value:
-        """What flows in."""
+        """The data that it reads."""
         return _operand(self.op, 0)
 
     @property
@@ -52,18 +52,18 @@ class Layer:
 
     @property
     def result(self) -> Value:
-        """What flows out."""
+        """The result."""
         return self.op.writes[0]
 
     @property
     def group(self) -> int:
-        """Of channels; 1 but for a grouped convolution."""
+        """The number of groups; 1 except for a grouped convolution."""
         return int(self.op.attributes.get("group", 1))
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
-    """An operation that could be a layer, and why it stays in floats."""
+class SkippedLayer:
+    """An operation that could be a layer, and the reason why it stays in floats."""
 
     op: Operation
     why: str
@@ -99,16 +99,16 @@ _KINDS: Mapping[str, Callable[[Operation], Layer]] = {
 }
 
 
-def find_layers(graph: Graph) -> tuple[list[Layer], list[Skipped]]:
-    """The layers that can be quantized, in order, and what could not be, with the reason."""
+def find_layers(graph: Graph) -> tuple[list[Layer], list[SkippedLayer]]:
+    """The layers that can be quantized, in order, and the others, with the reason."""
     layers: list[Layer] = []
-    skipped: list[Skipped] = []
+    skipped: list[SkippedLayer] = []
     for op in graph.operations:
         if op.qualified not in _KINDS:
             continue
         why = _reason(graph, op)
         if why:
-            skipped.append(Skipped(op, why))
+            skipped.append(SkippedLayer(op, why))
         else:
             layers.append(_KINDS[op.qualified](op))
     return layers, skipped
@@ -118,7 +118,7 @@ def _reason(
     graph: Graph,
     op: Operation,
 ) -> str:
-    """Why the operation is not a layer to quantize; empty where it is."""
+    """The reason why the operation is not a layer to quantize; empty if it is one."""
     data, weight = (_operand(op, n) for n in (0, 1))
     w = graph.constants.get(weight)
     if w is None:
@@ -126,7 +126,7 @@ def _reason(
     if data in graph.constants:
         return "its data are constant"
     if data.dtype is not float32 or weight.dtype is not float32:
-        return f"it computes in {data.dtype}, and not in float32"
+        return f"it computes in {data.dtype}, not in float32"
     return _unfit(op, w)
 
 
@@ -134,7 +134,7 @@ def _unfit(
     op: Operation,
     w: Array,
 ) -> str:
-    """As `_reason`, of the weights and attributes."""
+    """As `_reason`, for the weights and attributes."""
     if not w.size:
         return "its weights are empty"
     if not np.isfinite(w).all():
@@ -143,7 +143,7 @@ def _unfit(
     if op.qualified == "Conv":
         terms = math.prod(w.shape[1:])
     elif w.ndim != 2:
-        return f"its weights are of rank {w.ndim}, and not a matrix"
+        return f"its weights are of rank {w.ndim}, not a matrix"
     else:
         terms = w.shape[layer.inputs]
     if terms > MOST_TERMS:
@@ -154,7 +154,7 @@ def _unfit(
 
 
 def _is_plain(op: Operation) -> bool:
-    """No transposed data, no factors. A beta without a bias has no effect."""
+    """Whether it neither transposes nor scales its data. Without a bias, beta has no effect."""
     if op.attributes.get("transA", 0) or op.attributes.get("alpha", 1.0) != 1.0:
         return False
     has_bias = len(op.inputs) > 2 and op.inputs[2] is not None

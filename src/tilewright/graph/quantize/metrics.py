@@ -1,4 +1,4 @@
-"""How far one model's outputs are from another's: top-1 agreement and cosine."""
+"""How closely one model's outputs match another's: top-1 agreement and cosine."""
 
 from __future__ import annotations
 
@@ -27,8 +27,11 @@ def check_metric(metric: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """top1: share of rows whose largest number is at the same place, of outputs [rows, classes];
-    None where there are none. cosine: the mean over outputs. rows: how many were compared."""
+    """How closely outputs match.
+
+    top1: share of rows whose largest number is at the same position, over outputs [rows, classes];
+    None if there are none. cosine: the mean over outputs. rows: the number of rows compared.
+    """
 
     top1: float | None
     cosine: float
@@ -36,7 +39,7 @@ class Agreement:
 
     @property
     def drop(self) -> float:
-        """The larger loss of the two, from 0."""
+        """The larger of the two losses, at least 0."""
         lost = 0.0 if self.top1 is None else 1 - self.top1
         return max(lost, 1 - self.cosine)
 
@@ -51,9 +54,9 @@ def compare(
     pairs: Iterable[tuple[Outputs, Outputs]],
     metric: str = "both",
 ) -> Agreement:
-    """The agreement of outputs by name, in pairs: the reference's, and the other's.
+    """The agreement of outputs by name, in pairs: the reference's and the other model's.
 
-    metric: one of METRICS; for "cosine" outputs are not scores of classes.
+    metric: one of METRICS; use "cosine" if the outputs are not class scores.
     """
     cosines: list[float] = []
     same = rows = 0
@@ -75,7 +78,7 @@ def cosine(
     a: Array,
     b: Array,
 ) -> float:
-    """Of the angle between two tensors; 0 where one is zero and the other not, or not finite."""
+    """The cosine between two tensors; 0 if only one of them is zero, or one is not finite."""
     x = a.reshape(-1).astype(np.float64)
     y = b.reshape(-1).astype(np.float64)
     if not np.array_equal(np.isfinite(x), np.isfinite(y)):

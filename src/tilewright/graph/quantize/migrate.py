@@ -1,18 +1,18 @@
-"""Moving a factor per channel from a layer's data into its weights, which changes no result.
+"""Moving a per-channel factor from a layer's data into its weights, which changes no result.
 
     layer(x, W)  =  layer(x / s, s * W)      s > 0, one number per channel of x
 
-x / s costs nothing if the producer of x can fold the factor into its constants. `ChannelDivision`
+x / s is free if the producer of x can fold the factor into its constants. `ChannelDivision`
 decides:
 
     (a + c) / s  =  a / s + c / s            c is constant, or its channels are
     (a * c) / s  =  a * (c / s)
-    f(a) / s     =  f(a / s)                 f is positively homogeneous and keeps channels apart:
+    f(a) / s     =  f(a / s)                 f is positively homogeneous and does not mix channels:
                                              Relu, LeakyRelu, pooling, but not Clip, Gelu, Sigmoid
-    (a @ W) / s  =  a @ (W / s)              the same of convolutions
+    (a @ W) / s  =  a @ (W / s)              likewise for convolutions
     norm(a)      =  (...) * c + d            as a product and a sum
 
-Nothing else reads what is divided: neither another operation nor the model's caller.
+Nothing else may read the divided tensor: neither another operation nor the model's caller.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from tilewright.graph.renaming import names_in
 
 Array = NDArray[Any]
 Slot = tuple[Operation, int]
-MOST = 2.0**20  # a factor, or one over it
+MOST = 2.0**20  # a factor, or its inverse
 
 
 @dataclass(eq=False)
 class ChannelDivision:
     """A tensor divided by a factor per channel.
 
-    edits: new arrays for constant operands; root: the product that makes the tensor, or None.
-    why: what takes no factor; empty where it can be done.
+    edits: new arrays for constant operands. root: the product that makes the tensor, or None. why:
+    why it cannot be divided; empty if it can.
     """
 
     graph: Graph
@@ -55,7 +55,7 @@ class ChannelDivision:
         axis: int,
         readers: int = 1,
     ) -> ChannelDivision:
-        """Divide `v`, which so many operations read, along an axis counted from the front."""
+        """Divide `v`, which `readers` operations read, along an axis counted from the front."""
         op = self.graph.producer(v)
         if op is None:
             return self._fail(f"{v.name} is an input")
@@ -105,7 +105,7 @@ class ChannelDivision:
         """a + c or a - c."""
         place = self._constant_operand(op)
         if place is None:
-            self._fail(f"{op.label} adds what is computed")
+            self._fail(f"{op.label} adds a computed operand")
             return
         self._scale(op, place, axis, 1 / self.factor)
         other = op.inputs[1 - place]
@@ -133,7 +133,7 @@ class ChannelDivision:
         op: Operation,
         axis: int,
     ) -> None:
-        """A normalization over the last axis alone, with its scale and bias."""
+        """A normalization over the last axis only, with its scale and bias."""
         rank = len(op.writes[0].shape or ())
         over = op.attributes.get("axis", -1) % max(rank, 1)
         known = all(v is None or v in self.graph.constants for v in op.inputs[1:])
@@ -225,10 +225,10 @@ def migrated(
     factor: Array,
     layers: Mapping[Operation, Layer],
 ) -> Graph | str:
-    """The graph with the data of `readers` divided by a factor, and their weights multiplied.
+    """The graph with the data of `readers` divided by a factor, and their weights multiplied by it.
 
-    readers: all that read one tensor. factor: float64 [channels], within 1 / MOST and MOST.
-    Gives the reason where it cannot be done.
+    readers: all that read one tensor. factor: float64 [channels], within 1 / MOST and MOST. Also
+    returns the reason if it is impossible.
     """
     found = division(graph, readers, factor, layers)
     if found.why:
@@ -246,7 +246,7 @@ def division(
     factor: Array,
     layers: Mapping[Operation, Layer],
 ) -> ChannelDivision:
-    """The data of `readers`, which are all that read them, divided."""
+    """Divide the data that `readers`, and nothing else, read."""
     data = readers[0].data
     found = ChannelDivision(graph, factor, layers=layers)
     if data.shape is None:
@@ -266,7 +266,7 @@ def by_input(
     w: Array,
     factor: Array,
 ) -> Array:
-    """A factor per channel of the data, in the shape that multiplies the weights."""
+    """A factor per data channel, in the shape that multiplies the weights."""
     if layer.group == 1:
         return factor.reshape(along(layer.inputs, w.ndim))
     per_group = factor.reshape(layer.group, -1)
@@ -278,7 +278,7 @@ def edited(
     graph: Graph,
     edits: Mapping[Slot, Array],
 ) -> Graph:
-    """The graph with other constants at these operands, in float32."""
+    """The graph with other constants for these operands, in float32."""
     taken = names_in(graph)
     constants = dict(graph.constants)
     new: dict[Operation, list[Value | None]] = {}

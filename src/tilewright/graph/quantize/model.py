@@ -1,4 +1,4 @@
-"""A model with all that is needed to quantize it: ranges from data, weights in integers."""
+"""A model with everything needed to quantize it: ranges from data, and integer weights."""
 
 from __future__ import annotations
 
@@ -15,18 +15,23 @@ from tilewright.graph.passes.simplify import remove_unused
 from tilewright.graph.quantize import bias, factors
 from tilewright.graph.quantize.affine import (
     AffineQuantization,
-    Range,
+    ValueRange,
     Weights,
     round_weights,
 )
-from tilewright.graph.quantize.calibrate import Runner, Sample, Sees, observe
+from tilewright.graph.quantize.calibrate import Runner, Sample, TensorObserver, observe
 from tilewright.graph.quantize.insert import write_qdq
-from tilewright.graph.quantize.layers import Layer, Skipped, find_layers
+from tilewright.graph.quantize.layers import Layer, SkippedLayer, find_layers
 from tilewright.graph.quantize.observers import Observer
-from tilewright.graph.quantize.places import Places, find_places
-from tilewright.graph.quantize.recipe import Recipe
+from tilewright.graph.quantize.places import QuantizedPlaces, find_places
+from tilewright.graph.quantize.recipe import QuantizationRecipe
 from tilewright.graph.quantize.rounding import round_by_data
-from tilewright.graph.quantize.statistics import Channels, Gram, Mean, Together
+from tilewright.graph.quantize.statistics import (
+    Channels,
+    CombinedObserver,
+    GramMatrix,
+    Mean,
+)
 from tilewright.graph.rules.batchnorm import BATCHNORM
 from tilewright.graph.rules.driver import rewrite
 from tilewright.graph.rules.no_ops import NO_OPS
@@ -36,43 +41,43 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Calibrated:
-    """A model ready to be written in integers, all of it or in part.
+    """A model ready to be quantized, in whole or in part.
 
     graph: in floats, with factors moved and biases corrected. spans: the range of each tensor that
-    may be quantized. weights: of the layers. skipped: what is not a layer. notes: what a method
-    left out, by method and tensor or layer.
+    may be quantized. weights: of the layers. skipped: operations that are not layers. notes: what a
+    method left out, by method and tensor or layer.
     """
 
     graph: Graph
-    recipe: Recipe
+    recipe: QuantizationRecipe
     layers: Sequence[Layer]
-    spans: Mapping[Value, Range]
+    spans: Mapping[Value, ValueRange]
     weights: Mapping[Operation, Weights]
-    skipped: Sequence[Skipped]
+    skipped: Sequence[SkippedLayer]
     notes: Mapping[str, Mapping[str, str]]
 
     def without(
         self,
         names: Collection[str],
     ) -> Calibrated:
-        """The model whose layers of these names stay in floats, as was asked."""
+        """The model with the named layers kept in floats, as requested."""
         left = [layer for layer in self.layers if layer.name not in names]
-        asked = [Skipped(la.op, _ASKED) for la in self.layers if la.name in names]
+        asked = [SkippedLayer(la.op, _ASKED) for la in self.layers if la.name in names]
         return replace(self, layers=left, skipped=[*self.skipped, *asked])
 
     def places(
         self,
         keep: Collection[str] = (),
-    ) -> Places:
-        """Where bytes are, if the layers of these names stay in floats."""
+    ) -> QuantizedPlaces:
+        """The tensors in bytes if the named layers stay in floats."""
         chosen = [layer for layer in self.layers if layer.name not in keep]
         return find_places(self.graph, chosen, self.spans)
 
     def affine(
         self,
-        places: Places,
+        places: QuantizedPlaces,
     ) -> dict[Value, AffineQuantization]:
-        """How each tensor in `places` is kept: those that are tied, by the range of them all."""
+        """The quantization of each tensor in `places`; tied tensors share their joint range."""
         found = {}
         for v, tied in places.tied.items():
             span = self.spans[v]
@@ -85,7 +90,7 @@ class Calibrated:
         self,
         keep: Collection[str] = (),
     ) -> Graph:
-        """The model in QDQ form; the layers of these names stay in floats."""
+        """The model in QDQ form; the named layers stay in floats."""
         places = self.places(keep)
         chosen = {la.op: la for la in self.layers if la.name not in keep}
         affine = self.affine(places)
@@ -95,11 +100,11 @@ class Calibrated:
 def calibrated(
     graph: Graph,
     samples: Sequence[Sample],
-    recipe: Recipe,
+    recipe: QuantizationRecipe,
     runner: Runner,
     fallback: FallbackProvider | None = None,
 ) -> Calibrated:
-    """What data say about a model. Raises InputError where there are no samples."""
+    """Calibrate a model with data. Raises InputError if there are no samples."""
     graph = remove_unused(rewrite(rewrite(graph, NO_OPS), [BATCHNORM]))
     notes: dict[str, Mapping[str, str]] = {}
     if recipe.equalize:
@@ -110,7 +115,7 @@ def calibrated(
     layers, skipped = find_layers(graph)
     seen = _observed(graph, layers, samples, recipe, runner)
     infinite = {v for v, o in seen.observers.items() if not o.finite}
-    skipped += [Skipped(la.op, _INFINITE) for la in layers if la.data in infinite]
+    skipped += [SkippedLayer(la.op, _INFINITE) for la in layers if la.data in infinite]
     layers = [layer for layer in layers if layer.data not in infinite]
     spans = {
         v: o.range(recipe.quantizer)
@@ -128,57 +133,57 @@ def calibrated(
 
 
 _INFINITE = "its data are not finite"
-_ASKED = "it was asked to"
+_ASKED = "it was requested"
 
 
 @dataclass(frozen=True, eq=False)
 class _Seen:
     observers: Mapping[Value, Observer]
     means: Mapping[Value, Mean]
-    grams: Mapping[Operation, Gram]
+    grams: Mapping[Operation, GramMatrix]
 
 
 def _observed(
     graph: Graph,
     layers: Sequence[Layer],
     samples: Sequence[Sample],
-    recipe: Recipe,
+    recipe: QuantizationRecipe,
     runner: Runner,
 ) -> _Seen:
-    """One pass over the data with all that the recipe needs."""
+    """One pass over the data that collects everything the recipe needs."""
     values = list(find_places(graph, layers).tied)
     observers = {v: recipe.observer() for v in values}
-    parts: dict[Value, list[Sees]] = {v: [o] for v, o in observers.items()}
+    parts: dict[Value, list[TensorObserver]] = {v: [o] for v, o in observers.items()}
     means: dict[Value, Mean] = {}
-    grams: dict[Operation, Gram] = {}
+    grams: dict[Operation, GramMatrix] = {}
     if recipe.correct_bias:
         means = {layer.data: Mean() for layer in layers}
     if recipe.rounding == "gptq":
-        grams = {layer.op: Gram(layer) for layer in layers if layer.group == 1}
+        grams = {layer.op: GramMatrix(layer) for layer in layers if layer.group == 1}
     for v, mean in means.items():
         parts[v].append(mean)
     for layer in layers:
         if layer.op in grams:
             parts[layer.data].append(grams[layer.op])
-    observe(graph, samples, values, lambda v: Together(parts[v]), runner)
+    observe(graph, samples, values, lambda v: CombinedObserver(parts[v]), runner)
     return _Seen(observers, means, grams)
 
 
 def _with_factors(
     graph: Graph,
     samples: Sequence[Sample],
-    recipe: Recipe,
+    recipe: QuantizationRecipe,
     runner: Runner,
     notes: dict[str, Mapping[str, str]],
 ) -> Graph:
-    """The graph smoothed, and with the factors that a search found."""
+    """The graph after smoothing and after moving the factors that a search found."""
     layers = find_layers(graph)[0]
     ranges = {la.data: Channels(la.data_axis) for la in layers}
     products = [la for la in layers if la.op.qualified != "Conv"] * recipe.search
-    grams = {la.data: Gram(la) for la in products}
+    grams = {la.data: GramMatrix(la) for la in products}
 
-    def make(v: Value) -> Together:
-        return Together([ranges[v], grams[v]] if v in grams else [ranges[v]])
+    def make(v: Value) -> CombinedObserver:
+        return CombinedObserver([ranges[v], grams[v]] if v in grams else [ranges[v]])
 
     observe(graph, samples, list(ranges), make, runner)
     largest = {v.name: c.largest for v, c in ranges.items()}
@@ -214,7 +219,7 @@ def _carried(
     layers: Sequence[Layer],
     weights: Mapping[Operation, Weights],
 ) -> tuple[list[Layer], dict[Operation, Weights]]:
-    """Layers and weights by the operations of a graph in which biases alone were changed."""
+    """Layers and weights by the operations of a graph in which only biases have changed."""
     now = {v: layer for layer in find_layers(graph)[0] for v in layer.op.writes}
     renewed = [now[layer.result] for layer in layers]
     pairs = zip(layers, renewed, strict=True)

@@ -1,7 +1,7 @@
-"""What is seen of a tensor while data flows through a model, and the range that it gets.
+"""Observers of tensors while data flows through a model, and the ranges that they choose.
 
-An observer takes arrays one after another (`see`) and keeps no more than a histogram. What is not
-finite is not counted; `finite` says whether there was any.
+An observer sees arrays one after another (`see`) and keeps no more than a histogram. It does not
+count numbers that are not finite; `finite` is False once it has seen one.
 """
 
 from __future__ import annotations
@@ -14,22 +14,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.base.errors import InputError
-from tilewright.graph.quantize.affine import AffineQuantization, Range
+from tilewright.graph.quantize.affine import AffineQuantization, ValueRange
 
 Array = NDArray[Any]
-Quantizer = Callable[[Range], AffineQuantization]
+Quantizer = Callable[[ValueRange], AffineQuantization]
 
-BINS = 4096  # of magnitudes, on either side of zero; their top at most doubles
-LEAST_LEVELS = 128  # of magnitudes, which the entropy method distinguishes
-_CANDIDATES = 256  # thresholds that are tried
-_SMOOTH = 1e-4  # of the mass of a bin, so that no logarithm is of zero
+BINS = (
+    4096  # bins of magnitudes, on either side of zero; their upper end at most doubles
+)
+LEAST_LEVELS = 128  # bins of magnitudes that the entropy method distinguishes
+_CANDIDATES = 256  # thresholds to try
+_SMOOTH = 1e-4  # share of a bin's mass that keeps logarithms finite
 
 
 class Observer(ABC):
-    """Sees arrays, and says which range to quantize."""
+    """Sees arrays and chooses the range to quantize."""
 
     def __init__(self) -> None:
-        self.span = Range()
+        self.span = ValueRange()
         self.finite = True
         self.count = 0
 
@@ -46,7 +48,7 @@ class Observer(ABC):
         if not x.size:
             return
         self.count += x.size
-        self.span = self.span.with_others(Range(float(x.min()), float(x.max())))
+        self.span = self.span.with_others(ValueRange(float(x.min()), float(x.max())))
         self.tally(x)
 
     @abstractmethod
@@ -54,38 +56,38 @@ class Observer(ABC):
         self,
         x: Array,
     ) -> None:
-        """Count finite numbers, whose range `span` has already."""
+        """Count finite numbers, whose range is already in `span`."""
 
     @abstractmethod
     def range(
         self,
         quantizer: Quantizer,
-    ) -> Range:
-        """The range to quantize by `quantizer`; numbers outside will be clipped to it."""
+    ) -> ValueRange:
+        """The range to quantize with `quantizer`; numbers outside it are clipped."""
 
 
 class MinMax(Observer):
-    """All that was seen: nothing is clipped."""
+    """The full range seen: nothing is clipped."""
 
     def tally(
         self,
         x: Array,
     ) -> None:
-        pass  # `span` says all
+        pass  # `span` is enough
 
     def range(
         self,
         quantizer: Quantizer,
-    ) -> Range:
+    ) -> ValueRange:
         return self.span
 
 
 class Histogram(Observer):
-    """Counts magnitudes in bins of one width, negative numbers apart from the others.
+    """Counts magnitudes in bins of equal width, with negative numbers counted separately.
 
-    below, above: int64 [BINS]; bin n holds n * width <= |x| < (n + 1) * width, the last one its
-    upper end too. The first numbers set the width; where larger ones come, neighbors are merged
-    and the width doubles, so that every count stays exact.
+    below, above: int64 [BINS]; bin n holds n * width <= |x| < (n + 1) * width, and the last one
+    includes its upper end. The first numbers set the width; if larger ones come, neighbors are
+    merged and the width doubles, so that every count stays exact.
     """
 
     def __init__(self) -> None:
@@ -112,7 +114,7 @@ class Histogram(Observer):
         self,
         x: Array,
     ) -> Array:
-        if self.width == 0:  # zeros alone
+        if self.width == 0:  # only zeros
             places = np.zeros(x.size, np.int64)
         else:
             places = (np.abs(x.astype(np.float64)) / self.width).astype(np.int64)
@@ -120,7 +122,7 @@ class Histogram(Observer):
 
     @property
     def magnitudes(self) -> Array:
-        """Counts by magnitude, up to the last bin that has any."""
+        """Counts by magnitude, up to the last nonempty bin."""
         both = self.below + self.above
         used = np.flatnonzero(both)
         return both[: used[-1] + 1] if used.size else both[:1]
@@ -128,8 +130,8 @@ class Histogram(Observer):
     def up_to(
         self,
         bins: float,
-    ) -> Range:
-        """The range of magnitudes in so many bins."""
+    ) -> ValueRange:
+        """The range of magnitudes in the first `bins` bins."""
         return self.span.within(bins * self.width)
 
 
@@ -139,9 +141,9 @@ def _merged(counts: Array) -> Array:
 
 
 class Percentile(Histogram):
-    """The range that holds so many percent of the numbers.
+    """The range that contains a given percentage of the numbers.
 
-    Of a symmetric range the largest magnitudes are cut off; of another half of the rest at each
+    A symmetric range cuts off the largest magnitudes; any other cuts off half of the rest at each
     end.
     """
 
@@ -159,14 +161,14 @@ class Percentile(Histogram):
     def range(
         self,
         quantizer: Quantizer,
-    ) -> Range:
+    ) -> ValueRange:
         if _is_symmetric(quantizer):
             return self.up_to(_bins_for(self.magnitudes, self.percent))
         tail = 100 - (100 - self.percent) / 2
         seen = np.concatenate([self.below[::-1], self.above])
         high = _bins_for(seen, tail) - BINS
         low = BINS - _bins_for(seen[::-1], tail)
-        return Range(
+        return ValueRange(
             max(self.span.low, min(low * self.width, 0.0)),
             min(self.span.high, max(high * self.width, 0.0)),
         )
@@ -176,21 +178,21 @@ def _bins_for(
     counts: Array,
     percent: float,
 ) -> int:
-    """The fewest first bins that hold so many percent of all."""
+    """The fewest first bins that hold a given percentage of all numbers."""
     total = counts.sum()
-    # A count is an integer: what falls short by less than rounding is enough.
+    # Counts are integers, so a difference below rounding does not matter.
     wanted = total * (percent / 100) - 1e-9 * total
     return int(np.searchsorted(np.cumsum(counts), wanted)) + 1
 
 
 class Entropy(Histogram):
-    """The threshold after which the histogram loses the least information in levels.
+    """The threshold at which quantizing the histogram loses the least information.
 
-    The reference P is the histogram up to the threshold, with all that is beyond in its last bin;
-    Q is the same without that, in as many levels as bytes have for it, each level's mass spread
-    over those of its bins that have any. The threshold with the least KL(P || Q) is taken. (Migacz,
-    8-bit inference with TensorRT, GTC 2017.) Zeros are not counted: every threshold keeps them, and
-    after a Relu their mass would hide what is lost of all others.
+    The reference P is the histogram up to the threshold, with everything beyond it in the last bin.
+    Q is the same histogram without that, merged into as many levels as bytes have, with each
+    level's mass spread over its nonempty bins. The threshold with the least KL(P || Q) is chosen.
+    (Migacz, 8-bit inference with TensorRT, GTC 2017.) Zeros are not counted: every threshold keeps
+    them, and after a Relu their mass would hide the loss of all others.
     """
 
     def tally(
@@ -202,8 +204,8 @@ class Entropy(Histogram):
     def range(
         self,
         quantizer: Quantizer,
-    ) -> Range:
-        # Pairs of bins, as single counts in many bins are noise and no shape.
+    ) -> ValueRange:
+        # Merge pairs of bins, as single counts in many bins are noise.
         counts = _merged(self.below + self.above)[: BINS // 2]
         counts = counts[: np.flatnonzero(counts).max(initial=0) + 1]
         one_sided = self.span.low == 0 and not _is_symmetric(quantizer)
@@ -221,7 +223,7 @@ def divergence(
     bins: int,
     levels: int,
 ) -> float:
-    """KL(P || Q) for a threshold after so many bins of a histogram; see `Entropy`."""
+    """KL(P || Q) for a threshold after this many bins of a histogram; see `Entropy`."""
     kept = counts[:bins].astype(np.float64)
     p = kept.copy()
     p[-1] += counts[bins:].sum()
@@ -237,7 +239,7 @@ def divergence(
 
 
 def _smoothed(p: Array) -> Array:
-    """A distribution without zeros, close to `p` scaled to the sum 1."""
+    """A distribution without zeros, close to `p` normalized to the sum 1."""
     p = p / p.sum()
     zeros = p == 0
     if not zeros.any():
@@ -248,12 +250,12 @@ def _smoothed(p: Array) -> Array:
 
 
 class SquaredError(Histogram):
-    """The threshold with the least mean squared error of rounding and clipping together."""
+    """The threshold with the least mean squared error of rounding plus clipping."""
 
     def range(
         self,
         quantizer: Quantizer,
-    ) -> Range:
+    ) -> ValueRange:
         steps = np.linspace(1.0, 1 / 16, 61)
         candidates = [self.span.within(self.span.largest * f) for f in steps]
         return min(candidates, key=lambda span: self.error(quantizer(span)))
@@ -262,7 +264,7 @@ class SquaredError(Histogram):
         self,
         kept: AffineQuantization,
     ) -> float:
-        """The sum of squared errors of all that was seen, each number as its bin's middle."""
+        """The sum of squared errors of everything seen, with each number at its bin's middle."""
         middles = (np.arange(BINS) + 0.5) * self.width
         found = 0.0
         for counts, sign in ((self.below, -1.0), (self.above, 1.0)):
@@ -273,7 +275,7 @@ class SquaredError(Histogram):
 
 
 def _is_symmetric(quantizer: Quantizer) -> bool:
-    return quantizer(Range(0.0, 1.0)).dtype == np.int8
+    return quantizer(ValueRange(0.0, 1.0)).dtype == np.int8
 
 
 METHODS: Mapping[str, Callable[[], Observer]] = {
@@ -288,10 +290,10 @@ def observer_of(
     method: str,
     percentile: float | None = None,
 ) -> Callable[[], Observer]:
-    """What makes observers of a method. Raises InputError for an unknown one."""
+    """Makes observers of a method. Raises InputError for an unknown method."""
     if method not in METHODS:
         raise InputError(
-            f"there is no calibration method {method!r}",
+            f"unknown calibration method {method!r}",
             hint=f"one of {', '.join(METHODS)}",
         )
     if percentile is None:

@@ -12,15 +12,15 @@ from tilewright.graph.quantize.calibrate import Runner, Sample
 from tilewright.graph.quantize.data import held_out
 from tilewright.graph.quantize.metrics import Agreement, check_metric, compare
 from tilewright.graph.quantize.model import Calibrated, calibrated
-from tilewright.graph.quantize.recipe import Recipe
-from tilewright.graph.quantize.report import LayerReport, Quantized, Report
-from tilewright.graph.quantize.sensitivity import Chosen, choose
+from tilewright.graph.quantize.recipe import QuantizationRecipe
+from tilewright.graph.quantize.report import LayerReport, QuantizationReport, Quantized
+from tilewright.graph.quantize.sensitivity import SensitivityResult, choose
 
 
 def quantize(
     graph: Graph,
     samples: Sequence[Sample],
-    recipe: Recipe,
+    recipe: QuantizationRecipe,
     runner: Runner,
     *,
     max_drop: float | None = None,
@@ -30,11 +30,11 @@ def quantize(
 ) -> Quantized:
     """The graph with its layers in QDQ form.
 
-    samples: as `data.samples_of` gives them; of several, the last quarter is held out, and the
-    agreement is measured there. runner: makes what runs a graph. max_drop: the most that may be
-    lost of top-1 agreement and cosine; fragile layers are kept in floats for it. keep: layers to
-    keep in floats in any case. metric: "cosine" where outputs are not scores of classes. Raises
-    InputError for a layer that is not there, and an unknown metric.
+    samples: as from `data.samples_of`; of several, the last quarter is held out to measure the
+    agreement. runner: makes a function that runs a graph. max_drop: the largest acceptable loss of
+    top-1 agreement and cosine; fragile layers stay in floats to meet it. keep: layers to keep in
+    floats in any case. metric: "cosine" if outputs are not class scores. Raises InputError for an
+    unknown layer or metric.
     """
     check_metric(metric)
     for_ranges, for_measuring = held_out(samples)
@@ -42,12 +42,16 @@ def quantize(
     _check_names(keep, model)
     model = model.without(keep)
     if max_drop is None:
-        chosen = Chosen({}, (), _agreement(graph, model, for_measuring, runner, metric))
+        chosen = SensitivityResult(
+            {}, (), _agreement(graph, model, for_measuring, runner, metric)
+        )
     else:
         chosen = choose(model, for_measuring, max_drop, runner, metric)
     layers = [*_layers(model, chosen), *_skipped(model)]
     apart = 0 if for_measuring is for_ranges else len(for_measuring)
-    report = Report(layers, chosen.agreement, len(for_ranges), apart, model.notes)
+    report = QuantizationReport(
+        layers, chosen.agreement, len(for_ranges), apart, model.notes
+    )
     return Quantized(model.quantized(chosen.keep), report)
 
 
@@ -75,12 +79,12 @@ def _check_names(
             )
 
 
-_FRAGILE = "it costs more than may be lost"
+_FRAGILE = "it exceeds the acceptable loss"
 
 
 def _layers(
     model: Calibrated,
-    chosen: Chosen,
+    chosen: SensitivityResult,
 ) -> list[LayerReport]:
     costs: Mapping[str, float] = chosen.costs
     return [

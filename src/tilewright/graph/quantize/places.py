@@ -1,4 +1,4 @@
-"""Where tensors are kept in bytes: at the layers' data, and as far around them as it is exact.
+"""Which tensors are bytes: the layers' data, and around them every tensor where bytes are exact.
 
     layer(data)                       the data are bytes
     data = move(u)                    u is bytes of the same quantization: pooling by maximum,
@@ -7,7 +7,7 @@
     data = Relu(Add(product, u))      u is bytes; the product that comes last stays real, as the sum
                                       is made where the product is
 
-An average of bytes reads them too, as they are there.
+An average also reads bytes if they are available.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Slot = tuple[Operation, int]
 
 
 @dataclass(eq=False)
-class Places:
-    """The tensors that are quantized, and the operands that read them in bytes.
+class QuantizedPlaces:
+    """The quantized tensors, and the operands that read them as bytes.
 
-    reads: operations with the number of an operand. tied: for each tensor those of its
-    quantization, itself included; one and the same list for all of them.
+    reads: operations with an operand number. tied: for each tensor all tensors that share its
+    quantization, itself included; they share one list.
     """
 
     reads: dict[Slot, None] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Places:
         self,
         v: Value,
     ) -> bool:
-        """Quantize it; whether that is new."""
+        """Quantize it; returns whether that is new."""
         if v in self.tied:
             return False
         self.tied[v] = [v]
@@ -53,7 +53,7 @@ class Places:
         a: Value,
         b: Value,
     ) -> None:
-        """Give two tensors one quantization."""
+        """Give two tensors the same quantization."""
         if self.tied[a] is self.tied[b]:
             return
         joined = [*self.tied[a], *self.tied[b]]
@@ -64,12 +64,12 @@ def find_places(
     graph: Graph,
     layers: Sequence[Layer],
     among: Collection[Value] | None = None,
-) -> Places:
+) -> QuantizedPlaces:
     """Where to quantize so that these layers read bytes.
 
-    among: the tensors whose ranges are known; no others are quantized. Default: all are.
+    among: the tensors with known ranges, to which quantization is limited. Default: all.
     """
-    places = Places()
+    places = QuantizedPlaces()
     byte_readers = {layer.op for layer in layers}
     work: list[Value] = []
     for layer in layers:
@@ -95,7 +95,7 @@ def _sources(
     v: Value,
     byte_readers: set[Operation],
 ) -> Iterator[tuple[Slot, Value, bool]]:
-    """The operands that are to be bytes where `v` is, and whether of the same quantization."""
+    """The operands to quantize if `v` is bytes, and whether they share its quantization."""
     op = graph.producer(v)
     if op is None:
         return
@@ -139,7 +139,7 @@ def _product_behind(
     v: Value,
     byte_readers: set[Operation],
 ) -> Operation | None:
-    """The layer whose result, clipped perhaps, is `v` and goes nowhere else."""
+    """The layer whose result is `v`, possibly after a clip, and is not used elsewhere."""
     if len(graph.users(v)) != 1 or v in graph.outputs:
         return None
     op = _before_clip(graph, v)
@@ -150,7 +150,7 @@ def _before_clip(
     graph: Graph,
     v: Value,
 ) -> Operation | None:
-    """The operation that makes `v`, or of what is clipped to it and read nowhere else."""
+    """The operation that makes `v`, or the one before a clip whose input is not read elsewhere."""
     op = graph.producer(v)
     if op is None or op.qualified not in _CLIPS:
         return op
@@ -169,7 +169,7 @@ def _is_real(
 
 def _let_averages_read(
     graph: Graph,
-    places: Places,
+    places: QuantizedPlaces,
 ) -> None:
     for v in places.tied:
         for op in graph.users(v):

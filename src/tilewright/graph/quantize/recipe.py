@@ -17,15 +17,15 @@ ROUNDINGS = ("nearest", "gptq")
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
-    """What is done, in this order.
+class QuantizationRecipe:
+    """The steps of quantization, in this order.
 
-    equalize: give neighboring layers' weights the same range per channel. smooth: move outliers of
-    activations into weights by this strength, 0 to 1 (None: not). search: move ranges of
+    equalize: give neighboring layers' weights the same range per channel. smooth: the strength, 0
+    to 1, with which outliers of activations move into weights (None: off). search: move ranges of
     activations into weights as far as this helps rounded weights. method, percentile: how the
     ranges of activations are chosen (`observers.METHODS`). activations: "uint8" or "int8". weights:
-    "nearest" or "gptq", how they are rounded. correct_bias: undo what rounding weights does to
-    results on average.
+    how they are rounded, "nearest" or "gptq". correct_bias: compensate for the mean error that
+    rounded weights cause.
     """
 
     method: str = "min-max"
@@ -38,7 +38,7 @@ class Recipe:
     correct_bias: bool = False
 
     def __post_init__(self) -> None:
-        """Raises InputError for a value that an option does not have."""
+        """Raises InputError for an invalid value of an option."""
         observer_of(self.method, self.percentile)
         activations_in(self.activations)
         if self.rounding not in ROUNDINGS:
@@ -54,7 +54,7 @@ class Recipe:
 
     @property
     def observer(self) -> Callable[[], Observer]:
-        """Makes an observer of a tensor."""
+        """Make an observer of a tensor."""
         return observer_of(self.method, self.percentile)
 
     @property

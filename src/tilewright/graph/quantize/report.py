@@ -1,4 +1,4 @@
-"""What quantizing a model came to: its layers, what stays in floats and why, the agreement."""
+"""The result of quantizing a model: its layers, those kept in floats and why, the agreement."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilewright.graph.quantize.metrics import Agreement
 
 @dataclass(frozen=True, slots=True)
 class LayerReport:
-    """A layer: whether it computes in bytes, and why not; what it costs alone, if measured."""
+    """A layer: whether it computes in bytes, or why not, and its measured loss, if any."""
 
     name: str
     operator: str
@@ -23,10 +23,10 @@ class LayerReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """agreement: with the float model, on samples that no scale comes from if `held_out`.
+class QuantizationReport:
+    """agreement: with the float model; if `held_out`, on samples not used for scales.
 
-    notes: what each method left out, by tensor or layer. samples: that scales come from.
+    notes: what each method left out, by tensor or layer. samples: number used for scales.
     """
 
     layers: Sequence[LayerReport]
@@ -63,7 +63,7 @@ class Report:
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """A form for JSON."""
         found = asdict(self)
         found["agreement"]["drop"] = self.agreement.drop
         return found
@@ -75,7 +75,7 @@ def _first(left: Mapping[str, str]) -> str:
 
 
 class Quantized(NamedTuple):
-    """A model in QDQ form, and the report about it."""
+    """A model in QDQ form, and its report."""
 
     graph: Graph
-    report: Report
+    report: QuantizationReport

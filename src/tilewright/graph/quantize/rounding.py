@@ -1,7 +1,7 @@
 """Rounding weights with regard to the data they multiply (GPTQ, Frantar et al. 2023).
 
-Weights are rounded one input after another, and what a rounding loses is made good in the inputs
-that are still real: with H = X^T X, the least that `|X (W - W')|` can be for the rest.
+Weights are rounded input by input, and the inputs not yet rounded compensate each error: with H =
+X^T X, they minimize the remaining `|X (W - W')|`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tilewright.graph.quantize.layers import Layer
 from tilewright.graph.quantize.statistics import columns_of, weights_of
 
 Array = NDArray[Any]
-_DAMPING = 0.01  # of the mean of H's diagonal, added to it
-_BLOCK = 128  # inputs whose corrections reach the rest at once
+_DAMPING = 0.01  # share of the mean of H's diagonal that is added to it
+_BLOCK = 128  # inputs whose corrections are applied to the rest at once
 
 
 def round_by_data(
@@ -25,7 +25,7 @@ def round_by_data(
     w: Array,
     gram: Array,
 ) -> Weights:
-    """Weights of a layer in int8. gram: X^T X of its data, float64 [terms, terms]."""
+    """A layer's weights in int8. gram: X^T X of its data, float64 [terms, terms]."""
     scales = channel_scales(w, layer.channels)
     left = columns_of(layer, w).astype(np.float64)
     whole = _rounded(left, scales.astype(np.float64), _factor(gram))
@@ -38,7 +38,7 @@ def _factor(gram: Array) -> Array:
     diagonal = np.einsum("ii->i", h)
     diagonal += _DAMPING * diagonal.mean() if diagonal.any() else 1.0
     inverse = np.linalg.inv(h)
-    # Rounding leaves the inverse not quite symmetric.
+    # Rounding errors leave the inverse slightly asymmetric.
     return np.linalg.cholesky((inverse + inverse.T) / 2).T
 
 
@@ -47,7 +47,7 @@ def _rounded(
     scales: Array,
     factor: Array,
 ) -> Array:
-    """The integers [results, terms]; `left` is used up."""
+    """The integers [results, terms]; `left` is overwritten."""
     terms = left.shape[1]
     whole = np.empty_like(left)
     for start in range(0, terms, _BLOCK):

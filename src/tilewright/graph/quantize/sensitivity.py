@@ -1,8 +1,8 @@
-"""Which layers to keep in floats so that a model loses no more than a limit.
+"""Choosing the layers to keep in floats so that a model's loss stays within a limit.
 
-A model with switches computes each layer in bytes or not, as an input of it says, so that one
-compilation serves all measurements. Each layer is quantized alone, on data that no scale comes
-from; the layers that cost most go back to floats, the fewest that do.
+A model with switches computes each layer in bytes or floats, depending on an input, so one
+compilation serves all measurements. Each layer is quantized alone and measured on data not used for
+scales; the fewest of the most expensive layers that suffice go back to floats.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tilewright.graph.quantize.model import Calibrated
 
 
 @dataclass(frozen=True, eq=False)
-class Chosen:
-    """The result: layers by what they cost alone, from the most; those kept in floats.
+class SensitivityResult:
+    """The result: layers by their individual cost, highest first, and those kept in floats.
 
     costs: 1 - cosine with the float model of each layer quantized alone.
     """
@@ -34,7 +34,7 @@ class Chosen:
 
 
 def switched(model: Calibrated) -> tuple[Graph, dict[str, Value]]:
-    """The model with an input for each layer, by its name: whether it computes in bytes."""
+    """The model with an input per layer, by its name, that says whether it computes in bytes."""
     out = QdqWriter(model.graph)
     affine = model.affine(model.places())
     layers = {layer.op: layer for layer in model.layers}
@@ -42,7 +42,7 @@ def switched(model: Calibrated) -> tuple[Graph, dict[str, Value]]:
     for op in model.graph.operations:
         layer = layers.get(op)
         if layer is not None:
-            if layer.name not in switches:  # layers may share a name, and then a fate
+            if layer.name not in switches:  # layers with the same name share a switch
                 name = out.name(f"{layer.name}/in bytes")
                 switches[layer.name] = Value(name, bool_, ())
             switch = switches[layer.name]
@@ -63,7 +63,7 @@ def switched(model: Calibrated) -> tuple[Graph, dict[str, Value]]:
 
 @dataclass(eq=False)
 class _Trials:
-    """Runs the model with some layers in bytes, and compares with the float model's outputs."""
+    """Runs the model with some layers in bytes and compares it with the float model's outputs."""
 
     run: Run
     switches: dict[str, Value]
@@ -87,16 +87,16 @@ def choose(
     limit: float,
     runner: Runner,
     metric: str = "both",
-) -> Chosen:
+) -> SensitivityResult:
     """The layers to keep in floats so that `Agreement.drop` is at most the limit.
 
-    samples: held out, no range comes from them. metric: as for `compare`. With all layers in
-    floats nothing is lost, so there always is such a choice.
+    samples: held out, not used for ranges. metric: as for `compare`. With all layers in floats
+    nothing is lost, so a choice always exists.
     """
     reference = [_real(a) for a in map(runner(model.graph), samples)]
     agreement = _of_qdq(model, (), samples, reference, runner, metric)
     if agreement.drop <= limit:
-        return Chosen({}, (), agreement)
+        return SensitivityResult({}, (), agreement)
     graph, switches = switched(model)
     trials = _Trials(runner(graph), switches, samples, reference, metric)
     costs = {}
@@ -111,9 +111,9 @@ def choose(
         agreement = _of_qdq(model, keep, samples, reference, runner, metric)
         if agreement.drop <= limit or count == len(order):
             break
-        # Sums of bytes and places around layers differ a little from what was tried.
+        # The written model may differ a little from the one tried, in sums of bytes and places.
         count = min(len(order), count + max(1, count // 4))
-    return Chosen({name: costs[name] for name in order}, keep, agreement)
+    return SensitivityResult({name: costs[name] for name in order}, keep, agreement)
 
 
 def _fewest(
@@ -121,7 +121,7 @@ def _fewest(
     order: Sequence[str],
     limit: float,
 ) -> int:
-    """How many of the first layers to keep, by halving: more of them are taken to lose less."""
+    """The fewest first layers to keep, by bisection; assumes that keeping more loses less."""
     low, high = 0, len(order)
     while low < high:
         middle = (low + high) // 2
@@ -140,7 +140,7 @@ def _of_qdq(
     runner: Runner,
     metric: str,
 ) -> Agreement:
-    """The agreement of what will be written."""
+    """The agreement of the model to be written."""
     run = runner(model.quantized(keep))
     return compare(zip(reference, map(run, samples), strict=True), metric)
 

@@ -1,4 +1,4 @@
-"""What methods for weights need to know of a layer's data, gathered as an observer sees them."""
+"""Statistics of a layer's data that weight methods need, gathered like an observer's."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from tilewright.graph.ops.registry import OpCall
 from tilewright.graph.ops.windows import windows
-from tilewright.graph.quantize.calibrate import Sees
+from tilewright.graph.quantize.calibrate import TensorObserver
 from tilewright.graph.quantize.layers import Layer
 
 Array = NDArray[Any]
-MOST_ROWS = 4096  # of one array that a Gram matrix takes: evenly spaced ones
+MOST_ROWS = 4096  # most rows of one array for a Gram matrix, evenly spaced
 
 
 @dataclass(eq=False)
@@ -39,7 +39,7 @@ class Channels:
 class Mean:
     """The means over the first axis of all arrays of one shape; float64, with that axis as 1.
 
-    A vector is one row. sums: the sum and the number of rows by the shape of a row.
+    A vector counts as one row. sums: the sum and the number of rows, by a row's shape.
     """
 
     sums: dict[tuple[int, ...], tuple[Array, int]] = field(default_factory=dict)
@@ -56,16 +56,16 @@ class Mean:
 
     @property
     def means(self) -> list[tuple[Array, int]]:
-        """Each with the number of rows that it is of."""
+        """Each mean with its number of rows."""
         found = ((total, count) for total, count in self.sums.values() if count)
         return [(total / count, count) for total, count in found]
 
 
 @dataclass(eq=False)
-class Gram:
-    """X^T X of the rows X that are multiplied by a layer's weights; float64 [terms, terms].
+class GramMatrix:
+    """X^T X of the rows X that a layer's weights multiply; float64 [terms, terms].
 
-    Rows of a convolution are its windows. Of an array with many rows, evenly spaced ones count.
+    A convolution's rows are its windows. Of an array with many rows, evenly spaced ones count.
     """
 
     layer: Layer
@@ -85,10 +85,10 @@ class Gram:
 
 
 @dataclass(eq=False)
-class Together:
+class CombinedObserver:
     """Several observers of one tensor."""
 
-    parts: Sequence[Sees]
+    parts: Sequence[TensorObserver]
 
     def see(
         self,
@@ -126,7 +126,7 @@ def columns_of(
     layer: Layer,
     w: Array,
 ) -> Array:
-    """Weights as [results, terms], in the order of the rows of `rows_of`."""
+    """Weights as [results, terms], in the order of `rows_of`'s terms."""
     return np.moveaxis(w, layer.channels, 0).reshape(w.shape[layer.channels], -1)
 
 
@@ -135,6 +135,6 @@ def weights_of(
     columns: Array,
     like: Array,
 ) -> Array:
-    """What `columns_of` made, in the layer's own form again."""
+    """The inverse of `columns_of`: weights in the layer's own form."""
     first = np.moveaxis(like, layer.channels, 0)
     return np.moveaxis(columns.reshape(first.shape), 0, layer.channels)

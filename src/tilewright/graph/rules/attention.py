@@ -1,9 +1,9 @@
 """Recognizing spelled-out attention: `softmax(pointwise(q @ k^T)) @ v`.
 
-What precedes the first product (transposes, reshapes) stays outside; scales, masks, caps and
-guards against NaN between the products go inside, in their order. What is inside is the body of the
-operation, so it means what was written. Only scales of q and k move: after the product, where they
-cost nothing, as one factor (not in float16, where they keep the scores from overflowing).
+Operations before the first product (transposes, reshapes) stay outside; scales, masks, caps and
+guards against NaN between the products go inside, in order. They form the body of the operation, so
+its meaning is unchanged. Only scales of q and k move: they become one factor after the product,
+where they are free (except in float16, where they keep the scores from overflowing).
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.patterns import one_of, onnx
 from tilewright.graph.rules.rule import Rule
 
-MAX_STEPS = 12  # operators between the two products
-# Scales that may go from before a sum to after it, or the other way round, and 1 over them: the
-# scores of one side stay below the largest float32 for whatever scores a softmax can distinguish.
+MAX_STEPS = 12  # most operators between the two products
+# Limits for scales that may move across a sum, and for their inverses: the scores stay below the
+# largest float32 on both sides for all scores that a softmax can distinguish.
 MAX_SCALE = 2.0**16
 SCALED = one_of(onnx.Mul, onnx.Div)
 
 
 def _region(graph: Graph, softmax: Operation) -> list[Operation] | None:
-    """All operations of the attention around a softmax, in the graph's order; None if none.
+    """The operations of the attention around a softmax, in the graph's order; None if none.
 
     scores -> pointwise* -> softmax over the last axis -> pointwise* -> product with v, where scores
-    are a product. What is inside is read inside alone and is not a result of the model; all of it
-    has the shape of the scores; neither operand of the first product nor v is made inside; the
+    are a product. Inner values are read only inside and are not results of the model; all have the
+    shape of the scores; neither the operands of the first product nor v are computed inside; the
     second product comes last (an unused step may follow it).
     """
     if not onnx.Softmax.covers(softmax) or not _along_rows(softmax):
@@ -95,7 +95,7 @@ def _paths(
 
 
 def _forward(graph: Graph, found: Value) -> list[Operation] | None:
-    """Pointwise operations that read the probabilities, and the product that they end in."""
+    """Pointwise operations that read the probabilities, and the product that they lead to."""
     steps: list[Operation] = []
     product: Operation | None = None
     reached: set[Value | None] = {found}
@@ -126,11 +126,11 @@ def _scaled_after(
     constants: dict[Value, Any],
     graph: Graph,
 ) -> list[Operation]:
-    """The product of operands without their scales, and their scales as one factor of it.
+    """The product of the unscaled operands, and their scales as one factor of the product.
 
-    (a * s) @ (b * t) = (a @ b) * (s * t) for real numbers: not for integers, whose quotients are
-    rounded, nor in float16, where scales keep the scores from overflowing; nor for scales beyond
-    MAX_SCALE, which do that in float32.
+    (a * s) @ (b * t) = (a @ b) * (s * t) for real numbers, but not for integers, whose quotients
+    are rounded, nor in float16, where scales keep the scores from overflowing, nor for scales
+    beyond MAX_SCALE, which do so in float32.
     """
     out = product.outputs[0]
     assert out is not None and out.dtype is not None
@@ -164,7 +164,7 @@ def _scaled_after(
 
 
 def _unscaled(graph: Graph, value: Value) -> tuple[Value, float]:
-    """What `value` is a constant multiple of, and the factor."""
+    """The value that `value` is a constant multiple of, and the factor."""
     op = graph.producer(value)
     if op is None or not SCALED.covers(op):
         return value, 1.0
@@ -189,7 +189,7 @@ def _unscaled(graph: Graph, value: Value) -> tuple[Value, float]:
 
 
 def _as_one(region: Sequence[Operation]) -> Operation:
-    """The operation whose body is the region, on its own parameters."""
+    """The operation whose body is the region, with its own parameters."""
     last = region[-1]
     made = {v for op in region for v in op.writes}
     operands = tuple(
@@ -225,7 +225,7 @@ def _as_one(region: Sequence[Operation]) -> Operation:
 class AttentionRegion:
     """Two products with a softmax and any number of pointwise operators between them.
 
-    Nothing between the products may be read elsewhere or leave the graph.
+    Values between the products must not be read elsewhere or leave the graph.
     """
 
     names = onnx.Softmax.names
@@ -253,7 +253,7 @@ def _replacement(m: Match, f: Fragment) -> Value | None:
 
 
 def _samples(rng: np.random.Generator) -> Graph:
-    """Scores with a scale before or after the product, with a mask or capped, and their use."""
+    """Scores with a scale before or after the product, masked or capped, and their use."""
     f = Fragment("attention", {})
     q = Value("q", float32, (2, 3, 4))
     k = Value("k", float32, (2, 4, 5))

@@ -1,11 +1,10 @@
-"""Axioms of the operators: equations, as rules to read from left to right.
+"""Axioms of the operators: equations, as rules to apply from left to right.
 
-They are of TASO's kind (linearity, associativity, distributivity, the laws of transposes and of
-concatenation; none of convolutions, poolings and splits) and the usual ones of elementwise
-operators. `prove.py` derives rules from them.
-They hold wherever both sides have operands that fit; conditions say where that is so. Each is
-itself checked on random operands; sums and elementwise products besides are taken as associative
-and commutative.
+These are axioms like TASO's (linearity, associativity, distributivity, the laws of transposition
+and concatenation; none for convolutions, poolings and splits) and the usual ones of elementwise
+operators. `prove.py` derives rules from them. They hold wherever both sides have fitting operands,
+as their conditions state. Each is itself checked on random operands. In addition, sums and
+elementwise products are assumed associative and commutative.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.patterns import onnx, reals, tensors
 from tilewright.graph.rules.rule import Rule
-from tilewright.graph.rules.substitutions.drawing import Drawing
+from tilewright.graph.rules.substitutions.drawing import RandomGraph
 from tilewright.graph.rules.substitutions.motion import (
     CONCATENATIONS,
     TRANSPOSES,
@@ -39,8 +38,8 @@ c = tensors("c")[0]
 a, b = reals("a b")
 
 
-def _blocks(draw: Drawing) -> dict[Any, Any]:
-    """Four matrices that may be put together to one, or not."""
+def _blocks(draw: RandomGraph) -> dict[Any, Any]:
+    """Four matrices that may or may not fit together into one."""
     heights = draw.one_of((1, 2), (2, 2))
     widths = draw.one_of((1, 2), (2, 2))
     shapes = [(h, n) for n in widths for h in heights]
@@ -51,7 +50,7 @@ def _blocks(draw: Drawing) -> dict[Any, Any]:
 
 
 def _in_rows(m: Match) -> bool:
-    """x and z, and y and w, have as many rows"""
+    """x and z, and y and w, have the same number of rows"""
     pairs = [(m[x], m[z]), (m[y], m[w])]
     return all(one.extents[0] == other.extents[0] for one, other in pairs)
 
@@ -59,13 +58,13 @@ def _in_rows(m: Match) -> bool:
 SWAP = [1, 0]
 
 
-def _transposes(draw: Drawing) -> dict[Any, Any]:
+def _transposes(draw: RandomGraph) -> dict[Any, Any]:
     extent = draw.one_of(1, 2)
     number = draw.one_of((), (), (extent,), (1, extent))
     return {x: (extent, extent), c: number, perm: SWAP}
 
 
-# Substitutions that are axioms, in the direction in which a proof reads them.
+# Substitutions that are axioms, in the direction that proofs use.
 _TAKEN = (
     "product-with-a-sum",
     "product-of-exponentials",

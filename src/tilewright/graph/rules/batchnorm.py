@@ -3,7 +3,7 @@
     (conv(x, w) + b - mean) * f + bias  =  conv(x, w * f) + (b - mean) * f + bias
     where f = scale / sqrt(var + epsilon), one number per channel
 
-Each side rounds otherwise: within the stated tolerance; `--math exact` leaves it out.
+The sides round differently, within the stated tolerance; `--math exact` disables the rule.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.norm import normalizes_by_batch
 from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.patterns import constants, maybe, onnx, tensors
-from tilewright.graph.rules.rule import Given, Rule, Sample
+from tilewright.graph.rules.rule import Rule, Sample, SampleApplication
 
 Array = np.ndarray[Any, Any]
 
@@ -38,7 +38,7 @@ def _at_inference(m: Match) -> bool:
 
 @dataclass(frozen=True)
 class _Parameters:
-    """Of a convolution and the normalization after it, in float64 but for the weight."""
+    """The parameters of a convolution and its normalization, in float64 except the weight."""
 
     weight: Array
     old: Array | float
@@ -49,7 +49,7 @@ class _Parameters:
 
 
 def _parameters(m: Match) -> _Parameters | None:
-    """None where one has another number of channels than the weight."""
+    """None if one has a number of channels other than the weight's."""
     weight = m.array(w)
     rest = [m.array(t) for t in (scale, bias, mean, var)]
     given = m.known(b)
@@ -64,11 +64,11 @@ def _parameters(m: Match) -> _Parameters | None:
 
 
 def _folded(m: Match) -> tuple[Array, Array] | None:
-    """The new weight and bias; None where their type cannot hold them.
+    """The new weight and bias; None if their type cannot represent them.
 
-    Every new number is finite: a weight that overflows makes `inf - inf` or `0 * inf` of what was
-    finite. In a channel that is not all 0 the largest is normal: what others lose, if they are not,
-    is below its rounding.
+    Every new number is finite: a weight that overflows would turn finite values into `inf - inf` or
+    `0 * inf`. In each channel that is not all 0, the largest number is normal, so the loss of
+    subnormal ones is below its rounding.
     """
     p = _parameters(m)
     if p is None:
@@ -79,13 +79,13 @@ def _folded(m: Match) -> tuple[Array, Array] | None:
         shift = p.bias + (p.old - p.mean) * factor
         shift = shift.astype(p.weight.dtype)
         new = np.empty_like(p.weight)
-        # In float64, but without a copy of the weights in it.
+        # In float64, but without a float64 copy of the weights.
         along = factor.reshape(-1, *[1] * (p.weight.ndim - 1))
         np.multiply(p.weight, along, out=new, casting="same_kind")
         largest_before = _largest_per_channel(p.weight)
-        # Rounding keeps the order: the largest stays the largest.
+        # Rounding is monotone: the largest stays the largest.
         largest_after = np.abs(largest_before * factor).astype(p.weight.dtype)
-    # Where one weight of a channel is no number or infinite, so is the largest.
+    # If a channel has a weight that is NaN or infinite, so is the largest.
     finite = np.isfinite(largest_after).all() and np.isfinite(shift).all()
     not_normal = largest_after < np.finfo(_real(new)).tiny
     lost = not_normal & (largest_before != 0) & (factor != 0)
@@ -101,7 +101,7 @@ def _largest_per_channel(weight: Array) -> Array:
 
 
 def _real(array: Array) -> Any:
-    """The dtype, or for those that NumPy knows no limits of, one with the range of bfloat16."""
+    """The dtype; for those that NumPy has no limits for, one with the range of bfloat16."""
     if array.dtype.kind == "f":
         return array.dtype
     return np.float32
@@ -141,8 +141,8 @@ def _samples(rng: np.random.Generator) -> Sample:
         b: drawn(out) if rng.random() < 0.5 else None,
         **{t: drawn(out) for t in (scale, bias, mean)},
         var: np.abs(drawn(out)) + 0.1,
-        conv: Given({"pads": [1, 0, 1, 2]}),
-        norm: Given({"epsilon": 1e-3}),
+        conv: SampleApplication({"pads": [1, 0, 1, 2]}),
+        norm: SampleApplication({"epsilon": 1e-3}),
     }
 
 

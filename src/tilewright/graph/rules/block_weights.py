@@ -1,9 +1,9 @@
-"""Products with dequantized blocks of few bits keep the integers: they are read, not the floats.
+"""Products with dequantized blocks of few bits read the integers instead of floats.
 
     a @ (scale * (q - zero))  =  sum over blocks of  scale * (sum over the block of a * (q - zero))
 
-The sums are the same, in another order. Rounding the activations to bytes is another matter: it is
-done where the model asks for it (`accuracy_level=4`), or `math="fast"` does.
+The sums are the same, in another order. Activations are rounded to bytes only if the model
+(`accuracy_level=4`) or `math="fast"` asks for it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tilewright.graph.rules.patterns import (
     operators,
     tensors,
 )
-from tilewright.graph.rules.rule import Given, Rule, Sample
+from tilewright.graph.rules.rule import Rule, Sample, SampleApplication
 
-BYTES = 4  # the accuracy_level at which activations may be bytes
+BYTES = 4  # the accuracy_level from which activations may be bytes
 FLOATS = ("float32", "float16", "bfloat16")
-# The bits of a storage type, and what makes its numbers unsigned ones of as many bits.
+# The bits of a storage type, and the offset that makes its numbers unsigned.
 STORED: Mapping[str, tuple[int, int]] = {
     "uint4": (4, 0),
     "int4": (4, 8),
@@ -58,7 +58,7 @@ def _is_product_of_floats(v: Value) -> bool:
 
 
 def _may_stay_packed(w: BlockWeights) -> bool:
-    """Some, and finite: 0 * inf is NaN for an element, and may be none for a block's sum."""
+    """Finite and not empty: 0 * inf is NaN for an element but perhaps not for a block's sum."""
     return w.q.size > 0 and bool(
         np.isfinite(w.scale).all() and np.isfinite(w.zero).all()
     )
@@ -72,7 +72,7 @@ def _nbits(
 ) -> Value | None:
     """a product of blocks in their packed form
 
-    None where the matrix is not constant, not of blocks, or not of finite numbers.
+    None if the matrix is not constant, not in blocks, or has numbers that are not finite.
     """
     call = OpCall(m.root, m.graph.constants)
     weights = nbits_weights(call) if _is_product_of_floats(m[a]) else None
@@ -96,8 +96,8 @@ def _blocked(
 ) -> Value | None:
     """a product of blocks in their packed form
 
-    None where the blocks are not along the depth, the operands are not a product's of matrices, or
-    scales are not finite.
+    None if the blocks are not along the depth, the operands are not a matrix product's, or scales
+    are not finite.
     """
     weights = _block_weights(m)
     gemm = m.root.attributes if m.root.qualified == "Gemm" else {}
@@ -134,7 +134,7 @@ def added(
 
 
 def _block_weights(m: Match) -> BlockWeights | None:
-    """What is dequantized, as the second factor of the product: [depth, columns]."""
+    """The dequantized matrix as the second factor of the product: [depth, columns]."""
     op: Operation = m.operation(real)
     stored = m[q].dtype
     if stored is None or stored.name not in STORED or len(m[q].extents) != 2:
@@ -173,7 +173,7 @@ def _nbits_samples(rng: np.random.Generator) -> Sample:
     sizes = {"N": columns, "K": depth, "bits": bits, "block_size": block}
     return {
         a: rng.standard_normal((rows, depth)).astype(np.float32),
-        nbits: Given(sizes, (packed, scales)),
+        nbits: SampleApplication(sizes, (packed, scales)),
     }
 
 
@@ -189,15 +189,15 @@ def _blocked_samples(rng: np.random.Generator) -> Sample:
         return made.T if turned else made
 
     steps = rng.uniform(0.01, 0.1, (blocks, columns)).astype(np.float32)
-    gemm = Given({"transB": int(turned), "alpha": 0.5}, (), onnx.Gemm)
+    gemm = SampleApplication({"transB": int(turned), "alpha": 0.5}, (), onnx.Gemm)
     return {
         a: rng.standard_normal((rows, depth)).astype(np.float32),
         q: drawn(depth),
         scale: steps.T if turned else steps,
         zero: drawn(blocks) if rng.integers(2) else None,
-        real: Given({"axis": int(turned), "block_size": block}),
+        real: SampleApplication({"axis": int(turned), "block_size": block}),
         bias: rng.standard_normal(columns).astype(np.float32) if turned else None,
-        product: gemm if turned else Given({}, (), onnx.MatMul),
+        product: gemm if turned else SampleApplication({}, (), onnx.MatMul),
     }
 
 
@@ -205,7 +205,7 @@ def block_rules(
     in_bytes: bool,
     fast: bool,
 ) -> tuple[Rule, ...]:
-    """in_bytes: the machine multiplies bytes faster than floats. fast: they may be used unasked."""
+    """in_bytes: the machine multiplies bytes faster than floats. fast: use them unasked."""
 
     def made(
         name: str,

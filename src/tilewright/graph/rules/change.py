@@ -22,8 +22,8 @@ from tilewright.graph.rules.terms import built
 
 
 @dataclass(frozen=True, eq=False)
-class Change:
-    """A rule applied. fragment: what replaces the root; results: those of the match."""
+class AppliedRule:
+    """One application of a rule. fragment: replaces the root. results: those of the match."""
 
     rule: Rule
     match: Match
@@ -32,12 +32,12 @@ class Change:
 
     @property
     def operations(self) -> Sequence[Operation]:
-        """What replaces the root."""
+        """The operations that replace the root."""
         return self.fragment.operations
 
 
 def places(graph: Graph, rule: Rule) -> Iterator[Match]:
-    """Every way in which a rule may be applied to a graph, in the order of its operations."""
+    """Every way to apply a rule to a graph, in the order of its operations."""
     names = rule.names
     for op in graph.operations:
         if op.qualified in names:
@@ -49,9 +49,9 @@ def apply(
     rule: Rule,
     m: Match,
 ) -> Graph | None:
-    """The graph with a rule applied at one match of it.
+    """The graph with a rule applied at one match.
 
-    None where both sides differ in type, and where operations would wait for each other.
+    None if the sides differ in type, or if operations would depend on each other in a cycle.
     """
     change = change_at(
         graph,
@@ -67,9 +67,9 @@ def apply(
 
 
 def _unused(graph: Graph, root: Operation) -> int:
-    """The first number that no value is named after yet that was made of `root`.
+    """The first number that is not yet in the name of a value made from `root`.
 
-    Those of subgraphs count: one that has the name already would hide the new value.
+    Subgraphs count, as a value with the same name there would hide the new value.
     """
     names = {name.rpartition("/")[0] for name in names_in(graph)}
     numbers = (n for n in range(len(names) + 1) if _prefix(root, n) not in names)
@@ -81,7 +81,7 @@ def _prefix(root: Operation, number: int) -> str:
 
 
 def fixed_values(graph: Graph) -> set[Value]:
-    """The values that must be written as themselves."""
+    """The values that must keep their identity."""
     return {*graph.outputs, *captured(graph)}
 
 
@@ -91,10 +91,10 @@ def change_at(
     m: Match,
     fixed: set[Value],
     number: int,
-) -> Change | None:
-    """What a rule makes of a match; None where it cannot be applied there.
+) -> AppliedRule | None:
+    """The change that a rule makes for a match; None if it cannot be applied there.
 
-    number: tells what is made here from what earlier changes made of the same operation.
+    number: distinguishes names made here from those of earlier changes to the same operation.
     """
     f = Fragment(_prefix(m.root, number), graph.constants)
     try:
@@ -119,11 +119,11 @@ def change_at(
         if made or old not in fixed:
             found.append(new)
             continue
-        # Its own value must be written; that is worth it only where other work goes.
+        # Its own value must be written; that pays only if other work disappears.
         if len(m.operations) == 1:
             return None
         found.append(_copy(f, new, old))
-    return Change(rule, m, f, tuple(found))
+    return AppliedRule(rule, m, f, tuple(found))
 
 
 def _copy(f: Fragment, source: Value, named: Value) -> Value:
@@ -139,7 +139,7 @@ def _copy(f: Fragment, source: Value, named: Value) -> Value:
 
 
 def _same_type(a: Value, b: Value, keeps_type: bool) -> bool:
-    """Whether both have one type, which is known or kept by the rule."""
+    """Whether both have the same type, which is known or preserved by the rule."""
     if keeps_type:
         return a.kind == b.kind
     return b.static and (a.kind, a.dtype, a.shape) == (
@@ -149,10 +149,10 @@ def _same_type(a: Value, b: Value, keeps_type: bool) -> bool:
     )
 
 
-def applied(graph: Graph, changes: Mapping[Operation, Change]) -> Graph | None:
+def applied(graph: Graph, changes: Mapping[Operation, AppliedRule]) -> Graph | None:
     """The graph with changes that do not overlap, by the operation that each replaces.
 
-    None where operations would wait for each other.
+    None if operations would depend on each other in a cycle.
     """
     swap: dict[Value, Value] = {}
     constants = dict(graph.constants)
@@ -174,8 +174,8 @@ def applied(graph: Graph, changes: Mapping[Operation, Change]) -> Graph | None:
     return graph.with_operations(operations, constants)
 
 
-def _results(change: Change, swap: dict[Value, Value]) -> dict[Value, Value]:
-    """New results by the old ones whose values they take; the others go into `swap`."""
+def _results(change: AppliedRule, swap: dict[Value, Value]) -> dict[Value, Value]:
+    """New results by the old ones whose values they replace; the others go into `swap`."""
     written = {v for op in change.operations for v in op.writes}
     back: dict[Value, Value] = {}
     for old, new in zip(change.match.results, change.results, strict=True):
@@ -189,7 +189,7 @@ def _results(change: Change, swap: dict[Value, Value]) -> dict[Value, Value]:
 
 def _placed(
     root: Operation,
-    change: Change,
+    change: AppliedRule,
     swap: Mapping[Value, Value],
     back: Mapping[Value, Value],
 ) -> Iterator[Operation]:
@@ -207,7 +207,7 @@ def _placed(
 def _in_order(
     operations: Sequence[Operation],
 ) -> list[Operation] | None:
-    """Operations after what they read, else as they stood; None for a cycle."""
+    """Operations after those they read, otherwise in their old order; None for a cycle."""
     made = {v: n for n, op in enumerate(operations) for v in op.writes}
     waits = [{made[v] for v in op.reads if v in made} for op in operations]
     readers: dict[int, list[int]] = {}

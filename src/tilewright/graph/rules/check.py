@@ -1,8 +1,8 @@
-"""Checking a rule: both sides on random instances of its pattern, through the interpreter.
+"""Checking a rule: interpret both sides on random instances of its pattern.
 
-An instance is drawn by giving every tensor of the pattern a shape, a type and elements, and every
-attribute one of its examples; what the operators' definitions refuse is drawn again. A rule says
-itself what it is tried on (`samples`) where random operands do not do.
+An instance gives every tensor of the pattern a random shape, type and elements, and every attribute
+one of its examples; instances that the operators' definitions reject are drawn again. If random
+operands are not enough, a rule supplies its own (`samples`).
 """
 
 from __future__ import annotations
@@ -36,21 +36,23 @@ from tilewright.graph.rules.patterns import (
     Tensor,
     parts,
 )
-from tilewright.graph.rules.rule import Given, Rule, Sample
+from tilewright.graph.rules.rule import Rule, Sample, SampleApplication
 
-DRAWS: Final = 3000  # at most
-MORE: Final = 40  # after a first counterexample
-INSTANCES: Final = 24  # that a rule must agree on
+DRAWS: Final = 3000  # most draws
+MORE: Final = 40  # further draws after a first counterexample
+INSTANCES: Final = 24  # instances that a rule must agree on
 SPECIAL: Final = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan)
-# Sums and products of these overflow in float32 or in float64.
+# Sums and products of these overflow in float32 or float64.
 FAR: Final = (3e38, -2e38, 1.5e308, -1e308)
 REALS: Final = (dtypes.float32, dtypes.float64)
 INTEGERS: Final = (dtypes.int64, dtypes.int32, dtypes.uint8)
 FUEL: Final = 5
-# Of results within rounding, in units of the largest: float32's, after a few hundred operations.
+# Rounding tolerance relative to the largest result: float32 after a few hundred operations.
 TOLERANCE: Final = 1e-4
-NARROW: Final = 2e-2  # the same of float16 and bfloat16, which hold small integers
-# What to do about a counterexample, by whether the rule claims equal results.
+NARROW: Final = (
+    2e-2  # the same for float16 and bfloat16, which represent small integers exactly
+)
+# Advice on a counterexample, by whether the rule claims equal results.
 _HINTS: Final = {
     True: "Give it a condition (when=...), or exact=False if both sides may round otherwise",
     False: "Give it a condition (when=...); this is more than rounding, which exact=False allows",
@@ -63,11 +65,11 @@ def check(
     once: bool = False,
     instances: int = INSTANCES,
 ) -> int:
-    """Compare both sides on random instances; gives how many draws that took.
+    """Compare both sides on random instances; returns the number of draws.
 
-    once: as a search applies it, at one place; else until it applies no more. Raises InputError
-    with the counterexample where they differ, where the replacement fails, where the rule never
-    terminates, and where no instance is found.
+    once: apply it at one place, as a search does; else until it no longer applies. Raises
+    InputError, with the counterexample, if the sides differ, if the replacement fails, if the rule
+    never terminates, or if no instance is found.
     """
     rng = np.random.default_rng(seed)
     draws = _Draws(rule, rng, once)
@@ -88,9 +90,7 @@ def check(
 
 
 def holds(rule: Rule, seed: int = 0, instances: int = INSTANCES) -> bool:
-    """Whether `check` of one application would take a rule; it looks for no counterexample that is
-    small.
-    """
+    """Whether one application passes `check`; it does not minimize counterexamples."""
     draws = _Draws(rule, np.random.default_rng(seed), True)
     agreed = 0
     try:
@@ -103,7 +103,7 @@ def holds(rule: Rule, seed: int = 0, instances: int = INSTANCES) -> bool:
 
 @dataclass
 class _Draws:
-    """Random instances of a rule's pattern, one after another. count: how many so far."""
+    """Random instances of a rule's pattern, one after another. count: draws so far."""
 
     rule: Rule
     rng: np.random.Generator
@@ -111,7 +111,7 @@ class _Draws:
     count: int = 0
 
     def next(self) -> bool:
-        """Whether the rule applies to another one; raises where it changes the result."""
+        """Whether the rule applies to another instance; raises if it changes the result."""
         mixed = self.count > DRAWS // 2
         self.count += 1
         graph = _instance(self.rule, self.rng, mixed)
@@ -119,7 +119,7 @@ class _Draws:
 
 
 class _Counterexample(Exception):
-    """An instance on which a rule is wrong. size: its elements."""
+    """An instance on which a rule is wrong. size: its number of elements."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class _Counterexample(Exception):
 
 
 def _smallest(draws: _Draws, best: _Counterexample) -> _Counterexample:
-    """The smallest counterexample of some more draws: it is read by a person."""
+    """The smallest counterexample of some more draws, as people have to read it."""
     for _ in range(MORE):
         try:
             draws.next()
@@ -150,7 +150,7 @@ def _agrees(
     rng: np.random.Generator,
     once: bool,
 ) -> bool:
-    """Whether the rule applies to this instance; raises where it changes the result."""
+    """Whether the rule applies to this instance; raises if it changes the result."""
     if graph is None:
         return False
     odd = _odd(rule)
@@ -159,7 +159,7 @@ def _agrees(
         try:
             expected = _run(graph, feeds)
         except TilewrightError:
-            return False  # operands that the operators refuse
+            return False  # operands that the operators reject
         try:
             after = _once(graph, rule) if once else rewrite(graph, [rule], FUEL)
             if after is None or after is graph:
@@ -185,13 +185,13 @@ def _agrees(
 
 
 def _once(graph: Graph, rule: Rule) -> Graph | None:
-    """The graph with the rule applied at the first place where it can be."""
+    """The graph with the rule applied at the first possible place."""
     tried = (apply(graph, rule, m) for m in places(graph, rule))
     return next((after for after in tried if after is not None), None)
 
 
 def _run(graph: Graph, feeds: Mapping[str, Array]) -> list[Any]:
-    """The results; operators that others say are replaced by those first."""
+    """The results; operators defined by decomposition are decomposed first."""
     return list(interp.evaluate(specialize(graph), feeds).values())
 
 
@@ -201,10 +201,12 @@ def _difference(
     exact: bool,
     within: float = TOLERANCE,
 ) -> str | None:
-    """Where two results differ first, in words; None if they agree."""
+    """Describe the first difference between two results; None if they agree."""
     if want.dtype != got.dtype or want.shape != got.shape:
         return f"{want.dtype}{list(want.shape)} becomes {got.dtype}{list(got.shape)}"
-    if dtype_of(want.dtype) is dtypes.bfloat16:  # which NumPy takes for no number
+    if (
+        dtype_of(want.dtype) is dtypes.bfloat16
+    ):  # which NumPy does not treat as a number
         return _difference(
             want.astype(np.float32), got.astype(np.float32), exact, NARROW
         )
@@ -227,7 +229,9 @@ def _difference(
 
 
 def _shown(graph: Graph, feeds: Mapping[str, Array]) -> str:
-    inner = graph.operations[: -len(graph.outputs)]  # without what reads the results
+    inner = graph.operations[
+        : -len(graph.outputs)
+    ]  # without the operations that read the results
     steps = "; ".join(str(op).partition("  #")[0] for op in inner)
     values = [*feeds.items(), *((v.name, a) for v, a in graph.constants.items())]
     words = [f"{name} = {_brief(np.asarray(a))}" for name, a in values]
@@ -247,7 +251,7 @@ def _instance(
     rng: np.random.Generator,
     mixed: bool,
 ) -> Graph | None:
-    """A graph that the pattern may match, with its result read once; None for a bad draw.
+    """A graph that the pattern may match, with its result read once; None for a failed draw.
 
     mixed: tensors may differ in type, as those of a Where do.
     """
@@ -274,7 +278,7 @@ def _instance(
     except InputError:
         raise
     except Exception:
-        # Whatever a definition makes of operands that do not fit: another draw may.
+        # A definition may fail in any way on operands that do not fit: draw again.
         return None
     if result is None or not result.static:
         return None
@@ -292,7 +296,7 @@ def _instance(
 
 
 def _read(graph: Graph) -> Graph:
-    """The graph with its results read by more operations: what leaves a graph is kept."""
+    """The graph with its results read by more operations, as graph outputs must be kept."""
     last = [
         Operation("Identity", (y,), (Value(f"out{n}", y.dtype, y.shape),), version=21)
         for n, y in enumerate(graph.outputs)
@@ -322,7 +326,7 @@ def _types(
 
 @dataclass(eq=False)
 class _Maker:
-    """Makes operations of a pattern. f: where they go."""
+    """Builds operations of a pattern. f: receives them."""
 
     sample: Sample
     rng: np.random.Generator
@@ -338,7 +342,7 @@ class _Maker:
         self.shape = [int(n) for n in self.rng.integers(1, 4, rank)]
 
     def value(self, part: Any) -> Value | None:
-        """The value of a part of the pattern; the same for the same part."""
+        """The value of a part of the pattern; the same part has the same value."""
         if id(part) not in self.values:
             self.values[id(part)] = self._new(part)
         return self.values[id(part)]
@@ -392,7 +396,7 @@ class _Maker:
         return value
 
     def _some_shape(self) -> tuple[int, ...]:
-        """The common shape, or one that broadcasts to it, or any other."""
+        """The common shape, one that broadcasts to it, or any other."""
         way = self.rng.random()
         if way < 0.6:
             return tuple(self.shape)
@@ -403,7 +407,7 @@ class _Maker:
         return tuple(int(n) for n in self.rng.integers(1, 4, rank))
 
     def _applied(self, part: Apply) -> Value:
-        given = self.sample.get(part, Given())
+        given = self.sample.get(part, SampleApplication())
         operator = given.operator or part.operator
         if isinstance(operator, AnyOf):
             operator = self._one_of(operator)
@@ -441,7 +445,7 @@ class _Maker:
 
 
 def _odd(rule: Rule) -> Sequence[float]:
-    """Elements that a rule must agree on besides usual ones, as far as it claims to."""
+    """Unusual elements that a rule must agree on, as far as it claims to."""
     if rule.finite:
         return ()
     return (*SPECIAL, *FAR) if rule.exact else SPECIAL
@@ -452,7 +456,7 @@ def _elements(
     rng: np.random.Generator,
     odd: Sequence[float],
 ) -> Array:
-    """Random elements, integers as large as they may be among them, and of floats the `odd`."""
+    """Random elements, including integers of the largest size and, for floats, the `odd` ones."""
     assert v.dtype is not None
     kind = v.dtype.numpy
     if v.dtype.is_bool:

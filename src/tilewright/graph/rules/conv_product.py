@@ -1,10 +1,10 @@
-"""Convolutions of few positions as products of matrices.
+"""Convolutions with few output positions as matrix products.
 
     Conv(x, w)  =  Transpose(MatMul(w, Im2Col(x)))        w as a matrix [m, c * kernel]
 
-Weights that a training step changes cannot be packed beforehand. Where there are no more positions
-than channels of the result, the columns are no more numbers than the weights, which are then read
-once and in order, in the product itself and in its two derivatives, which are products as well.
+Weights that a training step changes cannot be packed in advance. If the result has no more
+positions than channels, the columns are no larger than the weights. The product and its two
+derivatives, which are products as well, then read the weights once and in order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.im2col import DOMAIN, IM2COL
 from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.patterns import maybe, onnx, tensors
-from tilewright.graph.rules.rule import Given, Rule, Sample
+from tilewright.graph.rules.rule import Rule, Sample, SampleApplication
 
 x, w, b = tensors("x w b")
 conv = onnx.Conv(x, w, maybe(b)).with_attributes()
@@ -28,7 +28,7 @@ _GEOMETRY = ("strides", "dilations", "pads", "auto_pad")
 
 
 def _of_all_channels(m: Match) -> bool:
-    """one group of float32 or float64, of known shapes"""
+    """one group, float32 or float64, known shapes"""
     known = m[x].static and m[w].static and m.result.static
     one_group = m.root.attributes.get("group", 1) == 1
     return known and one_group and m[x].dtype in (float32, float64)
@@ -73,7 +73,7 @@ def _samples(rng: np.random.Generator) -> Sample:
         x: Value("x", float32, (n, 3, 4, 4)),
         w: Value("w", float32, (40, 3, 3, 2)),
         b: Value("b", float32, (40,)) if rng.random() < 0.5 else None,
-        conv: Given(how),
+        conv: SampleApplication(how),
     }
 
 

@@ -9,10 +9,10 @@ from tilewright.base import events, limits
 from tilewright.base.errors import CompileError
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.passes.simplify import remove_unused
-from tilewright.graph.rules.change import Change, applied, change_at, fixed_values
+from tilewright.graph.rules.change import AppliedRule, applied, change_at, fixed_values
 from tilewright.graph.rules.rule import Rule
 
-FUEL = 20  # times that rules may be applied, per operation of the graph
+FUEL = 20  # most applications of rules per operation of the graph
 
 
 def rewrite(
@@ -20,9 +20,9 @@ def rewrite(
     rules: Iterable[Rule],
     fuel: int = FUEL,
 ) -> Graph:
-    """`graph` with the rules applied wherever they match, the earlier rows first.
+    """`graph` with the rules applied wherever they match, earlier rows first.
 
-    Of matches that overlap the one that ends last is taken, which is the larger one. Emits the
+    Of overlapping matches the one that ends last is applied, as it is the larger one. Emits the
     event `rule` for each. Raises CompileError naming a rule that does not terminate.
     """
     index = _index(rules)
@@ -40,7 +40,7 @@ def rewrite(
         after = applied(graph, changes)
         if after is None:
             (change,) = changes.values()
-            raise change.rule.error("what it makes needs its own results")
+            raise change.rule.error("its replacement depends on its own results")
         graph = remove_unused(after)
 
 
@@ -48,12 +48,12 @@ def _endless(graph: Graph, times: Counter[str]) -> CompileError:
     ((name, most),) = times.most_common(1)
     others = [n for n, count in times.items() if n != name and count > most // 2]
     return CompileError(
-        f"it does not come to an end: it was applied {most} times",
+        f"it does not terminate: it was applied {most} times",
         code="TW-RULE",
         where=f"graph {graph.name!r}: rule {name!r}",
-        hint=f"What it makes matches it again, or {' or '.join(others)}"
+        hint=f"Its replacement matches it again, or {' or '.join(others)}"
         if others
-        else "What it makes matches it again: give it a condition",
+        else "Its replacement matches it again: give it a condition",
     )
 
 
@@ -69,16 +69,16 @@ def _sweep(
     graph: Graph,
     index: Mapping[str, Sequence[Rule]],
     names: Counter[str],
-) -> dict[Operation, Change]:
+) -> dict[Operation, AppliedRule]:
     """Changes that do not overlap, by the operation that each replaces.
 
-    names: how often values were named after an operation.
+    names: how many values were named after each operation.
     """
     if not any(op.qualified in index for op in graph.operations):
         return {}
     fixed = fixed_values(graph)
     taken: set[Operation] = set()
-    found: dict[Operation, Change] = {}
+    found: dict[Operation, AppliedRule] = {}
     for op in reversed(graph.operations):
         for rule in index.get(op.qualified, ()):
             if op in taken:
@@ -104,9 +104,9 @@ def _change(
     fixed: set[Value],
     taken: set[Operation],
     names: Counter[str],
-) -> Change | None:
+) -> AppliedRule | None:
     for m in rule.matches(graph, op):
-        # One of several operations, moved alone: two may wait for each other.
+        # Match one of several operations at a time: two may depend on each other.
         alone = not (m.also and taken)
         if alone and taken.isdisjoint(m.operations):
             change = change_at(graph, rule, m, fixed, names[m.root.label])

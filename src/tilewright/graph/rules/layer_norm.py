@@ -1,7 +1,7 @@
 """Decomposed layer normalization as LayerNormalization.
 
-`(x - mean) / sqrt(var + eps) * scale + bias` over the last axis, in eight or nine operators, is one
-kernel as one operator.
+`(x - mean) / sqrt(var + eps) * scale + bias` over the last axis, spelled out in eight or nine
+operators, becomes one operator and thus one kernel.
 """
 
 from __future__ import annotations

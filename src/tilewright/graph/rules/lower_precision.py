@@ -1,10 +1,10 @@
-"""Products whose constant matrix is held in float16 or bfloat16, summed in float32.
+"""Products whose constant matrix is stored in float16 or bfloat16, summed in float32.
 
     a @ w  =  a @ float32(bfloat16(w))        the matrix rounds, once, when it is stored
     a @ w  =  bfloat16(a) @ bfloat16(w)       where the machine multiplies pairs of bfloat16
 
-A product of one row is as fast as its matrix can be read, of which there is half. The second form
-is for more rows; it rounds the activations too. Both are for who asks for them alone.
+A product with one row is limited by reading its matrix, which is now half as large. The second form
+is for more rows; it rounds the activations, too. Both are used only on request.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tilewright.graph.rules.patterns import (
     onnx,
     tensors,
 )
-from tilewright.graph.rules.rule import Given, Rule, Sample
+from tilewright.graph.rules.rule import Rule, Sample, SampleApplication
 
 a, bias = tensors("a bias")
 (w,) = constants("w")
@@ -43,7 +43,7 @@ def _of_matrices(m: Match) -> bool:
 
 
 def _stored(m: Match, dtype: DType) -> Array:
-    """The matrix [K, N] in the lower type. Raises InputError for what it has no number for."""
+    """The matrix [K, N] in the lower type. Raises InputError for numbers out of its range."""
     matrix = m.array(w)
     if m.root.qualified == "Gemm" and m.root.attributes.get("transB", 0):
         matrix = matrix.T
@@ -89,15 +89,15 @@ def precision_rules(precision: str, pairs: bool) -> tuple[Rule, ...]:
 
 
 def _samples(rng: np.random.Generator) -> Sample:
-    """Matrices that the lower types have exactly."""
+    """Matrices that the lower types represent exactly."""
     turned = bool(rng.integers(2))
     matrix = rng.integers(-8, 9, (6, 5)).astype(np.float32)
-    gemm = Given({"transB": 1, "alpha": 0.5, "beta": 2.0}, (), onnx.Gemm)
+    gemm = SampleApplication({"transB": 1, "alpha": 0.5, "beta": 2.0}, (), onnx.Gemm)
     return {
         a: rng.integers(-8, 9, (3, 6)).astype(np.float32),
         w: matrix.T if turned else matrix,
         bias: rng.standard_normal(5).astype(np.float32) if turned else None,
-        product: gemm if turned else Given({}, (), onnx.MatMul),
+        product: gemm if turned else SampleApplication({}, (), onnx.MatMul),
     }
 
 

@@ -27,10 +27,10 @@ Bound = Mapping[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class Match:
-    """A place where a pattern matches. root: the operation that is replaced.
+    """A place where a pattern matches. root: the operation to replace.
 
-    also: further operations that are replaced with it, as the siblings in a merge of products.
-    kept: what a condition has computed and a replacement needs again.
+    also: further operations that are replaced with it, such as the siblings in a merge of products.
+    kept: values that a condition has computed and a replacement needs again.
     """
 
     graph: Graph
@@ -40,7 +40,7 @@ class Match:
     also: tuple[Operation, ...] = ()
 
     def __getitem__(self, part: Tensor) -> Value:
-        """The value of a tensor. Raises KeyError for an operand that is left out."""
+        """The value of a tensor. Raises KeyError for an omitted operand."""
         found = self.bound[part]
         if found is None:
             raise KeyError(f"{part} is left out")
@@ -48,15 +48,15 @@ class Match:
         return value
 
     def get(self, part: Tensor) -> Value | None:
-        """The value of a tensor; None for one that is left out."""
+        """The value of a tensor; None if it is omitted."""
         return self.bound.get(part)
 
     def array(self, part: Tensor) -> Array:
-        """The elements of a tensor that is known."""
+        """The elements of a known tensor."""
         return self.graph.constants[self[part]]
 
     def known(self, part: Tensor) -> Array | None:
-        """The elements of a tensor; None where they are not known or it is left out."""
+        """The elements of a tensor; None if they are unknown or it is omitted."""
         value = self.get(part)
         if value is None:
             return None
@@ -67,29 +67,29 @@ class Match:
         return self.bound[part]
 
     def operation(self, part: Apply) -> Operation:
-        """The operation that a part of the pattern matches."""
+        """The operation that matches a part of the pattern."""
         found: Operation = self.bound[part]
         return found
 
     def has(self, part: Apply) -> bool:
-        """Whether this part of the pattern matched: it may be one of several forms."""
+        """Whether this part of the pattern, one of several forms, matched."""
         return part in self.bound
 
     @property
     def result(self) -> Value:
-        """What the root computes."""
+        """The result of the root."""
         found = self.root.outputs[0]
         assert found is not None
         return found
 
     @property
     def results(self) -> tuple[Value, ...]:
-        """What is replaced: the results of the root, then those of the others."""
+        """The replaced values: the results of the root, then those of the others."""
         return tuple(v for op in (self.root, *self.also) for v in op.writes)
 
     @property
     def operations(self) -> frozenset[Operation]:
-        """Every operation that takes part."""
+        """All matched operations."""
         inner = (v for v in self.bound.values() if isinstance(v, Operation))
         return frozenset([self.root, *self.also, *inner])
 
@@ -99,7 +99,7 @@ def matches(
     graph: Graph,
     root: Operation,
 ) -> Iterator[Match]:
-    """Every way in which `pattern` matches `root`, whose first result alone may be used."""
+    """Every way in which `pattern` matches `root`, of which only the first result may be used."""
     if any(v is not None for v in root.outputs[1:]) or root.outputs[0] is None:
         return
     for bound in _operation(pattern, graph, root, {}):
@@ -213,7 +213,7 @@ def _all(
 
 
 def _attributes(part: Apply, op: Operation) -> Bound | None:
-    """What the attributes of the pattern stand for; None where they do not fit."""
+    """The values of the pattern's attributes; None if they do not fit."""
     if not part.open and any(name not in part.attributes for name in op.attributes):
         return None
     found: dict[Any, Any] = {}

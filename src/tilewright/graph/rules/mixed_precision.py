@@ -1,9 +1,9 @@
-"""Training with products of bfloat16: every product, and those of its derivatives.
+"""Training with bfloat16 products, including those of the derivatives.
 
     a @ b  =  bfloat16(a) @ bfloat16(b), summed in float32
 
-Parameters, the optimizer's states and all that is not a product stay in float32. bfloat16 has the
-range of float32, so that no loss needs to be scaled. A convolution rounds its operands, too; it
+Parameters, the optimizer's states and everything except products stay in float32. bfloat16 has the
+range of float32, so the loss needs no scaling. A convolution rounds its operands as well, but
 multiplies them as float32.
 """
 
@@ -25,7 +25,7 @@ from tilewright.graph.rules.block_weights import added
 _MICROSOFT = (
     "Attention MultiHeadAttention GroupQueryAttention FusedMatMul MatMulNBits".split()
 )
-# What multiplies inside itself, in a way that has no form with other operands.
+# Operators that multiply internally and have no form with bfloat16 operands.
 _WHOLE = frozenset(
     [
         *("Einsum", "DeformConv", "Attention", "If", "Loop", "Scan"),
@@ -37,7 +37,7 @@ _WHOLE = frozenset(
 
 
 class _Rounded(Fragment):
-    """A graph in the making whose values are rounded once each."""
+    """A graph under construction whose values are rounded once each."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__("bfloat16", graph.constants)
@@ -84,9 +84,7 @@ _PRODUCTS: Mapping[str, Callable[[_Rounded, Operation], None]] = {
 
 
 def check_precision(graph: Graph, precision: str) -> None:
-    """Raise UnsupportedError for a precision other than bfloat16, and for an operation whose
-    products cannot be of it.
-    """
+    """Raise UnsupportedError unless it is bfloat16 and all operations support it."""
     if precision != "bfloat16":
         raise UnsupportedError(
             f"training with precision={precision!r}: derivatives underflow in {precision}",
@@ -108,7 +106,7 @@ def check_precision(graph: Graph, precision: str) -> None:
 
 
 def in_bfloat16(graph: Graph) -> Graph:
-    """The graph with products of rounded operands. requires: `check_precision` of the model."""
+    """The graph with products of rounded operands. Requires `check_precision` of the model."""
     f = _Rounded(graph)
     for op in graph.operations:
         rule = _PRODUCTS.get(op.qualified)

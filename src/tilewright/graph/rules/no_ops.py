@@ -8,7 +8,7 @@ import numpy as np
 
 from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.patterns import Apply, Attribute, onnx, tensors
-from tilewright.graph.rules.rule import Given, Rule, Sample, Samples
+from tilewright.graph.rules.rule import Rule, Sample, SampleApplication, Samples
 
 (x,) = tensors("x")
 perm = Attribute("perm", examples=([0, 1], [1, 0], [0, 2, 1], [0, 1, 2]))
@@ -23,8 +23,8 @@ def _keeps_every_axis(m: Match) -> bool:
 def _at_inference(m: Match) -> bool:
     """it does not train
 
-    Versions 7 and 10 are inference alone; since 12 input 2 says whether it trains. Version 1 and 6
-    train unless is_test is set, as exporters always did.
+    Versions 7 and 10 are for inference only; since 12 input 2 says whether it trains. Versions 1
+    and 6 train unless is_test is set, as exporters always set it.
     """
     op = m.root
     training = op.inputs[2] if len(op.inputs) > 2 else None
@@ -34,7 +34,7 @@ def _at_inference(m: Match) -> bool:
 
 
 def _one_kind(m: Match) -> bool:
-    """x is a tensor where the result is one"""
+    """x is a tensor if the result is one"""
     return m[x].kind == m.result.kind
 
 
@@ -43,7 +43,7 @@ def _with(part: Apply, *more: Any, **attributes: Any) -> Samples:
 
     def samples(rng: np.random.Generator) -> Sample:
         drawn = rng.standard_normal((2, 3)).astype(np.float32)
-        return {x: drawn, part: Given(attributes, more)}
+        return {x: drawn, part: SampleApplication(attributes, more)}
 
     return samples
 
@@ -71,7 +71,7 @@ NO_OPS = (
         when=[_keeps_every_axis],
         keeps_type=True,
     ),
-    # Elements of one type in one row-major order: with equal shapes, each stays where it is.
+    # The same elements in the same row-major order: with equal shapes, each stays in place.
     Rule("cast-to-itself", cast, x, samples=_with(cast, to=1)),
     Rule(
         "cast-like-itself",

@@ -1,9 +1,9 @@
-"""Convolutions without the window positions that reach nothing but padding.
+"""Convolutions without the window positions that reach only padding.
 
     Conv(x, w)  =  Conv(x, w without its outer positions), with less padding
 
-Wide dilations over small images (the last head of DeepLabV3 has 3x3 windows 36 apart) and windows
-over few frames (3x3x3 over one) read only zeros at some positions, for every result.
+With wide dilations over small images (the last head of DeepLabV3 has 3x3 windows with dilation 36)
+or windows over few frames (3x3x3 over one), some positions read only zeros for every result.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.windows import Windows
 from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.patterns import constants, maybe, onnx, tensors
-from tilewright.graph.rules.rule import Given, Rule, Sample
+from tilewright.graph.rules.rule import Rule, Sample, SampleApplication
 from tilewright.graph.rules.substitutions.geometry import (
     attributes_of,
     group_of,
@@ -26,7 +26,7 @@ x, b = tensors("x b")
 (w,) = constants("w")
 conv = onnx.Conv(x, w, maybe(b)).with_attributes()
 
-Outer = tuple[int, int]  # window positions in front and after, along an axis
+Outer = tuple[int, int]  # window positions at the front and at the end, along an axis
 
 
 def _of_known_shapes(m: Match) -> bool:
@@ -36,12 +36,12 @@ def _of_known_shapes(m: Match) -> bool:
 
 
 def _some_meet_padding_alone(m: Match) -> bool:
-    """some outer positions of the window meet padding alone"""
+    """some outer positions of the window reach only padding"""
     return any(pair != (0, 0) for pair in _outer(windows_of(m.root)))
 
 
 def _finite(m: Match) -> bool:
-    """w is finite: 0 times another is not a zero"""
+    """w is finite, as 0 times infinity or NaN is not zero"""
     return bool(np.isfinite(m.array(w)).all())
 
 
@@ -50,7 +50,7 @@ def _outer(s: Windows) -> tuple[Outer, ...]:
 
 
 def _outer_along(s: Windows, axis: int) -> Outer:
-    """How many positions to leave out; those alone whose place is taken from the padding."""
+    """How many positions to drop, limited to those whose space is taken from the padding."""
     taps, step = s.kernel[axis], s.dilations[axis]
     meets = [_meets_data(s, axis, tap) for tap in range(taps)]
     if not any(meets):
@@ -61,10 +61,12 @@ def _outer_along(s: Windows, axis: int) -> Outer:
 
 
 def _meets_data(s: Windows, axis: int, tap: int) -> bool:
-    """Whether a position of the window is inside the data for some result."""
+    """Whether a window position is inside the data for some result."""
     first = tap * s.dilations[axis] - s.begin[axis]
     stride = s.strides[axis]
-    here = first if first >= 0 else first % stride  # the first one not before the data
+    here = (
+        first if first >= 0 else first % stride
+    )  # the first one that is not before the data
     last = first + (s.outputs[axis] - 1) * stride
     return here <= min(last, s.inputs[axis] - 1)
 
@@ -91,13 +93,15 @@ def _without(m: Match, f: Fragment) -> Value:
 
 
 def _samples(rng: np.random.Generator) -> Sample:
-    """A window of 3 positions, 3 apart, over 3 rows: only the middle one reads them."""
+    """A window of 3 positions, 3 apart, over 3 rows, which only the middle one reads."""
     bias = rng.standard_normal(4).astype(np.float32)
     return {
         x: rng.standard_normal((2, 4, 3, 6)).astype(np.float32),
         w: rng.standard_normal((4, 2, 3, 2)).astype(np.float32),
         b: bias if rng.random() < 0.5 else None,
-        conv: Given({"pads": [3, 0, 3, 1], "dilations": [3, 1], "group": 2}),
+        conv: SampleApplication(
+            {"pads": [3, 0, 3, 1], "dilations": [3, 1], "group": 2}
+        ),
     }
 
 

@@ -8,8 +8,9 @@
     x, y = tensors("x y")
     onnx.Relu(x) * 2 + y
 
-An operator is its definition (`onnx.Relu`, `operators("com.acme").Relu`), so that a pattern cannot
-take another domain's for it. The same object twice in a pattern is the same value twice.
+Operators are referred to by their definitions (`onnx.Relu`, `operators("com.acme").Relu`), so a
+pattern cannot match another domain's operator. Using the same object twice in a pattern means the
+same value twice.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from tilewright.graph.ops.registry import (
     registered,
 )
 
-LATEST = 21  # the version of ONNX's operators that replacements are written in
+LATEST = 21  # the ONNX version of operators in replacements
 
 
 class Pattern:
-    """What may stand for a value; arithmetic on patterns makes ONNX's operators."""
+    """Anything that can match a value; arithmetic on patterns makes ONNX operators."""
 
     def __add__(self, other: Part) -> Apply:
         return onnx.Add(self, other)
@@ -75,7 +76,7 @@ Part = Pattern | int | float
 
 @dataclass(frozen=True, eq=False)
 class Tensor(Pattern):
-    """Any value; with `known`, one whose elements are known when the model is compiled.
+    """Any value; with `known`, one whose elements are known at compile time.
 
     real: of floating-point elements.
     """
@@ -90,7 +91,7 @@ class Tensor(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class Number(Pattern):
-    """A known value all of whose elements are this number; in a replacement, a scalar."""
+    """A known value whose elements all equal this number; in a replacement, a scalar."""
 
     value: float
 
@@ -100,7 +101,7 @@ class Number(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class Either(Pattern):
-    """One of several forms of the same, tried in order."""
+    """One of several equivalent forms, tried in order."""
 
     forms: tuple[Pattern, ...]
 
@@ -110,7 +111,7 @@ class Either(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class Maybe:
-    """An operand that may be left out."""
+    """An operand that may be omitted."""
 
     part: Pattern
 
@@ -120,7 +121,7 @@ class Maybe:
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
-    """An attribute that is this, or is left out, which means the same."""
+    """An attribute with this value, or omitted, which means the same."""
 
     default: Any
 
@@ -130,7 +131,7 @@ class LeftOut:
 
 @dataclass(frozen=True, eq=False)
 class Attribute:
-    """Any attribute. examples: what it is tried with; default: what it is where left out."""
+    """Any attribute. examples: values to try; default: its value if omitted."""
 
     name: str
     examples: tuple[Any, ...] = ()
@@ -142,7 +143,7 @@ class Attribute:
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator that has a definition; called with operands, it is a pattern."""
+    """An operator that has a definition; calling it with operands makes a pattern."""
 
     op_type: str
     domain: str = ""
@@ -165,7 +166,7 @@ class Operator:
 
     @property
     def version(self) -> int:
-        """The version that a replacement is written in."""
+        """The version that replacements use."""
         newest = self.definitions[0]
         if self.domain:
             version = newest.since
@@ -176,7 +177,7 @@ class Operator:
         return min(version, newest.until)
 
     def covers(self, op: Operation) -> bool:
-        """Whether `op` applies this operator, of whatever version."""
+        """Whether `op` applies this operator, in any version."""
         return op.qualified == self.qualified
 
     def __call__(self, *operands: Any, **attributes: Any) -> Apply:
@@ -188,9 +189,9 @@ class Operator:
 
 @dataclass(frozen=True)
 class AnyOf:
-    """One of several operators: those of a list, or all that have one of some traits.
+    """One of several operators: those of a list, or all with one of some traits.
 
-    text: what to print for a long list.
+    text: how to print a long list.
     """
 
     operators: tuple[Operator, ...] = ()
@@ -203,7 +204,7 @@ class AnyOf:
         named = frozenset(o.qualified for o in self.operators)
         traits = (
             self.traits.value
-        )  # numbers are compared several times as fast as flags
+        )  # comparing integers is several times as fast as comparing flags
         if not traits:
             return named
         with_trait = (d.qualified for d in registered() if d.traits.value & traits)
@@ -228,10 +229,10 @@ class AnyOf:
 
 @dataclass(frozen=True, eq=False)
 class Apply(Pattern):
-    """An operator applied. `...` after its operands: more may follow; as `more` among the
-    attributes: others are allowed. Without, an operation with further ones does not match.
+    """An operator applied. `...` after its operands allows more operands; `more` among the
+    attributes allows others. Without these, an operation that has more does not match.
 
-    once: only the pattern around reads it, and it does not leave the model.
+    once: only the surrounding pattern reads it, and it is not an output of the model.
     """
 
     operator: Operator | AnyOf
@@ -243,7 +244,7 @@ class Apply(Pattern):
     text: str = ""
 
     def once(self) -> Apply:
-        """The same, where nothing else reads it: the operation vanishes with the match."""
+        """The same, if nothing else reads it, so that the operation disappears with the match."""
         return replace(self, read_once=True)
 
     def named(self, text: str) -> Apply:
@@ -255,11 +256,11 @@ class Apply(Pattern):
         return replace(self, open=True)
 
     def results(self, count: int) -> tuple[RuleResult, ...]:
-        """Its results one by one, where it has several, as a Split does."""
+        """Its results one by one, if it has several, like a Split."""
         return tuple(RuleResult(self, n, count) for n in range(count))
 
     def on(self, *operands: Pattern | Computed) -> On:
-        """In a replacement: the operation that matched, on other operands."""
+        """In a replacement: the matched operation with other operands."""
         return On(self, operands)
 
     def __str__(self) -> str:
@@ -276,7 +277,7 @@ class Apply(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class RuleResult(Pattern):
-    """One of several results of an operator. place: which one; count: of how many."""
+    """One of several results of an operator. place: its index; count: the number of results."""
 
     of: Apply
     place: int
@@ -288,7 +289,7 @@ class RuleResult(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class On:
-    """What matched `pattern`, with its version, attributes and remaining operands, on others."""
+    """The operation that `pattern` matched, with other operands; the rest is unchanged."""
 
     pattern: Apply
     operands: tuple[Pattern | Computed, ...]
@@ -300,9 +301,9 @@ class On:
 
 @dataclass(frozen=True, eq=False)
 class Computed:
-    """A constant operand or an attribute of a replacement: what a function makes of the match.
+    """A constant operand or attribute of a replacement that a function computes from the match.
 
-    function: gives an array, or the attribute; None where the rule cannot be applied.
+    function: returns an array or the attribute; None if the rule cannot be applied.
     """
 
     text: str
@@ -328,7 +329,7 @@ def _applied(
 
 
 def part_of(x: Any) -> Any:
-    """An operand of a pattern or replacement. Raises InputError for what cannot be one."""
+    """An operand of a pattern or replacement. Raises InputError if `x` cannot be one."""
     if isinstance(x, int | float):
         return Number(float(x))
     if isinstance(x, Pattern | Maybe | Computed | On):
@@ -340,7 +341,7 @@ def part_of(x: Any) -> Any:
 
 
 class Operators:
-    """The operators of a domain as attributes: `onnx.Conv`. Raises InputError for others."""
+    """The operators of a domain as attributes: `onnx.Conv`. Raises InputError for unknown ones."""
 
     def __init__(self, domain: str = "") -> None:
         self._domain = "" if domain == "ai.onnx" else domain
@@ -370,22 +371,22 @@ def operators(domain: str) -> Operators:
 
 
 def tensors(names: str) -> Sequence[Tensor]:
-    """One tensor per word. (One word gives a sequence of one.)"""
+    """One tensor per word. (A single word also yields a sequence.)"""
     return [Tensor(name) for name in names.split()]
 
 
 def reals(names: str) -> Sequence[Tensor]:
-    """As `tensors`, for values of floating-point elements."""
+    """As `tensors`, for values with floating-point elements."""
     return [Tensor(name, real=True) for name in names.split()]
 
 
 def constants(names: str) -> Sequence[Tensor]:
-    """As `tensors`, for values that are known when the model is compiled."""
+    """As `tensors`, for values known at compile time."""
     return [Tensor(name, known=True) for name in names.split()]
 
 
 def maybe(part: Pattern) -> Maybe:
-    """An operand that may be left out."""
+    """An operand that may be omitted."""
     return Maybe(part)
 
 
@@ -405,7 +406,7 @@ def having(traits: Trait) -> AnyOf:
 
 
 def parts(pattern: Any) -> Iterator[Any]:
-    """The pattern and everything in it, outermost first."""
+    """The pattern and all its parts, outermost first."""
     yield pattern
     match pattern:
         case Apply() | On():

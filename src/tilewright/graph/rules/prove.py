@@ -1,8 +1,8 @@
-"""Deriving rules from axioms: both sides are rewritten until no axiom applies, and compared.
+"""Deriving rules from axioms: rewrite both sides until no axiom applies, and compare.
 
-A proof says that the sides are equal wherever all that stands in it is defined: not in which shapes
-that is so, nor how sums round. That is what conditions, labels and the check on random operands are
-for; a rule is proved besides, not instead.
+A proof says that both sides are equal wherever everything in it is defined. It does not say for
+which shapes that holds, nor how sums round. Conditions, labels and the check on random operands
+cover that; a proof complements them and does not replace them.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from tilewright.graph.rules.patterns import (
 from tilewright.graph.rules.rule import Rule
 from tilewright.graph.rules.substitutions.rows import NUMBER
 
-STEPS = 200  # that a side may take
-COMMUTATIVE = ("Add", "Mul")  # and associative
+STEPS = 200  # most steps per side
+COMMUTATIVE = ("Add", "Mul")  # commutative and associative
 
 
 @dataclass(frozen=True)
-class Term:
-    """An operator on terms; a tensor or a number without any.
+class FormulaTerm:
+    """An operator applied to terms; a tensor or a number has no operands.
 
-    Sums and products have any number of operands, in their own order.
+    Sums and products have any number of operands, in canonical order.
     """
 
     head: str
-    operands: tuple[Term, ...] = ()
+    operands: tuple[FormulaTerm, ...] = ()
     attributes: tuple[tuple[str, Any], ...] = ()
 
     def __str__(self) -> str:
@@ -53,8 +53,8 @@ class Term:
 Bound = Mapping[int, Any]
 
 
-class NoFormula(Exception):
-    """A side that is not a formula, of which nothing can be derived."""
+class NotAFormula(Exception):
+    """A side that is not a formula, so nothing can be derived from it."""
 
 
 def prove(
@@ -67,29 +67,29 @@ def prove(
         known = _meaning(rule)
         left = _normal(_term(rule.pattern, known), axioms, used)
         right = _normal(_term(rule.replacement, known), axioms, used)
-    except NoFormula:
+    except NotAFormula:
         return None
     return tuple(used) if left == right else None
 
 
 def _meaning(rule: Rule) -> Bound:
-    """What its conditions say of attributes and tensors, by their identities."""
+    """What its conditions say about attributes and tensors, by their identities."""
     found: dict[int, Any] = {}
     for condition in rule.when:
         found |= getattr(condition, "means", {})
     return found
 
 
-def _term(part: Any, bound: Bound) -> Term:
-    """A pattern as a term. bound: what stands for tensors and attributes, by their identities."""
+def _term(part: Any, bound: Bound) -> FormulaTerm:
+    """A pattern as a term. bound: stands for tensors and attributes, by their identities."""
     match part:
         case Tensor():
             found = bound.get(id(part))
-            if isinstance(found, Term):
+            if isinstance(found, FormulaTerm):
                 return found
-            return Term(f"number {part.name}" if found == NUMBER else part.name)
+            return FormulaTerm(f"number {part.name}" if found == NUMBER else part.name)
         case Number():
-            return Term(f"{part.value:g}")
+            return FormulaTerm(f"{part.value:g}")
         case Apply():
             head = bound.get(id(part), str(part.operator))
             named = [(k, _attribute(v, bound)) for k, v in part.attributes.items()]
@@ -98,7 +98,7 @@ def _term(part: Any, bound: Bound) -> Term:
         case On():
             head = bound.get(id(part.pattern), str(part.pattern.operator))
             return _applied(head, [_term(p, bound) for p in part.operands], [])
-    raise NoFormula
+    raise NotAFormula
 
 
 def _attribute(given: Any, bound: Bound) -> Any:
@@ -108,29 +108,29 @@ def _attribute(given: Any, bound: Bound) -> Any:
         case Computed():
             return given.text
         case LeftOut():
-            return None  # it means the same as leaving it out
+            return None  # it means the same as omitting it
     return str(given)
 
 
 def _applied(
     head: str,
-    operands: Sequence[Term],
+    operands: Sequence[FormulaTerm],
     attributes: Sequence[tuple[str, Any]],
-) -> Term:
-    """The term, its operands in order where that does not matter, and numbers multiplied."""
+) -> FormulaTerm:
+    """The term, with operands sorted if order does not matter and numbers multiplied."""
     if head not in COMMUTATIVE:
-        return Term(head, tuple(operands), tuple(sorted(attributes)))
-    flat: list[Term] = []
+        return FormulaTerm(head, tuple(operands), tuple(sorted(attributes)))
+    flat: list[FormulaTerm] = []
     for t in operands:
         flat += t.operands if t.head == head else [t]
     if head == "Mul":
         flat = _one_factor(flat)
     if len(flat) == 1:
         return flat[0]
-    return Term(head, tuple(sorted(flat, key=str)))
+    return FormulaTerm(head, tuple(sorted(flat, key=str)))
 
 
-def _one_factor(factors: Sequence[Term]) -> list[Term]:
+def _one_factor(factors: Sequence[FormulaTerm]) -> list[FormulaTerm]:
     numbers = [t for t in factors if _is_literal(t)]
     others = [t for t in factors if not _is_literal(t)]
     product = 1.0
@@ -138,14 +138,14 @@ def _one_factor(factors: Sequence[Term]) -> list[Term]:
         product *= float(t.head)
     if product == 1.0 and others:
         return others
-    return [Term(f"{product:g}"), *others]
+    return [FormulaTerm(f"{product:g}"), *others]
 
 
-def _is_literal(term: Term) -> bool:
+def _is_literal(term: FormulaTerm) -> bool:
     return not term.operands and term.head.lstrip("-")[:1].isdigit()
 
 
-def _is_number(term: Term) -> bool:
+def _is_number(term: FormulaTerm) -> bool:
     """Whether a term is a number, written out or by a condition."""
     named = not term.operands and term.head.startswith("number ")
     return named or _is_literal(term)
@@ -155,11 +155,11 @@ def _is_number(term: Term) -> bool:
 
 
 def _normal(
-    term: Term,
+    term: FormulaTerm,
     axioms: Sequence[Rule],
     used: dict[str, None],
-) -> Term:
-    """The term with axioms applied until none does, the innermost terms first."""
+) -> FormulaTerm:
+    """The term after applying axioms, innermost terms first, until none applies."""
     for _ in range(STEPS):
         inner = [_normal(t, axioms, used) for t in term.operands]
         term = _applied(term.head, inner, term.attributes) if inner else term
@@ -167,15 +167,15 @@ def _normal(
         if changed is None:
             return term
         term = changed
-    raise NoFormula
+    raise NotAFormula
 
 
 def _step(
-    term: Term,
+    term: FormulaTerm,
     axioms: Sequence[Rule],
     used: dict[str, None],
-) -> Term | None:
-    """The term with the first axiom that matches all of it, or some operands of a sum."""
+) -> FormulaTerm | None:
+    """The term after the first axiom that matches all of it, or some operands of a sum."""
     for axiom in axioms:
         for part, rest in _parts(term):
             for bound in _match(axiom.pattern, part, _meaning(axiom)):
@@ -187,20 +187,20 @@ def _step(
     return None
 
 
-def _parts(term: Term) -> Iterator[tuple[Term, Sequence[Term]]]:
-    """The term with nothing left over; of sums and products, two operands with the others."""
+def _parts(term: FormulaTerm) -> Iterator[tuple[FormulaTerm, Sequence[FormulaTerm]]]:
+    """The whole term; for sums and products, also each two operands with the rest."""
     yield term, ()
     if term.head in COMMUTATIVE and len(term.operands) > 2:
         places = range(len(term.operands))
         for pair in itertools.combinations(places, 2):
             chosen = [term.operands[n] for n in pair]
             rest = [term.operands[n] for n in places if n not in pair]
-            yield Term(term.head, tuple(chosen)), rest
+            yield FormulaTerm(term.head, tuple(chosen)), rest
 
 
 def _match(
     part: Any,
-    term: Term,
+    term: FormulaTerm,
     bound: Bound,
 ) -> Iterator[Bound]:
     match part:
@@ -217,7 +217,7 @@ def _match(
             yield from _match_applied(part, term, bound)
 
 
-def _match_applied(part: Apply, term: Term, bound: Bound) -> Iterator[Bound]:
+def _match_applied(part: Apply, term: FormulaTerm, bound: Bound) -> Iterator[Bound]:
     if not term.operands or not _heads(part, term.head):
         return
     named: dict[int, Any] = {id(part): term.head}
@@ -243,7 +243,7 @@ def _heads(part: Apply, head: str) -> bool:
     return head == str(part.operator)
 
 
-def _groupings(term: Term, count: int) -> Iterator[Sequence[Term]]:
+def _groupings(term: FormulaTerm, count: int) -> Iterator[Sequence[FormulaTerm]]:
     """The operands; those of a sum or product in two groups, in every way."""
     if term.head not in COMMUTATIVE or count != 2:
         if len(term.operands) == count:
@@ -251,7 +251,7 @@ def _groupings(term: Term, count: int) -> Iterator[Sequence[Term]]:
         return
     total = len(term.operands)
     for bits in range(1, 2**total - 1):
-        groups: tuple[list[Term], list[Term]] = ([], [])
+        groups: tuple[list[FormulaTerm], list[FormulaTerm]] = ([], [])
         for n, t in enumerate(term.operands):
             groups[bits >> n & 1].append(t)
         yield [_applied(term.head, g, ()) for g in groups]
@@ -259,7 +259,7 @@ def _groupings(term: Term, count: int) -> Iterator[Sequence[Term]]:
 
 def _match_all(
     parts: Sequence[Pattern | Maybe],
-    terms: Sequence[Term],
+    terms: Sequence[FormulaTerm],
     bound: Bound,
 ) -> Iterator[Bound]:
     if not parts:

@@ -14,14 +14,14 @@ from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.offsets import shaped
 from tilewright.graph.rules.patterns import onnx
 
-_BYTE = 255  # what two bytes, one of them a zero point, differ by at most
+_BYTE = 255  # largest difference between two bytes, one of them a zero point
 _WHOLE = 2**31 - 1
-MOST_TERMS = _WHOLE // (_BYTE * _BYTE)  # of a sum that int32 holds
+MOST_TERMS = _WHOLE // (_BYTE * _BYTE)  # largest sum that int32 holds
 
 
 @dataclass(frozen=True, slots=True)
-class Quantized:
-    """A tensor of integers with its scale and zero point; axis: of a scale that is a vector."""
+class QuantizedTensor:
+    """A tensor of integers with its scale and zero point. axis: of a scale that is a vector."""
 
     whole: Value
     scale: Value
@@ -34,14 +34,14 @@ class Quantized:
 
 @dataclass(frozen=True, slots=True)
 class ByteProduct:
-    """The operands of a product that takes bytes, and the bias, which is real.
+    """The operands of a product of bytes, and the bias, which is real.
 
-    terms: of one sum.
+    terms: in one sum.
     """
 
     op: Operation
-    left: Quantized
-    right: Quantized
+    left: QuantizedTensor
+    right: QuantizedTensor
     bias: Value | None
     terms: int
 
@@ -53,8 +53,9 @@ def product_of(graph: Graph, op: Operation) -> ByteProduct | None:
             = s * t[j] * sum_k (a[i, k] - p) * (b[k, j] - q[j])
 
     Both operands are dequantized bytes; s and p are single numbers, t and q may be one per column
-    or channel of the result, not per term; the sum fits int32 for any bytes; the scales are such
-    that no side leaves float32 (`_in_range`). Of a Gemm: alpha and beta are 1, a is not transposed.
+    or channel of the result, not per term; the sum fits int32 for any bytes; with these scales
+    neither side overflows or underflows float32 (`_in_range`). For a Gemm, alpha and beta are 1 and
+    a is not transposed.
     """
     left, right = (quantized_by(graph, v, (uint8, int8)) for v in op.inputs[:2])
     if left is None or right is None or left.axis is not None:
@@ -76,9 +77,9 @@ def product_of(graph: Graph, op: Operation) -> ByteProduct | None:
 
 
 def _in_range(graph: Graph, p: ByteProduct) -> bool:
-    """Whether, for any bytes, s * t is a normal number and the largest sum with it is finite.
+    """Whether, for any bytes, s * t is a normal number and the largest sum times it is finite.
 
-    A scale that is not a constant is taken for what a quantizer computes from data, which is so.
+    A computed scale is assumed to come from a quantizer, which ensures this.
     """
     scales = []
     for factor in (p.left, p.right):
@@ -95,7 +96,7 @@ def _in_range(graph: Graph, p: ByteProduct) -> bool:
 
 
 def _columns(op: Operation, rank: int) -> int:
-    """The axis of the second operand along which the results have columns or channels."""
+    """The axis of the second operand that corresponds to the results' columns or channels."""
     if onnx.Conv.covers(op) or (
         onnx.Gemm.covers(op) and op.attributes.get("transB", 0)
     ):
@@ -125,7 +126,7 @@ def integer_sum(p: ByteProduct, f: Fragment) -> Value:
 
 
 def along(p: ByteProduct) -> tuple[int, ...]:
-    """How a parameter per column or channel broadcasts against the results."""
+    """How a parameter per column or channel broadcasts with the results."""
     if onnx.Conv.covers(p.op):
         return (-1, *[1] * (len(p.right.whole.extents) - 2))
     return (-1,)
@@ -136,7 +137,7 @@ def shaped_along(
     x: Value,
     shape: tuple[int, ...],
 ) -> Value:
-    """A vector of parameters in that shape; a single one unchanged."""
+    """A vector of parameters in that shape; a single one is unchanged."""
     if len(x.extents) != 1 or len(shape) == 1:
         return x
     return shaped(f, x, shape)
@@ -144,10 +145,10 @@ def shaped_along(
 
 def zero_of(
     f: Fragment,
-    x: Quantized,
+    x: QuantizedTensor,
     dtype: DType | None,
 ) -> Value:
-    """The zero point of `x`; zeros of that type where it has none."""
+    """The zero point of `x`; zeros of that type if it has none."""
     if x.zero is None:
         return f.constant(np.zeros(x.scale.extents), dtype)
     return x.zero
@@ -184,11 +185,11 @@ def _largest(p: ByteProduct) -> int:
     return p.terms * _BYTE * _BYTE
 
 
-# ----------------------------------------------------------------------- what is quantized again
+# ------------------------------------------------------------------------------ requantization
 
 
-def quantizer(op: Operation) -> Quantized | None:
-    """The result of a QuantizeLinear to bytes with one scale, divided by in float32."""
+def quantizer(op: Operation) -> QuantizedTensor | None:
+    """The result of a QuantizeLinear to bytes with one scale, if it divides in float32."""
     _, scale, zero = (*op.inputs, None)[:3]
     out = op.outputs[0]
     if scale is None or out is None or out.dtype not in (uint8, int8):
@@ -198,11 +199,11 @@ def quantizer(op: Operation) -> Quantized | None:
     plain = not op.attributes.get("precision", 0) and not op.attributes.get(
         "block_size", 0
     )
-    return Quantized(out, scale, zero, None) if plain else None
+    return QuantizedTensor(out, scale, zero, None) if plain else None
 
 
 def clip_bounds(graph: Graph, op: Operation) -> tuple[float, float]:
-    """The bounds of a Relu or Clip; NaN for one that is not known."""
+    """The bounds of a Relu or Clip; NaN for an unknown one."""
     if onnx.Relu.covers(op):
         return 0.0, math.inf
     bounds = [op.attributes.get("min", -math.inf), op.attributes.get("max", math.inf)]
@@ -213,8 +214,8 @@ def clip_bounds(graph: Graph, op: Operation) -> tuple[float, float]:
     return bounds[0], bounds[1]
 
 
-def same_quantization(graph: Graph, x: Quantized, q: Quantized) -> bool:
-    """Whether both are quantized in the same way, so that going there and back changes no byte.
+def same_quantization(graph: Graph, x: QuantizedTensor, q: QuantizedTensor) -> bool:
+    """Whether both have the same quantization, so that a round trip changes no byte.
 
     round(s * (a - p) / s) + p = a: one type, one known s > 0 with 255 * s finite, one known p.
     """
@@ -231,8 +232,8 @@ def quantized_by(
     graph: Graph,
     value: Value | None,
     dtypes: tuple[DType, ...],
-) -> Quantized | None:
-    """What is dequantized to `value`: integers with one scale, or one along an axis."""
+) -> QuantizedTensor | None:
+    """The integers that are dequantized to `value`, with one scale or one along an axis."""
     op = None if value is None else graph.producer(value)
     if (
         op is None
@@ -240,7 +241,7 @@ def quantized_by(
         or op.attributes.get("block_size")
     ):
         return None
-    if value is None or value.dtype is not float32:  # `output_dtype` may say another
+    if value is None or value.dtype is not float32:  # `output_dtype` may name another
         return None
     x, scale, zero = (*op.inputs, None)[:3]
     if x is None or scale is None or not (x.static and scale.static):
@@ -248,8 +249,8 @@ def quantized_by(
     if x.dtype not in dtypes or scale.dtype is not float32 or len(scale.extents) > 1:
         return None
     if math.prod(scale.extents) == 1:
-        return Quantized(x, scale, zero, None)
-    return Quantized(
+        return QuantizedTensor(x, scale, zero, None)
+    return QuantizedTensor(
         x,
         scale,
         zero,
@@ -262,8 +263,10 @@ def _is_known(graph: Graph, x: Value, number: int) -> bool:
     return known is not None and bool((known == number).all())
 
 
-def parameters(graph: Graph, x: Quantized) -> tuple[DType, np.float32, int] | None:
-    """The type, scale and zero point of bytes, where they are known and one for all of them."""
+def parameters(
+    graph: Graph, x: QuantizedTensor
+) -> tuple[DType, np.float32, int] | None:
+    """The type, scale and zero point of bytes, if they are known and single numbers."""
     scale = graph.constants.get(x.scale)
     zero: np.ndarray[Any, Any] | None = np.zeros(1)
     if x.zero is not None:

@@ -1,10 +1,10 @@
-"""Operators between dequantized and quantized bytes, as quantizers write them, on bytes.
+"""Operators between DequantizeLinear and QuantizeLinear, as quantizers write them, on bytes.
 
     DequantizeLinear(a, s, p) @ DequantizeLinear(b, t, q)  =  s * t * MatMulInteger(a, b, p, q)
 
-exact in int32 where the left side rounds at each step. Quantized again, that is QLinearMatMul, and
-the same of convolutions: one factor s * t / u instead of a product and a quotient. What moves or
-selects elements does the same to bytes, between one and the same quantization.
+exact in int32, whereas the left side rounds at each step. Requantized, that is QLinearMatMul, and
+likewise for convolutions: one factor s * t / u instead of a product and a quotient. Operators that
+move or select elements do the same to bytes if the quantization before and after is the same.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tilewright.graph.rules.quantization import (
     whole_bias,
     zero_of,
 )
-from tilewright.graph.rules.rule import Given, Rule, Sample
+from tilewright.graph.rules.rule import Rule, Sample, SampleApplication
 
 x, x_scale, x_zero, y_scale, y_zero, real, bias = tensors(
     "x x_scale x_zero y_scale y_zero real bias"
@@ -72,10 +72,10 @@ inner = product.once()
 
 
 def _as_before(m: Match) -> bool:
-    """both quantize in the same way
+    """both have the same quantization
 
-    select(s * (a - p)) = s * (select(a) - p), as the factor is above zero and keeps order; after
-    it is the same quantization (`_same`).
+    select(s * (a - p)) = s * (select(a) - p), as the factor is positive and keeps order; the
+    quantization after it is the same (`_same`).
     """
     q = quantizer(m.root)
     made = m.operation(dequantized)
@@ -84,12 +84,12 @@ def _as_before(m: Match) -> bool:
 
 
 def _elements_alone(m: Match) -> bool:
-    """no more than the elements is asked for"""
+    """only the elements are used"""
     return len(m.operation(selected).writes) == 1
 
 
 def _saturates(m: Match) -> bool:
-    """what is clipped saturates
+    """the clipped values saturate
 
     round(low / s) + p <= the least byte and round(high / s) + p >= the largest. Bounds and
     quantization are known, and nothing else reads what was clipped.
@@ -122,7 +122,7 @@ def _real_product(m: Match, f: Fragment) -> Value | None:
 def _product_in_bytes(m: Match, f: Fragment) -> Value | None:
     """a product of bytes, quantized
 
-    None where the bias is not one of int32 with the product's scale.
+    None if the bias is not an int32 one with the product's scale.
     """
     graph = m.graph
     q = quantizer(m.root)
@@ -157,15 +157,15 @@ def _bytes(rng: np.random.Generator, kind: Any, *shape: int) -> Any:
 
 
 _SELECTIONS = (
-    Given({"perm": [0, 2, 1, 3]}, operator=onnx.Transpose),
-    Given({"kernel_shape": [2, 2]}, operator=onnx.MaxPool),
-    Given({"axis": 2}, operator=onnx.Flatten),
-    Given({}, (np.array([3, -1]),), onnx.Reshape),
-    Given({"axis": 1}, (np.array([2, 0]),), onnx.Gather),
+    SampleApplication({"perm": [0, 2, 1, 3]}, operator=onnx.Transpose),
+    SampleApplication({"kernel_shape": [2, 2]}, operator=onnx.MaxPool),
+    SampleApplication({"axis": 2}, operator=onnx.Flatten),
+    SampleApplication({}, (np.array([3, -1]),), onnx.Reshape),
+    SampleApplication({"axis": 1}, (np.array([2, 0]),), onnx.Gather),
 )
 _CLIPS = (
-    Given({}, (), onnx.Relu),
-    Given({}, (np.float32(0), np.float32(100)), onnx.Clip),
+    SampleApplication({}, (), onnx.Relu),
+    SampleApplication({}, (np.float32(0), np.float32(100)), onnx.Clip),
 )
 
 
@@ -193,10 +193,15 @@ def _clip_samples(rng: np.random.Generator) -> Sample:
 
 
 _PRODUCTS = (
-    (Given({}, (), onnx.MatMul), (4, 6), (6, 5), None),
-    (Given({}, (), onnx.Gemm), (4, 6), (6, 5), (5,)),
-    (Given({"transB": 1}, (), onnx.Gemm), (4, 6), (5, 6), (5,)),
-    (Given({"pads": [1, 0, 0, 1]}, (), onnx.Conv), (2, 3, 5, 5), (4, 3, 3, 3), (4,)),
+    (SampleApplication({}, (), onnx.MatMul), (4, 6), (6, 5), None),
+    (SampleApplication({}, (), onnx.Gemm), (4, 6), (6, 5), (5,)),
+    (SampleApplication({"transB": 1}, (), onnx.Gemm), (4, 6), (5, 6), (5,)),
+    (
+        SampleApplication({"pads": [1, 0, 0, 1]}, (), onnx.Conv),
+        (2, 3, 5, 5),
+        (4, 3, 3, 3),
+        (4,),
+    ),
 )
 
 

@@ -1,7 +1,7 @@
-"""Concatenation of dequantized bytes that are quantized again, done on the bytes.
+"""Concatenation of dequantized bytes that are requantized, done on the bytes.
 
-Q(Concat(DQ(a), DQ(b), ...)) = Concat(a, b, ...) where all are quantized in the same way: each byte
-goes there and back, and comes out as it was.
+Q(Concat(DQ(a), DQ(b), ...)) = Concat(a, b, ...) if all have the same quantization, as the round
+trip changes no byte.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.patterns import onnx
 from tilewright.graph.rules.quantization import (
-    Quantized,
+    QuantizedTensor,
     quantized_by,
     quantizer,
     same_quantization,
@@ -25,7 +25,7 @@ from tilewright.graph.rules.rule import Rule
 
 
 class ConcatRegion:
-    """A quantizer after a Concat whose operands are all bytes of its own quantization."""
+    """A quantizer after a Concat whose operands are all bytes with the same quantization."""
 
     names = onnx.QuantizeLinear.names
 
@@ -41,11 +41,11 @@ class ConcatRegion:
 
 
 def _operands(graph: Graph, op: Operation, joined: Operation) -> list[Value] | None:
-    """The bytes; None where one is quantized in another way than the result, or not at all."""
+    """The bytes; None if one has another quantization than the result, or none."""
     q = quantizer(op)
     if q is None:
         return None
-    found: list[Quantized] = []
+    found: list[QuantizedTensor] = []
     for v in joined.inputs:
         x = quantized_by(graph, v, (uint8, int8))
         if x is None or x.axis is not None or not same_quantization(graph, x, q):

@@ -1,4 +1,4 @@
-"""The rules that users register; every compilation from then on applies them."""
+"""The rules registered by users, which every later compilation applies."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _registered: dict[str, Rule] = {}
 
 
 def register(rule: Rule) -> Rule:
-    """Check a rule on random instances of its pattern, and apply it from now on.
+    """Check a rule on random instances of its pattern and apply it from now on.
 
-    Raises InputError with a counterexample for a rule that is wrong, and for one that cannot be
-    tried, or whose name is taken.
+    Raises InputError for a wrong rule, with a counterexample, for a rule that cannot be tried, and
+    for a name that is in use.
     """
     if rule.name in _registered:
         raise InputError(
@@ -37,5 +37,5 @@ def unregister(name: str) -> None:
 
 
 def registered() -> tuple[Rule, ...]:
-    """The rules, in the order in which they were registered."""
+    """The rules, in the order of their registration."""
     return tuple(_registered.values())

@@ -1,7 +1,8 @@
 """Decomposed root mean square normalization as RMSNormalization.
 
-`x / sqrt(mean(x^2) + eps) * scale` over the last axis, in six operators or seven, is one kernel as
-one operator. Source: Zhang and Sennrich 2019, "Root Mean Square Layer Normalization".
+`x / sqrt(mean(x^2) + eps) * scale` over the last axis, spelled out in six or seven operators,
+becomes one operator and thus one kernel. Source: Zhang and Sennrich 2019, "Root Mean Square Layer
+Normalization".
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def _is_one(m: Match) -> bool:
     return bool(np.all(m.array(one) == 1)) and m.array(one).size == 1
 
 
-# By the name of each form: how it is written, and its condition.
+# For each form, by name: the pattern and its condition.
 FORMS: dict[str, tuple[Apply, tuple[Condition, ...]]] = {
     "divided": (x / root, ()),
     "multiplied": (x * either(onnx.Reciprocal(root), shifted**-0.5), ()),

@@ -3,8 +3,8 @@
     Rule("twice", x + x, 2 * x)
     Rule("transpose-to-itself", onnx.Transpose(x, perm=perm), x, when=[keeps_every_axis])
 
-A rule applies only where both sides have one type. It is checked on random instances of its pattern
-(`check.py`), and it prints as one line.
+A rule applies only if both sides have the same type. It is checked on random instances of its
+pattern (`check.py`) and prints as one line.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from tilewright.graph.rules.patterns import (
 )
 
 Condition = Callable[[Match], bool]
-# What replaces the root's result, or each of the results (`Match.results`).
+# The replacement of the root's result, or of each of the results (`Match.results`).
 Made = Value | Sequence[Value] | None
-# Adds operators to the fragment and gives what it made; None where the rule cannot be applied.
+# Adds operators to the fragment and returns its result; None if the rule cannot be applied.
 Build = Callable[[Match, Fragment], Made]
 
 
 @dataclass(frozen=True)
-class Given:
+class SampleApplication:
     """How a part of a pattern is applied in a sample. more: operands after those of the pattern.
 
-    operator: which one, where the pattern has several.
+    operator: which one, if the pattern allows several.
     """
 
     attributes: Mapping[str, Any] = field(default_factory=dict)
@@ -48,18 +48,18 @@ class Given:
     operator: Operator | None = None
 
 
-# What a rule is tried on: an array for a tensor (None: left out), or a Value whose type it has; a
-# value for an attribute; a Given for an operator applied.
+# Operands to try a rule on: an array for a tensor (None: omitted) or a Value with its type; a value
+# for an attribute; a Given for an applied operator.
 Sample = Mapping[Any, Any]
 Samples = Callable[[np.random.Generator], Sample | Graph]
 
 
-class Region(Protocol):
-    """What matches more than a formula says: as many operations as there are."""
+class RegionPattern(Protocol):
+    """Matches more than a formula can say: any number of operations."""
 
     @property
     def names(self) -> frozenset[str]:
-        """The qualified names of the operators at which to look for it."""
+        """The qualified names of the operators at which to look for a match."""
         ...
 
     def matches(self, graph: Graph, op: Operation) -> Iterator[Match]:
@@ -69,20 +69,20 @@ class Region(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """One row.
+    """One rewrite.
 
-    pattern: the operator at its top is replaced, and what else matched vanishes with it where
-    nothing else reads it. replacement: a formula, or a function that adds operators to a Fragment.
-    when: conditions on the match, each a function with a docstring. exact: both sides agree bit by
-    bit; else within rounding, and `math="exact"` leaves the rule out; that one side alone overflows
-    counts as rounding. finite: they agree for finite operands alone: of an infinity or a NaN they
-    may make different things; `"exact"` leaves these out too. keeps_type: both sides have one type
-    also where it is not known, as in `Identity(x) => x`. samples: what to try it on, where random
-    operands do not do: arrays for tensors, or a whole graph.
+    pattern: its top operator is replaced; other matched operations disappear with it if nothing
+    else reads them. replacement: a formula, or a function that adds operators to a Fragment. when:
+    conditions on the match, each a function with a docstring. exact: both sides agree bit by bit;
+    otherwise within rounding, and `math="exact"` disables the rule; overflow on one side only
+    counts as rounding. finite: both sides agree for finite operands, but may differ for infinities
+    and NaN; `"exact"` disables these rules, too. keeps_type: both sides have the same type even if
+    it is unknown, as in `Identity(x) => x`. samples: operands to try if random ones are not enough:
+    arrays for tensors, or a whole graph.
     """
 
     name: str
-    pattern: Apply | Region
+    pattern: Apply | RegionPattern
     replacement: Pattern | On | Build
     when: Sequence[Condition] = ()
     exact: bool = True
@@ -110,7 +110,7 @@ class Rule:
 
     @property
     def same_bits(self) -> bool:
-        """Whether both sides give the same bits for every operand."""
+        """Whether both sides yield the same bits for all operands."""
         return self.exact and not self.finite
 
     def allowed(self, math: str) -> bool:
@@ -121,13 +121,13 @@ class Rule:
 
     @property
     def names(self) -> frozenset[str]:
-        """The qualified names of the operators that it may start at."""
+        """The qualified names of the operators that a match can start at."""
         if isinstance(self.pattern, Apply):
             return self.pattern.operator.names
         return self.pattern.names
 
     def matches(self, graph: Graph, op: Operation) -> Iterator[Match]:
-        """The ways in which it may be applied at `op`."""
+        """The ways to apply it at `op`."""
         if isinstance(self.pattern, Apply):
             found = matches(self.pattern, graph, op)
         else:
@@ -135,7 +135,7 @@ class Rule:
         return (m for m in found if fulfilled(self.when, m))
 
     def error(self, message: str, hint: str = "") -> InputError:
-        """The error to raise for a rule that is wrong."""
+        """The error to raise for a wrong rule."""
         return InputError(
             message, code="TW-RULE", where=f"rule {self.name!r}", hint=hint
         )
@@ -150,8 +150,8 @@ class Rule:
 
 
 def fulfilled(conditions: Iterable[Condition], m: Match) -> bool:
-    """Whether a match fulfills conditions. One that asks for what is known in a run alone, as the
-    extents of what NonZero gives, is not fulfilled.
+    """Whether a match satisfies conditions. A condition that needs values known only at run time,
+    such as extents of NonZero's result, is not satisfied.
     """
     try:
         return all(condition(m) for condition in conditions)
@@ -160,7 +160,7 @@ def fulfilled(conditions: Iterable[Condition], m: Match) -> bool:
 
 
 def _bare(side: Any) -> str:
-    """Without parentheses around all of it."""
+    """Without enclosing parentheses."""
     text = str(side)
     signed = isinstance(side, Apply) and text.startswith("(")
     return text[1:-1] if signed else text

@@ -22,7 +22,7 @@ from tilewright.graph.rules.patterns import (
 
 
 class NotApplicable(Exception):
-    """A value that a replacement needs cannot be computed from this match."""
+    """A value needed by a replacement cannot be computed from this match."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class FormulaBuilder:
     f: Fragment
 
     def value(self, term: Any) -> Value | None:
-        """The value of a part; None for an operand that is left out."""
+        """The value of a part; None for an omitted operand."""
         match term:
             case Tensor():
                 return self.m.get(term)
@@ -58,7 +58,7 @@ class FormulaBuilder:
         return self.f.apply(operator, operands, given)
 
     def _all(self, terms: Sequence[Any]) -> list[Value | None]:
-        """The operands; a number has the type of the first that is none."""
+        """The operands; a number takes the type of the first other operand."""
         found = [None if isinstance(t, Number) else self.value(t) for t in terms]
         like = next((v for v in found if v is not None), self.m.result)
         return [
@@ -85,7 +85,7 @@ def again(
     op: Operation,
     operands: Sequence[Value | None],
 ) -> Value:
-    """`op` on other operands, which stand for its first ones; the others stay."""
+    """`op` with its first operands replaced; the others stay."""
     given = (*operands, *op.inputs[len(operands) :])
     result = f.apply(op, given, op.attributes)
     f.operations[-1] = replace(f.operations[-1], name=op.name)
@@ -97,7 +97,7 @@ def built(
     m: Match,
     f: Fragment,
 ) -> Sequence[Value] | None:
-    """The right side of a rule as values; None where it cannot be applied here."""
+    """The right side of a rule as values; None if it cannot be applied here."""
     try:
         if isinstance(replacement, Pattern | On):
             found = FormulaBuilder(m, f).value(replacement)

@@ -1,1 +1,1 @@
-"""Searching the graphs that substitutions lead to for the one that costs least."""
+"""Searching the graphs that substitutions reach for the cheapest one."""

@@ -1,8 +1,8 @@
-"""Matching rules against an e-graph: each class may be computed by any of its nodes.
+"""Matching rules against an e-graph, where any node of a class may compute it.
 
-A rule looks at a Graph, where one operation computes a value. So it is shown one: a base graph, in
-which some values are computed by another node of their class. It starts with the base's; for each
-value whose operation the rule asked for, it is shown the others in turn.
+A rule expects a Graph, in which one operation computes each value. So it is shown a base graph, in
+which some values are computed by another node of their class: at first none, then for each value
+whose producer the rule asked for, each alternative in turn.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from tilewright.graph.rules.rule import Rule
 
 Makers = Mapping[Value, Sequence[Operation]]
 
-# Graphs that a rule is shown for one operation, at most.
+# Most graphs that a rule is shown for one operation.
 MOST: Final = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Shown(Graph):
-    """A graph with some of its values computed otherwise.
+class AlternativeGraph(Graph):
+    """A graph with alternative nodes for some of its values.
 
-    base: as it is without. chosen: operations in place of the base's, by what they compute. makers:
-    all by what they compute, but for inputs and constants. asked: those of which there are several
-    and that were asked for, with what was answered.
+    base: without alternatives. chosen: operations that replace the base's, by the values that they
+    compute. makers: all operations by the values that they compute, except inputs and constants.
+    asked: the values with alternatives that a rule asked for, with the answers.
     """
 
     base: Graph | None = None
@@ -47,7 +47,7 @@ class Shown(Graph):
         return found
 
     def users(self, value: Value) -> tuple[Operation, ...]:
-        """The operations that read a value: the base's, and those that were chosen."""
+        """The operations that read a value: the base's and the chosen ones."""
         assert self.base is not None
         users = self.base.users(value)
         more = [op for op in self.chosen.values() if value in op.reads]
@@ -57,7 +57,7 @@ class Shown(Graph):
 def matches(
     base: Graph, makers: Makers, rule: Rule, root: Operation
 ) -> Iterator[Match]:
-    """The ways in which a rule may be applied at an operation, whatever computes its operands."""
+    """The ways to apply a rule at an operation, whichever nodes compute its operands."""
     own = dict.fromkeys(root.writes, root)
     inside = base.producer(root.writes[0]) is root
     operations = base.operations if inside else (*base.operations, root)
@@ -67,7 +67,7 @@ def matches(
             return
         chosen = waiting.pop()
         asked: dict[Value, Operation] = {}
-        graph = Shown(
+        graph = AlternativeGraph(
             base.name,
             base.inputs,
             base.outputs,
@@ -85,7 +85,7 @@ def matches(
 def _others(
     chosen: Mapping[Value, Operation], asked: Mapping[Value, Operation], makers: Makers
 ) -> Iterator[Mapping[Value, Operation]]:
-    """Choices that differ from those that were made, each in its last one."""
+    """Further choices, each of which differs from those made in its last one."""
     before = dict(chosen)
     for value, first in asked.items():
         for other in makers[value]:

@@ -1,10 +1,10 @@
-"""Relaxed backtracking: best first, where a step may cost a little more than the best so far.
+"""Relaxed backtracking: best-first search that tolerates steps that cost a little more.
 
-(MetaFlow: Jia et al., SysML 2019.) The cheapest graph that was not expanded yet is, in turn,
-replaced by all that one substitution makes of it; those that cost alpha times the best so far or
-more are dropped, and each graph is visited once. With alpha 1 only improvements are followed. Where
-costs can be guessed, a graph is priced when its guess is the least of those that wait. After a step
-that did not pay, only steps near it are taken: independent ones were open before it as well.
+(MetaFlow: Jia et al., SysML 2019.) The search repeatedly expands the cheapest unexpanded graph into
+all graphs that one substitution makes of it. It drops those that cost alpha times the best so far
+or more, and visits each graph once. With alpha 1 it follows only improvements. If costs can be
+guessed, a graph is priced when its guess is the lowest of those waiting. After a step that did not
+pay, only steps near it are tried: independent ones were available before it as well.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from tilewright.graph.substitute.parts import neighborhood
 from tilewright.graph.substitute.pricing import RADIUS, Pricing
 from tilewright.graph.substitute.steps import Substitution, successors
 from tilewright.search.frontier import best_first
-from tilewright.search.result import Limits, Stop
+from tilewright.search.result import SearchLimits, StopReason
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a search of one graph gave. cost, start: of the graph, and of the one it began with."""
+class BacktrackingResult:
+    """The result of searching one graph. cost, start: of the found and of the initial graph."""
 
     graph: Graph
     cost: float
     start: float
     steps: tuple[Substitution, ...]
-    stop: Stop
+    stop: StopReason
     evaluations: int
 
 
 @dataclass(frozen=True, eq=False)
 class _State:
-    """A graph on the way. before, base: the graph it was made of, and what that costs.
+    """A graph in the search. before, base: the graph it was made from, and that one's cost.
 
-    anchor: the last one on the way to `before` that was the cheapest until then.
+    anchor: the last one on the way to `before` that was the cheapest at the time.
     """
 
     graph: Graph
@@ -52,7 +52,7 @@ class _State:
 
 
 class _Space:
-    """The graphs within reach, and their costs by digest."""
+    """The reachable graphs, and their costs by digest."""
 
     def __init__(
         self, rules: Sequence[Rule], pricing: Pricing, fallback: FallbackProvider | None
@@ -68,7 +68,7 @@ class _Space:
         if anchor is None or base < self.costs[anchor.digest]:
             anchor = state
         else:
-            # A step without gain pays off only through the steps it enables, which are near it.
+            # A step without gain pays off only through steps that it enables, which are near it.
             known = set(anchor.graph.operations)
             came = [op for op in state.graph.operations if op not in known]
             near = neighborhood(state.graph, came, RADIUS)
@@ -99,13 +99,13 @@ def backtrack(
     alpha: float = 1.05,
     budget: int = 100,
     patience: int | None = None,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     fallback: FallbackProvider | None = None,
-) -> Found:
-    """The cheapest graph that `budget` expansions reach.
+) -> BacktrackingResult:
+    """The cheapest graph found within `budget` expansions.
 
-    patience: expansions in a row that find nothing cheaper, after which the search ends. Raises
-    InputError for an alpha, a budget or a patience below 1.
+    patience: the search ends after this many consecutive expansions without improvement. Raises
+    InputError if alpha, budget or patience is below 1.
     """
     space = _Space(rules, pricing, fallback)
     start = _State(graph, space.digests.graph(graph))
@@ -127,6 +127,6 @@ def backtrack(
         steps.append(replace(step, before=before, after=costs[digest]))
         before = costs[digest]
     first = costs[start.digest]
-    return Found(
+    return BacktrackingResult(
         best.graph, result.cost, first, tuple(steps), result.stop, result.evaluations
     )

@@ -1,8 +1,8 @@
-"""How a graph was made from another: the steps, as text and as a file that is replayed.
+"""How one graph was derived from another: the steps, as text and as a replayable file.
 
-A stage is a part of the graph, named by the first results of its operations, and the steps that
-were taken in it. The file says the digest of the graph before and after, so that another model, or
-rules that changed, are noticed.
+A stage is a part of the graph, named by the first results of its operations, with the steps taken
+in it. The file contains the digests of the graph before and after, so that a different model or
+changed rules are detected.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tilewright.graph.substitute.steps import Substitution, taken
 
 VERSION: Final = 1
 _WHERE: Final = "derivation"
-# What reading a file that holds anything else may raise.
+# Exceptions when reading a file with other contents.
 _MALFORMED: Final = (
     ArithmeticError,
     AttributeError,
@@ -61,7 +61,7 @@ class GraphDerivation:
 
     @staticmethod
     def from_json(text: str) -> GraphDerivation:
-        """What `to_json` wrote. Raises InputError for anything else."""
+        """Read what `to_json` wrote. Raises InputError for anything else."""
         try:
             data = json.loads(text)
             if data["version"] != VERSION:
@@ -111,8 +111,8 @@ def replay(
 ) -> Graph:
     """The graph after the steps of a derivation.
 
-    Raises InputError for a derivation of another graph, a rule that is not known, a step that is
-    not possible, and where another graph comes out than the one that was found.
+    Raises InputError for a derivation of another graph, an unknown rule, an impossible step, or a
+    result that differs from the recorded one.
     """
     if digest(graph) != derivation.start:
         raise InputError(
@@ -125,7 +125,7 @@ def replay(
         graph = _replayed(graph, stage, known, fallback)
     if digest(graph) != derivation.end:
         raise InputError(
-            "the same steps make another graph now",
+            "the same steps now make another graph",
             where=_WHERE,
             hint="Its rules changed: search again",
         )
@@ -151,7 +151,7 @@ def _replayed(
         rule = known.get(step.rule)
         if rule is None:
             raise InputError(
-                f"no rule is called {step.rule!r}",
+                f"there is no rule {step.rule!r}",
                 where=f"{_WHERE}: step {n}",
                 hint="Register it first, or search again",
             )

@@ -1,11 +1,11 @@
-"""An e-graph of a Graph: classes of equal values, and every operation that computes one.
+"""An e-graph of a Graph: classes of equal values, and every operation that computes them.
 
-    class   values that are equal: one of them stands for all, with its array if that is known
+    class   equal values; one of them represents all, with its array if it is known
     node    an operation on classes; equal operations on the same classes are one node, and an
             operation of several results is one node that computes several classes
 
-(Nelson and Oppen 1980; Willsey et al., POPL 2021.) `union` says that two classes are equal, after
-which `rebuild` makes nodes that have become equal one, and their results in turn.
+(Nelson and Oppen 1980; Willsey et al., POPL 2021.) `union` declares two classes equal; `rebuild`
+then merges nodes that have become equal, and in turn their results.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Class = int
 class ENode:
     """An operation on classes.
 
-    number: its place in the order of making. operands, writes: by place; reads: all that it needs.
-    rule, origin: the rule that made it, and the nodes that this matched; empty for those of the
-    first graph.
+    number: its position in the order of creation. operands, writes: by position. reads: everything
+    that it needs. rule, origin: the rule that made it and the nodes that the rule matched; empty
+    for nodes of the first graph.
     """
 
     number: int
@@ -43,10 +43,9 @@ class ENode:
 
 
 class EGraph:
-    """Classes and nodes, at first those of a graph.
+    """Classes and nodes, initially those of a graph.
 
-    outputs: the classes of its outputs. equal: the rules that declared two classes
-    one.
+    outputs: the classes of the graph's outputs. equal: the rules that made two classes equal.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -65,23 +64,23 @@ class EGraph:
         self.outputs = tuple(self.place(v, graph.constants) for v in graph.outputs)
 
     def find(self, c: Class) -> Class:
-        """The class that a class has become a part of."""
+        """The class that a class was merged into."""
         while self._parents[c] != c:
             self._parents[c] = self._parents[self._parents[c]]
             c = self._parents[c]
         return c
 
     def value(self, c: Class) -> Value:
-        """What stands for a class."""
+        """The representative of a class."""
         return self._values[self.find(c)]
 
     def standing(self) -> dict[Value, Class]:
-        """The classes by the values that stand for them."""
+        """The classes by their representatives."""
         found = enumerate(self._values)
         return {v: c for c, v in found if self._parents[c] == c}
 
     def place(self, v: Value, constants: Mapping[Value, Array]) -> Class:
-        """The class of an existing value, or of a constant, which may be new."""
+        """The class of an existing value or of a constant, which may be new."""
         if v not in constants:
             return self.find(self._places[v])
         key = self._digests.array(v, constants[v])
@@ -98,7 +97,7 @@ class EGraph:
     ) -> ENode | None:
         """The node of an operation of another graph; None if there is none.
 
-        places: classes of values of that graph.
+        places: classes of that graph's values.
         """
         found: dict[Value, Class] = {}
         for v in op.reads:
@@ -117,7 +116,7 @@ class EGraph:
         rule: str = "",
         origin: tuple[ENode, ...] = (),
     ) -> None:
-        """Operations in order, on existing values and constants."""
+        """Add operations in order, on existing values and constants."""
         for op in operations:
             found = {v: self.place(v, constants) for v in op.reads}
             operands = _of(op.inputs, found)
@@ -135,7 +134,7 @@ class EGraph:
             self.nodes.append(node)
 
     def union(self, a: Class, b: Class, rule: str = "") -> bool:
-        """Say that two classes are equal; whether that is new. The older one stands for both."""
+        """Declare two classes equal; returns whether that is new. The older one represents both."""
         a, b = sorted((self.find(a), self.find(b)))
         if a == b:
             return False
@@ -147,7 +146,7 @@ class EGraph:
         return True
 
     def rebuild(self) -> None:
-        """Make nodes one that have become equal, until no two are."""
+        """Merge nodes that have become equal, until no two are."""
         changed = True
         while changed:
             changed = False
@@ -164,11 +163,11 @@ class EGraph:
             self.nodes = list(kept.values())
 
     def kept(self, node: ENode) -> ENode:
-        """The node that a node has become one with."""
+        """The node that a node was merged into."""
         return self._known[self._key(node.operation, self._found(node.operands))]
 
     def operation(self, node: ENode) -> Operation:
-        """The operation of a node, on the values that stand for its classes."""
+        """The operation of a node, on the representatives of its classes."""
         op = node.operation
         inputs, outputs = self._standing(node.operands), self._standing(node.writes)
         if inputs == op.inputs and outputs == op.outputs:
@@ -177,15 +176,15 @@ class EGraph:
 
     @property
     def given(self) -> set[Class]:
-        """The classes that no node has to compute: those of inputs and constants."""
+        """The classes that need no node: those of inputs and constants."""
         return {self.find(c) for c in (*self._inputs, *self.constants)}
 
     def known(self) -> dict[Value, Array]:
-        """The arrays of classes that are known, by the values that stand for them."""
+        """The arrays of known classes, by their representatives."""
         return {self.value(c): a for c, a in self.constants.items()}
 
     def _key(self, op: Operation, operands: Sequence[Class | None]) -> Hashable:
-        """Equal for operations that are one node."""
+        """Equal for operations that are the same node."""
         if op.subgraphs or has_trait(op, Trait.IMPURE):
             return op
         places = [-1 if c is None else c for c in operands]

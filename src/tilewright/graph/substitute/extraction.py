@@ -1,9 +1,9 @@
-"""A cheap graph of an e-graph, by what its nodes cost one by one.
+"""Extracting a cheap graph from an e-graph, by the costs of single nodes.
 
-Bottom up, each class takes the node whose own graph costs least. Costs of classes only fall, and
-every node costs something, so that no class comes to need itself. What several results share pays
-only for all of them together (one product in place of two): so then nodes are tried, one after
-another, for all classes that they compute, as long as the graph of the outputs gets cheaper.
+Bottom up, each class chooses the node whose graph is cheapest. Class costs only decrease and every
+node has a positive cost, so no class can depend on itself. Sharing pays only for several results
+together (one product in place of two), so afterwards each node is tried for all classes that it
+computes, as long as the outputs' graph gets cheaper.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Costs = Mapping[ENode, float]
 
 
 def extract(egraph: EGraph, costs: Costs) -> list[ENode]:
-    """The nodes of a cheap graph, in an order in which they can run; costs: above 0."""
+    """The nodes of a cheap graph, in an executable order. costs: positive."""
     space = _Space(egraph, costs)
     choice = space.bottom_up()
     least = space.total(choice)
@@ -35,7 +35,7 @@ def extract(egraph: EGraph, costs: Costs) -> list[ENode]:
 
 
 class _Space:
-    """The choices of a node for each class that some node has to compute."""
+    """The choice of a node for each class that needs one."""
 
     def __init__(self, egraph: EGraph, costs: Costs) -> None:
         self._outputs = egraph.outputs
@@ -46,11 +46,11 @@ class _Space:
         self._open = made - egraph.given
 
     def written(self, node: ENode) -> list[Class]:
-        """The classes that a node computes and that are not known anyway."""
+        """The classes that a node computes and that are not known."""
         return [c for c in node.writes if c is not None and c in self._open]
 
     def bottom_up(self) -> dict[Class, ENode]:
-        """For each class the node whose graph costs least, what it needs often counted once."""
+        """For each class, the node with the cheapest graph; shared nodes are counted repeatedly."""
         needs: dict[Class, frozenset[ENode]] = {}
         choice: dict[Class, ENode] = {}
 
@@ -72,12 +72,12 @@ class _Space:
         return choice
 
     def total(self, choice: Choice) -> float:
-        """The cost of the graph of the outputs; infinite where it would need itself."""
+        """The cost of the outputs' graph; infinite if it has a cycle."""
         found = self.nodes(choice)
         return inf if found is None else self._sum(found)
 
     def nodes(self, choice: Choice) -> list[ENode] | None:
-        """The nodes that the outputs need, each after what it needs; None for a cycle."""
+        """The nodes that the outputs need, each after its operands; None for a cycle."""
         done: dict[ENode, None] = {}
         begun: set[ENode] = set()
         waiting = [(self._find(c), False) for c in reversed(self._outputs)]
@@ -97,5 +97,5 @@ class _Space:
         return list(done)
 
     def _sum(self, nodes: frozenset[ENode] | list[ENode]) -> float:
-        """In one order, so that equal sets cost the same."""
+        """Sum in a fixed order, so that equal sets have equal costs."""
         return sum(self._costs[n] for n in sorted(nodes, key=lambda n: n.number))

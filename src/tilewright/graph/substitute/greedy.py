@@ -1,10 +1,10 @@
-"""Steps that lower the arithmetic of the operators, one after another: no search.
+"""Greedy steps that reduce the operators' arithmetic, without a search.
 
-A match is priced by what it changes: what the operators that come count, less what those that go
-do; constant subexpressions are folded. No graph is made before a step is
-taken, and matches of one structure, as in the layers of a network, are priced once. The step that
-saves most is taken first, if the kernels around it are expected to take less time for it; after
-it, only what is near is looked at again.
+A match is priced by the change in arithmetic: that of the added operators minus that of the removed
+ones, after constant folding. No graph is built before a step is taken, and matches with the same
+structure, as in the layers of a network, are priced once. The step that saves most is taken first,
+if it is expected to make the kernels around it faster; afterwards only its neighborhood is searched
+again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import has_trait
 from tilewright.graph.ops.traits import IMPURE
-from tilewright.graph.rules.change import Change, apply, change_at, fixed_values, places
+from tilewright.graph.rules.change import (
+    AppliedRule,
+    apply,
+    change_at,
+    fixed_values,
+    places,
+)
 from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.patterns import Apply, Either, RuleResult
 from tilewright.graph.rules.rule import Rule
@@ -29,9 +35,9 @@ from tilewright.graph.substitute.pricing import Pricing, arithmetic
 from tilewright.graph.substitute.steps import Substitution, folded
 from tilewright.ir.passes import Pass
 
-# Edges from a change after which matches stay unchanged: patterns are not deeper.
+# Distance in edges from a change beyond which matches stay valid: patterns are not deeper.
 REACH: Final = 6
-# Of the arithmetic of the graph: a step that saves less is not looked at.
+# Share of the graph's arithmetic; steps that save less are ignored.
 LEAST: Final = 1e-3
 
 Structure = tuple[object, ...]
@@ -39,7 +45,7 @@ Structure = tuple[object, ...]
 
 @dataclass(frozen=True, eq=False)
 class _Candidate:
-    """A match that lowers the arithmetic by so much; those of one structure are alike."""
+    """A match that reduces the arithmetic by `saved`; those of one structure are equivalent."""
 
     rule: Rule
     match: Match
@@ -49,9 +55,9 @@ class _Candidate:
 
 @dataclass(frozen=True)
 class LowerArithmetic(Pass[Graph]):
-    """Fewer operations where kernels are expected to be faster for it; see `lower_arithmetic`.
+    """Reduce arithmetic if kernels are expected to become faster; see `lower_arithmetic`.
 
-    taken: the steps are put there. A graph with extents that a call decides stays unchanged.
+    taken: receives the steps. A graph whose extents are set by each call is unchanged.
     """
 
     rules: Sequence[Rule] = field(repr=False)
@@ -74,15 +80,15 @@ def lower_arithmetic(
     pricing: Pricing,
     fallback: FallbackProvider | None = None,
 ) -> tuple[Graph, tuple[Substitution, ...]]:
-    """The graph after the steps that pay, and these; the same each time.
+    """The graph after the steps that pay, and the steps; deterministic.
 
-    pricing: what a step costs, evaluated for steps that lower the arithmetic by LEAST of it.
+    pricing: the cost of a step, evaluated for steps that save at least LEAST of the arithmetic.
     """
     return _Greedy(rules, pricing, fallback).lowered(graph)
 
 
 class _Greedy:
-    """Greedy steps of some rules on one graph."""
+    """Greedy application of some rules to one graph."""
 
     def __init__(
         self,
@@ -121,12 +127,12 @@ class _Greedy:
         graph: Graph,
         best: _Candidate,
     ) -> tuple[Substitution, Graph] | None:
-        """The step and the graph after it; None where that is not expected to be faster."""
+        """The step and the graph after it; None if it is not expected to be faster."""
         if not self._pays.get(best.structure, True):
             return None
         wanted = best.match
         for n, m in enumerate(places(graph, best.rule)):
-            if m.root is not wanted.root or m.operations != wanted.operations:
+            if _place(m) != _place(wanted):
                 continue
             after = apply(graph, best.rule, m)
             if after is None:
@@ -149,7 +155,7 @@ class _Greedy:
         graph: Graph,
         roots: Iterable[Operation],
     ) -> list[_Candidate]:
-        """Every match at one of the roots that lowers the arithmetic by enough."""
+        """Every match at one of the roots that saves enough arithmetic."""
         least = LEAST * self._arithmetic(graph)
         at = self._by_root(graph)
         fixed = fixed_values(graph)
@@ -161,7 +167,7 @@ class _Greedy:
                 gone = self._counts(graph, _gone(graph, m))
                 if sum(gone) <= least:
                     continue
-                alike = self._structure(graph, rule, m, gone)
+                alike = self._structure(graph, rule, m, gone, fixed)
                 if alike not in self._saved:
                     self._saved[alike] = self._priced(graph, rule, m, fixed)
                 saved = self._saved[alike]
@@ -171,13 +177,12 @@ class _Greedy:
         return found
 
     def _by_root(self, graph: Graph) -> Mapping[str, Sequence[Rule]]:
-        """By the operator that they start at, the rules whose operators the graph has."""
+        """The rules whose operators occur in the graph, by the operator they start at."""
         there = {op.qualified for op in graph.operations}
         found: defaultdict[str, list[Rule]] = defaultdict(list)
         for rule, names in self._rules:
-            roots = names & there
-            if roots and _needs(rule.pattern, there):
-                for name in roots:
+            if _needs(rule.pattern, there):
+                for name in names & there:
                     found[name].append(rule)
         return found
 
@@ -187,32 +192,24 @@ class _Greedy:
         rule: Rule,
         m: Match,
         gone: Sequence[float],
+        fixed: set[Value],
     ) -> Structure:
-        """What decides what a match saves: its operators, how they are connected, and what they
-        and the others that may go count."""
-        place = {op: n for n, op in enumerate(_in_order(m))}
+        """What determines the saving of a match: its operators and values, their roles in the
+        pattern, whether results keep their names, and the arithmetic of all that may be removed."""
+        operations = _in_order(m)
+        values = dict.fromkeys(v for op in operations for v in (*op.writes, *op.reads))
+        number = {v: n for n, v in enumerate(values)}
         parts: list[object] = [rule.name, *sorted(gone)]
-        for op in place:
-            parts.append(self._digests.operator(op))
-            parts += (self._operand(graph, v, place) for v in op.inputs)
+        parts += (self._known(graph, v) for v in values)
+        parts += map(self._digests.operator, operations)
+        parts += (number.get(v) for v in m.bound.values() if isinstance(v, Value))
+        parts += (v in fixed for v in m.results)
         return tuple(parts)
 
-    def _operand(
-        self,
-        graph: Graph,
-        v: Value | None,
-        place: Mapping[Operation, int],
-    ) -> object:
-        """An operand by the operation of the match that makes it, else by what is known of it."""
-        if v is None:
-            return None
-        made = graph.producer(v)
-        if made is not None and made in place:
-            return place[made]
+    def _known(self, graph: Graph, v: Value) -> object:
+        """A constant's digest, or the type of any other value."""
         array = graph.constants.get(v)
-        if array is None:
-            return v.type_text
-        return self._digests.array(v, array)
+        return v.type_text if array is None else self._digests.array(v, array)
 
     def _priced(
         self,
@@ -221,7 +218,7 @@ class _Greedy:
         m: Match,
         fixed: set[Value],
     ) -> float:
-        """What a match saves: negative where it costs more, 0 where it cannot be applied."""
+        """The saving of a match: negative if it costs more, 0 if it cannot be applied."""
         change = change_at(graph, rule, m, fixed, 0)
         if change is None:
             return 0.0
@@ -229,8 +226,8 @@ class _Greedy:
         less = sum(self._counts(graph, _gone(graph, m, read)))
         return less - self._more(graph, change)
 
-    def _more(self, graph: Graph, change: Change) -> float:
-        """What the operations of a change count, but for those of constants."""
+    def _more(self, graph: Graph, change: AppliedRule) -> float:
+        """The arithmetic of a change's operations, except those on constants."""
         known: dict[Value, Any] = {**graph.constants, **change.fragment.constants}
         computed: set[Value] = set()
         total = 0.0
@@ -253,7 +250,7 @@ class _Greedy:
 
 
 def _changed(before: Graph, after: Graph) -> list[Operation]:
-    """The operations near those that came, in order."""
+    """The operations near the added ones, in order."""
     known = set(before.operations)
     came = [op for op in after.operations if op not in known]
     near = neighborhood(after, came, REACH)
@@ -261,7 +258,7 @@ def _changed(before: Graph, after: Graph) -> list[Operation]:
 
 
 def _needs(part: Any, there: set[str]) -> bool:
-    """Whether operators of these names may be all that a part of a pattern needs."""
+    """Whether a part of a pattern can match among operators with these names."""
     match part:
         case Apply():
             named = not part.operator.names.isdisjoint(there)
@@ -272,6 +269,13 @@ def _needs(part: Any, there: set[str]) -> bool:
             return any(_needs(x, there) for x in part.forms)
         case _:
             return True
+
+
+def _place(m: Match) -> tuple[object, ...]:
+    """What differs between matches of a rule: operands of a commutative operator match in both
+    orders, which may save different amounts."""
+    bound = {p: x for p, x in m.bound.items() if isinstance(x, Operation | Value)}
+    return m.root, m.also, bound
 
 
 def _in_order(m: Match) -> dict[Operation, None]:
@@ -285,7 +289,7 @@ def _gone(
     m: Match,
     read: Iterable[Value] = (),
 ) -> set[Operation]:
-    """What has no readers left once a replacement of the match reads these."""
+    """Operations without readers once the match's replacement reads these values."""
     needed = {*graph.outputs, *read}
     gone = {m.root, *m.also}
     waiting = [v for op in gone for v in op.reads]

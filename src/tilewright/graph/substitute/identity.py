@@ -1,8 +1,8 @@
-"""Digests of graphs by what they compute: names of inner values and the order of lists say nothing.
+"""Digests of graphs by what they compute, independent of inner names and list orders.
 
-A value's digest is of the operator that makes it and of its operands' digests, those of commutative
-operators in any order. A graph's is of its outputs and of all its operations, each as often as it
-exists: what is computed twice differs from what is computed once.
+A value's digest covers its operator and its operands' digests, sorted for commutative operators. A
+graph's digest covers its outputs and all its operations, with multiplicity: computing a value twice
+differs from computing it once.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import numpy as np
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import Trait, has_trait
 
-# Constants of so many elements take part with their elements also where only types count: they
-# are shapes, axes and paddings.
+# Constants up to this many elements contribute their elements even if only types count, as they are
+# shapes, axes and paddings.
 SMALL: Final = 64
 
 
 class Digests:
-    """Digests of graphs that share most of their operations, which are remembered.
+    """Digests of graphs that share most of their operations, which are cached.
 
-    contents: whether elements of constants and names of inputs take part; else large constants of
-    one type are the same, and inputs are distinguished by their places.
+    contents: whether elements of constants and names of inputs count; otherwise large constants of
+    one type are equal, and inputs are distinguished by their positions.
     """
 
     def __init__(self, contents: bool = True) -> None:
@@ -34,7 +34,7 @@ class Digests:
         self._operators: dict[Operation, bytes] = {}
 
     def graph(self, graph: Graph, outer: Mapping[Value, bytes] | None = None) -> bytes:
-        """The digest of a graph; outer: those of values around a subgraph."""
+        """The digest of a graph. outer: digests of the values around a subgraph."""
         found = dict(outer or {})
         for n, v in enumerate(graph.inputs):
             name = v.name if self._contents and outer is None else str(n)
@@ -59,7 +59,7 @@ class Digests:
         return whole
 
     def operator(self, op: Operation) -> bytes:
-        """Which operator, with what attributes, giving what types: all but the operands."""
+        """The digest of an operator with its attributes and result types, without operands."""
         if op not in self._operators:
             plain = (
                 f"{name}={_text(a)}"

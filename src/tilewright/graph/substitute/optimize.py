@@ -1,4 +1,4 @@
-"""The search over the whole of a graph: by parts where it is large, then around the cuts."""
+"""The search over a whole graph: by parts if it is large, then around the cuts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilewright.base.text import listing
 from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.rules.rule import Rule
-from tilewright.graph.substitute.backtracking import Found, backtrack
+from tilewright.graph.substitute.backtracking import BacktrackingResult, backtrack
 from tilewright.graph.substitute.derivation import GraphDerivation, PartDerivation
 from tilewright.graph.substitute.identity import digest, names_of
 from tilewright.graph.substitute.partition import partition
@@ -22,21 +22,21 @@ from tilewright.graph.substitute.pricing import GraphCost, Pricing
 from tilewright.graph.substitute.saturate import NODES, saturate
 from tilewright.graph.substitute.steps import folded
 from tilewright.graph.verify import verify
-from tilewright.search.result import Limits, Stop
+from tilewright.search.result import SearchLimits, StopReason
 
 # Operations on each side of a cut that are searched again together.
 AROUND: Final = 3
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How to search. Raises InputError.
+class OptimizeSettings:
+    """Options of the search. Raises InputError if they are invalid.
 
-    alpha, patience: see `backtrack`. budget: expansions per part. part: operations that are
-    searched together, at most. math: one of modes.MATH: "exact" takes rules that change no bit,
-    "default" also those that round, "fast" also those that hold for finite numbers alone. strategy:
-    one of modes.STRATEGIES.
-    nodes: of the e-graph of a part, for "saturate", which takes no alpha, budget and patience.
+    alpha, patience: see `backtrack`. budget: expansions per part. part: most operations that are
+    searched together. math: one of modes.MATH: "exact" uses rules that preserve every bit,
+    "default" also those that round, "fast" also those that hold only for finite numbers. strategy:
+    one of modes.STRATEGIES. nodes: of the e-graph of a part, for "saturate", which does not use
+    alpha, budget and patience.
     """
 
     alpha: float = 1.05
@@ -54,7 +54,7 @@ class Settings:
             )
         if self.strategy not in modes.STRATEGIES:
             raise InputError(
-                f"no strategy is called {self.strategy!r}",
+                f"there is no strategy {self.strategy!r}",
                 hint=f"choose of {listing(modes.STRATEGIES)}",
             )
         if self.nodes < 1:
@@ -71,8 +71,8 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What was found. before, after: the costs of the whole graph. interrupted: a limit or the
+class OptimizeOutcome:
+    """The result of a search. before, after: costs of the whole graph. interrupted: a limit or the
     caller ended the search before its budget did."""
 
     graph: Graph
@@ -87,44 +87,44 @@ def optimize(
     graph: Graph,
     rules: Sequence[Rule],
     cost: GraphCost,
-    settings: Settings | None = None,
+    settings: OptimizeSettings | None = None,
     *,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     fallback: FallbackProvider | None = None,
     least: GraphCost | None = None,
-) -> Outcome:
-    """The cheapest graph that was found of those that the rules make of `graph`; itself if none is.
+) -> OptimizeOutcome:
+    """The cheapest graph found among those that the rules make of `graph`, or `graph` itself.
 
-    The cost of the entire graph decides at the end: the returned graph never costs more. least:
-    see `Pricing`; what it makes look too expensive is never priced. Raises
-    InputError for settings that are wrong, ModelError for a graph that is not well-formed.
+    The cost of the entire graph decides at the end, so the returned graph never costs more. least:
+    see `Pricing`; graphs that it makes look too expensive are never priced. Raises InputError for
+    invalid settings, ModelError for an ill-formed graph.
     """
     verify(graph)
-    how = settings or Settings()
+    how = settings or OptimizeSettings()
     allowed = [r for r in rules if r.allowed(how.math)]
     start = folded(graph, fallback)
     pricing = Pricing(cost, least=least)
-    search = _Search(allowed, pricing, how, limits or Limits(), fallback)
+    search = _Search(allowed, pricing, how, limits or SearchLimits(), fallback)
     found = search.whole(start)
     before, after = pricing.whole(start), pricing.whole(found)
     if not after < before:
         found, after, search.stages = start, before, []
     verify(found)
     derivation = GraphDerivation(digest(start), digest(found), tuple(search.stages))
-    return Outcome(
+    return OptimizeOutcome(
         found, before, after, derivation, search.evaluations, search.interrupted
     )
 
 
 class _Search:
-    """A search of parts, one after another. stages: what was done so far."""
+    """A search of parts, one after another. stages: the steps so far."""
 
     def __init__(
         self,
         rules: Sequence[Rule],
         pricing: Pricing,
-        how: Settings,
-        limits: Limits,
+        how: OptimizeSettings,
+        limits: SearchLimits,
         fallback: FallbackProvider | None,
     ) -> None:
         self.rules = rules
@@ -138,7 +138,7 @@ class _Search:
         self.interrupted = False
 
     def whole(self, graph: Graph) -> Graph:
-        """The graph after a search of all its parts, and around the cuts between them."""
+        """The graph after searching all its parts and around the cuts between them."""
         parts = partition(graph, self.rules, self.how.part)
         seams = [_crossing(a, parts[n + 1 :]) for n, a in enumerate(parts[:-1])]
         for part in parts:
@@ -156,19 +156,23 @@ class _Search:
         return graph
 
     def part(self, graph: Graph, part: Collection[Operation]) -> Graph:
-        """The graph with the best form of a part that was found."""
+        """The graph with the best form found for a part."""
         if self.interrupted or not self.rules:
             return graph
         inside = [op for op in graph.operations if op in set(part)]
         found = self._search(extract(graph, inside))
         self.evaluations += found.evaluations
-        self.interrupted = found.stop in (Stop.EVALUATIONS, Stop.SECONDS, Stop.UNTIL)
+        self.interrupted = found.stop in (
+            StopReason.EVALUATIONS,
+            StopReason.SECONDS,
+            StopReason.UNTIL,
+        )
         if not found.steps:
             return graph
         self.stages.append(PartDerivation(names_of(inside), found.steps))
         return splice(graph, inside, found.graph)
 
-    def _search(self, part: Graph) -> Found:
+    def _search(self, part: Graph) -> BacktrackingResult:
         rest = self.limits
         if rest.seconds is not None:
             left = max(0.0, self.end - time.monotonic())
@@ -200,6 +204,6 @@ class _Search:
 def _crossing(
     part: Sequence[Operation], later: Sequence[Sequence[Operation]]
 ) -> set[str]:
-    """The names of the values that a part makes and a later one reads."""
+    """The names of the values that a part computes and a later one reads."""
     read = {v for other in later for op in other for v in op.reads}
     return {v.name for op in part for v in op.writes if v in read}

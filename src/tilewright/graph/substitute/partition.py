@@ -1,9 +1,9 @@
 """Cutting a large graph into convex parts where few substitutions apply.
 
-The weight of a pair of operations is the number of matches that need both, of an edge it is one
-more. Between the first and the last operations of a part, the cut of the least weight is found by
-maximum flow (Dinic 1970); edges backwards have no limit, so that no operation is before the cut
-and reads from after it, and each side is convex. Sides are cut again until they are small.
+The weight of a pair of operations is the number of matches that need both, plus one if they share
+an edge. Maximum flow (Dinic 1970) finds the lightest cut between the first and the last operations
+of a part. Backward edges have unlimited capacity, so no operation before the cut reads from after
+it, and each side is convex. Sides are cut again until they are small.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Edge = tuple[Operation, Operation]
 
 
 def edge_weights(graph: Graph, rules: Sequence[Rule]) -> Counter[Edge]:
-    """By pair of operations, how many matches of the rules need both.
+    """For each pair of operations, the number of matches of the rules that need both.
 
-    Those are the edges inside a match, and the pairs of operations that it replaces together.
+    These are the edges inside a match, and the pairs of operations that it replaces together.
     """
     found: Counter[Edge] = Counter()
     for rule in rules:
@@ -38,7 +38,7 @@ def edge_weights(graph: Graph, rules: Sequence[Rule]) -> Counter[Edge]:
 def partition(
     graph: Graph, rules: Sequence[Rule], most: int
 ) -> list[tuple[Operation, ...]]:
-    """Convex parts of at most so many operations each, in an order in which they can run."""
+    """Convex parts of at most `most` operations each, in an executable order."""
     weights = edge_weights(graph, rules)
     waiting: list[tuple[Operation, ...]] = [graph.operations]
     done: list[tuple[Operation, ...]] = []
@@ -92,7 +92,7 @@ class _Flow:
             self._left.append(capacity)
 
     def cut(self, source: int, sink: int) -> set[int]:
-        """The nodes on the side of the source, of the least cut that is nearest to it."""
+        """The nodes on the source's side of the least cut nearest to the source."""
         while (levels := self._levels(source))[sink] >= 0:
             nexts = [0] * len(self._out)
             while self._augment(source, sink, levels, nexts):
@@ -114,7 +114,7 @@ class _Flow:
     def _augment(
         self, source: int, sink: int, levels: list[int], nexts: list[int]
     ) -> bool:
-        """Send as much as one more path takes; nexts: the edge to try next, by node."""
+        """Augment along one more path. nexts: the next edge to try, by node."""
         path: list[int] = []
         node = source
         while node != sink:

@@ -1,4 +1,4 @@
-"""Parts of a graph as their own graphs, and back."""
+"""Parts of a graph as separate graphs, and back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilewright.graph.verify import topological
 
 
 def extract(graph: Graph, part: Collection[Operation], name: str = "part") -> Graph:
-    """The operations as a graph: what they read from outside is its inputs or constants.
+    """The operations as a graph whose inputs and constants are the outside values they read.
 
     Its outputs are the results that are needed outside. Values are the same objects.
     """
@@ -32,10 +32,10 @@ def extract(graph: Graph, part: Collection[Operation], name: str = "part") -> Gr
 
 
 def splice(graph: Graph, part: Collection[Operation], new: Graph) -> Graph:
-    """The graph with another form of a convex part of it, made from what `extract` gave.
+    """The graph with a convex part replaced by another form of what `extract` returned.
 
-    Values that are new get other names where the graph has theirs already, or a subgraph of it,
-    in which the new value would be hidden.
+    New values are renamed if the graph already has their names, or if a subgraph has, where the new
+    value would be hidden.
     """
     inside = set(part)
     rest = [op for op in graph.operations if op not in inside]
@@ -63,7 +63,7 @@ def splice(graph: Graph, part: Collection[Operation], new: Graph) -> Graph:
 def neighborhood(
     graph: Graph, start: Iterable[Operation], radius: int
 ) -> set[Operation]:
-    """The operations at most so many edges away from some of `start`, those included."""
+    """The operations at most `edges` edges away from some of `start`, including those."""
     found = set(start)
     edge = found
     for _ in range(radius):
@@ -82,7 +82,7 @@ def _beside(graph: Graph, op: Operation) -> Iterator[Operation]:
 
 
 def convex(graph: Graph, part: Collection[Operation]) -> set[Operation]:
-    """The part with every operation on a path between two of it."""
+    """The part plus every operation on a path between two of its operations."""
     above: set[Operation] = set(part)  # reached from the part
     for op in graph.operations:
         if any(graph.producer(v) in above for v in op.reads):

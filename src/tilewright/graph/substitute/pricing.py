@@ -1,9 +1,9 @@
-"""What a step costs, by the operations around it alone.
+"""The cost of a step, from only the operations around it.
 
-A cost of graphs (the time of the kernels after fusion) is expensive to find and changes only where
-a substitution changed something. So the difference is taken between two windows: the operations
-that went or came with those some edges away, as their own graphs. Windows of one structure, as
-in the layers of a network, are priced once.
+The cost of a graph (the time of the kernels after fusion) is expensive to compute and changes only
+near a substitution. So two windows are compared: the removed and the added operations, each with
+those a few edges away, as separate graphs. Windows with the same structure, as in the layers of a
+network, are priced once.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from tilewright.graph.ops.registry import OpCall, definition_of
 from tilewright.graph.substitute.identity import Digests
 from tilewright.graph.substitute.parts import extract, neighborhood
 
-# What a graph costs: seconds, or another number that is not negative.
+# The cost of a graph: seconds, or another nonnegative number.
 GraphCost = Callable[[Graph], float]
 
-# Edges from a change that fusion may look past: an operator, its activation, what reads that.
+# Edges from a change that fusion may look past: an operator, its activation, their reader.
 RADIUS: Final = 2
 
 
 def arithmetic(op: Operation, known: Mapping[Value, Any]) -> float:
-    """The additions, products and so on that an operation says it takes, in whatever kernel.
+    """The arithmetic operations that an operation declares, in whatever kernel it runs.
 
-    known: constants. 0 for an operator that counts none, or whose extents are not known.
+    known: constants. 0 for an operator without a count or with unknown extents.
     """
     definition = definition_of(op)
     if definition is None or definition.flops is None:
@@ -37,9 +37,9 @@ def arithmetic(op: Operation, known: Mapping[Value, Any]) -> float:
 
 
 class Pricing:
-    """A cost of graphs, remembered by structure. asked: how often it was computed.
+    """The cost of graphs, cached by structure. asked: how often it was computed.
 
-    least: what a graph of one operation costs at least, however it is fused; 0 if not given.
+    least: a lower bound on the cost of a single operation, however it is fused; 0 if not given.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Pricing:
 
     @property
     def guesses(self) -> bool:
-        """Whether `guess` knows anything."""
+        """Whether `guess` has any information."""
         return self._least is not None
 
     def whole(self, graph: Graph) -> float:
@@ -68,7 +68,7 @@ class Pricing:
         return self._known[key]
 
     def change(self, before: Graph, after: Graph) -> float:
-        """By how much `after`, which a substitution made of `before`, costs more."""
+        """By how much more `after`, the result of a substitution in `before`, costs."""
         old, new = set(before.operations), set(after.operations)
         common = old & new
         near = neighborhood(before, old - common, self._radius) | neighborhood(
@@ -83,8 +83,8 @@ class Pricing:
         return now - was
 
     def guess(self, before: Graph, after: Graph) -> float:
-        """By about how much `after` costs more: what its new operations cost at least each, less
-        the same of those that went. Quick, since operations of one structure are priced once."""
+        """An estimate of how much more `after` costs: the lower bounds of its new operations minus
+        those of the removed ones. Fast, since operations of one structure are priced once."""
         old, new = set(before.operations), set(after.operations)
         came = sum(
             self._at_least(op, after) for op in after.operations if op not in old
@@ -93,10 +93,10 @@ class Pricing:
         return came - sum(gone)
 
     def alone(self, part: Graph, share: float) -> float:
-        """About what an operation, as a separate graph, adds to the cost of a larger one.
+        """An estimate of what an operation, as a separate graph, adds to the cost of a larger one.
 
-        share: how much of a map's cost that is, which often vanishes into another kernel. Sums and
-        products cost what they do alone.
+        share: the share of a map's cost that counts, as maps often disappear into another kernel.
+        Sums and products cost what they do alone.
         """
         if self._least is None:
             return self.whole(part)

@@ -1,9 +1,9 @@
-"""Equality saturation: what substitutions lead to in any order at once, and the cheapest of it.
+"""Equality saturation: explore all orders of substitutions at once, and pick the cheapest.
 
-An e-graph is grown (`saturation`), and the graph whose operations cost least together is extracted.
-The steps that lead to it are then taken from the first graph, as any search takes them, and priced:
-the e-graph only says which ones they are. So a result is as right as the rules are, its derivation
-is replayed, and a step that does not pay makes what it leads to cost more in the next extraction.
+An e-graph is grown (`saturation`), and the graph with the cheapest operations is extracted. The
+steps that lead to it are then taken and priced from the first graph on, as in any search; the
+e-graph only says which steps to take. So a result is as correct as the rules, its derivation can be
+replayed, and a step that does not pay raises the costs of its results in the next extraction.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilewright.base.limits import check as check_compilation
 from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Value
 from tilewright.graph.rules.rule import Rule
-from tilewright.graph.substitute.backtracking import Found
+from tilewright.graph.substitute.backtracking import BacktrackingResult
 from tilewright.graph.substitute.egraph import Class, EGraph, ENode
 from tilewright.graph.substitute.extraction import extract
 from tilewright.graph.substitute.identity import Digests
@@ -28,16 +28,16 @@ from tilewright.graph.substitute.pricing import Pricing
 from tilewright.graph.substitute.saturation import Saturation
 from tilewright.graph.substitute.steps import Substitution, successors
 from tilewright.search.frontier import best_first
-from tilewright.search.result import Limits, Stop
-from tilewright.search.run import Stopped
+from tilewright.search.result import SearchLimits, StopReason
+from tilewright.search.run import SearchStopped
 
 ROUNDS: Final = 4
 NODES: Final = 400
-# Of what a map costs by itself, in one extraction after another.
+# Share of a map's own cost, for successive extractions.
 SHARES: Final = (0.5, 0.1, 0.0)
-# Graphs that are expanded for each operation that is to come, on the way to an extracted graph.
+# Graphs to expand per added operation, on the way to an extracted graph.
 TRIES: Final = 4
-# Of the mean cost of an operation: what any costs at least, so that none is for nothing.
+# Share of an operation's mean cost: the least cost of any, so that none is free.
 LEAST: Final = 1e-3
 
 
@@ -62,7 +62,7 @@ class _State:
 
 
 class _Guide:
-    """Finds the steps from a graph to one of its e-graph."""
+    """Finds the steps from a graph to another one in its e-graph."""
 
     def __init__(
         self,
@@ -77,10 +77,12 @@ class _Guide:
         self._digests = Digests()
         self._places = {v: egraph.place(v, {}) for v in graph.inputs}
         nodes = self._nodes(graph)
-        assert nodes is not None, "an e-graph has the operations that it was made of"
+        assert nodes is not None, (
+            "an e-graph contains the operations that it was made from"
+        )
         self.start = _State(graph, nodes, self._digests.graph(graph))
 
-    def towards(self, target: frozenset[ENode], limits: Limits | None) -> _State:
+    def towards(self, target: frozenset[ENode], limits: SearchLimits | None) -> _State:
         """The graph of these nodes, or one that has most of them."""
         needed = self._needed(target)
         names = {n.rule for n in needed if n.rule} | self.egraph.equal
@@ -105,7 +107,7 @@ class _Guide:
         ).state
 
     def _needed(self, target: frozenset[ENode]) -> set[ENode]:
-        """The nodes, and all that rules matched on the way to them."""
+        """The nodes, and everything that rules matched on the way to them."""
         found: set[ENode] = set()
         waiting = list(target)
         while waiting:
@@ -116,7 +118,7 @@ class _Guide:
         return found
 
     def _nodes(self, graph: Graph) -> frozenset[ENode] | None:
-        """The nodes of a graph's operations; None where one is not there."""
+        """The nodes of a graph's operations; None if one is missing."""
         places: dict[Value, Class] = dict(self._places)
         found = set()
         for op in graph.operations:
@@ -140,14 +142,14 @@ def saturate(
     *,
     rounds: int = ROUNDS,
     most: int = NODES,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     fallback: FallbackProvider | None = None,
-) -> Found:
-    """The cheapest graph that was found in an e-graph of `graph`, and the steps to it.
+) -> BacktrackingResult:
+    """The cheapest graph found in an e-graph of `graph`, and the steps to it.
 
-    rounds: of applying all rules. most: nodes of the e-graph, beyond which it does not grow.
+    rounds: how often to apply all rules. most: stop growing the e-graph at this many nodes.
     """
-    clock = _Clock(limits or Limits())
+    clock = _Clock(limits or SearchLimits())
     first = pricing.whole(graph)
     grown = Saturation(graph, rules, fallback)
     grown.grow(rounds, most, clock)
@@ -162,9 +164,9 @@ def saturate(
                 for node, part in _parts(grown.egraph, clock)
             }
             target = frozenset(extract(grown.egraph, costs))
-            end = guide.towards(target, Limits(until=clock))
+            end = guide.towards(target, SearchLimits(until=clock))
             _price(end, totals, extra, pricing, clock)
-    except Stopped:
+    except SearchStopped:
         pass
     found = min(totals, key=totals.__getitem__)
     steps = tuple(
@@ -172,14 +174,16 @@ def saturate(
         for before, after in pairwise(found.way)
         if after.step is not None
     )
-    return Found(found.graph, totals[found], first, steps, clock.stop, len(totals))
+    return BacktrackingResult(
+        found.graph, totals[found], first, steps, clock.stop, len(totals)
+    )
 
 
 class _Clock:
-    """Whether the search is to end; stop: why."""
+    """Whether the search must end. stop: why."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.stop = Stop.FINISHED
+    def __init__(self, limits: SearchLimits) -> None:
+        self.stop = StopReason.FINISHED
         self._limits = limits
         self._start = time.monotonic()
 
@@ -187,19 +191,19 @@ class _Clock:
         check_compilation()
         limits, since = self._limits, time.monotonic() - self._start
         if limits.seconds is not None and since >= limits.seconds:
-            self.stop = Stop.SECONDS
+            self.stop = StopReason.SECONDS
         if limits.until is not None and limits.until():
-            self.stop = Stop.UNTIL
-        return self.stop is not Stop.FINISHED
+            self.stop = StopReason.UNTIL
+        return self.stop is not StopReason.FINISHED
 
     def expect_time(self, priced: int) -> None:
-        """Raise Stopped where the search is to end, so many graphs having been priced."""
+        """Raise Stopped if the search must end after pricing this many graphs."""
         most = self._limits.evaluations
         if most is not None and priced >= most:
-            self.stop = Stop.EVALUATIONS
-            raise Stopped(self.stop)
+            self.stop = StopReason.EVALUATIONS
+            raise SearchStopped(self.stop)
         if self():
-            raise Stopped(self.stop)
+            raise SearchStopped(self.stop)
 
 
 def _price(
@@ -209,7 +213,7 @@ def _price(
     pricing: Pricing,
     clock: _Clock,
 ) -> None:
-    """Price the states on a way; nodes of steps that do not pay cost more. May be Stopped."""
+    """Price the states on a way; nodes of steps that do not pay cost more. May raise Stopped."""
     for before, after in pairwise(end.way):
         clock.expect_time(len(totals))
         change = pricing.change(before.graph, after.graph)
@@ -220,7 +224,7 @@ def _price(
 
 
 def _parts(egraph: EGraph, clock: _Clock) -> Iterator[tuple[ENode, Graph]]:
-    """Each node as its own graph. May be Stopped."""
+    """Each node as a separate graph. May raise Stopped."""
     arrays = egraph.known()
     for node in egraph.nodes:
         clock.expect_time(0)

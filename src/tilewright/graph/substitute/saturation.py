@@ -1,4 +1,4 @@
-"""Growing an e-graph by substitutions: rules are applied wherever they match, both sides stay.
+"""Growing an e-graph by substitutions: rules apply wherever they match, and both sides stay.
 
 (Tate et al., POPL 2009; Yang et al., MLSys 2021, for graphs of tensors.)
 """
@@ -22,7 +22,7 @@ from tilewright.graph.substitute.steps import folded
 
 @dataclass(frozen=True, eq=False)
 class _Place:
-    """A rule and where it matches. nodes: those that it matched."""
+    """A rule and a place where it matches. nodes: the matched ones."""
 
     rule: Rule
     match: Match
@@ -30,7 +30,7 @@ class _Place:
 
 
 class Saturation:
-    """An e-graph that grows. full: whether every rule was applied wherever it matches."""
+    """A growing e-graph. full: whether every rule was applied wherever it matches."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Saturation:
     def grow(
         self, rounds: int, most: int, ended: Callable[[], bool] = lambda: False
     ) -> None:
-        """Apply the rules in rounds, until nothing is new, there are so many nodes, or `ended`."""
+        """Apply the rules in rounds, until nothing is new, the e-graph is full, or `ended`."""
         for _ in range(rounds):
             places = _in_turn(self._places())
             if not places:
@@ -63,7 +63,7 @@ class Saturation:
             self.egraph.rebuild()
 
     def _places(self) -> Iterator[_Place]:
-        """Where rules match that were not applied there before, in a fixed order."""
+        """New matches of rules, in a fixed order."""
         egraph = self.egraph
         node_of = {egraph.operation(node): node for node in egraph.nodes}
         numbers: dict[object, object] = {op: n.number for op, n in node_of.items()}
@@ -89,7 +89,7 @@ class Saturation:
                         yield _Place(rule, m, nodes)
 
     def _base(self, makers: Makers) -> Graph:
-        """Each class by its first node: that is not made of what needs the class."""
+        """Map each class to its first node, which does not depend on the class."""
         egraph = self.egraph
         outputs = tuple(egraph.value(c) for c in egraph.outputs)
         order: dict[Operation, None] = {}
@@ -109,7 +109,7 @@ class Saturation:
         )
 
     def _apply(self, place: _Place) -> None:
-        """Add what a rule makes of a match, and say that both sides are equal."""
+        """Add the replacement for a match and declare both sides equal."""
         m, egraph = place.match, self.egraph
         self._applied += 1
         change = change_at(m.graph, place.rule, m, set(), self._applied)
@@ -137,7 +137,7 @@ class Saturation:
 
 
 def _key(rule: Rule, m: Match, numbers: Mapping[object, object]) -> tuple[object, ...]:
-    """Equal for repeated matches; numbers: of operations and of values, by class."""
+    """Equal for repeated matches. numbers: of operations and of values, by class."""
 
     def named(value: object) -> object:
         known = isinstance(value, Operation | Value)
@@ -148,7 +148,7 @@ def _key(rule: Rule, m: Match, numbers: Mapping[object, object]) -> tuple[object
 
 
 def _in_turn(places: Iterable[_Place]) -> list[_Place]:
-    """The first place of each rule, then the second: none takes all the nodes that there may be."""
+    """The first place of each rule, then the second, so that no rule uses up all nodes."""
     counts: Counter[str] = Counter()
     numbered = []
     for place in places:
@@ -158,6 +158,6 @@ def _in_turn(places: Iterable[_Place]) -> list[_Place]:
 
 
 def _in_order(m: Match) -> list[Operation]:
-    """The operations of a match: the root, then the others as they were matched."""
+    """The operations of a match: the root, then the others in matching order."""
     inner = [v for v in m.bound.values() if isinstance(v, Operation)]
     return [m.root, *inner]

@@ -12,14 +12,15 @@ from tilewright.graph.passes.simplify import fold_constants, remove_unused
 from tilewright.graph.rules.change import apply, places
 from tilewright.graph.rules.rule import Rule
 
-# Operators whose results hold more bytes than what they are computed from.
+# Operators whose results hold more bytes than their operands.
 PACKED: Final = ("DequantizeLinear",)
 
 
 @dataclass(frozen=True)
 class Substitution:
-    """A rule applied. node: the operation that it replaced. place: which of the rule's matches, in
-    the order of the graph's operations. before, after: costs of the part that was searched."""
+    """One application of a rule. node: the replaced operation. place: the index of the match among
+    the rule's, in the order of the graph's operations. before, after: costs of the searched
+    part."""
 
     rule: str
     node: str
@@ -34,9 +35,9 @@ def successors(
     fallback: FallbackProvider | None = None,
     near: Collection[Operation] | None = None,
 ) -> Iterator[tuple[Substitution, Graph]]:
-    """Every graph that one step leads to, with constants folded; in a fixed order.
+    """Every graph that one step leads to, with constants folded, in a fixed order.
 
-    near: operations of which a match must have one; all are, if it is left out.
+    near: operations of which a match must contain one; by default all.
     """
     for rule in rules:
         for n, match in enumerate(places(graph, rule)):
@@ -54,7 +55,7 @@ def taken(
     rule: Rule,
     fallback: FallbackProvider | None = None,
 ) -> Graph | None:
-    """The graph after a step of `successors`; None where it is not possible there."""
+    """The graph after a step of `successors`; None if it is impossible there."""
     for n, match in enumerate(places(graph, rule)):
         if n == step.place:
             if match.root.label != step.node:
@@ -65,8 +66,8 @@ def taken(
 
 
 def folded(graph: Graph, fallback: FallbackProvider | None = None) -> Graph:
-    """The graph with what rules put before weights computed: it takes no time in a run.
+    """The graph with the operators that rules applied to weights folded, as they take no run time.
 
-    Weights in bytes stay that: products of bytes are found by their DequantizeLinear.
+    Dequantized weights stay, as products of bytes are recognized by their DequantizeLinear.
     """
     return remove_unused(fold_constants(graph, fallback, keep=PACKED))

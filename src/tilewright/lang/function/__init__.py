@@ -16,12 +16,12 @@ from tilewright.base.errors import InputError
 from tilewright.base.html import element, join, table
 from tilewright.base.text import plural
 from tilewright.driver import c_library
-from tilewright.driver.advice import Measured, advice
+from tilewright.driver.advice import KernelRun, advice
 from tilewright.driver.compile import compile
 from tilewright.driver.schedule_records import ScheduleRecord, by_hand
 from tilewright.driver.sized import SizedExecutable
 from tilewright.expr.nodes import Buffer
-from tilewright.lang.function.origin import Origin
+from tilewright.lang.function.origin import ProgramOrigin
 from tilewright.lang.function.program import Program
 from tilewright.loops import interp
 from tilewright.loops.nodes import Kernel
@@ -36,7 +36,7 @@ from tilewright.targets.base import Target
 
 if TYPE_CHECKING:
     from tilewright.driver.keywords import Math, TuneSettings
-    from tilewright.driver.tuned import Tuned
+    from tilewright.driver.tuned import TunedModel
     from tilewright.runtime.profile import Profile
 
 Run = Callable[[tuple[Any, ...]], object]
@@ -50,14 +50,14 @@ class Function(Program):
 
     target: a target's name, that of a simulated machine, or "interp" for the interpreter (slow; it
     defines the meaning).
-    threads: as for `tilewright.compile`. description: what is otherwise than usual about a
-    simulated machine, in its own fields. account: how the kernel was scheduled, for `why`; asked
-    once. exact: as `math="exact"` of `tilewright.compile`. records: as for it. origin: what other
-    schedules are found of; None: the kernel is already scheduled.
+    threads: as for `tilewright.compile`. description: fields of a simulated machine that differ
+    from its defaults. account: how the kernel was scheduled, for `why`; called once. exact: as
+    `math="exact"` of `tilewright.compile`. records: as for it. origin: the program from which other
+    schedules are made; None: the kernel is already scheduled.
 
-    Raises VerifyError for a kernel that breaks an invariant (an access outside its buffer,
-    parallel iterations that depend on one another), and UnsupportedError for an unknown target or
-    a program that it has no code for.
+    Raises VerifyError for a kernel that breaks an invariant (an access outside its buffer, parallel
+    iterations that depend on one another), and UnsupportedError for an unknown target or a program
+    that it cannot compile.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class Function(Program):
         account: Callable[[], ScheduleRecord] | None = None,
         exact: bool = False,
         records: Any = None,
-        origin: Origin | None = None,
+        origin: ProgramOrigin | None = None,
     ) -> None:
         self._account = account
         self.origin: Final = origin
         self._exact = exact
         self.kernel: Final = kernel
         self.target: Final = target
-        self._tuned: Tuned | None = None
+        self._tuned: TunedModel | None = None
         # What the notation has in place of a schedule by hand, as a profile's last advice.
         self.otherwise: str | None = None
         self._quick: Callable[[tuple[Any, ...]], bool] | None = None
@@ -126,7 +126,7 @@ class Function(Program):
         return self._executable
 
     @property
-    def tuned(self) -> Tuned | None:
+    def tuned(self) -> TunedModel | None:
         """See `Program`."""
         return self._tuned
 
@@ -137,7 +137,7 @@ class Function(Program):
 
     @property
     def machine(self) -> Target:
-        """What its code is for."""
+        """The machine that its code is for."""
         return registry.target(self.target, exact=self._exact)
 
     @cached_property
@@ -155,15 +155,15 @@ class Function(Program):
         if len(found.rows) != 1:  # copies to a device and back are rows too
             return found
         [row] = found.rows
-        run = Measured(found.threads, row.seconds, row.mix)
+        run = KernelRun(found.threads, row.seconds, row.mix)
         shapes = [np.shape(a) for a in arrays]
         kernel = with_sizes(self.kernel, solve(self.kernel, shapes))
         said = advice(kernel, run)
         more = () if self.otherwise is None or not said else (self.otherwise,)
         return replace(found, advice=(*said, *more))
 
-    def having(self, found: Tuned) -> Function:
-        """The function, as what tuning has come to."""
+    def having(self, found: TunedModel) -> Function:
+        """The function, with this result of tuning."""
         self._tuned = found
         return self
 
@@ -190,7 +190,7 @@ class Function(Program):
         return c_library.export_c(self.kernel, self.machine, Path(path), name)
 
     def source(self, kind: str = "kernel") -> str:
-        """The program as text: `kernel`, or `llvm` or `asm` where the target has it."""
+        """The program as text: `kernel`, or `llvm` or `asm` if the target has it."""
         if kind == "kernel":
             return repr(self.kernel)
         if kind not in ("llvm", "asm") or self.target == "interp":
@@ -211,7 +211,7 @@ class Function(Program):
         return f"Function({self.kernel.name}, {self.target})"
 
     def _repr_html_(self) -> str:
-        """For notebooks: its parameters, and its loops to fold out."""
+        """For notebooks: its parameters, and its loops in a collapsible block."""
         params = ((show_buffer(b),) for b in self.kernel.params)
         loops = element("pre", repr(self.kernel))
         return join(

@@ -17,7 +17,7 @@ from tilewright.driver.schedule_records import (
 )
 from tilewright.expr.nodes import Buffer
 from tilewright.lang.function import Function, scheduled
-from tilewright.lang.function.origin import Origin
+from tilewright.lang.function.origin import ProgramOrigin
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel
 from tilewright.plan.nodes import FusionGroup
@@ -38,12 +38,12 @@ def by_default(
     records: Any = None,
     exact: bool = False,
 ) -> Function:
-    """The function of a kernel as the target schedules it, or as a record of tuning says.
+    """The function of a kernel, scheduled by the target or by a tuning record.
 
-    computations: what the kernel is. The others are as of `Function`.
+    computations: the kernel's definition. The others are as for `Function`.
     """
 
-    def usual(origin: Origin | None) -> Function:
+    def usual(origin: ProgramOrigin | None) -> Function:
         machine = registry.target(target, exact=exact, description=description)
         kernel = machine.default_schedule(plain, computations, ()).kernel
         account = partial(by_sketches, plain, computations, machine)
@@ -79,7 +79,7 @@ def by_hand_or_record(
         try:
             return plain()
         except UnsupportedError:
-            # It is not a list of Computations: the kernel itself is scheduled.
+            # There are no Computations: the kernel itself is scheduled.
             return made.kernel, ()
 
     usual = partial(_as_scheduled, made.kernel, target, threads, account, exact, False)
@@ -95,9 +95,9 @@ def by_lines(
     exact: bool = False,
     records: Any = None,
 ) -> Function:
-    """The function of a schedule by hand, which `tune` gives other factors.
+    """The function of a hand-written schedule, whose factors `tune` can change.
 
-    It is as written; a record counts where the file of records is named.
+    Without tuning it stays as written; a record only applies if the file of records is named.
     """
     space = None if made.kernel.sizes or description is not None else factors(made)
     if space is None or not is_native(target):
@@ -119,7 +119,7 @@ def _as_scheduled(
     account: Callable[[], ScheduleRecord],
     exact: bool,
     records: Any,
-    origin: Origin | None,
+    origin: ProgramOrigin | None,
 ) -> Function:
     return Function(
         kernel,
@@ -144,7 +144,7 @@ def by_parameters(
     """
     made = space.schedule(space.default())
 
-    def usual(origin: Origin | None) -> Function:
+    def usual(origin: ProgramOrigin | None) -> Function:
         kernel = made.schedule.kernel
         account = partial(of_point, kernel.name, made, ())
         return Function(
@@ -160,10 +160,12 @@ def by_parameters(
 
 
 def chosen(
-    program: Schedulable, usual: Callable[[Origin | None], Function], records: Any
+    program: Schedulable,
+    usual: Callable[[ProgramOrigin | None], Function],
+    records: Any,
 ) -> Function:
     """The function as a record says, or as usual; both can be tuned."""
-    origin = Origin(program, lambda other: chosen(program, usual, other))
+    origin = ProgramOrigin(program, lambda other: chosen(program, usual, other))
     found = program.recorded(records)
     if found is None:
         return usual(origin)
@@ -210,10 +212,11 @@ def fused(
     outputs: Sequence[Buffer],
     machine: Target,
 ) -> Plain:
-    """What the target is to schedule; of fewer Computations where it has none for all as written.
+    """The program for the target to schedule; with fewer Computations if the target has no schedule
+    for all of them.
 
-    Maps that only move data go into what reads them, and maps that follow a reduction take its
-    dimensions, as in a model's operators.
+    Maps that only move data are inlined into their readers, and maps that follow a reduction take
+    its dimensions, as in a model's operators.
     """
     stages = [FusionGroup(c.name, (c,)) for c in computations]
     steps = fuse(stages, frozenset(outputs), machine.plan_costs.repeated)

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 KEPT: Final = 64  # programs kept, least recently used out
 
 
-class Kept:
-    """Programs by key, made where there is none yet."""
+class ProgramCache:
+    """Programs by key, created on demand."""
 
     def __init__(self) -> None:
         self._made: Final[OrderedDict[Hashable, Program]] = OrderedDict()
@@ -31,5 +31,5 @@ class Kept:
 
     @property
     def functions(self) -> tuple[Function, ...]:
-        """Those of all programs that are kept, the last used last."""
+        """The functions of all kept programs, the most recently used last."""
         return tuple(f for made in self._made.values() for f in made.functions)

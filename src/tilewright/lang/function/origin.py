@@ -1,4 +1,4 @@
-"""Where a function comes from that could be scheduled in other ways, and how it is tuned."""
+"""The origin of a function that can be scheduled in other ways, and its tuning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Origin:
+class ProgramOrigin:
     """A program, and what builds it again: with the records of a file, or (False) without any."""
 
     program: Schedulable

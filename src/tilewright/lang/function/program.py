@@ -1,4 +1,4 @@
-"""What every built program has, be it one kernel, several with calls between, or one per size."""
+"""The interface of built programs: one kernel, several with calls between, or one per size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tilewright.base.errors import InputError
 if TYPE_CHECKING:
     from tilewright.driver.keywords import TuneSettings
     from tilewright.driver.sized import SizedExecutable
-    from tilewright.driver.tuned import Tuned
+    from tilewright.driver.tuned import TunedModel
     from tilewright.lang.function import Function
     from tilewright.runtime.executable import Executable
     from tilewright.runtime.profile import KernelTime, Profile
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class Program(ABC):
     """A program as a function on arrays. `functions` are its kernels, each a separate function.
 
-    What needs one kernel (`executable`, `tune`, `save`, `export_c`) raises InputError where there
-    are several, or where none has been compiled yet, since it is compiled for the sizes of a call.
+    Members that need a single kernel (`executable`, `tune`, `save`, `export_c`) raise InputError if
+    there are several, or none yet because it is compiled for the sizes of a call.
     """
 
     @abstractmethod
@@ -36,19 +36,19 @@ class Program(ABC):
     @property
     @abstractmethod
     def functions(self) -> tuple[Function, ...]:
-        """The kernels in the order in which they run, or were compiled."""
+        """The kernels, in execution or compilation order."""
 
     @abstractmethod
     def profile(self, *arrays: Any, repeat: int = 20, **peaks: float) -> Profile:
         """Time `repeat` runs on one array per argument, which stay unchanged.
 
-        peaks: as for `Executable.profile`. The profile also says what to try where the schedule is
-        slow. Raises InputError as a call does, and for a program without native code.
+        peaks: as for `Executable.profile`. The profile also suggests improvements if the schedule
+        is slow. Raises InputError as a call does, and for a program without native code.
         """
 
     @property
-    def tuned(self) -> Tuned | None:
-        """What tuning has come to, of a program that `tune` returned."""
+    def tuned(self) -> TunedModel | None:
+        """The result of tuning, for a program that `tune` returned."""
         return self._only.tuned
 
     @property
@@ -60,10 +60,12 @@ class Program(ABC):
         return self._only.executable
 
     def tune(self, *arrays: Any, **settings: Unpack[TuneSettings]) -> Program:
-        """Search for a faster schedule; the program with it, whose `tuned` says what was found.
+        """Search for a faster schedule; returns the program with it, whose `tuned` describes the
+        result.
 
-        It is never slower: what was found is compared with this program in turns, with equal
-        results, and stays unchanged where it is not faster. Builds of the same program use it too.
+        It is never slower: the result is compared with this program in interleaved runs, with equal
+        outputs, and the old schedule stays if the new one is not faster. Builds of the same program
+        use it too.
 
         arrays: for that comparison; random ones by default. settings: `trials`, `seconds`,
         `expected_gain`, `records`, `until`, `how`, as for `tilewright.tune`. Raises InputError for
@@ -79,20 +81,20 @@ class Program(ABC):
     def export_c(
         self, path: str | os.PathLike[str], name: str | None = None
     ) -> tuple[Path, Path]:
-        """Write `path`.h and `path`.o for C programs; their paths. See `driver.c_library`.
+        """Write `path`.h and `path`.o for C programs; returns their paths. See `driver.c_library`.
 
-        name: of the C function; that of the file where it is not given.
+        name: of the C function; by default that of the file.
         """
         return self._only.export_c(path, name)
 
     def source(self, kind: str = "kernel") -> str:
-        """The program as text: `kernel`, or `llvm` or `asm` where the target has it."""
+        """The program as text: `kernel`, or `llvm` or `asm` if the target has it."""
         return "\n\n".join(f.source(kind) for f in self.functions)
 
     def why(self) -> str:
         """How each kernel is scheduled, and why: the lines of `tilewright run --profile --why`.
 
-        The sketch that was chosen and what it refused, its parameters, and the primitives; or "by
+        The chosen sketch, the sketches that failed, its parameters, and the primitives; or "by
         hand" and the primitives.
         """
         return "\n\n".join(str(f.record) for f in self.functions)
@@ -112,7 +114,7 @@ class Program(ABC):
         if len(found) == 1:
             return found[0]
         raise InputError(
-            f"{len(found)} kernels, where one is needed"
+            f"{len(found)} kernels, but one is needed"
             if found
             else "no kernel yet: it is compiled for the sizes of each call",
             where=repr(self),

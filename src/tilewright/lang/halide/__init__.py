@@ -7,7 +7,7 @@
     f[x, y] = x + y
     f.realize([8, 4])
 
-The names are those of Halide's Python bindings. `f[x, y]` is element `[y, x]` of a NumPy array.
+Names follow Halide's Python bindings. `f[x, y]` is element `[y, x]` of a NumPy array.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from tilewright.base.errors import TilewrightError as HalideError
-from tilewright.base.refused import Refused
+from tilewright.base.refused import UnsupportedName
 from tilewright.lang.function import Function as Callable
 from tilewright.lang.halide.autoschedule import (
     AutoschedulerParams,
@@ -177,7 +177,7 @@ BoundaryConditions: Final = SimpleNamespace(
     **{name: partial(f, func=Func) for name, f in boundary.CONDITIONS.items()}
 )
 
-# The precise functions are fast enough; the names are for programs that ask for less.
+# The precise functions are fast enough; these names exist for programs that use the fast ones.
 fast_exp, fast_log, fast_sin, fast_cos, fast_pow = exp, log, sin, cos, pow
 likely_if_innermost = likely
 evaluate_may_gpu = evaluate
@@ -215,7 +215,7 @@ def funcs(names: str) -> tuple[Func, ...]:
 
 def __getattr__(name: str) -> Any:
     if name in ABSENT[""]:
-        return Refused("Halide", name, ABSENT[""][name])
+        return UnsupportedName("Halide", name, ABSENT[""][name])
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

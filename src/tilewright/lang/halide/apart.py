@@ -32,8 +32,8 @@ Compute = Callable[[Scheduled], Arrays]
 def separated(whole: Pipeline) -> Pipeline:
     """The pipeline in which the separately computed Funcs are inputs.
 
-    Raises ScheduleError for one that is to be computed inside a loop, and InputError for an
-    output that a C function computes.
+    Raises ScheduleError if one is to be computed inside a loop, and InputError for an output that a
+    C function computes.
     """
     for f in whole.outputs:
         if isinstance(f, Scheduled) and f.extern is not None:

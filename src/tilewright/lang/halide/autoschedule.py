@@ -1,7 +1,8 @@
-"""The autoschedulers by Halide's names: what of this compiler runs under each, and what it made.
+"""The autoschedulers by Halide's names: the part of this compiler that each runs, and its results.
 
-`Mullapudi2016` and `Li2018` are rules there, and are the target's rules here. `Adams2019` searches
-by a cost model, and so does it here: a beam over the parameters of sketches. Nothing is measured.
+`Mullapudi2016` and `Li2018` are rule-based in Halide, and run the target's rules here. `Adams2019`
+searches with a cost model, here as well: a beam search over the parameters of sketches. Nothing is
+measured.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class AutoschedulerParams:
 
     @property
     def threads(self) -> int | None:
-        """Those to schedule for. Raises InputError for what is not a number above 0."""
+        """The parameters to schedule with. Raises InputError for anything but a positive number."""
         given = self._number(_PARALLELISM)
         if given is not None and given < 1:
             raise self._wrong(_PARALLELISM)
@@ -89,7 +90,7 @@ class AutoschedulerParams:
 
     @property
     def seed(self) -> int:
-        """Of the search. Raises InputError for what is not a number."""
+        """The parameters of the search. Raises InputError for anything but a number."""
         return self._number(_SEED) or 0
 
     def _number(self, name: str) -> int | None:
@@ -142,7 +143,8 @@ def results(
 
 
 def bare(stages: Stages, name: str, machine: Target) -> Plain:
-    """What the target is to schedule of a pipeline: all Funcs, whatever their places are.
+    """The part of a pipeline that the target schedules: all Funcs, regardless of their compute
+    levels.
 
     Raises UnsupportedError for a Func that is not a map or reduction.
     """

@@ -8,7 +8,7 @@ from tilewright.expr.bounds import proves
 from tilewright.ir.node import postorder
 from tilewright.lang.halide.syntax.expr import Expr
 from tilewright.lang.halide.syntax.image import Symbol
-from tilewright.lang.halide.syntax.output import Bound
+from tilewright.lang.halide.syntax.output import OutputBound
 from tilewright.lang.halide.syntax.pipeline import Pipeline
 
 _SIGNS: dict[type[nodes.Expr], str] = {
@@ -30,13 +30,13 @@ def decided(condition: Expr, pipeline: Pipeline) -> bool | None:
     """What a condition is for the sizes to compute; None where it depends on Params."""
     sizes: dict[nodes.Expr, tuple[int, int]] = {}
     for node in postorder(condition.node):
-        if isinstance(node, nodes.Load) and isinstance(node.buffer, Bound):
+        if isinstance(node, nodes.Load) and isinstance(node.buffer, OutputBound):
             size = _size(node.buffer, pipeline)
             sizes[node] = size, size
     return proves(condition.node, sizes)
 
 
-def _size(bound: Bound, pipeline: Pipeline) -> int:
+def _size(bound: OutputBound, pipeline: Pipeline) -> int:
     if bound.owner not in pipeline.outputs:
         raise ScheduleError(
             f"specialize: {bound.owner.name()} is not the output",
@@ -56,7 +56,7 @@ def condition_text(condition: Expr, pipeline: Pipeline) -> str:
             return f"(not {text(e.value)})"
         if isinstance(e, nodes.Const) and e.value.real == int(e.value.real):
             return str(int(e.value.real))
-        if isinstance(e, nodes.Load) and isinstance(e.buffer, Bound):
+        if isinstance(e, nodes.Load) and isinstance(e.buffer, OutputBound):
             return str(_size(e.buffer, pipeline))
         if isinstance(e, nodes.Load) and isinstance(e.buffer, Symbol) and not e.index:
             return f"{pipeline.names[e.buffer.owner]}[()]"

@@ -1,9 +1,9 @@
 """Funcs that a C function computes: `define_extern`.
 
-The function has the interface of Halide: for each argument a `halide_buffer_t *` or a number, then
-a `halide_buffer_t *` for each value. It is called twice: first with the regions of its results that
-are needed and without memory, where it says which regions of its inputs it reads and may enlarge
-those of its results; then with memory. A result other than 0 is an error.
+The function has Halide's interface: for each argument a `halide_buffer_t *` or a number, then a
+`halide_buffer_t *` for each value. It is called twice: first without memory, with the required
+regions of its results, to set the regions of its inputs that it reads, and possibly enlarge those
+of its results; then with memory. A result other than 0 is an error.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class _Port:
         self.dimensions = self.rank if dimensions is None else dimensions
 
     def made(self, name: str, value: Any, said: Mapping[str, Any]) -> Any:
-        """What stands for it in `generate`: `value`, or something new where that is None."""
+        """Its value in `generate`: `value`, or a new object if that is None."""
         raise NotImplementedError
 
     def described(self, name: str, said: Mapping[str, Any]) -> tuple[list[Type], int]:
@@ -103,7 +103,7 @@ class InputBuffer(_Port):
     """An image that is given: `InputBuffer(UInt(8), 2)`."""
 
     def made(self, name: str, value: Any, said: Mapping[str, Any]) -> Any:
-        """What stands for it in `generate`: an ImageParam, or the Func that was given."""
+        """Its value in `generate`: an ImageParam, or the Func that was passed."""
         [type], dimensions = self.described(name, said)
         if value is None:
             return ImageParam(type, dimensions, name)
@@ -128,7 +128,7 @@ class InputScalar(_Port):
     rank = 0
 
     def made(self, name: str, value: Any, said: Mapping[str, Any]) -> Any:
-        """What stands for it in `generate`: a Param, or the expression that was given."""
+        """Its value in `generate`: a Param, or the expression that was passed."""
         [type], _ = self.described(name, said)
         if value is None:
             return Param(type, name)
@@ -196,7 +196,7 @@ _context: ContextVar[GeneratorContext | None] = ContextVar("context", default=No
 
 
 def active_generator_context() -> GeneratorContext:
-    """The innermost context, or that of this machine."""
+    """The innermost context, or one for this machine."""
     return _context.get() or GeneratorContext()
 
 
@@ -237,7 +237,7 @@ class Generator:
 
     @classmethod
     def _members(cls, kind: Any) -> dict[str, Any]:
-        """The declarations of a kind, in order, those of base classes first."""
+        """The declarations of a kind, in order, base classes first."""
         found: dict[str, Any] = {}
         for base in reversed(cls.__mro__):
             found |= {k: v for k, v in vars(base).items() if isinstance(v, kind)}

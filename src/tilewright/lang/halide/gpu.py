@@ -83,7 +83,7 @@ class GpuVerbs:
         return self._bound("gpu_lanes", LANES, (var,))
 
     def gpu_single_thread(self, device_api: Any = None) -> Self:
-        """One thread: what it is where no loop is over blocks or threads."""
+        """Run in a single thread: the default if no loop is over blocks or threads."""
         return self
 
     def gpu(self, *vars: Any, device_api: Any = None) -> Self:

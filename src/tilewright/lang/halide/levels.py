@@ -17,7 +17,7 @@ from tilewright.lang.halide.verbs import Verbs, var_name
 
 
 class MemoryType(Enum):
-    """Where a Func is stored: `Auto` chooses the stack for what is small and inside a loop."""
+    """The memory of a Func: `Auto` chooses the stack for small Funcs inside a loop."""
 
     Auto = None
     Heap = "global"
@@ -196,15 +196,16 @@ class Scheduled(Verbs, Storage, notation.Func):
         return self
 
     def compute_at(self, func: Scheduled | LoopLevel, var: Any = None) -> Self:
-        """Compute, in each iteration of the loop `var` of a consumer, what is needed there."""
+        """Compute, in each iteration of a consumer's loop `var`, the region that the iteration
+        needs."""
         self._compute = self._level("compute_at", func, var)
         return self
 
     def store_at(self, func: Scheduled | LoopLevel, var: Any = None) -> Self:
-        """Keep its memory through all iterations of a loop that is further out.
+        """Keep its memory through all iterations of an outer loop.
 
-        Where the regions of neighboring iterations overlap, each one computes only what is new,
-        and only the rows that are alive are stored, as a ring.
+        If the regions of neighboring iterations overlap, each iteration computes only new elements,
+        and only live rows are stored, in a ring.
         """
         self._store = self._level("store_at", func, var)
         return self
@@ -306,7 +307,8 @@ class Scheduled(Verbs, Storage, notation.Func):
     def ring_buffer(self, extent: Any) -> Self:
         """Keep it for `extent` iterations of the loop it is computed at, and compute it ahead.
 
-        In each iteration it is computed for the one `extent` - 1 later, with what it needs there.
+        Each iteration computes it for the one `extent` - 1 later, together with its producers
+        there.
         """
         self.ring = self._positive("ring_buffer", extent), line()
         return self

@@ -20,7 +20,7 @@ _KINDS = {
 
 
 def show(state: Replay) -> str:
-    """One line per loop (`for y in [0, 9]:`) and definition, with what is produced where."""
+    """One line per loop (`for y in [0, 9]:`) and definition, with the places of production."""
     return "\n".join(_Text(state).lines(_parts(state.schedule.kernel.body), 0))
 
 
@@ -60,7 +60,7 @@ class _Text:
             yield from self.lines(_below(s), depth + (head is not None), producing)
 
     def _head(self, s: Stmt) -> str | None:
-        """The line of one statement; None where it has none of its own."""
+        """The line of one statement; None if it has no separate line."""
         match s:
             case For():
                 last = f"{s.extent!r} - 1" if s.trips is None else str(s.trips - 1)

@@ -11,7 +11,7 @@ from tilewright.expr.nodes import Expr, Var
 from tilewright.lang.halide.levels import Level, Scheduled
 from tilewright.lang.halide.plan import LoopKind, PipelinePlan
 from tilewright.lang.halide.syntax.func import Func
-from tilewright.lang.halide.syntax.lower import Lowered
+from tilewright.lang.halide.syntax.lower import LoweredPipeline
 from tilewright.lang.halide.syntax.pipeline import Pipeline
 from tilewright.loops.analysis.access import accesses
 from tilewright.loops.analysis.terms import variables
@@ -45,7 +45,7 @@ class Replay:
     """
 
     pipeline: Pipeline
-    lowered: Lowered
+    lowered: LoweredPipeline
     schedule: Schedule
     nests: list[Nest] = field(default_factory=list)
     buffers: dict[Func, list[tuple[str, ...]]] = field(default_factory=dict)
@@ -69,9 +69,9 @@ def at_line(title: str, line: str) -> Iterator[None]:
 
 
 def place(f: Scheduled, state: Replay) -> None:
-    """Put `f` where the user asked for it, a copy of it into each loop that this names.
+    """Place `f` as requested, with a copy in each loop that the request names.
 
-    By default, one with updates goes to its readers (`_place_by_default`).
+    By default, a Func with updates is placed at its readers (`_place_by_default`).
     """
     level = f.compute
     if f in state.pipeline.outputs:
@@ -92,9 +92,10 @@ def place(f: Scheduled, state: Replay) -> None:
 
 
 def _level_of_readers(f: Scheduled, level: Level, state: Replay) -> Level:
-    """The level that `f` is computed at: that of its memory, where the readers in between are.
+    """The level that `f` is computed at: the level of its storage, if the readers in between are
+    there.
 
-    Such readers slide along a loop that needs all of them in its first iteration.
+    Such readers slide along a loop whose first iteration needs all of them.
     """
     store = f.store
     if store is None or store.func is None or not _named(level, state):
@@ -272,7 +273,7 @@ def _slide(
 
 
 def _is_used_before(f: Func, buffer: str, loop: str, state: Replay) -> bool:
-    """Whether a statement outside the loop reads the buffer, besides its own nests."""
+    """Whether a statement outside the loop reads the buffer, except the nests that compute it."""
     own = {x for n in state.of(f) for x in n.loops.values()}
     for a in accesses(state.schedule.kernel.body):
         around = {x.var.name for x in a.loops}
@@ -282,7 +283,8 @@ def _is_used_before(f: Func, buffer: str, loop: str, state: Replay) -> bool:
 
 
 def _folded(name: str, dim: int, s: Schedule) -> bool:
-    """Fold a dimension to the least power of two that holds what is alive, if that saves memory."""
+    """Fold a dimension to the smallest power of two that holds the live elements, if that saves
+    memory."""
     least, _ = live_window(s.kernel, name, dim)
     ring = 1 << (least - 1).bit_length()
     buffer, _ = tree.find_buffer(s.kernel, name, "fold_storage")

@@ -97,7 +97,7 @@ class Rename:
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class RingBuffer:
     """Memory of a Func or image that is fetched some iterations of a loop ahead."""
 
     owner: Any
@@ -121,22 +121,21 @@ Directive = Split | Fuse | Reorder | LoopKind | Rename
 class PipelinePlan:
     """The directives for one definition. vars: its loops now, innermost first.
 
-    special: the directives for when a condition holds, with how many hold for both.
-    together: with which other definition it shares loops. atomic: whether iterations that update
-    the same elements may run together. parted: which loops are to be parted or
-    not, with the user's lines.
-    ahead: what is fetched ahead. fails: the error where no special condition holds.
+    special: the directives for the case that a condition holds, with the number of shared ones.
+    together: the other definition that it shares loops with. atomic: whether iterations that update
+    the same elements may run concurrently. parted: the loops to partition or not, with the user's
+    lines. ahead: what is fetched ahead. fails: the error if no special condition holds.
     """
 
     func: Func
     stage: int
     vars: list[str]
     directives: list[tuple[Directive, str]] = field(default_factory=list)
-    special: list[Special] = field(default_factory=list)
-    together: Together | None = None
+    special: list[SpecializedCopy] = field(default_factory=list)
+    together: SharedLoops | None = None
     atomic: bool = False
     parted: dict[str, tuple[Partition, str]] = field(default_factory=dict)
-    ahead: list[Ahead] = field(default_factory=list)
+    ahead: list[RingBuffer] = field(default_factory=list)
     fails: str | None = None
 
     @property
@@ -203,7 +202,7 @@ class PipelinePlan:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Together:
+class SharedLoops:
     """Another definition, and the innermost of the loops that are shared with it."""
 
     plan: PipelinePlan
@@ -212,7 +211,7 @@ class Together:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Special:
+class SpecializedCopy:
     """A condition, the plan of the copy for it, and how many directives came before."""
 
     condition: Expr

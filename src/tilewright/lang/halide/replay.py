@@ -34,7 +34,7 @@ from tilewright.lang.halide.plan import (
     PipelinePlan,
     Rename,
     Reorder,
-    Special,
+    SpecializedCopy,
     Split,
     TailStrategy,
 )
@@ -44,13 +44,13 @@ from tilewright.lang.halide.syntax.pipeline import Pipeline
 from tilewright.lang.halide.together import share_loops
 from tilewright.loops.analysis.effects import reads, writes
 from tilewright.loops.nodes import SIZE, WHOLE, For, Update
-from tilewright.loops.walk import Place, walk
+from tilewright.loops.walk import StatementPlace, walk
 from tilewright.schedule import Schedule, edit, tree
 from tilewright.schedule.ahead import prefetch_ahead
 from tilewright.schedule.primitives.pipeline import sequence
 from tilewright.schedule.primitives.split import Tail
 
-# What fits here, inside a loop, goes to the stack.
+# Buffers inside a loop that fit this limit are on the stack.
 STACK_BYTES = 1 << 15
 _TAILS: Final[Mapping[TailStrategy, Tail]] = {
     TailStrategy.RoundUp: "exact",
@@ -180,7 +180,7 @@ def _specialize(placed: Sequence[Scheduled], state: Replay) -> None:
                 break
 
 
-def _copy(plan: PipelinePlan | None, special: Special, state: Replay) -> None:
+def _copy(plan: PipelinePlan | None, special: SpecializedCopy, state: Replay) -> None:
     """The program again, for when a condition holds, and its nests and buffers."""
     before = state.schedule.kernel
     _, named = edit.renamed(before.body, tree.names(before), ".s")
@@ -340,7 +340,7 @@ def _store(f: Scheduled, state: Replay) -> None:
 
 
 def _ring(f: Scheduled, state: Replay) -> None:
-    """Memory for several iterations, and the loop that goes through it."""
+    """Memory for several iterations, and the loop that runs through it."""
     iterations, said_at = f.ring or (1, "")
     for copy in state.buffers[f] if iterations > 1 else ():
         with at_line(f.name(), said_at):
@@ -367,8 +367,8 @@ def _ahead(buffers: tuple[str, ...], iterations: int, s: Schedule) -> None:
     s.pipeline(around[-1].var.name, *lags)
 
 
-def _usual_scope(b: Buffer, alloc: Place) -> str | None:
-    """What is small and inside a loop goes to the stack, what a block has to its shared memory."""
+def _usual_scope(b: Buffer, alloc: StatementPlace) -> str | None:
+    """Put small buffers inside a loop on the stack, and a block's buffers in its shared memory."""
     around = [x.kind for x in alloc.above if isinstance(x, For) and x.kind != SIZE]
     if any(k.startswith(BLOCKS) for k in around):
         if not any(k.startswith(THREADS) for k in around):

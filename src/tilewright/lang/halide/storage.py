@@ -28,7 +28,7 @@ class Storage(Func):
         return tuple(tuple(t.items()) for t in tables)
 
     def bound(self, var: Any, min: Any, extent: Any) -> Self:
-        """Compute exactly these coordinates of `var`; what is needed must be among them."""
+        """Compute exactly these coordinates of `var`; they must include the required ones."""
         found = constant(min), constant(extent)
         self.promised[self.dimension_name("bound", var)] = found
         return self

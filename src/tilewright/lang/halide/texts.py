@@ -1,4 +1,5 @@
-"""Files to read: the loops, the program, LLVM's text and the machine code of what is scheduled."""
+"""Readable files: the loops, the program, LLVM assembly and machine code of a scheduled
+pipeline."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ class StmtOutputFormat(Enum):
     HTML = 1
 
 
-class Texts:
+class FileVerbs:
     """Halide's verbs that write a file, of the sizes of `set_estimates` or `bound`.
 
     arguments, fn_name and target are taken as Halide has them; they change nothing here. Each
@@ -67,7 +68,7 @@ class Texts:
     def compile_to_llvm_assembly(
         self, filename: str, arguments: Sequence[Any] = (), *rest: Any
     ) -> None:
-        """Write what is given to LLVM."""
+        """Write the LLVM assembly that is passed to LLVM."""
         self._write(filename, "llvm")
 
     def compile_to_assembly(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tilewright.base.errors import ScheduleError
 from tilewright.lang.halide.placing import Nest, Replay, at_line
-from tilewright.lang.halide.plan import LoopKind, PipelinePlan, Together
+from tilewright.lang.halide.plan import LoopKind, PipelinePlan, SharedLoops
 from tilewright.loops.walk import loops_of
 from tilewright.schedule import tree
 
@@ -25,8 +25,8 @@ def share_loops(nests: Sequence[Nest], state: Replay) -> None:
             )
 
 
-def _partner(nest: Nest, wanted: Together, state: Replay) -> Nest:
-    """The nest of the other definition: the one there is, or that of the same copy."""
+def _partner(nest: Nest, wanted: SharedLoops, state: Replay) -> Nest:
+    """The nest of the other definition: the only one, or the one in the same copy."""
     mine, other = (
         [n for n in state.nests if n.plan is plan] for plan in (nest.plan, wanted.plan)
     )
@@ -42,7 +42,7 @@ def _partner(nest: Nest, wanted: Together, state: Replay) -> Nest:
 def _share(
     nest: Nest,
     other: Nest,
-    wanted: Together,
+    wanted: SharedLoops,
     state: Replay,
 ) -> None:
     s = state.schedule

@@ -1,8 +1,8 @@
 """The schedule methods of one definition, recorded: split, fuse, tile, reorder, vectorize, ...
 
-A verb only writes down what is wanted, and checks that the Vars it names exist; `replay.py` does
-it. Vars are known by name; a `Plan` keeps which loops there are, the innermost first. A verb that
-raises has recorded nothing.
+A verb only records a request, and checks that the Vars it names exist; `replay.py` applies it. Vars
+are identified by name; a `Plan` tracks the current loops, innermost first. A verb that raises
+records nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from tilewright.base.errors import ScheduleError
 from tilewright.base.numbers import whole
 from tilewright.lang.halide.gpu import GpuVerbs
 from tilewright.lang.halide.plan import (
-    Ahead,
     Fuse,
     LoopAlignStrategy,
     LoopKind,
@@ -23,10 +22,11 @@ from tilewright.lang.halide.plan import (
     PrefetchBoundStrategy,
     Rename,
     Reorder,
-    Special,
+    RingBuffer,
+    SharedLoops,
+    SpecializedCopy,
     Split,
     TailStrategy,
-    Together,
     line,
 )
 from tilewright.lang.halide.syntax.absent import absent
@@ -170,7 +170,7 @@ class Verbs(GpuVerbs):
         plan = self._plan()
         copy = PipelinePlan(plan.func, plan.stage, list(plan.vars))
         plan.special.append(
-            Special(as_expr(condition), copy, len(plan.directives), line())
+            SpecializedCopy(as_expr(condition), copy, len(plan.directives), line())
         )
         return Stage(copy)
 
@@ -212,27 +212,28 @@ class Verbs(GpuVerbs):
             )
         plan.at(name, "compute_with")
         other._plan().at(name, "compute_with")
-        plan.together = Together(other._plan(), name, line())
+        plan.together = SharedLoops(other._plan(), name, line())
         return self
 
     def atomic(self, override_associativity_test: bool = False) -> Self:
-        """Iterations that update the same elements may run together, in vectors and on threads.
+        """Allow iterations that update the same elements to run concurrently, in vectors and on
+        threads.
 
-        Each lane or thread gets partial results, which are combined afterwards, so the update is a
-        step of a commutative operator, whatever is overridden.
+        Each lane or thread gets partial results, which are combined afterwards; the update must be
+        a step of a commutative operator, even with the override.
         """
         self._plan().atomic = True
         return self
 
     def partition(self, var: Any, policy: Partition) -> Self:
-        """Whether the loop is parted where its bounds decide what it asks."""
+        """Whether to partition the loop where its bounds decide its conditions."""
         plan = self._plan()
         plan.at(var_name(var), "partition")
         plan.parted[var_name(var)] = policy, line()
         return self
 
     def always_partition(self, *vars: Any) -> Self:
-        """Part these loops where their bounds decide what they ask in each iteration."""
+        """Partition these loops where their bounds decide the conditions in each iteration."""
         return self._partition(vars, Partition.Always, "always_partition")
 
     def always_partition_all(self) -> Self:
@@ -279,11 +280,11 @@ class Verbs(GpuVerbs):
                 hint="a number of iterations, 1 or more",
             )
         var = var_name(at if from_ is None else from_)
-        plan.ahead.append(Ahead(source, var, iterations, line()))
+        plan.ahead.append(RingBuffer(source, var, iterations, line()))
         return self
 
     def allow_race_conditions(self) -> Self:
-        """Nothing: a schedule that races is refused, whatever is allowed."""
+        """No effect: a schedule with a race is always rejected."""
         return self
 
     def _kind(

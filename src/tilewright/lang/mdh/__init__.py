@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from tilewright.base.errors import InputError, UnsupportedError
-from tilewright.base.refused import Refused
+from tilewright.base.refused import UnsupportedName
 from tilewright.compute.canonical import canonical
 from tilewright.compute.nodes import Computation
 from tilewright.compute.transforms import inline
@@ -55,8 +55,8 @@ from tilewright.tune.space import ProgramSpace, SketchSpace
 def lower(*expressions: Computation, name: str | None = None) -> Kernel:
     """The plain loop nests of expressions that run in order, as one kernel.
 
-    Its parameters are the tensors that none of them makes, then those that none of them reads. The
-    name is that of the last, if none is given.
+    Its parameters are the tensors that none of them computes, then those that none of them reads.
+    The default name is that of the last expression.
     """
     params, results = _interface(expressions)
     label = name or expressions[-1].name
@@ -81,11 +81,11 @@ def sketch_space(*expressions: Computation, target: str = "cpu") -> SketchSpace:
 
 
 def fuse(*expressions: Computation, name: str | None = None) -> Computation:
-    """Expressions that run in order as one, the last: each map goes into what reads it.
+    """Fuse expressions that run in order into the last one: each map is composed into its reader.
 
     The law is MDH's: compose the scalar functions and the index functions
     (`compute/transforms.py`).
-    Raises UnsupportedError for one that is not a map over its whole result.
+    Raises UnsupportedError for a producer that is not a map over its whole result.
     """
     _interface(expressions)
     *rest, last = expressions
@@ -93,9 +93,9 @@ def fuse(*expressions: Computation, name: str | None = None) -> Computation:
         made = inline(producer, last)
         if made is None:
             raise UnsupportedError(
-                f"{producer.name} does not go into {last.name}",
+                f"{producer.name} cannot be composed into {last.name}",
                 where="fuse",
-                hint="only a map (cc dimensions alone) that covers its result does",
+                hint="only a map (all dimensions cc) that covers its result can be",
             )
         last = made
     if name is None:
@@ -104,7 +104,7 @@ def fuse(*expressions: Computation, name: str | None = None) -> Computation:
 
 
 def equal(one: Computation, other: Computation) -> bool:
-    """Whether two expressions are one program, whatever tensors and dimensions are called."""
+    """Whether two expressions are equal up to the names of tensors and dimensions."""
     return _canonical(one) == _canonical(other)
 
 
@@ -237,7 +237,7 @@ __all__.extend(_WORDS)
 
 def __getattr__(name: str) -> Any:
     if name in ABSENT:
-        return Refused("MDH", name, ABSENT[name])
+        return UnsupportedName("MDH", name, ABSENT[name])
     if name not in _WORDS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _WORDS[name]

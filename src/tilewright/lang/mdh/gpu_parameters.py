@@ -22,25 +22,31 @@ from typing import Any
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import CC, Dim
 from tilewright.expr.affine import affine
-from tilewright.lang.mdh.parameters import Cut, orders, parts, room, split_layers
+from tilewright.lang.mdh.parameters import (
+    PartedExpression,
+    orders,
+    parts,
+    room,
+    split_layers,
+)
 from tilewright.schedule import Schedule, tree
 from tilewright.schedule.primitives.split import Tail
 from tilewright.schedule.space.nest import fuse_all
 from tilewright.tune.space import Parameter, Set
-from tilewright.tune.space.formula import Bound
+from tilewright.tune.space.formula import BoundFormula
 
 NEST = ("BLK", "SM", "THR", "RM")
 _AXES = {"BLK": "blockIdx", "THR": "threadIdx"}
 
 
 @dataclass(frozen=True)
-class GpuCut(Cut):
+class GpuCut(PartedExpression):
     """One expression and its limits. threads: the most of a block."""
 
     threads: int = 256
 
     def parameters(self) -> Iterator[Parameter]:
-        """Those of the layers, each chain of parts in the order in which it is decided."""
+        """The parameters of the layers; each chain of parts is in decision order."""
         taken_threads: list[str] = []
         for d in reversed(self.dims):
             name = d.var.name
@@ -49,9 +55,9 @@ class GpuCut(Cut):
                 most = room(self.threads, taken_threads)
                 yield parts("THR", name, d.extent, taken, most)
                 taken_threads.append(f"PRT.THR.{name}")
-                yield parts("BLK", name, d.extent, taken, Bound(d.extent, ()))
+                yield parts("BLK", name, d.extent, taken, BoundFormula(d.extent, ()))
             else:
-                yield parts("SM", name, d.extent, taken, Bound(d.extent, ()))
+                yield parts("SM", name, d.extent, taken, BoundFormula(d.extent, ()))
         choices = orders([d.var.name for d in self.dims])
         if len(choices) > 1:
             yield Parameter("ORD.RM", Set(*choices))
@@ -65,7 +71,7 @@ class GpuCut(Cut):
         return [b.name for b in self.expression.inputs]
 
     def schedule(self, values: Mapping[str, Any]) -> Schedule:
-        """The nest of these values. Raises ScheduleError where it is not legal."""
+        """The nest of these values. Raises ScheduleError if it is not legal."""
         s = self.plain()
         loops: dict[tuple[str, str], str] = {}
         for d in self.dims:
@@ -84,7 +90,7 @@ class GpuCut(Cut):
         return s
 
     def _in_registers(self, made: _Nest, phases: bool) -> None:
-        """The results in registers, from where they are started until they are stored."""
+        """Keep results in registers from their initialization until they are stored."""
         if all(d.combine == CC for d in self.dims):
             return
         tiles = made.of("SM") if phases else []
@@ -104,7 +110,7 @@ class GpuCut(Cut):
 class _Nest:
     """The loops of an expression: by layer and dimension, in order.
 
-    starts: of a loop in which results are updated, the one in which they are started.
+    starts: the loop that initializes results, by the loop that updates them.
     """
 
     s: Schedule
@@ -123,9 +129,9 @@ class _Nest:
             return ""
         if len(dims) > 3:
             raise ScheduleError(
-                f"{len(dims)} dimensions have parts for threads, and a block three axes",
+                f"{len(dims)} dimensions are split over threads, but a block has three axes",
                 where="MEM.SM",
-                hint="give one of them one part, or read no buffer by way of shared memory",
+                hint="give one of them one part, or read no buffer through shared memory",
             )
         return f"threadIdx.{'xyz'[dims.index(dim)]}"
 

@@ -1,11 +1,11 @@
-"""MDH's tuning parameters of an expression: how it is cut into parts, and in which order.
+"""MDH's tuning parameters of an expression: how it is split into parts, and in which order.
 
 A computation is de-composed over the layers of a machine, from its cores and caches to its vector
 lanes, into `PRT.<layer>.<dimension>` parts each; along a dimension the parts multiply to its
 extent. (Rasch, TOPLAS 2024, Table 1. As there in practice, de-composition, computation and
 re-composition take one order and one assignment, so that they are one loop nest.)
 
-    PRT.COR.i, PRT.SIMD.j, PRT.REG.k, ...   parts per layer and dimension; what is left is L1's
+    PRT.COR.i, PRT.SIMD.j, PRT.REG.k, ...   parts per layer and dimension; L1 takes the rest
     ORD.L2, ORD.L1                          the order of a cache's loops
     ASS.COR                                 cores "outer": around the tiles of L2, or "inner"
 """
@@ -24,10 +24,10 @@ from tilewright.loops.lower import lower
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.nest import fuse_all
 from tilewright.tune.space import Divisors, Parameter, Set
-from tilewright.tune.space.formula import Bound
+from tilewright.tune.space.formula import BoundFormula
 
 UNROLLED: Final = 32  # iterations that are written out, of all dimensions together
-# Dimensions of which every order is tried; of more: each one as the innermost.
+# Up to this many dimensions every order is tried; beyond it, each one as the innermost.
 ORDERED: Final = 5
 OUTER: Final = ("COR", "L2", "L1", "REG", "SIMD")
 INNER: Final = ("L2", "COR", "L1", "REG", "SIMD")
@@ -35,7 +35,7 @@ NESTS: Final = {"outer": OUTER, "inner": INNER}
 
 
 @dataclass(frozen=True)
-class Cut:
+class PartedExpression:
     """One expression, and the limits of its parts."""
 
     expression: Computation
@@ -48,7 +48,7 @@ class Cut:
         return [d for d in self.expression.dims if d.extent > 1]
 
     def parameters(self) -> Iterator[Parameter]:
-        """Those of Table 1, each chain of parts in the order in which it is decided."""
+        """The parameters of Table 1; each chain of parts is in decision order."""
         vector = self._vector()
         cores: list[str] = []
         unrolled: list[str] = []
@@ -59,10 +59,10 @@ class Cut:
                 yield parts("COR", name, d.extent, taken, room(self.cores, cores))
                 cores.append(f"PRT.COR.{name}")
             if d is vector:
-                yield parts("SIMD", name, d.extent, taken, Bound(self.lanes, ()))
+                yield parts("SIMD", name, d.extent, taken, BoundFormula(self.lanes, ()))
             yield parts("REG", name, d.extent, taken, room(UNROLLED, unrolled))
             unrolled.append(f"PRT.REG.{name}")
-            yield parts("L2", name, d.extent, taken, Bound(d.extent, ()))
+            yield parts("L2", name, d.extent, taken, BoundFormula(d.extent, ()))
         choices = orders([d.var.name for d in self.dims])
         if len(choices) > 1:
             yield Parameter("ORD.L2", Set(*choices))
@@ -86,7 +86,7 @@ class Cut:
         return Schedule(lower(c.name, [c], params, results))
 
     def schedule(self, values: Mapping[str, Any]) -> Schedule:
-        """The nest of these values. Raises ScheduleError where it is not legal."""
+        """The nest of these values. Raises ScheduleError if it is not legal."""
         c = self.expression
         s = self.plain()
         loops: dict[tuple[str, str], str] = {}
@@ -117,10 +117,10 @@ class Cut:
         return [(layer, name) for name in values.get(f"ORD.{layer}", names)]
 
     def arrange(self, s: Schedule, order: Sequence[tuple[str, str]]) -> dict[str, str]:
-        """Put the loops in order; the loops that start the results, by those of the nest.
+        """Put the loops in order; returns the loops that initialize results, by those of the nest.
 
-        order: each loop with its dimension. Where a reduction is outside a free loop, results
-        are started before it.
+        order: each loop with its dimension. If a reduction is outside a free loop, results are
+        initialized before it.
         """
         free = {d.var.name for d in self.dims if d.combine == CC}
         names = [loop for loop, _ in order]
@@ -143,20 +143,20 @@ class Cut:
 
 
 def parts(
-    layer: str, dim: str, extent: int, taken: list[str], most: Bound
+    layer: str, dim: str, extent: int, taken: list[str], most: BoundFormula
 ) -> Parameter:
-    """How many parts a layer makes along a dimension: divisors of what was not taken before."""
+    """A layer's number of parts along a dimension: a divisor of what earlier layers left."""
     name = f"PRT.{layer}.{dim}"
-    left = Bound(lambda *before: extent // prod(before), tuple(taken))
+    left = BoundFormula(lambda *before: extent // prod(before), tuple(taken))
     taken.append(name)
     return Parameter(name, Divisors(left, at_most=most))
 
 
-def room(most: int | None, taken: Sequence[str]) -> Bound:
-    """What is left of a limit on the product of some parameters."""
+def room(most: int | None, taken: Sequence[str]) -> BoundFormula:
+    """The remainder of a limit on the product of some parameters."""
     if most is None:
-        return Bound(float("inf"), ())
-    return Bound(lambda *before: most // prod(before), tuple(taken))
+        return BoundFormula(float("inf"), ())
+    return BoundFormula(lambda *before: most // prod(before), tuple(taken))
 
 
 def orders(names: Sequence[str]) -> list[tuple[str, ...]]:

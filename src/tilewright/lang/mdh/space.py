@@ -8,7 +8,7 @@ from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.text import listing
 from tilewright.compute.nodes import PS, Computation
 from tilewright.lang.mdh.gpu_parameters import GpuCut
-from tilewright.lang.mdh.parameters import Cut
+from tilewright.lang.mdh.parameters import PartedExpression
 from tilewright.tune.space import ProgramSpace
 
 GPUS: Final = ("cuda", "opencl")
@@ -44,7 +44,7 @@ def parameter_space(
             where="mdh.parameter_space",
             hint="build it: the target's sketches have their own parameters",
         )
-    cut: Cut = Cut(expression, lanes, cores)
+    cut: PartedExpression = PartedExpression(expression, lanes, cores)
     if target in GPUS:
         cut = GpuCut(expression, lanes, cores, threads)
     return ProgramSpace(expression.name, cut.parameters(), cut.schedule)

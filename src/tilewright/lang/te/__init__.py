@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilewright.base.refused import Refused
+from tilewright.base.refused import UnsupportedName
 from tilewright.lang.te import hybrid
 from tilewright.lang.te.build import build, lower
 from tilewright.lang.te.c_functions import compile_c
@@ -108,7 +108,7 @@ def _given(tensor: Tensor) -> bool:
 def __getattr__(name: str) -> Callable[..., Any]:
     """The scalar functions: exp, log, sqrt, tanh, sigmoid, erf, abs, floor, ..."""
     if name in ABSENT:
-        return Refused("TVM", name, ABSENT[name])
+        return UnsupportedName("TVM", name, ABSENT[name])
     if name not in _FUNCTIONS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _FUNCTIONS[name]

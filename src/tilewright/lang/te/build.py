@@ -18,10 +18,10 @@ from tilewright.lang.function.choosing import (
     by_parameters,
     fused,
 )
-from tilewright.lang.function.kept import Kept
+from tilewright.lang.function.kept import ProgramCache
 from tilewright.lang.function.program import Program
 from tilewright.lang.te.arrays import values_of
-from tilewright.lang.te.parts import Calling, has_calls
+from tilewright.lang.te.parts import ProgramWithCalls, has_calls
 from tilewright.lang.te.schedule import Schedule
 from tilewright.lang.te.syntax.nodes import Compute, Placeholder, Tensor
 from tilewright.loops.nodes import Kernel
@@ -84,12 +84,12 @@ def build(
     """The schedule as a function on NumPy arrays, one per tensor of `args`, outputs written.
 
     target: "cpu", "opencl", "cuda", "vdla", "vta" or "interp". auto: let the target's sketches
-    schedule; nothing may be recorded then. description: what is otherwise than usual about a
-    simulated machine, in its own fields. Where sizes were made by `var`, one function is for
-    all values of those that `sizes` gives none; specialize: instead it compiles for each value
-    that it is called with. records: as for `tilewright.compile`; their best schedule is taken where
-    nothing is recorded in `s`, or only by the defaults of a template.
-    Raises what `lower` does, and UnsupportedError for an unknown target.
+    schedule; `s` must then have no schedule. description: overrides for fields of a simulated
+    machine's description. Sizes made by `var` without a value in `sizes` stay symbolic, and one
+    function works for all their values; specialize: compile for each value that it is called with
+    instead. records: as for `tilewright.compile`; the best recorded schedule is used if `s` has
+    none, or only the defaults of a template.
+    Raises the errors of `lower`, and UnsupportedError for an unknown target.
     """
     given = arguments(s, args)
     params = inputs_first(given)
@@ -104,7 +104,7 @@ def build(
     def make(known: Mapping[Var, int]) -> Program:
         values = fixed | dict(known)
         if calls:
-            return Calling(s.parts(), params, compiled, values)
+            return ProgramWithCalls(s.parts(), params, compiled, values)
         if auto:
             return by_default(*bare(values), target, threads, description, records)
         made = s.replay(params, values, name).schedule
@@ -127,7 +127,7 @@ def build(
     left = [v for v in s.sizes if v not in fixed]
     found = Specializing(left, params, make) if specialize and left else make({})
     places = [given.index(t) for t in params]
-    return found if given == params else Arranged(found, places)
+    return found if given == params else ReorderedFunction(found, places)
 
 
 def _hinting(found: Function, made: Primitives) -> Function:
@@ -143,7 +143,7 @@ def _has_lines(s: Schedule) -> bool:
 
 
 def _expect_automatic(lines: bool, calls: bool) -> None:
-    """Raise ScheduleError for what `auto` cannot schedule: recorded lines, calls of functions."""
+    """Raise ScheduleError if `auto` cannot schedule it: recorded lines, calls of functions."""
     if lines:
         raise ScheduleError(
             "auto=True schedules everything, but this schedule already has lines",
@@ -215,7 +215,7 @@ def inputs_first(given: Sequence[Tensor]) -> tuple[Tensor, ...]:
     return tuple(sorted(given, key=lambda t: not isinstance(t.op, Placeholder)))
 
 
-class Arranged(Program):
+class ReorderedFunction(Program):
     """A function whose arrays come in another order than its kernel's: outputs before inputs.
 
     order: where each of the kernel's parameters is among the arrays.
@@ -238,10 +238,10 @@ class Arranged(Program):
         """See `Program`."""
         return self.function.profile(*self._arranged(arrays), repeat=repeat, **peaks)
 
-    def tune(self, *arrays: Any, **settings: Unpack[TuneSettings]) -> Arranged:
+    def tune(self, *arrays: Any, **settings: Unpack[TuneSettings]) -> ReorderedFunction:
         """See `Program`."""
         given = self._arranged(arrays) if arrays else ()
-        return Arranged(self.function.tune(*given, **settings), self._order)
+        return ReorderedFunction(self.function.tune(*given, **settings), self._order)
 
     def _arranged(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(arrays) != len(self._order):
@@ -253,7 +253,7 @@ class Arranged(Program):
         return tuple(arrays[n] for n in self._order)
 
     def __repr__(self) -> str:
-        return f"Arranged({self.function!r})"
+        return f"ReorderedFunction({self.function!r})"
 
 
 class Specializing(Program):
@@ -264,7 +264,7 @@ class Specializing(Program):
     ) -> None:
         self.params: Final = tuple(params)
         self._make: Final = make
-        self._kept: Final = Kept()
+        self._kept: Final = ProgramCache()
         self._sizes: Final = tuple(sizes)
         found = {e for t in params for e in t.shape if isinstance(e, Var)}
         for v in self._sizes:

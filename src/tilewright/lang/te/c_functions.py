@@ -212,6 +212,8 @@ def _reference(
         return typed(*(v.item() for v in values))
 
     def reference(*values: Any) -> Any:
+        if not values:
+            return np.array(one(), result)
         arrays = np.broadcast_arrays(*values)
         found = [one(*row) for row in zip(*(a.ravel() for a in arrays), strict=True)]
         return np.array(found, result).reshape(arrays[0].shape)

@@ -1,4 +1,4 @@
-"""The configuration of a template: what it defines, and the values that it runs with."""
+"""The configuration of a template: the knobs that it defines, and the values that it runs with."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from tilewright.lang.te.knobs import (
 from tilewright.lang.te.syntax.nodes import Axis
 from tilewright.tune.base import Candidate
 from tilewright.tune.space import Parameter, ParameterSpace, Predicate, Set
-from tilewright.tune.space.formula import Bound, Given
+from tilewright.tune.space.formula import BoundFormula, Given
 
 E = TypeVar("E", bound=Entity)
 
 
 @dataclass(frozen=True)
 class _Inner:
-    """Sizes of one of the loops that a split makes, given those of the loops around it."""
+    """Sizes of one of the loops that a split makes, given the sizes of the loops around it."""
 
     length: int
     policy: str
@@ -54,9 +54,9 @@ class _Made:
 
 
 class Config:
-    """Given to a template: `define_...` states a knob, `cfg[name]` is its value.
+    """The argument of a template: `define_...` declares a knob, `cfg[name]` is its value.
 
-    values: those of all parameters; None: the defaults, while definitions are collected.
+    values: of all parameters; None: the defaults, while definitions are collected.
     """
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
@@ -106,7 +106,7 @@ class Config:
         rules: list[Predicate] = []
         if filter is not None:
             accepts = filter
-            whole_split = Bound(lambda *inner: accepts(entity(*inner)), names)
+            whole_split = BoundFormula(lambda *inner: accepts(entity(*inner)), names)
             rules.append(Predicate(whole_split))
         parameters = []
         for place, own in enumerate(names):
@@ -177,7 +177,7 @@ class Config:
         last = max(names, key=list(self._knobs).index)
         knob = self._knobs[last]
         *rest, own = knob.parameters
-        rules = (*own.constraints, Predicate(Bound(accepts, read)))
+        rules = (*own.constraints, Predicate(BoundFormula(accepts, read)))
         narrowed = Parameter(own.name, own.range, *rules, default=own.default)
         self._knobs[last] = _Made((*rest, narrowed), knob.entity)
 
@@ -245,7 +245,7 @@ class Config:
 def _own(
     name: str, space: ParameterSpace, values: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """The knob's own values. Raises ScheduleError where it is defined otherwise than at first."""
+    """The knob's values. Raises ScheduleError if it differs from its first definition."""
     own = {p.name: values[p.name] for p in space.parameters if p.name in values}
     if Candidate("", own) not in space:
         raise ScheduleError(

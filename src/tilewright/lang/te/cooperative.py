@@ -19,7 +19,7 @@ from __future__ import annotations
 from tilewright.base.errors import ScheduleError
 from tilewright.loops.analysis.terms import loads
 from tilewright.loops.nodes import Alloc, For, If, Stmt
-from tilewright.loops.walk import Place
+from tilewright.loops.walk import StatementPlace
 from tilewright.schedule import Schedule
 from tilewright.schedule.primitives.fission import statements
 from tilewright.schedule.tree import find_loop
@@ -66,7 +66,8 @@ def _outside(s: Schedule, loop: str, threads: set[str]) -> str:
 
 
 def _keep(s: Schedule, name: str, child: str) -> None:
-    """Give each iteration of a loop its own elements of what is allocated around `child` in it."""
+    """Give each iteration of a loop its own elements of the buffers allocated in it around
+    `child`."""
     while True:
         _, place = find_loop(s.kernel, child, _VERB)
         inside = _below(place, name)
@@ -76,7 +77,7 @@ def _keep(s: Schedule, name: str, child: str) -> None:
         s.expand(buffers[0], name)
 
 
-def _below(place: Place, name: str) -> list[object]:
+def _below(place: StatementPlace, name: str) -> list[object]:
     """What is around a statement inside a loop, outermost first."""
     found = [n for n, x in enumerate(place.above) if _is_loop(x, name)]
     return list(place.above[found[0] + 1 :])

@@ -86,11 +86,11 @@ def registered(function: str | Callable[..., Any]) -> Callable[..., Any]:
 def call_extern(
     dtype: str, function: str | Callable[..., Any], *args: Any
 ) -> Packed | HardwareCall:
-    """A call of a C function; dtype: of what it returns, which is not used.
+    """A call of a C function; dtype: of its return value, which is ignored.
 
-    args: tensors, numbers and texts, as of `call_packed`; or, in the lowering of an intrinsic,
-    addresses (`access_ptr`), strides and numbers: it is called inside of the kernel. Raises
-    InputError for a function that ctypes did not make.
+    args: tensors, numbers and strings, as for `call_packed`; or, in the lowering of an intrinsic,
+    addresses (`access_ptr`), strides and numbers: it is then called inside the kernel. Raises
+    InputError for a function that was not made by ctypes.
     """
     dtype_of(dtype)
     found = c_function(registered(function), "call_extern")
@@ -119,11 +119,11 @@ def extern(
     dtype: Any = None,
     tag: str = "",
 ) -> Any:
-    """Tensors that functions make: `fcompute(ins, outs)` returns the calls, or a Kernel.
+    """Tensors computed by functions: `fcompute(ins, outs)` returns the calls, or a Kernel.
 
-    shape: of the output, or a list of those of several. inputs: the tensors to read. dtype: of the
-    outputs, one or one for each; by default that of the inputs. A Kernel has as its parameters the
-    inputs, then the outputs. Raises InputError where these do not fit.
+    shape: of the output, or a list for several. inputs: the tensors to read. dtype: of the outputs,
+    one or one for each; by default the inputs' dtype. A Kernel's parameters are the inputs, then
+    the outputs. Raises InputError if they do not match.
     """
     label = name_of("extern", name)
     where = f"extern {label}"

@@ -1,9 +1,9 @@
 """gradient: derivatives of tensor expressions by tensors, as tensor expressions.
 
-From the output backwards: what flows to a tensor is the sum, over all that read it, of what flows
-to the reader times the reader's derivative. Where a reader's index into the tensor is axes of its
-own, each once, this is a compute that sums over the other axes; else a nest that adds each product
-to the element it belongs to (a Script).
+Reverse mode: the adjoint of a tensor is the sum, over all its readers, of the reader's adjoint
+times the reader's derivative. If a reader's index into the tensor consists of the reader's axes,
+each once, this is a compute that sums over the other axes; otherwise a nest that adds each product
+to its element (a Script).
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def gradient(
 
     head: of the shape `(*prefix, *output.shape)`; None: the identity, so that the result is the
     Jacobian, of the shape `(*output.shape, *input.shape)`. Each result has the shape
-    `(*prefix, *input.shape)`. Of several greatest elements of a max each one counts,
-    of an argmax the one that it names. Raises
-    InputError for shapes that do not fit, UnsupportedError for what has no derivative here.
+    `(*prefix, *input.shape)`. All maximal elements of a max receive its gradient; for an
+    argmax, the one that it names does. Raises InputError for shapes that do not match,
+    UnsupportedError for operations without a derivative.
     """
     wanted = [inputs] if isinstance(inputs, Tensor) else list(inputs)
     for t in (output, *wanted):

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.base.refused import Refused
+from tilewright.base.refused import UnsupportedName
 from tilewright.lang.te.syntax.naming import assigned
 from tilewright.lang.te.syntax.nodes import Tensor
 from tilewright.lang.te.syntax.script import read
@@ -40,14 +40,14 @@ ABSENT = {
 
 def __getattr__(name: str) -> Any:
     if name in ABSENT:
-        return Refused("TVM", name, ABSENT[name])
+        return UnsupportedName("TVM", name, ABSENT[name])
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def script(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function on tensors (and numbers): the tensors that it returns, made by its loops.
 
-    Raises InputError, with the line, for what the language above does not have.
+    Raises InputError, with the line, for constructs outside of the language above.
     """
 
     @functools.wraps(function)

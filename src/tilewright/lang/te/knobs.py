@@ -42,7 +42,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Reorder:
-    """An order of loops. perm: the place, among those given, of each in turn."""
+    """An order of loops. perm: for each loop in order, its index among the given ones."""
 
     perm: tuple[int, ...]
 
@@ -160,9 +160,9 @@ def orders(
 
 
 def ways(count: int, policy: str, anchors: int | None) -> list[tuple[Any, ...]]:
-    """How `count` loops may run, as a policy allows: at most one of them a vector.
+    """The ways in which `count` loops may run under a policy: at most one of them is vectorized.
 
-    A policy is made of the words `none` (or `try`), `unroll`, `vec` and `parallel`, joined by `_`.
+    A policy joins the words `none` (or `try`), `unroll`, `vec` and `parallel` by `_`.
     Raises InputError for an unknown one.
     """
     if policy == "locate_cache" and anchors is not None:

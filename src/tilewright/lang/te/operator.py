@@ -31,11 +31,11 @@ Definition = Callable[
 
 
 def operator(function: Callable[..., Any]) -> Definition:
-    """The `compute` of an OpDef by a function of the operation and one tensor per input.
+    """The `compute` of an OpDef, from a function of the operation and one tensor per input.
 
-    It returns the tensor of each output, which the target schedules and fuses with what is around
-    the operator in a model; or a Schedule of them, which becomes a kernel unchanged. Raises
-    InputError where these are not as many, or not of the shapes and dtypes, as `infer` says.
+    The function returns the tensor of each output, which the target schedules and fuses with
+    neighboring operators; or a Schedule of them, which becomes a kernel unchanged. Raises
+    InputError if their number, shapes or dtypes differ from those of `infer`.
     """
 
     @wraps(function)

@@ -1,7 +1,7 @@
 """A program with calls of functions: kernels between the calls, run one after the other.
 
-A stage belongs to the last kernel that still comes before all that reads it, so that a producer is
-compiled together with its consumers.
+A stage belongs to the last kernel that precedes all its readers, so that a producer is compiled
+together with its consumers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class KernelStages:
     outputs: tuple[Tensor, ...]
 
     def schedule(self, sizes: Sizes | None = None) -> Primitives:
-        """The kernel at some sizes, with all that is recorded about its stages."""
+        """The kernel at given sizes, with all records about its stages."""
         ops = [s.op for s in self.stages if s.within is None]
         label = identifier("_".join(t.name for t in self.outputs), "main_")
         program = lower(label, ops, (*self.inputs, *self.outputs), self.outputs, sizes)
@@ -94,7 +94,7 @@ def _part(
     )
 
 
-class Calling(Program):
+class ProgramWithCalls(Program):
     """A program with calls as a function on arrays, one for each tensor of `params`."""
 
     def __init__(
@@ -156,7 +156,7 @@ class Calling(Program):
         return known
 
     def __repr__(self) -> str:
-        return f"Calling({', '.join(map(repr, self.params))})"
+        return f"ProgramWithCalls({', '.join(map(repr, self.params))})"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -178,7 +178,7 @@ class _Run:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Call:
-    """A call of a function; one in Python gets what it reads as read-only arrays."""
+    """A call of a function; Python functions receive their inputs as read-only arrays."""
 
     call: Packed
     outputs: tuple[Tensor, ...]

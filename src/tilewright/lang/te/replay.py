@@ -67,9 +67,9 @@ class _Nest:
 
 
 def replay(stages: Sequence[Stage], program: PlainProgram, s: Schedule) -> Replayed:
-    """All that is recorded, applied to `s`, a schedule whose kernel is that of the program.
+    """Apply all records to `s`, a schedule of the program's kernel.
 
-    Raises ScheduleError naming the line that cannot be.
+    Raises ScheduleError naming the line that cannot be applied.
     """
     nests = {stage: _nest(stage, program) for stage in stages}
     for stage in stages:

@@ -58,7 +58,7 @@ class Group:
                 member.compute_at(stage, loop)
 
     def compute_root(self) -> None:
-        """Compute its stages, but those with their own place, before all that use them."""
+        """Compute its stages, except those with their own place, before all their readers."""
 
 
 class Schedule:
@@ -220,9 +220,10 @@ class Schedule:
     def rfactor(
         self, tensor: Tensor, loop: Handle, name: str | None = None
     ) -> Tensor | tuple[Tensor, ...]:
-        """Partial results of a reduction, one per iteration of a loop of it, as a stage before.
+        """Compute partial results of a reduction, one per iteration of one of its loops, as a new
+        stage.
 
-        The new stage's axis 0 is the loop; what is left to `tensor` is the reduction over it.
+        The new stage's axis 0 is that loop; `tensor` then only reduces over it.
         """
         line = _line("rfactor", tensor, loop)
         stage, op = self._compute(tensor, line)
@@ -324,9 +325,9 @@ class Schedule:
 
 
 def create_schedule(ops: Any) -> Schedule:
-    """The schedule of some tensors (or their `.op`s) with nothing recorded: the plain nests.
+    """The schedule of some tensors (or their `.op`s) without any records: the plain nests.
 
-    Raises InputError for what no `compute` made, and for accesses that leave a tensor.
+    Raises InputError for a tensor without a `compute`, and for accesses outside a tensor.
     """
     given = ops if isinstance(ops, list | tuple) else (ops,)
     outputs: dict[Tensor, None] = {}

@@ -65,8 +65,8 @@ _ABSENT: Final = {
 class Stage:
     """One operation: its loops now (outermost first), and the records to replay.
 
-    tensors: the names under which the schedule knows it, `s[tensor]`. within: the recurrence that
-    it is a step of, whose loop over the time then stands for its axis 0.
+    tensors: its names in the schedule, `s[tensor]`. within: the recurrence that it is a step of,
+    whose time loop then represents its axis 0.
     """
 
     op: Op
@@ -234,7 +234,7 @@ class Stage:
         key: str,
         value: Any = True,
     ) -> None:
-        """A note for what reads the kernel later."""
+        """A note for later readers of the kernel."""
         self._mark(
             "annotate", loop, key, int(value) if isinstance(value, bool) else value
         )
@@ -259,9 +259,9 @@ class Stage:
         self.annotate(loop, f"pragma_{key}", 1 if value is None else value)
 
     def prefetch(self, tensor: Tensor, loop: Handle, offset: int = 1) -> None:
-        """Fetch what is read of a tensor `offset` iterations of a loop later into the cache.
+        """Prefetch the part of a tensor that is read `offset` iterations of a loop later.
 
-        A note at the vectors of the tensor that are loaded there, where there have to be some.
+        Annotates the vector loads of the tensor in that loop, of which there must be at least one.
         """
         line = self._line("prefetch", tensor, loop, offset)
         if not isinstance(tensor, Tensor) or whole(offset, 1) is None:
@@ -316,7 +316,7 @@ class Stage:
         self.marks.append(Mark(line, "storage_align", None, (dim, factor, offset)))
 
     def double_buffer(self) -> None:
-        """Two copies in turn, so that the next part is made while this one is used."""
+        """Use two copies alternately, so that the next part is computed while this one is used."""
         self._mark("double_buffer", None)
 
     # -- the records

@@ -24,11 +24,12 @@ class Cache:
 
 
 def begin(staged: PlainProgram, plain: Kernel, caches: Sequence[Cache]) -> Schedule:
-    """The program of the stages, from the plain one by a step per cache, and their loops' names.
+    """The program of the stages, derived from the plain one by a step per cache, and their loops'
+    names.
 
-    Where the primitives make another program, it is taken as the stages say it, without steps: they
-    serve all readers at once, hold no more than is read, stand as far out as they can, and write
-    an intermediate only once.
+    If the primitives produce a different program, the one that the stages describe is used, without
+    steps: primitives serve all readers at once, store no more than is read, place caches as far out
+    as possible, and write an intermediate only once.
     """
     s = Schedule(plain)
     try:

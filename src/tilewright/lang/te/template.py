@@ -52,7 +52,7 @@ def get_config() -> Config:
 def template(name: str) -> Callable[[Callable[..., Program]], Template]:
     """Register a function as a template: it returns a schedule and the arguments for `build`.
 
-    A name that is taken now stands for this one.
+    An existing template with the same name is replaced.
     """
 
     def register(function: Callable[..., Program]) -> Template:
@@ -77,8 +77,8 @@ class Template:
     def __call__(self, *args: Any, **options: Any) -> Program:
         """The schedule with the defaults, or with the configuration of a template around it.
 
-        `build` takes the best recorded configuration instead of the defaults, and what it returns
-        can be tuned. `space.at` is for one's own configuration.
+        `build` uses the best recorded configuration instead of the defaults, and its result can be
+        tuned. For a specific configuration, use `space.at`.
         """
         if _CURRENT.get(None) is not None:
             return self.function(*args, **options)
@@ -108,7 +108,7 @@ class TemplateSpace(ProgramSpace):
     def at(self, candidate: Candidate) -> Program:
         """The schedule of a candidate, and its arguments: what `te.build` takes.
 
-        Raises ScheduleError where the template refuses it or defines other parameters than before,
+        Raises ScheduleError if the template rejects it or defines different parameters than before,
         InputError for a candidate that is not in the space.
         """
         return self._at(self[self.index(candidate)].values)

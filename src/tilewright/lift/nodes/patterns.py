@@ -185,7 +185,8 @@ Meaning: TypeAlias = Fun
 
 
 class DeviceOp(Fun):
-    """One instruction: `name` says it with its size (`MVMul128`), `meaning` what it computes."""
+    """One instruction: `name` includes its size (`MVMul128`), `meaning` is the function it
+    computes."""
 
     name: str
     sizes: tuple[int, ...]

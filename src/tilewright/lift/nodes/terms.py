@@ -200,7 +200,8 @@ _arguments: dict[tuple[int, DType], Var] = {}
 
 
 def argument(position: int, dtype: DType) -> Var:
-    """The variable that stands for an argument of every UserFun; equal functions are one node."""
+    """The variable for an argument of every UserFun, shared so that equal functions are one
+    node."""
     return _arguments.setdefault((position, dtype), Var("abcdefgh"[position], dtype))
 
 

@@ -87,7 +87,7 @@ def rules(machine: Accelerator) -> Mapping[str, Rule]:
 
 
 def _meaning(schema: Schema) -> tuple[Rule, Rule]:
-    """An operator is what it means."""
+    """An operator equals its meaning."""
     sizes = (m, n, k)[: schema.sizes]
     operands, whole = _whole(schema, *sizes)
     meaning = applied(schema.meaning(*operands))
@@ -215,7 +215,7 @@ def _issues() -> tuple[Rule, ...]:
 
 
 def _memories(chip: int) -> tuple[Rule, ...]:
-    """Where the result of an instruction goes."""
+    """The destination of an instruction's result."""
     x = term("x", a)
     y = term("y", b)
     z = term("z", b)

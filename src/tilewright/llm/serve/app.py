@@ -1,4 +1,4 @@
-"""The routes of the server: what a request asks for, and its answer whole or in pieces."""
+"""The routes of the server: handle requests, and answer them whole or as a stream."""
 
 # No lazy annotations here: FastAPI reads the signatures of the routes.
 
@@ -25,7 +25,7 @@ from tilewright.llm.answer import Answer
 from tilewright.llm.encoder import Embedder
 from tilewright.llm.sampling import Sampling
 from tilewright.llm.serve import protocol
-from tilewright.llm.serve.engine import Engine, Piece
+from tilewright.llm.serve.engine import Engine, TextPiece
 from tilewright.llm.serve.guard import Guard
 from tilewright.llm.serve.protocol import Fields, Reply, RequestRefused
 
@@ -33,16 +33,16 @@ COMPLETION_TOKENS: Final = 16  # OpenAI's default for prompts
 _SEEDS: Final = 1 << 64
 
 
-class Gone(Exception):
-    """The client does not wait for the answer any more."""
+class ClientGone(Exception):
+    """The client no longer waits for the answer."""
 
 
 @dataclass
 class Service:
     """One model: an engine of a decoder, or an encoder.
 
-    tokens: of an answer, at most. key: that clients have to know. hosts: under which names
-    clients may ask for the server, against pages that let a browser do it; None for all.
+    tokens: the most tokens of an answer. key: the key that clients must send. hosts: accepted names
+    in the Host header, against DNS rebinding by web pages; None for all.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Service:
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def check(self, model: str) -> None:
-        """Raise Refused unless a request means this model."""
+        """Raise RequestRefused unless a request names this model."""
         if model != self.name:
             said = f"there is no model {model!r:.80}; {self.name!r} is served"
             raise RequestRefused(404, said, "model", "model_not_found")
@@ -67,7 +67,9 @@ class Service:
 
     def embedding(self) -> Embedder:
         if self.embedder is None:
-            raise RequestRefused(400, f"{self.name!r} gives text, no vectors", "model")
+            raise RequestRefused(
+                400, f"{self.name!r} generates text, not vectors", "model"
+            )
         return self.embedder
 
 
@@ -179,13 +181,13 @@ async def _answered(
 
 async def _pieces(
     batch: Engine, answer: Answer, request: Request
-) -> AsyncIterator[Piece]:
+) -> AsyncIterator[TextPiece]:
     """The pieces of an answer as they come. Raises Gone when the client is, Refused for an error;
     after the last one, or when the client disconnects, the request is ended."""
     loop = asyncio.get_running_loop()
-    found: asyncio.Queue[Piece | Exception] = asyncio.Queue()
+    found: asyncio.Queue[TextPiece | Exception] = asyncio.Queue()
 
-    def tell(piece: Piece | Exception) -> None:
+    def tell(piece: TextPiece | Exception) -> None:
         with suppress(RuntimeError):  # the loop is closed: no one is waiting
             loop.call_soon_threadsafe(found.put_nowait, piece)
 
@@ -210,21 +212,21 @@ async def _gone(request: Request) -> None:
 
 
 async def _first_of(
-    found: "asyncio.Queue[Piece | Exception]", gone: "asyncio.Future[None]"
-) -> Piece | Exception:
+    found: "asyncio.Queue[TextPiece | Exception]", gone: "asyncio.Future[None]"
+) -> TextPiece | Exception:
     get = asyncio.ensure_future(found.get())
     both: set[asyncio.Future[Any]] = {get, gone}
     try:
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if gone.done():
-            raise Gone
+            raise ClientGone
         return get.result()
     finally:
         get.cancel()
 
 
 async def _whole(
-    reply: Reply, answer: Answer, first: Piece, pieces: AsyncIterator[Piece]
+    reply: Reply, answer: Answer, first: TextPiece, pieces: AsyncIterator[TextPiece]
 ) -> Response:
     found = [first, *[piece async for piece in pieces]]
     text = "".join(piece.text for piece in found)
@@ -236,14 +238,14 @@ async def _whole(
 async def _events(
     reply: Reply,
     answer: Answer,
-    first: Piece,
-    pieces: AsyncIterator[Piece],
+    first: TextPiece,
+    pieces: AsyncIterator[TextPiece],
     counted: bool,
 ) -> AsyncIterator[str]:
     """Server-sent events: the pieces, the usage if that is asked for, and the end."""
     form, count = reply.form, 0
 
-    def written(piece: Piece) -> Iterator[str]:
+    def written(piece: TextPiece) -> Iterator[str]:
         if piece.text or piece.reason or count == 1:
             choice = form.part(piece.text, piece.reason, count == 1)
             yield _event(reply.written(form.piece, [choice]))
@@ -256,7 +258,7 @@ async def _events(
             count += 1
             for event in written(piece):
                 yield event
-    except Gone:
+    except ClientGone:
         return
     except RequestRefused as error:
         # The status is sent: what ends the stream is an event.
@@ -283,7 +285,7 @@ async def _embedded(
         # Text by text, so that a client with many does not stop the others.
         async with service._one_at_a_time:
             if await request.is_disconnected():
-                raise Gone
+                raise ClientGone
             vectors.append(await run_in_threadpool(embedder.vector, one))
     data = [
         {"object": "embedding", "index": n, "embedding": _shown(v, body)}
@@ -335,7 +337,7 @@ async def _left(_: Request, error: Any) -> Response:
 
 _HANDLERS: Final[dict[Any, Any]] = {
     RequestRefused: _refused,
-    Gone: _left,
+    ClientGone: _left,
     RequestValidationError: _invalid,
     HTTPException: _unknown,
     TilewrightError: _failed,

@@ -1,6 +1,6 @@
 """The thread that decodes for all clients: requests wait for a row, join, and leave.
 
-Between two steps it reads one part of one prompt, so that a long prompt does not stop the others.
+Between two steps it reads one chunk of one prompt, so that a long prompt does not block others.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from threading import Condition, Thread
 
 from tilewright.base.errors import LimitError, TilewrightError
 from tilewright.llm.answer import Answer
-from tilewright.llm.batch import Batch, Text
+from tilewright.llm.batch import Batch, BatchedText
 from tilewright.llm.model import LanguageModel
 
 
 @dataclass(frozen=True)
-class Piece:
-    """What one token adds to a text; reason: why the text ends here, None where it continues."""
+class TextPiece:
+    """The text of one token. reason: why the answer ends here; None if it continues."""
 
     text: str
     reason: str | None
 
 
-Tell = Callable[[Piece | Exception], object]
+Tell = Callable[[TextPiece | Exception], object]
 
 
 @dataclass(eq=False)
-class Request:
+class GenerationRequest:
     """A pending answer. tell: is called by the engine's thread, and short."""
 
     answer: Answer
     tell: Tell
-    text: Text | None = None
+    text: BatchedText | None = None
     cancelled: bool = False
 
 
-class Closed(TilewrightError):
+class EngineClosed(TilewrightError):
     """The engine ends, and answers nothing any more."""
 
     code = "TW-CLOSED"
@@ -49,8 +49,8 @@ class Engine:
     def __init__(self, batch: Batch, waiting: int) -> None:
         self._batch = batch
         self._most = waiting
-        self._waiting: deque[Request] = deque()
-        self._active: list[Request] = []
+        self._waiting: deque[GenerationRequest] = deque()
+        self._active: list[GenerationRequest] = []
         self._changed = Condition()
         self._closed = False
         self._thread = Thread(target=self._run, name="tilewright-serve", daemon=True)
@@ -76,14 +76,14 @@ class Engine:
         with self._changed:
             return {"active": len(self._active), "waiting": len(self._waiting)}
 
-    def submit(self, answer: Answer, tell: Tell) -> Request:
+    def submit(self, answer: Answer, tell: Tell) -> GenerationRequest:
         """Ask for an answer: `tell` gets its pieces up to one with a reason, or an error.
 
         Raises LimitError where too many wait already, Closed when the engine ends.
         """
         with self._changed:
             if self._closed:
-                raise Closed("the server is being stopped")
+                raise EngineClosed("the server is shutting down")
             free = self._batch.rows - len(self._active)
             if len(self._waiting) >= self._most + free:
                 raise LimitError(
@@ -91,12 +91,12 @@ class Engine:
                     f"{len(self._waiting)} requests are waiting: the queue is full",
                     hint="try again later",
                 )
-            request = Request(answer, tell)
+            request = GenerationRequest(answer, tell)
             self._waiting.append(request)
             self._changed.notify()
         return request
 
-    def cancel(self, request: Request) -> None:
+    def cancel(self, request: GenerationRequest) -> None:
         """Nobody waits for the answer any more: before the next step its row is free."""
         with self._changed:
             request.cancelled = True
@@ -110,10 +110,10 @@ class Engine:
                 for request in list(self._active):
                     self._end(request, error)
         for request in [*self._active, *self._waiting]:
-            request.tell(Closed("the server is being stopped"))
+            request.tell(EngineClosed("the server is shutting down"))
 
     def _admitted(self) -> bool:
-        """Wait for work; free the rows of who has gone, and give them to who waits."""
+        """Wait for work; free the rows of cancelled requests, and give them to waiting ones."""
         with self._changed:
             while True:
                 for request in [r for r in self._active if r.cancelled]:
@@ -130,7 +130,8 @@ class Engine:
             return not self._closed
 
     def _round(self) -> None:
-        """One part of the prompt of who joined first, and one step of all that are read."""
+        """Read one chunk of the oldest unread prompt, then do one step of all texts that are
+        read."""
         unread = (r.text for r in self._active if r.text and not r.text.read)
         text = next(unread, None)
         if text is not None:
@@ -145,15 +146,15 @@ class Engine:
                 continue
             if answer.reason is not None:
                 self._end(request)
-            request.tell(Piece(token.text, answer.reason))
+            request.tell(TextPiece(token.text, answer.reason))
 
-    def _end(self, request: Request, error: Exception | None = None) -> None:
+    def _end(self, request: GenerationRequest, error: Exception | None = None) -> None:
         with self._changed:
             self._drop(request)
         if error is not None:
             request.tell(error)
 
-    def _drop(self, request: Request) -> None:
+    def _drop(self, request: GenerationRequest) -> None:
         self._active.remove(request)
         if request.text is not None:
             self._batch.leave(request.text)

@@ -1,4 +1,4 @@
-"""What a request has to pass before it is read: the key, and the size and time of its body."""
+"""Checks of a request before it is read: the key, and the size and time of its body."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def _body(receive: Receive) -> bytes:
 
 
 def _given(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that gives the body first."""
+    """A `receive` that returns the body first."""
     left = [body]
 
     async def given() -> Message:

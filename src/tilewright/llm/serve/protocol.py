@@ -1,4 +1,4 @@
-"""Requests and answers as OpenAI's API has them, and what of it is refused by name."""
+"""Requests and answers in the format of OpenAI's API; unsupported fields are rejected by name."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tilewright.base.errors import (
     TilewrightError,
     UnsupportedError,
 )
-from tilewright.llm.serve.engine import Closed
+from tilewright.llm.serve.engine import EngineClosed
 
 Fields = dict[str, Any]
 
-# Of these, what another server would do by default is all that there is.
+# Fields of which only the usual default values are supported.
 _ONLY: Final[Mapping[str, tuple[Any, ...]]] = {
     "best_of": (1,),
     "dimensions": (),
@@ -46,7 +46,7 @@ _IGNORED: Final = {"metadata", "safety_identifier", "service_tier", "store", "us
 
 
 class RequestRefused(Exception):
-    """A request that is not done: its status, and the object that says why."""
+    """A rejected request: its status, and an object with the reason."""
 
     def __init__(
         self, status: int, message: str, param: str | None = None, code: str = ""
@@ -67,7 +67,7 @@ def failure(
 
 _STATUS: Final = (
     (LimitError, 503, "server_busy"),
-    (Closed, 503, "server_stopping"),
+    (EngineClosed, 503, "server_stopping"),
     (InputError, 400, ""),
     (ModelError, 400, ""),
     (UnsupportedError, 400, ""),
@@ -90,14 +90,14 @@ def _said(error: TilewrightError) -> str:
 
 
 class _Request(BaseModel):
-    """Types are those of JSON: a number in quotes is a string."""
+    """Types are strict: a number in quotes is a string."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
     model: str
 
     def settled(self) -> None:
-        """Raise Refused for a field that is not known, or whose value is not done."""
+        """Raise RequestRefused for an unknown field or an unsupported value."""
         for name, value in (self.model_extra or {}).items():
             if value is None or name in _IGNORED:
                 continue
@@ -155,7 +155,7 @@ class CompletionRequest(_Generation):
             return self.prompt  # type: ignore[return-value]
         if len(texts) > 1:
             raise RequestRefused(
-                400, f"prompt: {len(texts)} texts; only one is done", "prompt"
+                400, f"prompt: {len(texts)} texts; only one is supported", "prompt"
             )
         return texts[0]
 
@@ -202,7 +202,7 @@ class EmbeddingRequest(_Request):
 
 
 @dataclass(frozen=True)
-class Form:
+class AnswerFormat:
     """How an answer is written, whole and in pieces."""
 
     prefix: str
@@ -229,15 +229,19 @@ def _choice(fields: Fields, reason: str | None) -> Fields:
     return {"index": 0, **fields, "logprobs": None, "finish_reason": reason}
 
 
-COMPLETION: Final = Form("cmpl", "text_completion", "text_completion", chat=False)
-CHAT: Final = Form("chatcmpl", "chat.completion", "chat.completion.chunk", chat=True)
+COMPLETION: Final = AnswerFormat(
+    "cmpl", "text_completion", "text_completion", chat=False
+)
+CHAT: Final = AnswerFormat(
+    "chatcmpl", "chat.completion", "chat.completion.chunk", chat=True
+)
 
 
 @dataclass
 class Reply:
     """One answer: what all of its objects share."""
 
-    form: Form
+    form: AnswerFormat
     model: str
     id: str = ""
     created: int = field(default_factory=lambda: int(time.time()))

@@ -43,9 +43,9 @@ def serve(
 ) -> None:
     """Serve a model until SIGINT or SIGTERM. Everything is compiled first, within `preparing`.
 
-    clients: answers at a time. tokens: of an answer, at most. options: those of `load`.
-    Raises InputError for a host beyond this machine without a key and for a port that is taken,
-    UnsupportedError without the packages, and what `load` and `load_embedder` raise.
+    clients: concurrent answers. tokens: the most tokens of an answer. options: those of `load`.
+    Raises InputError for a non-loopback host without a key and for a port in use, UnsupportedError
+    if packages are missing, and as `load` and `load_embedder` do.
     """
     expect_safe(host, key)
     _expect_packages()
@@ -57,7 +57,8 @@ def serve(
         running = server_of(service)
         place = listening.getsockname()
         shown = f"[{place[0]}]" if ":" in place[0] else place[0]
-        # Who connects as soon as the address is known waits for an answer, and is not refused.
+        # Clients that connect as soon as the address is known wait for an answer instead of being
+        # rejected.
         listening.listen(CONNECTIONS)
         # The signal is sent again when all is ended well.
         with suppress(KeyboardInterrupt):
@@ -66,7 +67,7 @@ def serve(
 
 
 def server_of(service: Service) -> Any:
-    """What runs the application, a `uvicorn.Server`."""
+    """The `uvicorn.Server` of the application."""
     import uvicorn
 
     from tilewright.llm.serve.app import application
@@ -89,7 +90,7 @@ def make(
     tokens: int,
     options: Mapping[str, Any],
 ) -> Service:
-    """What is served of a folder, compiled: a decoder's engine, running, or an encoder."""
+    """The service of a folder, compiled: a decoder's engine, running, or an encoder."""
     from tilewright.llm.serve.app import Service
     from tilewright.llm.serve.engine import Engine
 
@@ -103,7 +104,7 @@ def make(
 
 
 def _of_encoder(options: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The options that an encoder has. Raises InputError for those of a decoder alone."""
+    """The options of an encoder. Raises InputError for options that only decoders have."""
     defaults = {
         "precision": "float32",
         "context": None,
@@ -114,15 +115,15 @@ def _of_encoder(options: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         value = options.get(name, default)
         if value != default:
             raise InputError(
-                f"{name}={value!r} of an encoder",
+                f"{name}={value!r} for an encoder",
                 where=str(folder),
-                hint="leave it out: it is of models that write text",
+                hint="remove it: it only applies to models that generate text",
             )
     return {name: v for name, v in options.items() if name not in defaults}
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine seen from itself, whatever a name server says of others."""
+    """Whether a host is a loopback address or `localhost`; other names are not resolved."""
     if host == "localhost":
         return True
     with suppress(ValueError):
@@ -131,7 +132,7 @@ def is_loopback(host: str) -> bool:
 
 
 def expect_safe(host: str, key: str | None) -> None:
-    """Raise InputError for a host beyond this machine without a key, and for one that is none."""
+    """Raise InputError for a non-loopback host without a key, and for an invalid key."""
     if key is not None and (not key.isascii() or len(key) < 8 or not key.isprintable()):
         raise InputError(
             "the key is shorter than 8 characters, or not plain ASCII",
@@ -140,10 +141,10 @@ def expect_safe(host: str, key: str | None) -> None:
         )
     if key is None and not is_loopback(host):
         raise InputError(
-            f"{host} is beyond this machine, and there is no key",
+            f"{host} is not a loopback address, and no key is set",
             where="serve",
-            hint="give --api-key, which clients have to send then; what they send is not "
-            "encrypted: put a proxy with TLS in front where others could listen",
+            hint="set --api-key, which clients must then send; traffic is not "
+            "encrypted: put a TLS proxy in front if others could listen",
         )
 
 
@@ -158,7 +159,7 @@ def _expect_packages() -> None:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """A socket that does not listen yet. Raises InputError where there cannot be one."""
+    """A bound socket that does not listen yet. Raises InputError if binding fails."""
     try:
         kind = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         made = socket.socket(kind[0], kind[1])
@@ -172,6 +173,6 @@ def _bound(host: str, port: int) -> socket.socket:
         raise InputError(
             f"cannot listen at {host}:{port}: {error.strerror or error}",
             where="serve",
-            hint="give another --host or --port; 0 takes a free one",
+            hint="choose another --host or --port; port 0 picks a free one",
         ) from None
     return made

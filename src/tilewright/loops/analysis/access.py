@@ -1,14 +1,14 @@
 """Every read and write of a program, with what is known where it is performed.
 
-One `Access`, read off a program in two ways. `accesses` is quick: each distinct read of a statement
-once, as if no guard stood around it. `guarded_accesses` walks with the guards, those of Selects
-too, and with the bounds that they give.
+One `Access`, collected in two ways. `accesses` is quick: each distinct read of a statement once,
+ignoring guards. `guarded_accesses` tracks the guards, including the conditions of Selects, and the
+bounds that they imply.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, combinations_with_replacement
 from typing import Any, Literal
@@ -22,9 +22,9 @@ from tilewright.expr.reads import Guard, reads
 from tilewright.loops.analysis.effects import allocated, together
 from tilewright.loops.analysis.terms import loads
 from tilewright.loops.analysis.terms import variables as used
-from tilewright.loops.launch import Combine
+from tilewright.loops.launch import CombineThreads
 from tilewright.loops.nodes import SIZE, For, If, Stmt, Store, Update, While
-from tilewright.loops.walk import Place, below, loops_of, walk
+from tilewright.loops.walk import StatementPlace, below, loops_of, walk
 
 Env = dict[Any, Interval]
 Index = tuple[Expr, ...]
@@ -45,7 +45,7 @@ class Access:
     buffer: Buffer
     index: Index
     kind: Literal["load", "store", "update"]
-    place: Place
+    place: StatementPlace
     ranges: intervals.Env
     guards: tuple[Guard, ...] = ()
     reducer: Reducer | None = None
@@ -60,6 +60,13 @@ class Access:
     def loops(self) -> tuple[For, ...]:
         """The loops below the root around the access, outermost first."""
         return self.place.loops
+
+    @property
+    def anywhere(self) -> Access:
+        """As if it had no guards, and as if what a loop does said nothing about another one."""
+        ranges = {k: known for k, known in self.ranges.items() if isinstance(k, Var)}
+        whole = {f.var: (0, f.trips and max(f.trips - 1, 0)) for f in self.loops}
+        return replace(self, ranges={**ranges, **whole}, guards=())
 
     def __str__(self) -> str:
         return f"{self.buffer.name}[{', '.join(map(repr, self.index))}]"
@@ -104,7 +111,7 @@ def expressions(s: Stmt) -> tuple[Expr, ...]:
         return (*s.index, s.value)
     if isinstance(s, Update):
         return (*chain(*s.indices), *s.values)
-    if isinstance(s, Combine):
+    if isinstance(s, CombineThreads):
         return tuple(chain(*s.indices))
     if isinstance(s, If | While):
         return (s.condition,)
@@ -125,17 +132,33 @@ def in_loops(above: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
 def accesses(
     root: Stmt, ranges: intervals.Env = _UNKNOWN, above: tuple[Stmt, ...] = ()
 ) -> list[Access]:
-    """Every read and write of `root` in program order; a statement's reads before its write.
+    """Every read and write of `root` in program order; a statement's reads precede its write.
 
-    ranges: bounds of variables, wherever they are used (see `environment`); without them nothing
-    is known. above: what is around `root` (see `in_loops`), if that matters to `together`.
+    ranges: bounds of variables, valid everywhere (see `environment`); without them nothing is
+    known. above: the statements around `root` (see `in_loops`), if `together` needs them.
     """
     found: list[Access] = []
     for at in walk(root):
-        for e in expressions(at.stmt):
-            found += [Access(x.buffer, x.index, "load", at, ranges) for x in loads(e)]
-        found += _written(at, (*above, *at.above), ranges, ())
+        found += _of_statement(at, ranges, above)
     return found
+
+
+def accesses_of(root: Stmt, *buffers: Buffer) -> list[Access]:
+    """Those of `accesses(root)` to some buffers: statements that have none are passed over."""
+    some = frozenset(buffers)
+    found: list[Access] = []
+    for at in walk(root, touching=some):
+        found += [a for a in _of_statement(at, _UNKNOWN, ()) if a.buffer in some]
+    return found
+
+
+def _of_statement(
+    at: StatementPlace, ranges: intervals.Env, above: tuple[Stmt, ...]
+) -> Iterator[Access]:
+    for e in expressions(at.stmt):
+        for x in loads(e):
+            yield Access(x.buffer, x.index, "load", at, ranges)
+    yield from _written(at, (*above, *at.above), ranges, ())
 
 
 def guarded_accesses(root: Stmt, inside: Stmt | None = None) -> Iterator[Access]:
@@ -143,11 +166,11 @@ def guarded_accesses(root: Stmt, inside: Stmt | None = None) -> Iterator[Access]
 
     A read comes once per set of conditions around it. inside: only those inside this statement.
     """
-    yield from _guarded(Place(root, ()), (), {}, inside)
+    yield from _guarded(StatementPlace(root, ()), (), {}, inside)
 
 
 def _guarded(
-    at: Place,
+    at: StatementPlace,
     guards: tuple[Guard, ...],
     ranges: dict[Any, Interval],
     inside: Stmt | None,
@@ -158,12 +181,15 @@ def _guarded(
         yield from _written(at, in_loops(at.above), ranges, guards)
     for child, more, known in _inner(at.stmt, ranges):
         yield from _guarded(
-            Place(child, (*at.above, at.stmt)), (*guards, *more), known, inside
+            StatementPlace(child, (*at.above, at.stmt)), (*guards, *more), known, inside
         )
 
 
 def _written(
-    at: Place, above: Sequence[Stmt], ranges: intervals.Env, guards: tuple[Guard, ...]
+    at: StatementPlace,
+    above: Sequence[Stmt],
+    ranges: intervals.Env,
+    guards: tuple[Guard, ...],
 ) -> Iterator[Access]:
     s = at.stmt
     if isinstance(s, Store):
@@ -172,7 +198,7 @@ def _written(
         one = together(s, above)
         for b, index in s.targets:
             yield Access(b, index, "update", at, ranges, guards, s.reducer, one)
-    elif isinstance(s, Combine):
+    elif isinstance(s, CombineThreads):
         for b, index in s.targets:
             yield Access(b, index, "store", at, ranges, guards)
 
@@ -180,7 +206,7 @@ def _written(
 def _inner(
     s: Stmt, ranges: dict[Any, Interval]
 ) -> Iterator[tuple[Stmt, tuple[Guard, ...], dict[Any, Interval]]]:
-    """The statements directly inside, each with the guard of its own and the bounds there."""
+    """The direct substatements, each with its guard and the bounds that hold there."""
     if isinstance(s, For):
         yield s.body, (), _loop_ranges(s, ranges)
     elif isinstance(s, If):

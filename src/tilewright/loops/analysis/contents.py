@@ -45,7 +45,8 @@ def contents(kernel: Kernel) -> dict[Buffer, Interval]:
 
 
 def _stored(s: Stmt, buffer: Buffer, body: Stmt) -> Interval | None:
-    """The bounds of all that `s` stores in a buffer; None if it may read what it has not stored."""
+    """The bounds of all values that `s` stores in a buffer; None if it may read elements before
+    storing them."""
     env = environment(body)
     lows: list[int] = []
     highs: list[int] = []

@@ -41,7 +41,7 @@ from tilewright.loops.analysis.question import Choice, Question
 from tilewright.loops.analysis.region import uncovered
 from tilewright.loops.analysis.verdict import LEGAL, Legal, Unknown, Verdict
 from tilewright.loops.nodes import Block, For, Kernel, Stmt
-from tilewright.loops.walk import Place, loops_of, place_of
+from tilewright.loops.walk import StatementPlace, loops_of, place_of
 
 Covered = Callable[[Buffer], bool]
 
@@ -52,19 +52,20 @@ def _granted(buffer: Buffer) -> bool:
 
 def can_parallelize(
     kernel: Kernel,
-    loop: For | str | Place,
+    loop: For | str | StatementPlace,
     covered: Covered | None = _granted,
     *,
     updates: bool = True,
     halos: bool = False,
 ) -> Verdict:
-    """Whether the iterations of one loop, or of that at a place, may run together, in any order.
+    """Whether the iterations of one loop, or of the loop at a place, may run in parallel, in any
+    order.
 
-    covered: whether an iteration stores whatever it reads of a buffer, first and by one Store; so
-    that overlapping tiles which store it again make no difference. Taken for granted where nobody
-    says; None: they do make one, even where one Store stores again what it has stored.
-    halos: whether elements may be stored again with values that are proved equal (`equal_values`).
-    updates: whether steps of one commutative reduction may update the same element.
+    covered: whether an iteration stores every element of a buffer before reading it, by one Store;
+    then overlapping tiles that store it again are harmless. By default this is assumed; None:
+    assume that they are not harmless, even if one Store stores the same value again. halos: whether
+    elements may be stored again with values that are proved equal (`equal_values`). updates:
+    whether steps of one commutative reduction may update the same element.
     """
 
     def ideal(a: Access, b: Access) -> bool:
@@ -219,10 +220,10 @@ def are_independent(loop: For, env: Env) -> Legal | Unknown:
 
 
 def covered_in(body: Stmt, env: Env, once: bool = False) -> Covered:
-    """Whether a run of `body` stores whatever it reads of a buffer, first.
+    """Whether a run of `body` stores every element of a buffer before reading it.
 
-    once: and that it writes each element of the buffer once, so that no other run of `body` that
-    stores the same values again lets a value be seen in between.
+    once: also require that it writes each element once, so that another run of `body` that stores
+    the same values again never exposes an intermediate value.
     """
 
     def covered(buffer: Buffer) -> bool:
@@ -246,8 +247,8 @@ def stored_once(a: Access) -> bool:
 # -- the loops in question, and relations of their iterations
 
 
-def _find(kernel: Kernel, loop: For | str | Place) -> Place:
-    if isinstance(loop, Place):
+def _find(kernel: Kernel, loop: For | str | StatementPlace) -> StatementPlace:
+    if isinstance(loop, StatementPlace):
         return loop
     for f in loops_of(kernel.body):
         if f is loop or f.var.name == loop:
@@ -256,11 +257,11 @@ def _find(kernel: Kernel, loop: For | str | Place) -> Place:
     raise VerifyError(f"there is no loop {name}", where=f"kernel {kernel.name}")
 
 
-def _band(*places: Place) -> tuple[For, ...]:
+def _band(*places: StatementPlace) -> tuple[For, ...]:
     return tuple(at.stmt for at in places if isinstance(at.stmt, For))
 
 
-def _around(at: Place) -> tuple[Stmt, ...]:
+def _around(at: StatementPlace) -> tuple[Stmt, ...]:
     """The statements around the body of a loop."""
     return in_loops((*at.above, at.stmt))
 

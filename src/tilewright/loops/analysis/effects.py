@@ -4,47 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.expr.nodes import Buffer, Load
-from tilewright.ir.node import postorder
-from tilewright.loops.launch import Combine
-from tilewright.loops.nodes import Alloc, For, Stmt, Store, Update, While
-from tilewright.loops.walk import whole
+from tilewright.expr.nodes import Buffer
+from tilewright.loops.nodes import Alloc, For, Stmt, Update, While
+from tilewright.loops.walk import summary
 
 
-def reads(stmt: Stmt) -> set[Buffer]:
-    """Buffers whose contents `stmt` uses, those of an `Update`'s targets included."""
-    found: set[Buffer] = set()
-    for node in postorder(stmt):
-        if isinstance(node, Load):
-            found.add(node.buffer)
-        elif isinstance(node, Update | Combine):
-            found.update(node.buffers)
-    return found
+def reads(stmt: Stmt) -> frozenset[Buffer]:
+    """Buffers whose contents `stmt` uses, including the targets of an `Update`."""
+    return summary(stmt).reads
 
 
-def writes(stmt: Stmt) -> set[Buffer]:
+def writes(stmt: Stmt) -> frozenset[Buffer]:
     """Buffers whose contents `stmt` may change."""
-    found: set[Buffer] = set()
-    for node in postorder(stmt):
-        if isinstance(node, Store):
-            found.add(node.buffer)
-        elif isinstance(node, Update | Combine):
-            found.update(node.buffers)
-    return found
+    return summary(stmt).writes
 
 
 def allocated(root: Stmt) -> set[Buffer]:
     """The buffers that exist only inside `root`."""
-    return set(whole(root).buffers)
+    return set(summary(root).buffers)
 
 
 def together(update: Update, above: Sequence[Stmt]) -> tuple[Buffer, ...]:
-    """The buffers of an update, if its values make up one: where one conflicts, all of them do.
+    """The buffers of an update, if its values form one tuple: if one conflicts, all of them do.
 
-    Only then may steps of a commutative reducer with several values change their order: which index
-    argmax leaves depends on the value next to it. Formally: all are changed at one index, and in
-    each iteration of each loop of `above` (what is around the update) either all or none of the
-    buffers are reallocated. Else empty.
+    Only then may the steps of a commutative reducer with several values be reordered: the index in
+    an argmax depends on the value next to it. Formally: all are changed at one index, and each
+    iteration of each loop in `above` (the loops around the update) reallocates all or none of the
+    buffers. Otherwise empty.
     """
     if len(update.buffers) == 1:
         return update.buffers
@@ -62,6 +48,6 @@ def together(update: Update, above: Sequence[Stmt]) -> tuple[Buffer, ...]:
     return ()
 
 
-def conflict(a: Stmt, b: Stmt) -> set[Buffer]:
+def conflict(a: Stmt, b: Stmt) -> frozenset[Buffer]:
     """The buffers through which the order of two statements matters."""
     return (writes(a) & (reads(b) | writes(b))) | (reads(a) & writes(b))

@@ -1,9 +1,10 @@
-"""Stores that give each element one value, however often they run: halos that are computed again.
+"""Stores that write the same value to an element every time: halos that are recomputed.
 
-The condition. A Store `b[e1, ..., en] = v` inside a loop gives the element (E1, ..., En) one
-value if every variable that the loop or a loop inside it binds can be eliminated: each ek is
-linear with a variable of factor 1 or -1, which stands for `Ek - (the rest of ek)` everywhere; then
-v, in normal form, has none of these variables left, and reads no buffer that the loop writes.
+The condition. A Store `b[e1, ..., en] = v` inside a loop always writes the same value to the
+element (E1, ..., En) if every variable bound by the loop or a loop inside it can be eliminated:
+each ek is linear in some variable with factor 1 or -1, which is replaced by `Ek - (the rest of ek)`
+everywhere; then v, in normal form, contains none of these variables, and reads no buffer that the
+loop writes.
 """
 
 from __future__ import annotations

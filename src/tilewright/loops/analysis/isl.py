@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.compute.isl import Domain, TooHard, Translator, sample
+from tilewright.compute.isl import Domain, IslLimitReached, IslTranslator, sample
 from tilewright.expr.affine import affine, to_expr
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Expr, Var
@@ -34,14 +34,16 @@ def ask(
 ) -> Illegal | Unknown | None:
     """Whether an iteration of `a` and one of `b` in the relation touch one element; None: never.
 
-    a, b: guarded accesses of one kernel. without_overlap: as `lemmas.agreeing`. pair: the accesses
-    as the answer is to show them (default: a and b).
+    a, b: guarded accesses of one kernel. without_overlap: as `lemmas.agreeing`; guards are left out
+    then, see `overlap`. pair: the accesses as the answer is to show them (default: a and b).
     """
     shown = pair or (a, b)
     domain = Domain()
     outer = a.loops[: a.loops.index(band[0])]
     around: dict[Var, str] = {loop.var: domain.variable() for loop in outer}
-    one, two = (iteration(domain, x, around) for x in (a, b))
+    if without_overlap:
+        a, b = a.anywhere, b.anywhere
+    one, two = (iteration(domain, x, around, without_overlap) for x in (a, b))
     forms = [(affine(i), affine(j)) for i, j in zip(a.index, b.index, strict=True)]
     if without_overlap:
         forms = idealized(forms, {loop.var for loop in band})
@@ -54,7 +56,7 @@ def ask(
     names = ", ".join(loop.var.name for loop in band)
     try:
         point = sample(domain, [relation(p, q)])
-    except TooHard:
+    except IslLimitReached:
         reason = f"isl gave up on {place} over {names}: operation limit"
         return Unknown(reason, "operations", shown)
     if point is None:
@@ -70,26 +72,32 @@ def ask(
 
 
 def iteration(
-    domain: Domain, access: Access, around: dict[Var, str] | None = None
-) -> Translator:
+    domain: Domain,
+    access: Access,
+    around: dict[Var, str] | None = None,
+    independent: bool = False,
+) -> IslTranslator:
     """One iteration of the loops around an access, under its guards, added to `domain`.
 
-    around: the names of variables that there are already.
+    around: the names of variables that there are already. independent: how far a loop runs says
+    nothing about the others.
     """
-    translate = Translator(domain, around or {}, access.ranges)
+    translate = IslTranslator(domain, around or {}, access.ranges)
     for p in access.loops:
         name = translate.names.get(p.var)
-        extent = translate.expr(p.extent)
         if name is None:
             name = translate.names[p.var] = domain.variable()
-        domain.require(f"0 <= {name} < {extent}")
+        if independent and p.trips is None:
+            domain.require(f"0 <= {name}")
+        else:
+            domain.require(f"0 <= {name} < {translate.expr(p.extent)}")
     for condition, holds in access.guards:
         domain.require(translate.condition(condition, holds))
     return translate
 
 
 def _witness(
-    a: Access, b: Access, one: Translator, two: Translator, values: dict[str, int]
+    a: Access, b: Access, one: IslTranslator, two: IslTranslator, values: dict[str, int]
 ) -> Witness:
     first, second = (
         {loop.var.name: values[t.names[loop.var]] for loop in x.loops}
@@ -106,7 +114,7 @@ def _text(iteration: dict[str, int]) -> str:
 def _at(
     i: Expr,
     a: Access,
-    translate: Translator,
+    translate: IslTranslator,
     values: dict[str, int],
 ) -> int:
     env: dict[Var, tuple[int, int]] = {}

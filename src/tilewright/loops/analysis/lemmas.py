@@ -39,10 +39,10 @@ from typing import NamedTuple
 from tilewright.expr.affine import Affine, affine
 from tilewright.expr.bounds import Env, bounds
 from tilewright.expr.intervals import Interval
-from tilewright.expr.nodes import Const, Expr, FloorDiv, Load, Mod, Var, const
+from tilewright.expr.nodes import Expr, Load, Mod, Var
 from tilewright.loops.analysis.access import Access
-from tilewright.loops.analysis.overlap import clamps, ideal
-from tilewright.loops.analysis.terms import variables
+from tilewright.loops.analysis.overlap import clamps, ideal, is_taken_apart, rejoined
+from tilewright.loops.analysis.terms import quotients, variables
 
 # No coefficient, an int64, reaches over a term whose values are not bounded.
 _UNBOUNDED = 1 << 64
@@ -92,17 +92,20 @@ def idealized(
     forms: Sequence[tuple[Affine, Affine]], band: Collection[Var]
 ) -> list[tuple[Affine, Affine]]:
     """The indices of two accesses without the overlaps of tiles, if they have the same tiles."""
-    if any(clamps(i, band) != clamps(j, band) for i, j in forms):
+    joined = rejoined(forms, band)
+    kept = [f for f in joined if not any(is_taken_apart(i, band) for i in f)]
+    tiles = [(clamps(i, band), clamps(j, band)) for i, j in kept]
+    if any(a != b for a, b in tiles) or not any(a for a, _ in tiles):
         return list(forms)
-    return [(ideal(i, band), ideal(j, band)) for i, j in forms]
+    return [(ideal(i, band), ideal(j, band)) for i, j in kept]
 
 
 class _Term(NamedTuple):
-    """An index term, which depends on the band and on what is around it only.
+    """An index term that depends only on the band and the loops around it.
 
-    coefficient: that of its distance, 0 where the two instances count it differently. reach: the
-    most that the distance adds. agreed, differing: what it adds where its value is the same in both
-    (beyond that of the distance), and where it is not.
+    coefficient: of its distance; 0 if its coefficients in the two instances differ. reach: the
+    maximum contribution of the distance. agreed, differing: its contribution if its value is the
+    same in both (beyond that of the distance), and if it is not.
     """
 
     atom: Expr
@@ -216,21 +219,12 @@ class _System:
 
 def _completed(agreed: Collection[Expr]) -> list[Expr]:
     """The expressions of which both the quotient and the remainder agree."""
-    found = []
-    for e in agreed:
-        if not isinstance(e, Mod) or not isinstance(e.rhs, Const):
-            continue
-        modulus = e.rhs.value.real
-        if modulus <= 0:
-            continue
-        whole = e.lhs
-        quotients = [FloorDiv(whole, e.rhs)]
-        if isinstance(whole, FloorDiv) and isinstance(whole.rhs, Const):
-            divisor = int(whole.rhs.value.real) * int(modulus)
-            quotients.append(FloorDiv(whole.lhs, const(divisor)))
-        if whole not in agreed and any(q in agreed for q in quotients):
-            found.append(whole)
-    return found
+    remainders = (e for e in agreed if isinstance(e, Mod))
+    return [
+        e.lhs
+        for e in remainders
+        if e.lhs not in agreed and any(q in agreed for q in quotients(e))
+    ]
 
 
 def _times(x: Interval, c: int) -> Interval:

@@ -18,7 +18,7 @@ from tilewright.loops.analysis.access import (
 )
 from tilewright.loops.analysis.isl import Relation, ask
 from tilewright.loops.analysis.lemmas import agreeing
-from tilewright.loops.analysis.overlap import clamps
+from tilewright.loops.analysis.overlap import clamps, is_taken_apart
 from tilewright.loops.analysis.verdict import LEGAL, Pair, Verdict
 from tilewright.loops.nodes import Alloc, For, Kernel, Stmt
 
@@ -101,11 +101,14 @@ class Question:
             return False
         if not self._reads_ideal(a, b):
             return True
-        return not self._rules_out(agreeing(a, b, vary, without_overlap=True))
+        same = agreeing(a.anywhere, b.anywhere, vary, without_overlap=True)
+        return not self._rules_out(same)
 
     def _reads_ideal(self, a: Access, b: Access) -> bool:
         vary = [f.var for f in self.band]
-        return any(clamps(affine(i), vary) for i in a.index) and self.ideal(a, b)
+        forms = [affine(i) for i in a.index]
+        tiled = any(clamps(i, vary) or is_taken_apart(i, vary) for i in forms)
+        return tiled and self.ideal(a, b)
 
     def _rules_out(self, same: set[Var] | None) -> bool:
         if same is None:

@@ -29,7 +29,12 @@ from tilewright.expr.nodes import (
 )
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import substitute
-from tilewright.loops.analysis.access import Access, Env, Index, accesses
+from tilewright.loops.analysis.access import (
+    Access,
+    Env,
+    Index,
+    accesses_of,
+)
 from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import For, If, Stmt, While
 
@@ -47,10 +52,10 @@ class IndexInterval:
 def span(
     e: Expr, inner: Collection[Expr], env: Env, wide: bool = False
 ) -> IndexInterval | None:
-    """The values of an index while the variables `inner` run; None where they are not bounded.
+    """The values of an index while the variables `inner` run; None if they are unbounded.
 
-    wide: what is not linear may have a base that moves too, as (8*o + i) // 2 has 4*o; then the
-    ends need not occur.
+    wide: nonlinear terms may have a moving base too, as (8*o + i) // 2 has 4*o; then the bounds
+    need not be attained.
     """
     form = affine(e)
     base: list[tuple[Expr, int]] = []
@@ -153,10 +158,10 @@ def region(
 ) -> Region:
     """The smallest box that holds every access, seen from their common root.
 
-    clip: keep inside the buffer (accesses beyond it are under a guard); else the box may stick out
-    (the caller fills the outside) and accesses with different bases are an error. wide: the box may
-    be larger than what is accessed and stick out (the caller leaves a guard), so that it is small
-    where bases move together without being a constant apart.
+    clip: keep it inside the buffer (accesses beyond are guarded); otherwise the box may exceed the
+    buffer (the caller fills the outside), and accesses with different bases are an error. wide: the
+    box may contain elements that are not accessed, and exceed the buffer (the caller adds a guard);
+    this keeps it small if bases move together without a constant distance.
     """
     base: list[Expr] = []
     shape: list[Extent] = []
@@ -242,7 +247,7 @@ def uncovered(
     the other arm of a branch is too.
     writes_too: later writes must stay in that box as well, so that the box is wholly defined.
     """
-    found = [a for a in accesses(root) if a.buffer is buffer]
+    found = accesses_of(root, buffer)
     first = found[0]
     if first.kind != "store":
         return first
@@ -255,7 +260,7 @@ def uncovered(
 
 
 def gapless(a: Access, env: Env) -> bool:
-    """Whether an access, seen from its root, goes through all of its box (guards aside)."""
+    """Whether an access covers its whole box, seen from its root and ignoring guards."""
     mine = {f.var for f in a.loops}
     used: list[Expr] = []
     for i in a.index:

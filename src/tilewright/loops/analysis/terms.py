@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from tilewright.expr.nodes import Const, Expr, Load, Var
+from tilewright.expr.nodes import Const, Expr, FloorDiv, Load, Mod, Var, const
 from tilewright.expr.reads import loads
 from tilewright.ir.node import postorder
 
-__all__ = ["is_zero", "loads", "variables"]
+__all__ = ["is_zero", "loads", "quotients", "variables"]
 
 
 @lru_cache(maxsize=1 << 14)
@@ -20,3 +20,15 @@ def variables(e: Expr) -> frozenset[Expr]:
 def is_zero(e: Expr) -> bool:
     """Whether an index is the constant 0."""
     return isinstance(e, Const) and e.value == 0
+
+
+def quotients(remainder: Mod) -> tuple[Expr, ...]:
+    """What with `x % n` makes x: `x // n`, which is `y // (m*n)` where x is `y // m`."""
+    whole, modulus = remainder.lhs, remainder.rhs
+    if not isinstance(modulus, Const) or modulus.value.real <= 0:
+        return ()
+    plain = FloorDiv(whole, modulus)
+    if not isinstance(whole, FloorDiv) or not isinstance(whole.rhs, Const):
+        return (plain,)
+    divisor = int(whole.rhs.value.real) * int(modulus.value.real)
+    return plain, FloorDiv(whole.lhs, const(divisor))

@@ -1,16 +1,16 @@
 """Which accesses of two threads of a block, or of two blocks, touch one element.
 
-The program of a thread is asked about as what it stands for: a loop nest over the numbers of the
-blocks and of the threads around it. Two accesses conflict if one of them writes (an `Update` does,
-whatever its reducer is: threads do not take turns). The questions, of iterations p of `a` and q of
-`b`, alike in what `Together` says:
+A thread's program is analyzed as the loop nest over block and thread indices that it represents.
+Two accesses conflict if one of them writes (an `Update` does, whatever its reducer is: threads do
+not take turns). The questions, about iterations p of `a` and q of `b` that agree as `Together`
+says:
 
     threads_conflict   p and q are of different threads of one block
                        carried: and p is so many iterations of one loop before q
     blocks_conflict    p and q are of different blocks
 
-and the answer is None only if none of them touch one element. It comes from the lemmas, or else
-from isl with the two threads as a witness.
+and the answer is None only if no two of them touch the same element. It comes from the lemmas, or
+otherwise from isl, with the two threads as a witness.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tilewright.loops.analysis.lemmas import agreeing
 from tilewright.loops.analysis.verdict import Illegal, Unknown
 from tilewright.loops.launch import AXIS
 from tilewright.loops.nodes import For, Stmt, loop
-from tilewright.loops.walk import Place
+from tilewright.loops.walk import StatementPlace
 
 BLOCKS: Final = tuple(v for axis, v in AXIS.items() if axis.startswith("blockIdx"))
 THREADS: Final = tuple(v for axis, v in AXIS.items() if axis.startswith("threadIdx"))
@@ -46,7 +46,8 @@ def shared_accesses(
     grid: Sequence[Extent],
     threads: Sequence[int],
 ) -> dict[Buffer, list[Access]]:
-    """The accesses by a thread of what it shares with others, by buffer, if it is written.
+    """A thread's accesses to memory shared with other threads, by buffer, for buffers that are
+    written.
 
     The places begin with the loops over the blocks and the threads.
     """
@@ -77,22 +78,24 @@ def threads_conflict(
     same: Collection[For],
     carrier: For | None = None,
     distance: str = ">= 1",
+    own: bool = False,
 ) -> Conflict:
-    """Whether `a` in one thread and `b` in another one of the same block touch one element.
+    """Whether `a` in one thread and `b` in another thread of the block touch the same element.
 
-    same: loops around both that are in one iteration; carrier: one of which `b` is in a later
-    iteration than `a`, at this distance.
+    same: loops around both that are in the same iteration. carrier: a loop of which `b` is in a
+    later iteration than `a`, at this distance. own: also count one and the same thread.
     """
     blocks = [f for f in a.loops if f.var in BLOCKS]
     threads = [f for f in a.loops if f.var in THREADS and f.trips != 1]
     equal = [*blocks, *(f for f in a.loops if f in same)]
+    differ = _whichever if own else _apart
     if carrier is None:
-        return _ask(a, b, equal, threads, _apart)
+        return _ask(a, b, equal, threads, differ, None, own)
 
     def relation(p: Sequence[str], q: Sequence[str]) -> str:
-        return f"({_apart(p[:-1], q[:-1])}) and {q[-1]} - {p[-1]} {distance}"
+        return f"({differ(p[:-1], q[:-1])}) and {q[-1]} - {p[-1]} {distance}"
 
-    return _ask(a, b, equal, threads, relation, carrier)
+    return _ask(a, b, equal, threads, relation, carrier, own)
 
 
 def _ask(
@@ -102,14 +105,18 @@ def _ask(
     differ: Sequence[For],
     relation: Relation,
     carrier: For | None = None,
+    own: bool = False,
 ) -> Conflict:
-    """The question, of loops that are `equal` in both and others of which some `differ`."""
+    """The question, for loops that are `equal` in both and others of which some `differ`.
+
+    own: the others may also all be equal.
+    """
     if not differ:
         return None
     band = [*differ] if carrier is None else [*differ, carrier]
     one, two = (_reordered(x, equal, band) for x in (a, b))
     agreed = agreeing(one, two, [f.var for f in band])
-    if agreed is None or all(f.var in agreed for f in differ):
+    if agreed is None or (not own and all(f.var in agreed for f in differ)):
         return None
     if carrier is not None and carrier.var in agreed:
         return None
@@ -120,6 +127,10 @@ def _apart(p: Sequence[str], q: Sequence[str]) -> str:
     return " or ".join(f"{x} != {y}" for x, y in zip(p, q, strict=True))
 
 
+def _whichever(p: Sequence[str], q: Sequence[str]) -> str:
+    return "0 = 0"
+
+
 def _reordered(
     a: Access,
     equal: Sequence[For],
@@ -128,4 +139,4 @@ def _reordered(
     """The access with the loops of equal iterations outermost, and then the band."""
     first = [*equal, *band]
     rest = [s for s in a.place.above if s not in first]
-    return replace(a, place=Place(a.place.stmt, (*first, *rest)))
+    return replace(a, place=StatementPlace(a.place.stmt, (*first, *rest)))

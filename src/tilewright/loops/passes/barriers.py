@@ -17,13 +17,17 @@ by the gap of the fewest loops around it that serves most. A barrier without whi
 are served is dropped: none is missing, none is needless. What isl cannot prove apart is a
 dependence. A barrier is "global" only if a dependence on memory of the caller needs it there.
 
+Copies that arrive later. What an `async` loop writes is there for no thread before the thread that
+copies has waited: a dependence on such a write is one of the same thread, too, and one of its
+barriers has a wait in front.
+
 A dependence that no gap serves is a race, and is refused with the two threads; so is one between
 blocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import combinations_with_replacement
 from typing import Final, NamedTuple
 
@@ -36,7 +40,7 @@ from tilewright.loops.analysis.threads import (
     shared_accesses,
     threads_conflict,
 )
-from tilewright.loops.launch import Combine
+from tilewright.loops.launch import CombineThreads
 from tilewright.loops.nodes import (
     Block,
     For,
@@ -45,16 +49,18 @@ from tilewright.loops.nodes import (
     While,
     block,
 )
+from tilewright.loops.passes.async_copies import arrives_later
 from tilewright.loops.passes.gaps import Gap, Path, Sequences
 from tilewright.loops.passes.thread_program import ThreadProgram
 from tilewright.loops.walk import walk
 
 
-class Need(NamedTuple):
-    """A dependence: one of these gaps must have a barrier of this scope."""
+class NeededBarrier(NamedTuple):
+    """A dependence: one of these gaps must have a barrier of this scope. waits: behind a wait."""
 
     gaps: frozenset[Gap]
     scope: str
+    waits: bool = False
 
 
 def with_barriers(program: ThreadProgram, grid: Sequence[Extent]) -> Stmt:
@@ -66,7 +72,7 @@ def with_barriers(program: ThreadProgram, grid: Sequence[Extent]) -> Stmt:
     body = _distinct(program.body)
     tree = Sequences(body)
     _check_combined(tree)
-    needs: list[Need] = []
+    needs: list[NeededBarrier] = []
     for buffer, found in shared_accesses(body, grid, program.threads).items():
         scope = "shared" if buffer.scope == "shared" else "global"
         for a, b in combinations_with_replacement(found, 2):
@@ -74,8 +80,10 @@ def with_barriers(program: ThreadProgram, grid: Sequence[Extent]) -> Stmt:
                 continue
             if scope == "global":
                 _refuse(a, b, blocks_conflict(a, b), "blocks")
-            needs += (Need(gaps, scope) for gaps in _dependences(tree, a, b))
-    return tree.with_barriers(chosen(needs))
+            for gaps, first in _dependences(tree, a, b):
+                needs.append(NeededBarrier(gaps, scope, arrives_later(first)))
+    scopes = chosen(needs)
+    return tree.with_barriers(scopes, _waits(needs, scopes))
 
 
 def _distinct(s: Stmt) -> Stmt:
@@ -89,9 +97,9 @@ def _distinct(s: Stmt) -> Stmt:
 
 
 def _check_combined(tree: Sequences) -> None:
-    """Raise ScheduleError where not all threads of a block come to a Combine."""
+    """Raise ScheduleError if not all threads of a block reach a Combine."""
     for at in walk(tree.body):
-        if isinstance(at.stmt, Combine) and at.stmt not in tree.home:
+        if isinstance(at.stmt, CombineThreads) and at.stmt not in tree.home:
             raise ScheduleError(
                 "its threads are combined where not all of them come to: under "
                 "a condition, or in a loop, that differs between them",
@@ -108,11 +116,12 @@ def _dependences(
     tree: Sequences,
     a: Access,
     b: Access,
-) -> Iterator[frozenset[Gap]]:
-    """The gaps of each dependence between two accesses, `a` the first in the program."""
+) -> Iterator[Dependence]:
+    """Each dependence between two accesses, `a` the first in the program."""
     one, two = tree.path(a.place), tree.path(b.place)
     common = [n for n, (p, q) in enumerate(zip(one, two)) if p.sequence is q.sequence]
-    if len(common) > 1 and threads_conflict(a, b, ()) is None:
+    own = arrives_later(a) or arrives_later(b)
+    if len(common) > 1 and threads_conflict(a, b, (), own=own) is None:
         return  # in no iterations of the loops around both
     loops: list[For] = []
     for n in common:
@@ -125,6 +134,20 @@ def _dependences(
 
 
 Reached = tuple[Access, Path]
+# The gaps that serve it, and the access that has to be first.
+Dependence = tuple[frozenset[Gap], Access]
+
+
+def _conflict(
+    a: Access,
+    b: Access,
+    same: Collection[For],
+    carrier: For | None = None,
+    distance: str = ">= 1",
+) -> Conflict:
+    """Whether b, after a, needs a barrier between."""
+    own = arrives_later(a) and a is not b
+    return threads_conflict(a, b, same, carrier, distance, own)
 
 
 def _within(
@@ -133,21 +156,21 @@ def _within(
     then: Reached,
     level: int,
     loops: Sequence[For],
-) -> Iterator[frozenset[Gap]]:
+) -> Iterator[Dependence]:
     """The dependence in one iteration of all loops around both."""
     (a, one), (b, two) = first, then
     part = one[level].part
     apart = one[level].number != two[level].number
     if not apart and isinstance(part, If) and len(one) > level + 1 < len(two):
         return  # in two branches, of which all threads take one
-    found = threads_conflict(a, b, loops)
+    found = _conflict(a, b, loops)
     if found is None:
         return
     gaps = tree.after(one, level + 1) | tree.before(two, level + 1)
     if apart:
-        yield gaps | tree.between(one[level], two[level])
+        yield gaps | tree.between(one[level], two[level]), a
     elif gaps and part is a.place.stmt and part is not b.place.stmt:
-        yield gaps  # from the condition or extent of a statement to what is in it
+        yield gaps, a  # from the condition or extent of a statement to what is in it
     else:
         _refuse(a, b, found, "threads")
 
@@ -158,7 +181,7 @@ def _carried(
     then: Reached,
     level: int,
     outside: Sequence[For],
-) -> Iterator[frozenset[Gap]]:
+) -> Iterator[Dependence]:
     """The dependences, either way, from an iteration of a loop to a later one."""
     around = first[1][level].sequence
     by = around.owner if isinstance(around.owner, For) else None
@@ -167,12 +190,12 @@ def _carried(
     for (a, one), (b, two) in either_way[: 1 if first[0] is then[0] else 2]:
         gaps = tree.after(one, level) | tree.before(two, level)
         if by is None or gaps >= whole:
-            if threads_conflict(a, b, outside, by) is not None:
-                yield gaps
-        elif threads_conflict(a, b, outside, by, "= 1") is not None:
-            yield gaps
-        elif threads_conflict(a, b, outside, by, ">= 2") is not None:
-            yield gaps | whole  # an iteration is between
+            if _conflict(a, b, outside, by) is not None:
+                yield gaps, a
+        elif _conflict(a, b, outside, by, "= 1") is not None:
+            yield gaps, a
+        elif _conflict(a, b, outside, by, ">= 2") is not None:
+            yield gaps | whole, a  # an iteration is between
 
 
 def _refuse(
@@ -205,7 +228,7 @@ _DOES: Final = {"load": "reads", "store": "writes", "update": "updates"}
 # -- the choice
 
 
-def chosen(needs: Iterable[Need]) -> dict[Gap, str]:
+def chosen(needs: Iterable[NeededBarrier]) -> dict[Gap, str]:
     """A minimal set of gaps that serve all dependences, each with the scope of its barrier."""
     left = sorted(dict.fromkeys(needs), key=_outermost, reverse=True)
     found: dict[Gap, None] = {}
@@ -222,7 +245,17 @@ def chosen(needs: Iterable[Need]) -> dict[Gap, str]:
     return _scopes(left, found)
 
 
-def _outermost(need: Need) -> int:
+def _waits(needs: Sequence[NeededBarrier], gaps: Iterable[Gap]) -> set[Gap]:
+    """Of the gaps that have barriers, those with a wait in front, as few as serve all."""
+    left = [n.gaps.intersection(gaps) for n in needs if n.waits]
+    found: set[Gap] = set()
+    for some in sorted(left, key=len):
+        if found.isdisjoint(some):
+            found.add(min(some, key=lambda gap: (gap.depth, gap.rank)))
+    return found
+
+
+def _outermost(need: NeededBarrier) -> int:
     return min(gap.depth for gap in need.gaps)
 
 
@@ -230,7 +263,7 @@ def _served(gap: Gap, needs: Iterable[frozenset[Gap]]) -> int:
     return sum(gap in gaps for gaps in needs)
 
 
-def _scopes(needs: Sequence[Need], gaps: Iterable[Gap]) -> dict[Gap, str]:
+def _scopes(needs: Sequence[NeededBarrier], gaps: Iterable[Gap]) -> dict[Gap, str]:
     scopes = dict.fromkeys(gaps, "shared")
     for need in sorted(needs, key=lambda n: len(n.gaps & scopes.keys())):
         mine = [gap for gap in scopes if gap in need.gaps]

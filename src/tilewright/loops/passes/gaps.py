@@ -1,18 +1,18 @@
-"""Where a barrier can be placed in the program of a thread, and which paths pass it.
+"""The positions for barriers in a thread's program, and the paths that pass each of them.
 
-A sequence is a list of statements that all threads of a block come to together: the body itself,
-and that of an allocation, of a loop and of a branch in a sequence if its extent or condition is
-alike for all threads. A gap is a place before a statement of a sequence, or after its last one.
+A sequence is a list of statements that all threads of a block reach together: the program's body,
+and the body of an allocation, loop or branch inside a sequence if its extent or condition is
+uniform across threads. A gap is a position before a statement of a sequence, or after its last one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tilewright.loops.analysis.effects import allocated
-from tilewright.loops.launch import Barrier
+from tilewright.loops.launch import Barrier, Wait
 from tilewright.loops.nodes import (
     IN_ORDER,
     Alloc,
@@ -24,14 +24,14 @@ from tilewright.loops.nodes import (
     block,
 )
 from tilewright.loops.passes.thread_program import varies
-from tilewright.loops.walk import Place, below
+from tilewright.loops.walk import StatementPlace, below
 
 
 @dataclass(eq=False)
 class Sequence:
     """owner: the statement whose body it is. depth: how many loops are around it.
 
-    always: whether a thread that comes to its owner comes to it for sure.
+    always: whether every thread that reaches its owner also reaches it.
     """
 
     owner: Stmt | None
@@ -82,6 +82,7 @@ class Sequences:
     def __post_init__(self) -> None:
         self.registers = allocated(self.body)
         self.count = 0
+        self.waits: Gaps = frozenset()
         self.root = self.sequence(None, self.body, 0, True)
 
     def sequence(
@@ -107,14 +108,14 @@ class Sequences:
         return made
 
     def together(self, s: Stmt) -> bool:
-        """Whether all threads of a block come to each statement in `s`, or none."""
+        """Whether each statement in `s` is reached by all threads of a block, or by none."""
         if isinstance(s, For):
             return not varies(s.extent, self.registers)
         if isinstance(s, If | While):
             return not varies(s.condition, self.registers)
         return isinstance(s, Alloc)
 
-    def path(self, place: Place) -> Path:
+    def path(self, place: StatementPlace) -> Path:
         """The statements of sequences that a place is in, outermost first."""
         chain = (*place.above, place.stmt)
         steps = [self.home[s] for s in chain if s in self.home]
@@ -138,7 +139,7 @@ class Sequences:
         path: Path,
         level: int,
     ) -> Gaps:
-        """The gaps in front of what a path leads to, in the sequences from a level on."""
+        """The gaps before the end of a path, in the sequences from a level on."""
         return self.union(
             self.behind(step.sequence, -1, step.number) for step in path[level:]
         )
@@ -157,7 +158,8 @@ class Sequences:
         first: int,
         last: int,
     ) -> Iterator[Gap]:
-        """The gaps after one statement up to that before another, also in what is between."""
+        """The gaps from after one statement to before another, including those inside statements in
+        between."""
         for number in range(first + 1, last + 1):
             yield Gap(sequence, number)
         for part in sequence.parts[first + 1 : max(last, 0)]:
@@ -169,8 +171,11 @@ class Sequences:
     def union(gaps: Iterable[Iterable[Gap]]) -> Gaps:
         return frozenset(gap for some in gaps for gap in some)
 
-    def with_barriers(self, scopes: Mapping[Gap, str]) -> Stmt:
-        """The body with a barrier in each of these gaps."""
+    def with_barriers(
+        self, scopes: Mapping[Gap, str], waits: Collection[Gap] = ()
+    ) -> Stmt:
+        """The body with a barrier in each of these gaps, and a wait before it in some of them."""
+        self.waits = frozenset(waits)
         return self.rebuilt(self.root, scopes)
 
     def rebuilt(
@@ -181,6 +186,8 @@ class Sequences:
         made: list[Stmt] = []
         for number, part in enumerate((*sequence.parts, None)):
             scope = scopes.get(Gap(sequence, number))
+            if Gap(sequence, number) in self.waits:
+                made.append(Wait())
             if scope is not None:
                 made.append(Barrier(scope))
             if part is not None:

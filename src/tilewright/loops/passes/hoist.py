@@ -17,20 +17,20 @@ from tilewright.loops.nodes import Alloc, Block, For, Kernel, Notes, Stmt, block
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Hoisted:
+class HoistedKernel:
     """The Kernel without its constant work, and the Kernels that do that work, in order."""
 
     kernel: Kernel
     prepare: tuple[Kernel, ...]
 
 
-def hoist(kernel: Kernel, constants: Collection[Buffer]) -> Hoisted:
+def hoist(kernel: Kernel, constants: Collection[Buffer]) -> HoistedKernel:
     """Split off root-level nests that depend on `constants` only.
 
-    The kernel a sequence s1 .. sn of root statements, and b a buffer that it allocates: those that
-    write b, at once and in front of all others, do what they did where
+    Let the kernel be a sequence s1 .. sn of root statements, and b a buffer that it allocates. The
+    statements that write b may run once, before all others, if
 
-        each writes b alone, and reads only b, constants, and what is split off already
+        each writes only b, and reads only b, constants, and buffers already split off
         no other statement before the last of them reads b
     """
     allocs, stmts = _peel(kernel.body)
@@ -68,7 +68,7 @@ def hoist(kernel: Kernel, constants: Collection[Buffer]) -> Hoisted:
         body=rest,
         notes=_notes(kernel, rest),
     )
-    return Hoisted(slim, tuple(prepare))
+    return HoistedKernel(slim, tuple(prepare))
 
 
 def _notes(kernel: Kernel, body: Stmt) -> Notes:

@@ -1,4 +1,5 @@
-"""The inputs of a kernel whose memory its output may take, and what it need not copy then."""
+"""The inputs whose memory a kernel's output may reuse, and the copies that this makes
+unnecessary."""
 
 from __future__ import annotations
 
@@ -95,7 +96,7 @@ def _acts(s: Stmt) -> bool:
 
 
 def _others(s: Stmt) -> tuple[Expr, ...]:
-    """What a statement computes besides the value that it stores."""
+    """Everything that a statement computes except the value that it stores."""
     if isinstance(s, Store):
         return s.index
     return expressions(s)

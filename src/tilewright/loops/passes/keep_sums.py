@@ -90,7 +90,7 @@ class _Nest:
     tests: tuple[Expr, ...]
 
     def kept(self, names: set[str]) -> Stmt:
-        """The nest on copies of its targets; names: those of the kernel's loops, and the new."""
+        """The nest on copies of its targets; names: of the kernel's loops, including new ones."""
         shape = tuple(f.trips or 1 for f in self.others)
         index = tuple(f.var for f in self.others)
         targets = dict(self.update.targets)

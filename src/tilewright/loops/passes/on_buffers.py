@@ -8,18 +8,18 @@ from typing import Any
 
 from tilewright.expr.nodes import Buffer, Load
 from tilewright.ir.node import transform
-from tilewright.loops.nodes import Kernel, Operand, Store, Update
+from tilewright.loops.nodes import Alloc, Kernel, Operand, Store, Update
 
 
 def on_buffers(kernel: Kernel, names: Mapping[Buffer, Buffer]) -> Kernel:
-    """The kernel with some of its parameters replaced.
+    """The kernel with some of its buffers replaced.
 
     requires: a buffer and what replaces it have one shape and one dtype.
     """
 
     def step(node: Any) -> Any:
         match node:
-            case Load() | Store() | Operand() if node.buffer in names:
+            case Load() | Store() | Operand() | Alloc() if node.buffer in names:
                 return node.replace(buffer=names[node.buffer])
             case Update():
                 return node.replace(

@@ -37,7 +37,7 @@ from tilewright.ir.node import substitute, transform
 from tilewright.loops.analysis.access import environment
 from tilewright.loops.analysis.effects import allocated, writes
 from tilewright.loops.analysis.terms import loads, variables
-from tilewright.loops.launch import AXIS, Combine
+from tilewright.loops.launch import AXIS, CombineThreads
 from tilewright.loops.nodes import (
     Alloc,
     Block,
@@ -180,7 +180,7 @@ class _Block:
         guards: Guards,
     ) -> Stmt:
         """`s` in the program of a thread; bound: the axes of the thread loops around it."""
-        if isinstance(s, Combine):
+        if isinstance(s, CombineThreads):
             return s  # by all threads, also those whose registers are never read
         if isinstance(s, Alloc):
             return self.alloc(s, bound, guards)
@@ -320,7 +320,7 @@ class _Block:
         bound: Axes,
         guards: Guards,
     ) -> Stmt:
-        """Statements of which some fill registers of all threads, one by one."""
+        """Statements, some of which fill the registers of all threads one by one."""
         if isinstance(s, Block):
             return block(*(self.single(inner, bound, guards) for inner in s.stmts))
         if isinstance(s, Alloc):

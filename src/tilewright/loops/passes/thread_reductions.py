@@ -56,7 +56,7 @@ from tilewright.ir.node import substitute
 from tilewright.loops.analysis.access import environment, expressions
 from tilewright.loops.analysis.effects import allocated, reads, writes
 from tilewright.loops.analysis.terms import loads, variables
-from tilewright.loops.launch import AXIS, Combine
+from tilewright.loops.launch import AXIS, CombineThreads
 from tilewright.loops.nodes import (
     Alloc,
     Block,
@@ -68,7 +68,7 @@ from tilewright.loops.nodes import (
     block,
     loop,
 )
-from tilewright.loops.walk import Place, loops_of, walk
+from tilewright.loops.walk import StatementPlace, loops_of, walk
 
 
 class _Reduction(NamedTuple):
@@ -120,7 +120,7 @@ def _reductions(
 
 
 def _shared_loops(
-    at: Place,
+    at: StatementPlace,
     s: Update,
     threads: Mapping[str, int],
 ) -> list[For]:
@@ -135,7 +135,7 @@ def _shared_loops(
 
 
 def _root(
-    at: Place,
+    at: StatementPlace,
     s: Update,
     outermost: For,
     used: set[Expr],
@@ -160,7 +160,7 @@ def _root(
 
 
 def _guards(
-    at: Place,
+    at: StatementPlace,
     s: Update,
     root: Stmt,
     ranges: Env,
@@ -290,7 +290,7 @@ class _Tree:
         sizes: Mapping[str, int],
         make: _Make,
     ) -> Stmt:
-        """What so many threads on each axis do."""
+        """The work of this many threads on each axis."""
         numbers = {a: Var(fresh(self.taken, f"{_NAMES[a]}.part"), INDEX) for a in sizes}
         body = make(numbers)
         for axis, var in numbers.items():
@@ -336,7 +336,7 @@ class _Tree:
 
     def in_step(self, numbers: Mapping[str, Expr]) -> Stmt:
         at = self.at(self.parts, numbers)
-        return Combine(self.parts, at, self.update.reducer, self.width)
+        return CombineThreads(self.parts, at, self.update.reducer, self.width)
 
     def shown(self, numbers: Mapping[str, Expr]) -> Stmt:
         values = self.values(self.parts, numbers)

@@ -34,7 +34,7 @@ from tilewright.loops.analysis.access import (
     accesses,
 )
 from tilewright.loops.analysis.terms import variables
-from tilewright.loops.launch import AXIS, Combine
+from tilewright.loops.launch import AXIS, CombineThreads
 from tilewright.loops.nodes import (
     Operand,
     Stmt,
@@ -129,7 +129,8 @@ def _own(
     share: _Share | None,
     env: Env,
 ) -> Expr | None:
-    """The index in the registers of a thread; None where it may be in those of another one."""
+    """The index in a thread's registers; None if the element may be in another thread's
+    registers."""
     numbers = {AXIS[axis] for axis in AXIS if axis.startswith("threadIdx")}
     if share is None:
         return to_expr(form) if numbers.isdisjoint(_used(form)) else None
@@ -165,7 +166,7 @@ def _not_own(a: Access, share: _Share | None) -> ScheduleError:
 
 
 def moved(root: Stmt, moves: Mapping[Buffer, Move]) -> Stmt:
-    """`root` with other elements, or of other buffers, in place of those of some buffers."""
+    """`root` with elements of some buffers replaced, possibly by elements of other buffers."""
 
     def place(buffer: Buffer, index: Index) -> tuple[Buffer, Index]:
         return moves[buffer](index) if buffer in moves else (buffer, index)
@@ -178,7 +179,7 @@ def moved(root: Stmt, moves: Mapping[Buffer, Move]) -> Stmt:
         if isinstance(node, Operand) and node.buffer in moves:
             buffer, index = place(node.buffer, node.index)
             return Operand(buffer, index, node.strides)
-        if isinstance(node, Update | Combine) and not moves.keys().isdisjoint(
+        if isinstance(node, Update | CombineThreads) and not moves.keys().isdisjoint(
             node.buffers
         ):
             buffers, indices = zip(*(place(b, i) for b, i in node.targets), strict=True)

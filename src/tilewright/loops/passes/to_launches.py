@@ -5,10 +5,10 @@
         for t in 32 threadIdx.x: ...   ->    launch f_0(x, p) grid [8, 1, 1] threads [32, 1, 1]: ...
       for i in 8: y[0] add= p[i]             launch f_1(p, y) grid [1, 1, 1] threads [1, 1, 1]: ...
 
-The statements at the root of a kernel are a launch each, in order, but for those that one thread
-does, which go together; what is allocated around them is memory of the device. A nest without a
-loop over blocks is one block. Loops over blocks are directly in one another, but for conditions and
-buffers, which become those of each block.
+Each statement at the root of a kernel becomes a launch, in order; consecutive statements of one
+thread share a launch. Buffers allocated around them become device memory. A nest without a loop
+over blocks is one block. Loops over blocks are directly nested, except for conditions and buffers,
+which become part of each block.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from tilewright.loops.nodes import (
     Stmt,
     block,
 )
+from tilewright.loops.passes.async_copies import with_async_copies
 from tilewright.loops.passes.barriers import with_barriers
 from tilewright.loops.passes.guards import gathered
 from tilewright.loops.passes.thread_program import thread_program
@@ -43,14 +44,18 @@ from tilewright.loops.walk import loops_of
 BLOCK_AXES: Final = tuple(axis for axis in GPU_AXES if axis.startswith("blockIdx"))
 
 
-def to_launches(kernel: Kernel, warp: int = 1) -> LaunchProgram:
-    """The launches of a kernel in which loops are bound to the axes of a GPU.
+def to_launches(
+    kernel: Kernel, warp: int = 1, async_copies: bool = False
+) -> LaunchProgram:
+    """The launches of a kernel whose loops are bound to the axes of a GPU.
 
-    warp: how many threads of a block run in step, and can combine values without shared memory.
+    warp: the number of threads that run in lockstep and can combine values without shared memory.
+    async_copies: whether threads continue while memory is copied, where notes allow it.
     Raises ScheduleError (TW-LAUNCH) naming the loop or buffer that prevents it.
     """
     work = _Kernel(kernel, warp)
-    work.root(statement(kernel))
+    body = statement(kernel)
+    work.root(with_async_copies(kernel, body) if async_copies else body)
     params = kernel.params
     workspace = tuple(work.workspace)
     return LaunchProgram(
@@ -60,7 +65,7 @@ def to_launches(kernel: Kernel, warp: int = 1) -> LaunchProgram:
 
 @dataclass(eq=False)
 class _Kernel:
-    """A kernel on its way; moves: the buffers of the device in the place of its own."""
+    """A kernel during conversion; moves: the device buffers that replace its own."""
 
     kernel: Kernel
     warp: int
@@ -110,10 +115,10 @@ class _Kernel:
 
 
 def _is_bound(s: Stmt) -> bool:
-    """Whether a statement at the root is more than the work of one thread.
+    """Whether a statement at the root needs more than one thread.
 
-    What is allocated around several nests is so even if none of their loops is bound: it lives
-    longer than a thread, and may be larger than what one has.
+    An allocation around several nests does, even if none of their loops is bound: it outlives a
+    thread, and may be larger than a thread's memory.
     """
     parts = s.stmts if isinstance(s, Block) else (s,)
     if any(isinstance(inner, Alloc) for inner in parts):
@@ -122,7 +127,7 @@ def _is_bound(s: Stmt) -> bool:
 
 
 def _is_one_block(s: Alloc) -> bool:
-    """Whether what is around one block, at the root, is memory of that block."""
+    """Whether allocations around a single block, at the root, are memory of that block."""
     if s.buffer.scope != "shared":
         return False
     return not any(f.kind in BLOCK_AXES for f in loops_of(s))

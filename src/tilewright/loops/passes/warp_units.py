@@ -1,15 +1,15 @@
-"""Units that the threads of a warp do together: instructions of tensor cores.
+"""Units executed by a whole warp: tensor core instructions.
 
-In a kernel such a unit is in no loop over `threadIdx.x`, whose threads are the warp. What it has in
-"warp" is a tile that they hold together, each a part in registers. Until the barriers are placed,
-the program of a thread has it as if each thread had the whole tile, and did the whole unit; and as
-if the first thread alone did what it does to memory:
+In a kernel, such a unit is outside of loops over `threadIdx.x`, whose threads are the warp. Its
+buffers in scope "warp" are tiles distributed over the threads' registers. Until the barriers are
+placed, a thread's program treats them as if each thread had the whole tile and executed the whole
+unit, and as if only the first thread accessed memory:
 
     store(y[0, 0], acc[0, 0])     ->     if threadIdx.x < 1: store(y[0, 0], acc[0, 0])
 
-which says what it touches, and so is where the barriers come from. Then the guard goes: the whole
-warp has to come to the instruction. It is there in all threads or in none, since no condition
-around a unit differs between them.
+This describes the accesses, from which the barriers are derived. Then the guard is removed: the
+whole warp must reach the instruction. All threads or none reach it, since conditions around a unit
+are uniform across the warp.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tilewright.loops.analysis.access import accesses, environment
 from tilewright.loops.launch import AXIS
 from tilewright.loops.match import match
 from tilewright.loops.nodes import If, Stmt, Unit
-from tilewright.loops.operands import Mismatch
+from tilewright.loops.operands import OperandMismatch
 from tilewright.loops.passes.thread_registers import refusal
 from tilewright.loops.walk import walk
 
@@ -76,10 +76,9 @@ def _is_together(s: Stmt) -> bool:
 
 
 def with_units(body: Stmt) -> Stmt:
-    """The program of a thread, in which all threads of a warp come to its units.
+    """A thread's program in which all threads of a warp reach its units.
 
-    The operands are as they are now. Raises ScheduleError (TW-LAUNCH) for one that is no longer
-    what the intrinsic takes.
+    Operands are matched anew. Raises ScheduleError (TW-LAUNCH) if one no longer fits the intrinsic.
     """
     made: Stmt = transform(body, _rewritten)
     return made
@@ -102,7 +101,7 @@ def _placed(s: Unit) -> Unit:
     assert s.intrinsic is not None
     try:
         use, operands = match(s.intrinsic.intrinsic, s.body)
-    except Mismatch as error:
+    except OperandMismatch as error:
         raise refusal(str(error), f"unit {s.name}", "stage its operands") from error
     assert use == s.intrinsic
     made: Unit = s.replace(operands=operands)

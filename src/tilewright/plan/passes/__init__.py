@@ -1,1 +1,1 @@
-"""Rewrites of plans: what runs as one kernel, in which form, and where its results are."""
+"""Plan rewrites: which Computations form a kernel, in which form, and where results are stored."""

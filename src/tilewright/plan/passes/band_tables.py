@@ -1,7 +1,7 @@
-"""Constant masks that are a band along a diagonal, as comparisons of positions.
+"""Constant masks that are bands along a diagonal, replaced by comparisons of positions.
 
-A causal mask is one: key j is seen by query i where j - i <= 0; a sliding window has a least
-difference too. Truth values, and numbers that are added: 0 in the band and one other outside.
+For example, in a causal mask query i sees key j if j - i <= 0; a sliding window also has a lower
+bound. Masks are booleans, or added numbers: 0 in the band and a single other number outside.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Band = tuple[int | None, int | None]
 
 
 def as_band(buffer: Buffer, array: Array) -> Read | None:
-    """Reads an element by comparing its last two indices; None where the table is not a band.
+    """A function that reads an element by comparing its last two indices; None if it is no band.
 
-    requires: all tables of the leading axes are equal, and every element is as the band says: one
-    element that is not keeps the table.
+    requires: all tables of the leading axes are equal, and every element fits the band; a single
+    exception keeps the table.
     """
     if array.ndim < 2 or min(array.shape, default=0) < 1 or array.shape[-2] < 2:
         return None
@@ -42,7 +42,7 @@ def as_band(buffer: Buffer, array: Array) -> Read | None:
 
 
 def _of_numbers(buffer: Buffer, array: Array) -> Read | None:
-    first = array[(0,) * (array.ndim - 1)]  # a row tells most tables from a mask
+    first = array[(0,) * (array.ndim - 1)]  # one row is enough to rule out most tables
     last = array[(-1,) * (array.ndim - 1)]
     low = min(first.min(), last.min())
     if not low < 0 or not all(_is_mask(row, low) for row in (first, last)):
@@ -63,8 +63,8 @@ def _is_mask(array: Array, low: Any) -> bool:
 
 
 def _band(seen: Array) -> Band | None:
-    """The least and the greatest difference of the last two indices where `seen`; None of these
-    where the table has no end on that side. Not a table that is the same everywhere."""
+    """The least and greatest difference of the last two indices where `seen`, each None if the band
+    has no end on that side. Not for a constant table."""
     rows, columns = seen.shape[-2:]
     table = seen.reshape(-1, rows, columns)
     if not (table == table[:1]).all():

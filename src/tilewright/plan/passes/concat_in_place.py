@@ -1,9 +1,9 @@
 """Storing the operands of a concatenation directly in its result.
 
-Fusion lets a producer write its part of a concatenation where nothing else reads it. What others
-read too is still copied: in a dense block every layer appends to what all before it made. Such a
-tensor is given its place inside the larger one, and everybody who writes or reads it does so
-there.
+Fusion lets a producer write its part of a concatenation directly if nothing else reads that part.
+Tensors with other readers would still be copied: in a dense block every layer appends to the
+results of all previous ones. Such a tensor is placed inside the larger one, where all its writers
+and readers access it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Readers = dict[Buffer, Callable[[Load], Expr]]
 
 
 @dataclass(frozen=True, slots=True)
-class PartOf:
-    """Where a tensor lives: its element `index` is the element `index + at` of a larger one."""
+class ConcatPart:
+    """Where a tensor is stored: its element `index` is element `index + at` of a larger tensor."""
 
     tensor: Buffer
     at: tuple[int, ...]
 
     def inside(self, index: Sequence[Expr]) -> tuple[Expr, ...]:
-        """An index into the tensor as one into the larger."""
+        """Translate an index into the tensor to one into the larger tensor."""
         moved = []
         for i, offset in zip(index, self.at, strict=True):
             if offset:
@@ -38,10 +38,10 @@ class PartOf:
             moved.append(i)
         return tuple(moved)
 
-    def within(self, outer: PartOf) -> PartOf:
-        """The place in the tensor that the larger one lives in itself."""
+    def within(self, outer: ConcatPart) -> ConcatPart:
+        """The tensor's place in the tensor that contains the larger one."""
         sums = tuple(a + b for a, b in zip(self.at, outer.at, strict=True))
-        return PartOf(outer.tensor, sums)
+        return ConcatPart(outer.tensor, sums)
 
 
 def concat_in_place(
@@ -49,17 +49,16 @@ def concat_in_place(
 ) -> list[Step]:
     """The steps without copies of a whole tensor into another; those in `keep` stay separate.
 
-    A tensor t of which a step is `u[i + at] = t[i]` for all i in t, and does nothing else, becomes
-    that part of u, where
+    If a step only does `u[i + at] = t[i]` for all i in t, t becomes that part of u, provided that
 
-        neither is in `keep`: inputs, constants, results, what host fallbacks use
-        some group writes t, and neither lives in a third tensor yet
-        only Computations write and read t, u, and what lives in them already, and no group writes
-        one of these and reads one: its kernel would have the same memory as operand and result
-        at least `side_by_side` elements of t are side by side in u
+        neither is in `keep`: inputs, constants, results, tensors of host fallbacks
+        some group writes t, and neither is stored in a third tensor yet
+        only Computations write and read t, u, and tensors already stored in them, and no group
+        both writes and reads these: its kernel would have the same memory as operand and result
+        at least `side_by_side` elements of t are contiguous in u
     """
     flow = DefUse(steps)
-    found: dict[Buffer, PartOf] = {}
+    found: dict[Buffer, ConcatPart] = {}
     gone: set[FusionGroup] = set()
     for step in steps:
         copy = _copied(step)
@@ -87,8 +86,8 @@ def concat_in_place(
     return [placed(s, found, readers) for s in steps if s not in gone]
 
 
-def _copied(step: Step) -> tuple[Buffer, PartOf] | None:
-    """The tensor that the step does nothing but copy, and where to; None for any other step."""
+def _copied(step: Step) -> tuple[Buffer, ConcatPart] | None:
+    """The tensor that a pure copy step copies, and its target; None for any other step."""
     if not isinstance(step, FusionGroup) or not step.is_map:
         return None
     c = step.computations[0]
@@ -110,13 +109,13 @@ def _copied(step: Step) -> tuple[Buffer, PartOf] | None:
         at.append(offset)
     if not extents.keys() <= {*o.value.index}:
         return None
-    return source, PartOf(o.tensor, tuple(at))
+    return source, ConcatPart(o.tensor, tuple(at))
 
 
 def _offset(
     read: Expr, written: Expr, extent: int, extents: Mapping[Var, int]
 ) -> int | None:
-    """By how much an axis of `extent` elements is moved that is copied as a whole, or None."""
+    """The offset of an axis of `extent` elements that is copied as a whole, or None."""
     form = affine(written)
     if extent == 1 and form.is_const and affine(read).is_const:
         return form.const
@@ -127,7 +126,7 @@ def _offset(
 
 
 def _run(inner: Buffer, outer: Buffer) -> int:
-    """The elements of the inner tensor that are side by side in the outer."""
+    """The number of elements of the inner tensor that are contiguous in the outer one."""
     size = 1
     for a, b in zip(reversed(inner.shape), reversed(outer.shape), strict=True):
         size *= a
@@ -139,7 +138,7 @@ def _run(inner: Buffer, outer: Buffer) -> int:
 def _free(
     flow: DefUse, family: set[Buffer], tensor: Buffer, gone: set[FusionGroup]
 ) -> bool:
-    """Whether Computations alone write and read the family, and no group does both."""
+    """Whether only Computations write and read the family, and no group does both."""
     if not flow.writers.get(tensor):
         return False
     writers: set[FusionGroup] = set()
@@ -153,7 +152,7 @@ def _free(
     return plain and writers.isdisjoint(readers)
 
 
-def placed(step: Step, found: dict[Buffer, PartOf], readers: Readers) -> Step:
+def placed(step: Step, found: dict[Buffer, ConcatPart], readers: Readers) -> Step:
     if not isinstance(step, FusionGroup):
         return step
     if found.keys().isdisjoint((*step.reads, *step.writes)):
@@ -163,7 +162,7 @@ def placed(step: Step, found: dict[Buffer, PartOf], readers: Readers) -> Step:
 
 
 def _moved(
-    c: Computation, found: dict[Buffer, PartOf], readers: Readers
+    c: Computation, found: dict[Buffer, ConcatPart], readers: Readers
 ) -> Computation:
     outputs = []
     for o in c.outputs:
@@ -177,5 +176,5 @@ def _moved(
     return replace(c, outputs=tuple(outputs))
 
 
-def reader(place: PartOf) -> Callable[[Load], Expr]:
+def reader(place: ConcatPart) -> Callable[[Load], Expr]:
     return lambda load: Load(place.tensor, place.inside(load.index))

@@ -1,21 +1,21 @@
-"""Fusion of groups: maps vanish into their consumers, epilogues join their producers.
+"""Fusion of groups: maps are inlined into their consumers, epilogues join their producers.
 
-Three rules, each a law of `compute/transforms.py` plus the condition under which it is profitable:
+There are three rules, each a law of `compute/transforms.py` with a condition for its profitability:
 
-* inline: a map's value takes the place of its result in its consumers. Always for pure index maps
-  (reshape, transpose, slice, expand) while the consumers' accesses stay affine; where the map also
-  reads whether it keeps an element (the derivative of Relu), only into one consumer that does not
-  ask that too often; for arithmetic only into one map, so that nothing is computed twice.
+* inline: a map's value replaces its result in its consumers. Pure index maps (reshape, transpose,
+  slice, expand) are always inlined if the consumers' accesses stay affine. A map that also reads a
+  mask (the derivative of Relu) is inlined only into a single consumer that does not reread the mask
+  too often. Arithmetic is inlined only into a single map, so that nothing is computed twice.
 * prologue: a map whose only consumer reduces rows (softmax, layer normalization) becomes that
   group's first Computation.
 * epilogue: a map that reads the result of a reduction, matrix product or convolution point by point
   becomes that group's last Computation.
 
-Values that leave the model, or that several groups write, stay in memory.
+Model outputs and values that several groups write stay in memory.
 
-The output is bounded by the input: at most as many Computations, each value of no more than
-MAX_NODES nodes and MAX_WRITTEN with shared parts written out (or as large as it was), each group
-with the names of SOURCES operators at most.
+The output size is bounded by the input: at most as many Computations, each value of at most
+MAX_NODES nodes and MAX_WRITTEN with shared parts expanded (or its original size), and each group
+with the names of at most SOURCES operators.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from tilewright.ir.node import Node, postorder
 from tilewright.plan.nodes import DefUse, FusionGroup, Step, joined, merge
 
 MAX_NODES = (
-    300  # of one fused value: beyond it code size costs more than memory traffic
+    300  # nodes of a fused value; beyond this, code size costs more than memory traffic
 )
 MAX_LOADS = 16
 MAX_WRITTEN = (
-    2000  # the same with shared parts written out: code of guarded reads is not shared
+    2000  # the same with shared parts expanded, as code of guarded reads is not shared
 )
 
 
@@ -52,9 +52,9 @@ Rule = Callable[[FusionGroup, FusionGroup, Buffer], FusionGroup | None]
 def fuse(
     groups: Sequence[Step], outputs: frozenset[Buffer], repeated: int
 ) -> list[Step]:
-    """The groups after all three rules; `outputs` are the buffers that must exist in memory.
+    """The groups after all three rules. `outputs`: the buffers that must exist in memory.
 
-    repeated: times that cheap arithmetic is done again rather than its result stored.
+    repeated: how often cheap arithmetic may be recomputed instead of storing its result.
     """
     out = _inline_maps(list(groups), outputs, repeated)
     out = _attach(out, outputs, _epilogue)
@@ -63,13 +63,13 @@ def fuse(
 
 
 def inline_views(groups: Sequence[Step], outputs: frozenset[Buffer]) -> list[Step]:
-    """The groups without maps that leave every element at its place in memory, such as a Reshape;
-    `outputs` are the buffers that must exist."""
+    """The groups without maps that keep the order in memory, such as a Reshape. `outputs`: the
+    buffers that must exist."""
     return without_unused(_inline_maps(list(groups), outputs, 0, _is_view), outputs)
 
 
 def without_unused(steps: Sequence[Step], outputs: frozenset[Buffer]) -> list[Step]:
-    """Without groups whose results nothing reads, once index maps went into their readers."""
+    """Drop groups whose results are unused after index maps were inlined."""
     needed = set(outputs)
     kept: list[Step] = []
     for step in reversed(steps):
@@ -82,7 +82,7 @@ def without_unused(steps: Sequence[Step], outputs: frozenset[Buffer]) -> list[St
 
 
 def _is_index_map(computation: Computation) -> bool:
-    """Whether a map moves elements and computes none: `_is_masked` or not."""
+    """Whether a map only moves elements, possibly under a mask (`_is_masked`)."""
     value = computation.outputs[0].value
     if isinstance(value, Select) and isinstance(value.otherwise, Const):
         value = value.then
@@ -93,7 +93,7 @@ def _is_index_map(computation: Computation) -> bool:
 
 
 def _is_masked(index_map: Computation) -> bool:
-    """Whether an index map reads from memory which elements to keep, as `m[i] > 0 ? x[i] : 0`."""
+    """Whether an index map reads a mask from memory, as in `m[i] > 0 ? x[i] : 0`."""
     value = index_map.outputs[0].value
     return isinstance(value, Select) and any(
         isinstance(n, Load) for n in postorder(value.condition)
@@ -101,7 +101,7 @@ def _is_masked(index_map: Computation) -> bool:
 
 
 def _is_view(c: Computation) -> bool:
-    """Whether a map copies a whole tensor in its order in memory."""
+    """Whether a map copies a whole tensor in its memory order."""
     (out,) = c.outputs
     value = out.value
     if not isinstance(value, Load) or value.buffer.size != out.tensor.size:
@@ -138,7 +138,7 @@ def _size(computation: Computation) -> tuple[int, int]:
 
 
 def _written(computation: Computation) -> int:
-    """The number of nodes where each is counted as often as it is read."""
+    """The number of nodes, counting each as often as it is used."""
     sizes: dict[Node, int] = {}
     for o in computation.outputs:
         for n in postorder(o.value):
@@ -147,7 +147,7 @@ def _written(computation: Computation) -> int:
 
 
 def is_small(computation: Computation) -> bool:
-    """Whether a fused Computation is worth its code: see MAX_NODES, MAX_LOADS, MAX_WRITTEN."""
+    """Whether a fused Computation is small enough: see MAX_NODES, MAX_LOADS, MAX_WRITTEN."""
     nodes, loads = _size(computation)
     return (
         nodes <= MAX_NODES
@@ -175,7 +175,7 @@ def _inlined(producer: Computation, group: FusionGroup) -> FusionGroup | None:
 
 
 def _as_scheduled(group: Sequence[Computation]) -> Sequence[Computation]:
-    """The group where axes that a reshape split are one again, if any reads are not affine."""
+    """The group with axes that a reshape split merged again, if some reads are not affine."""
     if all(c.is_map or _affine_reads(c) for c in group):
         return group
     return join_axes(group)[0]
@@ -224,7 +224,7 @@ def _inline_maps(
             assert new is not None
             flops = (
                 0 if k else group.flops
-            )  # an operator is counted once, wherever it went
+            )  # an operator's flops count once, wherever it was inlined
             sources = joined(group.sources, new.sources)
             new = replace(new, sources=sources, flops=flops + new.flops)
             flow.remove(old)
@@ -237,10 +237,10 @@ def _inline_maps(
 def _pays(
     producer: Computation, consumers: Sequence[FusionGroup], repeated: int
 ) -> bool:
-    """Whether a map should vanish into its consumers.
+    """Whether inlining a map into its consumers pays.
 
-    Moving costs them nothing. A masked move gives each element a second read, and none of them a
-    border to be in: it goes to one consumer. So does arithmetic, if the consumer is a map.
+    Pure moves are free. A masked move adds a second read per element and prevents halos, so it is
+    inlined only into a single consumer. So is arithmetic, if the consumer is a map.
     """
     moves = _is_index_map(producer)
     if moves and not _is_masked(producer):
@@ -251,8 +251,8 @@ def _pays(
 
 
 def _recomputes(producer: Computation, consumer: FusionGroup, repeated: int) -> bool:
-    """Whether inlining would compute an element too often (broadcast reads, windows, products):
-    anything costly more than once, else more than `repeated` times."""
+    """Whether inlining would recompute an element too often (broadcast reads, windows, products):
+    more than once if it is costly, else more than `repeated` times."""
     tensor = producer.outputs[0].tensor
     costly = any(
         isinstance(n, Call | Div) for n in postorder(producer.outputs[0].value)
@@ -271,10 +271,10 @@ def _may_wait(
     out: Sequence[Step],
     outputs: frozenset[Buffer],
 ) -> bool:
-    """Whether a producer may run where the consumer of `tensor` does, after all of `out`.
+    """Whether a producer may run at the place of the consumer of `tensor`, after all of `out`.
 
-    No step between the two uses anything that the producer writes. Host fallbacks, which are in no
-    Flow, touch buffers in `outputs` only.
+    No step in between uses anything that the producer writes. Host fallbacks, which are in no Flow,
+    only use buffers in `outputs`.
     """
     others = {b for b in producer.writes if b is not tensor}
     if not any(b in outputs or flow.readers.get(b) for b in others):
@@ -329,7 +329,7 @@ def _attach(groups: list[Step], outputs: frozenset[Buffer], rule: Rule) -> list[
 def _epilogue(
     producer: FusionGroup, consumer: FusionGroup, tensor: Buffer
 ) -> FusionGroup | None:
-    """reduction ; map  ->  one group, the map re-indexed by the reduction's dimensions."""
+    """reduction ; map  ->  one group, with the map indexed by the reduction's dimensions."""
     if not consumer.is_map or producer.is_map or producer.kernel is not None:
         return None
     last = producer.computations[-1]
@@ -387,7 +387,7 @@ def _reads_once(computation: Computation, tensor: Buffer) -> bool:
 
 
 def _rows(group: FusionGroup, tensor: Buffer) -> bool:
-    """Every read of `tensor` is by plain dimensions, the leading axis by a shared free one."""
+    """Whether `tensor` is only read by plain dimensions, its first axis by a shared free one."""
     for c in group.computations:
         for a in c.accesses:
             if a.buffer is tensor and not all(_plain(i) for i in a.index):

@@ -1,8 +1,8 @@
 """Padding without a copy: a feature map is stored with the border that its convolutions read.
 
-A convolution reads outside its input and gets zeros there, or the zero point of bytes. Where an
-intermediate tensor is read so, it gets a halo of that constant in memory: its producers write the
-inside, a small group fills the border, and every guarded read becomes a plain one.
+A convolution that reads outside its input gets zeros there, or the zero point for bytes. If an
+intermediate tensor is read like this, it gets a halo of that constant in memory: its producers
+write the inside, a small group fills the border, and every guarded read becomes a plain one.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 from tilewright.base import events
@@ -31,22 +32,26 @@ from tilewright.expr.nodes import (
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import Node, postorder
 from tilewright.plan.nodes import DefUse, FusionGroup, Step
+from tilewright.plan.questions import Decided
 
 Pads = tuple[tuple[int, int], ...]
 
 
 def add_halos(
-    steps: Sequence[Step], keep: Collection[Buffer], most: float
+    steps: Sequence[Step],
+    keep: Collection[Buffer],
+    most: float,
+    decided: Decided | None = None,
 ) -> list[Step]:
-    """The groups with halos where they pay; buffers in `keep` stay unchanged.
+    """The groups with halos where they pay; buffers in `keep` are unchanged.
 
-    most: times its size that a tensor may take with its border.
+    most: limit for the size of a tensor with its border, relative to its own size. decided: as in
+    `Questions`.
 
-    A tensor t gets a border where it is not in `keep` and only Computations write and read it. A
-    read `c if outside(t, i) else t[i]` becomes plain where its guard is that i is inside t, no
-    more and no less, and c is what the border holds; every other read keeps its guard. The border
-    reaches as far as all these do. Writers write the inside, as they wrote t; the border is written
-    before the first of them, by its own group, once.
+    A tensor t gets a border if it is not in `keep` and only Computations write and read it. A read
+    `c if outside(t, i) else t[i]` becomes plain if its guard says exactly that i is inside t and
+    the border holds c; every other read keeps its guard. The border covers all these reads. Writers
+    write the inside as before; a separate group writes the border once, before the first of them.
     """
     flow = DefUse(steps)
     found: dict[Buffer, _Halo] = {}
@@ -58,8 +63,11 @@ def add_halos(
             continue
         if any(s.kernel for s in (*writers, *readers)):
             continue
-        halo = _wanted(tensor, [c for s in readers for c in s.computations], most)
-        if halo is not None:
+        halo = _wanted(tensor, [c for s in readers for c in s.computations])
+        if halo is None:
+            continue
+        pays = _size(tensor, halo) <= most * tensor.size
+        if pays if decided is None else decided(f"{tensor.name}.halo", pays):
             found[tensor] = halo
     padded = {
         t: Buffer(
@@ -80,7 +88,7 @@ def add_halos(
         for t in step.writes:
             if t in found and t not in filled:
                 filled.add(t)
-                out.append(_border(t, padded[t], found[t]))
+                out.append(_border(t, padded[t], found[t], decided is not None))
                 events.emit("padded", tensor=t.name, pads=found[t].pads)
         moved = tuple(_moved(c, found, padded) for c in step.computations)
         out.append(replace(step, computations=moved))
@@ -89,18 +97,17 @@ def add_halos(
 
 @dataclass(frozen=True, slots=True)
 class _Halo:
-    """How far it goes before and after each axis, and what it holds."""
+    """The halo's extent before and after each axis, and its value."""
 
     pads: Pads
     constant: Const
 
 
-def _wanted(
-    tensor: Buffer, readers: Sequence[Computation], most: float
-) -> _Halo | None:
-    """The border that guarded reads of the readers reach into; None if it does not pay.
+def _wanted(tensor: Buffer, readers: Sequence[Computation]) -> _Halo | None:
+    """The border that the readers' guarded reads need; None if it does not pay.
 
-    It holds what those have outside that it pays for; reads with another constant stay guarded.
+    It holds the outside value of the reads for which it pays; reads with another constant stay
+    guarded.
     """
     guarded = [(c, g) for c in readers for g in _guarded_reads(c, tensor)]
     paying = {g.otherwise for c, g in guarded if is_contraction(c) or _is_wide_map(c)}
@@ -119,12 +126,13 @@ def _wanted(
                 return None
             before, after = pads[n]
             pads[n] = (max(before, -low), max(after, high - tensor.shape[n] + 1))
-    size = 1
-    for extent, (a, b) in zip(tensor.shape, pads, strict=True):
-        size *= extent + a + b
-    if size > most * tensor.size:
-        return None
     return _Halo(tuple(pads), constant)
+
+
+def _size(tensor: Buffer, halo: _Halo) -> int:
+    """The elements of a tensor with its border."""
+    pairs = zip(tensor.shape, halo.pads, strict=True)
+    return prod(extent + a + b for extent, (a, b) in pairs)
 
 
 def _is_wide_map(c: Computation) -> bool:
@@ -135,7 +143,7 @@ def _is_wide_map(c: Computation) -> bool:
 def _guarded_reads(c: Computation, tensor: Buffer) -> tuple[Select, ...]:
     """Reads that are a constant outside the tensor: `Select(inside, tensor[index], c)`.
 
-    Asked of a Computation when it is decided whether they pay, and again when they are rewritten.
+    Used to decide whether a halo pays, and again for rewriting.
     """
     env = environment(c.dims)
     found = []
@@ -152,7 +160,7 @@ def _guarded_reads(c: Computation, tensor: Buffer) -> tuple[Select, ...]:
 
 @dataclass(frozen=True)
 class _Shift:
-    """An index into the tensor as one into the tensor with a halo."""
+    """Translates an index into the tensor to one into the tensor with a halo."""
 
     pads: Pads
 
@@ -197,13 +205,18 @@ def _moved(
     return replace(c, outputs=tuple(outputs))
 
 
-def _border(tensor: Buffer, padded: Buffer, halo: _Halo) -> FusionGroup:
-    """The group that writes around the tensor: two slabs per padded axis, disjoint."""
+def _border(
+    tensor: Buffer, padded: Buffer, halo: _Halo, empty: bool = False
+) -> FusionGroup:
+    """The group that writes the border: two slabs per padded axis, disjoint.
+
+    empty: also the empty slabs of axes without padding.
+    """
     parts: list[Computation] = []
     pads = halo.pads
     for axis, (before, after) in enumerate(pads):
         for size, start in ((before, 0), (after, before + tensor.shape[axis])):
-            if not size:
+            if not size and not empty:
                 continue
             starts = (
                 [a for a, _ in pads[:axis]] + [start] + [0] * (len(pads) - axis - 1)

@@ -1,7 +1,7 @@
-"""Masks by position go into what they hide: `k <= last[b]` instead of a tensor of truth values.
+"""Inlining position masks: `k <= last[b]` instead of a tensor of booleans.
 
-What compares positions, and what guards a tensor by such a comparison, is computed again where it
-is read. Its reader then says which positions it needs, for all it does with the others.
+Maps that compare positions, or guard a tensor by such a comparison, are recomputed in their
+readers. The reader then shows which positions it needs, whatever it does with the others.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ POSITIONS = (Add, And, Cast, Const, Le, Load, Lt, Mul, Not, Or, Sub, Var)
 
 
 def inline_masks(group: FusionGroup, flow: DefUse, data: Data) -> FusionGroup:
-    """The group with masks by position, and guards by them, computed where it reads them.
+    """The group with position masks, and guards by them, inlined.
 
-    flow: who makes what the group reads. data: constants; where one holds positions, a number plus
-    a multiple of each index, or a band along a diagonal, these are computed too.
+    flow: the producers of what the group reads. data: constants; one that holds positions (a number
+    plus a multiple of each index) or a band along a diagonal is computed, too.
 
-    requires of what is inlined
-        one group makes it, which is one map of one result
-        its value is made of indices and integers alone, and is a position or a truth value; or it
-        is an element where such a value is true, and a constant elsewhere
+    requires of an inlined tensor
+        a single group makes it: one map with one result
+        its value uses only indices and integers and is a position or a boolean; or it is an
+        element where such a value is true, and a constant elsewhere
     """
     found = tuple(_inlined(c, flow, data) for c in group.computations)
     return replace(group, computations=found)
@@ -75,7 +75,7 @@ def _inlined(c: Computation, flow: DefUse, data: Data) -> Computation:
 
 
 def _maker(buffer: Buffer, flow: DefUse) -> Computation | None:
-    """The map that makes a mask by position, or a guard by one."""
+    """The map that makes a position mask or a guard by one."""
     makers = flow.writers.get(buffer, [])
     if len(makers) != 1 or makers[0].kernel is not None or not makers[0].is_map:
         return None
@@ -90,7 +90,7 @@ def _maker(buffer: Buffer, flow: DefUse) -> Computation | None:
 
 
 def _is_by_position(value: Expr) -> bool:
-    """Whether a value is a position, or a truth about positions."""
+    """Whether a value is a position or a boolean about positions."""
     if value.dtype is not INDEX and not value.dtype.is_bool:
         return False
     nodes = [n for n in postorder(value) if isinstance(n, Expr)]
@@ -100,7 +100,7 @@ def _is_by_position(value: Expr) -> bool:
 
 
 def _steps(buffer: Buffer, array: np.ndarray[Any, Any]) -> tuple[int, list[int]] | None:
-    """The first element and the step of each axis of a table of positions; None of another."""
+    """The first element and the step along each axis of a table of positions, else None."""
     if buffer.dtype is not INDEX or not array.size:
         return None
     first = int(array.flat[0])
@@ -119,7 +119,7 @@ def _steps(buffer: Buffer, array: np.ndarray[Any, Any]) -> tuple[int, list[int]]
 
 
 def _position(first: int, steps: Collection[int]) -> Any:
-    """Reads an element of such a table by computing it."""
+    """A function that computes an element of such a table."""
 
     def read(load: Load) -> Expr:
         found: Expr = const(first)

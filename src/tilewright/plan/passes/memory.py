@@ -1,4 +1,4 @@
-"""Memory planning: a place in the arena of its device for every buffer between two steps."""
+"""Memory planning: assign every buffer between two steps a place in its device's arena."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from tilewright.plan.nodes import (
 from tilewright.runtime import abi
 from tilewright.runtime.arena import Lifetime, assign_offsets
 
-# What a group reads whose place its last result may take.
+# Operands of a group that its last result may overwrite.
 Over = Callable[[FusionGroup], tuple[Buffer, ...]]
 
 
 @dataclass(frozen=True)
 class PlanMemory(Pass[Plan]):
-    """Every buffer between two steps gets its place in the arena of its device.
+    """Assigns every buffer between two steps a place in its device's arena.
 
-    over: what of its operands a group's kernel may write its last result over. staying: inputs
-    and results of a plan inside another one, which are in its arena throughout. Plans inside
-    have their places already.
+    over: the operands that a group's kernel may overwrite with its last result. staying: inputs and
+    results of a nested plan, which stay in its arena throughout. Nested plans already have their
+    places.
     """
 
     over: Over = field(repr=False)
@@ -68,7 +68,7 @@ class PlanMemory(Pass[Plan]):
 
 
 def _inside(plan: Plan) -> dict[Control, Lifetime]:
-    """The arenas of plans inside, of which one at a time is used in a step."""
+    """The arenas of nested plans; a step uses one at a time."""
     found: dict[Control, Lifetime] = {}
     for n, step in enumerate(plan.steps):
         if isinstance(step, Loop | Branch):
@@ -78,7 +78,7 @@ def _inside(plan: Plan) -> dict[Control, Lifetime]:
 
 
 def in_arena(plan: Plan, b: Buffer) -> bool:
-    """Whether a buffer lives between steps only: no input, constant or result."""
+    """Whether a buffer lives only between steps: no input, constant or result."""
     return b not in plan.given and b not in plan.results
 
 
@@ -87,9 +87,9 @@ def _shared(
     over: Mapping[FusionGroup, tuple[Buffer, ...]],
     lives: dict[Buffer, tuple[int, int]],
 ) -> dict[Buffer, Buffer]:
-    """Results that take the place of an operand of their kernel that dies there.
+    """Results that take the place of an operand that dies in their kernel.
 
-    lives: those of the operands are made as long as the results'.
+    lives: the operands' lifetimes are extended to those of the results.
     """
     home: dict[Buffer, Buffer] = {}
     for n, step in enumerate(plan.steps):

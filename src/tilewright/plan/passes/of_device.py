@@ -1,4 +1,4 @@
-"""Rewriting the groups of one device, and leaving those of the others as and where they are."""
+"""Rewriting the groups of one device while those of others stay where they are."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Rewrite = Callable[[Sequence[Step]], Sequence[Step]]
 
 
 def of_device(plan: Plan, device: str, rewrite: Rewrite) -> Plan:
-    """The plan with `rewrite` of the steps that are not groups of other devices.
+    """The plan with `rewrite` applied to the steps that are not groups of other devices.
 
-    requires: it keeps all steps that are not groups, in order. A group elsewhere shares no buffer
-    with the others but through copies, so it only has to stay after the one it was after.
+    requires: `rewrite` keeps all steps that are not groups, in order. A group elsewhere shares no
+    buffer with the others except through copies, so it only has to stay after its predecessor.
     """
     mine: list[Step] = []
     behind: dict[Step | None, list[Step]] = {}
@@ -37,7 +37,7 @@ def of_device(plan: Plan, device: str, rewrite: Rewrite) -> Plan:
 
 
 def _placed(plan: Plan, device: str) -> Plan:
-    """The plan with what groups of a device write on it, also what a rewrite has made."""
+    """The plan with everything that a device's groups write placed there, including new buffers."""
     groups = (s for s in plan.steps if isinstance(s, FusionGroup))
     there = {b: device for s in groups if s.device == device for b in s.writes}
     if device == HOST or there.keys() <= plan.devices.keys():

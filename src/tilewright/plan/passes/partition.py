@@ -1,4 +1,4 @@
-"""Partitioning a plan over devices: which steps run elsewhere, and the copies that this takes."""
+"""Partitioning a plan over devices: which steps run elsewhere, and the copies needed."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from tilewright.plan.nodes import (
     Step,
 )
 
-# Why a device does not take a group, or an operator without groups, of whose results others use
-# these; empty where it does.
+# The reason why a device rejects a group, or an operator without groups, given which of its results
+# others use; empty if it accepts.
 Refuses = Callable[[FusionGroup | HostFallback, Collection[Buffer]], str]
 
 
 @dataclass(frozen=True)
 class Partition(Pass[Plan]):
-    """What a device takes of the host's steps runs there, on copies of the tensors.
+    """Moves the host's steps that a device accepts to it, on copies of the tensors.
 
-    A step goes there if all that it reads is complete before it, and no other step writes what it
-    writes; or, on a device that takes groups of any form, all who do go there. Constants that only
-    groups of the device read are the device's.
+    A step moves if everything that it reads is complete before it and no other step writes what it
+    writes; on a device that accepts groups of any form, if all such writers move. Constants that
+    only groups of the device read move, too.
 
-    any_form: whether the device takes Kernels that are given as such, and parts of tensors.
+    any_form: whether the device accepts hand-written Kernels and writes to parts of tensors.
     """
 
     device: str
@@ -59,7 +59,7 @@ class Partition(Pass[Plan]):
 
 
 class _Partition:
-    """A plan that is being divided: where each tensor is, and how often it is still written."""
+    """A plan being divided: the device of each tensor, and its number of pending writes."""
 
     def __init__(self, plan: Plan, device: str, any_form: bool = False) -> None:
         self.plan = plan
@@ -72,19 +72,21 @@ class _Partition:
         self.order = {step: n for n, step in enumerate(plan.steps)}
         self.devices = dict(plan.devices)
         self.steps: list[Step] = []
-        self.there: dict[Buffer, Buffer] = {}  # a tensor on the host -> on the device
+        self.there: dict[
+            Buffer, Buffer
+        ] = {}  # a tensor on the host -> its copy on the device
 
     def live(self, step: FusionGroup | HostFallback) -> Collection[Buffer]:
-        """What of a step's results others use."""
+        """The results of a step that others use."""
         return (
             self.plan.live[step] if isinstance(step, FusionGroup) else set(step.writes)
         )
 
     def stays(self, step: FusionGroup | HostFallback) -> str:
-        """Why a step cannot leave the host, whatever the device; empty where it can."""
+        """Why a step cannot leave the host, whatever the device; empty if it can."""
         given = isinstance(step, FusionGroup) and step.kernel is not None
         if given and not self.any_form:
-            return "it is a Kernel given as such"
+            return "it is a hand-written Kernel"
         if isinstance(step, HostFallback):
             op = step.operation
             ends = ((op.reads, step.reads), (op.writes, step.writes))
@@ -92,15 +94,14 @@ class _Partition:
                 return "not all of its operands are tensors in memory"
         for b in step.writes:
             if len(self.writers[b]) > 1 and not self.any_form:
-                return f"others write {b.name} too"
+                return f"other steps also write {b.name}"
         for b in step.reads:
             if any(self.order[s] > self.order[step] for s in self.writers.get(b, ())):
                 return f"{b.name} is not complete yet"
         return ""
 
     def keep_together(self, reasons: dict[Step, str]) -> None:
-        """Keep all writers of a tensor on one device if one of them stays or it is read in
-        between."""
+        """Keep a tensor's writers on one device if one of them stays or it is read in between."""
         several = {b: w for b, w in self.writers.items() if len(w) > 1}
         early = {
             b
@@ -115,7 +116,7 @@ class _Partition:
                 stays = b in early or any(reasons.get(s, b.name) for s in writers)
                 for step in writers if stays else ():
                     if step in reasons and not reasons[step]:
-                        reasons[step] = f"others write {b.name} too"
+                        reasons[step] = f"other steps also write {b.name}"
                         changed = True
 
     def divided(self, taken: set[Step]) -> Plan:
@@ -135,7 +136,8 @@ class _Partition:
         return replace(self.plan, steps=tuple(self.steps), devices=self.devices)
 
     def _moved(self, step: FusionGroup | HostFallback, wanted: set[Buffer]) -> None:
-        """A step on the device, with what it reads copied there, and back what others want."""
+        """A step on the device, with its operands copied there and results that others read copied
+        back."""
         names = {b: self._read(b) for b in step.reads}
         live = self.live(step)
         for b in step.writes:
@@ -153,7 +155,7 @@ class _Partition:
     def _renamed(
         self, step: FusionGroup | HostFallback, names: Mapping[Buffer, Buffer]
     ) -> Step:
-        """A step on other buffers, those of the device."""
+        """A step on the device's buffers."""
         if isinstance(step, HostFallback):
             reads, writes = (
                 tuple(map(names.__getitem__, e)) for e in (step.reads, step.writes)
@@ -172,7 +174,7 @@ class _Partition:
         return replace(step, computations=made, device=self.device)
 
     def _read(self, b: Buffer) -> Buffer:
-        """A tensor as groups on the device read it."""
+        """A tensor as read by groups on the device."""
         if self.devices.get(b) == self.device:
             return b
         if b not in self.there:
@@ -181,7 +183,7 @@ class _Partition:
         return self.there[b]
 
     def _buffer(self, b: Buffer) -> Buffer:
-        """A tensor of the device's like one of the host's."""
+        """A buffer of the device like one of the host's."""
         made = Buffer(f"{b.name}_{self.device}", b.shape, b.dtype)
         self.devices[made] = self.device
         return made

@@ -1,7 +1,7 @@
-"""Pooling in the kernel of the convolution before it: block by block, where that is faster.
+"""Pooling in the kernel of the preceding convolution, block by block, if that is faster.
 
-A convolution's results that no cache keeps are written to memory and read again by the pooling
-after it. As one kernel, the convolution computes a block of rows, and these are pooled at once.
+Convolution results that no cache holds are written to memory and read again by the pooling after
+it. In one kernel, the convolution computes a block of rows, which is pooled at once.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ def pool_in_blocks(
     data: Collection[Buffer],
     cost: Cost,
 ) -> list[Step]:
-    """The steps, with convolutions and the poolings of their results merged where profitable.
+    """The steps with convolutions and the pooling of their results merged where profitable.
 
-    keep: buffers that must exist. data: the constants. cost: nanoseconds that the target expects of
-    Computations as one kernel, None where it is not good at them.
+    keep: buffers that must exist. data: the constants. cost: the target's estimate of Computations
+    as one kernel in nanoseconds, None if it cannot handle them well.
 
     requires of the pooling
-        it is Computations, of which the first is a reduction that reads nothing but the
-        convolution's results; the others do not read these
+        it consists of Computations; the first is a reduction that reads only the convolution's
+        results, and the others do not read these
     of the convolution
         it is a product and at most one map after it
         no other step reads or writes what it writes, and none of that is in `keep`
     of both
-        the target is good at them as one kernel, and expects no more time of it than of both
+        the target handles them well as one kernel, and estimates it to be no slower than both
     """
     flow = DefUse(steps)
     out: list[Step] = []

@@ -1,9 +1,9 @@
-"""Products of one tensor with several constants as one product: horizontal fusion.
+"""Horizontal fusion: products of one tensor with several constants become one product.
 
-Convolutions and matrix products that read the same elements, and differ in constant weights and
-biases alone, become one whose constants are side by side: the queries and values of an encoder, the
-first convolutions of the branches of an Inception block. The results are one tensor, in which each
-has its part, so that nothing is copied: readers read there.
+Convolutions and matrix products that read the same elements and differ only in constant weights and
+biases become one with concatenated constants: the queries and values of an encoder, or the first
+convolutions of an Inception block's branches. The results become parts of one tensor, where readers
+read them, so nothing is copied.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from tilewright.compute.transforms import map_loads, map_outputs
 from tilewright.expr.nodes import Buffer, Const, Expr, FloorDiv, Load, Mod, Var, const
 from tilewright.ir.node import postorder, substitute
 from tilewright.plan.nodes import DefUse, FusionGroup, Step, merge
-from tilewright.plan.passes.concat_in_place import PartOf, placed, reader
+from tilewright.plan.passes.concat_in_place import ConcatPart, placed, reader
 from tilewright.plan.questions import Cost, dearer
 
 Array = np.ndarray[Any, Any]
 Data = Mapping[Buffer, Array]
-PRODUCTS: Final = 8  # that become one, at most
+PRODUCTS: Final = 8  # most products that become one
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class JoinableProduct:
-    """A group next to whose results, along one dimension, those of another may be.
+    """A group whose results can be concatenated with another's along one dimension.
 
-    axes: which axis the dimension runs along, of each tensor that it indexes: constants, and what
-    the group writes.
+    axes: for each tensor that the dimension indexes (constants, and what the group writes), the
+    axis that it runs along.
     """
 
     group: FusionGroup
@@ -43,23 +43,23 @@ class JoinableProduct:
 
     @property
     def result(self) -> Buffer:
-        """What others read."""
+        """The result that others read."""
         return self.group.computations[-1].outputs[0].tensor
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MergedProducts:
-    """Products as one. places: where the result of each is now. constants: side by side."""
+    """Products as one. places: where each result is now. constants: the concatenated ones."""
 
     group: FusionGroup
-    places: dict[Buffer, PartOf]
+    places: dict[Buffer, ConcatPart]
     constants: dict[Buffer, Array]
 
     def rewrite(
         self,
         step: Step,
     ) -> Step:
-        """A step that reads the results where they are now."""
+        """A step that reads the results from their new places."""
         readers = {b: reader(place) for b, place in self.places.items()}
         return placed(step, self.places, readers)
 
@@ -70,21 +70,21 @@ def merge_products(
     data: Data,
     cost: Cost,
 ) -> tuple[list[Step], dict[Buffer, Array]]:
-    """The steps with products merged where profitable, and the constants that this makes.
+    """The steps with products merged where profitable, and the new constants.
 
-    keep: buffers that stay unchanged. data: the constants. cost: nanoseconds that the target
-    expects of Computations as one kernel, None where it is not good at them.
+    keep: buffers that must not change. data: the constants. cost: the target's estimate of
+    Computations as one kernel in nanoseconds, None if it cannot handle them well.
 
     requires of each group
         it is a contraction, and at most one map of its result after it
-        a dimension of it indexes, of all that is read, constants alone, each along a whole axis
+        it has a dimension that indexes only constants among its operands, each along a whole axis
         that dimension leads one axis of the result, which is not in `keep` and which no other step
-        writes; Computations alone read it
-        what is computed depends on that dimension by what it reads alone, not by where it is
+        writes; only Computations read it
+        the value depends on that dimension only through what is read, not through its position
     and of two
-        they are the same but for that dimension's extent, those constants and what they write; so
-        both read the same elements of what is not constant, and run where the first does
-        the target expects no more time of one, and of those who read the results, than of both
+        they are the same except for that dimension's extent, those constants and what they write;
+        so both read the same elements of other tensors, and can run at the place of the first
+        the target estimates the merged product and its readers to be no slower than both
     """
     out = list(steps)
     made: dict[Buffer, Array] = {}
@@ -119,7 +119,7 @@ def _family(
     keep: Collection[Buffer],
     data: Data,
 ) -> list[JoinableProduct]:
-    """A product and those after it that are alike and read the same."""
+    """A product and the following ones that are alike and read the same tensors."""
     first = _product(step, flow, keep, data)
     if first is None:
         return []
@@ -139,7 +139,7 @@ def _product(
     keep: Collection[Buffer],
     data: Data,
 ) -> JoinableProduct | None:
-    """The step as a product that others may be merged with, or None."""
+    """The step as a product that others can be merged with, or None."""
     if not isinstance(step, FusionGroup) or len(step.computations) not in (1, 2):
         return None
     product, *rest = step.computations
@@ -169,8 +169,8 @@ def _axes(
     dim: Dim,
     data: Data,
 ) -> dict[Buffer, int] | None:
-    """The axis of each tensor that the dimension runs along; None where it does not along one, or
-    indexes something that is neither constant nor written here."""
+    """The axis of each tensor that the dimension runs along; None if it does not follow an axis, or
+    indexes a tensor that is neither constant nor written here."""
     found: dict[Buffer, int] = {}
     result = group.writes[-1]
     for c in group.computations:
@@ -201,7 +201,7 @@ def _counts(
     value: Expr,
     dim: Dim,
 ) -> bool:
-    """Whether a value depends on the dimension by more than what it reads: Trilu does."""
+    """Whether a value depends on the dimension's position itself, as in Trilu."""
     loads = {n.buffer for n in postorder(value) if isinstance(n, Load)}
     blank = dict.fromkeys(loads, lambda load: const(0, load.dtype))
     return dim.var in postorder(map_loads(value, blank))
@@ -212,7 +212,7 @@ def _whole(
     dim: Dim,
     shape: Sequence[int],
 ) -> int | None:
-    """The axis that the dimension runs along from end to end, if it is in no other."""
+    """The axis that the dimension, and no other, covers from end to end."""
     along = [n for n, i in enumerate(index) if dim.var in postorder(i)]
     axis = along[0]
     if len(along) > 1 or index[axis] is not dim.var:
@@ -227,10 +227,9 @@ def _leading(
     dim: Dim,
     shape: Sequence[int],
 ) -> int | None:
-    """The axis that has the first term of the dimension's mixed-radix split, or all of it.
+    """The axis with the first term of the dimension's mixed-radix split, or with all of it.
 
-    Another term is then the same for a value of the dimension and for one larger by as many as are
-    in one step along that axis.
+    Increasing the dimension by one step of that axis then leaves the other terms unchanged.
     """
     steps: dict[int, int] = {}
     spans: list[int] = []
@@ -260,8 +259,8 @@ def _pairs(
     first: JoinableProduct,
     second: JoinableProduct,
 ) -> dict[Buffer, Buffer] | None:
-    """For each tensor along the first's dimension the one in its place in the second; None where
-    the two differ in anything else."""
+    """For each tensor that the first's dimension indexes, its counterpart in the second; None if
+    they differ in anything else."""
     ours, theirs = first.group.computations, second.group.computations
     if len(ours) != len(theirs):
         return None
@@ -296,7 +295,7 @@ def _same_dims(
     along: Dim,
     other: Dim,
 ) -> bool:
-    """Whether both have equal dimensions but for the extent of those, and combine alike."""
+    """Whether both have equal dimensions, except for the merged one's extent, and combine alike."""
     if len(a.dims) != len(b.dims):
         return False
     if (a.reducer is None) != (b.reducer is None):
@@ -318,7 +317,7 @@ def _alike(
     first: JoinableProduct,
     second: JoinableProduct,
 ) -> bool:
-    """Whether two tensors differ in nothing but the extent of the axis that may be longer."""
+    """Whether two tensors differ only in the extent of the axis that may be longer."""
     axis = first.axes.get(x)
     if axis is None or second.axes.get(y) != axis:
         return False
@@ -340,7 +339,7 @@ def _is_same(
     b: Computation,
     back: Mapping[Buffer, Buffer],
 ) -> bool:
-    """Whether `b` on the dimensions and tensors of `a` is `a`."""
+    """Whether `b`, with the dimensions and tensors of `a`, is `a`."""
     env: dict[Any, Any] = {e.var: d.var for d, e in zip(a.dims, b.dims, strict=True)}
     moved = {y: _on(x) for y, x in back.items()}
     return all(
@@ -359,13 +358,13 @@ def _merged(
     family: Sequence[JoinableProduct],
     data: Data,
 ) -> MergedProducts:
-    """Products that are alike as one."""
+    """Merge products that are alike into one."""
     first = family[0]
     along = [{b: b for b in first.axes}]
     along += [found for p in family[1:] if (found := _pairs(first, p)) is not None]
     longer: dict[Buffer, Buffer] = {}
     constants: dict[Buffer, Array] = {}
-    places: dict[Buffer, PartOf] = {}
+    places: dict[Buffer, ConcatPart] = {}
     for b, axis in first.axes.items():
         parts = [pairs[b] for pairs in along]
         extent = sum(p.shape[axis] for p in parts)
@@ -377,7 +376,7 @@ def _merged(
             before = 0
             for p in parts:
                 at = tuple(before if n == axis else 0 for n in range(len(b.shape)))
-                places[p] = PartOf(longer[b], at)
+                places[p] = ConcatPart(longer[b], at)
                 before += p.shape[axis]
     size = sum(p.dim.extent for p in family)
     computations = [
@@ -412,7 +411,7 @@ def _dearer(
     data: Data,
     cost: Cost,
 ) -> str:
-    """Why the one, with all who read the results, is expected to take more time; empty if not."""
+    """Why the merged product and its readers are estimated to be slower; empty if they are not."""
     readers = {s: None for p in family for s in flow.readers.get(p.result, ())}
     reason = dearer(
         cost(merged.group.computations, data),

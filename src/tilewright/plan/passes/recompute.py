@@ -1,11 +1,11 @@
-"""Computing a tensor again rather than keeping it, where memory is short.
+"""Recomputing tensors instead of keeping them, if memory is short.
 
-At the step where most bytes are alive, some are of tensors that wait there for a later reader. One
-that is made again right before that reader is not alive in between. What it is made from must then
-live until there, or be made again too, which is why whole chains of groups are tried.
+At the peak, some live tensors only wait for a later reader. A tensor that is recomputed right
+before that reader need not be alive in between. Its operands must then live until there, or be
+recomputed as well, so whole chains of groups are tried.
 
-Each change is the one that frees most for its time; there are as many as the limit needs. Chen et
-al., "Training Deep Nets with Sublinear Memory Cost" (2016), do it for training by segments.
+Each change is the one that frees most per time, until the limit is met. Chen et al., "Training Deep
+Nets with Sublinear Memory Cost" (2016), do this for training, by segments.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from tilewright.plan.passes.fuse import without_unused
 from tilewright.plan.questions import Cost
 from tilewright.runtime.arena import Lifetime, live_bytes
 
-_CHAIN: Final = 6  # groups that are computed again for one tensor, at most
+_CHAIN: Final = 6  # most groups that are recomputed for one tensor
 
 
 @dataclass(frozen=True)
 class Recompute(Pass[Plan]):
-    """Groups run again where a call would need more than `limit` bytes.
+    """Reruns groups if a call would need more than `limit` bytes.
 
-    Counted are constants, inputs, results and what is alive between steps; what a kernel keeps for
-    itself is known later. The plan that comes nearest, where nothing keeps it within.
+    Constants, inputs, results and tensors alive between steps count; kernels' own memory is known
+    only later. If the limit cannot be met, the plan that comes closest is returned.
     """
 
     cost: Cost = field(repr=False)
@@ -42,7 +42,7 @@ class Recompute(Pass[Plan]):
     def run(self, program: Plan) -> Plan:
         plan = program
         limit = max(0, self.limit - given_bytes(plan))
-        while _excess(plan, limit):  # each change leaves less of it
+        while _excess(plan, limit):  # each change reduces the excess
             best = max(_changes(plan, limit, self.cost), default=None)
             if best is None:
                 break
@@ -52,7 +52,7 @@ class Recompute(Pass[Plan]):
 
 
 def peak_bytes(plan: Plan) -> int:
-    """The most bytes that are alive at one step of the host, between kernels."""
+    """The most bytes alive at one step of the host, between kernels."""
     return max(live_bytes(_held(plan)), default=0)
 
 
@@ -65,8 +65,8 @@ def given_bytes(plan: Plan) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A plan with less alive at its fullest steps. rate: bytes too many, times steps, that it
-    frees a nanosecond."""
+    """A plan with less memory alive at its peak steps. rate: excess bytes times steps freed per
+    nanosecond."""
 
     rate: float
     tensor: str
@@ -98,7 +98,7 @@ def _excess(
     plan: Plan,
     limit: int,
 ) -> int:
-    """The bytes above the limit, of all steps together: 0 where the plan fits."""
+    """The bytes above the limit, summed over all steps: 0 if the plan fits."""
     return sum(max(0, now - limit) for now in live_bytes(_held(plan)))
 
 
@@ -107,7 +107,7 @@ def _changes(
     limit: int,
     cost: Cost,
 ) -> Iterator[_Change]:
-    """Every change that leaves less above the limit."""
+    """Every change that reduces the excess."""
     profile = live_bytes(_held(plan))
     before = sum(max(0, now - limit) for now in profile)
     full = max(range(len(profile)), key=profile.__getitem__)
@@ -136,7 +136,7 @@ def _changes(
 
 
 def _uses(plan: Plan) -> Mapping[Buffer, list[int]]:
-    """The steps that touch each buffer, in order."""
+    """The steps that use each buffer, in order."""
     found: dict[Buffer, list[int]] = {}
     for n, step in enumerate(plan.steps):
         for b in dict.fromkeys(plan.touched(step)):
@@ -145,10 +145,10 @@ def _uses(plan: Plan) -> Mapping[Buffer, list[int]]:
 
 
 def rerunnable(plan: Plan) -> Mapping[Buffer, FusionGroup]:
-    """The group that makes each tensor, where it may run again.
+    """For each tensor, the group that makes it, if it may run again.
 
-    It consists of Computations on the host, makes the whole tensor, and nothing else that others
-    read: a second result would be written again where its readers may not expect it.
+    It consists of Computations on the host, makes the whole tensor, and makes nothing else that
+    others read: a second result would be rewritten where its readers may not expect it.
     """
     found: dict[Buffer, FusionGroup] = {}
     several: set[Buffer] = set()
@@ -173,7 +173,7 @@ def rerunnable(plan: Plan) -> Mapping[Buffer, FusionGroup]:
 def _chains(
     plan: Plan, b: Buffer, late: int, writers: Mapping[Buffer, FusionGroup]
 ) -> Iterator[tuple[FusionGroup, ...]]:
-    """The groups that make `b`, then with those that make what is dead by `late`, and so on."""
+    """The groups that make `b`; these with those that make operands dead by `late`; and so on."""
     lives = lifetimes(plan)
     chain: tuple[FusionGroup, ...] = (writers[b],)
     while len(chain) <= _CHAIN:
@@ -198,11 +198,11 @@ def _again(
     b: Buffer,
     late: int,
 ) -> Plan:
-    """The chain runs again before step `late`; from there on, its `b` is the one that is read.
+    """Rerun the chain before step `late`; later readers read its copy of `b`.
 
-    requires: every group of the chain makes one live tensor whole, from what lives until there or
-    what the chain makes; so the copies make the same, bit by bit. What was not read in between runs
-    then only.
+    requires: every group of the chain makes one live tensor whole, from tensors that live until
+    there or that the chain makes; so the copies are equal bit by bit. Groups whose results were not
+    read in between run only there.
     """
     names = {t.name for step in plan.steps for t in (*step.reads, *step.writes)}
     swap = {t: _copy(t, names) for g in chain for t in g.writes}
@@ -234,7 +234,7 @@ def _reading(
     group: FusionGroup,
     swap: Mapping[Buffer, Buffer],
 ) -> FusionGroup:
-    """The group on other buffers, whether it writes or reads them."""
+    """The group on other buffers, both read and written."""
     if swap.keys().isdisjoint((*group.reads, *group.writes)):
         return group
     loads = {old: _load_of(new) for old, new in swap.items()}

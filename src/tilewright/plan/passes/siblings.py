@@ -1,8 +1,8 @@
-"""Kernels of several results: what is read at the same points is read once.
+"""Kernels with several results: what is read at the same points is read once.
 
-Two groups that read one tensor become one group with the results of both; so do a group and one
-that reads its result, although others read that too and it stays in memory. Forms, the first that
-applies:
+Two groups that read one tensor become one group with both results; so do a group and a reader of
+its result, even if the result has other readers and stays in memory. The first form that applies is
+used:
 
 * a map of several outputs: two maps over equal points;
 * a reduction to several results at once: two reductions over equal points;
@@ -28,7 +28,7 @@ from tilewright.plan.nodes import FusionGroup, Step, merge
 from tilewright.plan.passes.fuse import is_small
 from tilewright.plan.questions import Cost, PlanCosts, dearer
 
-REACH: Final = 8  # steps that a group moves up, at most: its results live from there
+REACH: Final = 8  # most steps that a group moves up, as its results live from there on
 
 Form = Callable[
     [Sequence[Computation], Sequence[Computation], PlanCosts],
@@ -42,17 +42,17 @@ def merge_siblings(
     cost: Cost,
     costs: PlanCosts,
 ) -> list[Step]:
-    """The steps, pairs of groups as one where both read, or one makes what the other reads.
+    """The steps with pairs of groups merged if both read a tensor, or one reads the other's result.
 
-    cost: nanoseconds that the target expects of Computations as one kernel, None where it is not
-    good at them. costs: how many results a kernel may have. constants: known when compiling;
-    reading these twice is no reason.
+    cost: the target's estimate of Computations as one kernel in nanoseconds, None if it cannot
+    handle them well. costs: limits for the results of a kernel. constants: known at compile time;
+    reading these twice is no reason to merge.
 
     requires of two groups, of which the second moves up to the first:
-        both are Computations
+        both consist of Computations
         no step between writes what the second reads
-        they have an access in common, of an element for each point at least
-        the target is good at the form, and expects no more time of it than of both
+        they share an access to at least one element per point
+        the target handles the form well, and estimates it to be no slower than both
     """
 
     out: list[Step] = []
@@ -73,8 +73,7 @@ def _merged(
     cost: Cost,
     costs: PlanCosts,
 ) -> tuple[int, FusionGroup] | None:
-    """The position of an earlier group, and both merged; the nearest for which that is
-    profitable."""
+    """The position of the nearest earlier group to merge with, and the merged group."""
     if not isinstance(second, FusionGroup) or second.kernel is not None:
         return None
     reads = frozenset(second.reads)
@@ -120,7 +119,7 @@ def _one_map(
     second: Sequence[Computation],
     costs: PlanCosts,
 ) -> list[Computation] | None:
-    """Two maps over equal points as one of several outputs."""
+    """Two maps over equal points as one map with several outputs."""
     if len(first) != 1 or len(second) != 1:
         return None
     (a,), (b,) = first, second
@@ -144,8 +143,8 @@ def _one_reduction(
     second: Sequence[Computation],
     costs: PlanCosts,
 ) -> list[Computation] | None:
-    """Two reductions over equal points as one to several results; not totals, whose parts have
-    their own threads."""
+    """Two reductions over equal points as one with several results; not full reductions, which are
+    split among threads."""
     if len(first) != 1 or len(second) != 1:
         return None
     (a,), (b,) = first, second
@@ -171,7 +170,7 @@ def _rows(
     second: Sequence[Computation],
     costs: PlanCosts,
 ) -> list[Computation] | None:
-    """Reductions along rows and maps, one after another over the same rows."""
+    """Reductions along rows and maps, in sequence over the same rows."""
     made = {o.tensor for c in first for o in c.outputs}
     if sum(len(c.outputs) for c in (*first, *second)) > costs.row_results:
         return None
@@ -198,7 +197,7 @@ FORMS: Final[tuple[Form, ...]] = (_one_map, _one_reduction, _rows)
 
 
 def _multiplies(c: Computation) -> bool:
-    """Whether it sums products of different things: of a square, one row is all it reads."""
+    """Whether it sums products of different operands; a square reads only one row."""
     if not is_contraction(c):
         return False
     nodes = postorder(c.outputs[0].value)
@@ -207,7 +206,7 @@ def _multiplies(c: Computation) -> bool:
 
 
 def _extents(c: Computation) -> list[int]:
-    """Of the free dimensions of more than one point."""
+    """The extents of the free dimensions with more than one point."""
     return [d.extent for d in c.dims if d.combine == CC and d.extent != 1]
 
 
@@ -215,13 +214,13 @@ def _same_rows(
     first: Sequence[Computation],
     second: Sequence[Computation],
 ) -> bool:
-    """Whether both read one tensor in the order of its axes, all of it."""
+    """Whether both read one whole tensor in the order of its axes."""
     return bool(_whole(first) & _whole(second))
 
 
 def _whole(computations: Sequence[Computation]) -> set[Buffer]:
-    """The tensors that have an element for each point of a Computation that reads them in the order
-    of its dimensions."""
+    """The tensors with an element for each point of a Computation that reads them in the order of
+    its dimensions."""
     found = set()
     for c in computations:
         place: dict[Expr, int] = {d.var: n for n, d in enumerate(c.dims)}
@@ -239,8 +238,8 @@ def _aligned(
     b: Computation,
     results: int,
 ) -> tuple[Computation, Computation] | None:
-    """Both over the dimensions of `a`; None if their points differ, they have more results than so
-    many, or no access of a tensor in common that has an element for each point."""
+    """Both over the dimensions of `a`; None if their points differ, if they have more results than
+    allowed, or if they share no access to a tensor with an element per point."""
     if len(a.outputs) + len(b.outputs) > results or a.tags != b.tags:
         return None
     mine, theirs = _points(a), _points(b)
@@ -259,7 +258,7 @@ def _aligned(
 
 
 def _points(c: Computation) -> list[Dim]:
-    """The dimensions of more than one point, or of none."""
+    """The dimensions whose extent is not 1."""
     return [d for d in c.dims if d.extent != 1]
 
 
@@ -267,7 +266,7 @@ def _shares(
     a: Computation,
     b: Computation,
 ) -> bool:
-    """Whether both read the same elements at the same points, one for each at least."""
+    """Whether both read the same elements at the same points, at least one for each."""
     points = math.prod(d.extent for d in a.dims)
     common = {*a.accesses} & {*b.accesses}
     return any(load.buffer.size >= points > 0 for load in common)

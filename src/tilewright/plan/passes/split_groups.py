@@ -11,13 +11,13 @@ IsProfitable = Callable[[Sequence[Computation]], bool]
 
 
 def split_groups(steps: Iterable[Step], is_profitable: IsProfitable) -> list[Step]:
-    """The steps, where a group of Computations that makes a slow kernel becomes several kernels.
+    """The steps, with groups of Computations that make a slow kernel split into several kernels.
 
-    A softmax over strided columns is an example: each of its passes is fast on its own.
-    is_profitable: whether Computations should be one kernel.
+    For example, each pass of a softmax over strided columns is fast by itself. is_profitable:
+    whether Computations should be one kernel.
 
-    requires: nothing but that all Computations stay, in order. What was inside a group is then
-    written to memory by one and read by the next, whole or in part, as tensors between any two are.
+    requires: only that all Computations stay, in order. Tensors inside a group then go through
+    memory, in whole or in part, like those between any two groups.
     """
     found: list[Step] = []
     for step in steps:
@@ -45,7 +45,7 @@ def split_groups(steps: Iterable[Step], is_profitable: IsProfitable) -> list[Ste
 def _groups(
     computations: Iterable[Computation], is_profitable: IsProfitable
 ) -> list[list[Computation]]:
-    """As few profitable groups as there are, in order; one if all of them together are."""
+    """The fewest profitable groups, in order; a single one if all together are profitable."""
     whole = list(computations)
     if len(whole) < 2 or is_profitable(whole):
         return [whole]

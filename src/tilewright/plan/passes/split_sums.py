@@ -1,8 +1,8 @@
 """Splitting deep sums whose operands do not fit into the cache, or whose results are few.
 
-A convolution over 2048 channels reads 18 kB of weights for each of its results, and tiles of
-results come by before those are needed again. Summed in parts, each part's weights and rows stay.
-On a GPU a product of few results has too few blocks of threads; its parts have more.
+A convolution over 2048 channels reads 18 kB of weights per result, which are evicted before the
+next tile of results needs them. In partial sums, each part's weights and rows stay in the cache. On
+a GPU a product with few results has too few thread blocks; its parts have more.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def split_deep_sums(
 ) -> list[Step]:
     """The steps, with contractions split by the law of `compute/split_sum.py` where profitable.
 
-    cost: nanoseconds that the target expects of Computations with constants as one kernel, None
-    where another form is better. least: products of a part, which pay for writing it down and
-    reading it again. launch: nanoseconds of one more kernel. A sum is then added up in another
-    order, the same one each time.
+    cost: the target's estimate of Computations with constants as one kernel in nanoseconds, None if
+    another form is better. least: products per part that pay for storing it and reading it again.
+    launch: nanoseconds per additional kernel. This changes the order of summation, but
+    deterministically.
     """
     found: list[Step] = []
     for step in steps:
@@ -52,10 +52,10 @@ def _in_parts(
     least: int,
     launch: float,
 ) -> list[Step] | None:
-    """A group for the parts and one for their sum and what follows; None where that costs more.
+    """A group for the parts, and one for their sum and what follows; None if that costs more.
 
-    requires: what is after the sum does not read what the parts write but by their sum, which is
-    so because that tensor is new.
+    requires: what follows the sum reads the parts only through their sum, which holds because their
+    tensor is new.
     """
     first, *rest = group.computations or (None,)
     if (

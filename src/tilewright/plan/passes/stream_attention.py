@@ -1,4 +1,4 @@
-"""Attention over blocks of keys, where the scores of all keys are too many for a cache."""
+"""Attention over blocks of keys, if the scores of all keys do not fit into a cache."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from tilewright.base import events
+from tilewright.compute.attention import may_be_attention
 from tilewright.compute.nodes import Computation
 from tilewright.compute.online_softmax import (
     hidden_blocks,
-    may_be_attention,
     online_softmax,
 )
 from tilewright.expr.nodes import Buffer
@@ -26,11 +26,11 @@ def stream_attention(
     ask: Questions,
     data: Data,
 ) -> list[Step]:
-    """The steps, attention by the law of `compute/online_softmax.py` where that makes one kernel.
+    """The steps, with attention rewritten by `compute/online_softmax.py` if that makes one kernel.
 
-    kept: what is used outside the steps. data: constants.
-    Attention that is already good stays, except where blocks that a mask by position hides make
-    the other cheaper. Such masks go into the kernel, so that it reads no block that they hide.
+    kept: buffers used outside the steps. data: constants. Attention that is already profitable
+    stays, unless blocks hidden by a position mask make the streamed form cheaper. Such masks are
+    inlined into the kernel, so that it skips the blocks they hide.
     """
     flow = DefUse(steps)
     found: list[Step] = []
@@ -47,11 +47,10 @@ def stream_attention(
 def _streamed(
     group: FusionGroup, used: Collection[Buffer], ask: Questions
 ) -> list[FusionGroup]:
-    """The group over blocks of keys, after what asks whether hidden ones count; none where it
-    stays.
+    """The group over blocks of keys, after those that check if hidden keys count; or nothing.
 
-    Of the numbers of keys that divide all, the largest that makes it profitable as one kernel; with
-    a mask by position the one whose blocks are expected to take the least time.
+    The block size is the largest divisor of the number of keys that makes one profitable kernel;
+    with a position mask, the one whose blocks are estimated to be fastest.
     """
     whole = group.computations
     asked = hidden_blocks(whole)
@@ -80,7 +79,7 @@ def _streamed(
 
 
 def _keys(group: FusionGroup) -> int:
-    """The longest axis of the last reduction: the keys, where the group is attention."""
+    """The longest axis of the last reduction: the keys, if the group is attention."""
     keys = 0
     for c in group.computations:
         dims = c.combined_dims
@@ -93,7 +92,7 @@ def _sizes(
     keys: int,
     most: int,
 ) -> Iterator[int]:
-    """Keys of a block: the most, up to `most`, that divide all; then at most half as many, ..."""
+    """Block sizes: the largest divisor up to `most`, then at most half as many, and so on."""
     size = min(most, keys - 1)
     while size > 1:
         divides = keys % size == 0

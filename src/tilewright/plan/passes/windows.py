@@ -1,4 +1,4 @@
-"""Pooling along one axis after another, where the target expects that to be faster."""
+"""Pooling along one axis after another, if the target expects that to be faster."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tilewright.plan.questions import Cost
 
 
 def separate_windows(steps: Sequence[Step], cost: Cost, exact: bool) -> list[Step]:
-    """The steps, with reductions of windows by `compute/separable_windows.py` where profitable.
+    """The steps, with window reductions separated by axis where profitable.
 
-    cost: nanoseconds that the target expects of Computations as one kernel, None where it is not
-    good at them. exact: what rounds, a sum or a product, stays in its order.
+    cost: the target's estimate of Computations as one kernel in nanoseconds, None if it cannot
+    handle them well. exact: sums and products, which round, keep their order.
     """
     return [
         _separated(s, cost, exact) if isinstance(s, FusionGroup) else s for s in steps
@@ -24,7 +24,7 @@ def separate_windows(steps: Sequence[Step], cost: Cost, exact: bool) -> list[Ste
 
 
 def _rounds(op: Reducer) -> bool:
-    """Whether the order of terms can be seen: in all of floats but the greatest and the least."""
+    """Whether the order of terms matters: for floats, unless it is a maximum or minimum."""
     t = op.dtypes[0]
     extremes = ("max", "min", "max_number")
     free = len(op.dtypes) == 1 and any(

@@ -1,9 +1,9 @@
-"""Winograd convolutions where they are profitable: the target decides per layer.
+"""Winograd convolutions where they are profitable; the target decides per layer.
 
-A group that starts with a convolution by constant weights becomes the law's Computations
+A group that starts with a convolution with constant weights becomes the law's Computations
 (`compute/winograd.py`); the map after the convolution moves after the transform of the results.
-Both transforms want channels side by side in memory. Where the model's own inputs and outputs are
-stored otherwise, a group in front and one after move the data, if the layer is worth that.
+Both transforms need contiguous channels. If the model's inputs and outputs are stored otherwise, a
+group before and one after the layer move the data, if that pays.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ Group = tuple[Computation, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Forms:
-    """What to choose from, and by what.
+class WinogradForms:
+    """The available forms and the criteria to choose by.
 
-    tiles: results of a tile per axis. cost: nanoseconds that the target expects of Computations as
-    one kernel, None where another form is better. moved_products: multiply-adds per result that pay
+    tiles: results per tile and axis. cost: the target's estimate of Computations as one kernel in
+    nanoseconds, None if another form is better. moved_products: multiply-adds per result that pay
     for moving an element.
     """
 
@@ -41,12 +41,11 @@ class Forms:
 
 def transform_convolutions(
     steps: Sequence[Step],
-    forms: Forms,
+    forms: WinogradForms,
     constants: Collection[Buffer],
     keep: Collection[Buffer] = (),
 ) -> list[Step]:
-    """The steps, with convolutions in Winograd's form where profitable. keep: what leaves the
-    model."""
+    """The steps with Winograd convolutions where profitable. keep: outputs of the model."""
     around = _Around(set(constants), set(keep), DefUse(steps))
     found: list[Step] = []
     for step in steps:
@@ -69,9 +68,9 @@ def transform_convolutions(
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """What a group has around it: constants, what leaves the model, who writes and reads what.
+    """The context of a group: constants, outputs of the model, writers and readers.
 
-    done: the steps in front. moved: tensors of which a copy with channels last exists.
+    done: the steps before it. moved: tensors with an existing channel-last copy.
     """
 
     constants: set[Buffer]
@@ -81,14 +80,14 @@ class _Around:
     moved: dict[Buffer, Buffer] = field(default_factory=dict)
 
     def is_whole(self, tensor: Buffer) -> bool:
-        """Whether all that is ever written of a tensor has been: a copy of it stays right.
+        """Whether all writes to a tensor have happened, so that a copy of it stays correct.
 
-        Parts of a concatenation that tensors live in are written one by one, between its readers.
+        Parts of a concatenation that holds tensors are written one by one, between its readers.
         """
         return self.done.issuperset(self.flow.writers.get(tensor, ()))
 
     def is_inner(self, tensor: Buffer) -> bool:
-        """Whether only the group that writes a tensor uses it, so that it need not exist."""
+        """Whether only the writing group uses a tensor, so that it need not exist."""
         once = len(self.flow.writers[tensor]) == 1
         if not once:
             return False
@@ -99,7 +98,7 @@ class _Around:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """A convolution by tiles of `tile` x `tile` results; copies before and after it."""
+    """A convolution in tiles of `tile` x `tile` results, with copies before and after it."""
 
     tile: int
     group: Group
@@ -107,8 +106,8 @@ class _Form:
     behind: Group
 
 
-def _best(group: FusionGroup, forms: Forms, around: _Around) -> _Form | None:
-    """The form of least cost; None if none is profitable.
+def _best(group: FusionGroup, forms: WinogradForms, around: _Around) -> _Form | None:
+    """The cheapest form; None if none is profitable.
 
     requires: all of the data is initialized, since copies and tiles beyond the windows read it.
     """
@@ -133,7 +132,7 @@ def _best(group: FusionGroup, forms: Forms, around: _Around) -> _Form | None:
 
 
 def _may_transform(group: FusionGroup) -> bool:
-    """Whether it may be a convolution that `winograd` takes, with a map after it or none."""
+    """Whether it may be a convolution that `winograd` accepts, optionally followed by a map."""
     if not 1 <= len(group.computations) <= 2:
         return False
     window = [d for d in group.computations[0].combined_dims if d.extent == WINDOW]
@@ -141,9 +140,9 @@ def _may_transform(group: FusionGroup) -> bool:
 
 
 def _transformed(group: FusionGroup, around: _Around, tile: int) -> Group | None:
-    """A convolution, alone or with a map after it, by the law; None for any other group.
+    """A convolution, optionally with a map after it, in Winograd's form; None for any other group.
 
-    The result of a convolution with a map after it is no longer written: nothing else reads it.
+    The result of a convolution followed by a map is no longer stored, as nothing else reads it.
     """
     first, *rest = group.computations
     parts = winograd(first, tile)
@@ -165,9 +164,9 @@ def _transformed(group: FusionGroup, around: _Around, tile: int) -> Group | None
 
 
 def _channels_last(tile: int, group: Group, moved: dict[Buffer, Buffer]) -> _Form:
-    """The group on tensors whose channels are their last axis, with copies before and after it.
+    """The group on channel-last tensors, with copies before and after it.
 
-    moved: tensors of which such a copy exists.
+    moved: tensors that already have such a copy.
     """
     filters, inputs, product, result = group
     before: Group = ()
@@ -183,7 +182,7 @@ def _channels_last(tile: int, group: Group, moved: dict[Buffer, Buffer]) -> _For
     multiplied = product.outputs[0].tensor
     read = next(a for a in result.accesses if a.buffer is multiplied)
     order = _last(out.index, read.index[-1])
-    whole = identity_dims(result) is not None  # and not one part of a concatenation
+    whole = identity_dims(result) is not None  # unless it is part of a concatenation
     if whole and order is not None:
         last = _stored(out.tensor, order)
         behind = (_copy(out.tensor, last, order, into=False),)
@@ -193,7 +192,7 @@ def _channels_last(tile: int, group: Group, moved: dict[Buffer, Buffer]) -> _For
 
 
 def _last(index: Sequence[Expr], v: Expr) -> tuple[int, ...] | None:
-    """The axes with the one that `v` indexes last; None where it is, or for several or none."""
+    """The axes with the one that `v` indexes moved last; None if it is last, or not unique."""
     found = []
     for axis, i in enumerate(index):
         if any(x is v for x in postorder(i)):
@@ -215,7 +214,7 @@ def _stored(tensor: Buffer, order: Sequence[int]) -> Buffer:
 def _copy(
     tensor: Buffer, last: Buffer, order: Sequence[int], *, into: bool
 ) -> Computation:
-    """Between a tensor and the one with its axes in `order`; the loops in the written one's."""
+    """Copy between a tensor and the one with its axes in `order`; loops follow the written one."""
 
     def of_tensor(*i: Var) -> Load:
         index = [i[order.index(n)] for n in range(len(order))]
@@ -230,12 +229,12 @@ def _copy(
 
 
 def _flops(group: Group) -> int:
-    """Those of the products: what is done, and not what the direct sum would have done."""
+    """The flops of the products actually computed, not those of the direct sum."""
     return 2 * math.prod(d.extent for d in group[2].dims)
 
 
 def _products(group: Group) -> float:
-    """Multiply-adds of a point of the image for each element of its channels, in and out: what
-    Winograd saves a part of, for two copies."""
+    """Multiply-adds per image point and channel element, in and out: Winograd saves a part of them,
+    at the cost of two copies."""
     *taps, depth, width = group[0].outputs[0].tensor.shape[1:]
     return math.prod(taps) * depth * width / (depth + width)

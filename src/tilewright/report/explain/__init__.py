@@ -1,1 +1,1 @@
-"""Why a model runs as it does: one page from what its compilation and a profile recorded."""
+"""Explains a model's performance: one page from records of its compilation and a profile."""

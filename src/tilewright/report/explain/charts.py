@@ -8,7 +8,15 @@ from typing import Any, Final
 
 from tilewright.base.html import Markup, element
 from tilewright.base.text import human_bytes, human_time, plural
-from tilewright.report.axes import LETTER, Axis, Labels, bar, figure, label, line
+from tilewright.report.axes import (
+    LETTER,
+    ChartAxis,
+    LabelPlacer,
+    bar,
+    figure,
+    label,
+    line,
+)
 
 _WIDTH: Final = 1120.0
 _LEFT: Final = 70.0
@@ -19,7 +27,7 @@ Facts = Mapping[str, Any]
 
 def timeline(kernels: Sequence[Facts], total: float) -> Markup:
     """Kernels one after another, each as wide as its median time; the rest is between them."""
-    axis = Axis(0.0, max(total, 1e-12), 8.0, _WIDTH - _RIGHT)
+    axis = ChartAxis(0.0, max(total, 1e-12), 8.0, _WIDTH - _RIGHT)
     top, bottom = 16.0, 62.0
     parts, at = [], 0.0
     for n, k in enumerate(kernels):
@@ -47,11 +55,11 @@ def memory(arena: Facts) -> Markup:
     if not buffers:
         return element("p", "Nothing is kept between kernels.", class_="empty")
     height = 330.0
-    across = Axis(0, len(steps), _LEFT, _WIDTH - _RIGHT)
-    upwards = Axis(0, arena["bytes"], height - 34, 12)
+    across = ChartAxis(0, len(steps), _LEFT, _WIDTH - _RIGHT)
+    upwards = ChartAxis(0, arena["bytes"], height - 34, 12)
     parts = []
     unit = 1024 ** int(math.log(max(arena["bytes"], 1), 1024))
-    for tick in Axis(0, arena["bytes"] / unit, 0, 1).ticks(5):
+    for tick in ChartAxis(0, arena["bytes"] / unit, 0, 1).ticks(5):
         y = upwards.at(tick * unit)
         parts.append(line(_LEFT, y, _WIDTH - _RIGHT, y))
         said = human_bytes(tick * unit)
@@ -97,10 +105,10 @@ def roofline(kernels: Sequence[Facts], machine: Facts) -> Markup:
     if peak and stream:
         low, high = min(low, peak / stream / 4), max(high, peak / stream * 4)
     rates = [k["gflops"] for _, k, _ in shown] + ([peak] if peak else [])
-    across = Axis(low, high, _LEFT, _WIDTH - _RIGHT, log=True)
-    upwards = Axis(min(rates) / 2, max(rates) * 1.6, height - 40, 14, log=True)
+    across = ChartAxis(low, high, _LEFT, _WIDTH - _RIGHT, log=True)
+    upwards = ChartAxis(min(rates) / 2, max(rates) * 1.6, height - 40, 14, log=True)
     parts = _grid(across, upwards, height)
-    labels = Labels((_LEFT, 8, _WIDTH - _RIGHT, height - 42))
+    labels = LabelPlacer((_LEFT, 8, _WIDTH - _RIGHT, height - 42))
     if peak and stream:
         parts.append(_roof(across, upwards, peak, stream))
         said = f"{peak:.0f} GFLOP/s"
@@ -133,7 +141,7 @@ def roofline(kernels: Sequence[Facts], machine: Facts) -> Markup:
     )
 
 
-def _grid(across: Axis, upwards: Axis, height: float) -> list[Markup]:
+def _grid(across: ChartAxis, upwards: ChartAxis, height: float) -> list[Markup]:
     parts = []
     for tick in upwards.ticks():
         y = upwards.at(tick)
@@ -150,8 +158,8 @@ def _grid(across: Axis, upwards: Axis, height: float) -> list[Markup]:
     return parts
 
 
-def _roof(across: Axis, upwards: Axis, peak: float, stream: float) -> Markup:
-    """What memory allows, up to what the arithmetic units do."""
+def _roof(across: ChartAxis, upwards: ChartAxis, peak: float, stream: float) -> Markup:
+    """The roofline: the memory bound up to the arithmetic peak."""
     ridge = peak / stream
     start = max(across.low, upwards.low / stream)
     points = [(start, start * stream), (ridge, peak), (across.high, peak)]
@@ -173,6 +181,6 @@ def _inside(box: tuple[float, float, float, float], name: str) -> list[Markup]:
 
 
 def _radius(k: Facts) -> float:
-    """Of a kernel's dot: the area is its share of the time, but no dot vanishes."""
+    """The radius of a kernel's dot: its area is the share of the time, with a lower limit."""
     share: float = k["share"]
     return 4 + 10 * math.sqrt(share)

@@ -1,4 +1,4 @@
-"""What differs between two reports: kernels that came, went, or changed their time or schedule."""
+"""The difference of two reports: kernels added, removed, or with another time or schedule."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _row(name: str, old: Facts | None, new: Facts | None) -> dict[str, Any]:
 
 
 def _changes(old: Facts, new: Facts) -> list[str]:
-    """What is otherwise about a kernel's schedule."""
+    """The differences of a kernel's schedule."""
     if old.get("sketch") != new.get("sketch"):
         return [f"{old.get('sketch', old['kind'])} → {new.get('sketch', new['kind'])}"]
     before, after = (

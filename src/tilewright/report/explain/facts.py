@@ -1,4 +1,4 @@
-"""What a report shows of a model, as plain data: from events, records, IRs and a profile."""
+"""The content of a report on a model, as plain data: from events, records, IRs and a profile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilewright.base import events
 from tilewright.base.errors import TilewrightError
 from tilewright.base.text import listing
 from tilewright.compute.nodes import Computation
-from tilewright.driver.explain import Explained, ExplainedKernel
+from tilewright.driver.explain import ExplainedKernel, ExplainedModel
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.lang import lift, mdh, te
 from tilewright.plan.lifetimes import lifetimes
@@ -41,13 +41,13 @@ Facts = dict[str, Any]
 
 def facts(
     name: str,
-    made: Explained,
+    made: ExplainedModel,
     exe: Executable,
     profile: Profile,
     compile_seconds: float,
     peaks: tuple[float, float] | None = None,
 ) -> Facts:
-    """All that a report is made from, as JSON can hold it.
+    """All data of a report, in a form that JSON can hold.
 
     compile_seconds: of the compilation. peaks: the machine's GFLOP/s and GB/s, if they were
     measured.
@@ -213,7 +213,7 @@ def _into(f: Mapping[str, Any]) -> str:
 def _rewrites(log: Sequence[events.Event]) -> Iterator[Facts]:
     """Each rewrite, in order, with the pass that it happened in.
 
-    The event of a pass comes at its end, so what it did is waiting until then.
+    The event of a pass comes at its end, so its rewrites wait until then.
     """
     waiting: list[Facts] = []
     for event in log:
@@ -250,8 +250,8 @@ def memory(plan: Plan) -> Facts:
     return {"steps": steps, "bytes": plan.memory.total, "buffers": buffers}
 
 
-def _kernels(made: Explained, profile: Profile) -> Iterator[Facts]:
-    """A row of the profile each, with all that is known of how it came to be."""
+def _kernels(made: ExplainedModel, profile: Profile) -> Iterator[Facts]:
+    """The rows of the profile, each with the origin of its kernel."""
     waiting: dict[str, list[ExplainedKernel]] = {}
     for kernel in made.kernels:
         waiting.setdefault(kernel.group.name, []).append(kernel)
@@ -307,7 +307,7 @@ def _details(kernel: ExplainedKernel, slow: bool) -> Facts:
 
 
 def _notations(computations: Sequence[Computation]) -> dict[str, list[str]]:
-    """Each Computation in each notation, or why it has no form there."""
+    """Each Computation in each notation, or the reason why it has no form in it."""
     return {
         name: [_shown(show, c) for c in computations]
         for name, show in NOTATIONS.items()

@@ -14,7 +14,7 @@ Facts = Mapping[str, Any]
 
 
 def page(facts: Facts, before: Facts | None = None) -> str:
-    """HTML of what `facts.facts` gives: one file that asks for nothing outside it.
+    """HTML of the result of `facts.facts`: one self-contained file.
 
     before: an earlier report's facts (`difference.read`), to compare with.
     """

@@ -1,4 +1,4 @@
-"""cache_read: what is read of a buffer, staged, with its padding if asked."""
+"""cache_read: stage the region read from a buffer, optionally with padding."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from tilewright.expr.affine import Affine, affine
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Buffer, Const, Expr, Le, Load, Lt, Select, const
 from tilewright.ir.node import postorder, substitute
-from tilewright.loops.analysis.access import Env, Index, accesses, environment
+from tilewright.loops.analysis.access import (
+    Env,
+    Index,
+    accesses_of,
+    environment,
+)
 from tilewright.loops.analysis.effects import writes
 from tilewright.loops.analysis.region import region
 from tilewright.loops.nodes import Alloc, Kernel, Stmt, Store, block
 from tilewright.loops.scopes import Scope
-from tilewright.loops.walk import Place
+from tilewright.loops.walk import StatementPlace
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_kinds, refuse_buffer
 from tilewright.schedule.primitives.cache_write import body_of
@@ -58,7 +63,7 @@ def cache_read(
     old, alloc = tree.find_buffer(kernel, buffer, "cache_read")
     part = _read_part(kernel, old, alloc, loop)
     body = part.body
-    found = [a for a in accesses(body) if a.buffer is old]
+    found = accesses_of(body, old)
     env = environment(kernel.body)
     box = region(old, found, env, "cache_read", clip=not pad)
     taken = tree.names(kernel)
@@ -90,15 +95,15 @@ def cache_read(
 
 
 def _read_part(
-    kernel: Kernel, old: Buffer, alloc: Place | None, loop: str | None
+    kernel: Kernel, old: Buffer, alloc: StatementPlace | None, loop: str | None
 ) -> StatementRange:
-    """What is to read the copy: the body of a loop, or all that is left once `old` is final."""
+    """The statements that will read the copy: a loop body, or everything after `old` is final."""
     if loop is None:
         part = after_writes(kernel, old, alloc, "cache_read")
     else:
         f, place = tree.find_loop(kernel, loop, "cache_read")
         part = body_of("cache_read", f, place, old.name, alloc)
-    found = [a for a in accesses(part.body) if a.buffer is old]
+    found = accesses_of(part.body, old)
     if not found or any(a.writes for a in found):
         raise refuse_buffer(
             "cache_read",
@@ -113,7 +118,7 @@ def _check_around(
     kernel: Kernel,
     part: StatementRange,
     old: Buffer,
-    alloc: Place | None,
+    alloc: StatementPlace | None,
 ) -> None:
     """No other iteration that may run at the same time writes what a copy reads."""
     shared = part.place.loops[0 if alloc is None else len(alloc.loops) :]

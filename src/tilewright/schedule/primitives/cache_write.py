@@ -1,4 +1,4 @@
-"""cache_write: what is written of a buffer, staged."""
+"""cache_write: stage the region written to a buffer."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from tilewright.loops.analysis.access import (
     Access,
     Env,
     Index,
-    accesses,
+    accesses_of,
     environment,
 )
 from tilewright.loops.analysis.region import Region, region, uncovered
 from tilewright.loops.nodes import Alloc, For, Kernel, Stmt, Store, block
 from tilewright.loops.scopes import Scope
-from tilewright.loops.walk import Place
+from tilewright.loops.walk import StatementPlace
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_kinds, refuse_buffer
 from tilewright.schedule.registry import primitive_with
@@ -24,9 +24,9 @@ from tilewright.schedule.staging import StatementRange, all_writes, guarded, swe
 def body_of(
     verb: str,
     f: For,
-    place: Place,
+    place: StatementPlace,
     buffer: str,
-    alloc: Place | None,
+    alloc: StatementPlace | None,
 ) -> StatementRange:
     """The body of a loop that `buffer` exists around."""
     if alloc is not None and alloc.stmt not in place.above:
@@ -36,7 +36,7 @@ def body_of(
             f"it does not exist around loop {f.var.name}",
             "name a loop in its scope",
         )
-    return StatementRange(Place(f.body, (*place.above, f)))
+    return StatementRange(StatementPlace(f.body, (*place.above, f)))
 
 
 @primitive_with(options=["name"])
@@ -99,7 +99,7 @@ def cache_write(
 
 def _touching(body: Stmt, buffer: Buffer, why_not: str) -> list[Access]:
     """The accesses to a buffer, at least one of which must write it."""
-    found = [a for a in accesses(body) if a.buffer is buffer]
+    found = accesses_of(body, buffer)
     if not any(a.writes for a in found):
         raise refuse_buffer(
             "cache_write", buffer.name, why_not, "cache_read stages reads"

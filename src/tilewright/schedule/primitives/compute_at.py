@@ -7,12 +7,18 @@ from collections.abc import Sequence
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer, const
 from tilewright.expr.reads import reads_memory
-from tilewright.loops.analysis.access import Access, Env, accesses, environment
+from tilewright.loops.analysis.access import (
+    Access,
+    Env,
+    accesses,
+    accesses_of,
+    environment,
+)
 from tilewright.loops.analysis.effects import allocated, reads, writes
 from tilewright.loops.analysis.region import Region, region, uncovered
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, While, block
 from tilewright.loops.scopes import Scope
-from tilewright.loops.walk import Place
+from tilewright.loops.walk import StatementPlace
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_axes
 from tilewright.schedule.registry import primitive_with
@@ -31,14 +37,15 @@ def _error(
 
 def producers(
     buffer: Buffer,
-    alloc: Place,
-    consumer: Place,
+    alloc: StatementPlace,
+    consumer: StatementPlace,
     verb: str = "compute_at",
-) -> tuple[Place, tuple[Buffer, ...], tuple[Stmt, ...], tuple[Stmt, ...]]:
-    """The sequence that holds both sides, and in it the statements that write `buffer`.
+) -> tuple[StatementPlace, tuple[Buffer, ...], tuple[Stmt, ...], tuple[Stmt, ...]]:
+    """The sequence that contains producer and consumer, and the statements in it that write
+    `buffer`.
 
-    With the sequence: the buffers that these write, they themselves, and all that stands from the
-    first of them up to the consumer.
+    Returned: the sequence, the buffers that these statements write, the statements, and everything
+    from the first of them up to the consumer.
     """
     path = (*consumer.above, consumer.stmt)
     start = path.index(alloc.stmt)
@@ -52,7 +59,7 @@ def producers(
             group, made = _made_together(buffer, before, consumer, verb)
             first = home.stmts.index(made[0])
             run = home.stmts[first : child + 1]
-            return Place(home, path[:depth]), group, made, run
+            return StatementPlace(home, path[:depth]), group, made, run
     raise _error(
         buffer.name,
         "no statement before that loop computes it",
@@ -64,7 +71,7 @@ def producers(
 def _made_together(
     buffer: Buffer,
     stmts: Sequence[Stmt],
-    consumer: Place,
+    consumer: StatementPlace,
     verb: str,
 ) -> tuple[tuple[Buffer, ...], tuple[Stmt, ...]]:
     """The buffer with those that its statements write too (a reducer's outputs), and these."""
@@ -114,8 +121,8 @@ def _check_movable(
 
 
 def _check_not_kept(
-    alloc: Place,
-    home: Place,
+    alloc: StatementPlace,
+    home: StatementPlace,
     group: Sequence[Buffer],
     part: Stmt,
     env: Env,
@@ -203,7 +210,11 @@ def compute_at(
 
 
 def _moved(
-    kernel: Kernel, home: Place, made: Sequence[Stmt], place: Place, new_loop: For
+    kernel: Kernel,
+    home: StatementPlace,
+    made: Sequence[Stmt],
+    place: StatementPlace,
+    new_loop: For,
 ) -> Stmt:
     """The kernel's body with the consumer's loop replaced and the old nests dropped.
 
@@ -217,14 +228,14 @@ def _moved(
 
 
 def _with_steps(box: Region, group: Sequence[Buffer], made: Sequence[Stmt]) -> Region:
-    """The box with the dimensions whole along which the nests take steps, or scatter.
+    """The box, extended to the whole buffer in dimensions in which the nests scan or scatter.
 
-    A step reads another element than it writes, so that elements outside the box may count. Of
-    an index that is read from memory nobody knows which iterations lead into the box.
+    A scan step reads a different element than it writes, so elements outside the box may matter.
+    For an index read from memory, the iterations that write into the box are unknown.
     """
     whole: set[int] = set()
     for s in made:
-        found = [a for a in accesses(s) if a.buffer in group]
+        found = accesses_of(s, *group)
         for a in found:
             if a.writes:
                 whole |= {d for d, i in enumerate(a.index) if reads_memory(i)}
@@ -240,7 +251,7 @@ def _with_steps(box: Region, group: Sequence[Buffer], made: Sequence[Stmt]) -> R
 
 
 def _steps(a: Access, b: Access) -> set[int]:
-    """The dimensions in which two accesses are not of one index."""
+    """The dimensions in which the indices of two accesses differ."""
     places = enumerate(zip(a.index, b.index, strict=True))
     return {d for d, (i, j) in places if i is not j}
 
@@ -249,8 +260,8 @@ def _into(box: Region, part: Buffer) -> edit.Move:
     return lambda index: (part, box.local(index))
 
 
-def _below(place: Place, home: Place) -> Place:
-    return Place(place.stmt, place.above[len(home.above) :])
+def _below(place: StatementPlace, home: StatementPlace) -> StatementPlace:
+    return StatementPlace(place.stmt, place.above[len(home.above) :])
 
 
 def _needed(
@@ -259,10 +270,10 @@ def _needed(
     made: Sequence[Stmt],
     f: For,
 ) -> list[Access]:
-    """What the loop reads of the buffers; nothing else may use them besides their own nests."""
-    needed = [a for a in accesses(f.body) if a.buffer in group]
-    own = [a.buffer for s in made for a in accesses(s)]
-    every = [a.buffer for a in accesses(kernel.body)]
+    """The loop's reads of the buffers, which nothing else may use except their producer nests."""
+    needed = accesses_of(f.body, *group)
+    own = [a.buffer for s in made for a in accesses_of(s, *group)]
+    every = [a.buffer for a in accesses_of(kernel.body, *group)]
     for b in group:
         uses = [a for a in needed if a.buffer is b]
         if any(a.writes for a in uses):

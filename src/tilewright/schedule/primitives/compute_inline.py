@@ -8,12 +8,18 @@ from typing import Any
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer, Expr, Extent, Load, Var
 from tilewright.ir.node import Node, postorder
-from tilewright.loops.analysis.access import Access, Env, accesses, environment
+from tilewright.loops.analysis.access import (
+    Access,
+    Env,
+    accesses,
+    accesses_of,
+    environment,
+)
 from tilewright.loops.analysis.effects import reads, writes
 from tilewright.loops.analysis.region import inside
 from tilewright.loops.analysis.terms import is_zero
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, Store, block
-from tilewright.loops.walk import Place, walk
+from tilewright.loops.walk import StatementPlace, walk
 from tilewright.schedule import edit
 from tilewright.schedule.registry import primitive
 from tilewright.schedule.staging import intermediate
@@ -40,7 +46,7 @@ def compute_inline(kernel: Kernel, buffer: str) -> tuple[Kernel, None]:
     after:  for j: D[j] = g(f(h(j)))
     """
     target, alloc = intermediate(kernel, buffer, "compute_inline")
-    users = [a for a in accesses(alloc.stmt) if a.buffer is target]
+    users = accesses_of(alloc.stmt, target)
     stores = [a for a in users if a.writes]
     if len(stores) != 1 or stores[0].kind != "store":
         raise _error(
@@ -113,7 +119,7 @@ def _others(sequence: Block, nest: Stmt) -> list[Stmt]:
     return [s for s in sequence.stmts if s is not nest]
 
 
-def _place_of(kernel: Kernel, stmt: Stmt) -> Place:
+def _place_of(kernel: Kernel, stmt: Stmt) -> StatementPlace:
     return next(p for p in walk(kernel.body) if p.stmt is stmt)
 
 

@@ -73,7 +73,8 @@ def decompose_reduction(
 
 
 def _separated(verdict: Verdict, loops: Sequence[For]) -> str:
-    """The loop in different iterations of which the parts conflict; the outermost if not known."""
+    """The loop that carries the conflict between the parts; the outermost one if that is
+    unknown."""
     names = [f.var.name for f in loops]
     if isinstance(verdict, Illegal):
         first = verdict.witness.first

@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from tilewright.base.errors import ScheduleError
 from tilewright.base.names import fresh
 from tilewright.expr.nodes import Buffer
-from tilewright.loops.analysis.access import Env, accesses, environment
+from tilewright.loops.analysis.access import (
+    Env,
+    accesses,
+    accesses_of,
+    environment,
+)
 from tilewright.loops.analysis.effects import writes
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block
 from tilewright.loops.walk import loops_of
@@ -23,16 +28,16 @@ def duplicate(
     buffer: str,
     loop: str,
 ) -> tuple[Kernel, tuple[str, ...]]:
-    """Let a consumer's loop read a copy of an intermediate, computed by its own nests.
+    """Let a consumer's loop read a copy of an intermediate, computed by duplicated nests.
 
-    args: the buffer; the loop that shall read the copy.
+    args: the buffer; the loop that is to read the copy.
     requires: the loop reads the buffer and does not write it; the nests that write the buffer come
         before that loop in one sequence, are all that write it, and write nothing else (besides
         intermediates of the same shape, which are copied with it: the outputs of one reducer).
-    A copied nest follows its original at once, and reads what that one read: only the buffers
-    themselves have changed, and of these it uses the copies. So copy and original are equal, and
-    each can be placed (compute_at) where its readers are. Names in the copy carry the suffix
-    `.copy`; returned are those of the buffers, then those of the loops, in program order.
+    A copied nest immediately follows its original and reads the same data: only the buffers
+    themselves have changed, and it uses their copies. So copy and original are equal, and each can
+    be placed (compute_at) near its readers. Names in the copy carry the suffix `.copy`. Returns the
+    names of the buffers, then of the loops, in program order.
     before: alloc T: { T = f(); for i: A[i] = T[i]; for j: B[j] = T[j] }       duplicate('T', 'j')
     after:  alloc T: alloc T': { T = f(); T' = f(); for i: A[i] = T[i]; for j: B[j] = T'[j] }
     """
@@ -90,7 +95,7 @@ def _copied(
 def _check_uses(
     kernel: Kernel, group: Sequence[Buffer], made: Sequence[Stmt], f: For
 ) -> None:
-    used = [a for a in accesses(f.body) if a.buffer in group]
+    used = accesses_of(f.body, *group)
 
     def count_writes(stmt: Stmt) -> int:
         return sum(a.writes and a.buffer in group for a in accesses(stmt))

@@ -9,7 +9,13 @@ from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Buffer, Mod, const
 from tilewright.ir.node import substitute
-from tilewright.loops.analysis.access import Access, Env, Index, accesses, environment
+from tilewright.loops.analysis.access import (
+    Access,
+    Env,
+    Index,
+    accesses_of,
+    environment,
+)
 from tilewright.loops.nodes import For, Kernel, Stmt
 from tilewright.loops.walk import below, loops_of
 from tilewright.schedule import edit
@@ -120,7 +126,7 @@ def _phase(
     dim: int,
     env: Env,
 ) -> _Phase | None:
-    found = [a for a in accesses(s) if a.buffer is buffer]
+    found = accesses_of(s, buffer)
     if not found:
         return None
     if isinstance(s, For) and s.kind == "serial":

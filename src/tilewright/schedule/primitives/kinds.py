@@ -60,10 +60,10 @@ def parallel(kernel: Kernel, loop: str) -> tuple[Kernel, None]:
 
 @primitive
 def unroll(kernel: Kernel, loop: str) -> tuple[Kernel, None]:
-    """Write the iterations of a loop out, in order.
+    """Emit the iterations of a loop one after another, in order.
 
-    requires: a constant extent, and at most MAX_COPIES copies of what is inside, together with the
-        unrolled loops around and inside.
+    requires: a constant extent, and at most MAX_COPIES copies of the body, including unrolled loops
+        around and inside.
     before: for i in n: B(i)
     after:  unroll i in n: B(i)
     """

@@ -1,4 +1,4 @@
-"""merge: two loops that follow one another as one, which runs the bodies in turn."""
+"""merge: two consecutive loops as one that runs both bodies in each iteration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tilewright.loops.analysis.access import Env, environment
 from tilewright.loops.analysis.dependence import can_fission
 from tilewright.loops.analysis.effects import conflict
 from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, block
-from tilewright.loops.walk import Place, walk
+from tilewright.loops.walk import StatementPlace, walk
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import because, check_steady, refuse
 from tilewright.schedule.registry import primitive
@@ -43,7 +43,7 @@ def merge(kernel: Kernel, loop: str, other: str) -> tuple[Kernel, None]:
     following = home.stmts[at + 1 :]
     merged, first = _merged(f, g, environment(kernel.body))
     sequence = block(*before, *_instead(following, f, g, merged))
-    result = edit.put(kernel, Place(home, place.above[:-1]), sequence)
+    result = edit.put(kernel, StatementPlace(home, place.above[:-1]), sequence)
     _check_order(result, loop, first)
     return result, None
 

@@ -11,7 +11,7 @@ from tilewright.loops.analysis.access import Env, Index, environment
 from tilewright.loops.analysis.terms import loads, variables
 from tilewright.loops.nodes import Alloc, For, Kernel, Stmt, Store, block
 from tilewright.loops.scopes import Scope
-from tilewright.loops.walk import Place, walk
+from tilewright.loops.walk import StatementPlace, walk
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import refuse
 from tilewright.schedule.registry import primitive
@@ -101,7 +101,7 @@ def _read_at(load: Load, point: dict[Var, Any], env: Env) -> Load:
     return read
 
 
-def _inmost(places: list[tuple[For, Place]]) -> For:
+def _inmost(places: list[tuple[For, StatementPlace]]) -> For:
     """The innermost of the loops, which must be one chain."""
     f, inmost = max(places, key=lambda p: len(p[1].above))
     for g, _ in places:
@@ -116,9 +116,9 @@ def _inmost(places: list[tuple[For, Place]]) -> For:
 
 
 def _iterations(f: For) -> int:
-    """How often a loop runs: at least once, or else its read is that of no iteration.
+    """The trip count of a loop, at least 1: a loop without iterations reads nothing.
 
-    The same read may occur outside the loop, where the new buffer's index would have no value.
+    The same read may occur outside the loop, where the new buffer's index would be undefined.
     """
     count = tree.trips(f, "pack")
     if not count:

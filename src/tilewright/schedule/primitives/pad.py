@@ -35,7 +35,7 @@ from tilewright.loops.nodes import (
     block,
 )
 from tilewright.loops.printer import show_place
-from tilewright.loops.walk import Place, loops_of, walk
+from tilewright.loops.walk import StatementPlace, loops_of, walk
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_kinds, refuse
 from tilewright.schedule.registry import primitive
@@ -44,21 +44,21 @@ from tilewright.schedule.staging import rebuffered, within
 
 @primitive
 def pad(kernel: Kernel, loop: str, multiple: int) -> tuple[Kernel, None]:
-    """Add iterations to a loop until their number is a multiple; what they compute is not seen.
+    """Round the extent of a loop up to a multiple; the added iterations have no visible effect.
 
-    args: the loop; the number to be a multiple of.
+    args: the loop; the factor.
     requires: a constant extent, of the loops inside too; no while loop or Unit inside; no access
         that is inside its buffer only because of a guard on the loop, at an index without it.
-    Formally, an added iteration leaves everything that outlives it as it was: each write is under a
-    guard, or a step with a neutral value, or to an element that did not exist; and all that it
-    reads exists, also where what the loop itself computed says where that is.
-    An added iteration reads 0 where its index leaves the buffer (a guarded read what it has for
-    that). In a reduction over the loop this must make its step neutral; else it reads the reducer's
-    neutral element or 0 for all that the loop indexes, if that does, else its whole value is
-    chosen. What it stores elsewhere goes to new elements of an allocated buffer if all that the
-    loop stores there does; other stores, of parameters for one, get a guard (cache_write first).
-    cache_read(pad=True) afterwards makes padded copies, which leaves the nest without guards: TVM's
-    pad_einsum.
+    Formally, an added iteration changes nothing that outlives it: each write is guarded, or a
+    reduction step with the identity, or to an element that did not exist; and every element it
+    reads exists, even if its index was computed by the loop itself.
+    An added iteration reads 0 if its index leaves the buffer (a guarded read yields its own
+    alternative). In a reduction over the loop this must make its step the identity; otherwise all
+    reads that the loop indexes yield the reducer's identity or 0, if that suffices, and otherwise
+    the whole value is selected. Other stores go to new elements of an allocated buffer if all the
+    loop's stores to it do; the remaining ones, such as those to parameters, get a guard
+    (cache_write first). A later cache_read(pad=True) makes padded copies, which removes the guards
+    from the nest: TVM's pad_einsum.
     before: for k in 7: c[0] += A[k] * B[k]                                    pad('k', 4)
     after:  for k in 8: c[0] += select(k < 7, A[k], 0) * select(k < 7, B[k], 0)
     """
@@ -91,12 +91,12 @@ def pad(kernel: Kernel, loop: str, multiple: int) -> tuple[Kernel, None]:
     return result, None
 
 
-def _allocated_around(place: Place) -> set[Buffer]:
+def _allocated_around(place: StatementPlace) -> set[Buffer]:
     buffers = (getattr(s, "buffer", None) for s in place.above)
     return {b for b in buffers if b is not None}
 
 
-def _alloc_of(kernel: Kernel, buffer: Buffer) -> Place:
+def _alloc_of(kernel: Kernel, buffer: Buffer) -> StatementPlace:
     """Where it is allocated, found by identity, since another buffer may have its name."""
     for p in walk(kernel.body):
         if isinstance(p.stmt, Alloc) and p.stmt.buffer is buffer:
@@ -131,7 +131,8 @@ def _or_zero(value: Const | None, dtype: DType) -> Const:
 
 
 class _Padded:
-    """The body of a loop for iterations `0 .. total-1` of which those from `n` on do not count."""
+    """The body of a loop for iterations `0 .. total-1`, of which those from `n` on have no
+    effect."""
 
     def __init__(
         self,
@@ -233,7 +234,7 @@ class _Padded:
         return new
 
     def _is_private(self, s: Store | Update) -> bool:
-        """Whether all that it writes is memory of the iteration's own."""
+        """Whether it writes only memory that belongs to the iteration."""
         return self._written(s) <= self.private
 
     def _read(
@@ -297,9 +298,9 @@ class _Padded:
         return tuple(Select(self.inside, v, i) for v, i in choices)
 
     def _clipped(self, e: Expr, added: bool = False) -> Expr:
-        """`e` with what is outside a buffer where a read leaves it.
+        """`e` with reads outside their buffer replaced by the padding value.
 
-        added: in an added iteration, where some reads are outside for sure.
+        added: for an added iteration, in which some reads are certainly outside.
         """
         done: dict[Any, Any] = {}
         for node in postorder(e):

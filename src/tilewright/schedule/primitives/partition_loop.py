@@ -1,4 +1,4 @@
-"""partition_loop: a loop in parts, in each of which the guards are decided."""
+"""partition_loop: split a loop into ranges in which its guards are constant."""
 
 from __future__ import annotations
 
@@ -75,10 +75,11 @@ def _steady(f: For, n: int, env: Env) -> tuple[int, ...]:
 def parts(
     f: For, points: Sequence[int], n: int, env: Env, taken: set[str]
 ) -> list[For]:
-    """The loop of n iterations in parts that begin at 0 and the points, those that do something.
+    """The loop of n iterations as parts that begin at 0 and at the points, without parts that do
+    nothing.
 
-    env: bounds of the variables in it. taken: names of loops and buffers, to which those of the
-    copies are added.
+    env: bounds of its variables. taken: names of loops and buffers; the names in the copies are
+    added.
     """
     edges = [0, *points, n]
     sizes = [stop - start for start, stop in pairwise(edges)]

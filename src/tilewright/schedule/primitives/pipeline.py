@@ -12,7 +12,7 @@ from tilewright.loops.analysis.dependence import can_delay
 from tilewright.loops.analysis.effects import reads, writes
 from tilewright.loops.analysis.verdict import Pair
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block, loop
-from tilewright.loops.walk import Place
+from tilewright.loops.walk import StatementPlace
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import because, check_one_place, refuse, show_pair
 from tilewright.schedule.primitives.annotate import check_unmarked
@@ -73,9 +73,9 @@ def pipeline(kernel: Kernel, loop: str, *stages: int) -> tuple[Kernel, None]:
 
 
 def pipelined(
-    kernel: Kernel, f: For, place: Place, stages: Sequence[int], verb: str
+    kernel: Kernel, f: For, place: StatementPlace, stages: Sequence[int], verb: str
 ) -> Kernel:
-    """`kernel` with a loop whose statements lag by `stages`; refuses in the name of `verb`."""
+    """`kernel` with a loop whose statements lag by `stages`; errors carry the name `verb`."""
     n = tree.trips(f, verb)
     body = sequence(f.body)
     check_unmarked(kernel, (f.var.name,), verb)
@@ -133,10 +133,11 @@ def _copies(b: Buffer, body: _Body, stages: Sequence[int]) -> int:
 def _check_order(
     kernel: Kernel, f: For, body: _Body, stages: Sequence[int], verb: str
 ) -> None:
-    """Statement a of iteration i and b of j keep their order where they conflict, for i <= j.
+    """Require that statement a of iteration i and b of j keep their order if they conflict, for i
+    <= j.
 
-    a runs at i + stages[a], b at j + stages[b]; where a lags behind b by d, that is at fault for
-    i - j of 0 (if a comes first in the text) up to d (d itself if b comes first).
+    a runs at i + stages[a], b at j + stages[b]; if a lags behind b by d, the order is violated for
+    i - j from 0 (if a comes first in the text) up to d (d itself if b comes first).
     """
     for a, first in enumerate(body.stmts):
         for b, second in enumerate(body.stmts):
@@ -210,7 +211,7 @@ class _Parts:
         return _inside([b for b in self.body.buffers if b in used], new)
 
     def steady(self, depth: int, trips: int) -> Stmt:
-        """The loop over the iterations in which every statement runs."""
+        """The steady-state loop, over the iterations in which every statement runs."""
         var = self.loop.var
         env = {**self.env, var: (0, trips - 1)}
         stmts = []

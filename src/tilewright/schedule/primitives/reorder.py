@@ -10,7 +10,7 @@ from tilewright.loops.analysis.dependence import can_reorder
 from tilewright.loops.analysis.terms import loads
 from tilewright.loops.analysis.verdict import Illegal, Unknown
 from tilewright.loops.nodes import Block, For, If, Kernel, Stmt
-from tilewright.loops.walk import Place
+from tilewright.loops.walk import StatementPlace
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import because, check_kinds, refuse
 from tilewright.schedule.registry import primitive
@@ -18,7 +18,7 @@ from tilewright.schedule.registry import primitive
 
 def perfect_nest(
     kernel: Kernel, names: tuple[str, ...], primitive_: str
-) -> tuple[list[For], Stmt, Place]:
+) -> tuple[list[For], Stmt, StatementPlace]:
     """The chain of loops from the outermost to the innermost of `names`, its body and its place.
 
     Guards between the loops that read no memory are moved into the body.

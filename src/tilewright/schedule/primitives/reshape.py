@@ -18,11 +18,11 @@ from tilewright.schedule.registry import primitive
 
 @primitive
 def reshape(kernel: Kernel, buffer: str, *extents: int) -> tuple[Kernel, None]:
-    """See the memory of a buffer under another shape: its elements stay where they are.
+    """View the memory of a buffer with a different shape; elements are not moved.
 
     args: the buffer, which may be a parameter (its caller gives the same memory); the new extents.
-    requires: as many elements as before; no element that is read from memory is a part of an index
-        that changes, since such an index is checked where it is used.
+    requires: the same number of elements; no index that changes contains a value read from memory,
+        since such an index is bounds-checked where it is used.
     before: A[4, 6]: A[i, j]
     after:  A[24]: A[i * 6 + j]
     """

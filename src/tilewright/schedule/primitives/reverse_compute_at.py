@@ -13,7 +13,7 @@ from tilewright.loops.analysis.effects import conflict, reads, writes
 from tilewright.loops.analysis.region import Region, region, span, uncovered
 from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block
-from tilewright.loops.walk import Place, loops_of
+from tilewright.loops.walk import StatementPlace, loops_of
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_axes, check_kinds, check_repeatable
 from tilewright.schedule.registry import primitive
@@ -34,7 +34,7 @@ class _Sides:
     path: from the producer's nest (included) to the loop in it (not included).
     """
 
-    home: Place
+    home: StatementPlace
     producer: Stmt
     path: tuple[Stmt, ...]
     between: tuple[Stmt, ...]
@@ -80,7 +80,9 @@ def reverse_compute_at(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, 
         _check_repeatable(kernel, boxes, f, repeats, sides.consumer)
 
     inner = For(f.var, f.extent, f.kind, block(f.body, moved))
-    nest = edit.put(kernel.with_body(sides.producer), Place(f, sides.path), inner).body
+    nest = edit.put(
+        kernel.with_body(sides.producer), StatementPlace(f, sides.path), inner
+    ).body
     assert isinstance(sides.home.stmt, Block)
     rest: list[Stmt] = []
     for s in sides.home.stmt.stmts:
@@ -95,7 +97,7 @@ def reverse_compute_at(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, 
     return result, None
 
 
-def _sides(out: Buffer, f: For, place: Place) -> _Sides:
+def _sides(out: Buffer, f: For, place: StatementPlace) -> _Sides:
     """The innermost sequence with a consumer of the loop's nest that writes `out`."""
     path = (*place.above, f)
     for depth in reversed(range(len(place.above))):
@@ -114,7 +116,9 @@ def _sides(out: Buffer, f: For, place: Place) -> _Sides:
                 if odd is not None:
                     break
                 between = home.stmts[at + 1 : n]
-                return _Sides(Place(home, path[:depth]), producer, inside, between, s)
+                return _Sides(
+                    StatementPlace(home, path[:depth]), producer, inside, between, s
+                )
     raise _error(
         out.name,
         f"no nest that writes it follows that of loop {f.var.name} and reads what this computes",
@@ -195,7 +199,7 @@ def _part(
 def _check_covered(
     out: Buffer, consumer: Stmt, starts: Mapping[Var, Expr], moving: set[Var], env: Env
 ) -> list[For]:
-    """The loops of which the parts run some iterations twice; every one must run."""
+    """The loops whose parts run some iterations more than once; each iteration must run."""
     repeats: list[For] = []
     for f in loops_of(consumer):
         at = starts.get(f.var)

@@ -13,7 +13,7 @@ from tilewright.loops.analysis.effects import reads, writes
 from tilewright.loops.analysis.region import IndexInterval, span
 from tilewright.loops.analysis.terms import loads, variables
 from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, block
-from tilewright.loops.walk import Place, below, walk
+from tilewright.loops.walk import StatementPlace, below, walk
 from tilewright.schedule import edit
 from tilewright.schedule.legality import check_kinds
 from tilewright.schedule.registry import primitive
@@ -65,17 +65,21 @@ def reverse_compute_inline(kernel: Kernel, buffer: str) -> tuple[Kernel, None]:
     value = edit.rewrite(used.stmt.value, env, point)
     new = Store(target, tuple(index), value)
     inside = made.above[common:]
-    changed = edit.put(kernel.with_body(producer), Place(made.stmt, inside), new).body
+    changed = edit.put(
+        kernel.with_body(producer), StatementPlace(made.stmt, inside), new
+    ).body
     kept = (s for s in home.stmts if s is not nest)
     sequence = block(*(changed if s is producer else s for s in kept))
-    result = edit.put(kernel, Place(home, made.above[: common - 1]), sequence)
+    result = edit.put(kernel, StatementPlace(home, made.above[: common - 1]), sequence)
     result = result.with_body(edit.without_alloc(result.body, own))
     around = [f.var.name for f in made.loops]
     check_kinds(result, around, _VERB, "inline it before the loops get their kinds")
     return result, None
 
 
-def _beside(kernel: Kernel, buffer: Buffer) -> tuple[Kernel, Place, Place]:
+def _beside(
+    kernel: Kernel, buffer: Buffer
+) -> tuple[Kernel, StatementPlace, StatementPlace]:
     """The Store that writes `buffer` and the one that reads it, with no Alloc between the nests."""
     made = [p for p in walk(kernel.body) if _writes(p.stmt, buffer)]
     used = [p for p in walk(kernel.body) if _reads(p.stmt, buffer)]
@@ -108,7 +112,7 @@ def _beside(kernel: Kernel, buffer: Buffer) -> tuple[Kernel, Place, Place]:
         return kernel, made[0], used[0]
     parts = [later.body if x is later else x for x in home.stmts]
     lifted = Alloc(later.buffer, block(*parts))
-    sequence = Place(home, used[0].above[: common - 1])
+    sequence = StatementPlace(home, used[0].above[: common - 1])
     return _beside(edit.put(kernel, sequence, lifted), buffer)
 
 
@@ -121,7 +125,7 @@ def _reads(s: Stmt, buffer: Buffer) -> bool:
     return any(x.buffer is buffer for e in own for x in loads(e))
 
 
-def _common(a: Place, b: Place) -> int:
+def _common(a: StatementPlace, b: StatementPlace) -> int:
     """How many statements are around both."""
     count = 0
     for x, y in zip(a.above, b.above):
@@ -131,7 +135,7 @@ def _common(a: Place, b: Place) -> int:
     return count
 
 
-def _plain(nest: Stmt, used: Place, buffer: Buffer) -> list[For]:
+def _plain(nest: Stmt, used: StatementPlace, buffer: Buffer) -> list[For]:
     """The loops of the consumer, which are all there is around its Store."""
     loops: list[For] = []
     s = nest
@@ -153,7 +157,7 @@ class _Read(NamedTuple):
 
 
 def _checked_read(
-    used: Place,
+    used: StatementPlace,
     loops: list[For],
     buffer: Buffer,
     env: Env,
@@ -220,7 +224,7 @@ def _check_separate(
 
 
 def _check_covered(
-    made: Place, common: int, loops: list[For], load: Load, env: Env
+    made: StatementPlace, common: int, loops: list[For], load: Load, env: Env
 ) -> None:
     """The producer must store every element that the consumer's loops read, and only these."""
     store = made.stmt

@@ -9,7 +9,12 @@ from typing import Any, NamedTuple
 from tilewright.base.names import fresh
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Or, Var, const
 from tilewright.ir.node import postorder, substitute
-from tilewright.loops.analysis.access import Env, Index, accesses, environment
+from tilewright.loops.analysis.access import (
+    Env,
+    Index,
+    accesses_of,
+    environment,
+)
 from tilewright.loops.analysis.effects import allocated
 from tilewright.loops.analysis.region import Region, gapless, region
 from tilewright.loops.analysis.terms import variables
@@ -27,7 +32,7 @@ from tilewright.loops.nodes import (
     loop,
 )
 from tilewright.loops.scopes import Scope
-from tilewright.loops.walk import Place, walk
+from tilewright.loops.walk import StatementPlace, walk
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import refuse
 from tilewright.schedule.registry import primitive_with
@@ -90,12 +95,12 @@ def rfactor(
     new: Stmt = block(clear, inner, join)
     for b in reversed(parts):
         new = Alloc(b, new)
-    result = edit.put(kernel, Place(top, above), new)
+    result = edit.put(kernel, StatementPlace(top, above), new)
     return result, tuple(b.name for b in parts)
 
 
 def _the_update(f: For, buffer: str | None) -> Update:
-    """The loop's only Update, or that of the buffer."""
+    """The loop's only Update, or its only Update of the buffer."""
     updates: list[Update] = []
     found: list[Update] = []
     for p in walk(f):
@@ -131,7 +136,7 @@ def _check_commutes(update: Update, name: str) -> None:
 
 def _check_unused(top: For, update: Update, name: str) -> None:
     """Nothing else in all of `top` uses what the Update changes."""
-    used = [a for a in accesses(top) if a.buffer in update.buffers]
+    used = accesses_of(top, *update.buffers)
     if len(used) > len(update.buffers):
         raise refuse(
             "rfactor",
@@ -160,7 +165,7 @@ def _box(
     env: Env,
 ) -> Region:
     """What the Update changes in all of `top`: without gaps."""
-    outside = [a for a in accesses(top) if a.buffer is update.buffers[0]]
+    outside = accesses_of(top, update.buffers[0])
     box = region(update.buffers[0], outside, env, "rfactor")
     if not all(gapless(a, env) for a in outside):
         raise refuse(
@@ -199,14 +204,14 @@ def _check_one_place(f: For, update: Update) -> bool:
 
 
 def _outside_of_memory(index: Expr) -> Expr:
-    """An index with 0 in the place of what it reads."""
+    """An index with its reads replaced by 0."""
     found: dict[Any, Any] = {
         n: const(0, n.dtype) for n in postorder(index) if isinstance(n, Load)
     }
     return substitute(index, found)  # type: ignore[no-any-return]
 
 
-def _top(f: For, place: Place, index: Index) -> tuple[For, tuple[Stmt, ...]]:
+def _top(f: For, place: StatementPlace, index: Index) -> tuple[For, tuple[Stmt, ...]]:
     """The outermost directly nested loop around `f` over which the result's place is fixed."""
     top = f
     above = place.above
@@ -249,7 +254,7 @@ class _Joined(NamedTuple):
         return block(*(Store(b, (lane, *local), identity) for b, identity in starts))
 
     def combined(self, lane: Var, local: Index) -> Stmt:
-        """A partial result goes into the whole one, where the box is in its buffer."""
+        """Add a partial result to the total, at the box's position in its buffer."""
         buffers = self.update.buffers
         reducer = self.update.reducer
         point = self.box.point(local)

@@ -20,7 +20,7 @@ from tilewright.ir.node import postorder
 from tilewright.loops.analysis.access import Env, environment, expressions
 from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import For, If, Kernel, Stmt
-from tilewright.loops.walk import Place, loops_of, walk
+from tilewright.loops.walk import StatementPlace, loops_of, walk
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import refuse
 from tilewright.schedule.no_effect import changes_nothing
@@ -30,16 +30,15 @@ from tilewright.schedule.staging import within
 
 @primitive
 def skip(kernel: Kernel, loop: str) -> tuple[Kernel, None]:
-    """Run the body of a loop only in those iterations that may change something.
+    """Run the body of a loop only in iterations that may have an effect.
 
     args: the loop.
     requires: the body selects by comparing indices, with one another or with elements of inputs
-    that the kernel does not write; a condition on the loop and what is around it follows from such
-    a comparison, whatever the loops inside are; and where that condition does not hold, the body
-    changes nothing that outlives it: what it adds to reductions is the identity of their operator
-    (`schedule/no_effect.py`).
-    Each such condition is asked before the body. Blocks of keys after the last one of a cache are
-    not read then, nor those that a causal mask hides from all rows of a block.
+    that the kernel does not write; such a comparison implies a condition on this loop and the loops
+    around it, for all values of the inner loops; and if that condition is false, the body changes
+    nothing that outlives it: it only adds the identity to reductions (`schedule/no_effect.py`).
+    These conditions are tested before the body. This skips blocks of keys after the last valid one
+    of a cache, and those that a causal mask hides from all rows of a block.
     before: for b: for i: s max= i + b*4 < n[0] ? x[b*4 + i] : -inf                        skip('b')
     after:  for b: if b*4 < n[0]: for i: ...
     """
@@ -58,7 +57,7 @@ def skip(kernel: Kernel, loop: str) -> tuple[Kernel, None]:
             "there is no condition without which its body would change nothing",
             "the body selects the identity of what it reduces by comparing indices",
         )
-    body = Place(f.body, (*place.above, f))
+    body = StatementPlace(f.body, (*place.above, f))
     return edit.put(kernel, body, If(reduce(And, tests), f.body, None)), None
 
 

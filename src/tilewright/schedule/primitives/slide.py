@@ -15,12 +15,12 @@ from tilewright.ir.node import substitute
 from tilewright.loops.analysis.access import Access, Env, accesses, environment
 from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block
-from tilewright.loops.walk import Place, loops_of
+from tilewright.loops.walk import StatementPlace, loops_of
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_kinds, refuse_buffer
 from tilewright.schedule.registry import primitive
 from tilewright.schedule.relocate import (
-    Home,
+    BufferHome,
     home_of,
     own_buffer,
     reads_in,
@@ -128,9 +128,9 @@ def _check_in_order(buffer: str, f: For) -> None:
 
 def _check_direct(
     buffer: Buffer,
-    home: Home,
+    home: BufferHome,
     f: For,
-    place: Place,
+    place: StatementPlace,
 ) -> None:
     """The loop runs once per run of the nests: nothing but allocations is around it there."""
     for s in place.above[len(home.place.above) + 1 :]:
@@ -170,7 +170,7 @@ def _new_rows(
 def _window(
     buffer: Buffer,
     f: For,
-    home: Home,
+    home: BufferHome,
     env: Env,
 ) -> _Window:
     """The window of the reads in `f`."""
@@ -227,7 +227,7 @@ def _no_window(buffer: str, found: Sequence[Access], f: For) -> ScheduleError:
     )
 
 
-def _before(home: Home, place: Place) -> list[Stmt]:
+def _before(home: BufferHome, place: StatementPlace) -> list[Stmt]:
     """The statements that run between the nests and the loop."""
     found = list(home.between[:-1])
     path = (*place.above, place.stmt)
@@ -260,7 +260,7 @@ def _rows_before(
 
 
 def _warm(
-    home: Home, buffer: Buffer, window: _Window, scope: tuple[int, Env, set[str]]
+    home: BufferHome, buffer: Buffer, window: _Window, scope: tuple[int, Env, set[str]]
 ) -> tuple[list[Stmt], tuple[str, ...]]:
     """The nests of the first `done` rows, copies with their own names."""
     done, env, taken = scope

@@ -15,7 +15,7 @@ from tilewright.loops.analysis.access import Env, environment
 from tilewright.loops.analysis.effects import writes
 from tilewright.loops.analysis.terms import loads, variables
 from tilewright.loops.nodes import SIZE, Alloc, For, If, Kernel, Stmt
-from tilewright.loops.walk import Place, loops_of, walk
+from tilewright.loops.walk import StatementPlace, loops_of, walk
 from tilewright.schedule import edit, tree
 from tilewright.schedule.conditions import parse_condition
 from tilewright.schedule.legality import check_kinds, refuse
@@ -123,10 +123,10 @@ def _names(kernel: Kernel) -> dict[str, Var | Buffer]:
     return found
 
 
-def _place(kernel: Kernel, named: set[str], loop: str | None) -> Place:
-    """The body to copy: that of the loop, or of the innermost one that the condition names."""
+def _place(kernel: Kernel, named: set[str], loop: str | None) -> StatementPlace:
+    """The body to copy: of the loop, or of the innermost loop that the condition names."""
     if not named and loop is None:
-        return Place(*in_sizes(kernel))
+        return StatementPlace(*in_sizes(kernel))
     found = [
         tree.find_loop(kernel, n, "specialize", sizes=True)
         for n in (named if loop is None else [loop])
@@ -141,12 +141,12 @@ def _place(kernel: Kernel, named: set[str], loop: str | None) -> Place:
             "name a loop inside all of those in the condition",
         )
     if f.kind == SIZE:  # a call has all of its sizes before anything runs
-        return Place(*in_sizes(kernel))
-    return Place(f.body, (*place.above, f))
+        return StatementPlace(*in_sizes(kernel))
+    return StatementPlace(f.body, (*place.above, f))
 
 
 def _check_reads(
-    test: Expr, place: Place, kernel: Kernel, env: Env, shown: str
+    test: Expr, place: StatementPlace, kernel: Kernel, env: Env, shown: str
 ) -> None:
     exist = {s.buffer for s in place.above if isinstance(s, Alloc)}
     exist |= set(kernel.params)

@@ -102,7 +102,7 @@ class _Extent:
 
     @property
     def tiles(self) -> Affine:
-        """The number of tiles, the last of which may not be full."""
+        """The number of tiles; the last one may be partial."""
         return quotient(self.form + Affine((), self.factor - 1), self.factor)
 
     @property

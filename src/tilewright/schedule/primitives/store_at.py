@@ -19,7 +19,7 @@ from tilewright.schedule.legality import check_kinds, part_of, refuse_buffer
 from tilewright.schedule.primitives.compute_at import compute_at
 from tilewright.schedule.registry import primitive
 from tilewright.schedule.relocate import (
-    Home,
+    BufferHome,
     home_of,
     own_buffer,
     reads_in,
@@ -84,7 +84,7 @@ def store_at(
 def _computes_within(
     nest: Stmt, buffer: Buffer, dim: int, part: tuple[Expr, int], env: Env
 ) -> bool:
-    """Whether all that a nest computes in a dimension is in the part `base .. base + size - 1`."""
+    """Whether a nest computes only elements in `base .. base + size - 1` of a dimension."""
     base, size = part
     for a in accesses(nest):
         if a.buffer is not buffer:
@@ -104,9 +104,9 @@ def _check_uses(
     kernel: Kernel,
     buffer: Buffer,
     f: For,
-    home: Home,
+    home: BufferHome,
 ) -> None:
-    """All reads are in the loop, besides those of the nests themselves."""
+    """Require that all reads are in the loop, except those of the nests themselves."""
 
     def read(stmts: Iterable[Stmt]) -> int:
         found = (a for s in stmts for a in accesses(s))

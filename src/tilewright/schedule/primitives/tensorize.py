@@ -9,8 +9,8 @@ from tilewright.loops.intrinsic import TensorIntrinsic
 from tilewright.loops.intrinsic import intrinsic as declared
 from tilewright.loops.match import Match, match
 from tilewright.loops.nodes import Block, For, Kernel, Stmt, Store, Unit
-from tilewright.loops.operands import Mismatch
-from tilewright.loops.walk import Place, walk
+from tilewright.loops.operands import OperandMismatch
+from tilewright.loops.walk import StatementPlace, walk
 from tilewright.schedule import edit, tree
 from tilewright.schedule.primitives.decompose_reduction import decompose_reduction
 from tilewright.schedule.registry import primitive_with
@@ -57,7 +57,7 @@ def tensorize(
         f, place = tree.find_loop(kernel, loop, "tensorize")
     try:
         found = match(what, f)
-    except Mismatch as error:
+    except OperandMismatch as error:
         raise ScheduleError(
             f"tensorize: the nest is not {what.name}: {error}",
             where=f"loop {loop}",
@@ -95,7 +95,7 @@ def _with_reset(kernel: Kernel, what: TensorIntrinsic, step: Unit) -> Kernel:
                 continue
             try:
                 found = match(what, inner.stmt)
-            except Mismatch:
+            except OperandMismatch:
                 continue
             same = found[1][-1].buffer is step.operands[-1].buffer
             if found[0].part == "reset" and same:
@@ -103,7 +103,7 @@ def _with_reset(kernel: Kernel, what: TensorIntrinsic, step: Unit) -> Kernel:
     return kernel
 
 
-def _before(place: Place) -> Iterator[Place]:
+def _before(place: StatementPlace) -> Iterator[StatementPlace]:
     """The statements before a place in the sequences around it, the nearest first."""
     path = (*place.above, place.stmt)
     for depth in range(len(path) - 2, -1, -1):
@@ -111,4 +111,4 @@ def _before(place: Place) -> Iterator[Place]:
         if isinstance(home, Block):
             at = home.stmts.index(path[depth + 1])
             for s in reversed(home.stmts[:at]):
-                yield Place(s, path[: depth + 1])
+                yield StatementPlace(s, path[: depth + 1])

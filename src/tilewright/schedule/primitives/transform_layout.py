@@ -7,7 +7,7 @@ from inspect import signature
 from typing import Any
 
 from tilewright.base.errors import InputError
-from tilewright.compute.isl import Domain, TooHard, Translator, sample
+from tilewright.compute.isl import Domain, IslLimitReached, IslTranslator, sample
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Var, as_expr, const
 from tilewright.expr.python import evaluate, scope, show
@@ -15,14 +15,14 @@ from tilewright.ir.node import substitute
 from tilewright.loops.analysis.access import Env, Index, accesses
 from tilewright.loops.analysis.lemmas import agreeing
 from tilewright.loops.nodes import Kernel, Store
-from tilewright.loops.walk import Place
+from tilewright.loops.walk import StatementPlace
 from tilewright.schedule import tree
 from tilewright.schedule.legality import refuse_buffer
 from tilewright.schedule.registry import primitive_with
 from tilewright.schedule.staging import rebuffered
 
 
-def own_buffer(kernel: Kernel, name: str, verb: str) -> tuple[Buffer, Place]:
+def own_buffer(kernel: Kernel, name: str, verb: str) -> tuple[Buffer, StatementPlace]:
     """The buffer and the place of its Alloc. Raises ScheduleError for a parameter."""
     buffer, place = tree.find_buffer(kernel, name, verb)
     if place is None:
@@ -112,7 +112,7 @@ def _check_one_to_one(
     if agreeing(at, at, vars_) == set(vars_):
         return
     domain = Domain()
-    points = [Translator(domain, {}, env) for _ in range(2)]
+    points = [IslTranslator(domain, {}, env) for _ in range(2)]
     for p in points:
         p.names.update({v: domain.variable(*env[v]) for v in vars_})
     for i in index:
@@ -122,7 +122,7 @@ def _check_one_to_one(
     )
     try:
         found = sample(domain, [different or "false"])
-    except TooHard:
+    except IslLimitReached:
         found = []
     if found is None:
         return

@@ -76,7 +76,8 @@ def vthread(kernel: Kernel, loop: str) -> tuple[Kernel, tuple[str, ...]]:
 
 
 class _Threads:
-    """One loop on its way into its body; `touched` is all that differs between its iterations."""
+    """One loop while it is moved into its body; `touched`: everything that differs between its
+    iterations."""
 
     def __init__(
         self,

@@ -26,9 +26,9 @@ from tilewright.schedule.space.patterns import free_dims
 class BlockPart:
     """Computations that one rule schedules.
 
-    blocks: its own loops over blocks, outermost first. around: those it is computed in, its own or
-    another part's. cut: what is left of a loop, by its name. staged: copies of what it reads.
-    holds: the blocks in which something stands next to the next loop.
+    blocks: its own loops over blocks, outermost first. around: the loops it is computed in, its own
+    or another part's. cut: by name of a loop, the loop inside a block. staged: copies of its
+    inputs. holds: the blocks in which the next loop is not the only statement.
     """
 
     computations: list[Computation]
@@ -74,10 +74,12 @@ def has_blocks(c: Computation) -> bool:
 def in_blocks(
     s: Schedule, part: BlockPart, levels: Sequence[Mapping[Dim, int]], stack: int
 ) -> tuple[Schedule, BlockPart]:
-    """Loops over blocks of the part's results, outside all that makes them; the part then.
+    """Add loops over blocks of the part's results around its whole computation; returns the new
+    part.
 
-    levels: sizes of a block by dimension, outermost level first. stack: bytes of a result that may
-    are on the stack. As it was where a primitive refuses: the event `kept-whole` says why.
+    levels: sizes of a block by dimension, outermost level first. stack: the largest result, in
+    bytes, that may be on the stack. Unchanged if a primitive refuses: the event `kept-whole` says
+    why.
     """
     if all(size == d.extent for sizes in levels for d, size in sizes.items()):
         return s, part
@@ -147,9 +149,9 @@ def _copied(
 
 
 def computed_at(s: Schedule, part: BlockPart, loop: str, stack: int) -> Schedule | None:
-    """The schedule with the part computed inside a loop; None where a primitive refuses.
+    """The schedule with the part computed inside a loop; None if a primitive refuses.
 
-    stack: bytes of a result that may be on the stack.
+    stack: the largest result, in bytes, that may be on the stack.
     """
     trial = s.fork()
     try:

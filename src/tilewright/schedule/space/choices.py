@@ -1,10 +1,10 @@
 """The parameters of a sketch, chosen one by one while it runs.
 
-A sketch is a function that schedules and, wherever there is a choice, asks for it by name with the
-values that are possible there. Because the earlier choices are made by then, the values offered are
-exactly those that are possible with them: a tile that divides what is left, vectors that still fit
-the registers. (Run-time definition of a space, as in MetaSchedule; the constraint of ATF's
-interdependent parameters is the list that is offered.)
+A sketch is a function that schedules a kernel. At each choice it requests a value by name, with the
+list of possible values. Earlier choices are already made, so the list has exactly the values that
+are possible with them: tiles that divide the remaining extent, vectors that still fit the
+registers. (A space defined at run time, as in MetaSchedule; the lists express the constraints of
+ATF's interdependent parameters.)
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ class Point:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The value of every parameter, by name: what `Sketch.at` takes, and what is stored."""
+        """The value of every parameter, by name: the argument of `Sketch.at`, and what is
+        stored."""
         return {p.name: p.value for p in self.parameters}
 
 

@@ -1,9 +1,9 @@
-"""Fusion: parts of a kernel computed block by block inside what reads them.
+"""Fusion: parts of a kernel computed block by block inside their consumers.
 
-A part that reads another one is cut into blocks of its results; each earlier part stands at the
-root or in one of those loops, where the primitives prove that it may. (Halide's `compute_at`, and
-the multi-level tiling with fusion of Ansor, Zheng et al., OSDI 2020; the levels further in are
-those of each part's own rule.)
+A part that reads another one is tiled into blocks of its results; each earlier part is computed at
+the root or in one of those loops, if the primitives prove it legal. (Halide's `compute_at`, and the
+multi-level tiling with fusion of Ansor, Zheng et al., OSDI 2020; each part's own rule tiles the
+inner levels.)
 """
 
 from __future__ import annotations
@@ -170,10 +170,11 @@ def _levels(
 def _good_sizes(
     s: Schedule, part: BlockPart, read: Sequence[BlockPart], limits: FusionLimits
 ) -> dict[Dim, int]:
-    """Large blocks in which all that is read of other parts stays in the cache, if any pay.
+    """Large blocks for which the data read from other parts stays in the cache, if any are
+    profitable.
 
-    They are whole along the inner dimensions, so that vectors and register tiles find room. Of the
-    largest that fit and others down to half of them, those that keep all cores busy.
+    Blocks span the inner dimensions, to leave room for vectors and register tiles. Of the largest
+    that fit, and others down to half their size, those that keep all cores busy are returned.
     """
     whole = {d: d.extent for d in free_dims(part.last)}
     if not _leaves_cache(s, read, limits):
@@ -279,7 +280,7 @@ def _stage(
     constants: Collection[Buffer],
     choose: Choices,
 ) -> Schedule:
-    """Copies of what a block reads of the inputs, in the cache."""
+    """Copies, in the cache, of the inputs that a block reads."""
     read = dict.fromkeys(b for p in inside for c in p.computations for b in c.inputs)
     for b in read:
         if (

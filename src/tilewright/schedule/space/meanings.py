@@ -13,9 +13,9 @@ from functools import cache
 
 
 @dataclass(frozen=True, slots=True)
-class Meaning:
-    """form: of the names. text: what a value decides. values: which there are. where: the sketches
-    that ask."""
+class ChoiceMeaning:
+    """form: the pattern of the names. text: the meaning of a value. values: the possible ones.
+    where: the sketches that make this choice."""
 
     form: str
     text: str
@@ -31,280 +31,280 @@ class Meaning:
 YES_NO = "yes, no"
 ALL = "all"
 PARTS = "sequences"
-MEANINGS: Sequence[Meaning] = (
-    Meaning(
+MEANINGS: Sequence[ChoiceMeaning] = (
+    ChoiceMeaning(
         "pack.<buffer>.tiles",
         "whether such a copy is transposed in registers",
         YES_NO,
         "tiled",
     ),
-    Meaning(
+    ChoiceMeaning(
         "pack.<buffer>.strip",
         "the rows of a strip of it",
         "64, 256, 1024",
         "tiled",
     ),
-    Meaning(
+    ChoiceMeaning(
         "pack.<buffer>",
         "whether an operand is copied in the order in which it is read",
         YES_NO,
         "tiled, blocked, attention, streaming_attention",
     ),
-    Meaning(
+    ChoiceMeaning(
         "pad.<buffer>",
         "whether an input is copied with its padding (`cache_read`)",
         YES_NO,
         "tiled",
     ),
-    Meaning(
+    ChoiceMeaning(
         "inline.<buffer>",
         "whether a map is recomputed wherever it is read",
         YES_NO,
         PARTS,
     ),
-    Meaning(
+    ChoiceMeaning(
         "at.<buffer>",
         "the loop over blocks in which a part is computed",
         "root, loops",
         PARTS,
     ),
-    Meaning(
+    ChoiceMeaning(
         "slide.<buffer>",
         "the loop over inner blocks along which a map reuses what earlier "
         "blocks computed",
         "none, loops",
         PARTS,
     ),
-    Meaning(
+    ChoiceMeaning(
         "stage.<buffer>.<loop>",
         "whether the part of an input that a block reads is copied first "
         "(`cache_read`)",
         YES_NO,
         PARTS,
     ),
-    Meaning(
+    ChoiceMeaning(
         "stream.<buffer>",
         "whether a result is stored past the caches (`annotate`)",
         YES_NO,
         ALL,
     ),
-    Meaning(
+    ChoiceMeaning(
         "fuse.<last>.<dim>.inner",
         "the block size inside that block",
         "divisors",
         PARTS,
     ),
-    Meaning(
+    ChoiceMeaning(
         "fuse.<last>.<dim>",
         "the block size along a dimension; the whole extent means no blocks",
         "2^n, 3 * 2^n, all",
         PARTS,
     ),
-    Meaning(
+    ChoiceMeaning(
         "<buffer>.in_place",
         "whether an intermediate row uses the memory of the result (`store_with`)",
         YES_NO,
         "rows, attention, streaming_attention",
     ),
-    Meaning(
+    ChoiceMeaning(
         "<last>.parallel",
         "whether the outer loops run in parallel; `<loop>.parallel` of a "
         "kernel that an operator supplies",
         YES_NO,
         ALL,
     ),
-    Meaning(
+    ChoiceMeaning(
         "<last>.shared",
         "how many of these loops threads share",
         "1 to all",
         ALL,
     ),
-    Meaning(
+    ChoiceMeaning(
         "<reduction>.unroll",
         "the steps of the innermost loop that are written out; "
         "`<loop>.unroll` of `kernel`",
         "divisors up to 8",
         ALL,
     ),
-    Meaning(
+    ChoiceMeaning(
         "<computation>.vectors",
         "the number of vectors in flight; for a reduction, of partial results "
         "(`rfactor`)",
         "1 to 8",
         "map, rows, columns, joint, scan, plain, kernel",
     ),
-    Meaning(
+    ChoiceMeaning(
         "<computation>.prefetch",
         "how many bytes ahead of its loads a vector loop fetches (`annotate`)",
         "0, 256 to 4096",
         "tiled, map, rows",
     ),
-    Meaning(
+    ChoiceMeaning(
         "<map>.inner",
         "the dimension of the vectors",
         "dimensions",
         "map",
     ),
-    Meaning(
+    ChoiceMeaning(
         "<map>.chunk",
         "the vectors of a part of a single loop that a thread takes",
         "8 to 256",
         "map",
     ),
-    Meaning(
+    ChoiceMeaning(
         "<map>.tiles",
         "whether strided reads are transposed in registers",
         YES_NO,
         "map",
     ),
-    Meaning(
+    ChoiceMeaning(
         "<map>.strip",
         "the rows of a strip of such tiles",
         "64, 256, 1024",
         "map",
     ),
-    Meaning(
+    ChoiceMeaning(
         "<reduction>.parts",
         "the number of partial results computed in parallel (`rfactor`)",
         "divisors",
         "rows (totals), columns, streaming_attention",
     ),
-    Meaning(
+    ChoiceMeaning(
         "<reduction>.keys",
         "the number of interleaved keys, each a separate row (`vthread`)",
         "1, 2, 4, 8",
         "streaming_attention",
     ),
-    Meaning(
+    ChoiceMeaning(
         "<computation>.joins",
         "whether it shares the loop of the previous pass over a row (`merge`)",
         YES_NO,
         "rows, attention, streaming_attention",
     ),
-    Meaning(
+    ChoiceMeaning(
         "<computation>.rows",
         "the number of interleaved rows (`vthread`); of a block; of a "
         "register tile of `kernel`",
         "1 to all",
         "rows, attention, streaming_attention, winograd, scan, kernel",
     ),
-    Meaning(
+    ChoiceMeaning(
         "<reduction>.intrinsic",
         "the tensor intrinsic to use (`tensorize`)",
         "none, names",
         "tiled",
     ),
-    Meaning(
+    ChoiceMeaning(
         "<reduction>.vector",
         "the dimension that is vectorized",
         "dimensions",
         "tiled",
     ),
-    Meaning(
+    ChoiceMeaning(
         "<reduction>.tile",
         "rows by dimension and vectors of the register tile",
         "that fit the registers",
         "tiled, blocked, winograd, windows",
     ),
-    Meaning(
+    ChoiceMeaning(
         "<reduction>.block_tile",
         "the same, inside a block",
         "that fit the registers",
         "attention, streaming_attention",
     ),
-    Meaning(
+    ChoiceMeaning(
         "<reduction>.lanes",
         "the lanes of these vectors",
         "all, a half, a quarter",
         "tiled, blocked, kernel",
     ),
-    Meaning(
+    ChoiceMeaning(
         "<reduction>.order",
         "the order of the reduction loops",
         "permutations",
         "tiled, blocked",
     ),
-    Meaning(
+    ChoiceMeaning(
         "<reduction>.interleaved",
         "whether a tile visits all elements of a batch whose results share "
         "cache lines (shuffled channels)",
         YES_NO,
         "tiled",
     ),
-    Meaning(
+    ChoiceMeaning(
         "<reduction>.in_order",
         "whether tiles are made in the order of the result's memory",
         YES_NO,
         "tiled",
     ),
-    Meaning(
+    ChoiceMeaning(
         "<reduction>.within",
         "whether a batch within rows is visited for each step of the rows",
         YES_NO,
         "tiled",
     ),
-    Meaning(
+    ChoiceMeaning(
         "<reduction>.block",
         "the number of row tiles per panel of columns; rows of a block of windows",
         "divisors; 1 to all",
         "tiled, windows",
     ),
-    Meaning(
+    ChoiceMeaning(
         "<reduction>.columns",
         "the number of column tiles in a panel",
         "divisors",
         "tiled",
     ),
-    Meaning(
+    ChoiceMeaning(
         "<reduction>.apart",
         "whether parts of a batch have separate padded copies; tiles at "
         "edges separate loops",
         YES_NO,
         "tiled, winograd",
     ),
-    Meaning(
+    ChoiceMeaning(
         "<reduction>.panels",
         "whether all rows of a block are visited per panel of columns",
         YES_NO,
         "blocked, attention, streaming_attention, sized",
     ),
-    Meaning(
+    ChoiceMeaning(
         "<reduction>.panel",
         "the vectors of a panel of channels",
         "1 to 4",
         "winograd",
     ),
-    Meaning(
+    ChoiceMeaning(
         "<reduction>.depth",
         "the steps of the reduction before the next tile of the block",
         "divisors",
         "blocked",
     ),
-    Meaning(
+    ChoiceMeaning(
         "<reduction>.block_rows",
         "the tiles of a block along the rows",
         "1 to 32",
         "blocked",
     ),
-    Meaning(
+    ChoiceMeaning(
         "<reduction>.block_columns",
         "the tiles of a block along the columns",
         "1 to 32",
         "blocked",
     ),
-    Meaning(
+    ChoiceMeaning(
         "<reduction>.height",
         "the rows of the first windows that are in registers at a time",
         "2 to 8",
         "windows",
     ),
-    Meaning(
+    ChoiceMeaning(
         "<inputs>.at",
         "where the inputs are transformed: for each block, or all before",
         "block, root",
         "winograd",
     ),
-    Meaning(
+    ChoiceMeaning(
         "<computation>.points",
         "whether the points of a tile are adjacent (`transform_layout`)",
         YES_NO,
@@ -321,7 +321,7 @@ def _pattern(form: str) -> re.Pattern[str]:
 
 
 @cache
-def meaning(name: str) -> Meaning | None:
+def meaning(name: str) -> ChoiceMeaning | None:
     """The first row whose form the name has; None for a parameter of some other space."""
     return next((m for m in MEANINGS if _pattern(m.form).fullmatch(name)), None)
 

@@ -24,7 +24,7 @@ from tilewright.schedule.space.patterns import classify
 class Merged:
     """A kernel, the plain nest of `source`, and the Computations with merged dimensions.
 
-    views: the tensors of other shapes than the kernel's, by those of the kernel.
+    views: by tensor of the kernel, the reshaped one.
     """
 
     kernel: Kernel
@@ -33,7 +33,7 @@ class Merged:
     views: Mapping[Buffer, Buffer] = field(default_factory=dict)
 
     def start(self) -> Schedule:
-        """A schedule of the kernel in which loops and tensors are those of `computations`."""
+        """A schedule of the kernel with the loops and tensors of `computations`."""
         s = Schedule(self.kernel)
         for b, view in self.views.items():
             s.reshape(b.name, *view.shape)
@@ -55,11 +55,11 @@ class Merged:
 
 
 def merged(kernel: Kernel, computations: Sequence[Computation]) -> Merged:
-    """The plain nest of a contraction, and what follows it, with merged dimensions; as it is where
-    there are none, or where a primitive refuses.
+    """The plain nest of a contraction and its epilogue with merged dimensions; unchanged if no
+    dimensions can be merged, or if a primitive refuses.
 
-    Other Computations gain nothing: maps fuse their loops, a plan has merged those of a model, and
-    what has no points does nothing.
+    Other Computations do not benefit: maps fuse their loops, plans of models have merged dimensions
+    already, and empty Computations do nothing.
     """
     source = tuple(computations)
     if any(d.extent == 0 for c in source for d in c.dims):
@@ -82,7 +82,8 @@ def _loops(computations: Sequence[Computation]) -> int:
 
 
 def _grouped(old: Computation, new: Computation) -> list[list[Dim]]:
-    """For each dimension of `new` those of `old` that it is made of, extents of 1 left out."""
+    """For each dimension of `new`, the dimensions of `old` that were merged into it, except extents
+    of 1."""
     rest = [d for d in old.dims if d.extent != 1]
     found: list[list[Dim]] = []
     for dim in new.dims:

@@ -166,9 +166,10 @@ def spread(s: Schedule, names: Sequence[str]) -> None:
 def start_apart(
     s: Schedule, target: str, tile: Sequence[str], batch: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Start the accumulators of a tile in its own nest; its loops, by those of the tile.
+    """Initialize the accumulators of a tile in a separate nest; returns its loops, by loop of the
+    tile.
 
-    tile: loops over the accumulators in the requested order. batch: loops that may be between.
+    tile: loops over the accumulators in the requested order. batch: loops that may be in between.
     """
     nest = [name for name in s.loops if name in {*tile, *batch}]
     nest = nest[min(map(nest.index, tile)) :]  # loops of one iteration may be between

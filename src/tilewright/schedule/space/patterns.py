@@ -39,10 +39,9 @@ CLOSE = 4  # elements apart: a vector of them is a few loads and shuffles
 class KernelPattern:
     """The sketch's name and the Computations it schedules.
 
-    reduction, epilogue: for `tiled` and `winograd` the reduction and the map after it. vector: for
-    `tiled` and joint ones the vector dimension. dims: the epilogue's dimensions by the reduction's.
-    parts: for `attention`, streaming or not, the scores, the rows and the output, each of its own
-    pattern.
+    reduction, epilogue: for `tiled` and `winograd`, the reduction and the map after it. vector: for
+    `tiled` and joint sketches, the vector dimension. dims: the epilogue's dimensions by the
+    reduction's. parts: for `attention`, streaming or not, the patterns of scores, rows and output.
     """
 
     name: str
@@ -193,7 +192,8 @@ def _tiled(r: Computation, group: tuple[Computation, ...]) -> KernelPattern | No
 
 
 def _windows(group: tuple[Computation, ...]) -> KernelPattern | None:
-    """Two reductions along a dimension each, of which the second reads windows of the first's."""
+    """Two reductions along one dimension each; the second reads windows of the first one's
+    results."""
     if (
         len(group) not in (2, 3)
         or group[0].is_map

@@ -28,8 +28,8 @@ class Selection:
 def default_point(kernel: str, sketches: Sequence[Sketch]) -> Point:
     """The default point of the first sketch that no primitive refuses; the last one applies always.
 
-    The event `sketch-refused` carries the reason of each that was, `sketch-chosen` the name of the
-    one that was taken.
+    The event `sketch-refused` carries the reason for each rejected sketch, `sketch-chosen` the name
+    of the chosen one.
     """
     *first, last = sketches
     for sketch in first:
@@ -50,8 +50,8 @@ def default_point(kernel: str, sketches: Sequence[Sketch]) -> Point:
 def selected_point(kernel: str, sketches: Sequence[Sketch], wanted: Selection) -> Point:
     """The requested point.
 
-    Raises ScheduleError for a sketch that the kernel does not have, for a parameter that is never
-    asked, for a value that is not possible, and where a primitive refuses.
+    Raises ScheduleError for a sketch that the kernel does not have, an unused parameter, an
+    impossible value, or if a primitive refuses.
     """
     name = wanted.sketch
     if name is None and sketches:

@@ -15,7 +15,7 @@ from tilewright.targets.llvm.spaces import in_spaces
 
 TRIPLE: Final = "amdgcn-amd-amdhsa"
 _LEVEL: Final = 2
-# Short loops over arrays of a thread are written out, so that these stay in registers.
+# Short loops over a thread's arrays are unrolled, so that these stay in registers.
 _PASSES: Final = (*backend.CHEAP, "loop_unroll", *backend.CHEAP)
 _NUMBERS: Final = {"blockIdx": "workgroup.id", "threadIdx": "workitem.id"}
 _WORD: Final = 4  # bytes: values of neighbors are found by these
@@ -23,7 +23,7 @@ _PRIVATE: Final = 5  # the address space of a thread's own memory
 
 
 def _neighbor(w: Statements, v: LlvmValue, step: int, mask: LlvmValue) -> LlvmValue:
-    """All threads of the mask are here, so the hardware needs no instruction."""
+    """The value of a neighbor. All threads of the mask are active, so it is not needed."""
     low = w.ins("call i32 @llvm.amdgcn.mbcnt.lo(i32 -1, i32 0)", "i32")
     lane = w.ins(f"call i32 @llvm.amdgcn.mbcnt.hi(i32 -1, {low.typed})", "i32")
     other = w.binary("xor", lane, integer(step, "i32"))
@@ -63,14 +63,15 @@ def dialect(machine: AmdMachine) -> Dialect:
 def llvm_ir(program: LaunchProgram, machine: AmdMachine, contract: bool = True) -> str:
     """The program as LLVM assembly, before LLVM's passes; a kernel has its launch's name.
 
-    Raises UnsupportedError for what has no native code, CompileError for memory that a GPU lacks.
+    Raises UnsupportedError for code without a native equivalent, CompileError for memory that a GPU
+    lacks.
     """
     of = dialect(machine)
     return in_spaces(launches_text(program, of, machine, contract, machine.shared))
 
 
 def assembly(program: LaunchProgram, machine: AmdMachine, contract: bool = True) -> str:
-    """The program in assembler. Raises as `llvm_ir`, and CompileError if LLVM refuses it."""
+    """The program in assembly. Raises as `llvm_ir`, and CompileError if LLVM rejects it."""
     text = llvm_ir(program, machine, contract)
     target: Any = backend.target_machine(TRIPLE, machine.name, "", _LEVEL)
     module = backend.optimized(text, target, program.name, _PASSES)

@@ -1,7 +1,7 @@
-"""AMD's GPUs as code is generated for them: what one compute unit has.
+"""AMD's GPUs as seen by code generation: the resources of one compute unit.
 
-Figures are those of AMD's instruction set manuals ("CDNA3", "RDNA3") and of LLVM's "User Guide for
-AMDGPU Backend". Units and clocks are usual ones of the family, and nothing here has been measured.
+Figures come from AMD's instruction set manuals ("CDNA3", "RDNA3") and LLVM's "User Guide for AMDGPU
+Backend". Units and clocks are typical of the family, and nothing here has been measured.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ _RDNA: Final = (96, 960.0, 3000.0, 2.5)
 class AmdMachine:
     """One architecture, by LLVM's name.
 
-    warp: threads in step, a wave. waves: of a SIMD at once, which shares `file` registers of each
-    lane out in pieces of `granule`. thread_registers: of a thread, at most. shared: bytes of a
-    block. units, bandwidth, cache_bandwidth, clock: as of `SimtMachine`, per nanosecond.
+    warp: threads of a wave. waves: the most waves of a SIMD at once. file: registers of each lane
+    of a SIMD, allocated in multiples of `granule`. thread_registers: the most of a thread. shared:
+    bytes of a block. units, bandwidth, cache_bandwidth, clock: as for `SimtMachine`, per
+    nanosecond.
     """
 
     name: str
@@ -45,7 +46,7 @@ class AmdMachine:
 
     @property
     def registers(self) -> int:
-        """Of a thread."""
+        """Registers of a thread."""
         return self.thread_registers
 
     @property

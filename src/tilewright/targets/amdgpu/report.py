@@ -1,4 +1,4 @@
-"""What a kernel takes of an AMD GPU: registers, spills, shared memory and waves.
+"""Reports a kernel's use of an AMD GPU: registers, spills, shared memory and waves.
 
 LLVM writes the figures into the assembly; the waves follow from them and from the architecture.
 """
@@ -28,10 +28,10 @@ _SIMDS: Final = 4  # of a unit
 
 @dataclass(frozen=True, slots=True)
 class AmdResources:
-    """What one kernel takes.
+    """The resources of one kernel.
 
-    vectors: registers of each thread; scalars: of a wave. shared: bytes of a block. private: bytes
-    of a thread in memory; spills: registers that are there for want of others.
+    vectors: registers of each thread; scalars: registers of a wave. shared: bytes of a block.
+    private: stack bytes of a thread; spills: spilled registers.
     """
 
     vectors: int
@@ -42,7 +42,7 @@ class AmdResources:
 
 
 def resources(assembly: str) -> dict[str, AmdResources]:
-    """By kernel, from assembly that LLVM made."""
+    """The resources of each kernel, from LLVM's assembly."""
     _, _, said = assembly.partition("amdhsa.kernels:")
     found = {}
     for part in _KERNEL.split(said)[1:]:
@@ -59,7 +59,7 @@ def resources(assembly: str) -> dict[str, AmdResources]:
 
 @dataclass(frozen=True, slots=True)
 class AmdOccupancy:
-    """The waves that a SIMD runs at once, their share of the most, and what limits them."""
+    """The waves that a SIMD runs at once, their share of the maximum, and the limiting resource."""
 
     waves: int
     share: float
@@ -67,7 +67,7 @@ class AmdOccupancy:
 
 
 def occupancy(used: AmdResources, threads: int, machine: AmdMachine) -> AmdOccupancy:
-    """Of a kernel of so many threads in a block; 0 waves: it cannot run."""
+    """The occupancy of a kernel with `threads` threads in a block; with 0 waves it cannot run."""
     of_block = -(-threads // machine.warp)
     each = -(-max(used.vectors, 1) // machine.granule) * machine.granule
     blocks = machine.shared // used.shared if used.shared else machine.waves * _SIMDS

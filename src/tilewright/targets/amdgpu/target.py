@@ -1,4 +1,4 @@
-"""AMD's GPUs as a target: assembly and what it takes of a GPU. Nothing here loads it."""
+"""AMD's GPUs as a target: generates assembly and reports its resources; cannot run it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tilewright.loops.nodes import Kernel
 from tilewright.targets.amdgpu.emit import assembly, llvm_ir
 from tilewright.targets.amdgpu.machine import AmdMachine, machine
 from tilewright.targets.amdgpu.report import table
-from tilewright.targets.base import Artifact, Settings
+from tilewright.targets.base import Artifact, TargetSettings
 from tilewright.targets.permitted import Permissions
 from tilewright.targets.simt.llvm_target import LlvmGpuTarget
 
@@ -35,7 +35,7 @@ class AmdGpu(LlvmGpuTarget[AmdMachine]):
     def emit(
         self, kernel: Kernel, symbol: str, permitted: Permissions | None = None
     ) -> Artifact:
-        """Assembly. Raises CompileError for what no GPU of the architecture can do."""
+        """Assembly. Raises CompileError for code that no GPU of the architecture can run."""
         return Artifact(symbol, self.assembly(self.launches(kernel)).encode())
 
     def llvm(self, program: LaunchProgram) -> str:
@@ -47,12 +47,12 @@ class AmdGpu(LlvmGpuTarget[AmdMachine]):
         return assembly(program, self.machine, not self.exact)
 
     def listing(self, program: LaunchProgram) -> str:
-        """Assembly after what each kernel takes."""
+        """The resources of each kernel, then the assembly."""
         made = self.assembly(program)
         rows = table(program, made, self.machine).split("\n")
         return "\n".join([*(f"; {row}" for row in rows), made])
 
 
-def make(settings: Settings) -> AmdGpu:
+def make(settings: TargetSettings) -> AmdGpu:
     """The target. Raises UnsupportedError for an unknown architecture."""
     return AmdGpu(machine(settings.mcpu), settings.exact)

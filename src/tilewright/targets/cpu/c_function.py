@@ -42,9 +42,9 @@ def compile_c_function(
     contract: bool = True,
     level: int = LEVEL,
 ) -> bytes:
-    """An object file that defines `name` and `name_parallel` and needs no more than the C library.
+    """An object file that defines `name` and `name_parallel` and depends only on the C library.
 
-    Raises UnsupportedError for what has no native code, CompileError if LLVM refuses the program.
+    Raises UnsupportedError for a kernel without native code, CompileError if LLVM rejects it.
     """
     inner = f"{name}.kernel"
     kernel = finished(kernel, machine)

@@ -18,6 +18,7 @@ from tilewright.expr.nodes import Extent
 from tilewright.ir.node import Node, postorder
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.keep_sums import keep_sums
+from tilewright.loops.passes.promote import promote
 from tilewright.loops.passes.unroll_scatters import unroll_scatters
 from tilewright.loops.passes.write_out import write_out
 from tilewright.runtime.abi import OF_PROCESS
@@ -38,6 +39,7 @@ from tilewright.targets.permitted import Permissions
 _DEPTH = 50_000
 SHALLOW = 300  # nodes below one another: any stack holds their walk
 STACK = 256 << 20  # bytes; what is not touched takes no memory
+SPILLED = 4  # register files: a larger array would hardly be in registers
 LEVEL = 2  # of LLVM's choice of instructions and registers, 0 to 3
 
 
@@ -64,8 +66,8 @@ def compile_kernel(
     """Object code of a scheduled kernel, position independent, with no external symbols.
 
     symbol: the entry point's name (default: the kernel's own). contract, permitted: as in
-    `llvm_ir`. level: how much LLVM makes of it, 0 to 3. Raises UnsupportedError for what has no
-    native code, CompileError if LLVM refuses the program.
+    `llvm_ir`. level: LLVM's optimization level, 0 to 3. Raises UnsupportedError for a kernel
+    without native code, CompileError if LLVM rejects it.
     """
     name = symbol or kernel.name
     with events.span("emit", name=name):
@@ -89,7 +91,7 @@ def kernel_text(
     contract: bool,
     permitted: Permissions | None = None,
 ) -> CompiledKernel:
-    """As `compile_kernel`, but with LLVM assembly for object code, of which files are made.
+    """As `compile_kernel`, but returns LLVM assembly instead of object code, for output files.
 
     Raises UnsupportedError for code that calls functions of this process.
     """
@@ -128,9 +130,10 @@ def llvm_ir(
 
 
 def finished(kernel: Kernel, machine: CpuMachine, sanitized: bool = False) -> Kernel:
-    """A scheduled kernel as code is generated for it: what no schedule has to ask for.
+    """A scheduled kernel after the rewrites that precede code generation and that no schedule
+    requests.
 
-    sanitized: every access of the program stays, in loops by the names that it has.
+    sanitized: every access of the program is kept, in loops with their original names.
     """
     most = machine.registers * machine.vector_bits // 8
     if sanitized:
@@ -138,7 +141,7 @@ def finished(kernel: Kernel, machine: CpuMachine, sanitized: bool = False) -> Ke
     kernel = row_vectors(dead_fills(kernel), machine)
     kernel = write_out(keep_sums(kernel, most))
     kernel = align_rows(steady(copies_across(kernel, machine.transpose)))
-    return unroll_scatters(kernel)
+    return promote(unroll_scatters(kernel), SPILLED * most)
 
 
 def written(

@@ -16,7 +16,7 @@ from tilewright.expr.reads import reads_memory
 from tilewright.loops.intrinsic import intrinsic
 from tilewright.loops.match import match
 from tilewright.loops.nodes import Block, For, Kernel, Stmt, Store, Unit, block, loop
-from tilewright.loops.operands import Mismatch
+from tilewright.loops.operands import OperandMismatch
 from tilewright.loops.walk import below
 from tilewright.schedule import edit, tree
 
@@ -24,12 +24,12 @@ TILE = 1024  # elements of a tile at most, which is written out as a whole
 
 
 def copies_across(kernel: Kernel, named: Callable[[DType], str | None]) -> Kernel:
-    """The kernel with the machine's transposition for the nests that are one.
+    """The kernel with nests that transpose replaced by the machine's transposition.
 
-    named: the intrinsic that transposes tiles of a dtype, if there is one. A nest is a vector loop
-    and one that is written out, in either order, around Stores of what is loaded from buffers that
-    none of them writes, all of constant extents, at places that depend on no data, and not inside
-    of another vector loop.
+    named: the intrinsic that transposes tiles of a dtype, if there is one. Such a nest is a vector
+    loop and an unrolled one, in either order, with constant extents and not inside another vector
+    loop, around Stores of values loaded from buffers that none of them writes, at indices that do
+    not depend on data.
     """
     taken = tree.names(kernel)
     body = _changed(kernel.body, named, taken)
@@ -88,6 +88,6 @@ def _call(
     nest, _ = edit.renamed(nest, taken, ".t")
     try:
         use, operands = match(intrinsic(name), nest)
-    except Mismatch:
+    except OperandMismatch:
         return None
     return Unit(use.call.name, use, operands, nest)

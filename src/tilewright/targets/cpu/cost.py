@@ -1,9 +1,10 @@
-"""What schedules cost on a CPU: every constant, and the questions that several sketches ask.
+"""The costs of schedules on a CPU: every constant, and the estimates that several sketches use.
 
 `constants()` lists the constants with their units, meanings and sources. A machine description may
 carry other values (`CpuMachine.measured`); CALIBRATE measures those whose source it is. The others
-were set by hand: SWEEP times the kernels that each decides about, under several values of it. What
-the processor itself is (caches, lines, registers) is in `machine.py`.
+were set by hand: SWEEP times the kernels that each decides about, under several values of it, and
+RANGES compares code for a range of shapes with code for each of them. What the processor itself is
+(caches, lines, registers) is in `machine.py`.
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ from functools import cache
 from typing import Any, Final
 
 from tilewright.expr.nodes import Buffer
-from tilewright.plan.questions import PlanCosts
+from tilewright.plan.questions import OpenCosts, PlanCosts
 from tilewright.targets.cpu.machine import CpuMachine
 
 CALIBRATE: Final = "python -m benchmarks.calibrate"
 SWEEP: Final = "python -m benchmarks.sweep"
+RANGES: Final = "python -m benchmarks.shape_range"
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A constant of cost: its value by default, whether it is an integer, its unit, what it means
-    and the command that measures it, or that shows what follows from it."""
+    """A cost constant: its default value, whether it is an integer, its unit, its meaning, and the
+    command that measures it or shows its effect."""
 
     name: str
     value: float
@@ -353,8 +355,25 @@ class CostModel:
         "of a row of such parts, at most: threads share a longer one",
     )
 
+    # Ranges of shapes: units, such as the images of a batch, in kernels of fixed sizes.
+    many_units: int = _constant(
+        16, "units", "of products at a time: any tile has fewer rows", RANGES
+    )
+    unit_gain: float = _constant(
+        1.1, "times the speed", "per unit that a kernel of more units needs", RANGES
+    )
+    few_units: int = _constant(
+        4,
+        "units",
+        "one by one, at least, as fast as many: else tiles are empty",
+        RANGES,
+    )
+    row_step: int = _constant(
+        4, "times", "the rows of a block that the next larger one has", RANGES
+    )
+
     def multiply_rate(self, lanes: int, itemsize: int) -> float:
-        """Multiply-adds per cycle, of vectors of so many elements of so many bytes."""
+        """Multiply-adds per cycle, with vectors of this many elements of this many bytes."""
         return min(self.multiply_adds, self.multiplied / (lanes * itemsize))
 
     @property
@@ -362,6 +381,11 @@ class CostModel:
         """The constants that passes over a plan decide by."""
         asked = [f.name for f in fields(PlanCosts) if f.default is MISSING]
         return PlanCosts(**{name: getattr(self, name) for name in asked})
+
+    @property
+    def open(self) -> OpenCosts:
+        """The constants that kernels of an open plan are divided by."""
+        return OpenCosts(**{f.name: getattr(self, f.name) for f in fields(OpenCosts)})
 
     @property
     def guarded(self) -> float:
@@ -377,10 +401,10 @@ class CostModel:
         return nanoseconds >= self.share_ns
 
     def moving(self, buffers: Iterable[Buffer], constants: Collection[Buffer]) -> float:
-        """Nanoseconds until one core has the data of these buffers, or others have it from it.
+        """Nanoseconds to move the data of these buffers from all cores to one, or back.
 
-        Data is in the caches of the cores that made it: one core alone has to fetch most of it from
-        the others, and they from it what it makes.
+        Data is in the caches of the cores that produced it: a single core must fetch most of it
+        from the others, and they must fetch its results.
         """
         taken = 0.0
         for b in buffers:
@@ -389,13 +413,9 @@ class CostModel:
         return taken
 
     def streams(self, size: int) -> bool:
-        """Whether a result of so many bytes passes the caches by, if its kernel never reads it."""
+        """Whether a result of this many bytes bypasses the caches, if its kernel never reads it."""
         m = self.machine
-        if m.arch != "x86_64":
-            return False
-        if not m.has("avx"):
-            return False
-        return size >= max(self.streamed, m.l3)
+        return m.has("avx") and size >= max(self.streamed, m.l3)
 
     def resident_rows(self, pitch: int) -> float:
         """Rows, `pitch` bytes apart, that the first cache holds.
@@ -411,10 +431,10 @@ class CostModel:
         )
 
     def stays(self, rows: int, pitch: int) -> bool:
-        """Whether the second cache keeps one line of each of so many rows, `pitch` bytes apart.
+        """Whether the second cache keeps one line of each of this many rows, `pitch` bytes apart.
 
-        A line has its place in one set, found by the offset in a way; rows a power of two apart
-        share few sets, and displace one another long before the cache is full.
+        A line's address determines its set; rows a power of two apart share few sets, and evict one
+        another long before the cache is full.
         """
         l2 = self.machine.l2
         if pitch:

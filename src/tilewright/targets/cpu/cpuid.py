@@ -1,7 +1,7 @@
-"""Which x86-64 processor runs: a function in LLVM assembly that asks it, without an assembler.
+"""Detecting the x86-64 processor: a function in LLVM assembly, without an assembler.
 
-`cpuid` and `xgetbv` are machine code in front of functions that have no other: llvmlite assembles
-for its own architecture only, and a library is made for others too. Leaves and bits: Intel's SDM,
+`cpuid` and `xgetbv` are embedded as bytes before otherwise empty functions: llvmlite assembles for
+its own architecture only, but libraries are also built for others. Leaves and bits: Intel's SDM,
 volume 2A, CPUID; AMD's APM, volume 3, appendix E.
 """
 

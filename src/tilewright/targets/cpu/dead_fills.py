@@ -1,7 +1,7 @@
-"""Dead stores of constants are dropped: later stores overwrite them before any read.
+"""Removing dead stores of constants: later stores overwrite them before any read.
 
-A Func that Halide's `undef` defines starts as zeros, since no buffer is read before it has
-contents. Where updates write whatever is read, these zeros go:
+A Func defined by Halide's `undef` starts as zeros, since no buffer may be read before it is
+written. If updates write every element that is read, these zeros are removed:
 
     for x in 64: P[x] = 0                           for y in 8: for x in 8: P[y + x*8] = A[y, x]
     for y in 8: for x in 8: P[y + x*8] = A[y, x]
@@ -17,7 +17,7 @@ import numpy as np
 
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Buffer, Const, Expr
-from tilewright.loops.analysis.access import Access, accesses, environment
+from tilewright.loops.analysis.access import Access, accesses, accesses_of, environment
 from tilewright.loops.analysis.dependence import stored_once
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, Store, block
 from tilewright.loops.walk import below, walk
@@ -31,10 +31,10 @@ Places = tuple[Values, ...]
 def dead_fills(kernel: Kernel) -> Kernel:
     """The kernel without nests that fill a buffer with constants that are never read.
 
-    Formally: all that a nest of loops does is to store constants; and for each of its buffers,
-    either the next statement of the same sequence stores every element and reads none, or the
-    buffer is allocated around the sequence, small, and each element that a later statement reads is
-    stored by a statement before that one, without a condition.
+    Formally: a nest of loops only stores constants; and for each of its buffers, either the next
+    statement of the same sequence stores every element and reads none, or the buffer is small, is
+    allocated around the sequence, and each element that a later statement reads is stored
+    unconditionally by a statement before it.
     """
     body = _without(kernel.body, ())
     return kernel if body is kernel.body else kernel.with_body(body)
@@ -106,7 +106,7 @@ def _reads_written(stmts: Sequence[Stmt], buffer: Buffer) -> bool:
         return False
     known = np.zeros(buffer.shape, bool)
     for s in stmts:
-        found = [a for a in accesses(s) if a.buffer is buffer]
+        found = accesses_of(s, buffer)
         if not all(known[_most(a)].all() for a in found if a.kind != "store"):
             return False
         for a in found:
@@ -116,8 +116,8 @@ def _reads_written(stmts: Sequence[Stmt], buffer: Buffer) -> bool:
 
 
 def _most(a: Access) -> Places:
-    """What an access reaches: on each axis all that the index can be inside the buffer, since it
-    is guarded where it could be outside."""
+    """The elements that an access may touch: on each axis, all index values inside the buffer; an
+    index that may be outside is guarded."""
     extents: dict[Expr, int | None] = {f.var: f.trips for f in a.loops}
     axes = []
     for e, n in zip(a.index, a.buffer.shape, strict=True):

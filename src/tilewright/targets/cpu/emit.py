@@ -114,7 +114,7 @@ def emit_module(
 
 
 def _write_kernel(module: Module, kernel: Kernel, name: str, linkage: str) -> None:
-    f = Function(module, kernel.params)
+    f = EmittedFunction(module, kernel.params)
     f.pointers |= {b: LlvmValue(f"%p{n}", "ptr") for n, b in enumerate(kernel.params)}
     f.emit(kernel.body)
     module.functions.append(f.finish(name, [], linkage))
@@ -129,7 +129,7 @@ def attributes(machine: CpuMachine) -> str:
     )
 
 
-class Function(Statements):
+class EmittedFunction(Statements):
     """One function of a module: the kernel itself, or the body of a parallel region."""
 
     def __init__(
@@ -145,7 +145,7 @@ class Function(Statements):
         self.contents = module.contents
         self.params = tuple(params)
         self.region = region
-        # What is known where the function begins: the sizes, and numbers made of them.
+        # Values known at function entry: the sizes, and numbers computed from them.
         self.start = NumberingScope()
         self.scopes.insert(0, self.start)
         self._bind_sizes(module.sizes)
@@ -167,7 +167,7 @@ class Function(Statements):
         self.out = here
 
     def at_start(self, number: Extent) -> LlvmValue:
-        """A number made of sizes, computed where the function begins."""
+        """A number that depends only on sizes, computed at function entry."""
         if isinstance(number, int):
             return integer(number)
         inner, out = self.scopes, self.out
@@ -182,7 +182,7 @@ class Function(Statements):
         emit_intrinsic(self, s)
 
     def status(self) -> LlvmValue:
-        """Where a failure is stored: in what the caller gives."""
+        """The address for the status of a failure, passed by the caller."""
         return self.ins(f"getelementptr i8, ptr %ctx, i64 {8 * CTX_STATUS}", "ptr")
 
     def storing(
@@ -229,7 +229,7 @@ class Function(Statements):
         self.out = here
 
     def report(self) -> LlvmValue:
-        """Where sanitized code writes what it reports."""
+        """The address for reports of sanitized code."""
         report = self.module.plan.report
         assert report is not None
         return self.ins(
@@ -359,12 +359,12 @@ def _write_region(
     module: Module,
     name: str,
     s: For,
-    outer: Function,
+    outer: EmittedFunction,
     variables: list[Var],
     buffers: list[Buffer],
 ) -> None:
     """The body of a region: the iterations from `begin` to before `end`, by thread `thread`."""
-    f = Function(module, outer.params, region=True)
+    f = EmittedFunction(module, outer.params, region=True)
     f.ranges |= outer.ranges
     f.pointers |= {b: LlvmValue(f"%p{n}", "ptr") for n, b in enumerate(outer.params)}
     f.pointers |= {b: LlvmValue(f"%b{n}", "ptr") for n, b in enumerate(buffers)}

@@ -32,8 +32,8 @@ TILE_CONFIG = bytes([1, *[0] * 15, *([64, 0] * 8), *[0] * 16, *([TILE] * 8), *[0
 def emit_intrinsic(x: Expressions, s: Unit) -> None:
     """The instructions of a Unit.
 
-    Raises CompileError for an intrinsic of another machine, one whose features the processor lacks,
-    an address that depends on data, one that rounds where exact code is asked for, or a Unit in a
+    Raises CompileError for an intrinsic of another machine, missing processor features, an address
+    that depends on data, an intrinsic that rounds although exact code is required, or a Unit in a
     vector loop.
     """
     assert s.intrinsic is not None
@@ -291,10 +291,10 @@ def _load(x: Expressions, tile: int, p: LlvmValue, stride: int) -> None:
 
 
 def configure_tiles(region: bool) -> list[str]:
-    """The lines by which a function that uses tiles begins.
+    """The entry code of a function that uses tiles.
 
-    Every thread configures its own. The kernel itself first asks Linux for permission (for the
-    whole process; asking again is harmless) and returns with a status where it is refused.
+    Every thread configures its own tiles. The kernel itself first requests permission from Linux
+    (for the whole process; repeating this is harmless) and returns with a status if it is denied.
     """
     configure = "  call void @llvm.x86.ldtilecfg(ptr @tile_config)"
     if region:

@@ -1,8 +1,8 @@
-"""Non-temporal stores of results, where a note asks for them, in whole registers.
+"""Non-temporal stores of results, requested by a note, in whole registers.
 
-A usual store first reads the line it writes to, and drives out what the caches hold; a non-temporal
-one does neither. It must be on a boundary of its size, which a caller's array need not: a kernel
-with such results has a version for each of the two cases.
+An ordinary store first reads its cache line, and evicts other lines; a non-temporal one does
+neither. It must be aligned to its size, which a caller's array may not be: a kernel with such
+results has a version for each of the two cases.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ FENCE = "  call void @llvm.x86.sse.sfence()"
 
 
 def streamed(kernel: Kernel, machine: CpuMachine) -> frozenset[Buffer]:
-    """The results of a kernel whose stores pass the caches by, as its notes say, if their places
-    allow it.
+    """The results of a kernel that its notes mark for non-temporal stores, if their alignment
+    allows it.
 
-    Raises CompileError for a note about what is not a result or is read as well, and on a processor
-    without such stores.
+    Raises CompileError for a note on a buffer that is not a result or is also read, and on a
+    processor without such stores.
     """
     noted = [str(said[STREAM]) for said in kernel.notes.values() if STREAM in said]
     names = {name for text in noted for name in text.split(",")}
@@ -47,7 +47,7 @@ def streamed(kernel: Kernel, machine: CpuMachine) -> frozenset[Buffer]:
             where=f"kernel {kernel.name}",
             hint=f"note {STREAM!r} of results only that the kernel does not read",
         )
-    if machine.arch != "x86_64" or not machine.has("avx"):
+    if not machine.has("avx"):
         raise CompileError(
             f"no stores past the caches on {machine.arch} without AVX",
             where=f"kernel {kernel.name}",
@@ -57,7 +57,8 @@ def streamed(kernel: Kernel, machine: CpuMachine) -> frozenset[Buffer]:
 
 
 def on_boundaries(form: Affine, lane: Var | None, elements: int) -> bool:
-    """Whether the first of the lanes is at a multiple of so many elements, whatever the atoms."""
+    """Whether the first lane is at a multiple of this many elements, for all values of the
+    atoms."""
     rest = [c for atom, c in form.terms if atom is not lane]
     return all(c % elements == 0 for c in (*rest, form.const))
 

@@ -1,9 +1,9 @@
 """Transposed tiles: whole rows into registers, shuffles there, whole columns out.
 
 A tile is cut into squares whose side is a power of two and whose rows fill a register at most. A
-square of n rows is transposed in log2(n) rounds of n shuffles. The first rounds stay inside
-groups of 16 bytes, which is all that the cheap shuffles of x86 reach; the others move whole groups.
-Squares whose rows are one group at most go side by side, as many as a register holds.
+square of n rows is transposed in log2(n) rounds of n shuffles. The first rounds stay within
+groups of 16 bytes, the reach of x86's cheap shuffles; the others move whole groups. Squares whose
+rows are at most one group are processed side by side, as many as fit a register.
 """
 
 from __future__ import annotations

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from tilewright.runtime.abi import CTX_PROFILE, CTX_STATUS, STATUS_INDEX
-from tilewright.targets.base import Action, Argument, Copy, Either, KernelCall, Repeat
+from tilewright.targets.base import (
+    Action,
+    Argument,
+    ByteCopy,
+    ConditionalActions,
+    KernelCall,
+    Repeat,
+)
 from tilewright.targets.cpu.compile import LEVEL, compile_text
 from tilewright.targets.cpu.emit import attributes
 from tilewright.targets.cpu.machine import CpuMachine
@@ -19,9 +26,9 @@ def compile_entry(symbol: str, actions: Sequence[Action], machine: CpuMachine) -
     """Object code of `void symbol(ptr ctx, ptr table)`; see runtime/abi.py.
 
     The kernels are external symbols. After each call the cycle counter is stored in slot
-    `number + 1` of the profile (slot `number` of the first call gets the start), if there is one;
-    a failure gets the kernel's number and ends the segment.
-    Raises CompileError if LLVM refuses the code.
+    `number + 1` of the profile, if there is one (slot `number` of the first call gets the start);
+    the kernel's number is added to a failure, which ends the segment.
+    Raises CompileError if LLVM rejects the code.
     """
     kernels = frozenset(c.symbol for c in calls_of(actions))
     only_calls = all(isinstance(a, KernelCall) for a in actions)
@@ -174,7 +181,7 @@ def entry_ir(symbol: str, actions: Sequence[Action], machine: CpuMachine) -> str
 
 
 def _with_helpers(text: str) -> str:
-    """A function behind the helpers that it needs."""
+    """A function after the helpers that it needs."""
     for name, definition in _HELPERS.items():
         if f"@{name}(" in text:
             text = f"{definition}\n{text}"
@@ -189,9 +196,9 @@ def calls_of(actions: Iterable[Action]) -> Iterator[KernelCall]:
                 yield action
             case Repeat():
                 yield from calls_of(action.body)
-            case Either():
+            case ConditionalActions():
                 yield from calls_of((*action.then, *action.other))
-            case Copy():
+            case ByteCopy():
                 pass
             case _:
                 assert_never(action)
@@ -199,8 +206,8 @@ def calls_of(actions: Iterable[Action]) -> Iterator[KernelCall]:
 
 @dataclass(eq=False)
 class _Lines:
-    """Writes actions down as instructions and blocks. inside: of a loop or branch, whose kernels
-    have no times of their own."""
+    """Emits actions as instructions and blocks. inside: within a loop or branch, whose kernels are
+    not timed separately."""
 
     lines: list[str]
     count: int = 0
@@ -221,11 +228,11 @@ class _Lines:
             match action:
                 case KernelCall():
                     self.call(action)
-                case Copy():
+                case ByteCopy():
                     self.copy(action)
                 case Repeat():
                     self.repeat(action)
-                case Either():
+                case ConditionalActions():
                     self.either(action)
                 case _:
                     assert_never(action)
@@ -256,7 +263,7 @@ class _Lines:
             f"next{n}:",
         )
 
-    def copy(self, copy: Copy, row: str | None = None) -> None:
+    def copy(self, copy: ByteCopy, row: str | None = None) -> None:
         """Bytes from place to place; row: of the target, as many bytes each."""
         source, target = self.address(copy.source), self.address(copy.target)
         if row is not None:
@@ -331,7 +338,7 @@ class _Lines:
             self._clear(item, f"%n{k}", loop.bound or 0)
         self._timed(loop.body, loop.record)
 
-    def _clear(self, item: Copy, row: str, bound: int) -> None:
+    def _clear(self, item: ByteCopy, row: str, bound: int) -> None:
         start = self._row(self.address(item.target), row, item.nbytes)
         n = self.number()
         self.add(
@@ -340,7 +347,7 @@ class _Lines:
             f"call void @tw.clear(ptr {start}, i64 %left{n}.bytes)",
         )
 
-    def either(self, branch: Either) -> None:
+    def either(self, branch: ConditionalActions) -> None:
         """Both lists of actions in their own blocks."""
         condition, k = self.truth(branch.condition), self.number()
         self.add(f"br i1 {condition}, label %then{k}, label %else{k}")
@@ -354,7 +361,7 @@ class _Lines:
         self._timed((*branch.then, *branch.other), branch.record)
 
     def _timed(self, inside: Sequence[Action], record: int) -> None:
-        """The time of the whole is that of its record: kernels inside end when they begin."""
+        """The whole is timed as one record: kernels inside end when they begin."""
         if self.inside:
             return
         numbers = [*_numbers(inside), record]
@@ -372,10 +379,10 @@ def _numbers(actions: Iterable[Action]) -> Iterator[int]:
             case Repeat():
                 yield from _numbers(action.body)
                 yield action.record
-            case Either():
+            case ConditionalActions():
                 yield from _numbers((*action.then, *action.other))
                 yield action.record
-            case Copy():
+            case ByteCopy():
                 pass
             case _:
                 assert_never(action)

@@ -1,8 +1,8 @@
 """Tensor intrinsics of processors: dot products of AVX-512 (VNNI, BF16), AMX tiles, transposes.
 
-The products of narrow numbers that a 32-bit lane holds are summed in one instruction. `b` is so
-that the numbers of a lane are neighbors: `pack` the right-hand side of a product in the order
-(block of k, column, k inside), by `interleave`. Meanings and rounding are those of Intel's SDM.
+One instruction sums the products of the narrow numbers in each 32-bit lane. The numbers of a lane
+of `b` are adjacent: `pack` the right-hand side of a product in the order (block of k, column, k
+inside), by `interleave`. Semantics and rounding follow Intel's SDM.
 """
 
 from __future__ import annotations

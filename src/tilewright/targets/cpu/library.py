@@ -1,7 +1,7 @@
 """A model as one object file for C programs: the kernels of all variants and the functions around.
 
-LLVM joins the parts, so that everything but the exported functions is internal to the object, in
-whatever format the system of the triple has.
+LLVM links the parts, so that everything except the exported functions is internal to the object, in
+the format of the triple's system.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_CONSTANTS: Final = 2_000_000_000
 
 
 def checked(m: CpuMachine) -> CpuMachine:
-    """The machine with those features only that a library can ask the processor for."""
+    """The machine with only those features that a library can detect at run time."""
     if m.arch != "x86_64":
         return m
     return replace(m, features=tuple(f for f in m.features if f in cpuid.FEATURES))
@@ -43,8 +43,8 @@ def compile_library(
 ) -> bytes:
     """The object file that defines NAME_run and NAME_run_parallel.
 
-    The first of the variants that the processor can run is run. Raises UnsupportedError for too
-    many constants, CompileError if LLVM refuses the code.
+    The first variant that the processor supports is run. Raises UnsupportedError for too many
+    constants, CompileError if LLVM rejects the code.
     """
     if len(interface.constants) > MAX_CONSTANTS:
         raise UnsupportedError(
@@ -73,7 +73,7 @@ def _joined(
     interface: LibrarySignature,
     level: int,
 ) -> Any:
-    """A variant as one module, of which only its function is seen from outside."""
+    """A variant as one module, which exports only its function."""
     name = interface.name
     text = variant_text(n, variant, interface) + "\n" + attributes(m)
     whole = optimized(text, m, name, level)
@@ -143,7 +143,8 @@ def _section(interface: LibrarySignature) -> str:
 
 
 def _baseline(m: CpuMachine) -> CpuMachine:
-    """The least processor of the kind; elsewhere than on x86-64 code has all that was asked for."""
+    """The baseline processor of the architecture; except on x86-64, code uses all requested
+    features."""
     return machine(BASELINES[m.arch], m.triple) if m.arch == "x86_64" else m
 
 

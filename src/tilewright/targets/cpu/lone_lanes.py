@@ -1,8 +1,8 @@
-"""Masked stores of one lane as scalar ones, where LLVM would store too much.
+"""Masked stores of one lane as scalar stores, where LLVM would store too much.
 
-For AVX-512, LLVM before version 23 makes one store of a truncation and the masked store of what it
-gives, and then, where the mask has one bit, a scalar store of the wider element (issue 179489 of
-llvm-project): it writes over the neighbors, and after the end of a buffer.
+For AVX-512, LLVM before version 23 merges a truncation and the masked store of its result, and
+then, if the mask has one bit, emits a scalar store of the wider element (issue 179489 of
+llvm-project): it overwrites neighbors, or memory past the end of a buffer.
 
     call void @llvm.masked.store.v4i16.p0(<4 x i16> %v, ptr align 2 %at, <4 x i1> <i1 true, ...>)
 
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from math import gcd
 
 STORE = "llvm.masked.store"
-# Only constant masks: LLVM has folded what it knows of others. Nothing of 64 bits is narrowed.
+# Only constant masks: LLVM has folded other known ones. Elements of 64 bits are never narrowed.
 _CONSTANT = re.compile(
     rf"^ *(?:tail )?call void @{re.escape(STORE)}\.v\d+i(?P<bits>8|16|32)\.p0\("
     r"(?P<vector><\d+ x i\d+>) (?P<value>%[^\s,]+), "
@@ -30,10 +30,10 @@ _CONSTANT = re.compile(
 
 
 def without_lone_lanes(text: str, registers: int) -> str:
-    """LLVM assembly in which no masked store of a part of a vector has one lane.
+    """LLVM assembly in which no masked store of a part of a vector has exactly one lane.
 
-    registers: bits of a vector register. A long vector is stored in parts, of 64-bit elements in
-    the smallest, or as a whole; what has no or several lanes in each of those has so in all others.
+    registers: bits of a vector register. A long vector is stored in parts or as a whole; parts are
+    smallest for 64-bit elements. If no such part has exactly one lane, neither does any larger one.
     """
     number = 0
 

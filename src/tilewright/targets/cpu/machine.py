@@ -84,7 +84,8 @@ class CpuMachine:
         return tuple(d.name for d in fit if all(map(self.has, d.features)))
 
     def block_dot(self, bits: int) -> str | None:
-        """The intrinsic that multiplies bytes by unsigned numbers of so many bits; None without."""
+        """The intrinsic that multiplies bytes by unsigned numbers of this many bits; None if there
+        is none."""
         found = BLOCK_DOTS.get(bits)
         fits = found is not None and all(map(self.has, found.features))
         return found.name if found is not None and fits else None

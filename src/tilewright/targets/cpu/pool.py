@@ -89,9 +89,9 @@ def ir(arch: str) -> str:
 
 
 def support(arch: str) -> tuple[bytes, ...]:
-    """What an artifact for `arch` carries: the pool where it can be assembled, else nothing.
+    """The pool's code for an artifact for `arch`, if it can be assembled here; else nothing.
 
-    llvmlite has the assembler of its own architecture only. Code without the pool runs on one
+    llvmlite only has the assembler of its own architecture. Code without the pool runs on one
     thread.
     """
     if arch == _host_arch():

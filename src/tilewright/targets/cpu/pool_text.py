@@ -3,23 +3,22 @@
 The caller of `parallel` is participant 0. Each worker owns a ticket that the caller raises when the
 worker takes part, so a worker that is not needed never wakes and can never enter a region twice.
 Both sides spin for a short time and then sleep on a futex. A caller that finds the pool busy
-(another Python thread, or a region inside a region) runs everything itself; who has the pool lets
-as many workers sleep, because they would take turns with these others.
+(another Python thread, or a nested region) runs everything itself; the owner of the pool then
+leaves one worker asleep per such caller, since the two would compete for a processor.
 
-Every participant begins with an equal part of the iterations, so that it mostly finds in its caches
-what it wrote in the region before. It takes half of what it has left each time, and when nothing is
-left, the second half of what another has. So a processor that is slower than the others, or shared
-with another program, does less of the work, and a worker that the system has not let run yet does
-none. Taking costs one exchange of a word that nobody else touches in most cases, and happens about
-log2(iterations) times.
+Every participant starts with an equal share of the iterations, so its caches mostly hold what it
+wrote in the previous region. It repeatedly takes half of its remaining share; when that is empty,
+it steals the second half of another participant's. So a processor that is slower than the others,
+or shared with another program, does less of the work, and a worker that is not scheduled yet does
+none. Taking costs one exchange, mostly of an uncontended word, and happens about log2(iterations)
+times.
 
-Before the region ends, the caller takes the tickets that nobody has claimed: those workers find
-nothing to do when they come.
+Before the region ends, the caller takes back unclaimed tickets: those workers find nothing to do.
 
-A worker that sleeps is told, before it is woken, to keep off the processor of its caller: systems
-tend to wake a thread beside who wakes it, where it would wait for the caller to wait. The other
-processors that the caller may use are the worker's. One that comes too late is told again, because
-the caller may have come to it.
+Before a sleeping worker is woken, its affinity is set to exclude its caller's processor: systems
+tend to wake a thread on its waker's processor, where it would have to wait for the caller. It may
+use the other processors that the caller may use. A worker that arrives too late gets its affinity
+set again, since the caller may have moved.
 
 Memory order: raising a ticket publishes the region; lowering `pending` publishes its results. The
 pairs (ticket, asleep) and (pending, waiting) are sequentially consistent: each side writes one and

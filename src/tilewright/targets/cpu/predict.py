@@ -43,7 +43,7 @@ def predicted_work(computations: Sequence[Computation], at: Context) -> float:
 
 
 def predicted_given(elements: int, at: Context) -> float:
-    """Expected nanoseconds of an operator's own kernel that makes so many elements."""
+    """Expected nanoseconds of an operator's own kernel that produces this many elements."""
     alone = elements * at.costs.step_ns + at.costs.call_ns
     if at.machine.cores > 1 and at.costs.worth_sharing(alone):
         return alone / at.machine.cores + at.costs.region_ns

@@ -17,7 +17,7 @@ from tilewright.expr.simplify import simplify
 from tilewright.loops.analysis.access import Access, accesses, environment
 from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import Block, For, Kernel, Store, Unit, Update
-from tilewright.loops.walk import Place, walk
+from tilewright.loops.walk import StatementPlace, walk
 from tilewright.schedule.primitives.kinds import vectorize
 from tilewright.schedule.primitives.split import split
 from tilewright.schedule.tree import find_loop
@@ -44,7 +44,7 @@ def row_vectors(kernel: Kernel, machine: CpuMachine) -> Kernel:
     return kernel
 
 
-def _is_row(f: For, place: Place) -> bool:
+def _is_row(f: For, place: StatementPlace) -> bool:
     """Whether it is an innermost loop of statements that may be lanes."""
     if f.kind != "serial" or f.trips is None or f.trips < FEW:
         return False
@@ -72,7 +72,7 @@ def _in_vectors(kernel: Kernel, f: For, machine: CpuMachine) -> Kernel | None:
 
 
 def _lanes(f: For, machine: CpuMachine) -> int:
-    """Lanes of a register of the widest elements, as many as the loop has iterations at most."""
+    """Lanes of a register for the widest elements, at most the loop's iterations."""
     size = max(a.buffer.dtype.itemsize for a in accesses(f.body))
     most = min(MAX_LANES, machine.vector_bits // 8 // size, f.trips or 1)
     return 1 << most.bit_length() - 1

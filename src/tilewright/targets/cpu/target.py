@@ -11,7 +11,7 @@ from tilewright.base.dtypes import DType
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Kernel
-from tilewright.plan.questions import PlanCosts
+from tilewright.plan.questions import OpenCosts, PlanCosts
 from tilewright.runtime.machine import architecture, missing_features
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Sketch
@@ -20,8 +20,8 @@ from tilewright.targets.base import (
     Artifact,
     LibrarySignature,
     LibraryVariant,
-    Settings,
     Target,
+    TargetSettings,
 )
 from tilewright.targets.cpu import compile as llvm
 from tilewright.targets.cpu.c_function import compile_c_function
@@ -134,13 +134,18 @@ class CpuTarget(Target):
         )
 
     def predicted_given(self, elements: int) -> float:
-        """Expected nanoseconds of an operator's own kernel that makes so many elements."""
+        """Expected nanoseconds of an operator's own kernel that produces this many elements."""
         return predicted_given(elements, Context(self.machine, exact=self.exact))
 
     @property
     def plan_costs(self) -> PlanCosts:
         """The constants that passes over a plan decide by."""
         return cost_model(self.machine).plan
+
+    @property
+    def open_costs(self) -> OpenCosts:
+        """The constants that kernels of an open plan are divided by."""
+        return cost_model(self.machine).open
 
     def emit(
         self, kernel: Kernel, symbol: str, permitted: Permissions | None = None
@@ -237,10 +242,10 @@ def _machine_of(target: Target) -> CpuMachine:
     return target.machine
 
 
-def make(settings: Settings) -> CpuTarget:
-    """The target for a processor, of which so many threads are used.
+def make(settings: TargetSettings) -> CpuTarget:
+    """The target for a processor and a number of threads.
 
-    Raises UnsupportedError for a processor it does not know, InputError for a bad description.
+    Raises UnsupportedError for an unknown processor, InputError for a bad description.
     """
     found = machine(settings.mcpu, settings.triple)
     threads = settings.threads

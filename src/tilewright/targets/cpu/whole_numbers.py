@@ -20,8 +20,8 @@ FUNCTIONS: Final = {
 def functions_text(names: Sequence[str]) -> str:
     """Definitions of these functions, all of FUNCTIONS.
 
-    A number of at least 2 to the power of its fraction's bits is whole, as are infinities and NaN.
-    Signed zeros keep their signs: the result takes that of the operand.
+    A number of at least 2 to the power of its fraction's bits is returned as is, like infinities
+    and NaN. Zeros keep their sign: the result has the sign of the operand.
     """
     made = []
     for name in dict.fromkeys(names):

@@ -1,9 +1,9 @@
 """An NVIDIA GPU as a device of the runtime, by the driver's API; no part of the compiler is needed.
 
 Everything runs in order on one stream of the primary context, which other libraries share: memory
-is allocated from and returned to the stream's pool in that order. Launches of a queue
-that is not timed are collected until something needs their results; a sequence that comes again
-with the same addresses is recorded as a graph, and runs as one command from then on.
+is allocated from and returned to the stream's pool in that order. Launches of an untimed queue are
+collected until something needs their results; a sequence that repeats with the same addresses is
+recorded as a graph, and then runs as one command.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.base.errors import ArtifactError, ExecutionError, MemoryLimitError
-from tilewright.runtime.device import Bytes, Duration, Region
+from tilewright.runtime.device import Bytes, Duration, MemoryRange
 from tilewright.targets.cuda.driver import Driver, bindings
 from tilewright.targets.cuda.machine import STATIC, machine
 from tilewright.targets.simt.code import PTX, DeviceProgram, KernelLaunch
@@ -45,35 +45,35 @@ class Allocation:
 
 
 @dataclass(eq=False, slots=True)
-class Loaded:
+class LoadedKernels:
     """A program on the GPU: its kernels in the order of its launches, and its workspace."""
 
     code: DeviceProgram
     kernels: list[Any]
     workspace: list[Allocation]
 
-    def addresses(self, arguments: Sequence[Region]) -> tuple[int, ...]:
-        """Of all buffers: the operands, then the workspace."""
+    def addresses(self, arguments: Sequence[MemoryRange]) -> tuple[int, ...]:
+        """The addresses of all buffers: operands, then the workspace."""
         given = (a.memory.address + a.offset for a in arguments)
         return (*given, *(w.address for w in self.workspace))
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
-    """A program that is to run on buffers, which stay while it is not over."""
+class PendingRun:
+    """A program to run on buffers, which it keeps alive until it has finished."""
 
-    program: Loaded
+    program: LoadedKernels
     addresses: tuple[int, ...]
-    arguments: tuple[Region, ...] = field(compare=False)
+    arguments: tuple[MemoryRange, ...] = field(compare=False)
 
     def __hash__(self) -> int:
         return hash((id(self.program), self.addresses))
 
 
 class CudaDevice:
-    """The first GPU; `api` is NVIDIA's bindings, or what behaves as they do.
+    """The first GPU; `api` is NVIDIA's bindings, or an object with the same behavior.
 
-    Raises ArtifactError without a GPU, or with a driver that has no pools of memory.
+    Raises ArtifactError without a GPU, or with a driver that does not support memory pools.
     """
 
     name: Final = NAME
@@ -95,9 +95,9 @@ class CudaDevice:
         }
         if not self.has["pools"]:
             raise ArtifactError(
-                "the NVIDIA driver has no pools of memory",
+                "the NVIDIA driver does not support memory pools",
                 code="TW-DEVICE",
-                hint="update the driver: 11.2 is the first that has them",
+                hint="update the driver: memory pools need CUDA 11.2",
             )
         self._context = self.driver("DevicePrimaryCtxRetain", number)
         self.enter()
@@ -107,11 +107,11 @@ class CudaDevice:
 
     @property
     def capability(self) -> int:
-        """As 90 for 9.0."""
+        """The compute capability as an integer: 90 for 9.0."""
         return 10 * self.has["major"] + self.has["minor"]
 
     def enter(self) -> None:
-        """Make the context that of this thread."""
+        """Make the context current in this thread."""
         self.driver("CtxSetCurrent", self._context)
 
     def allocate(self, nbytes: int) -> Allocation:
@@ -125,15 +125,18 @@ class CudaDevice:
         weakref.finalize(made, _free, self, address).atexit = False
         return made
 
-    def load(self, code: bytes) -> Loaded:
-        """A program. Raises ArtifactError for other bytes, and for what this GPU cannot run."""
+    def load(self, code: bytes) -> LoadedKernels:
+        """Load a program. Raises ArtifactError for malformed bytes, and for code that this GPU
+        cannot run."""
         program = DeviceProgram.from_bytes(code, PTX)
         self._check(program)
         self.enter()
         image = program.binary or program.text.encode() + b"\0"
         module = self.driver("ModuleLoadData", image)
         kernels = [self._kernel(module, call) for call in program.launches]
-        return Loaded(program, kernels, [self.allocate(n) for n in program.workspace])
+        return LoadedKernels(
+            program, kernels, [self.allocate(n) for n in program.workspace]
+        )
 
     def _check(self, program: DeviceProgram) -> None:
         made = machine(program.arch)
@@ -144,7 +147,7 @@ class CudaDevice:
         )
         if not runs:
             raise ArtifactError(
-                f"the code is for {made.name}, and this GPU is sm_{self.capability}",
+                f"the code is for {made.name}, but this GPU is sm_{self.capability}",
                 code="TW-DEVICE",
                 hint=f"compile with mcpu='sm_{self.capability}', or without an 'a'",
             )
@@ -155,7 +158,7 @@ class CudaDevice:
                 if count > self.has[what]:
                     unit = "threads" if what == "threads" else "bytes of shared memory"
                     raise ArtifactError(
-                        f"a block takes {count:,} {unit}, and this GPU has {self.has[what]:,}",
+                        f"a block takes {count:,} {unit}, but this GPU has {self.has[what]:,}",
                         code="TW-DEVICE",
                         where=f"kernel {call.name}",
                         hint="compile for this GPU: mcpu is its architecture",
@@ -214,7 +217,7 @@ class CudaEvent:
             )
 
     def duration(self) -> Duration:
-        """Between the driver's events, which count half microseconds."""
+        """The time between the driver's events, which have a resolution of half a microsecond."""
         elapsed = self._queue.device.driver
         return Duration(
             float(elapsed("EventElapsedTime", self._begin, self._end)) / 1e3
@@ -227,10 +230,10 @@ class CudaQueue:
     def __init__(self, device: CudaDevice, timed: bool) -> None:
         self.device: Final = device
         self.timed: Final = timed
-        self._pending: list[Pending] = []
-        self._graphs: OrderedDict[tuple[Pending, ...], Any] = OrderedDict()
+        self._pending: list[PendingRun] = []
+        self._graphs: OrderedDict[tuple[PendingRun, ...], Any] = OrderedDict()
 
-    def write(self, target: Region, source: Bytes) -> CudaEvent:
+    def write(self, target: MemoryRange, source: Bytes) -> CudaEvent:
         """Copy to the GPU."""
         address = target.memory.address + target.offset
         begin = self._begin()
@@ -239,7 +242,7 @@ class CudaQueue:
         )
         return CudaEvent(self, begin, self._mark())
 
-    def read(self, target: Bytes, source: Region) -> CudaEvent:
+    def read(self, target: Bytes, source: MemoryRange) -> CudaEvent:
         """Copy to the host, and what went wrong until then."""
         address = source.memory.address + source.offset
         begin = self._begin()
@@ -257,9 +260,11 @@ class CudaQueue:
         )
         return CudaEvent(self, begin, end, status)
 
-    def launch(self, program: Loaded, arguments: Sequence[Region]) -> CudaEvent:
-        """Run a program; at once in a queue that is timed."""
-        found = Pending(program, program.addresses(arguments), tuple(arguments))
+    def launch(
+        self, program: LoadedKernels, arguments: Sequence[MemoryRange]
+    ) -> CudaEvent:
+        """Run a program; immediately if the queue is timed."""
+        found = PendingRun(program, program.addresses(arguments), tuple(arguments))
         if not self.timed:
             self._pending.append(found)
             return CudaEvent(self, None, None)
@@ -271,10 +276,10 @@ class CudaQueue:
         """Forget what went wrong."""
         self._driver("MemsetD8Async", self.device.status.address, 0, 8, self._stream)
 
-    # -- what was collected
+    # -- collected launches
 
     def flush(self) -> None:
-        """Give the GPU the launches that were collected: as a graph if they come again."""
+        """Submit the collected launches to the GPU: as a graph if they repeat."""
         self.device.enter()
         found, self._pending = tuple(self._pending), []
         if not found:
@@ -293,7 +298,7 @@ class CudaQueue:
             if old is not None:
                 self._driver("GraphExecDestroy", old)
 
-    def _recorded(self, found: tuple[Pending, ...]) -> Any:
+    def _recorded(self, found: tuple[PendingRun, ...]) -> Any:
         modes = self.device.driver.api.CUstreamCaptureMode
         mode = modes.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         self._driver("StreamBeginCapture", self._stream, mode)
@@ -305,7 +310,7 @@ class CudaQueue:
         self._driver("GraphDestroy", graph)
         return made
 
-    def _run(self, found: Sequence[Pending]) -> None:
+    def _run(self, found: Sequence[PendingRun]) -> None:
         for pending in found:
             program = pending.program
             calls = zip(program.code.launches, program.kernels, strict=True)
@@ -343,12 +348,12 @@ class CudaQueue:
         return self._mark() if self.timed else None
 
     def _mark(self) -> Any:
-        """An event at this place; of a queue that is not timed it keeps no time."""
+        """An event at this place; in an untimed queue it records no time."""
         event = self._driver("EventCreate", 0 if self.timed else 2)
         self._driver("EventRecord", event, self._stream)
         return event
 
 
 def make() -> CudaDevice:
-    """The device, for `runtime.devices`. Raises ArtifactError (TW-DEVICE) where there is none."""
+    """The device, for `runtime.devices`. Raises ArtifactError (TW-DEVICE) if there is none."""
     return CudaDevice(bindings())

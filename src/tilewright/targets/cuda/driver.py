@@ -1,7 +1,7 @@
 """CUDA's driver, through NVIDIA's Python bindings: its calls, and an error of ours for each.
 
-The bindings (`cuda-bindings`) are imported when a device is first asked for. `Driver` takes
-whatever has their functions.
+The bindings (`cuda-bindings`) are imported when a device is first requested. `Driver` takes any
+object with their functions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _AGAIN: Final = "restart the process: no CUDA call works after this"
 _EARLIER: Final = "compile for it: mcpu is its architecture, such as sm_80"
 
 Row = tuple[type[TilewrightError], str, str, str]
-# the driver's error: ours, its code, what it means, what to do
+# the driver's error: our class, its code, the message, the hint
 ERRORS: Final[Mapping[str, Row]] = {
     "NO_DEVICE": (ArtifactError, "TW-DEVICE", "there is no NVIDIA GPU", ""),
     "SYSTEM_DRIVER_MISMATCH": (
@@ -100,13 +100,13 @@ def _no_driver() -> ArtifactError:
 
 
 class Driver:
-    """The driver's functions; `api` is what `bindings` gives."""
+    """The driver's functions; `api` comes from `bindings`."""
 
     def __init__(self, api: Any) -> None:
         self.api: Final = api
 
     def __call__(self, name: str, *arguments: Any) -> Any:
-        """What `cu<name>` gives besides its error: nothing, a value, or several.
+        """The results of `cu<name>` without its error: none, one, or several.
 
         Raises an error of `ERRORS`, or ExecutionError with the driver's name of the error.
         """

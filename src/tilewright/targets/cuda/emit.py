@@ -1,8 +1,8 @@
 """A Program as PTX: a kernel per launch, made by LLVM's back end for NVIDIA's GPUs.
 
-LLVM gives each pointer its memory (global, or shared by a block), and reads what only is read
-through the cache for that. Arithmetic is IEEE's: divisions and roots are rounded right, subnormal
-numbers are kept, and products are fused with sums only where `contract` says so.
+LLVM infers the memory of each pointer (global, or shared by a block), and loads read-only data
+through the read-only cache. Arithmetic follows IEEE: divisions and roots are correctly rounded,
+subnormal numbers are kept, and products are fused with sums only with `contract`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from tilewright.loops.launch import LaunchProgram
 from tilewright.targets.cuda.emit_mma import CALLS
 from tilewright.targets.cuda.machine import STATIC, WARP, CudaMachine
 from tilewright.targets.llvm import backend
+from tilewright.targets.llvm.emit_copies import AsyncCopies
 from tilewright.targets.llvm.emit_launch import Dialect, launches_text
 from tilewright.targets.llvm.emit_stmt import Statements
 from tilewright.targets.llvm.emit_text import LlvmValue
 
 TRIPLE: Final = "nvptx64-nvidia-cuda"
 _LEVEL: Final = 2
-# Short loops over arrays of a thread are written out, so that these stay in registers.
+# Short loops over a thread's arrays are unrolled, so that these stay in registers.
 _PASSES: Final = (*backend.CHEAP, "loop_unroll", *backend.CHEAP)
 _NUMBERS: Final = {"blockIdx": "ctaid", "threadIdx": "tid"}
 
@@ -27,6 +28,15 @@ _NUMBERS: Final = {"blockIdx": "ctaid", "threadIdx": "tid"}
 def _butterfly(w: Statements, v: LlvmValue, step: int, mask: LlvmValue) -> LlvmValue:
     inner = f"{mask.typed}, {v.typed}, i32 {step}, i32 {WARP - 1}"
     return w.ins(f"call i32 @llvm.nvvm.shfl.sync.bfly.i32({inner})", "i32")
+
+
+def _copy(to: LlvmValue, at: LlvmValue, size: int, there: LlvmValue | None) -> str:
+    """Copies of 16 bytes bypass the first-level cache: the data is read once."""
+    cache = "cg" if size == 16 else "ca"
+    zeros = "" if there is None else ".s"
+    name = f"llvm.nvvm.cp.async.{cache}.shared.global.{size}{zeros}"
+    given = [v.typed for v in (to, at, there) if v is not None]
+    return f"call void @{name}({', '.join(given)})"
 
 
 def _attributes(threads: tuple[int, int, int]) -> str:
@@ -46,19 +56,21 @@ DIALECT: Final = Dialect(
     warp=WARP,
     attributes=_attributes,
     intrinsics=CALLS,
+    copies=AsyncCopies(_copy, ("call void @llvm.nvvm.cp.async.wait.all()",)),
 )
 
 
 def llvm_ir(program: LaunchProgram, machine: CudaMachine, contract: bool = True) -> str:
     """The program as LLVM assembly, before LLVM's passes; a kernel has its launch's name.
 
-    Raises UnsupportedError for what has no native code, CompileError for memory that a GPU lacks.
+    Raises UnsupportedError for code without a native equivalent, CompileError for memory that a GPU
+    lacks.
     """
     return launches_text(program, DIALECT, machine, contract, STATIC)
 
 
 def ptx(program: LaunchProgram, machine: CudaMachine, contract: bool = True) -> str:
-    """The program as PTX. Raises as `llvm_ir`, and CompileError if LLVM refuses it."""
+    """The program as PTX. Raises as `llvm_ir`, and CompileError if LLVM rejects it."""
     return assembly(llvm_ir(program, machine, contract), machine, program.name)
 
 

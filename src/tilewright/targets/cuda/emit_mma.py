@@ -1,4 +1,4 @@
-"""Tensor intrinsics of a warp as instructions: which element is in which thread's register.
+"""Emits tensor intrinsics of a warp: which element is in which thread's register.
 
 Of an array of registers of 32 bits, with `per` numbers in each, thread t = 4*g + q of a warp has
 
@@ -6,9 +6,10 @@ Of an array of registers of 32 bits, with `per` numbers in each, thread t = 4*g 
     b    register r: rows from (q + 4*r) * per on, column g, r < 2
     out  element n:  row g + 8*(n / 2), column 2*q + n % 2, n < 4
 
-(PTX ISA, "Matrix Fragments for mma.m16n8k8", ".m16n8k16", ".m16n8k32"). Barriers
-are placed where a product reads what others wrote, as all threads read all of it. A store counts as
-the first thread's alone: the threads of a warp synchronize around it.
+(PTX ISA, "Matrix Fragments for mma.m16n8k8", ".m16n8k16", ".m16n8k32"), which is the layout in
+which `ldmatrix` loads matrices of 8 rows of 16 bytes. Barriers are placed where a product reads
+what other threads wrote, as all threads read all of it. A store counts as a store by the first
+thread only: the threads of a warp synchronize around it.
 """
 
 from __future__ import annotations
@@ -22,8 +23,14 @@ from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.loops.launch import AXIS
 from tilewright.loops.nodes import Operand, Unit
 from tilewright.loops.operands import position
-from tilewright.targets.cuda.intrinsics import COLUMNS, ROWS
-from tilewright.targets.llvm.emit_launch import Thread
+from tilewright.targets.cuda.intrinsics import (
+    COLUMNS,
+    MATRIX_ROW,
+    ROWS,
+    MatrixLoads,
+    matrix_loads,
+)
+from tilewright.targets.llvm.emit_launch import LaunchThread
 from tilewright.targets.llvm.emit_text import LlvmValue, integer
 from tilewright.targets.llvm.emit_types import memory_type
 
@@ -32,17 +39,17 @@ _PART: Final = 4  # elements of a tile that each thread has
 _WORD: Final = 4  # bytes
 
 
-def _lane(x: Thread) -> tuple[LlvmValue, LlvmValue]:
+def _lane(x: LaunchThread) -> tuple[LlvmValue, LlvmValue]:
     """The number of four threads in the warp, and of the thread among these."""
     lane = x.value(AXIS["threadIdx.x"])
     return x.binary("lshr", lane, integer(2)), x.binary("and", lane, integer(3))
 
 
-def _moved(x: Thread, p: LlvmValue, nbytes: LlvmValue) -> LlvmValue:
+def _moved(x: LaunchThread, p: LlvmValue, nbytes: LlvmValue) -> LlvmValue:
     return x.ins(f"getelementptr i8, {p.typed}, {nbytes.typed}", "ptr")
 
 
-def _scaled(x: Thread, v: LlvmValue, by: int) -> LlvmValue:
+def _scaled(x: LaunchThread, v: LlvmValue, by: int) -> LlvmValue:
     return x.binary("mul", v, integer(by))
 
 
@@ -54,7 +61,7 @@ class _Product:
     register: tuple[str, int] = ("i32", 1)
     rounded: bool = False
 
-    def __call__(self, x: Thread, s: Unit) -> None:
+    def __call__(self, x: LaunchThread, s: Unit) -> None:
         a, b, out = s.operands
         per = _WORD // a.buffer.dtype.itemsize
         part = _held(x, out)
@@ -66,12 +73,14 @@ class _Product:
         sums = [_load(x, type, p).typed for p in part]
         made = f"{{ {', '.join([type] * _PART)} }}"
         given = ", ".join([*factors, *sums])
-        found = x.ins(f"call {made} @llvm.nvvm.mma.{self.name}({given})", made)
+        # Tell LLVM that all threads of the warp have to reach it.
+        call = f"call {made} @llvm.nvvm.mma.{self.name}({given}) convergent"
+        found = x.ins(call, made)
         for n, p in enumerate(part):
             value = x.ins(f"extractvalue {found.typed}, {n}", type)
             x.line(f"store {value.typed}, {p.typed}, align {_WORD}")
 
-    def _factor(self, x: Thread, word: LlvmValue) -> LlvmValue:
+    def _factor(self, x: LaunchThread, word: LlvmValue) -> LlvmValue:
         if self.rounded:
             number = x.convert("bitcast", word, "float")
             return x.ins(f"call i32 @llvm.nvvm.f2tf32.rna({number.typed})", "i32")
@@ -82,7 +91,7 @@ class _Product:
 
 
 def _words(
-    x: Thread,
+    x: LaunchThread,
     o: Operand,
     axes: tuple[int, int],
     places: Sequence[tuple[int, int]],
@@ -92,6 +101,10 @@ def _words(
     size = o.buffer.dtype.itemsize
     per = _WORD // size
     across, along = (o.strides[axis] for axis in axes)
+    by_matrix = matrix_loads(size, (across, along))
+    is_shared = o.buffer.scope == "shared"
+    if by_matrix is not None and is_shared and _is_multiple(o, MATRIX_ROW // size):
+        return _loaded_matrices(x, o, by_matrix, (across, along), places)
     group, number = _lane(x)
     start = x.access(o.buffer, o.index).pointer
     start = _moved(x, start, _scaled(x, group, across * size))
@@ -108,13 +121,45 @@ def _words(
     return found
 
 
+def _loaded_matrices(
+    x: LaunchThread,
+    o: Operand,
+    how: MatrixLoads,
+    strides: tuple[int, int],
+    places: Sequence[tuple[int, int]],
+) -> list[LlvmValue]:
+    """Load a thread's registers of a factor by one instruction: thread t passes the address of row
+    t % 8 of matrix t / 8."""
+    size = o.buffer.dtype.itemsize
+    lane = x.value(AXIS["threadIdx.x"])
+    row = x.binary("and", lane, integer(7))
+    start = x.access(o.buffer, o.index).pointer
+    start = _moved(x, start, _scaled(x, row, how.pitch * size))
+    count, bit = len(places), 1
+    while bit < count:
+        i, k = places[bit]
+        offset = (i * strides[0] + k * strides[1]) * size
+        number = x.binary("lshr", lane, integer(2 + bit.bit_length()))
+        number = x.binary("and", number, integer(1))
+        start = _moved(x, start, _scaled(x, number, offset))
+        bit *= 2
+    shared = "ptr addrspace(3)"
+    at = x.ins(f"addrspacecast {start.typed} to {shared}", shared)
+    turned = ".trans" if how.is_turned else ""
+    name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{count}{turned}.b16.p3"
+    made = f"{{ {', '.join(['i32'] * count)} }}"
+    found = x.ins(f"call {made} @{name}({at.typed})", made)
+    parts = (x.ins(f"extractvalue {found.typed}, {n}", "i32") for n in range(count))
+    return list(parts)
+
+
 def _is_multiple(o: Operand, of: int) -> bool:
-    """Whether an operand begins at a multiple of so many elements."""
+    """Whether an operand begins at a multiple of `of` elements."""
     form = position(o.buffer, o.index)
     return all(c % of == 0 for c in (form.const, *(c for _, c in form.terms)))
 
 
-def _packed(x: Thread, first: LlvmValue, per: int, step: int) -> LlvmValue:
+def _packed(x: LaunchThread, first: LlvmValue, per: int, step: int) -> LlvmValue:
     """Elements that are apart as one word, the first in its low bits."""
     bits = 8 * _WORD // per
     word = integer(0, "i32")
@@ -126,15 +171,16 @@ def _packed(x: Thread, first: LlvmValue, per: int, step: int) -> LlvmValue:
     return word
 
 
-def _load(x: Thread, type: str, p: LlvmValue) -> LlvmValue:
+def _load(x: LaunchThread, type: str, p: LlvmValue) -> LlvmValue:
     return x.ins(f"load {type}, {p.typed}, align {_WORD}", type)
 
 
 # -- tiles of a warp
 
 
-def _held(x: Thread, o: Operand) -> list[LlvmValue]:
-    """Where a thread has its four elements of a tile. Raises CompileError for a part of a tile."""
+def _held(x: LaunchThread, o: Operand) -> list[LlvmValue]:
+    """The addresses of a thread's four elements of a tile. Raises CompileError for a part of a
+    tile."""
     b = o.buffer
     sides = (*[1] * (len(b.shape) - 2), ROWS, COLUMNS)
     forms = [affine(i) for i in o.index]
@@ -145,7 +191,8 @@ def _held(x: Thread, o: Operand) -> list[LlvmValue]:
     whole = all(n % side == 0 for side, ns in zip(sides, parts) for n in ns)
     if not whole or o.strides != b.strides[-2:]:
         raise CompileError(
-            f"{b.name} is not whole tiles of {ROWS} x {COLUMNS}, or the unit is not at one",
+            f"{b.name} does not consist of whole {ROWS} x {COLUMNS} tiles, "
+            "or the unit does not start at one",
             code="TW-INTRINSIC",
             where=f"launch {x.launch.name}",
             hint=f"give it extents that are multiples of {ROWS} and {COLUMNS}, and split the "
@@ -163,7 +210,7 @@ def _held(x: Thread, o: Operand) -> list[LlvmValue]:
     return [_moved(x, start, integer(n * b.dtype.itemsize)) for n in range(_PART)]
 
 
-def _fill(x: Thread, s: Unit) -> None:
+def _fill(x: LaunchThread, s: Unit) -> None:
     """A product starts with 0."""
     (out,) = s.operands
     type = memory_type(out.buffer.dtype)
@@ -171,7 +218,7 @@ def _fill(x: Thread, s: Unit) -> None:
         x.line(f"store {type} zeroinitializer, {p.typed}, align {_WORD}")
 
 
-def _store(x: Thread, s: Unit) -> None:
+def _store(x: LaunchThread, s: Unit) -> None:
     held, out = s.operands
     size = out.buffer.dtype.itemsize
     across, along = out.strides
@@ -188,7 +235,7 @@ def _store(x: Thread, s: Unit) -> None:
     x.line(_MEET)
 
 
-CALLS: Final[Mapping[str, Callable[[Thread, Unit], None]]] = {
+CALLS: Final[Mapping[str, Callable[[LaunchThread, Unit], None]]] = {
     "mma.float16": _Product("m16n8k16.row.col.f32.f32", ("half", 2)),
     "mma.bfloat16": _Product("m16n8k16.row.col.bf16"),
     "mma.tf32": _Product("m16n8k8.row.col.tf32", rounded=True),

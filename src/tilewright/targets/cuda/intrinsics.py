@@ -1,16 +1,17 @@
 """Tensor intrinsics of NVIDIA's GPUs: `mma.sync`, a product of tiles by the 32 threads of a warp.
 
 The accumulators are a tile in "warp", of which each thread has four elements in registers; `fill`
-starts it, `store` writes it to memory. The factors are in memory with any strides: with a stride
-of 1 along the reduction a thread loads a word of 32 bits, else its elements one by one. Shapes and
-types are those of the PTX ISA, "Warp-level matrix instructions", from sm_80 on.
+initializes it, `store` writes it to memory. The factors are in memory with any strides: with a
+stride of 1 along the reduction a thread loads words of 32 bits, otherwise single elements;
+`ldmatrix` loads tiles in shared memory with aligned rows for the whole warp. Shapes and types
+follow the PTX ISA, "Warp-level matrix instructions", from sm_80 on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from typing import Final
+from typing import Final, NamedTuple
 
 from tilewright.base.dtypes import DType, bfloat16, float16, float32, int8, int32
 from tilewright.compute.build import cast, map_, reduce_
@@ -35,6 +36,35 @@ _SUM_WORDS: Final = "adds in its own order, and may truncate the addends"
 # A factor of tf32 has 10 bits after the point: half a unit of each, in both factors.
 _TF32: Final = 2.0**-10 + _SUM
 _TF32_WORDS: Final = f"rounds the factors to 10 bits; {_SUM_WORDS}"
+
+MATRIX_ROW: Final = 16  # bytes of a row of a matrix that `ldmatrix` loads
+_MATRIX_ITEM: Final = 2  # bytes of an element where it transposes
+
+
+class MatrixLoads(NamedTuple):
+    """How `ldmatrix` loads a factor. pitch: elements from one row to the next. is_turned: rows go
+    across the sum, and the instruction transposes."""
+
+    pitch: int
+    is_turned: bool
+
+
+def matrix_loads(itemsize: int, strides: tuple[int, int]) -> MatrixLoads | None:
+    """How `ldmatrix` loads a factor from a tile that begins at a multiple of a row; None if it
+    cannot.
+
+    strides: elements between neighbors on the factor's side, and along the sum. Rows are contiguous
+    and begin at multiples of their size.
+    """
+    beside, along = strides
+    if 1 not in strides:
+        return None
+    is_turned = along != 1
+    pitch = along if is_turned else beside
+    if pitch * itemsize % MATRIX_ROW or (is_turned and itemsize != _MATRIX_ITEM):
+        return None
+    return MatrixLoads(pitch, is_turned)
+
 
 Calls = tuple[HardwareCall | None, HardwareCall | None, HardwareCall | None]
 

@@ -1,12 +1,13 @@
-"""NVIDIA's GPUs as code is generated for them: what one multiprocessor has.
+"""NVIDIA's GPUs as seen by code generation: the resources of one multiprocessor.
 
-Figures are those of the table "Technical Specifications per Compute Capability" in NVIDIA's CUDA
-C++ Programming Guide, and of the granularities in its occupancy calculator.
+Figures come from the table "Technical Specifications per Compute Capability" in NVIDIA's CUDA C++
+Programming Guide; granularities come from its occupancy calculator.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Final
 
 from tilewright.targets.simt.machine import GENERIC, SimtMachine, architecture
@@ -21,6 +22,7 @@ _BANDWIDTH: Final = 1555.0  # bytes per nanosecond
 _CACHE: Final = 4000.0  # bytes per nanosecond of the cache that all share
 # Per nanosecond; of each: 64 multiply-adds, 128 bytes of shared memory.
 _CLOCK: Final = 1.41
+_TENSOR: Final = 2048  # multiply-adds of tensor cores per clock, of factors of one byte
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,8 @@ class CudaMachine:
 
     threads, blocks, shared: of a multiprocessor, in bytes; block_shared: the most that a block may
     have. reserved: bytes of each block's that the system has. registers: of 32 bits, that a thread
-    may have at most; unit_registers: of a multiprocessor.
+    may have at most; unit_registers: of a multiprocessor. tensor_scale: of its tensor cores' rate,
+    relative to an A100's.
     """
 
     name: str
@@ -40,6 +43,7 @@ class CudaMachine:
     reserved: int = _K
     registers: int = 255
     unit_registers: int = 64 * _K
+    tensor_scale: float = 1.0
     vector_bits: int = 128
     arch: str = "nvptx64"
 
@@ -56,30 +60,40 @@ class CudaMachine:
     @property
     def simt(self) -> SimtMachine:
         """The architecture as schedules see it; clocks and bandwidths are usual ones."""
-        return replace(
-            GENERIC,
-            name=self.name,
-            units=_UNITS,
-            warp=WARP,
-            unit_threads=self.threads,
-            unit_blocks=self.blocks,
-            block_threads=BLOCK_THREADS,
-            usual_threads=256,
-            shared=self.block_shared,
-            registers=self.unit_registers,
-            thread_registers=self.registers,
-            vector_bytes=self.vector_bits // 8,
-            bandwidth=_BANDWIDTH,
-            cache_bandwidth=_CACHE,
-            shared_rate=128 * _CLOCK,
-            rate=64 * _CLOCK,
-        )
+        return _simt(self)
+
+    def tensor_rate(self, itemsize: int) -> float:
+        """Multiply-adds of a unit's tensor cores per nanosecond, by the bytes of a factor."""
+        return self.tensor_scale * _TENSOR * _CLOCK / itemsize
 
     def has(self, feature: str) -> bool:
         """Whether code may use an LLVM feature, or what an architecture has, by its name."""
         if feature.startswith("sm_"):
             return self.capability >= int(feature.removeprefix("sm_"))
         return feature == "fma"
+
+
+@cache
+def _simt(of: CudaMachine) -> SimtMachine:
+    return replace(
+        GENERIC,
+        name=of.name,
+        units=_UNITS,
+        warp=WARP,
+        unit_threads=of.threads,
+        unit_blocks=of.blocks,
+        block_threads=BLOCK_THREADS,
+        usual_threads=256,
+        shared=of.block_shared,
+        registers=of.unit_registers,
+        thread_registers=of.registers,
+        vector_bytes=of.vector_bits // 8,
+        bandwidth=_BANDWIDTH,
+        cache_bandwidth=_CACHE,
+        shared_rate=128 * _CLOCK,
+        rate=64 * _CLOCK,
+        async_copies=of.has("sm_80"),
+    )
 
 
 # capability: threads, blocks, KiB of shared memory of a multiprocessor, and of a block

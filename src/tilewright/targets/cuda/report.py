@@ -1,4 +1,4 @@
-"""What NVIDIA's assembler makes of a kernel: registers, spills, shared memory, and occupancy.
+"""Reports NVIDIA's assembler's results: registers, spills, shared memory, and occupancy.
 
 ptxas comes with CUDA's toolkit and as a wheel (nvidia-cuda-nvcc); neither compiling nor running a
 model needs it.
@@ -36,10 +36,10 @@ _WARPS: Final = 4  # a block has a multiple of so many warps' room
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one kernel takes: registers of a thread, and bytes.
+    """The resources of a kernel: registers of a thread, and bytes of memory.
 
-    stack: of a thread, in memory; spill_stores, spill_loads: what is put there for want of
-    registers. shared: of a block, as the code asks for it.
+    stack: stack of a thread. spill_stores, spill_loads: spilled registers. shared: static shared
+    memory of a block.
     """
 
     registers: int
@@ -51,7 +51,7 @@ class Resources:
 
 
 def ptxas() -> str | None:
-    """Where the assembler is: in the path, or in the wheel; None without one."""
+    """The path of the assembler, from PATH or the wheel; None without one."""
     found = shutil.which("ptxas")
     if found is not None:
         return found
@@ -63,14 +63,14 @@ def ptxas() -> str | None:
 
 
 def assemble(text: str, machine: CudaMachine) -> tuple[bytes, dict[str, Resources]]:
-    """PTX as code of the machine (a cubin), and what each kernel takes.
+    """PTX assembled for the machine (a cubin), and the resources of each kernel.
 
-    Raises UnsupportedError without ptxas, CompileError if that refuses the text.
+    Raises UnsupportedError without ptxas, CompileError if ptxas rejects the text.
     """
     tool = ptxas()
     if tool is None:
         raise UnsupportedError(
-            "ptxas is not there",
+            "ptxas was not found",
             code="TW-PTXAS",
             hint="pip install nvidia-cuda-nvcc; compiling and running do not need it",
         )
@@ -83,14 +83,14 @@ def assemble(text: str, machine: CudaMachine) -> tuple[bytes, dict[str, Resource
         if done.returncode:
             wrong = [line for line in said.splitlines() if "error" in line] or [said]
             raise CompileError(
-                f"ptxas refuses the code for {machine.name}: {wrong[0].strip()}",
+                f"ptxas rejects the code for {machine.name}: {wrong[0].strip()}",
                 code="TW-PTXAS",
             )
         return code.read_bytes(), resources(said)
 
 
 def resources(said: str) -> dict[str, Resources]:
-    """What each kernel takes, from what `ptxas -v` prints."""
+    """The resources of each kernel, from the output of `ptxas -v`."""
     parts = _ENTRY.split(said)
     found = {}
     for name, text in zip(parts[1::2], parts[2::2], strict=True):
@@ -101,7 +101,8 @@ def resources(said: str) -> dict[str, Resources]:
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """The blocks that a multiprocessor runs at once, the share of its threads, what limits it."""
+    """The blocks that a multiprocessor runs at once, the share of its threads, and the limiting
+    resource."""
 
     blocks: int
     share: float
@@ -111,9 +112,10 @@ class Occupancy:
 def occupancy(
     used: Resources, threads: int, machine: CudaMachine, dynamic: int = 0
 ) -> Occupancy:
-    """Of a kernel of so many threads in a block; dynamic: further shared bytes of a block.
+    """The occupancy of a kernel with `threads` threads in a block. dynamic: further shared bytes of
+    a block.
 
-    0 blocks: it cannot run.
+    With 0 blocks it cannot run.
     """
     warps = -(-threads // WARP)
     shared = used.shared + dynamic

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import ClassVar
 
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Buffer
 from tilewright.loops.launch import LaunchProgram
 from tilewright.loops.nodes import Kernel
-from tilewright.targets.base import Artifact, Settings
+from tilewright.schedule.space import Sketch
+from tilewright.targets.base import Artifact, TargetSettings
 from tilewright.targets.cuda.emit import llvm_ir, ptx
 from tilewright.targets.cuda.machine import (
     STATIC,
     CudaMachine,
     machine,
 )
-from tilewright.targets.llvm.emit_launch import Shared
+from tilewright.targets.cuda.tensor_tiles import TensorCores
+from tilewright.targets.llvm.emit_launch import SharedMemoryLayout
 from tilewright.targets.permitted import Permissions
 from tilewright.targets.simt.code import PTX, DeviceProgram, KernelLaunch
 from tilewright.targets.simt.llvm_target import LlvmGpuTarget
+from tilewright.targets.simt.products import Product
 
 
 class Cuda(LlvmGpuTarget[CudaMachine]):
@@ -32,12 +38,32 @@ class Cuda(LlvmGpuTarget[CudaMachine]):
         """The architecture, and how it rounds."""
         return f"cuda {self.machine.name} exact={self.exact}"
 
+    @property
+    def tensor_cores(self) -> TensorCores:
+        """The machine's tensor cores."""
+        return TensorCores(self.machine, self.exact)
+
+    def sketches(
+        self,
+        kernel: Kernel,
+        computations: Sequence[Computation],
+        constants: Collection[Buffer],
+    ) -> Sequence[Sketch]:
+        """The sketches of all GPUs, and that of tensor cores."""
+        found = super().sketches(kernel, computations, constants)
+        return self.tensor_cores.with_sketch(found, kernel, computations)
+
+    def product_time(self, product: Product) -> float | None:
+        """The time on tensor cores or as on other GPUs, the shorter one."""
+        times = (self.tensor_cores.time(product), super().product_time(product))
+        return min((t for t in times if t is not None), default=None)
+
     def emit(
         self, kernel: Kernel, symbol: str, permitted: Permissions | None = None
     ) -> Artifact:
         """PTX with the grid of each launch.
 
-        permitted is of no use here. Raises CompileError for what no GPU of the architecture can do.
+        permitted is ignored. Raises CompileError for code that no GPU of the architecture can run.
         """
         program = self.launches(kernel)
         made = code_of(program, self.assembly(program), self.machine)
@@ -52,18 +78,18 @@ class Cuda(LlvmGpuTarget[CudaMachine]):
         return ptx(program, self.machine, not self.exact)
 
     def workspace(self, code: bytes) -> int:
-        """What is between the launches of a program."""
+        """Bytes of the buffers between the launches of a program."""
         return sum(DeviceProgram.from_bytes(code, PTX).workspace)
 
 
 def code_of(program: LaunchProgram, text: str, of: CudaMachine) -> DeviceProgram:
-    """What the device takes; text: the PTX of the program."""
+    """The program for the device. text: its PTX."""
     buffers = [*program.params, *program.workspace]
     calls = []
     for launch in program.launches:
         if 0 in launch.grid:
             continue  # without blocks it does nothing, and no driver takes it
-        shared = Shared.of(launch, launch.name, STATIC)
+        shared = SharedMemoryLayout.of(launch, launch.name, STATIC)
         grid = tuple(e for e in launch.grid if isinstance(e, int))
         x, y, z = grid
         calls.append(
@@ -81,6 +107,6 @@ def code_of(program: LaunchProgram, text: str, of: CudaMachine) -> DeviceProgram
     return DeviceProgram(PTX, params, sizes, tuple(calls), text, of.name)
 
 
-def make(settings: Settings) -> Cuda:
+def make(settings: TargetSettings) -> Cuda:
     """The target. Raises UnsupportedError for an unknown architecture."""
     return Cuda(machine(settings.mcpu), settings.exact)

@@ -1,1 +1,2 @@
-"""What targets share whose code LLVM generates: text of one function, and machine code of it."""
+"""Shared parts of targets that use LLVM: emits a function's text, and compiles it to machine
+code."""

@@ -33,7 +33,7 @@ def new_machine(triple: str, cpu: str, features: str, level: int) -> Any:
         target = llvm.Target.from_triple(triple)
     except RuntimeError as e:
         raise CompileError(f"LLVM has no target {triple}: {e}", code="TW-LLVM") from e
-    # Where nothing loads code at an address of its own choice, none has to be found out.
+    # Targets without a dynamic loader need no position-independent code.
     fixed = triple.startswith("wasm") or "-none-" in triple
     return target.create_target_machine(
         cpu=cpu,
@@ -70,7 +70,7 @@ def pipeline(target: Any, names: Sequence[str] = CHEAP) -> tuple[Any, Any]:
 def module_of(text: str, target: Any, where: str) -> Any:
     """LLVM assembly as a module for the target.
 
-    Raises CompileError naming `where` for text that LLVM refuses.
+    Raises CompileError naming `where` if LLVM rejects the text.
     """
     import llvmlite.binding as llvm
 
@@ -80,12 +80,12 @@ def module_of(text: str, target: Any, where: str) -> Any:
         module.data_layout = str(target.target_data)
         module.verify()
     except RuntimeError as e:
-        raise CompileError(f"LLVM refuses the generated code: {e}", where=where) from e
+        raise CompileError(f"LLVM rejects the generated code: {e}", where=where) from e
     return module
 
 
 def optimized(text: str, target: Any, where: str, names: Sequence[str] = CHEAP) -> Any:
-    """As `module_of`, after the passes."""
+    """As `module_of`, after LLVM's passes."""
     module = module_of(text, target, where)
     passes, builder = pipeline(target, names)
     passes.run(module, builder)
@@ -100,21 +100,21 @@ def parsed(text: str) -> Any:
 
 
 def host_features() -> dict[str, bool]:
-    """What the processor reports that this runs on, by LLVM's names."""
+    """The features of the host processor, by LLVM's names."""
     import llvmlite.binding as llvm
 
     return dict(llvm.get_host_cpu_features())
 
 
 def link_in(whole: Any, part: Any, where: str) -> None:
-    """Add a module to another, which then has what both define.
+    """Link a module into another, which then has the definitions of both.
 
-    Raises CompileError naming `where` for what both define under one name.
+    Raises CompileError naming `where` if both define a name.
     """
     try:
         whole.link_in(part)
     except RuntimeError as e:
-        raise CompileError(f"LLVM cannot join the code: {e}", where=where) from e
+        raise CompileError(f"LLVM cannot link the code: {e}", where=where) from e
 
 
 def keep_internal(module: Any, exported: Collection[str]) -> None:

@@ -33,7 +33,7 @@ LARGEST = 1 << 16  # of what is taken off: with 2 to the power it is a float32 t
 class Bits:
     """`cast(shifted & (2**count - 1), float32) - less`, where `shifted` is `word >> shift`.
 
-    less: None where nothing is taken off.
+    less: None if nothing is subtracted.
     """
 
     shifted: Expr
@@ -43,13 +43,13 @@ class Bits:
     less: float | None
 
     def in_table(self, machine: Processor, shift: int, lanes: int) -> bool:
-        """Whether the number at bit `shift` comes out of a table."""
+        """Whether the number at bit `shift` is looked up in a table."""
         able = machine.has(AVX512) and lanes == ENTRIES and 1 << self.count <= ENTRIES
         return able and (self.less is None or shift // self.count % 2 == 0)
 
 
 def few_bits(e: Expr) -> Bits | None:
-    """How `e` cuts a number of at most 8 bits out of a word; None where it does not."""
+    """How `e` extracts a number of at most 8 bits from a word; None if it does not."""
     less = _whole(e.rhs) if isinstance(e, Sub) else None
     real = e.lhs if isinstance(e, Sub) and less is not None else e
     if not isinstance(real, Cast) or real.dtype is not float32:
@@ -74,7 +74,7 @@ def _whole(e: Expr) -> float | None:
 
 
 def from_table(ops: Operations, index: LlvmValue, b: Bits) -> LlvmValue:
-    """The entry of each lane: what is above the number's bits picks a copy of it."""
+    """The table entry of each lane; entries repeat, so bits above the number's do not matter."""
     numbers = np.arange(ENTRIES) % (1 << b.count) - (b.less or 0.0)
     entries = ", ".join(f"float {real(float(n)).text}" for n in numbers)
     full = f"<{ENTRIES} x float>"

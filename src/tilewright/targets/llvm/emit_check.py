@@ -1,9 +1,9 @@
-"""Sanitized code: every access is compared with where its kernel may access its buffer.
+"""Sanitized code: checks every access against the region its kernel may access.
 
-One outside names itself: it stores `STATUS_BOUNDS` in the call's status, and in the call's report
-what it was: the address of a text with a mark for each number, their count, and the numbers (the
-index, then the loops around). It then leaves the function, so that the wrong access does not
-happen. Of several threads the first one reports.
+An access outside it stores `STATUS_BOUNDS` in the call's status and describes itself in the call's
+report: the address of a text with a placeholder for each number, their count, and the numbers (the
+index, then the enclosing loops). It then returns from the function before the wrong access happens.
+If several threads fail, the first one reports.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def check(
 
 
 def _spans(x: MemoryEmitter, verb: str, buffer: Buffer) -> tuple[IndexSet, ...]:
-    """Where it may be accessed along each axis; nothing to ask where there are none."""
+    """The permitted indices along each axis; empty if there is nothing to check."""
     if x.permitted is None or 0 in buffer.extents:
         return ()
     permitted = x.permitted.get(buffer)
@@ -82,7 +82,7 @@ def _check_part(
 
 
 def _outside(x: MemoryEmitter, v: LlvmValue, span: IndexSet) -> LlvmValue:
-    """Whether an index is not one of a span's. A negative difference is a large unsigned one."""
+    """Whether an index is outside a span. A negative difference is a large unsigned one."""
     rest = x.binary("sub", v, integer(span.first))
     tests = []
     for step, count in span.terms:
@@ -152,9 +152,9 @@ def _loops(x: MemoryEmitter) -> list[tuple[str, LlvmValue]]:
 
 
 def check_unit(x: MemoryEmitter, s: Unit) -> None:
-    """What a Unit's body accesses in any of its iterations.
+    """Check the accesses of a Unit's body in all its iterations.
 
-    Raises CompileError for a loop in it whose extent is not a number.
+    Raises CompileError for an inner loop without a constant extent.
     """
     if x.permitted is None:
         return
@@ -191,11 +191,11 @@ def _accesses(body: Stmt) -> list[tuple[str, Buffer, tuple[Expr, ...]]]:
 
 
 def _values(index: Expr, loops: Mapping[Var, int], dense: bool) -> list[Expr]:
-    """Values of an index over the loops of a nest that are in a span if all of them are.
+    """A subset of an index's values over a nest: if it is in a span, all values are.
 
-    dense: the span has every index from its first to its last. Then of a loop that is only a term,
-    a number times its variable, the two ends are enough, whatever the others are; those inside
-    another function, and all of them for another span, take every value.
+    dense: the span is contiguous. Then the first and last iteration are enough for a loop whose
+    variable only occurs in a linear term; every iteration is needed for a variable inside another
+    function, and for all loops if the span is not contiguous.
     """
     form = affine(index)
     terms = {a for a, _ in form.terms}

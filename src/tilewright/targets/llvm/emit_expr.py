@@ -60,7 +60,7 @@ class Expressions(MemoryEmitter):
     """Adds `value` to memory access."""
 
     def value(self, e: Expr) -> LlvmValue:
-        """The held value of `e`: a scalar where it is the same in every lane, else a vector."""
+        """The cached value of `e`: a scalar if it is the same in every lane, else a vector."""
         if isinstance(e, Const):
             return constant(e.value, e.dtype)
         if self.guard is None:
@@ -82,7 +82,8 @@ class Expressions(MemoryEmitter):
         return self.new(key, info, lambda: rule(self, e))
 
     def _known(self, e: Expr, guard: Expr | None) -> LlvmValue | None:
-        """The value of `e` as it was computed under `guard` or under what that implies."""
+        """The value of `e` if it was computed under `guard` or under a condition that this
+        implies."""
         for permission in weaker(guard):
             found = self.lookup(e if permission is None else (e, permission))
             if found is not None:
@@ -104,7 +105,7 @@ class Expressions(MemoryEmitter):
     def together(self, *operands: Expr) -> list[LlvmValue]:
         """The operands' values with one number of lanes, constants left scalar."""
         values = [self.value(e) for e in operands]
-        lanes = max(v.lanes for v in values)
+        lanes = max((v.lanes for v in values), default=1)
         return [
             v if v.const is not None else self.wide(e, lanes)
             for e, v in zip(operands, values, strict=True)
@@ -120,7 +121,8 @@ class Expressions(MemoryEmitter):
         return self.ops.binary(type(e), a, b, e.lhs.dtype, limit)
 
     def _division(self, e: Binary) -> LlvmValue:
-        """A division of indices by lane, where it is uniform but for constants."""
+        """A division of indices; for a uniform base plus constants per lane only the base is
+        divided."""
         found = None
         if self.vector is not None and e.dtype is INDEX:
             found = self.lanes_of(e, *self.vector)
@@ -140,7 +142,7 @@ class Expressions(MemoryEmitter):
             return max(high, most)
         return 1 << 63
 
-    def _compare(self, e: Binary) -> LlvmValue:
+    def comparison(self, e: Binary) -> LlvmValue:
         """A comparison; of lane numbers with something uniform, in 32 bits (masks of tails).
 
         `lhs < rhs` is `rest < -c * lane` where lhs - rhs = c * lane + rest; to saturate `rest`
@@ -211,10 +213,11 @@ class Expressions(MemoryEmitter):
             self.guard = outer
 
     def _outside(self, arm: Expr, otherwise: Expr) -> LlvmValue | None:
-        """The constant `otherwise` where a load can give it where it is not permitted: padding.
+        """The constant `otherwise` if a masked load can produce it where the mask is false
+        (padding).
 
-        requires: the arm is not loaded yet. What was loaded under fewer conditions, such as by the
-        condition itself, is the element where the condition is false.
+        requires: the arm is not loaded yet. A value loaded under fewer conditions, such as by the
+        condition itself, holds the element even where the condition is false.
         """
         if not (
             isinstance(arm, Load)
@@ -237,7 +240,8 @@ class Expressions(MemoryEmitter):
         return to_float(self.ops, self.value(found[0].value), *found)
 
     def _few_bits(self, e: Expr) -> LlvmValue | None:
-        """Numbers of few bits of a vector of words, as floats; None where `e` is no such."""
+        """Numbers of few bits extracted from a vector of words, as floats; None for other
+        expressions."""
         b = few_bits(e)
         if b is None:
             return None
@@ -312,7 +316,7 @@ class Expressions(MemoryEmitter):
         self.own[e.function] = text
         type = memory_type(e.dtype)
         args = self.together(*e.args)
-        lanes = max(v.lanes for v in args)
+        lanes = max((v.lanes for v in args), default=1)
         result = LlvmValue("poison", type, lanes)
         for n in range(lanes):
             passed = ", ".join(self.lane(v, n).typed for v in args)
@@ -321,7 +325,7 @@ class Expressions(MemoryEmitter):
         return result
 
     def _expanded(self, e: Call, rewrite: Expansion) -> LlvmValue:
-        """The expansion on parameters, in its own scope where they are the arguments' values.
+        """The expansion on parameters, in its own scope, in which they are the arguments' values.
 
         So no `Select` of the expansion guards the loads of an argument, and the text is built once
         per function and constant argument. Contraction would break the exact sums and products of
@@ -347,7 +351,7 @@ class Expressions(MemoryEmitter):
 def _template(
     rewrite: Expansion, arguments: tuple[Const | DType, ...]
 ) -> tuple[tuple[Const | Var, ...], Expr]:
-    """An expansion's parameters and its expression of them; constants stand for themselves."""
+    """An expansion's parameters and its expression of them; constants remain constants."""
     formal = tuple(
         a if isinstance(a, Const) else Var(f"x{n}", a) for n, a in enumerate(arguments)
     )
@@ -369,8 +373,8 @@ _RULES: Mapping[type[Expr], Callable[[Any, Any], LlvmValue]] = {
     FloorDiv: Expressions._division,
     Mod: Expressions._division,
     nodes.Overlap: lambda x, e: x.value(nodes.Min(e.lhs, e.rhs)),
-    nodes.Lt: Expressions._compare,
-    nodes.Le: Expressions._compare,
+    nodes.Lt: lambda x, e: x.comparison(e),
+    nodes.Le: lambda x, e: x.comparison(e),
     Neg: lambda x, e: x.ops.negate(x.value(e.value), e.dtype),
     Not: lambda x, e: x.ops.invert(x.value(e.value), e.dtype),
     Cast: Expressions._cast,

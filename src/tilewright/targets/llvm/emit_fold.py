@@ -32,7 +32,7 @@ _FOLDS: Mapping[type[Expr], Callable[[Any, Any], Any]] = {
 def fold(
     kind: type[Expr], a: LlvmValue, b: LlvmValue, dtype: DType
 ) -> LlvmValue | None:
-    """The result where it is known while generating code, else None."""
+    """The result if it is known while generating code, else None."""
     if dtype.is_float or dtype.is_sub_byte:
         return None
     if a.const is not None and b.const is not None:

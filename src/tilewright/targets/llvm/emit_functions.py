@@ -7,7 +7,13 @@ from collections.abc import Callable, Mapping
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import UnsupportedError
 from tilewright.targets.llvm.emit_ops import Operations
-from tilewright.targets.llvm.emit_text import LlvmValue, Writer, integer, mangle, real
+from tilewright.targets.llvm.emit_text import (
+    LlvmValue,
+    LlvmWriter,
+    integer,
+    mangle,
+    real,
+)
 from tilewright.targets.llvm.processor import AVX512, does
 
 Native = Callable[[Operations, list[LlvmValue], DType], LlvmValue]
@@ -59,9 +65,10 @@ def _isinf(ops: Operations, args: list[LlvmValue], dtype: DType) -> LlvmValue:
 
 
 def _fma(ops: Operations, args: list[LlvmValue], dtype: DType) -> LlvmValue:
-    """One rounding. Without the instruction, a sum rounded to odd goes before it.
+    """A fused multiply-add with one rounding. Without the instruction, a sum is first rounded to
+    odd.
 
-    What is rounded to odd with two more bits than the result has rounds as the exact sum does
+    A sum rounded to odd with at least two more bits than the result rounds as the exact sum does
     (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums", 2008).
     """
     w = ops.w
@@ -80,8 +87,8 @@ def _fma(ops: Operations, args: list[LlvmValue], dtype: DType) -> LlvmValue:
     return w.convert("fptrunc", _odd_sum(w, w.binary("fmul", x, y), z), "float")
 
 
-def _fma_double(w: Writer, a: LlvmValue, b: LlvmValue, c: LlvmValue) -> LlvmValue:
-    """Of float64, by the exact errors of a product and of two sums.
+def _fma_double(w: LlvmWriter, a: LlvmValue, b: LlvmValue, c: LlvmValue) -> LlvmValue:
+    """A fused multiply-add of float64, from the exact errors of a product and of two sums.
 
     Exact but for products below 2**-960, whose last bit may be another.
     """
@@ -101,7 +108,7 @@ def _fma_double(w: Writer, a: LlvmValue, b: LlvmValue, c: LlvmValue) -> LlvmValu
     return w.select(w.binary("and", finite, nonzero), exact, plain)
 
 
-def _moderate(w: Writer, v: LlvmValue) -> tuple[LlvmValue, LlvmValue]:
+def _moderate(w: LlvmWriter, v: LlvmValue) -> tuple[LlvmValue, LlvmValue]:
     """A power of two that keeps `v` from overflowing when it is split, and one over it."""
     large = w.compare("fcmp ogt", w.unary("fabs", v), real(2.0**900, "double"))
     one = real(1.0, "double")
@@ -111,7 +118,7 @@ def _moderate(w: Writer, v: LlvmValue) -> tuple[LlvmValue, LlvmValue]:
 
 
 def _product_error(
-    w: Writer, a: LlvmValue, b: LlvmValue, product: LlvmValue
+    w: LlvmWriter, a: LlvmValue, b: LlvmValue, product: LlvmValue
 ) -> LlvmValue:
     """a * b - product, exactly (Dekker): the factors in halves of 26 bits."""
     halves = []
@@ -126,7 +133,7 @@ def _product_error(
     return rest
 
 
-def _two_sum(w: Writer, a: LlvmValue, b: LlvmValue) -> tuple[LlvmValue, LlvmValue]:
+def _two_sum(w: LlvmWriter, a: LlvmValue, b: LlvmValue) -> tuple[LlvmValue, LlvmValue]:
     """a + b rounded, and the exact error of that (Knuth)."""
     total = w.binary("fadd", a, b)
     part = w.binary("fsub", total, a)
@@ -138,7 +145,7 @@ def _two_sum(w: Writer, a: LlvmValue, b: LlvmValue) -> tuple[LlvmValue, LlvmValu
     return total, error
 
 
-def _odd_sum(w: Writer, a: LlvmValue, b: LlvmValue) -> LlvmValue:
+def _odd_sum(w: LlvmWriter, a: LlvmValue, b: LlvmValue) -> LlvmValue:
     """a + b in float64, rounded to odd: to the neighbor with an odd last bit where inexact."""
     total, error = _two_sum(w, a, b)
     bits = w.convert("bitcast", total, "i64")
@@ -177,7 +184,7 @@ def _ldexp(ops: Operations, args: list[LlvmValue], dtype: DType) -> LlvmValue:
     return ops.formats.settle(w.convert("fptrunc", exact, "float"), dtype)
 
 
-def _scaled(w: Writer, x: LlvmValue, n: LlvmValue) -> LlvmValue:
+def _scaled(w: LlvmWriter, x: LlvmValue, n: LlvmValue) -> LlvmValue:
     """x * 2**floor(n) by `vscalefps`, in registers of 4, 8 or 16 lanes."""
     if x.lanes > 16:
         half = (x.lanes + 1) // 2
@@ -220,7 +227,7 @@ def _entry(ops: Operations, args: list[LlvmValue], dtype: DType) -> LlvmValue:
     return _permuted(ops.w, LlvmValue(f"<{inner}>", "float", len(table)), n)
 
 
-def _permuted(w: Writer, table: LlvmValue, n: LlvmValue) -> LlvmValue:
+def _permuted(w: LlvmWriter, table: LlvmValue, n: LlvmValue) -> LlvmValue:
     """The lanes of a table of 16 by `vpermps`."""
     if n.lanes > 16:
         half = (n.lanes + 1) // 2
@@ -237,7 +244,7 @@ def _permuted(w: Writer, table: LlvmValue, n: LlvmValue) -> LlvmValue:
     return w.shuffle(y, list(range(n.lanes)))
 
 
-def _padded(w: Writer, v: LlvmValue, lanes: int) -> LlvmValue:
+def _padded(w: LlvmWriter, v: LlvmValue, lanes: int) -> LlvmValue:
     if v.lanes in (1, lanes):
         return w.splat(v, lanes)
     return w.shuffle(v, [lane if lane < v.lanes else -1 for lane in range(lanes)])

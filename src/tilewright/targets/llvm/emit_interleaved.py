@@ -18,7 +18,7 @@ from tilewright.loops.analysis.access import expressions
 from tilewright.loops.analysis.terms import loads
 from tilewright.loops.nodes import Store
 from tilewright.targets.llvm.emit_expr import Expressions
-from tilewright.targets.llvm.emit_near import at_element, pick
+from tilewright.targets.llvm.emit_near import at_element, masked_store, pick
 from tilewright.targets.llvm.emit_places import address
 
 MOST_INTERLEAVED = 4  # stores
@@ -27,14 +27,17 @@ MOST_INTERLEAVED = 4  # stores
 def store_interleaved(x: Expressions, stmts: Sequence[Node]) -> int:
     """Emits the first statements as one where they are interleaved stores; returns how many.
 
-    requires: they follow one another. They are as many as their stride, store to one buffer, to
-    elements that together are neighbors, in every lane; and none reads that buffer, so that all
-    values may be known before the first store. 0: the first one is no such store.
+    requires: the statements are consecutive. There are as many stores as their stride; together
+    they write adjacent elements of one buffer, in every lane. Each reads at most the element that
+    it stores from that buffer, which no other store or lane changes: so all values may be computed
+    before the first store. They have the same guard, if any; a machine without masked vector stores
+    executes each separately. Returns 0 if the first statement is no such store.
     """
     stores = _stores(x, stmts)
     if not stores:
         return 0
     buffer, lanes = stores[0].buffer, x.lanes
+    mask = None if x.guard is None else x.splat(x.holds(x.guard), lanes)
     raw = [
         x.splat(x.ops.formats.pack(x.value(s.value), buffer.dtype), lanes)
         for s in stores
@@ -48,17 +51,23 @@ def store_interleaved(x: Expressions, stmts: Sequence[Node]) -> int:
             row, column = divmod(part * lanes + lane, len(raw))
             chosen[column][lane] = row
         at = at_element(x, start, part * lanes, size)
-        x.line(f"store {pick(x, raw, chosen).typed}, {at.typed}, align {size}")
+        values = pick(x, raw, chosen)
+        if mask is None:
+            x.line(f"store {values.typed}, {at.typed}, align {size}")
+        else:
+            masked_store(x, at, values, size, pick(x, [mask] * len(raw), chosen))
     x.changed((buffer,))
     return len(stores)
 
 
 def _stores(x: Expressions, stmts: Sequence[Node]) -> list[Store]:
-    """The first stores, by ascending elements, if they may be done at once; else none."""
+    """The first stores, by ascending elements, if they may be combined; else none."""
     first = stmts[0]
     if len(stmts) < 2 or not isinstance(first, Store) or x.vector is None:
         return []
-    if x.guard is not None or x.permitted is not None or first.buffer in x.private:
+    if x.permitted is not None or first.buffer in x.private:
+        return []
+    if x.guard is not None and not x.stores_in_part(first.buffer.dtype.itemsize):
         return []
     form, steps = x.parted(address(first.buffer, first.index))
     count = steps[1] - steps[0] if len(steps) > 1 else 0
@@ -82,11 +91,13 @@ def _stores(x: Expressions, stmts: Sequence[Node]) -> list[Store]:
 
 
 def _is_plain(x: Expressions, s: Store, first: Store) -> bool:
-    """Whether a store to the buffer of the first reads nothing of it, and is inside it, at
+    """Whether a store to the buffer of the first reads no other element of it, and is inside it, at
     places that are known for all lanes."""
     buffer = first.buffer
-    read = {e.buffer for root in expressions(s) for e in loads(root)}
-    if s.buffer is not buffer or buffer in read or 0 in buffer.extents:
+    read = [e for root in expressions(s) for e in loads(root) if e.buffer is buffer]
+    if s.buffer is not buffer or any(e.index != s.index for e in read):
+        return False
+    if 0 in buffer.extents:
         return False
     if any(x.is_unproven(*pair) for pair in zip(s.index, buffer.extents, strict=True)):
         return False

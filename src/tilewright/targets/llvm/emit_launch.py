@@ -19,18 +19,42 @@ from typing import Any, Final
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import CompileError, TilewrightError, UnsupportedError
 from tilewright.compute.nodes import Computation
-from tilewright.expr.affine import Affine, to_expr
+from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.bounds import bounds
 from tilewright.expr.intervals import Interval
-from tilewright.expr.nodes import Buffer, Call, Expr, Load
+from tilewright.expr.nodes import (
+    INDEX,
+    Binary,
+    Buffer,
+    Call,
+    Expr,
+    Load,
+    Lt,
+    Var,
+    const,
+)
 from tilewright.ir.node import Node, postorder
-from tilewright.loops.launch import AXIS, Barrier, Combine, Launch, LaunchProgram
-from tilewright.loops.nodes import For, Unit
+from tilewright.loops.launch import (
+    AXIS,
+    Barrier,
+    CombineThreads,
+    Launch,
+    LaunchProgram,
+    Wait,
+)
+from tilewright.loops.nodes import ASYNC, For, Unit
+from tilewright.targets.llvm.emit_copies import AsyncCopies, copy_elements
 from tilewright.targets.llvm.emit_fmod import fmod_function
 from tilewright.targets.llvm.emit_places import LaneAccess
 from tilewright.targets.llvm.emit_stmt import Statements
-from tilewright.targets.llvm.emit_text import LlvmValue, flatten, integer
+from tilewright.targets.llvm.emit_text import (
+    LlvmValue,
+    flatten,
+    integer,
+    vector_type,
+)
 from tilewright.targets.llvm.emit_types import memory_type
+from tilewright.targets.llvm.lanes import residue
 from tilewright.targets.llvm.processor import Processor
 from tilewright.targets.llvm.statements import written
 
@@ -41,13 +65,13 @@ _SHORT: Final = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How LLVM calls what GPUs of one kind have.
+    """How LLVM expresses the features of one kind of GPU.
 
-    convention: of a kernel. axes: the call of an intrinsic that gives the number on an axis.
-    barrier: lines that synchronize the threads of a block. shuffle: the value of 32 bits that the
-    thread has whose number differs in one bit, of a mask of threads. local: the address space of a
-    thread's memory. attributes: of a kernel of so many threads. intrinsics: how hardware calls are
-    emitted, by name.
+    convention: of a kernel. axes: the intrinsic call that returns the number on an axis. barrier:
+    lines that synchronize the threads of a block. shuffle: reads a 32-bit value from the thread
+    whose number differs in one bit, among a mask of threads. local: the address space of a thread's
+    memory. copies: asynchronous copies. attributes: of a kernel, by its threads. intrinsics: how
+    hardware calls are emitted, by name.
     """
 
     convention: str
@@ -57,14 +81,15 @@ class Dialect:
     warp: int
     attributes: Callable[[tuple[int, int, int]], str]
     local: int = 0
+    copies: AsyncCopies | None = None
     intrinsics: Mapping[str, Callable[[Any, Unit], None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
-    """Where a block's memory is: the symbol, each buffer's offset, and the bytes of all.
+class SharedMemoryLayout:
+    """The layout of a block's shared memory: its symbol, each buffer's offset, and the total bytes.
 
-    is_dynamic: how much there is the launch says, and not the code.
+    is_dynamic: the launch, not the code, sets its size.
     """
 
     symbol: str
@@ -73,17 +98,17 @@ class Shared:
     is_dynamic: bool
 
     @staticmethod
-    def of(launch: Launch, symbol: str, static: int) -> Shared:
-        """One buffer after another; static: bytes that code may have without asking."""
+    def of(launch: Launch, symbol: str, static: int) -> SharedMemoryLayout:
+        """Lay out buffers one after another. static: the most bytes with a size in the code."""
         offsets, at = {}, 0
         for buffer in launch.shared:
             offsets[buffer] = at
             at += -(-buffer.size * buffer.dtype.itemsize // ALIGNMENT) * ALIGNMENT
-        return Shared(symbol, offsets, at, at > static)
+        return SharedMemoryLayout(symbol, offsets, at, at > static)
 
     @property
     def text(self) -> str:
-        """Its definition."""
+        """The definition of the symbol."""
         if not self.nbytes:
             return ""
         if self.is_dynamic:
@@ -92,7 +117,7 @@ class Shared:
         return f"@{self.symbol} = internal addrspace(3) global {array} undef, align {ALIGNMENT}\n"
 
 
-class Thread(Statements):
+class LaunchThread(Statements):
     """The function of one launch."""
 
     def __init__(
@@ -101,7 +126,7 @@ class Thread(Statements):
         dialect: Dialect,
         machine: Processor,
         contract: bool,
-        shared: Shared,
+        shared: SharedMemoryLayout,
     ) -> None:
         super().__init__(machine, contract)
         self.launch: Final = launch
@@ -145,16 +170,35 @@ class Thread(Statements):
             self.changed(b for b in self.written if b.scope != "register")
             for line in self.dialect.barrier:
                 self.line(line)
-        elif isinstance(s, Combine):
+        elif isinstance(s, Wait):
+            self.changed(b for b in self.written if b.scope == "shared")
+            for line in self._copies.wait:
+                self.line(line)
+        elif isinstance(s, For) and s.kind == ASYNC:
+            copy_elements(self, s, self._copies)
+        elif isinstance(s, CombineThreads):
             self._combine_threads(s)
         else:
             super().emit(s)
 
-    def _combine_threads(self, s: Combine) -> None:
-        """In log2(width) rounds each thread has what twice as many had; earlier ones go left."""
+    @property
+    def _copies(self) -> AsyncCopies:
+        found = self.dialect.copies
+        if found is None:
+            raise CompileError(
+                "it uses asynchronous copies, which this GPU lacks",
+                code="TW-LAUNCH",
+                where=f"launch {self.launch.name}",
+                hint=f"remove the annotation {ASYNC!r}: the threads then copy it",
+            )
+        return found
+
+    def _combine_threads(self, s: CombineThreads) -> None:
+        """Combine in log2(width) rounds, each of which doubles the threads combined; earlier
+        threads are left operands."""
         if s.width > self.dialect.warp:
             raise CompileError(
-                f"it combines {s.width} threads, and a warp has {self.dialect.warp}",
+                f"it combines {s.width} threads, but a warp has {self.dialect.warp}",
                 where=f"launch {self.launch.name}",
             )
         held = [self.value(Load(b, index)) for b, index in s.targets]
@@ -198,7 +242,8 @@ class Thread(Statements):
         return self.select(is_last, last, every)
 
     def _exchanged(self, v: LlvmValue, step: int, mask: LlvmValue) -> LlvmValue:
-        """What the thread has whose number differs in one bit: in words of 32 bits."""
+        """The value of the thread whose number differs in one bit, exchanged in words of 32
+        bits."""
         kept = v.type
         bits = {"float": 32, "double": 64}.get(kept) or int(kept[1:])
         raw = v if kept.startswith("i") else self.convert("bitcast", v, f"i{bits}")
@@ -221,7 +266,8 @@ class Thread(Statements):
         self.serial(s, integer(0), self.value(s.extent), s.trips is not None)
 
     def intrinsic(self, s: Unit) -> None:
-        """Raises CompileError for one that the machine lacks, or that is not exact if code is."""
+        """Raises CompileError for an intrinsic that the machine lacks, or an inexact one in exact
+        code."""
         assert s.intrinsic is not None
         of = s.intrinsic.intrinsic
         emit = self.dialect.intrinsics.get(s.intrinsic.call.name)
@@ -257,16 +303,17 @@ class Thread(Statements):
     # -- memory
 
     def place_buffer(self, buffer: Buffer) -> None:
-        """What a thread allocates is its own, in whatever scope: registers, if they suffice."""
+        """Allocate memory private to the thread, whatever the scope; LLVM keeps it in registers if
+        they suffice."""
         if buffer in self.pointers:
             return
         size = buffer.size * buffer.dtype.itemsize
         if size > LOCAL:
             raise CompileError(
-                f"a thread allocates {size:,} bytes, of {LOCAL:,} that it may have",
+                f"a thread allocates {size:,} bytes, but may have at most {LOCAL:,}",
                 code="TW-SCOPE",
                 where=f"buffer {buffer.name}",
-                hint="allocate it around the loops that are bound, or tile what computes it",
+                hint="allocate it outside the bound loops, or tile its producer",
             )
         if buffer.scope == "warp":
             self._place_part(buffer)
@@ -274,7 +321,7 @@ class Thread(Statements):
             self.allocate(buffer, 1)
 
     def _place_part(self, buffer: Buffer) -> None:
-        """Of what a warp holds together each thread has a part, in whatever order."""
+        """Give each thread its part of a buffer shared by a warp; the order is unspecified."""
         count = -(-buffer.size // self.dialect.warp)
         here, self.out = self.out, self.entry
         array = f"[{count} x {memory_type(buffer.dtype)}]"
@@ -301,11 +348,15 @@ class Thread(Statements):
         mask: LlvmValue | None,
         outside: LlvmValue | None = None,
     ) -> LlvmValue:
-        """As a processor does, but for one element under a condition: a branch around the load."""
-        if mask is None or mask.const is not None or mask.lanes > 1 or place.lanes > 1:
+        """As on a CPU, but adjacent lanes under one condition are loaded in a branch."""
+        is_one = mask is not None and mask.const is None and mask.lanes == 1
+        if not is_one or not place.is_dense:
             return super()._load_raw(place, buffer, mask, outside)
-        type = memory_type(buffer.dtype)
-        other = outside.text if outside is not None else "zeroinitializer"
+        assert mask is not None
+        type, lanes = memory_type(buffer.dtype), place.lanes
+        other = "zeroinitializer"
+        if outside is not None:
+            other = self.splat(outside, lanes).text
         here, then, after = (self.fresh(n) for n in ("ask", "then", "after"))
         self.line(f"br label {here}")
         self.label(here)
@@ -314,9 +365,44 @@ class Thread(Statements):
         found = super()._load_raw(place, buffer, None)
         self.line(f"br label {after}")
         self.label(after)
-        return self.ins(
-            f"phi {type} [ {found.text}, {then} ], [ {other}, {here} ]", type
-        )
+        full = vector_type(type, lanes)
+        arms = f"[ {found.text}, {then} ], [ {other}, {here} ]"
+        return self.ins(f"phi {full} {arms}", type, lanes)
+
+    def alignment(self, buffer: Buffer, form: Affine, lanes: int) -> int:
+        """The alignment of an access, at most the size of its lanes; every buffer begins at a
+        multiple of ALIGNMENT."""
+        size = buffer.dtype.itemsize
+        counts = (n for n in (16, 8, 4, 2) if n <= lanes and n * size <= ALIGNMENT)
+        return size * next((n for n in counts if residue(form, n) == 0), 1)
+
+    def storing(
+        self, buffer: Buffer, form: Affine, lane: Var | None, lanes: int
+    ) -> str:
+        """The alignment of a store, which is that of a load."""
+        first, _ = self.parted(form)
+        return f"align {self.alignment(buffer, first, lanes)}"
+
+    def comparison(self, e: Binary) -> LlvmValue:
+        """As on a CPU, but in one lane if all lanes of a whole vector agree.
+
+        `c * lane + rest < 0` differs between neighboring lanes only for some values of the rest,
+        which its residue modulo c * lanes may exclude.
+        """
+        if self.vector is None or e.lhs.dtype is not INDEX:
+            return super().comparison(e)
+        lane, lanes = self.vector
+        form = affine(e.lhs) - affine(e.rhs)
+        if not isinstance(e, Lt):
+            form = form - Affine((), 1)
+        c = form.coefficient(lane)
+        rest = form - Affine(((lane, c),), 0)
+        if not c or any(lane in self.info(a).vars for a, _ in rest.terms):
+            return super().comparison(e)
+        left, step = residue(rest, abs(c) * lanes), abs(c)
+        if left is None or not (left < step if c > 0 else left >= step * (lanes - 1)):
+            return super().comparison(e)
+        return self.value(Lt(to_expr(rest), const(0)))
 
     def _advance(
         self, base: LlvmValue, group: tuple[tuple[Expr, int], ...]
@@ -342,7 +428,7 @@ class Thread(Statements):
         return bounds(to_expr(form), self.ranges)
 
     def counter(self, extent: Interval) -> str:
-        """32 bits where they hold the extent."""
+        """32 bits if they hold the extent."""
         return "i32" if _is_short(extent) else "i64"
 
     # -- text
@@ -361,8 +447,8 @@ class Thread(Statements):
         )
 
     def _parameter(self, n: int, buffer: Buffer) -> str:
-        """A buffer that is only read may come through the cache for such; one that threads
-        exchange at a barrier is not a thread's alone."""
+        """A read-only buffer may be loaded through the read-only cache; a buffer that threads
+        exchange at a barrier is not private."""
         said = f"align {ALIGNMENT}"
         if buffer not in self.written:
             said += " noalias readonly"
@@ -390,16 +476,16 @@ def launches_text(
 ) -> str:
     """A program as LLVM assembly, before LLVM's passes; a kernel has its launch's name.
 
-    static: as for `Shared.of`. Raises UnsupportedError for what has no native code, CompileError
-    for memory that a GPU lacks.
+    static: as for `Shared.of`. Raises UnsupportedError for code without a native equivalent,
+    CompileError for memory that a GPU lacks.
     """
     parts: list[str] = []
     remainders: set[str] = set()
     for number, launch in enumerate(program.launches):
         # What is defined outside a module has no dot in its name.
-        shared = Shared.of(launch, f"{launch.name}_shared", static)
+        shared = SharedMemoryLayout.of(launch, f"{launch.name}_shared", static)
         try:
-            thread = Thread(launch, dialect, machine, contract, shared)
+            thread = LaunchThread(launch, dialect, machine, contract, shared)
             thread.emit(launch.body)
         except TilewrightError as error:
             raise error.at(f"launch {launch.name}") from error.__cause__
@@ -411,7 +497,7 @@ def launches_text(
 
 
 def unheld(computations: Sequence[Computation]) -> str:
-    """Which tensor of a group has a dtype that no GPU holds; empty where there is none."""
+    """A tensor of a group whose dtype no GPU supports; empty if there is none."""
     tensors = [o.tensor for c in computations for o in c.outputs]
     for b in (*tensors, *(b for c in computations for b in c.inputs)):
         if not _is_held(b.dtype):

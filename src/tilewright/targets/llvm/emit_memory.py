@@ -77,7 +77,7 @@ class MemoryEmitter(AddressEmitter):
         self._clamped: set[Expr] = set()
 
     def report(self) -> LlvmValue:
-        """Where sanitized code writes what it reports."""
+        """The address where sanitized code writes its report."""
         raise NotImplementedError
 
     def constant_text(self, text: str) -> str:
@@ -85,7 +85,7 @@ class MemoryEmitter(AddressEmitter):
         raise NotImplementedError
 
     def status(self) -> LlvmValue:
-        """Where a failure is stored, as 64 bits."""
+        """The address of the status, 64 bits, for a failure."""
         raise NotImplementedError
 
     # -- loads
@@ -103,7 +103,7 @@ class MemoryEmitter(AddressEmitter):
             return outside
         permission = None
         if self.guard is not None and self.info(e).risky:
-            permission = self._holds(self.guard)
+            permission = self.holds(self.guard)
         check(self, LOAD, e.buffer, index, permission)
         place = self.access(e.buffer, index)
         raw = self._load_raw(place, e.buffer, permission, outside)
@@ -138,7 +138,9 @@ class MemoryEmitter(AddressEmitter):
                         place, buffer, NearVector(0, tuple((n,) for n in range(lanes)))
                     )
             full = vector_type(type, lanes)
-            return self.ins(f"load {full}, {pointer.typed}, align {size}", type, lanes)
+            aligned_to = self.alignment(buffer, place.form, lanes)
+            how = f"{pointer.typed}, align {aligned_to}"
+            return self.ins(f"load {full}, {how}", type, lanes)
         if place.offsets is None:
             found = self._load_near(place, buffer, mask, outside)
             if found is not None:
@@ -155,7 +157,7 @@ class MemoryEmitter(AddressEmitter):
         return self.ins(f"call {full} @{name}({args})", type, lanes)
 
     def _prefetch(self, pointer: LlvmValue) -> None:
-        """What the vector loop is noted to fetch ahead, relative to what it loads."""
+        """Prefetch at the distance that the vector loop is annotated with, relative to the load."""
         ahead = self.ahead.get(self.vector[0].name) if self.vector is not None else None
         if ahead is not None:
             there = self.ins(f"getelementptr i8, {pointer.typed}, i64 {ahead}", "ptr")
@@ -164,8 +166,8 @@ class MemoryEmitter(AddressEmitter):
             )
 
     def _masked_width(self, buffer: Buffer, lanes: int) -> int:
-        """Lanes of a whole vector, where one with a mask is better than the parts of a vector of
-        another size; else 0. What lives in registers has no use for masks."""
+        """Lanes of a whole vector if a masked one is better than parts of a vector of another size;
+        else 0. Buffers in registers need no masks."""
         whole = 1 << (lanes - 1).bit_length()
         size = buffer.dtype.itemsize
         fits = (
@@ -180,7 +182,7 @@ class MemoryEmitter(AddressEmitter):
         mask: LlvmValue | None,
         outside: LlvmValue | None,
     ) -> LlvmValue | None:
-        """Lanes that are near one another, out of whole vectors; None where they are not."""
+        """Load lanes that are near one another from whole vectors; None if they are not."""
         type = memory_type(buffer.dtype)
         size = buffer.dtype.itemsize
         lanes = place.lanes
@@ -202,7 +204,8 @@ class MemoryEmitter(AddressEmitter):
     def _load_entry(
         self, place: LaneAccess, buffer: Buffer, offsets: LlvmValue
     ) -> LlvmValue | None:
-        """Lanes of a small table that is all inside the buffer; None where it is no such."""
+        """Load lanes from a small table that is entirely inside the buffer; None for other
+        accesses."""
         if not buffer.static:
             return None
         size = buffer.dtype.itemsize
@@ -228,8 +231,8 @@ class MemoryEmitter(AddressEmitter):
         return look_up(self, pointer, count, short, memory_type(buffer.dtype), size)
 
     def _room(self, place: LaneAccess, buffer: Buffer) -> tuple[int, int]:
-        """The elements around the lanes' that may be read: whole strides, so that accesses next to
-        this one share them, where the ranges prove that all of them belong to the buffer."""
+        """The elements around the lanes' that may be read: whole strides, so that neighboring
+        accesses share them, if ranges prove that all of them belong to the buffer."""
         first, last = min(place.steps), max(place.steps)
         stride = gcd(*(step - first for step in place.steps))
         low, high = linear_bounds(place.form, self.ranges)
@@ -261,7 +264,8 @@ class MemoryEmitter(AddressEmitter):
         def load() -> LlvmValue:
             at = self.pointer(buffer, form.terms, form.const * size)
             full = vector_type(type, width)
-            return self.ins(f"load {full}, {at.typed}, align {size}", type, width)
+            how = f"{at.typed}, align {self.alignment(buffer, form, width)}"
+            return self.ins(f"load {full}, {how}", type, width)
 
         if not is_proven or buffer in self.private:
             return load()
@@ -334,22 +338,28 @@ class MemoryEmitter(AddressEmitter):
     def _near_stored(
         self, place: LaneAccess, size: int
     ) -> tuple[NearVector, ...] | None:
-        """Vectors that cover what the lanes store, where a vector can be stored in part."""
-        in_part = self.machine.has("avx512vl" if size >= 4 else "avx512bw")
-        if place.may_meet or not in_part:
+        """Vectors that cover the stored lanes, if a vector can be stored partially."""
+        if place.may_meet or not self.stores_in_part(size):
             return None
         return parts(place.steps, min(place.steps), max(place.steps))
+
+    def stores_in_part(self, size: int) -> bool:
+        """Whether the machine stores some lanes of a vector, of elements of so many bytes."""
+        return self.machine.has("avx512vl" if size >= 4 else "avx512bw")
 
     def storing(
         self, buffer: Buffer, form: Affine, lane: Var | None, lanes: int
     ) -> str:
-        """How a store of so many lanes at a linear form is aligned, and the other attributes of
-        it."""
+        """The alignment and other attributes of a store of `lanes` lanes at a linear form."""
         return f"align {buffer.dtype.itemsize}"
 
+    def alignment(self, buffer: Buffer, form: Affine, lanes: int) -> int:
+        """The alignment in bytes of `lanes` lanes that begin at a linear form."""
+        return buffer.dtype.itemsize
+
     def _rewritable(self, buffer: Buffer, index: tuple[Expr, ...]) -> bool:
-        """Whether what is in `buffer` at `index` may be written back in every lane: the memory is
-        this thread's own, and no lane is outside it."""
+        """Whether every lane may write back the element of `buffer` at `index`: the memory is
+        private to this thread, and no lane is outside it."""
         if buffer.scope == "global":
             return False
         places = zip(index, buffer.extents, strict=True)
@@ -382,7 +392,7 @@ class MemoryEmitter(AddressEmitter):
         return Lt(Cast(part, dtypes.uint64), size)
 
     def clamped(self, part: Expr, extent: Extent) -> Expr:
-        """`part` where it is inside, else 0; the failure is stored in the call's status."""
+        """`part` if it is inside, else 0; the failure is stored in the call's status."""
         ok = self.inside(part, extent)
         guard, info = self.guarded(self.info(ok) | Info(risky=True))
         self.cached(("check", ok, guard), info, lambda: self._report(ok))
@@ -394,7 +404,7 @@ class MemoryEmitter(AddressEmitter):
         holds = self.value(ok)
         bad = self.ops.invert(holds, dtypes.bool_)
         if self.guard is not None:
-            bad = self.ops.binary(And, bad, self._holds(self.guard), dtypes.bool_)
+            bad = self.ops.binary(And, bad, self.holds(self.guard), dtypes.bool_)
         bad = self.any(bad)
         if bad.const is False:
             return bad
@@ -411,12 +421,12 @@ class MemoryEmitter(AddressEmitter):
         self.label(fine)
         return bad
 
-    def _holds(self, guard: Expr) -> LlvmValue:
+    def holds(self, guard: Expr) -> LlvmValue:
         """A guard's value, each condition under those around it, as when it was tested first.
 
         Under itself, a condition that reads at a checked index would need its own value.
         """
-        outer = self._holds(guard.lhs) if isinstance(guard, And) else None
+        outer = self.holds(guard.lhs) if isinstance(guard, And) else None
         saved, self.guard = self.guard, guard.lhs if isinstance(guard, And) else None
         try:
             if outer is None or not isinstance(guard, And):
@@ -462,9 +472,10 @@ class MemoryEmitter(AddressEmitter):
 
 
 def weaker(guard: Expr | None) -> list[Expr | None]:
-    """What a guard implies, the weakest (None: no permission is needed) first, then itself.
+    """The conditions that a guard implies, the weakest (None: always true) first, then the guard
+    itself.
 
-    What was computed under one of them is right wherever the guard holds, and was checked there.
+    A value computed, and checked, under one of them is valid wherever the guard holds.
     """
     found: list[Expr | None] = []
     while guard is not None:

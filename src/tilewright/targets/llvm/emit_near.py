@@ -1,9 +1,9 @@
-"""Lanes whose elements are near one another: whole vectors of memory, and shuffles.
+"""Accesses whose lanes are near one another: loads and stores of whole vectors, and shuffles.
 
-The elements of a vector with strides, of `x // 2` or of a reversed row are picked out of a few
-vectors that cover them, instead of one by one. What is covered is between the first and the last
-element that a lane accesses, all of which belongs to the buffer, or is proven to do so (`Room`).
-Under a mask only the elements that a permitted lane accesses are touched.
+The elements of a strided vector, of `x // 2` or of a reversed row are shuffled out of a few vectors
+that cover them, instead of being accessed one by one. The covering vectors stay between the first
+and the last element that a lane accesses, which all belong to the buffer, or go as far beyond as is
+proven to belong to it (`Room`). Under a mask only the elements of active lanes are touched.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tilewright.targets.llvm.emit_text import (
     LlvmValue,
-    Writer,
+    LlvmWriter,
     int_vector,
     mangle,
     splat_constant,
@@ -31,7 +31,7 @@ class NearVector:
     lanes: tuple[tuple[int, ...], ...]
 
     def picked(self, lanes: int) -> list[int]:
-        """By lane, the element of this part that it accesses; -1 where that is in another one."""
+        """By lane, the element of this part that it accesses; -1 if it is in another part."""
         found = [-1] * lanes
         for n, users in enumerate(self.lanes):
             for lane in users:
@@ -42,8 +42,8 @@ class NearVector:
 def parts(steps: Sequence[int], first: int, last: int) -> tuple[NearVector, ...] | None:
     """Vectors of one power of two of elements that cover what the lanes access, by ascending start.
 
-    steps: by lane, its element. first, last: the elements that may be read, which contain all of
-    those. None where these are too far apart for so few vectors.
+    steps: by lane, its element. first, last: the range of elements that may be read, which includes
+    all of those. None if they are too far apart for few vectors.
     """
     width = 1 << (len(steps) - 1).bit_length()
     users: dict[int, list[int]] = {}
@@ -65,8 +65,8 @@ def parts(steps: Sequence[int], first: int, last: int) -> tuple[NearVector, ...]
 
 
 def _runs(elements: Sequence[int], most: int) -> tuple[list[int], int]:
-    """Where runs of neighbors begin, and the length that all of them have: a power of two from 2 to
-    `most`. None begins anywhere where they differ.
+    """The starts of runs of neighbors, and their common length: a power of two from 2 to `most`.
+    Returns no starts if lengths differ.
 
     elements: ascending, none twice.
     """
@@ -80,7 +80,7 @@ def _runs(elements: Sequence[int], most: int) -> tuple[list[int], int]:
 
 
 def pick(
-    w: Writer, loaded: Sequence[LlvmValue], chosen: Sequence[list[int]]
+    w: LlvmWriter, loaded: Sequence[LlvmValue], chosen: Sequence[list[int]]
 ) -> LlvmValue:
     """The lanes out of the vectors of one width; in each, -1 says that it is in another one."""
     width = loaded[0].lanes
@@ -101,7 +101,7 @@ def pick(
     return found
 
 
-def mask_of(w: Writer, part: NearVector, mask: LlvmValue) -> LlvmValue:
+def mask_of(w: LlvmWriter, part: NearVector, mask: LlvmValue) -> LlvmValue:
     """The elements of a part that a permitted lane accesses."""
     most = max(len(users) for users in part.lanes)
     none = LlvmValue("zeroinitializer", "i1", mask.lanes)
@@ -115,7 +115,7 @@ def mask_of(w: Writer, part: NearVector, mask: LlvmValue) -> LlvmValue:
 
 
 def load_near(
-    w: Writer,
+    w: LlvmWriter,
     pointer: LlvmValue,
     covered: Sequence[NearVector],
     lanes: int,
@@ -142,16 +142,16 @@ def load_near(
 
 
 def store_near(
-    w: Writer,
+    w: LlvmWriter,
     pointer: LlvmValue,
     covered: Sequence[NearVector],
     v: LlvmValue,
     size: int,
     mask: LlvmValue | None,
 ) -> None:
-    """The lanes of `v` to their elements from `pointer` on; what is between is not written.
+    """Store the lanes of `v` to their elements from `pointer` on; gaps are not written.
 
-    requires: no two lanes mean one element.
+    requires: no two lanes access one element.
     """
     for part in covered:
         at = at_element(w, pointer, part.start, size)
@@ -167,7 +167,7 @@ def store_near(
         masked_store(w, at, wide, size, held)
 
 
-def at_element(w: Writer, pointer: LlvmValue, n: int, size: int) -> LlvmValue:
+def at_element(w: LlvmWriter, pointer: LlvmValue, n: int, size: int) -> LlvmValue:
     """The address `n` elements after `pointer`."""
     if not n:
         return pointer
@@ -175,7 +175,7 @@ def at_element(w: Writer, pointer: LlvmValue, n: int, size: int) -> LlvmValue:
 
 
 def masked_load(
-    w: Writer,
+    w: LlvmWriter,
     pointer: LlvmValue,
     type: str,
     size: int,
@@ -191,7 +191,7 @@ def masked_load(
 
 
 def masked_store(
-    w: Writer, pointer: LlvmValue, v: LlvmValue, size: int, mask: LlvmValue
+    w: LlvmWriter, pointer: LlvmValue, v: LlvmValue, size: int, mask: LlvmValue
 ) -> None:
     """Neighboring elements, those whose bit is set; the others are not touched."""
     name = f"llvm.masked.store.{mangle(v.type, v.lanes)}.p0"
@@ -207,5 +207,5 @@ def otherwise(full: str, lanes: int, outside: LlvmValue | None) -> str:
 
 
 def aligned(pointer: LlvmValue, size: int) -> str:
-    """A pointer, or several, as arguments of which the alignment is known."""
+    """A pointer, or several, as arguments with known alignment."""
     return f"{pointer.full} align {size} {pointer.text}"

@@ -12,7 +12,13 @@ from tilewright.expr import nodes
 from tilewright.expr.nodes import Expr
 from tilewright.expr.real_bounds import ANY, Reals
 from tilewright.targets.llvm.emit_fold import fold
-from tilewright.targets.llvm.emit_text import LlvmValue, Writer, integer, mangle, real
+from tilewright.targets.llvm.emit_text import (
+    LlvmValue,
+    LlvmWriter,
+    integer,
+    mangle,
+    real,
+)
 from tilewright.targets.llvm.emit_types import Formats, register_type
 from tilewright.targets.llvm.processor import Processor
 
@@ -43,7 +49,7 @@ _EXACT: Mapping[type[Expr], tuple[str, str]] = {
 class Operations:
     """Arithmetic on held values. `contract`: whether a multiply and an add may become one FMA."""
 
-    def __init__(self, writer: Writer, machine: Processor, contract: bool) -> None:
+    def __init__(self, writer: LlvmWriter, machine: Processor, contract: bool) -> None:
         self.w = writer
         self.machine = machine
         self.formats = Formats(writer, machine)
@@ -97,10 +103,11 @@ class Operations:
         raise _unsupported(kind.__name__, dtype)
 
     def _extremum(self, kind: type[Expr], a: LlvmValue, b: LlvmValue) -> LlvmValue:
-        """The greater or lesser operand, NaN if one is; of two zeros either.
+        """The greater or lesser operand; NaN if either is NaN; of two zeros either one.
 
-        The instruction of x86 gives its second operand where either is NaN, so that only the first
-        one must be looked at: what has been accumulated, so that the other may come from memory.
+        The x86 instruction returns its second operand if either is NaN, so only the first one needs
+        a check. The accumulator is the second one: so the check of the new value is not on the
+        critical path of the chain of steps.
         """
         w = self.w
         if self.machine.arch != "x86_64":
@@ -113,8 +120,8 @@ class Operations:
             a, b = b, a
         if a.const is not None and not math.isnan(a.const):
             return w.select(w.compare(order, a, b), a, b)
-        best = w.select(w.compare(order, a, b), a, b)
-        return w.select(w.compare("fcmp ord", a, a), best, a)
+        best = w.select(w.compare(order, b, a), b, a)
+        return w.select(w.compare("fcmp ord", b, b), best, b)
 
     def _bool(self, kind: type[Expr], a: LlvmValue, b: LlvmValue) -> LlvmValue:
         logical: dict[type[Expr], str] = {
@@ -189,7 +196,7 @@ class Operations:
     def _short_division(
         self, kind: type[Expr], a: LlvmValue, b: LlvmValue
     ) -> LlvmValue:
-        """Division of 64-bit operands that fit 32 bits, where it is several times faster."""
+        """Division of 64-bit operands in 32 bits if they fit, which is several times faster."""
         x, y = (
             integer(v.const, "i32")
             if isinstance(v.const, int)
@@ -334,7 +341,7 @@ class Operations:
     ) -> LlvmValue:
         """`v` converted: to integers by saturation, to bool by `!= 0`, to floats by rounding.
 
-        known: bounds of a float, which need no saturation where the integers have them all.
+        known: bounds of a float; it needs no saturation if the integer type holds them.
         """
         type = register_type(target)
         if source is target:
@@ -378,7 +385,7 @@ class Operations:
         return self.formats.settle(self.formats.narrow_double(v), target)
 
     def _truncated(self, v: LlvmValue, target: DType, nan: bool) -> LlvmValue:
-        """A float that is in the range of an integer dtype, or not a number, which gives 0."""
+        """Convert a float in the range of an integer dtype; NaN becomes 0."""
         type = register_type(target)
         wide = type if target.bits > 16 else "i32"
         is_unsigned = target.bits > 16 and not target.is_signed
@@ -389,7 +396,7 @@ class Operations:
         return whole if wide == type else self.w.convert("trunc", whole, type)
 
     def _float_to_integer(self, v: LlvmValue, target: DType) -> LlvmValue:
-        """Truncation with saturation; LLVM's own saturating conversion goes lane by lane."""
+        """Truncation with saturation; LLVM scalarizes its own saturating conversion."""
         w = self.w
         type = register_type(target)
         lowest = float(target.min)
@@ -413,7 +420,7 @@ class Operations:
         return w.select(ordered, whole, integer(0, type))
 
     def clamped(self, v: LlvmValue, low: float, high: float) -> LlvmValue:
-        """Between the bounds; what is not a number is the lower one."""
+        """Clamp to the bounds; NaN becomes the lower one."""
         w = self.w
         least = real(low, v.type)
         most = real(high, v.type)
@@ -421,7 +428,7 @@ class Operations:
         return w.select(w.compare("fcmp olt", inside, most), inside, most)
 
     def narrowed(self, v: LlvmValue, whole: LlvmValue, target: DType) -> LlvmValue:
-        """`whole`, made of the float `v`, in 16 bits or less; 0 for what is not a number."""
+        """`whole`, converted from the float `v`, in 16 bits or less; NaN becomes 0."""
         if target.min:
             ordered = self.w.compare("fcmp ord", v, v)
             whole = self.w.select(ordered, whole, integer(0, whole.type))

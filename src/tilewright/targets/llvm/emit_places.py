@@ -1,4 +1,4 @@
-"""Where the elements of an access are, by lane of the vector loop around it."""
+"""The addresses of an access, by lane of the enclosing vector loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tilewright.targets.llvm.value_numbering import PURE, Info, Scopes
 Terms = tuple[tuple[Expr, int], ...]  # of a linear form
 
 
-# Not frozen, as so many are made: setting the fields of a frozen one takes three times as long.
+# Not frozen for speed: many are created, and a frozen one takes three times as long.
 @dataclass(slots=True, eq=False)
 class LaneLayout:
     """The relative positions of the elements of an access: `form` + steps[lane] + varying.
@@ -56,9 +56,9 @@ class LaneLayout:
 class LaneAccess(LaneLayout):
     """The place of one element per lane: `pointer` + steps[lane] elements + offsets (bytes).
 
-    form: the elements before `pointer`. offsets: a vector of integers where the lanes' places are
-    not known beforehand. reach: the first and the last element after `pointer` that steps and
-    offsets mean, where known.
+    form: the elements before `pointer`. offsets: a vector of integers if the lanes' places are not
+    static. reach: the first and the last element after `pointer` that steps and offsets access, if
+    known.
     """
 
     pointer: LlvmValue
@@ -92,7 +92,8 @@ class AddressEmitter(Scopes):
         return 1
 
     def address(self, buffer: Buffer, index: tuple[Expr, ...]) -> Affine:
-        """`address`, remembered: a reduction asks for the place it reads and writes three times."""
+        """`address`, cached: a reduction computes the place that it reads and writes three
+        times."""
         key = (buffer, index)
         form = self._addresses.get(key)
         if form is None:
@@ -127,7 +128,7 @@ class AddressEmitter(Scopes):
         return LaneLayout(Affine(tuple(uniform), const), tuple(varying), tuple(steps))
 
     def access(self, buffer: Buffer, index: tuple[Expr, ...]) -> LaneAccess:
-        """Where `buffer[index]` is, per lane."""
+        """The address of `buffer[index]`, per lane."""
         layout = self.layout(buffer, index)
         form, varying, steps = layout.form, layout.varying, layout.steps
         size = buffer.dtype.itemsize
@@ -145,7 +146,7 @@ class AddressEmitter(Scopes):
         return low + min(steps), high + max(steps)
 
     def parted(self, form: Affine) -> tuple[Affine, list[int]]:
-        """A form without what is known of it per lane, and that."""
+        """Split a form into its base and its known offsets per lane."""
         steps = [0] * self.lanes
         if self.vector is None:
             return form, steps
@@ -163,12 +164,13 @@ class AddressEmitter(Scopes):
         return _sum(rest), steps
 
     def forget(self, var: Var) -> None:
-        """As `Scopes.forget`: indices were simplified by ranges, too."""
+        """As `Scopes.forget`, and forget indices simplified by ranges."""
         super().forget(var)
         self._simple.clear()
 
     def lanes_of(self, e: Expr, lane: Var, count: int) -> Lanes | None:
-        """An index by lane, as the loops' ranges have it; None where it is uniform or another."""
+        """The lanes of an index, simplified by the loops' ranges; None if it is uniform or has no
+        such form."""
         info = self.info(e)
         if lane not in info.vars or info.reads:
             return None
@@ -184,7 +186,7 @@ class AddressEmitter(Scopes):
         size: int,
         reach: tuple[int, int] | None,
     ) -> LlvmValue:
-        """Bytes per lane, in 32 bits where they fit: gathers take twice as many of them."""
+        """Bytes per lane, in 32 bits if they fit: gathers take twice as many of them."""
         most = (1 << 31) // size
         is_short = reach is not None and -most < reach[0] and reach[1] < most
         is_short = is_short and all(abs(c) < most for _, c in terms)
@@ -206,7 +208,7 @@ class AddressEmitter(Scopes):
         return self.binary("mul nsw", v, integer(c))
 
     def pointer(self, buffer: Buffer, terms: Terms, offset: int) -> LlvmValue:
-        """Base plus terms, those of outer loops first, so that each loop adds only its own."""
+        """Base plus terms, outer loops first, so that each loop only adds its own terms."""
         key = ("base", buffer, self.guard, terms)
         pointer = self.scopes[-1].values.get(key)
         if pointer is None:
@@ -251,7 +253,7 @@ class AddressEmitter(Scopes):
         return self.ins(f"getelementptr i8, {base.typed}, {total.typed}", "ptr")
 
     def guarded(self, info: Info) -> tuple[Expr | None, Info]:
-        """The permission a risky value is computed under, and what it then depends on."""
+        """The guard of a risky value, and its dependences including those of the guard."""
         if self.guard is None or not info.risky:
             return None, info
         return self.guard, info | self.info(self.guard)

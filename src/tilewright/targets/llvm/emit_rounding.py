@@ -1,10 +1,10 @@
 """Quantization: floats rounded to integers of 16 bits at most, in few instructions.
 
-`cast(round_even(x / c) + n)` is one conversion between bounds. The division by a constant is a
-product and a fused multiply-add where these are proven to come to the same integers (after
-Brisebarre, Muller and Raina, "Accelerating correctly rounded floating-point division when the
-divisor is known in advance", IEEE Transactions on Computers 53 (8), 2004). Whole registers become
-bytes by packs that saturate. What is dequantized at once stays wide.
+`cast(round_even(x / c) + n)` is one conversion between bounds. The division by a constant becomes a
+product and a fused multiply-add if these are proven to yield the same integers (after Brisebarre,
+Muller and Raina, "Accelerating correctly rounded floating-point division when the divisor is known
+in advance", IEEE Transactions on Computers 53 (8), 2004). Whole registers become bytes by
+saturating packs. Values that are dequantized at once stay wide.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ QUARTERS = 4  # registers of 4-byte integers that become one of bytes
 class Rounding:
     """`cast(round_even(value / divisor) + offset, target)`.
 
-    factors: what `factors` gives for the divisor; None without a division.
+    factors: `factors` of the divisor; None without a division.
     """
 
     value: Expr
@@ -47,13 +47,13 @@ class Rounding:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Of `value`: beyond them the result is the same as at them."""
+        """The range of `value`; beyond it the result saturates."""
         low, high = _ends(self.target, self.offset)
         return low * self.divisor, high * self.divisor
 
 
 def rounding(e: Expr, machine: Processor) -> Rounding | None:
-    """How `e` rounds to an integer of 16 bits at most; None where it does not.
+    """How `e` rounds to an integer of 16 bits at most; None if it does not.
 
     Without fused multiply-adds division is left unchanged.
     """
@@ -137,7 +137,7 @@ def _number(e: Expr) -> float | None:
 def factors(divisor: float, most: int) -> tuple[float, float] | None:
     """a and b so that fma(x, a, x * b), rounded to an integer, is x / divisor rounded so.
 
-    For all float32 x whose quotient is at most `most`; None where that is not proven.
+    For all float32 x whose quotient is at most `most`; None if that is not proven.
 
     The sum is within 2**-46 of the quotient, relatively. So both round to the same float32 unless
     the quotient is as near to the middle m of two of them; and that is seen in the integer only if
@@ -181,7 +181,7 @@ def to_float(ops: Operations, v: LlvmValue, r: Rounding, less: int) -> LlvmValue
 
 
 def _rounded(ops: Operations, v: LlvmValue, r: Rounding) -> LlvmValue:
-    """Between the bounds, without the offset; what is not a number is the lower one."""
+    """Clamp and round, without the offset; NaN becomes the lower bound."""
     inside = _quotient(ops, ops.clamped(v, *r.bounds), r)
     if not does(ops.machine, "nearest"):
         return ops.w.convert("fptosi", ops.w.unary("roundeven", inside), "i32")
@@ -201,8 +201,8 @@ def _quotient(ops: Operations, v: LlvmValue, r: Rounding) -> LlvmValue:
 
 
 def _packed(ops: Operations, v: LlvmValue, r: Rounding) -> LlvmValue:
-    """A register of bytes. The conversion gives the least integer for what is too large, small or
-    not a number, so that only the upper bound is needed, and packs saturate."""
+    """A register of bytes. The conversion returns the least integer for NaN and for values out of
+    range, and packs saturate, so only the upper bound needs a clamp."""
     w, signed, (_, most) = ops.w, bool(r.target.min), r.bounds
     top = real(most, v.type)
     inside = _quotient(ops, w.select(w.compare("fcmp olt", top, v), top, v), r)

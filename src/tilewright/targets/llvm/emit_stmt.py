@@ -58,7 +58,7 @@ from tilewright.targets.llvm.statements import (
 )
 from tilewright.targets.llvm.value_numbering import NumberingScope
 
-# An innermost loop may hold one in so many registers with vectors that are loaded before it.
+# An innermost loop may hold preloaded vectors in one of HELD registers.
 HELD = 4
 
 
@@ -78,7 +78,7 @@ class Statements(Expressions):
         raise NotImplementedError
 
     def counter(self, extent: Interval) -> str:
-        """The type of the counter of a loop of so many iterations."""
+        """The type of the counter of a loop with this extent."""
         return "i64"
 
     def intrinsic(self, s: Unit) -> None:
@@ -99,9 +99,9 @@ class Statements(Expressions):
     def _for(self, s: For) -> None:
         if s.kind in GPU_AXES:
             raise UnsupportedError(
-                f"it is bound to {s.kind}, an axis of a GPU, which a processor does not have",
+                f"it is bound to {s.kind}, a GPU axis, but the target is a CPU",
                 where=f"loop {s.var.name}",
-                hint="parallel() runs a loop on the threads of a processor",
+                hint="parallel() runs a loop on CPU threads",
             )
         trips = s.trips
         if s.kind == SIZE:  # the function has its value from the call
@@ -131,7 +131,7 @@ class Statements(Expressions):
         try:
             self.in_order([*instances(s.body, s.var, map(const, range(trips)))])
         except LimitError as error:
-            raise error.at(f"loop {s.var.name}, written out {trips} times") from None
+            raise error.at(f"loop {s.var.name}, unrolled {trips} times") from None
 
     def _vector_kind(self, s: For) -> str:
         """How a vector loop is run: as vectors, in strips of them, unrolled, or serially."""
@@ -220,7 +220,7 @@ class Statements(Expressions):
     # -- branches
 
     def when(self, condition: LlvmValue, body: Callable[[], None]) -> None:
-        """Run `body` where a scalar condition holds."""
+        """Run `body` if a scalar condition holds."""
         if condition.const is not None:
             if condition.const:
                 body()
@@ -277,7 +277,7 @@ class Statements(Expressions):
     def _target(
         self, buffer: Buffer, index: tuple[Expr, ...], mask: LlvmValue | None
     ) -> tuple[tuple[Expr, ...], LlvmValue | None]:
-        """A safe index to write at, and where writing is allowed (None: everywhere).
+        """A safe index to write at, and the mask of allowed writes (None: all).
 
         mask: where it would be, were the index safe.
         """
@@ -295,10 +295,10 @@ class Statements(Expressions):
         return tuple(parts), mask
 
     def _guarded(self) -> LlvmValue | None:
-        """Where the guard around the statement holds (None: everywhere)."""
+        """The value of the guard around the statement (None: always true)."""
         if self.guard is None:
             return None
-        return self._holds(self.guard)
+        return self.holds(self.guard)
 
     def _store(self, s: Store) -> None:
         v = self.value(s.value)

@@ -1,7 +1,7 @@
-"""Small tables: each lane's entry out of whole registers, by permutations of two of them.
+"""Lookups in small tables held in registers, by permutations of two registers.
 
-x86 gathers neither bytes nor words: they would be loaded one by one. A permutation of AVX-512 picks
-among the entries of two registers at once, and the bits above choose among the results.
+x86 cannot gather bytes or words: they would be loaded one by one. An AVX-512 permutation picks from
+the entries of two registers, and higher index bits choose among the results.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from tilewright.targets.llvm.emit_near import at_element, masked_load
 from tilewright.targets.llvm.emit_text import (
     LlvmValue,
-    Writer,
+    LlvmWriter,
     int_vector,
     integer,
     vector_type,
@@ -27,7 +27,8 @@ _PERMUTATIONS = {
 
 
 def fits(machine: Processor, count: int, lanes: int, size: int) -> bool:
-    """Whether looking up so many lanes in a table of `count` entries of `size` bytes pays."""
+    """Whether an in-register lookup of `lanes` lanes in a table of `count` entries of `size` bytes
+    pays."""
     if size not in _PERMUTATIONS:
         return False
     _, feature, most = _PERMUTATIONS[size]
@@ -36,7 +37,12 @@ def fits(machine: Processor, count: int, lanes: int, size: int) -> bool:
 
 
 def look_up(
-    w: Writer, pointer: LlvmValue, count: int, index: LlvmValue, type: str, size: int
+    w: LlvmWriter,
+    pointer: LlvmValue,
+    count: int,
+    index: LlvmValue,
+    type: str,
+    size: int,
 ) -> LlvmValue:
     """Entry `index`, an i16 below `count` in each lane, of the table at `pointer`.
 
@@ -66,9 +72,9 @@ def look_up(
 
 
 def _chunks(
-    w: Writer, pointer: LlvmValue, count: int, type: str, size: int
+    w: LlvmWriter, pointer: LlvmValue, count: int, type: str, size: int
 ) -> list[LlvmValue]:
-    """The table in registers, of which the last may be a part."""
+    """The table in registers; the last one may be partial."""
     width = REGISTER // size
     found = []
     for first in range(0, count, width):
@@ -83,7 +89,7 @@ def _chunks(
 
 
 def _entries(
-    w: Writer, chunks: list[LlvmValue], index: LlvmValue, size: int
+    w: LlvmWriter, chunks: list[LlvmValue], index: LlvmValue, size: int
 ) -> LlvmValue:
     """A register of entries; `index` has as many lanes as a register has."""
     name, _, _ = _PERMUTATIONS[size]

@@ -16,7 +16,7 @@ Chunk = list[Any]
 _LONGEST = 60  # letters of a loop's name in a label: LLVM cuts longer ones, which are then equal
 
 
-# Not frozen, as so many are made: setting the fields of a frozen one takes three times as long.
+# Not frozen for speed: many are created, and a frozen one takes three times as long.
 @dataclass(slots=True, eq=False)
 class LlvmValue:
     """An SSA value or constant: operand text, LLVM element type, lanes (1: scalar).
@@ -108,7 +108,7 @@ def flatten(chunk: Chunk, lines: list[str]) -> None:
             flatten(item, lines)
 
 
-class Writer:
+class LlvmWriter:
     """Appends instructions to the current chunk of one function."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class Writer:
         self._most = flags.CODE_LIMIT.get()
 
     def fresh(self, stem: str = "v") -> str:
-        """A new local name. Raises LimitError where there are too many instructions."""
+        """A new local name. Raises LimitError after too many instructions."""
         self.count += 1
         if self.count > self._most:
             raise limits.exceeded(

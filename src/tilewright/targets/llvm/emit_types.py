@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import UnsupportedError
-from tilewright.targets.llvm.emit_text import LlvmValue, Writer, integer, real
+from tilewright.targets.llvm.emit_text import LlvmValue, LlvmWriter, integer, real
 from tilewright.targets.llvm.processor import Processor, does
 
 
 @dataclass(frozen=True, slots=True)
-class Mini:
-    """A float format narrower than float32: widths, bias and what its top codes mean.
+class MiniFloat:
+    """A float format narrower than float32: widths, bias and the meaning of its top codes.
 
-    largest: code of the largest finite magnitude; over: code given on overflow; nan: code given for
-    NaN; infinity, nans: magnitude code of infinity, and the least one that is NaN (None: absent).
+    largest: code of the largest finite magnitude; over: code on overflow; nan: code for NaN;
+    infinity, nans: magnitude code of infinity, and the least one that is NaN (None: absent).
     unsigned_zero: there is one zero, and the code of -0 is the NaN.
     """
 
@@ -40,15 +40,15 @@ class Mini:
         return self.exponent + self.mantissa
 
 
-MINIS: dict[str, Mini] = {
-    "float16": Mini(5, 10, 15, 0x7BFF, 0x7C00, 0x7E00, 0x7C00, 0x7C01),
-    "float8_e4m3fn": Mini(4, 3, 7, 0x7E, 0x7F, 0x7F, None, 0x7F),
-    "float8_e4m3fnuz": Mini(4, 3, 8, 0x7F, 0x80, 0x80, None, None, True),
-    "float8_e5m2": Mini(5, 2, 15, 0x7B, 0x7C, 0x7E, 0x7C, 0x7D),
-    "float8_e5m2fnuz": Mini(5, 2, 16, 0x7F, 0x80, 0x80, None, None, True),
-    "float6_e2m3fn": Mini(2, 3, 1, 0x1F, 0x1F, 0x20),
-    "float6_e3m2fn": Mini(3, 2, 3, 0x1F, 0x1F, 0x20),
-    "float4_e2m1fn": Mini(2, 1, 1, 0x07, 0x07, 0x08),
+MINIS: dict[str, MiniFloat] = {
+    "float16": MiniFloat(5, 10, 15, 0x7BFF, 0x7C00, 0x7E00, 0x7C00, 0x7C01),
+    "float8_e4m3fn": MiniFloat(4, 3, 7, 0x7E, 0x7F, 0x7F, None, 0x7F),
+    "float8_e4m3fnuz": MiniFloat(4, 3, 8, 0x7F, 0x80, 0x80, None, None, True),
+    "float8_e5m2": MiniFloat(5, 2, 15, 0x7B, 0x7C, 0x7E, 0x7C, 0x7D),
+    "float8_e5m2fnuz": MiniFloat(5, 2, 16, 0x7F, 0x80, 0x80, None, None, True),
+    "float6_e2m3fn": MiniFloat(2, 3, 1, 0x1F, 0x1F, 0x20),
+    "float6_e3m2fn": MiniFloat(3, 2, 3, 0x1F, 0x1F, 0x20),
+    "float4_e2m1fn": MiniFloat(2, 1, 1, 0x07, 0x07, 0x08),
 }
 
 _REGISTER = {"float64": "double", "bool": "i1"}
@@ -92,7 +92,7 @@ def constant(value: int | float | bool | complex, dtype: DType) -> LlvmValue:
 class Formats:
     """Conversions between held values and their bits in memory, on one writer."""
 
-    def __init__(self, writer: Writer, machine: Processor) -> None:
+    def __init__(self, writer: LlvmWriter, machine: Processor) -> None:
         self.w = writer
         self.native_half = does(machine, "half")
 
@@ -156,7 +156,7 @@ class Formats:
         return v
 
     def narrow_double(self, v: LlvmValue) -> LlvmValue:
-        """float64 -> float32 rounded to odd, so that a second rounding gives the right result."""
+        """float64 -> float32 rounded to odd, so that a second rounding is correct."""
         w = self.w
         near = w.convert("fptrunc", v, "float")
         back = w.convert("fpext", near, "double")
@@ -169,7 +169,7 @@ class Formats:
 
     # -- the formats
 
-    def _mini(self, dtype: DType) -> Mini:
+    def _mini(self, dtype: DType) -> MiniFloat:
         if dtype.name not in MINIS:
             raise UnsupportedError(
                 f"native code cannot produce values of dtype {dtype}",
@@ -205,7 +205,7 @@ class Formats:
         nan = w.compare("icmp eq", raw, integer(0xFF, "i8"))
         return self._as_float(w.select(nan, integer(0x7FC00000, "i32"), bits))
 
-    def _encode(self, v: LlvmValue, f: Mini) -> LlvmValue:
+    def _encode(self, v: LlvmValue, f: MiniFloat) -> LlvmValue:
         """float32 -> code (i32), to nearest, ties to even.
 
         Normal results: add half of the last place to the bits. Subnormal ones: let a float
@@ -249,7 +249,7 @@ class Formats:
 
         return real(struct.unpack("<f", struct.pack("<I", bits))[0])
 
-    def _decode(self, code: LlvmValue, f: Mini) -> LlvmValue:
+    def _decode(self, code: LlvmValue, f: MiniFloat) -> LlvmValue:
         """Code (i32) -> float32, exactly: move the fields, then scale by a power of two."""
         w = self.w
 

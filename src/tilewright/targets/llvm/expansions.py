@@ -1,7 +1,7 @@
 """The table of functions that are written as expressions: `exp(x)` as a polynomial, and so on.
 
-An expansion takes the arguments of a call and gives an expression of its result. The rows are in
-`math.py`; `register_expansion` adds or replaces one.
+An expansion takes the arguments of a call and returns an expression of its result. The rows are in
+`math/`; `register_expansion` adds or replaces one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _added: dict[tuple[str, str], Expansion] = {}
 
 
 def register_expansion(function: str, dtype: str, rewrite: Expansion) -> None:
-    """Let `rewrite(*args)` stand for `function` on arguments of `dtype`."""
+    """Expand `function` on arguments of `dtype` to `rewrite(*args)`."""
     _added[function, dtype] = rewrite
 
 

@@ -1,4 +1,4 @@
-"""What an index is in each lane of a vector loop: something uniform, plus a number per lane."""
+"""The lanes of an index in a vector loop: a uniform base, plus a number per lane."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tilewright.expr.nodes import Const, Expr, FloorDiv, Max, Min, Mod, Var, con
 from tilewright.ir.node import postorder
 
 
-# Not frozen, as so many are made: setting the fields of a frozen one takes three times as long.
+# Not frozen for speed: many are created, and a frozen one takes three times as long.
 @dataclass(slots=True, eq=False)
 class Lanes:
-    """In lane n the value `base + steps[n]`."""
+    """The value `base + steps[n]` in lane n."""
 
     base: Affine
     steps: tuple[int, ...]
@@ -24,10 +24,11 @@ class Lanes:
 
 
 def lanes_of(e: Expr, lane: Var, count: int) -> Lanes | None:
-    """An index by lane, `lane` being 0 .. count - 1; None where it is not of that form.
+    """An index as a uniform base and an offset per lane, `lane` being 0 .. count - 1; None if it
+    has no such form.
 
-    `x // d` and `x % d` are, where what is uniform in x has a known residue: that of 2*i + 3 by 2,
-    not that of i.
+    `x // d` and `x % d` have that form if the uniform part of x has a known residue modulo d: 2*i +
+    3 has one modulo 2, i does not.
     """
     form = affine(e)
     base = Affine((), form.const)
@@ -73,7 +74,7 @@ def _quotient(form: Affine, d: int) -> Affine:
 
 
 def residue(form: Affine, d: int) -> int | None:
-    """`form % d`, where it is the same for all values of the variables; else None."""
+    """`form % d` if it is the same for all values of the variables; else None."""
     total = form.const
     for atom, c in form.terms:
         if c % d == 0:

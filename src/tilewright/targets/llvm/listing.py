@@ -1,7 +1,7 @@
 """Reading commented assembler text: which loop of the kernel each line is in.
 
-LLVM names every block and the header of the loop around it; a header's name begins with that of
-our loop (`header_stem`). Blocks that LLVM merged, or copies of a loop, keep the name.
+LLVM names every block and the header of its enclosing loop; a header's name begins with our loop's
+name (`header_stem`). Merged blocks and copies of a loop keep the name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NAME: Final = re.compile(r"^loop\.(.+)\.\d+$")
 
 
 def loops_of_lines(assembly: str) -> list[tuple[str, str]]:
-    """Each line that is an instruction or a label, without comments, and its innermost loop.
+    """Each instruction or label, without comments, and its innermost loop.
 
     The loop's name is as `header_stem` writes it; empty outside every loop.
     """

@@ -1,4 +1,4 @@
-"""Object files as LLVM makes them: what they lack, and constants that LLVM never sees.
+"""LLVM's object files: finds undefined symbols, and adds constants that LLVM never sees.
 
 Formats: System V gABI chapter 4 (ELF, 32 and 64 bits); WebAssembly 1.0, section 5, and the tool
 conventions' "Linking" (undefined functions are imports of the module "env").
@@ -86,10 +86,10 @@ def wasm_sections(code: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def with_data(code: bytes, section: str, data: memoryview) -> bytes:
-    """An ELF object, one section of which is replaced by read-only data.
+    """An ELF object with one section replaced by read-only data.
 
-    It goes to the end of the file: all else stays where it is. Raises CompileError where it has
-    no such section.
+    The data is appended to the file, so everything else keeps its offset. Raises CompileError if
+    there is no such section.
     """
     kind = code[4]
     at, count, names = _table(code)
@@ -123,7 +123,7 @@ def _undefined_in_elf(code: bytes) -> Iterator[str]:
 
 
 def _table(code: bytes) -> tuple[int, int, int]:
-    """Where the section headers are, how many, and where their names are."""
+    """The offset and number of section headers, and the offset of their names."""
     fields = struct.unpack_from(_HEADERS[code[4]], code)
     layout = struct.Struct(_SECTIONS[code[4]])
     at, count, names = fields[6], fields[12], fields[13]

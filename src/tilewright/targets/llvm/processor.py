@@ -1,4 +1,4 @@
-"""What the emitter asks of a machine: its vectors, its registers, and what it has."""
+"""The emitter's interface to a machine: its vectors, registers, and features."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ NEVER: Final = "never"  # the name of no feature
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
-    """What processors of an architecture do in one instruction; LLVM would call a library.
+class ProcessorFamily:
+    """Operations that processors of an architecture do in one instruction; LLVM would call a
+    library.
 
     Each is the LLVM feature that it takes; empty: all have it; NEVER: none. nearest: the conversion
     to the nearest integer. half: from and to float16. fused32, fused64: a product and a sum with
@@ -28,12 +29,12 @@ class Family:
 
 
 # Those that are not here, GPUs among them, have all of it but `nearest`.
-FAMILIES: Final[Mapping[str, Family]] = {
-    "x86_64": Family(nearest="", half="f16c", fused32="fma", fused64="fma"),
-    "aarch64": Family(nearest=""),
-    "riscv64": Family(half="zfh"),
-    "wasm32": Family(half=NEVER, fused32=NEVER, fused64=NEVER),
-    "thumbv7em": Family(
+FAMILIES: Final[Mapping[str, ProcessorFamily]] = {
+    "x86_64": ProcessorFamily(nearest="", half="f16c", fused32="fma", fused64="fma"),
+    "aarch64": ProcessorFamily(nearest=""),
+    "riscv64": ProcessorFamily(half="zfh"),
+    "wasm32": ProcessorFamily(half=NEVER, fused32=NEVER, fused64=NEVER),
+    "thumbv7em": ProcessorFamily(
         half=NEVER,
         fused32="vfp4d16sp",
         fused64="vfp4d16",
@@ -66,6 +67,6 @@ class Processor(Protocol):
 
 
 def does(machine: Processor, ability: str) -> bool:
-    """Whether the processor has an ability, a field of `Family`, in one instruction."""
-    needed: str = getattr(FAMILIES.get(machine.arch, Family()), ability)
+    """Whether the processor has an ability, a field of `ProcessorFamily`, in one instruction."""
+    needed: str = getattr(FAMILIES.get(machine.arch, ProcessorFamily()), ability)
     return not needed or machine.has(needed)

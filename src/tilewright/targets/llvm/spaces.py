@@ -1,7 +1,7 @@
-"""Pointers that say which memory they point to, in place of generic ones.
+"""Replaces generic pointers by pointers to a known memory space.
 
-Code is generated with generic pointers, each made of one whose memory is known. Back ends that do
-not infer that, or have no generic pointers, need it stated:
+Code is generated with generic pointers, each cast from one whose memory is known. Back ends that do
+not infer the memory, or have no generic pointers, need it stated:
 
     %a = addrspacecast ptr addrspace(3) @s to ptr
     %b = getelementptr i8, ptr %a, i64 4     ->    %b = getelementptr i8, ptr addrspace(3) @s, i64 4
@@ -51,7 +51,7 @@ def in_spaces(text: str) -> str:
             spaces[made[1]] = (int(made[2]), made[1])
         elif re.search(r"= (phi|select) .*\bptr\b", line):
             raise CompileError(
-                "a pointer is chosen where the program runs, and this GPU has several memories",
+                "a pointer is selected at run time, but this GPU has separate memory spaces",
                 hint="index one buffer instead",
             )
         lines.append(line)

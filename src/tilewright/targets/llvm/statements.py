@@ -1,4 +1,5 @@
-"""What the emitter asks of statements: what they change, whether lanes run as one."""
+"""Properties of statements that the emitter needs: which buffers they change, whether lanes share
+control flow."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from tilewright.loops.nodes import Alloc, For, Stmt, Store, Update, While
 
 
 def statements(stmt: Stmt) -> Iterator[Stmt]:
-    """`stmt` and the statements in it; expressions are not looked at."""
+    """`stmt` and the statements in it; expressions are skipped."""
     waiting = [stmt]
     while waiting:
         s = waiting.pop()

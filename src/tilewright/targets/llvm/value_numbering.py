@@ -1,4 +1,4 @@
-"""Where a value is computed: once, before the outermost loop in which it does not change.
+"""Computes each value once, before the outermost loop in which it does not change.
 
 A function is emitted as nested scopes: loops, and branches that may not run. A value is looked up
 in the scopes around the current place; a new one goes before the outermost loop whose variable,
@@ -16,16 +16,16 @@ from tilewright.expr.intervals import Interval
 from tilewright.expr.nodes import Expr, Load, Var
 from tilewright.expr.reads import Anywhere, is_inside
 from tilewright.ir.node import Node, postorder
-from tilewright.targets.llvm.emit_text import Chunk, LlvmValue, Writer
+from tilewright.targets.llvm.emit_text import Chunk, LlvmValue, LlvmWriter
 from tilewright.targets.llvm.processor import Processor
 
 _NOTHING: frozenset[object] = frozenset()
 
 
-# Not frozen, as so many are made: setting the fields of a frozen one takes three times as long.
+# Not frozen for speed: many are created, and a frozen one takes three times as long.
 @dataclass(slots=True, unsafe_hash=True)
 class Info:
-    """What a value depends on: variables, memory, and whether computing it needs permission.
+    """The dependences of a value: variables, memory, and whether computing it needs a guard.
 
     risky: it reads memory at an index not proven to be inside the buffer by the loops alone.
     """
@@ -67,7 +67,7 @@ class NumberingScope:
     layouts: dict[Hashable, Any] = field(default_factory=dict)
 
 
-class Scopes(Writer):
+class Scopes(LlvmWriter):
     """The scope stack of one function, with the cache of values."""
 
     def __init__(self, machine: Processor) -> None:
@@ -135,7 +135,7 @@ class Scopes(Writer):
     def new(
         self, key: Hashable, info: Info, make: Callable[[], LlvmValue]
     ) -> LlvmValue:
-        """`make()`, of which nothing is kept under `key`, emitted where `info` allows."""
+        """`make()`, not yet kept under `key`, emitted at the outermost place that `info` allows."""
         return self._made(self._placement(info), key, info, make)
 
     def _made(
@@ -167,8 +167,8 @@ class Scopes(Writer):
     ) -> LlvmValue:
         """The value kept under `key`; else `make()` emitted here, or before the innermost loop.
 
-        registers: how many it fills. Further outside a vector that is cheap to load would take them
-        while loops run that do not use it. Before the innermost loop it is where that has room.
+        registers: how many it fills. Hoisted further, a cheap vector load would occupy them in
+        loops that do not use it. It goes before the innermost loop if registers are left.
         """
         found = self.lookup(key)
         if found is not None:
@@ -205,7 +205,7 @@ class Scopes(Writer):
             self._readers.setdefault(buffer, []).append((scope.values, key))
 
     def changed(self, buffers: Iterable[object]) -> None:
-        """Forget what was read from buffers that change now."""
+        """Forget loads from buffers that change now."""
         for buffer in buffers:
             for values, key in self._readers.pop(buffer, ()):
                 values.pop(key, None)
@@ -223,8 +223,8 @@ class Scopes(Writer):
             self.ranges[var] = interval
 
     def forget(self, var: Var) -> None:
-        """Forget what was found by the range of a variable: a loop that is written out several
-        times may have another one each time."""
+        """Forget facts from the range of a variable: a loop emitted several times may have another
+        range each time."""
         self._infos.clear()
         self.anywhere.known.clear()
         facts = [key for key in self.ranges if isinstance(key, frozenset)]

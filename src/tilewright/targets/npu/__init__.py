@@ -14,17 +14,22 @@ if TYPE_CHECKING:
     from tilewright.targets.npu.codegen import generate
     from tilewright.targets.npu.errors import NPUError
     from tilewright.targets.npu.exhaustive import MappingSurvey, survey
-    from tilewright.targets.npu.isa import Instruction, NpuProgram, Region
+    from tilewright.targets.npu.isa import DramRegion, NpuInstruction, NpuProgram
     from tilewright.targets.npu.listing import parse, show
-    from tilewright.targets.npu.machine import Memory, NpuMachine, Operator, operators
-    from tilewright.targets.npu.mapping import Mapped, map_onto
+    from tilewright.targets.npu.machine import (
+        MachineOperator,
+        Memory,
+        NpuMachine,
+        operators,
+    )
+    from tilewright.targets.npu.mapping import MappedNpuProgram, map_onto
     from tilewright.targets.npu.mapping_rules import rules
     from tilewright.targets.npu.numbers import (
         BlockFloat,
         Float8,
         Float16,
         Float32,
-        Number,
+        NumberFormat,
     )
     from tilewright.targets.npu.simulator import bounds, run
     from tilewright.targets.npu.timing import NpuTiming, time
@@ -35,11 +40,11 @@ _PUBLIC: Final = {
     "codegen": "generate",
     "errors": "NPUError",
     "exhaustive": "MappingSurvey survey",
-    "isa": "Instruction NpuProgram Region",
+    "isa": "NpuInstruction NpuProgram DramRegion",
     "listing": "parse show",
-    "machine": "NpuMachine Memory Operator operators",
-    "mapping": "Mapped map_onto",
-    "numbers": "BlockFloat Float8 Float16 Float32 Number",
+    "machine": "NpuMachine Memory MachineOperator operators",
+    "mapping": "MappedNpuProgram map_onto",
+    "numbers": "BlockFloat Float8 Float16 Float32 NumberFormat",
     "mapping_rules": "rules",
     "simulator": "bounds run",
     "timing": "NpuTiming time",
@@ -63,15 +68,15 @@ __all__ = [
     "Float8",
     "Float16",
     "Float32",
-    "Instruction",
-    "Mapped",
+    "NpuInstruction",
+    "MappedNpuProgram",
     "Memory",
     "NPUError",
     "NpuMachine",
     "NpuProgram",
-    "Number",
-    "Operator",
-    "Region",
+    "NumberFormat",
+    "MachineOperator",
+    "DramRegion",
     "MappingSurvey",
     "NpuTiming",
     "bounds",

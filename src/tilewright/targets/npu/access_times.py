@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tilewright.targets.npu.footprint import Footprint, Span, footprint
-from tilewright.targets.npu.isa import MEMORIES, Instruction
+from tilewright.targets.npu.isa import MEMORIES, NpuInstruction
 
 
-def writes(instruction: Instruction) -> bool:
+def writes(instruction: NpuInstruction) -> bool:
     """Whether it writes its operand; all others read it."""
     return instruction.op.endswith("_wr")
 
@@ -32,7 +32,7 @@ class AccessTimes:
     accesses: those of the instructions that have an operand, in order.
     """
 
-    def __init__(self, instructions: Iterable[Instruction]) -> None:
+    def __init__(self, instructions: Iterable[NpuInstruction]) -> None:
         operands = [i for i in instructions if i.memory]
         cells: list[Sequence[slice]] = [()] * len(operands)
         count = 0
@@ -66,7 +66,7 @@ class AccessTimes:
             times[cells] = [max(known, time) for known in times[cells]]
 
 
-def _inside(accesses: Sequence[Instruction]) -> list[Sequence[Span]]:
+def _inside(accesses: Sequence[NpuInstruction]) -> list[Sequence[Span]]:
     """The parts of a memory that each instruction accesses, but for those that none writes."""
     places = [footprint(i) for i in accesses]
     written = _merged(

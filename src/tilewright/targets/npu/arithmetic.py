@@ -31,7 +31,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.targets.npu.numbers import BlockFloat, Float32, Number
+from tilewright.targets.npu.numbers import BlockFloat, Float32, NumberFormat
 
 Values = NDArray[Any]
 
@@ -85,10 +85,10 @@ def _value(op: str, a: Values, b: Values | None) -> Values:
 
 
 @dataclass(frozen=True, slots=True)
-class Rounded:
+class RoundedArithmetic:
     """The machine's own numbers."""
 
-    number: Number
+    number: NumberFormat
     block: BlockFloat | None = None
     parts: int = 1
 
@@ -116,7 +116,7 @@ def _rows(op: str, f: Callable[[Values], Values], matrix: Values) -> Values:
 class Bounded:
     """The exact value and a bound on the error, see above."""
 
-    number: Number
+    number: NumberFormat
     block: BlockFloat | None = None
     parts: int = 2
 

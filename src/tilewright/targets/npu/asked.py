@@ -11,27 +11,27 @@ from tilewright.lift.nodes import Lambda
 from tilewright.schedule.space import Choices as Ask
 from tilewright.targets.npu.candidate import NpuCandidate
 from tilewright.targets.npu.exhaustive import possible
-from tilewright.targets.npu.expansion import Form
+from tilewright.targets.npu.expansion import OperatorForm
 from tilewright.targets.npu.levels import to_operators
 from tilewright.targets.npu.machine import NpuMachine
 from tilewright.targets.npu.mapping_rules import rules
 from tilewright.targets.npu.operator import Key
-from tilewright.targets.npu.sizes import Choices, SizedRule, Sizes
+from tilewright.targets.npu.sizes import Choices, SizeChoices, SizedRule
 
 OWN = "own"  # what is done with an operator of the machine
 
 
-def forms_of(program: Lambda) -> tuple[Form, ...]:
+def forms_of(program: Lambda) -> tuple[OperatorForm, ...]:
     """A program in operators of any size, in all ways. Raises as `to_operators`."""
     made = to_operators(derive(program, rules(0)))
-    return tuple(Form(derivation.program) for derivation in made)
+    return tuple(OperatorForm(derivation.program) for derivation in made)
 
 
-def asked(forms: Sequence[Form], machine: NpuMachine, ask: Ask) -> NpuCandidate:
-    """One mapping of a program: its form, and what is done with each operator.
+def asked(forms: Sequence[OperatorForm], machine: NpuMachine, ask: Ask) -> NpuCandidate:
+    """One mapping of a program: its form, and the choice for each operator.
 
-    The defaults are cheapest as a sum over operators. Raises ScheduleError for an operator that
-    the machine has no way for.
+    The defaults minimize the sum of costs over operators. Raises ScheduleError for an operator that
+    cannot be mapped to the machine.
     """
     number = 0
     if len(forms) > 1:
@@ -39,8 +39,8 @@ def asked(forms: Sequence[Form], machine: NpuMachine, ask: Ask) -> NpuCandidate:
     return NpuCandidate(forms[number], _choices(forms[number], machine, ask))
 
 
-def _choices(form: Form, machine: NpuMachine, ask: Ask) -> Choices:
-    sizes = Sizes(machine)
+def _choices(form: OperatorForm, machine: NpuMachine, ask: Ask) -> Choices:
+    sizes = SizeChoices(machine)
     made: dict[Key, SizedRule | None] = {}
     pending = list(form.operators)
     while pending:

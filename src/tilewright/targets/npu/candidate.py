@@ -12,7 +12,7 @@ from math import inf
 
 from tilewright.targets.npu.codegen import Assembled, assemble
 from tilewright.targets.npu.errors import CAPACITY, NPUError
-from tilewright.targets.npu.expansion import Form
+from tilewright.targets.npu.expansion import OperatorForm
 from tilewright.targets.npu.machine import NpuMachine
 from tilewright.targets.npu.sizes import Choices
 from tilewright.targets.npu.spaces import place
@@ -20,9 +20,9 @@ from tilewright.targets.npu.spaces import place
 
 @dataclass(frozen=True, slots=True)
 class NpuCandidate:
-    """A program of operators of any size, and what is done with each of them."""
+    """A program of operators of any size, and the choice for each of them."""
 
-    form: Form
+    form: OperatorForm
     choices: Choices
 
     def __hash__(self) -> int:

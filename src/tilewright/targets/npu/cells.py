@@ -30,7 +30,7 @@ _CONCAT = SCOPE["Concat"]
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class RecurrentCell:
     """A recurrence: the input's share of the gates, a row for each step."""
 
     layer: OperationTerm
@@ -49,7 +49,7 @@ class Cell:
         return rows | Take(whole) | Split(self.units) | At(i)
 
     def gate(self, t: int, i: int, h: State, panels: int) -> Term:
-        """What goes into its activation."""
+        """The argument of its activation."""
         share = self.given(t, i)
         if h is None:
             return share
@@ -57,7 +57,7 @@ class Cell:
 
 
 def _cell(layer: OperationTerm, states: int, activations: Sequence[str]) -> list[State]:
-    """The first states. Raises Refused for what is not a plain cell on one sequence."""
+    """The initial states. Raises Refused unless it is a plain cell on one sequence."""
     call = layer.call
     _, batch, _ = call.out(1).extents
     layer.require(batch == 1, f"it has a batch of {batch}")
@@ -76,7 +76,7 @@ def _cell(layer: OperationTerm, states: int, activations: Sequence[str]) -> list
 def _over_time(
     layer: OperationTerm,
     states: Sequence[State],
-    step: Callable[[Cell, int, Sequence[State], Then], Term],
+    step: Callable[[RecurrentCell, int, Sequence[State], Then], Term],
     then: Then,
 ) -> Term:
     """All steps; `then` gets the states of all of them as one array, and the last ones."""
@@ -86,7 +86,7 @@ def _over_time(
         order.reverse()
 
     def run(
-        cell: Cell, n: int, states: Sequence[State], made: Mapping[int, Term]
+        cell: RecurrentCell, n: int, states: Sequence[State], made: Mapping[int, Term]
     ) -> Term:
         if n < count:
             t = order[n]
@@ -102,7 +102,9 @@ def _over_time(
             [layers.reshape(every, (count * units,), (count, 1, 1, units)), *last]
         )
 
-    return let(layer.x(0), lambda gates: run(Cell(layer, gates, units), 0, states, {}))
+    return let(
+        layer.x(0), lambda gates: run(RecurrentCell(layer, gates, units), 0, states, {})
+    )
 
 
 def lstm(layer: OperationTerm, then: Then) -> Term:
@@ -110,7 +112,7 @@ def lstm(layer: OperationTerm, then: Then) -> Term:
     states = _cell(layer, 2, ("sigmoid", "tanh", "tanh"))
     layer.require(not layer.call.has(4), "it has peepholes")
 
-    def step(cell: Cell, t: int, states: Sequence[State], after: Then) -> Term:
+    def step(cell: RecurrentCell, t: int, states: Sequence[State], after: Then) -> Term:
         h, c = states
         i, o, f, g = (cell.gate(t, n, h, 5) for n in range(4))
         fresh = times(i | Map(sigmoid), g | Map(tanh))
@@ -133,7 +135,7 @@ def gru(layer: OperationTerm, then: Then) -> Term:
         3
     )  # the reset gate is applied after the product, with its bias
 
-    def hidden(cell: Cell, t: int, h: State) -> Term:
+    def hidden(cell: RecurrentCell, t: int, h: State) -> Term:
         share = cell.given(t, 2)
         reset = cell.gate(t, 1, h, 4) | Map(sigmoid)
         if inside:
@@ -148,7 +150,7 @@ def gru(layer: OperationTerm, then: Then) -> Term:
         kept = let(times(reset, h), lambda part: product(cell.matrix(5, 0), part))
         return plus(share, kept) | Map(tanh)
 
-    def step(cell: Cell, t: int, states: Sequence[State], after: Then) -> Term:
+    def step(cell: RecurrentCell, t: int, states: Sequence[State], after: Then) -> Term:
         (h,) = states
 
         def mixed(z: Term) -> Term:

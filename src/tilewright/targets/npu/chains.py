@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from tilewright.targets.npu.errors import NPUError
 from tilewright.targets.npu.footprint import footprint
-from tilewright.targets.npu.isa import FORMS, OPERATORS, Instruction, NpuProgram
-from tilewright.targets.npu.machine import NpuMachine, Operator
+from tilewright.targets.npu.isa import FORMS, OPERATORS, NpuInstruction, NpuProgram
+from tilewright.targets.npu.machine import MachineOperator, NpuMachine
 
 Addresses = NDArray[np.int64]
 Shape = tuple[int, ...]
@@ -25,8 +25,8 @@ class ChainStep(NamedTuple):
     after it."""
 
     number: int
-    instruction: Instruction
-    operator: Operator | None
+    instruction: NpuInstruction
+    operator: MachineOperator | None
     shape: Shape
 
     @property
@@ -43,7 +43,7 @@ class ChainStep(NamedTuple):
         return where(self.number, self.instruction)
 
 
-def where(index: int, instruction: Instruction) -> str:
+def where(index: int, instruction: NpuInstruction) -> str:
     """`instruction 12: vv_add vrf[0] n=32`."""
     return f"instruction {index}: {instruction}"
 
@@ -93,7 +93,7 @@ _PHASES = {
 _ORDER = {"start": 0, "read": 1, "work": 2, "write": 3}
 
 
-def _phase(before: str, instruction: Instruction) -> str:
+def _phase(before: str, instruction: NpuInstruction) -> str:
     op = instruction.op
     if op not in FORMS:
         raise _Fault(f"unknown opcode {op!r}", f"known: {', '.join(FORMS)}")
@@ -113,14 +113,14 @@ def _phase(before: str, instruction: Instruction) -> str:
 
 @lru_cache(maxsize=1 << 14)
 def _effect(
-    instruction: Instruction, shape: Shape, machine: NpuMachine
-) -> tuple[Shape, Operator | None]:
+    instruction: NpuInstruction, shape: Shape, machine: NpuMachine
+) -> tuple[Shape, MachineOperator | None]:
     """The shape of the chain's value after it, and the operator that it uses. Raises _Fault."""
     _check(instruction, machine)
     return _RULES[instruction.op](instruction, shape, machine)
 
 
-def _check(i: Instruction, machine: NpuMachine) -> None:
+def _check(i: NpuInstruction, machine: NpuMachine) -> None:
     """Raises _Fault for an operand that is not in its memory."""
     if not i.memory:
         return
@@ -142,11 +142,13 @@ def _check(i: Instruction, machine: NpuMachine) -> None:
         )
 
 
-Rule = Callable[[Instruction, Shape, NpuMachine], tuple[Shape, Operator | None]]
+Rule = Callable[
+    [NpuInstruction, Shape, NpuMachine], tuple[Shape, MachineOperator | None]
+]
 
 
 def _reads_vector(
-    i: Instruction, shape: Shape, machine: NpuMachine
+    i: NpuInstruction, shape: Shape, machine: NpuMachine
 ) -> tuple[Shape, None]:
     _require(
         len(shape) < 2,
@@ -157,7 +159,7 @@ def _reads_vector(
 
 
 def _reads_matrix(
-    i: Instruction, shape: Shape, machine: NpuMachine
+    i: NpuInstruction, shape: Shape, machine: NpuMachine
 ) -> tuple[Shape, None]:
     _require(
         not shape or shape[1:] == (i.columns,),
@@ -168,36 +170,36 @@ def _reads_matrix(
 
 
 def _pointwise(
-    i: Instruction, shape: Shape, machine: NpuMachine
-) -> tuple[Shape, Operator]:
+    i: NpuInstruction, shape: Shape, machine: NpuMachine
+) -> tuple[Shape, MachineOperator]:
     if i.memory:
         _expect((i.n,), shape)
     return shape, _operator(i.op, shape, machine, 1)
 
 
 def _reduces(
-    i: Instruction, shape: Shape, machine: NpuMachine
-) -> tuple[Shape, Operator]:
+    i: NpuInstruction, shape: Shape, machine: NpuMachine
+) -> tuple[Shape, MachineOperator]:
     return (1,), _operator(i.op, shape, machine, 1)
 
 
 def _mv_mul(
-    i: Instruction, shape: Shape, machine: NpuMachine
-) -> tuple[Shape, Operator]:
+    i: NpuInstruction, shape: Shape, machine: NpuMachine
+) -> tuple[Shape, MachineOperator]:
     _expect((i.columns,), shape)
     return (i.rows,), _operator(i.op, (i.rows, i.columns), machine, 2)
 
 
 def _mv_add(
-    i: Instruction, shape: Shape, machine: NpuMachine
-) -> tuple[Shape, Operator]:
+    i: NpuInstruction, shape: Shape, machine: NpuMachine
+) -> tuple[Shape, MachineOperator]:
     _expect((shape[0] if shape else 0, i.n), shape)
     return shape, _operator(i.op, shape, machine, 2)
 
 
 def _mm_mul(
-    i: Instruction, shape: Shape, machine: NpuMachine
-) -> tuple[Shape, Operator]:
+    i: NpuInstruction, shape: Shape, machine: NpuMachine
+) -> tuple[Shape, MachineOperator]:
     _require(
         shape[1:] == (i.rows,),
         f"a value of {show(shape)} times {i.rows} rows",
@@ -207,7 +209,7 @@ def _mm_mul(
 
 
 def _writes_vector(
-    i: Instruction, shape: Shape, machine: NpuMachine
+    i: NpuInstruction, shape: Shape, machine: NpuMachine
 ) -> tuple[Shape, None]:
     _require(
         len(shape) == 1 and i.n <= shape[0],
@@ -218,7 +220,7 @@ def _writes_vector(
 
 
 def _writes_matrix(
-    i: Instruction, shape: Shape, machine: NpuMachine
+    i: NpuInstruction, shape: Shape, machine: NpuMachine
 ) -> tuple[Shape, None]:
     _require(
         len(shape) == 2 and shape[0] <= i.rows and shape[1] <= i.columns,
@@ -242,7 +244,9 @@ _RULES: dict[str, Rule] = {
 }
 
 
-def _operator(op: str, sizes: Shape, machine: NpuMachine, count: int) -> Operator:
+def _operator(
+    op: str, sizes: Shape, machine: NpuMachine, count: int
+) -> MachineOperator:
     name = OPERATORS[op]
     found = machine.find(name, sizes)
     if found is None or len(sizes) != count:

@@ -1,9 +1,10 @@
 """Generating instructions from a derived Lift program.
 
-The program is evaluated on addresses (evaluate.py), its tasks are put in order and into chains
-(order.py); here every chain gets its registers, what it reads is brought where its operators can
-read it, and it becomes instructions. A result with `toChip` lives in the vector registers until it
-is last read, any other in DRAM; one with `toOutput` is written to its place in the output.
+The program is evaluated on addresses (evaluate.py), its tasks are ordered and grouped into chains
+(order.py); here registers are allocated for every chain, its operands are moved to where its
+operators can read them, and its instructions are emitted. A result with `toChip` is kept in vector
+registers until its last read, any other in DRAM; one with `toOutput` is written to its place in the
+output.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from tilewright.lift.nodes import Lambda
 from tilewright.targets.npu.errors import CAPACITY, NPUError
 from tilewright.targets.npu.evaluate import evaluate
-from tilewright.targets.npu.isa import OPCODES, Instruction, NpuProgram, Region
+from tilewright.targets.npu.isa import OPCODES, DramRegion, NpuInstruction, NpuProgram
 from tilewright.targets.npu.machine import NpuMachine
 from tilewright.targets.npu.memory import Allocator, Registers
 from tilewright.targets.npu.order import Link, by_level, is_matrix, linked, ordered
@@ -42,7 +43,7 @@ _VRF = 1 << 48
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """A program of the machine, and what it takes."""
+    """A program of the machine, and its resources."""
 
     program: NpuProgram
     timing: NpuTiming
@@ -51,8 +52,8 @@ class Assembled:
 def generate(program: Lambda, machine: NpuMachine) -> NpuProgram:
     """The program of the machine.
 
-    Raises NPUError for an operator that the machine does not have at that size, for what is in no
-    operator, and (TW-NPU-CAPACITY) for values that do not fit on the chip; `where` names it.
+    Raises NPUError, with the place, for an operator that the machine lacks at that size, for code
+    outside of operators, and (TW-NPU-CAPACITY) for values that do not fit on the chip.
     """
     return assemble(evaluate(program), machine).program
 
@@ -60,9 +61,9 @@ def generate(program: Lambda, machine: NpuMachine) -> NpuProgram:
 def assemble(made: Evaluated, machine: NpuMachine) -> Assembled:
     """Tasks whose results have their memories as a program.
 
-    Their order is by level, in which independent parts overlap; where that runs short of registers
-    for vectors, the faster of it and of the order in which results are needed, which keeps few of
-    them. Raises NPUError as `generate`.
+    They are ordered by level, so that independent parts overlap; if that runs short of vector
+    registers, the faster of this order and the order of use, which keeps few results alive. Raises
+    NPUError as `generate`.
     """
     for task in made.tasks:
         if machine.find(task.operator, task.sizes) is None:
@@ -117,7 +118,7 @@ class _Generator:
     made: Evaluated
     machine: NpuMachine
     read: _Read
-    code: list[Instruction] = field(default_factory=list)
+    code: list[NpuInstruction] = field(default_factory=list)
     notes: list[tuple[int, str]] = field(default_factory=list)
     base: dict[int, int] = field(default_factory=dict)
     bases: Addresses = field(init=False)
@@ -156,8 +157,8 @@ class _Generator:
 
     def _region(
         self, name: str, shape: tuple[int, ...], value: NpuValue | None = None
-    ) -> Region:
-        region = Region(name, self.dram, shape)
+    ) -> DramRegion:
+        region = DramRegion(name, self.dram, shape)
         self.dram += int(np.prod(shape))
         if value is not None:
             self._put(value, region.address)
@@ -175,7 +176,7 @@ class _Generator:
             self._in_dram(v)
         return tuple((self.base[v.number], x) for x, v in used)
 
-    def _outputs(self) -> list[Region]:
+    def _outputs(self) -> list[DramRegion]:
         """Regions, and the results that are made right in them."""
         regions = []
         for i, out in enumerate(self.made.outputs):
@@ -191,7 +192,7 @@ class _Generator:
                     self._put(value, region.address + int(at[0]))
         return regions
 
-    def _copy_out(self, region: Region, out: Addresses) -> None:
+    def _copy_out(self, region: DramRegion, out: Addresses) -> None:
         """What is not in its place yet."""
         to = region.address + np.arange(out.size)
         now = self._physical(out)
@@ -221,29 +222,38 @@ class _Generator:
             for link, side in zip(chain, sides, strict=True)
         ]
         self._release([number for link in chain for number in link.task.reads])
-        self.code += [*reads, *body, self._write(last.task), Instruction("end_chain")]
+        self.code += [
+            *reads,
+            *body,
+            self._write(last.task),
+            NpuInstruction("end_chain"),
+        ]
         self.vectors.pinned.clear()
         self.matrices.pinned.clear()
 
-    def _operation(self, task: NpuTask, side: Address | None) -> Instruction:
+    def _operation(self, task: NpuTask, side: Address | None) -> NpuInstruction:
         op = OPCODES[task.operator]
         if side is None:
-            return Instruction(op)
+            return NpuInstruction(op)
         if side.memory == "mrf":
             rows_, columns = task.sizes[-2:]
-            return Instruction(op, "mrf", side.address, rows=rows_, columns=columns)
-        return Instruction(op, "vrf", side.address, n=task.sizes[-1], step=side.step)
+            return NpuInstruction(op, "mrf", side.address, rows=rows_, columns=columns)
+        return NpuInstruction(op, "vrf", side.address, n=task.sizes[-1], step=side.step)
 
-    def _write(self, task: NpuTask) -> Instruction:
+    def _write(self, task: NpuTask) -> NpuInstruction:
         value = task.result
         place = self._place(value, task.title)
         if len(value.shape) == 2:
             r, c = value.shape
-            return Instruction("m_wr", place.memory, place.address, rows=r, columns=c)
-        return Instruction("v_wr", place.memory, place.address, n=self._stored(value))
+            return NpuInstruction(
+                "m_wr", place.memory, place.address, rows=r, columns=c
+            )
+        return NpuInstruction(
+            "v_wr", place.memory, place.address, n=self._stored(value)
+        )
 
     def _stored(self, value: NpuValue) -> int:
-        """How many elements of a result are written: as many as are read again."""
+        """How many elements of a result are written: those that are read later."""
         return (
             int(self.read.elements[value.number])
             if len(value.shape) == 1
@@ -251,7 +261,7 @@ class _Generator:
         )
 
     def _place(self, value: NpuValue, where: str) -> Address:
-        """Where a result goes."""
+        """The destination of a result."""
         if value.space == "chip":
             address = self.vectors.take(self._stored(value), f"{where} -> {value.name}")
             self._put(value, _VRF + address)
@@ -310,11 +320,11 @@ class _Generator:
             loads = self._loads(operand)
             self.notes.append((len(self.code), f"matrix of {task.title}"))
             r, c = operand.addresses.shape
-            write = Instruction("m_wr", "mrf", place, rows=r, columns=c)
-            self.code += [*loads, write, Instruction("end_chain")]
+            write = NpuInstruction("m_wr", "mrf", place, rows=r, columns=c)
+            self.code += [*loads, write, NpuInstruction("end_chain")]
         return Address("mrf", place)
 
-    def _loads(self, operand: TaskOperand) -> Sequence[Instruction]:
+    def _loads(self, operand: TaskOperand) -> Sequence[NpuInstruction]:
         """The reads of a tile. Zeros to the right and below are not read.
 
         Inputs are at the same places in all programs of a form, so their reads are kept.
@@ -338,17 +348,17 @@ class _Generator:
             return operand[: r[-1] + 1, : c[-1] + 1]
         return operand
 
-    def _read_vector(self, operand: TaskOperand) -> list[Instruction]:
+    def _read_vector(self, operand: TaskOperand) -> list[NpuInstruction]:
         """The reads of the value that a chain begins with; copied if it is read again."""
         found = list(runs(self._physical(operand.addresses)))
         again = self.read.operands[operand.key] > 1
         size = operand.addresses.size
         if found[0].start < _VRF and size > 1 and again:
             place = self._staged(operand, "the chains that read it")
-            return [Instruction("v_rd", "vrf", place.address, n=size)]
+            return [NpuInstruction("v_rd", "vrf", place.address, n=size)]
         return [_read(run.start, n=run.count, step=run.step) for run in found]
 
-    def _read_matrix(self, operand: Addresses) -> list[Instruction]:
+    def _read_matrix(self, operand: Addresses) -> list[NpuInstruction]:
         straight = operand
         physical = self._physical(operand)
         steps = np.diff(physical)
@@ -382,13 +392,13 @@ class _Generator:
             _read(r.start, n=r.count, step=r.step)
             for r in runs(self._physical(operand))
         ]
-        write = Instruction("v_wr", to.memory, to.address, n=operand.size)
+        write = NpuInstruction("v_wr", to.memory, to.address, n=operand.size)
         self.notes.append((len(self.code), note))
-        self.code += [*reads, write, Instruction("end_chain")]
+        self.code += [*reads, write, NpuInstruction("end_chain")]
 
 
-def _read(physical: int, op: str = "v_rd", **fields: int) -> Instruction:
+def _read(physical: int, op: str = "v_rd", **fields: int) -> NpuInstruction:
     on_chip = physical >= _VRF
-    return Instruction(
+    return NpuInstruction(
         op, "vrf" if on_chip else "dram", physical - _VRF * on_chip, **fields
     )

@@ -33,7 +33,12 @@ from typing import Any
 
 from tilewright.base.errors import InputError
 from tilewright.targets.npu.catalog import MACHINES
-from tilewright.targets.npu.machine import Memory, NpuMachine, Operator, operators
+from tilewright.targets.npu.machine import (
+    MachineOperator,
+    Memory,
+    NpuMachine,
+    operators,
+)
 from tilewright.targets.npu.numbers import BlockFloat, Float8, Float16, Float32
 
 _LARGEST = 1 << 20
@@ -41,9 +46,9 @@ _NUMBERS = {n.name: n for n in (Float8, Float16, Float32)}
 
 
 def machine(name: str) -> NpuMachine:
-    """A machine of the catalog, or that of a file.
+    """A machine of the catalog, or from a file.
 
-    Raises InputError for a name that is neither, and for a file that describes no machine.
+    Raises InputError for a name that is neither, and for a file that does not describe a machine.
     """
     if name in MACHINES:
         return MACHINES[name]
@@ -89,7 +94,7 @@ def _number(name: Any) -> Any:
     return _NUMBERS[name]
 
 
-def _operators(tables: Any) -> Iterator[Operator]:
+def _operators(tables: Any) -> Iterator[MachineOperator]:
     if not isinstance(tables, list):
         raise InputError(f"operators is {tables!r}, expected [[operators]] tables")
     for number, table in enumerate(tables, 1):
@@ -97,7 +102,7 @@ def _operators(tables: Any) -> Iterator[Operator]:
         if isinstance(table, dict) and "names" in table:
             yield from _call(operators, table, where)
         else:
-            yield _call(Operator, table, where)
+            yield _call(MachineOperator, table, where)
 
 
 def _call(make: Callable[..., Any], table: Any, where: str) -> Any:

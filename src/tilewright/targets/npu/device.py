@@ -1,7 +1,7 @@
-"""The processor as a device of the runtime: simulated, without any part of the compiler.
+"""The processor as a device of the runtime: simulated, independent of the compiler.
 
-A program is the listing of its instructions with the description of the machine that it is for.
-Its time is that of the timing model, which does not depend on data.
+A program is the listing of its instructions with the description of its machine. Times are those of
+the timing model, which do not depend on data.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Loaded:
         self.machine = machine
 
     def __call__(self, arrays: Sequence[Bytes], timed: bool) -> Duration | None:
-        """Run in place. Raises NPUError for what the machine cannot execute."""
+        """Run in place. Raises NPUError for an instruction that the machine cannot execute."""
         regions = (*self.program.inputs, *self.program.outputs)
         pairs = zip(arrays, regions, strict=True)
         floats = [a.view(np.float32).reshape(r.shape) for a, r in pairs]

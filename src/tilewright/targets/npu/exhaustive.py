@@ -8,10 +8,10 @@ from math import inf
 
 from tilewright.lift.derive import derive
 from tilewright.lift.nodes import Lambda
-from tilewright.search import Limits, Stop, exhaustive
+from tilewright.search import SearchLimits, StopReason, exhaustive
 from tilewright.targets.npu.candidate import NpuCandidate
 from tilewright.targets.npu.errors import NPUError
-from tilewright.targets.npu.expansion import Form
+from tilewright.targets.npu.expansion import OperatorForm
 from tilewright.targets.npu.levels import to_operators
 from tilewright.targets.npu.machine import NpuMachine
 from tilewright.targets.npu.mapping import map_onto
@@ -41,9 +41,9 @@ def survey(program: Lambda, machine: NpuMachine, limit: int = 5000) -> MappingSu
         return cycles[-1]
 
     every = exhaustive(
-        _candidates(program, machine), simulate, limits=Limits(evaluations=limit)
+        _candidates(program, machine), simulate, limits=SearchLimits(evaluations=limit)
     )
-    if every.stop is Stop.EVALUATIONS:
+    if every.stop is StopReason.EVALUATIONS:
         raise NPUError(
             f"there are more than {limit} mappings",
             where="npu.survey",
@@ -56,13 +56,13 @@ def survey(program: Lambda, machine: NpuMachine, limit: int = 5000) -> MappingSu
 def _candidates(program: Lambda, machine: NpuMachine) -> Iterator[NpuCandidate]:
     """Every combination of choices for every form of a program in operators."""
     for form in to_operators(derive(program, rules(0))):
-        whole = Form(form.program)
+        whole = OperatorForm(form.program)
         for choices in combinations(machine, tuple(whole.operators)):
             yield NpuCandidate(whole, choices)
 
 
 def combinations(machine: NpuMachine, keys: tuple[Key, ...]) -> Iterator[Choices]:
-    """Every choice for these operators and for all that they leave."""
+    """Every choice for these operators and for the operators that remain after it."""
 
     def extend(
         pending: tuple[Key, ...], made: dict[Key, SizedRule | None]

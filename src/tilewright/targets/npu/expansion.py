@@ -1,9 +1,9 @@
 """Programs with their operators separated, by renaming addresses.
 
-A program in operators of any size is evaluated once, and so is what choices make of an operator.
-Both are a Recipe: tasks over pieces, which are what comes in, constants, and results. A candidate
-is the program's recipe with those of its operators put in; operands of nothing but inputs are the
-same in every candidate, so they are made once and shared.
+A program in operators of any size is evaluated once, and so is the expansion of an operator by its
+choices. Both are a Recipe: tasks over pieces, which are inputs, constants, and results. A candidate
+is the program's recipe with the recipes of its operators substituted; operands that consist only of
+inputs are equal in every candidate, so they are made once and shared.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class EvenPlaces:
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class ElementSource:
     """Where elements come from: places in pieces that are laid one after the other.
 
     A product has thousands of these, nearly all of them at even places.
@@ -94,15 +94,15 @@ class Source:
 
 
 @dataclass(frozen=True, eq=False)
-class Recipe:
+class TaskRecipe:
     """Tasks in order: operator, sizes and operands of each; and the outputs.
 
     Pieces are numbered: first what comes in, then the constants, then the results of the tasks.
     """
 
     constants: tuple[float, ...]
-    tasks: tuple[tuple[Key, tuple[Source, ...]], ...]
-    outputs: tuple[Source, ...]
+    tasks: tuple[tuple[Key, tuple[ElementSource, ...]], ...]
+    outputs: tuple[ElementSource, ...]
 
     @cached_property
     def key(self) -> bytes:
@@ -112,7 +112,7 @@ class Recipe:
         return operators + b"".join(source.key for source in read)
 
 
-def recipe(made: Evaluated) -> Recipe:
+def recipe(made: Evaluated) -> TaskRecipe:
     """How the tasks of a program are made again on other values."""
     used = {number for task in made.tasks for number in task.reads}
     used.update(number for out in made.outputs for number in values_in(out))
@@ -121,19 +121,19 @@ def recipe(made: Evaluated) -> Recipe:
     number = np.zeros(len(made.values), np.int64)
     number[[v.number for v in order]] = np.arange(len(order))
     sizes = [v.size for v in order]
-    known: dict[bytes, Source] = {}  # the rows of a product read the same tiles
+    known: dict[bytes, ElementSource] = {}  # the rows of a product read the same tiles
 
-    def source(addresses: Addresses, reads: Sequence[int]) -> Source:
+    def source(addresses: Addresses, reads: Sequence[int]) -> ElementSource:
         pieces = tuple(sorted({int(number[n]) for n in reads}))
         found = addresses & OFFSET
         if len(pieces) > 1:
             starts = np.zeros(len(order), np.int64)
             starts[list(pieces)] = np.cumsum([0, *(sizes[n] for n in pieces[:-1])])
             found += starts[number[addresses >> SHIFT]]
-        one = Source(pieces, _even(found) or found)
+        one = ElementSource(pieces, _even(found) or found)
         return known.setdefault(one.key, one)
 
-    return Recipe(
+    return TaskRecipe(
         tuple(v.constant for v in constants if v.constant is not None),
         tuple(
             (
@@ -156,7 +156,7 @@ def _even(places: Addresses) -> EvenPlaces | None:
     return None
 
 
-class Form:
+class OperatorForm:
     """A program in operators of any size, of which choices make candidates.
 
     Raises as `evaluate`.
@@ -211,7 +211,9 @@ class Form:
             if choices.get(key) is not None
         )
 
-    def _pieces(self, given: Sequence[TaskOperand], steps: Recipe) -> list[TaskOperand]:
+    def _pieces(
+        self, given: Sequence[TaskOperand], steps: TaskRecipe
+    ) -> list[TaskOperand]:
         """What the tasks of a recipe may read before the first of them."""
         return [*given, *(self._constants[repr(x)] for x in steps.constants)]
 
@@ -239,7 +241,7 @@ def _numbers() -> tuple[float, ...]:
     return tuple(sorted({float(x) for x in literals}))
 
 
-def _expanded(key: Key, choices: Choices) -> Recipe:
+def _expanded(key: Key, choices: Choices) -> TaskRecipe:
     """The operator after these choices, down to operators without one."""
     made = dict[Key, SizedRule]()
     pending = [key]
@@ -252,7 +254,7 @@ def _expanded(key: Key, choices: Choices) -> Recipe:
 
 
 @lru_cache(maxsize=4096)
-def _chosen(key: Key, choices: tuple[tuple[Key, SizedRule], ...]) -> Recipe:
+def _chosen(key: Key, choices: tuple[tuple[Key, SizedRule], ...]) -> TaskRecipe:
     (_, choice), *_ = choices
     made = _way(key, choice).tasks(dict(choices))
     made.tasks = ordered(made)
@@ -260,7 +262,7 @@ def _chosen(key: Key, choices: tuple[tuple[Key, SizedRule], ...]) -> Recipe:
 
 
 @lru_cache(maxsize=4096)
-def _way(key: Key, choice: SizedRule) -> Form:
+def _way(key: Key, choice: SizedRule) -> OperatorForm:
     """The operator after the rule, on its operands."""
     name, sizes = key
     schema = schemas()[name]
@@ -271,4 +273,4 @@ def _way(key: Key, choice: SizedRule) -> Form:
     )
     start = derive(Lambda(operands, apply(op, *operands)), rules(0))
     place, *_ = places(start.program)
-    return Form(start.at(place, choice.rule, dict(choice.sizes)).program)
+    return OperatorForm(start.at(place, choice.rule, dict(choice.sizes)).program)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.targets.npu.isa import FORMS, Instruction
+from tilewright.targets.npu.isa import FORMS, NpuInstruction
 
 # The first address of a part of a memory, and the one after its last.
 Span = tuple[int, int]
@@ -54,7 +54,7 @@ class Footprint(NamedTuple):
 
 
 @lru_cache(maxsize=1 << 16)
-def footprint(i: Instruction) -> Footprint:
+def footprint(i: NpuInstruction) -> Footprint:
     """What an instruction with an operand reads or writes; counts below 1 are not refused here."""
     if "n" in FORMS[i.op].fields:
         axes: tuple[tuple[int, int], ...] = ((i.n, i.step),)

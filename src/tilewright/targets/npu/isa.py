@@ -33,26 +33,29 @@ _VECTOR, _BLOCK, _TILE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class OpcodeForm:
     """How an opcode is written: where its operand may be, and the fields that it has."""
 
     memories: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
 
 
-FORMS: Mapping[str, Form] = {
-    "v_rd": Form(("dram", "vrf"), _VECTOR),
-    "m_rd": Form(("dram", "vrf", "mrf"), _BLOCK),
-    "mv_mul": Form(("mrf",), _TILE),
-    "mm_mul": Form(("mrf",), _TILE),
-    "mv_add": Form(("vrf",), _VECTOR),
-    **dict.fromkeys(("vv_add", "vv_sub", "vv_mul", "vv_max"), Form(("vrf",), _VECTOR)),
+FORMS: Mapping[str, OpcodeForm] = {
+    "v_rd": OpcodeForm(("dram", "vrf"), _VECTOR),
+    "m_rd": OpcodeForm(("dram", "vrf", "mrf"), _BLOCK),
+    "mv_mul": OpcodeForm(("mrf",), _TILE),
+    "mm_mul": OpcodeForm(("mrf",), _TILE),
+    "mv_add": OpcodeForm(("vrf",), _VECTOR),
     **dict.fromkeys(
-        ("v_relu", "v_tanh", "v_sigm", "v_exp", "v_recip", "v_sum", "v_top"), Form()
+        ("vv_add", "vv_sub", "vv_mul", "vv_max"), OpcodeForm(("vrf",), _VECTOR)
     ),
-    "v_wr": Form(("dram", "vrf"), ("n",)),
-    "m_wr": Form(("dram", "vrf", "mrf"), _TILE),
-    "end_chain": Form(),
+    **dict.fromkeys(
+        ("v_relu", "v_tanh", "v_sigm", "v_exp", "v_recip", "v_sum", "v_top"),
+        OpcodeForm(),
+    ),
+    "v_wr": OpcodeForm(("dram", "vrf"), ("n",)),
+    "m_wr": OpcodeForm(("dram", "vrf", "mrf"), _TILE),
+    "end_chain": OpcodeForm(),
 }
 
 # The operator of the machine that an opcode uses.
@@ -65,7 +68,7 @@ OPERATORS: Mapping[str, str] = {
 OPCODES: Mapping[str, str] = {name: opcode for opcode, name in OPERATORS.items()}
 
 
-class Instruction(NamedTuple):
+class NpuInstruction(NamedTuple):
     """One instruction; fields that its form does not have stay unchanged here."""
 
     op: str
@@ -92,7 +95,7 @@ class Instruction(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class DramRegion:
     """An input or output in DRAM, dense and row by row."""
 
     name: str
@@ -102,13 +105,13 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class NpuProgram:
-    """Instructions, and what is in DRAM before and after them.
+    """Instructions, and the contents of DRAM before and after them.
 
     constants: addresses and the numbers at them. notes: a comment for some instructions, by index.
     """
 
-    instructions: tuple[Instruction, ...]
-    inputs: tuple[Region, ...]
-    outputs: tuple[Region, ...]
+    instructions: tuple[NpuInstruction, ...]
+    inputs: tuple[DramRegion, ...]
+    outputs: tuple[DramRegion, ...]
     constants: tuple[tuple[int, float], ...] = ()
     notes: tuple[tuple[int, str], ...] = ()

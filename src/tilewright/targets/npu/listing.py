@@ -6,7 +6,7 @@ import re
 from math import isnan
 
 from tilewright.targets.npu.errors import NPUError
-from tilewright.targets.npu.isa import FORMS, Instruction, NpuProgram, Region
+from tilewright.targets.npu.isa import FORMS, DramRegion, NpuInstruction, NpuProgram
 
 _PLACE = re.compile(r"(\w+)\[(\d+)\]$")
 _FIELD = re.compile(r"(\w+)=(-?\d+)$")
@@ -30,7 +30,7 @@ def show(program: NpuProgram) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _region(word: str, region: Region) -> str:
+def _region(word: str, region: DramRegion) -> str:
     shape = "x".join(map(str, region.shape))
     return f"{word} {region.name} dram[{region.address}] {shape}"
 
@@ -41,9 +41,9 @@ def parse(text: str) -> NpuProgram:
     Raises NPUError naming the line of an unknown opcode, a field that it does not have or lacks, a
     memory that it cannot use, or a number that is none.
     """
-    regions: dict[str, list[Region]] = {".input": [], ".output": []}
+    regions: dict[str, list[DramRegion]] = {".input": [], ".output": []}
     constants: list[tuple[int, float]] = []
-    instructions: list[Instruction] = []
+    instructions: list[NpuInstruction] = []
     notes: list[tuple[int, str]] = []
     for number, line in enumerate(text.splitlines(), 1):
         code, _, note = line.partition("#")
@@ -67,7 +67,7 @@ def parse(text: str) -> NpuProgram:
     )
 
 
-def parse_instruction(words: list[str], where: str) -> Instruction:
+def parse_instruction(words: list[str], where: str) -> NpuInstruction:
     """One instruction from its words. Raises NPUError as `parse`."""
     op, *rest = words
     form = FORMS.get(op)
@@ -99,7 +99,7 @@ def parse_instruction(words: list[str], where: str) -> Instruction:
     if missing:
         hint = f"as in {missing[0]}=32"
         raise NPUError(f"{op} needs {' and '.join(missing)}", where=where, hint=hint)
-    return Instruction(op, memory, address, **values)
+    return NpuInstruction(op, memory, address, **values)
 
 
 def _place(word: str, where: str) -> tuple[str, int]:
@@ -111,7 +111,7 @@ def _place(word: str, where: str) -> tuple[str, int]:
     return found[1], int(found[2])
 
 
-def _parse_region(words: list[str], where: str) -> Region:
+def _parse_region(words: list[str], where: str) -> DramRegion:
     if len(words) != 4:
         raise NPUError(
             "expected a name, a place, a shape", where=where, hint="x dram[0] 4x32"
@@ -122,7 +122,7 @@ def _parse_region(words: list[str], where: str) -> Region:
         raise NPUError(
             "expected a place in dram and a shape", where=where, hint="x dram[0] 4x32"
         )
-    return Region(words[1], address, tuple(map(int, sizes)))
+    return DramRegion(words[1], address, tuple(map(int, sizes)))
 
 
 def _parse_constant(words: list[str], where: str) -> tuple[int, float]:

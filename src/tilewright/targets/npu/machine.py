@@ -14,7 +14,7 @@ from math import inf, prod
 
 from tilewright.base.errors import InputError
 from tilewright.base.numbers import whole
-from tilewright.targets.npu.numbers import BlockFloat, Float32, Number
+from tilewright.targets.npu.numbers import BlockFloat, Float32, NumberFormat
 
 BINARY = ("VVAdd", "VVSub", "VVMul", "VVMax")
 UNARY = ("VVRelu", "VVTanh", "VVSigm", "VVExp", "VVRecip")
@@ -60,7 +60,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class MachineOperator:
     """An operator at one size.
 
     issue: cycles that giving the instruction takes. interval: cycles that its unit is taken.
@@ -101,7 +101,7 @@ def operators(
     latency: int,
     issue: int = 1,
     energy: float = 1.0,
-) -> tuple[Operator, ...]:
+) -> tuple[MachineOperator, ...]:
     """A row per name and size, square for matrices: `lanes` results or multiply-adds per cycle.
 
     energy: pJ for one of them. Raises InputError for numbers that are not one of these.
@@ -119,7 +119,9 @@ def operators(
             shape = (size,) * MATRICES.get(name, 1)
             work = prod(shape)
             rows.append(
-                Operator(name, shape, issue, -(-work // lanes), latency, energy * work)
+                MachineOperator(
+                    name, shape, issue, -(-work // lanes), latency, energy * work
+                )
             )
     return tuple(rows)
 
@@ -133,11 +135,11 @@ class NpuMachine:
     """
 
     name: str
-    operators: tuple[Operator, ...]
+    operators: tuple[MachineOperator, ...]
     dram: Memory
     vectors: Memory
     matrices: Memory
-    number: Number = Float32
+    number: NumberFormat = Float32
     block: BlockFloat | None = None
     transfer: int = 1
 
@@ -164,10 +166,10 @@ class NpuMachine:
         return hash(self.name)
 
     @cached_property
-    def _table(self) -> dict[tuple[str, tuple[int, ...]], Operator]:
+    def _table(self) -> dict[tuple[str, tuple[int, ...]], MachineOperator]:
         return {(op.name, op.sizes): op for op in self.operators}
 
-    def find(self, name: str, sizes: Sequence[int]) -> Operator | None:
+    def find(self, name: str, sizes: Sequence[int]) -> MachineOperator | None:
         """The operator of this name at these sizes."""
         return self._table.get((name, tuple(sizes)))
 

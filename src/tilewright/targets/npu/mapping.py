@@ -12,7 +12,7 @@ from tilewright.targets.npu.candidate import NpuCandidate, budgets
 from tilewright.targets.npu.codegen import assemble
 from tilewright.targets.npu.errors import CAPACITY, NPUError
 from tilewright.targets.npu.evaluate import evaluate
-from tilewright.targets.npu.expansion import Form
+from tilewright.targets.npu.expansion import OperatorForm
 from tilewright.targets.npu.isa import NpuProgram
 from tilewright.targets.npu.levels import in_memories, in_sizes, to_operators
 from tilewright.targets.npu.machine import NpuMachine
@@ -22,7 +22,7 @@ from tilewright.targets.npu.timing import NpuTiming
 
 
 @dataclass(frozen=True, slots=True)
-class Mapped:
+class MappedNpuProgram:
     """A program on a machine: how it got there, its instructions, what they take."""
 
     derivation: Derivation
@@ -36,20 +36,22 @@ class Mapped:
         return ", ".join(f"{count} {name}" for name, count in found.items())
 
 
-def map_onto(program: Lambda, machine: NpuMachine) -> Mapped:
+def map_onto(program: Lambda, machine: NpuMachine) -> MappedNpuProgram:
     """The fastest mapping that is found.
 
-    Raises NPUError for what no rule brings to an operator of the machine, and for programs whose
-    operands alone do not fit; InputError for ill-typed programs.
+    Raises NPUError for operations that no rule maps to an operator of the machine, and for programs
+    whose operands alone do not fit; InputError for ill-typed programs.
     """
     with collector.paused():
         derivations = to_operators(derive(program, rules(0)))
-        forms = {Form(form.program): form for form in derivations}
+        forms = {OperatorForm(form.program): form for form in derivations}
         found = search(tuple(forms), machine)
         return mapped(forms[found.form], found, machine)
 
 
-def mapped(form: Derivation, candidate: NpuCandidate, machine: NpuMachine) -> Mapped:
+def mapped(
+    form: Derivation, candidate: NpuCandidate, machine: NpuMachine
+) -> MappedNpuProgram:
     """A candidate by its derivation. Raises NPUError (CAPACITY) if it does not fit."""
     sized = in_sizes(form, candidate.choices)
     for chip in budgets(machine):
@@ -60,5 +62,5 @@ def mapped(form: Derivation, candidate: NpuCandidate, machine: NpuMachine) -> Ma
             if error.code != CAPACITY or not chip:
                 raise
             continue
-        return Mapped(placed, code.program, code.timing)
+        return MappedNpuProgram(placed, code.program, code.timing)
     raise AssertionError("the last budget is 0")

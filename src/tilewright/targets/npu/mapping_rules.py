@@ -233,7 +233,7 @@ def _larger(matrix: Term, sizes: tuple[Expr, Expr], to: tuple[Expr, Expr]) -> Te
 
 
 def _pieces() -> tuple[Rule, ...]:
-    """Parts of what was put together are parts of its pieces."""
+    """Parts of a concatenation are parts of its pieces."""
     xs = term("xs", _vector(n))
     ys = term("ys", _vector(m))
     both = Concat()(xs, ys)

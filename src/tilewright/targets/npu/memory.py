@@ -10,9 +10,9 @@ from tilewright.targets.npu.errors import CAPACITY, NPUError
 
 @dataclass(slots=True)
 class Allocator:
-    """Next fit in a memory of so many elements.
+    """Next-fit allocation in a memory of this many elements.
 
-    Places are used again late, so that chains seldom wait for others to have read what was there.
+    Places are reused late, so that chains seldom wait for earlier readers.
     """
 
     memory: str
@@ -43,10 +43,10 @@ class Allocator:
 
 @dataclass(slots=True)
 class Registers:
-    """A register file: results that are still needed, and copies of operands, oldest given up.
+    """A register file: live results, and copies of operands, of which the oldest are evicted.
 
-    Copies are known by what they are of; those of the chain at work are pinned. short: whether a
-    copy was given up for lack of room.
+    Copies are identified by their source; those of the current chain are pinned. short: whether a
+    copy was evicted for lack of room.
     """
 
     allocator: Allocator

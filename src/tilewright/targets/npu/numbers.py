@@ -23,11 +23,11 @@ Values = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class NumberFormat:
     """A binary floating-point format.
 
-    precision: significant bits, the leading one included. lowest: the smallest exponent of a
-    normal number. saturates: whether the largest number stands for all larger ones.
+    precision: significant bits, including the leading one. lowest: the smallest exponent of a
+    normal number. saturates: whether larger values become the largest number.
     """
 
     name: str
@@ -61,9 +61,9 @@ class Number:
         return np.where(beyond, np.copysign(limit, near), near).astype(np.float32)
 
 
-Float8 = Number("Float8", 8, 4, -6, 448.0, saturates=True)
-Float16 = Number("Float16", 16, 11, -14, 65504.0)
-Float32 = Number("Float32", 32, 24, -126, float(np.finfo(np.float32).max))
+Float8 = NumberFormat("Float8", 8, 4, -6, 448.0, saturates=True)
+Float16 = NumberFormat("Float16", 16, 11, -14, 65504.0)
+Float32 = NumberFormat("Float32", 32, 24, -126, float(np.finfo(np.float32).max))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
 """Searching for the choice of sizes with the fastest program, according to the simulator.
 
-It starts from the choices that are cheapest as a sum over operators (`sizes`). The best candidate
-known is then changed in one choice, or in that of all operators on vectors of one length at once
-(which so come to share chains), and what comes out is simulated; until the best few candidates have
+It starts from the choices with the least sum of costs over operators (`sizes`). One choice of the
+best known candidate is then changed, or the choice of all operators on vectors of one length at
+once (which then can share chains), and the result is simulated; until the best few candidates have
 no better neighbors. Choices that make the same tasks are one candidate. A candidate whose operators
-alone keep one unit busy for longer than the best program takes is not simulated.
+alone keep one unit busy longer than the best program takes is not simulated.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import NoReturn
 from tilewright.search import best_first
 from tilewright.targets.npu.candidate import NpuCandidate
 from tilewright.targets.npu.errors import NPUError
-from tilewright.targets.npu.expansion import Form
+from tilewright.targets.npu.expansion import OperatorForm
 from tilewright.targets.npu.machine import BINARY, UNARY, NpuMachine
 from tilewright.targets.npu.operator import Key
-from tilewright.targets.npu.sizes import Choices, SizedRule, Sizes
+from tilewright.targets.npu.sizes import Choices, SizeChoices, SizedRule
 
 # Candidates that are changed one after the other without finding a better one.
 PATIENCE = 2
 
 
-def search(forms: Sequence[Form], machine: NpuMachine) -> NpuCandidate:
+def search(forms: Sequence[OperatorForm], machine: NpuMachine) -> NpuCandidate:
     """The best candidate that is found.
 
     forms: the program in operators of any size, in several ways. Raises NPUError for operators that
@@ -35,7 +35,7 @@ def search(forms: Sequence[Form], machine: NpuMachine) -> NpuCandidate:
     starts = [
         NpuCandidate(form, choices)
         for form in forms
-        if (choices := completed(form.operators, Sizes(machine))) is not None
+        if (choices := completed(form.operators, SizeChoices(machine))) is not None
     ]
     if not starts:
         _refuse(forms, machine)
@@ -52,10 +52,10 @@ def search(forms: Sequence[Form], machine: NpuMachine) -> NpuCandidate:
     return found.state
 
 
-def _refuse(forms: Sequence[Form], machine: NpuMachine) -> NoReturn:
+def _refuse(forms: Sequence[OperatorForm], machine: NpuMachine) -> NoReturn:
     """Why there is no candidate."""
     for form in forms:
-        sizes = Sizes(machine)
+        sizes = SizeChoices(machine)
         choices = completed(form.operators, sizes)
         if choices is not None:
             NpuCandidate(form, choices).assembled(machine)
@@ -79,7 +79,7 @@ def neighbors(candidate: NpuCandidate, machine: NpuMachine) -> Iterator[NpuCandi
         if option != chosen
     ]
     for change in (*changes, *_together(candidate.choices, machine)):
-        choices = completed(keys, Sizes(machine, {**candidate.choices, **change}))
+        choices = completed(keys, SizeChoices(machine, {**candidate.choices, **change}))
         if choices is not None:
             yield NpuCandidate(candidate.form, choices)
 
@@ -110,13 +110,14 @@ def _first(
 def options(key: Key, machine: NpuMachine) -> list[SizedRule | None]:
     """All that can be done with an operator."""
     own: list[SizedRule | None] = [] if machine.find(*key) is None else [None]
-    return [*own, *Sizes(machine).choices(*key)]
+    return [*own, *SizeChoices(machine).choices(*key)]
 
 
-def completed(keys: Iterable[Key], sizes: Sizes) -> Choices | None:
-    """The choices for these operators and for all that they leave; None if there are none.
+def completed(keys: Iterable[Key], sizes: SizeChoices) -> Choices | None:
+    """The choices for these operators and the operators that remain after them; None if there are
+    none.
 
-    Operators of one size are done in one way; those that others were padded to, as they are.
+    Operators of one size share one choice; those that result from padding are used unchanged.
     """
     made: dict[Key, SizedRule | None] = {}
     pending = list(keys)

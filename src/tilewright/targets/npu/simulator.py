@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.base.errors import InputError
-from tilewright.targets.npu.arithmetic import Arithmetic, Bounded, Rounded
+from tilewright.targets.npu.arithmetic import Arithmetic, Bounded, RoundedArithmetic
 from tilewright.targets.npu.chains import STEP_LIMIT, Addresses, ChainStep, steps
 from tilewright.targets.npu.errors import NPUError
-from tilewright.targets.npu.isa import MEMORIES, NpuProgram, Region
+from tilewright.targets.npu.isa import MEMORIES, DramRegion, NpuProgram
 from tilewright.targets.npu.machine import NpuMachine
 
 Values = NDArray[Any]
@@ -29,11 +29,15 @@ def run(
 ) -> list[Values]:
     """The outputs, float32, for one array per input.
 
-    Raises NPUError naming the instruction for what `chains.steps` refuses and for a read of what
-    was never written; InputError for arrays that do not fit.
+    Raises NPUError naming the instruction for errors of `chains.steps` and for reads of elements
+    that were never written; InputError for arrays of wrong shapes.
     """
     made = execute(
-        program, machine, inputs, Rounded(machine.number, machine.block), limit
+        program,
+        machine,
+        inputs,
+        RoundedArithmetic(machine.number, machine.block),
+        limit,
     )
     return [value[0] for value in made]
 
@@ -64,7 +68,7 @@ def execute(
 
 
 class _Memory:
-    """Numbers, and which of them were ever written; it grows to what is used."""
+    """Numbers, and which of them were ever written; it grows on demand."""
 
     def __init__(self, parts: int) -> None:
         self.values = np.zeros((parts, 0))
@@ -135,7 +139,7 @@ def _fitted(value: Values, shape: tuple[int, ...]) -> Values:
     return np.pad(value, [(0, 0), *more])
 
 
-def _region(region: Region) -> Addresses:
+def _region(region: DramRegion) -> Addresses:
     count = prod(region.shape)
     return region.address + np.arange(count).reshape(region.shape)
 

@@ -43,7 +43,7 @@ Choices = Mapping[Key, SizedRule | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Best:
+class BestChoice:
     """The cheapest way; `choice` is None where it is an operator of the machine."""
 
     cost: float
@@ -51,31 +51,33 @@ class Best:
 
 
 @dataclass(slots=True)
-class Sizes:
+class SizeChoices:
     """The choices for a machine, each made once. fixed: those made by someone else."""
 
     machine: NpuMachine
     fixed: Choices = field(default_factory=dict)
-    known: dict[Key, Best] = field(default_factory=dict)
+    known: dict[Key, BestChoice] = field(default_factory=dict)
 
-    def best(self, name: str, sizes: tuple[int, ...]) -> Best:
+    def best(self, name: str, sizes: tuple[int, ...]) -> BestChoice:
         """The cheapest way for an operator; its cost is infinite if there is none."""
         key = (name, sizes)
         if key not in self.known:
-            self.known[key] = Best(inf, None)  # an operator is not a way to itself
+            self.known[key] = BestChoice(
+                inf, None
+            )  # an operator is not a way to itself
             self.known[key] = self._best(key)
         return self.known[key]
 
-    def _best(self, key: Key) -> Best:
+    def _best(self, key: Key) -> BestChoice:
         own = self.machine.find(*key)
-        found = [] if own is None else [Best(cost(self.machine, *key), None)]
+        found = [] if own is None else [BestChoice(cost(self.machine, *key), None)]
         if key in self.fixed:
             choice = self.fixed[key]
             if choice is None:
                 return found[0]
-            return Best(self.cost(choice), choice)
-        found += [Best(self.cost(c), c) for c in self.choices(*key)]
-        return min(found, key=lambda best: best.cost, default=Best(inf, None))
+            return BestChoice(self.cost(choice), choice)
+        found += [BestChoice(self.cost(c), c) for c in self.choices(*key)]
+        return min(found, key=lambda best: best.cost, default=BestChoice(inf, None))
 
     def cost(self, choice: SizedRule) -> float:
         """Of what a choice leaves; what is padded is then used unchanged."""
@@ -84,7 +86,7 @@ class Sizes:
         return sum(count * self.best(*leaf).cost for leaf, count in choice.leaves)
 
     def choices(self, name: str, sizes: tuple[int, ...]) -> Iterator[SizedRule]:
-        """Every rule that takes the operator nearer to those of the machine."""
+        """Every rule that brings the operator closer to an operator of the machine."""
         if name in (*BINARY, *UNARY, *REDUCTIONS):
             yield from self._vector(name, *sizes)
         elif name == "MVMul":

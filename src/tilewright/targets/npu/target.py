@@ -11,14 +11,20 @@ from tilewright.base.errors import InputError
 from tilewright.base.text import plural
 from tilewright.graph.infer import FallbackProvider
 from tilewright.graph.nodes import Graph, Operation
-from tilewright.targets.base import Adapted, Calibration, Placement, Settings, Target
+from tilewright.targets.base import (
+    AdaptedGraph,
+    Calibration,
+    Placement,
+    Target,
+    TargetSettings,
+)
 from tilewright.targets.npu.description import machine as described
 from tilewright.targets.npu.listing import show
 from tilewright.targets.npu.machine import NpuMachine
-from tilewright.targets.npu.mapping import Mapped, map_onto
+from tilewright.targets.npu.mapping import MappedNpuProgram, map_onto
 from tilewright.targets.npu.simulator import run
 from tilewright.targets.npu.timing import NpuTiming
-from tilewright.targets.npu.whole import AsProgram, Whole, whole_of
+from tilewright.targets.npu.whole import AsProgram, LazyNpuModel, whole_of
 
 
 class Npu(Target):
@@ -39,7 +45,7 @@ class Npu(Target):
 
     def adapt(
         self, graph: Graph, calibration: Calibration, fallback: FallbackProvider
-    ) -> Adapted:
+    ) -> AdaptedGraph:
         """The graph as one program.
 
         Raises UnsupportedError listing the operators that it cannot do, NPUError where something
@@ -52,7 +58,7 @@ class Npu(Target):
         mapped = whole.mapped
         name = ", ".join(v.name for v in made.outputs)
         note = f"{mapped.summary}; {mapped.timing}"
-        return Adapted(
+        return AdaptedGraph(
             made,
             [
                 Placement(
@@ -64,19 +70,19 @@ class Npu(Target):
             ],
         )
 
-    def operator(self, operation: Operation) -> Whole | None:
-        """The program of what `adapt` made."""
+    def operator(self, operation: Operation) -> LazyNpuModel | None:
+        """The program for a result of `adapt`."""
         return whole_of(operation)
 
-    def load(self, program: Any) -> Loaded:
+    def load(self, program: Any) -> LoadedNpuProgram:
         """A Lift program on this machine. Raises as `map_onto`."""
-        return Loaded(map_onto(program, self.machine), self.machine)
+        return LoadedNpuProgram(map_onto(program, self.machine), self.machine)
 
 
-class Loaded:
+class LoadedNpuProgram:
     """A mapped program as a function of its arrays, outputs last and written in place."""
 
-    def __init__(self, mapped: Mapped, machine: NpuMachine) -> None:
+    def __init__(self, mapped: MappedNpuProgram, machine: NpuMachine) -> None:
         self.mapped = mapped
         self.machine = machine
 
@@ -105,6 +111,6 @@ class Loaded:
         return self.mapped.timing
 
 
-def make(settings: Settings) -> Npu:
-    """The target; its machine is one of the catalog, or that of a file. Raises InputError."""
+def make(settings: TargetSettings) -> Npu:
+    """The target; its machine is from the catalog or from a file. Raises InputError."""
     return Npu(described(settings.machine or "full"))

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.targets.npu.isa import Instruction
+from tilewright.targets.npu.isa import NpuInstruction
 
 SHIFT = 32
 OFFSET = (1 << SHIFT) - 1
@@ -50,11 +50,11 @@ class NpuValue:
 
 
 class TaskOperand:
-    """Elements that a task reads, with what is known of them.
+    """Elements that a task reads, with facts about them.
 
-    fixed: all are of inputs and constants, so that all candidates of a form may share the operand.
-    parts: the operands made of this one that candidates share. loads: the instructions that read
-    it from DRAM, if inputs are all that it holds.
+    fixed: it only has inputs and constants, so that all candidates of a form can share it. parts:
+    operands derived from this one that candidates share. loads: the instructions that read it from
+    DRAM, if it only has inputs.
     """
 
     __slots__ = ("addresses", "fixed", "parts", "loads", "__dict__")
@@ -63,7 +63,7 @@ class TaskOperand:
         self.addresses = addresses
         self.fixed = fixed
         self.parts: dict[Hashable, TaskOperand] = {}
-        self.loads: tuple[Instruction, ...] | None = None
+        self.loads: tuple[NpuInstruction, ...] | None = None
 
     @cached_property
     def reads(self) -> list[int]:

@@ -1,6 +1,6 @@
 """ONNX operators as Lift terms: the part of a model that the machine supports.
 
-A row of OPERATORS makes the result of an operation from a Layer, or refuses it in words.
+A row of OPERATORS makes the result of an operation from a Layer, or rejects it with a reason.
 """
 
 from __future__ import annotations

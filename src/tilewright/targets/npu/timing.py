@@ -1,10 +1,10 @@
 """Timing: chains are issued in order and overlap where units and data allow.
 
-Four units work side by side: `dram` moves data over the chip's border, `move` between registers,
-`vector` and `matrix` compute. A chain starts when its instructions are issued, what it reads is
-there, what it overwrites has been read, and its units are free. Data stream through it: it takes
-its slowest unit's time and the latencies of all its parts, and keeps a unit only for that unit's
-own time. Unit times are those of the machine's operators and of its memories' bandwidths.
+Four units work in parallel: `dram` moves data on and off the chip, `move` between registers,
+`vector` and `matrix` compute. A chain starts when its instructions are issued, its operands are
+available, the data it overwrites has been read, and its units are free. Data stream through it: it
+takes its slowest unit's time plus the latencies of all its parts, and occupies a unit only for that
+unit's own time. Unit times follow from the machine's operators and its memories' bandwidths.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import NamedTuple
 from tilewright.targets.npu.access_times import AccessTimes
 from tilewright.targets.npu.chains import STEP_LIMIT, ChainStep, steps
 from tilewright.targets.npu.footprint import footprint
-from tilewright.targets.npu.isa import Instruction, NpuProgram
-from tilewright.targets.npu.machine import NpuMachine, Operator
+from tilewright.targets.npu.isa import NpuInstruction, NpuProgram
+from tilewright.targets.npu.machine import MachineOperator, NpuMachine
 
 UNITS = ("dram", "move", "vector", "matrix")
 
@@ -161,7 +161,7 @@ class _Clock:
 
 
 class _Cost(NamedTuple):
-    """Cycles to issue an instruction, those of its unit, and its latency; pJ and what it does."""
+    """Cycles to issue an instruction, cycles of its unit, and its latency; pJ and operations."""
 
     issue: int
     unit: str
@@ -173,7 +173,7 @@ class _Cost(NamedTuple):
 
 
 @lru_cache(maxsize=1 << 14)
-def _cost(i: Instruction, op: Operator | None, machine: NpuMachine) -> _Cost:
+def _cost(i: NpuInstruction, op: MachineOperator | None, machine: NpuMachine) -> _Cost:
     """What an instruction takes. op: the operator of the machine that it uses."""
     if op is not None:
         work = op.work if op.name in ("MVMul", "MMMul") else 0

@@ -1,8 +1,8 @@
 """Elements that are never read may have any value.
 
-An operator on a vector that was made longer computes more elements than are taken. Where such an
-operand is the first part of a value with more elements, those are read instead of what it was made
-longer with: a chain that brings the whole value need not end.
+An operator on a padded vector computes more elements than are used. If such an operand is the first
+part of a longer value, that value's elements are read instead of the padding: a chain that produces
+the whole value need not end.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def simplified(made: Evaluated) -> None:
 
 
 def _unfixed(task: NpuTask) -> list[TaskOperand]:
-    """Operands that hold results; only of those it matters what is read."""
+    """Operands that hold results; the analysis only concerns these."""
     return [operand for operand in task.operands if not operand.fixed]
 
 
 def extents(made: Evaluated) -> NDArray[np.int64]:
-    """For each result: how many of its elements, from the first on, hold all that are read."""
+    """For each result: the length of the prefix that contains all elements that are read."""
     found = np.zeros(len(made.values), np.int64)
     read = [x.addresses for task in made.tasks for x in _unfixed(task)]
     for addresses in (*made.outputs, *read):

@@ -34,7 +34,7 @@ from tilewright.targets.npu.device import encode
 from tilewright.targets.npu.layers import Term
 from tilewright.targets.npu.listing import show
 from tilewright.targets.npu.machine import NpuMachine
-from tilewright.targets.npu.mapping import Mapped, map_onto
+from tilewright.targets.npu.mapping import MappedNpuProgram, map_onto
 from tilewright.targets.npu.terms import (
     BROADCAST,
     OPERATORS,
@@ -47,14 +47,14 @@ OPERATOR: Final = "Program"
 
 
 @dataclass(frozen=True, eq=False)
-class Whole:
+class LazyNpuModel:
     """A model for a machine; it is mapped when that is first asked for."""
 
     graph: Graph
     machine: NpuMachine
 
     @cached_property
-    def mapped(self) -> Mapped:
+    def mapped(self) -> MappedNpuProgram:
         """The model on the machine. Raises NPUError where something does not fit."""
         return map_onto(program(self.graph), self.machine)
 
@@ -81,7 +81,7 @@ class AsProgram(Pass[Graph]):
 
     def run(self, program: Graph) -> Graph:
         graph = remove_unused(rewrite(rewrite(program, NO_OPS), [BATCHNORM]))
-        whole = Whole(graph, self.machine)
+        whole = LazyNpuModel(graph, self.machine)
         _check(graph)
         op = Operation(
             OPERATOR,
@@ -95,10 +95,10 @@ class AsProgram(Pass[Graph]):
         return graph.with_operations([op])
 
 
-def whole_of(op: Operation) -> Whole | None:
+def whole_of(op: Operation) -> LazyNpuModel | None:
     """The model that an operation is; None for any other."""
     found = op.attributes.get("model")
-    if op.domain == OWN and isinstance(found, Whole):
+    if op.domain == OWN and isinstance(found, LazyNpuModel):
         return found
     return None
 
@@ -128,7 +128,7 @@ register(
 
 
 def operands(graph: Graph) -> list[Value]:
-    """The inputs of the program: those of the model, and its constants but for single numbers."""
+    """The inputs of the program: the model's inputs, and its constants except scalars."""
     read: dict[Value, None] = {}
     for op in graph.operations:
         numbers = op.qualified in BROADCAST
@@ -144,7 +144,7 @@ def operands(graph: Graph) -> list[Value]:
 
 
 def program(graph: Graph) -> Lambda:
-    """The model as one Lift program. Raises UnsupportedError for what it has no term for."""
+    """The model as one Lift program. Raises UnsupportedError for an operator without a term."""
     _check(graph)
     params = {v: Param(_name(v), _type(v)) for v in operands(graph)}
 

@@ -17,7 +17,13 @@ import numpy as np
 
 from tilewright.base.errors import ArtifactError, ExecutionError, MemoryLimitError
 from tilewright.base.store import default_store
-from tilewright.runtime.device import Bytes, Done, Duration, Event, Region
+from tilewright.runtime.device import (
+    Bytes,
+    CompletedEvent,
+    DeviceEvent,
+    Duration,
+    MemoryRange,
+)
 from tilewright.targets.opencl.platforms import chosen, imported
 from tilewright.targets.simt.code import OPENCL_C, DeviceProgram, KernelLaunch
 
@@ -44,7 +50,8 @@ class OpenCLProgram:
 
 
 class OpenCLDevice:
-    """One device with its context. most: bytes of a buffer, if fewer than the device gives."""
+    """One device with its context. most: the largest buffer in bytes, if below the device's
+    limit."""
 
     def __init__(self, device: Any, most: int | None = None) -> None:
         self.name: Final = NAME
@@ -62,7 +69,7 @@ class OpenCLDevice:
             )
 
     def _check_size(self, nbytes: int) -> None:
-        """Raise MemoryLimitError for more bytes than the device gives in one piece."""
+        """Raise MemoryLimitError for more bytes than the device allocates in one piece."""
         if nbytes > self.most:
             raise MemoryLimitError(
                 f"{nbytes:,} bytes are needed in one piece, and {self.device.name.strip()} "
@@ -72,10 +79,10 @@ class OpenCLDevice:
             )
 
     def load(self, code: bytes) -> OpenCLProgram:
-        """A program from what the compiler made.
+        """A program from the compiler's output.
 
-        Raises ArtifactError for other bytes, for one that the device's compiler refuses
-        (TW-DEVICE-BUILD), and for one that asks more of the device than it has (TW-DEVICE);
+        Raises ArtifactError for invalid bytes, for a program that the device's compiler rejects
+        (TW-DEVICE-BUILD), and for one that exceeds the device's resources (TW-DEVICE);
         MemoryLimitError for a workspace that does not fit.
         """
         found = DeviceProgram.from_bytes(code, OPENCL_C)
@@ -127,7 +134,7 @@ class OpenCLDevice:
         return built
 
     def _quietly(self, program: Any, options: list[str]) -> Any:
-        """Built, without word of what a compiler would have liked otherwise."""
+        """Built, without the compiler's warnings."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", self.cl.CompilerWarning)
             return program.build(options, cache_dir=False)
@@ -145,7 +152,7 @@ class OpenCLDevice:
 
     @contextmanager
     def explained(self, doing: str) -> Iterator[None]:
-        """Errors of OpenCL as those of this package: MemoryLimitError, ExecutionError."""
+        """Convert errors of OpenCL to this package's: MemoryLimitError, ExecutionError."""
         try:
             yield
         except self.cl.Error as error:
@@ -175,10 +182,10 @@ class OpenCLQueue:
         self._messages: list[str] = []
         self._firsts: dict[OpenCLProgram, int] = {}
 
-    def write(self, target: Region, source: Bytes) -> Event:
+    def write(self, target: MemoryRange, source: Bytes) -> DeviceEvent:
         """Copy bytes of the host to the device."""
         if not target.nbytes:
-            return Done(Duration(0.0))
+            return CompletedEvent(Duration(0.0))
         with self.device.explained("copying to the device"):
             event = self.device.cl.enqueue_copy(
                 self._queue,
@@ -189,10 +196,10 @@ class OpenCLQueue:
             )
         return OpenCLEvent(self.device, (event,), source)
 
-    def read(self, target: Bytes, source: Region) -> Event:
+    def read(self, target: Bytes, source: MemoryRange) -> DeviceEvent:
         """Copy bytes of the device to the host; what was wrong before is raised by waiting."""
         if not source.nbytes:
-            return Done(Duration(0.0))
+            return CompletedEvent(Duration(0.0))
         with self.device.explained("copying from the device"):
             event = self.device.cl.enqueue_copy(
                 self._queue,
@@ -203,7 +210,9 @@ class OpenCLQueue:
             )
         return OpenCLEvent(self.device, (event,), target, self._check())
 
-    def launch(self, program: OpenCLProgram, arguments: Sequence[Region]) -> Event:
+    def launch(
+        self, program: OpenCLProgram, arguments: Sequence[MemoryRange]
+    ) -> DeviceEvent:
         """Run the launches of a program in order."""
         events = []
         regions = [*arguments, *self._scratch(program)]
@@ -232,12 +241,12 @@ class OpenCLQueue:
             ]
         return self._kernels[program]
 
-    def _scratch(self, program: OpenCLProgram) -> list[Region]:
-        """What a program needs besides its arguments; launches in order share it."""
+    def _scratch(self, program: OpenCLProgram) -> list[MemoryRange]:
+        """A program's memory besides its arguments; launches share it, in order."""
         if program not in self._workspace:
             sizes = program.code.workspace
             self._workspace[program] = [
-                Region(self.device.allocate(n), 0, n) for n in sizes
+                MemoryRange(self.device.allocate(n), 0, n) for n in sizes
             ]
         return self._workspace[program]
 
@@ -261,7 +270,8 @@ class OpenCLQueue:
         self.device.cl.enqueue_fill_buffer(self._queue, self._status, zero, 0, _STATUS)
 
     def _check(self) -> Callable[[], None] | None:
-        """Asks for what kernels told since the last time; the answer is there after the event."""
+        """Requests the kernels' messages since the last time; they are available after the
+        event."""
         if not self._unread:
             return None
         self._unread = False

@@ -11,8 +11,8 @@ from tilewright.ir.node import postorder
 from tilewright.loops.analysis.effects import writes
 from tilewright.loops.launch import AXIS, Launch, LaunchProgram
 from tilewright.targets.opencl.emit_expr import EmittedValue
-from tilewright.targets.opencl.emit_stmt import ERROR, FIRST, Statements
-from tilewright.targets.opencl.helpers import Helpers
+from tilewright.targets.opencl.emit_stmt import ERROR, FIRST, OpenCLStatements
+from tilewright.targets.opencl.helpers import HelperFunctions
 from tilewright.targets.opencl.types import in_memory
 from tilewright.targets.simt.code import OPENCL_C, DeviceProgram, KernelLaunch
 
@@ -24,12 +24,12 @@ _DOUBLE: Final = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable"
 def emit(program: LaunchProgram, exact: bool = False) -> DeviceProgram:
     """The code of a program; exact: no fused multiply-adds.
 
-    Raises CompileError for what OpenCL C has not: a dtype (TW-DTYPE), a function (TW-FUNCTION), a
-    node (TW-OPERATION), more memory of a thread than it has (TW-REGISTERS).
+    Raises CompileError for anything that OpenCL C lacks: a dtype (TW-DTYPE), a function
+    (TW-FUNCTION), a node (TW-OPERATION); and if a thread needs too much memory (TW-REGISTERS).
     """
     numbers = {b: n for n, b in enumerate((*program.params, *program.workspace))}
     checks: list[str] = []
-    helpers = Helpers()
+    helpers = HelperFunctions()
     calls: list[KernelLaunch] = []
     texts: list[str] = []
     for launch in program.launches:
@@ -57,10 +57,10 @@ def _kernel(
     name: str,
     numbers: Mapping[Buffer, int],
     checks: list[str],
-    helpers: Helpers,
+    helpers: HelperFunctions,
 ) -> tuple[KernelLaunch, str]:
     """The function of a launch, and how it is called."""
-    x = Statements(checks, launch.threads)
+    x = OpenCLStatements(checks, launch.threads)
     x.helpers = helpers
     try:
         parameters = _parameters(x, launch)
@@ -95,7 +95,7 @@ def _numbers(extents: Sequence[Extent], name: str) -> tuple[int, int, int]:
     return x, y, z
 
 
-def _parameters(x: Statements, launch: Launch) -> list[str]:
+def _parameters(x: OpenCLStatements, launch: Launch) -> list[str]:
     """The declarations of a launch's buffers: memory of the device, and bytes into it."""
     written = writes(launch.body)
     found = []
@@ -108,7 +108,7 @@ def _parameters(x: Statements, launch: Launch) -> list[str]:
     return found
 
 
-def _axes(x: Statements, launch: Launch) -> None:
+def _axes(x: OpenCLStatements, launch: Launch) -> None:
     """The numbers of blocks and threads that the body uses, as variables."""
     used = set(postorder(launch.body))
     counts = {

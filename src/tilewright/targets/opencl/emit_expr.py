@@ -20,7 +20,7 @@ from tilewright.expr.nodes import INDEX, Binary, Expr, Load, Select, Var
 from tilewright.expr.reads import Anywhere
 from tilewright.ir.node import postorder
 from tilewright.targets.opencl.functions import function
-from tilewright.targets.opencl.text import Text
+from tilewright.targets.opencl.text import FunctionText
 from tilewright.targets.opencl.types import (
     NARROW,
     held,
@@ -42,7 +42,7 @@ class EmittedValue:
     type: str
 
 
-class Expressions(Text):
+class OpenCLExpressions(FunctionText):
     """Adds the values of expressions to text.
 
     ranges: of variables, and what conditions around say. values: of variables and of expressions,
@@ -294,7 +294,7 @@ class Expressions(Text):
             then, otherwise = self.value(e.then), self.value(e.otherwise)
             type = then.type if then.type == otherwise.type else "long"
             chosen = f"({condition.text} ? {then.text} : {otherwise.text})"
-            # C makes an int of what is narrower.
+            # C promotes narrower types to int.
             narrow = type in ("char", "uchar", "short", "ushort")
             return EmittedValue(f"({type}){chosen}" if narrow else chosen, type)
         for shared in self._before(e):
@@ -316,7 +316,7 @@ class Expressions(Text):
         yield from self._anywhere.shared(e)
 
     def _certainly(self, root: Expr) -> frozenset[Expr]:
-        """What is computed wherever `root` is, on whichever arms."""
+        """The expressions that are computed whenever `root` is, on any arm."""
         for e in postorder(root):
             if e in self._certain:
                 continue
@@ -437,17 +437,19 @@ _BITWISE: Final[Mapping[type[Expr], str]] = {
     nodes.Xor: "^",
 }
 _RULES: Final[Mapping[type[Expr], Callable[[Any, Any], EmittedValue]]] = {
-    **dict.fromkeys((nodes.Add, nodes.Sub, nodes.Mul), Expressions._arithmetic),
-    **dict.fromkeys(_DIVISIONS, Expressions._division),
-    **dict.fromkeys((nodes.Min, nodes.Max, nodes.Overlap), Expressions._extreme),
-    **dict.fromkeys(_BITWISE, Expressions._bits),
-    **dict.fromkeys((nodes.Shl, nodes.Shr), Expressions._shift),
-    **dict.fromkeys((nodes.Lt, nodes.Le, nodes.Eq, nodes.Ne), Expressions._compare),
-    nodes.Neg: Expressions._negation,
-    nodes.Not: Expressions._inversion,
-    nodes.Cast: Expressions._cast,
-    nodes.Bitcast: Expressions._bitcast,
-    nodes.Select: Expressions._select,
-    nodes.Call: Expressions._call,
-    nodes.Load: Expressions._load,
+    **dict.fromkeys((nodes.Add, nodes.Sub, nodes.Mul), OpenCLExpressions._arithmetic),
+    **dict.fromkeys(_DIVISIONS, OpenCLExpressions._division),
+    **dict.fromkeys((nodes.Min, nodes.Max, nodes.Overlap), OpenCLExpressions._extreme),
+    **dict.fromkeys(_BITWISE, OpenCLExpressions._bits),
+    **dict.fromkeys((nodes.Shl, nodes.Shr), OpenCLExpressions._shift),
+    **dict.fromkeys(
+        (nodes.Lt, nodes.Le, nodes.Eq, nodes.Ne), OpenCLExpressions._compare
+    ),
+    nodes.Neg: OpenCLExpressions._negation,
+    nodes.Not: OpenCLExpressions._inversion,
+    nodes.Cast: OpenCLExpressions._cast,
+    nodes.Bitcast: OpenCLExpressions._bitcast,
+    nodes.Select: OpenCLExpressions._select,
+    nodes.Call: OpenCLExpressions._call,
+    nodes.Load: OpenCLExpressions._load,
 }

@@ -9,7 +9,7 @@ from tilewright.base.errors import CompileError
 from tilewright.expr.bounds import lasting, refine, within
 from tilewright.expr.nodes import Buffer, Expr, Load, Not, Var
 from tilewright.expr.reads import reads_memory
-from tilewright.loops.launch import Barrier, Combine
+from tilewright.loops.launch import Barrier, CombineThreads
 from tilewright.loops.nodes import (
     Alloc,
     Block,
@@ -21,10 +21,10 @@ from tilewright.loops.nodes import (
     Update,
     While,
 )
-from tilewright.targets.opencl.emit_expr import EmittedValue, Expressions, bare
+from tilewright.targets.opencl.emit_expr import EmittedValue, OpenCLExpressions, bare
 from tilewright.targets.opencl.types import in_memory
 
-# The parameters by which a wrong index is told: where, and the number before the first message.
+# The parameters for reporting a wrong index: the buffer, and the number before the first message.
 ERROR: Final = "tw_error"
 FIRST: Final = "tw_first"
 LARGEST: Final = 1 << 14  # bytes of an array that each thread has for itself
@@ -34,11 +34,11 @@ _FENCES: Final = {
 }
 
 
-class Statements(Expressions):
+class OpenCLStatements(OpenCLExpressions):
     """Adds statements to expressions.
 
-    checks: what a wrong index is reported as, by its number from 1 on. threads: of a block on each
-    axis. declared: lines of what a block shares besides the launch's buffers.
+    checks: the reports of wrong indices, numbered from 1. threads: of a block on each axis.
+    declared: declarations of memory that a block shares besides the launch's buffers.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class Statements(Expressions):
     def _barrier(self, s: Barrier) -> None:
         self.line(f"barrier({_FENCES[s.scope]});")
 
-    def _combine(self, s: Combine) -> None:
+    def _combine(self, s: CombineThreads) -> None:
         """As a tree through shared memory: OpenCL C 1.2 has no exchange between registers."""
         own = [Load(b, i) for b, i in zip(s.buffers, s.indices, strict=True)]
         count = self.threads[0] * self.threads[1] * self.threads[2]
@@ -189,7 +189,7 @@ class Statements(Expressions):
             step *= 2
 
     def _exchanged(
-        self, s: Combine, own: Sequence[Load], places: Sequence[str], step: int
+        self, s: CombineThreads, own: Sequence[Load], places: Sequence[str], step: int
     ) -> None:
         """Each thread and the one whose number differs in one bit have the result of both."""
         x, y, _ = self.threads
@@ -218,14 +218,14 @@ class Statements(Expressions):
 
 
 _RULES: Final[Mapping[type[Stmt], Callable[[Any, Any], None]]] = {
-    Block: Statements._block,
-    For: Statements._for,
-    While: Statements._while,
-    If: Statements._if,
-    Unit: Statements._unit,
-    Alloc: Statements._alloc,
-    Store: Statements._store,
-    Update: Statements._update,
-    Barrier: Statements._barrier,
-    Combine: Statements._combine,
+    Block: OpenCLStatements._block,
+    For: OpenCLStatements._for,
+    While: OpenCLStatements._while,
+    If: OpenCLStatements._if,
+    Unit: OpenCLStatements._unit,
+    Alloc: OpenCLStatements._alloc,
+    Store: OpenCLStatements._store,
+    Update: OpenCLStatements._update,
+    Barrier: OpenCLStatements._barrier,
+    CombineThreads: OpenCLStatements._combine,
 }

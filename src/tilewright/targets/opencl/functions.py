@@ -8,7 +8,7 @@ from typing import Final
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import CompileError
 from tilewright.expr.nodes import Call
-from tilewright.targets.opencl.helpers import Helpers
+from tilewright.targets.opencl.helpers import HelperFunctions
 from tilewright.targets.opencl.types import held
 
 # Functions of floats that OpenCL C has, by its names.
@@ -34,7 +34,7 @@ _BUILT_IN: Final[Mapping[str, str]] = {
 _TESTS: Final[Mapping[str, str]] = {"isnan": "isnan", "isinf": "isinf"}
 
 Operands = Sequence[str]
-Write = Callable[[Helpers, str, Operands], str]
+Write = Callable[[HelperFunctions, str, Operands], str]
 
 # Functions that depend on the type of their operands, as the text of a call.
 _OF_REALS: Final[Mapping[str, Write]] = {
@@ -49,7 +49,7 @@ _OF_INTEGERS: Final[Mapping[str, Write]] = {
 }
 
 
-def function(helpers: Helpers, e: Call, operands: Operands) -> str:
+def function(helpers: HelperFunctions, e: Call, operands: Operands) -> str:
     """The text of a call, not yet rounded to a narrow dtype.
 
     Raises CompileError (TW-FUNCTION) for a function that has no code for the dtype.

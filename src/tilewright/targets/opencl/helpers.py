@@ -1,7 +1,7 @@
-"""Functions that emitted code calls: what OpenCL C has not, or has with another meaning.
+"""Functions that emitted code calls: those that OpenCL C lacks, or defines differently.
 
-A row is a template: T stands for a C type, U for the unsigned type of its width (64 or 32 bits), N
-for its number of bits. Only what a program uses is written into it.
+A row is a template: T is replaced by a C type, U by the unsigned type of its width (64 or 32 bits),
+N by its number of bits. A program contains only the functions that it uses.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ static ushort tw_to_half(float x)
         return (ushort)(sign | (as_uint(as_float(rest) + 0.5f) - 0x3f000000));
     return (ushort)(sign | ((rest + 0xc8000fff + (rest >> 13 & 1)) >> 13));
 }""",
-    # Rounded towards 0 with what is lost in the last bit, so that it is rounded once in the end.
+    # Rounded towards 0 with a sticky last bit, so that the final rounding is correct.
     "tw_half_of_double": """
 static float tw_half_of_double(double x)
 {
@@ -114,7 +114,7 @@ _NEEDS: Final = {
 _BITS: Final = {"char": 8, "uchar": 8, "short": 16, "ushort": 16, "int": 32, "uint": 32}
 
 
-class Helpers:
+class HelperFunctions:
     """The functions that a program uses, each written once."""
 
     def __init__(self) -> None:
@@ -157,7 +157,7 @@ class Helpers:
 
     @property
     def text(self) -> str:
-        """All of them, each after what it calls."""
+        """All of them, each after its callees."""
         return "\n".join(self._texts.values())
 
 

@@ -71,10 +71,10 @@ def names() -> list[str]:
 
 
 def kind_here() -> str:
-    """Which row of `simt.machine.MACHINES` the device that is taken is like.
+    """The row of `simt.machine.MACHINES` that describes the selected device.
 
-    A processor is one whatever drives it. What checks programs is to see what a GPU runs, and
-    without a device code is for any.
+    A CPU is treated as one with any driver. Checkers should see the code that a GPU runs; without a
+    device, code is generic.
     """
     try:
         device = chosen()

@@ -9,7 +9,7 @@ from tilewright.base.errors import CompileError
 from tilewright.compute.nodes import Computation
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.to_launches import to_launches
-from tilewright.targets.base import Artifact, Settings
+from tilewright.targets.base import Artifact, TargetSettings
 from tilewright.targets.opencl.emit import emit
 from tilewright.targets.opencl.platforms import kind_here
 from tilewright.targets.opencl.types import held
@@ -53,10 +53,10 @@ class OpenCL(SimtTarget):
     def emit(
         self, kernel: Kernel, symbol: str, permitted: Permissions | None = None
     ) -> Artifact:
-        """OpenCL C with how it is launched.
+        """OpenCL C with its launches.
 
         permitted is unused here: Oclgrind checks every access itself. Raises CompileError
-        for what OpenCL C has not, ScheduleError for threads that are not the program of a grid.
+        for constructs that OpenCL C lacks, ScheduleError for threads that do not form a grid.
         """
         code = emit(to_launches(kernel), self.exact)
         return Artifact(symbol, code.to_bytes())
@@ -72,7 +72,7 @@ class OpenCL(SimtTarget):
         return emit(to_launches(kernel), self.exact).text
 
 
-def make(settings: Settings) -> OpenCL:
+def make(settings: TargetSettings) -> OpenCL:
     """The target; the description is one of `simt.machine.described`, or of the device here."""
     given = settings.description
     machine = described({"like": kind_here()} if given is None else given)

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tilewright.expr.nodes import Buffer
-from tilewright.targets.opencl.helpers import Helpers
+from tilewright.targets.opencl.helpers import HelperFunctions
 
 
-class Text:
+class FunctionText:
     """Lines of one function. buffers: the names of those that it may use."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.helpers = Helpers()
+        self.helpers = HelperFunctions()
         self.buffers: dict[Buffer, str] = {}
         self._depth = 1
         self._taken: set[str] = set()

@@ -48,7 +48,7 @@ def in_memory(dtype: DType) -> str:
 
 
 def unsigned(type: str) -> str:
-    """The type in which arithmetic on integers of a type wraps around: 32 bits at least."""
+    """The type in which integer arithmetic of a type wraps around: at least 32 bits."""
     return "ulong" if type in ("long", "ulong") else "uint"
 
 

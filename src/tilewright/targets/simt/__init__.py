@@ -1,1 +1,1 @@
-"""What the targets that are GPUs share: the machine as schedules see it, schedules, checks."""
+"""Shared parts of GPU targets: the machine as schedules see it, schedules, checks."""

@@ -8,8 +8,8 @@
                                        take them into the mean of the blocks before
               store
 
-The group is that of `compute/online_softmax.py`. Threads on y have rows, those on x the keys of a
-block, then the columns of the result. A block of keys that a mask hides from all rows is not read.
+`compute/online_softmax.py` makes the group. Threads on y have rows; threads on x have keys of a
+block, then columns of the result. A block of keys that is masked for all rows is not read.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ _KINDS: Final = (False, True, False, True)
 class Attention:
     """The parts of a group; see the module's docstring.
 
-    scores: the product of queries and keys. inner: what is computed of a block of keys, in order,
-    but for the scores. kept: the greatest score and the sum of each row of a block. mean: the
-    product with the values. online: the mean over the blocks. last: the map of it. row, column: the
-    dimensions of `last` along a tile of rows and along the result's columns.
+    scores: the product of queries and keys. inner: the other Computations on a block of keys, in
+    order. kept: the greatest score and the sum of each row of a block. mean: the product with the
+    values. online: the mean over the blocks. last: its epilogue. row, column: the dimensions of
+    `last` along a tile of rows and along the result's columns.
     """
 
     scores: Computation
@@ -65,7 +65,7 @@ class Attention:
 
     @property
     def keys(self) -> int:
-        """Of a block."""
+        """Keys of a block."""
         return self.scores.outputs[0].tensor.shape[-1]
 
     @property
@@ -87,7 +87,7 @@ class Attention:
 
     @property
     def blocks(self) -> int:
-        """Of keys."""
+        """Blocks of keys."""
         (d,) = reduction_dims(self.online)
         return d.extent
 
@@ -105,10 +105,10 @@ class Attention:
 def attention_of(
     computations: Sequence[Computation], machine: SimtMachine
 ) -> Attention | None:
-    """The parts of attention over blocks of keys; None where a group is none that tiles fit.
+    """The parts of attention over blocks of keys; None if the group is not attention or no tile
+    fits.
 
-    It has rows: a single query is left to others. All indices of what is made inside are
-    dimensions.
+    A single query is left to other schedules. All indices of intermediates are dimensions.
     """
     if len(computations) < len(_KINDS) + 1 or not _is_online(computations):
         return None
@@ -135,9 +135,9 @@ def _is_online(computations: Sequence[Computation]) -> bool:
 def _are_plain(
     first: Computation, inner: Sequence[Computation], mean: Computation
 ) -> bool:
-    """Whether what is computed of a block has known sizes, and one sum each; whether its rows and
-    columns are dimensions; whether queries, keys and values are their own tensors, each read at
-    one place."""
+    """Whether the Computations on a block have known sizes and at most one reduction dimension;
+    whether rows and columns are dimensions; whether queries, keys and values are distinct tensors,
+    each read at one place."""
     axis = len(first.outputs[0].index) - 2
     shares = _read(mean, inner[-1].outputs[0].tensor).index if inner else ()
     sums = all(len(reduction_dims(c)) <= 1 for c in (first, *inner, mean))
@@ -152,7 +152,7 @@ def _are_plain(
 
 
 def shape(a: Attention) -> AttentionShape:
-    """What the cost model asks of attention."""
+    """The sizes that the cost model needs."""
     return AttentionShape(
         around=math.prod(d.extent for d in a.around),
         rows=a.row.extent,
@@ -170,8 +170,8 @@ def shape(a: Attention) -> AttentionShape:
 def _dims(
     kept: Computation, online: Computation, last: Computation
 ) -> tuple[Dim, Dim] | None:
-    """The dimensions of the last map along rows and along columns; None where there is none, or
-    where indices are more than dimensions."""
+    """The dimensions of the last map along rows and along columns; None if there is none, or if
+    indices are not plain dimensions."""
     rows = _read(online, kept.outputs[0].tensor).index
     columns = [d.var for d in free_dims(online) if d.var not in rows]
     whole = online.outputs[-1]
@@ -202,11 +202,11 @@ def by_key_blocks(
     machine: SimtMachine,
     choose: Choices,
 ) -> Schedule:
-    """See the module's docstring. `attention_of` has to say that it applies.
+    """See the module's docstring. requires: `attention_of` finds attention.
 
     parameters: those of `inlined`; `attention.tile`, the rows of a block and its threads;
-    `attention.staged`, whether keys and values go through shared memory. Raises ScheduleError where
-    a primitive refuses.
+    `attention.staged`, whether keys and values are staged in shared memory. Raises ScheduleError if
+    a primitive fails.
     """
     s, rest = inlined(s, computations, choose)
     a = attention_of(rest, machine)
@@ -256,8 +256,8 @@ class _Work:
         s.reorder(a.key_loop, row, column)
 
     def inside(self) -> None:
-        """All that is computed of a block of keys, in its iteration: what only a thread needs of it
-        in registers, the shares in shared memory."""
+        """Move all Computations on a block of keys into its iteration: private values in registers,
+        shares in shared memory."""
         s, a = self.s, self.a
         shares = _read(a.mean, a.inner[-1].outputs[0].tensor).buffer
         for c in (a.mean, a.kept, *reversed(a.inner), a.scores):
@@ -291,7 +291,7 @@ class _Work:
 
     @property
     def threads(self) -> dict[str, int]:
-        """Of a block, by axis."""
+        """Threads of a block, by axis."""
         t = self.tile
         return {"threadIdx.x": t.column_threads, "threadIdx.y": t.row_threads}
 
@@ -344,7 +344,7 @@ class _Work:
         bind_blocks(s, self.grid)
 
     def rows(self, loop: str) -> str:
-        """Rows dealt out to threads, the loop over those of one."""
+        """Distribute rows to threads; returns the loop over the rows of one thread."""
         s = self.s
         mine, own = s.split(loop, self.tile.row_threads)
         s.reorder(own, mine)
@@ -353,13 +353,14 @@ class _Work:
         return mine
 
     def columns(self, loop: str) -> None:
-        """What is added up along columns, by neighbors."""
+        """Distribute a reduction along columns to neighboring threads."""
         s = self.s
         _, own = s.split(loop, self.tile.column_threads, "guard")
         s.bind(own, "threadIdx.x")
 
     def share(self, row: str, column: str, between: Sequence[str] = ()) -> None:
-        """Rows and columns dealt out to threads; between: loops around those of one thread."""
+        """Distribute rows and columns to threads. between: loops around the rows and columns of one
+        thread."""
         s, t = self.s, self.tile
         rows, own_row = s.split(row, t.row_threads)
         columns, own_column = s.split(column, t.column_threads, "guard")

@@ -1,8 +1,8 @@
-"""What attention over blocks of keys costs on a SIMT machine, and the tiles of rows that fit.
+"""The cost of attention over blocks of keys on a SIMT machine, and the tiles of rows that fit.
 
 As for products (`predict`): a step, that is a block of keys, takes as long as the slowest of its
-arithmetic, the turns of shared memory and the bytes from the device's memory. Constants are those
-of `cost`, and have not been measured.
+arithmetic, its shared-memory transactions and its bytes from device memory. Constants are those of
+`cost`, and have not been measured.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilewright.targets.simt.cost import (
     OWN_REGISTERS,
     SYNC,
     WORD,
-    Request,
+    WarpRequest,
     bank_turns,
     in_step,
 )
@@ -34,9 +34,9 @@ KEY_BLOCK: Final = 64  # keys at a time, at most
 
 
 class AttentionShape(NamedTuple):
-    """around: rows of queries have so many others around them. keys: of a block, of which there are
-    `blocks`. depth: products of each score. columns: of the result. itemsize: bytes of a number.
-    keys_last: whether neighbors in memory are of neighboring keys, and not along their depth."""
+    """around: iterations of the loops around the rows of queries. keys: keys of a block. blocks:
+    number of blocks. depth: products per score. columns: columns of the result. itemsize: bytes of
+    a number. keys_last: whether neighboring keys, not the depth, are contiguous in memory."""
 
     around: int
     rows: int
@@ -57,7 +57,7 @@ class AttentionTile(NamedTuple):
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """Threads of a block."""
         return self.row_threads * self.column_threads
 
     @property
@@ -66,7 +66,7 @@ class AttentionTile(NamedTuple):
         return self.rows // self.row_threads
 
     def columns(self, count: int) -> int:
-        """Of so many columns those of a thread."""
+        """Columns of a thread, of `count` in total."""
         return -(-count // self.column_threads)
 
 
@@ -74,7 +74,7 @@ class AttentionTile(NamedTuple):
 def attention_tiles(
     a: AttentionShape, machine: SimtMachine
 ) -> tuple[AttentionTile, ...]:
-    """The tiles that fit the machine, those first that are expected to be fastest."""
+    """The tiles that fit the machine, the fastest expected first."""
     times = {}
     for tile in _possible(a, machine):
         if _fits(a, tile, machine):
@@ -103,13 +103,14 @@ def _fits(a: AttentionShape, tile: AttentionTile, machine: SimtMachine) -> bool:
 
 
 def registers(a: AttentionShape, tile: AttentionTile) -> int:
-    """Of a thread: scores and their exponentials, four numbers of each result, four of a row."""
+    """Registers of a thread: scores and their exponentials, four per result, four per row."""
     columns = 2 * tile.columns(a.keys) + 4 * tile.columns(a.columns) + 4
     return tile.each * columns * (a.itemsize // WORD) + OWN_REGISTERS
 
 
 def shared_bytes(a: AttentionShape, tile: AttentionTile, machine: SimtMachine) -> int:
-    """Of a block: queries, keys, values and shares; parts of sums where no warp has them."""
+    """Shared bytes of a block: queries, keys, values and shares; parts of sums if warps cannot
+    shuffle."""
     held = tile.rows * (a.depth + ROOM + a.keys + ROOM) + a.keys * a.columns
     held += a.depth * a.keys if a.keys_last else a.keys * (a.depth + ROOM)
     trees = 2 * tile.threads if tile.column_threads > machine.warp else 0
@@ -129,8 +130,8 @@ def together(a: AttentionShape, tile: AttentionTile, machine: SimtMachine) -> in
 
 def reads(
     a: AttentionShape, tile: AttentionTile, machine: SimtMachine
-) -> Iterator[Request]:
-    """What the products of a step read of shared memory: rows, and columns side by side."""
+) -> Iterator[WarpRequest]:
+    """The shared-memory reads of a step's products: rows, and adjacent columns."""
     warps = -(-tile.threads // in_step(machine))
     key = 1 if a.keys_last else a.depth + ROOM
     for steps, columns, pitch, beside_each in (
@@ -141,10 +142,9 @@ def reads(
         rows = [a.itemsize * pitch * (n // tile.column_threads) for n in lanes]
         beside = [a.itemsize * beside_each * (n % tile.column_threads) for n in lanes]
         times = steps * warps
-        yield Request("shared", times * tile.each, bank_turns(rows, machine.banks))
-        yield Request(
-            "shared", times * tile.columns(columns), bank_turns(beside, machine.banks)
-        )
+        for each, places in ((tile.each, rows), (tile.columns(columns), beside)):
+            turns = bank_turns(places, machine.banks, a.itemsize)
+            yield WarpRequest("shared", times * each, turns)
 
 
 def time_by_blocks(

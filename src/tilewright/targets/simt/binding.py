@@ -10,20 +10,27 @@ from tilewright.base.errors import ScheduleError
 from tilewright.loops.nodes import Alloc, For, Stmt, Update
 from tilewright.loops.walk import walk
 from tilewright.schedule import Schedule
-from tilewright.schedule.space.nest import extents, fuse_all
+from tilewright.schedule.space.nest import existing, extents, fuse_all
+from tilewright.schedule.tree import find_loop
 
 HELD: Final = 32  # elements at most that a thread accumulates in registers
 
 
-def bind_elements(s: Schedule, nest: For, threads: int) -> str:
-    """Bind the outer loops of a nest that may run at once: blocks of so many threads.
+def bind_elements(s: Schedule, nest: For, threads: int, width: int = 1) -> str:
+    """Bind the outer parallel loops of a nest to blocks of `threads` threads.
 
-    As many as are proven to be apart when they are one loop: the indices of several in one hide
-    what each of them shows. Returns the loop over threads; empty where there is none.
+    Binds as many loops as are still proven independent after fusion: fused indices hide what the
+    indices of each loop show. width: iterations of the innermost loop that a thread runs as a
+    vector. Returns the loop over threads; empty if there is none.
     """
+    if width > 1:
+        *around, last = (f.var.name for f in _chain(nest))
+        groups, lanes = s.split(last, width)
+        s.vectorize(lanes)
+        nest, _ = find_loop(s.kernel, [*around, groups][0], "bind")
     chain: list[For] = []
     for f in _chain(nest):
-        if not f.trips or not made_serial(s, f):
+        if not f.trips or f.kind == "vector" or not made_serial(s, f):
             break
         chain.append(f)
     done = len(s.trace.steps)
@@ -49,7 +56,7 @@ def _bind_together(s: Schedule, nest: For, chain: Sequence[For], threads: int) -
 
 
 def accumulate_in_registers(s: Schedule, nest: For, loop: str) -> None:
-    """What one iteration of a loop adds up is in registers until it is done."""
+    """Keep an iteration's accumulators in registers until it is done."""
     updates = (p.stmt for p in walk(nest) if isinstance(p.stmt, Update))
     for b in dict.fromkeys(b for u in updates for b in u.buffers):
         if b.scope == "register":
@@ -58,7 +65,7 @@ def accumulate_in_registers(s: Schedule, nest: For, loop: str) -> None:
         try:
             name = trial.cache_write(b.name, loop, "register")
         except ScheduleError:
-            continue  # what is touched is not one box: it stays where it is
+            continue  # its elements are not one box: they stay in memory
         held = (p.stmt for p in walk(trial.kernel.body) if isinstance(p.stmt, Alloc))
         if any(a.buffer.name == name and a.buffer.size <= HELD for a in held):
             s.cache_write(b.name, loop, "register")
@@ -73,7 +80,8 @@ def _chain(nest: For) -> Iterator[For]:
 
 
 def made_serial(s: Schedule, f: For) -> bool:
-    """Whether the iterations of a loop may run at once; if so it is serial, until it is bound."""
+    """Whether the iterations of a loop may run in parallel; if so, it becomes serial until it is
+    bound."""
     name = f.var.name
     trial = s.fork()
     try:
@@ -106,9 +114,10 @@ def over_threads(
     unrolled: int,
     axis: str = "threadIdx.x",
 ) -> None:
-    """Nested loops of a block over so many of its threads: neighbors take neighboring iterations.
+    """Distribute nested loops over `threads` threads of a block: neighbors get neighboring
+    iterations.
 
-    unrolled: rounds of a thread at most that are written out.
+    unrolled: the most rounds of a thread that are unrolled.
     """
     loop = fuse_all(s, loops)
     if loop is None or threads == 1:
@@ -122,13 +131,17 @@ def over_threads(
 
 
 def fetch_together(
-    s: Schedule, loops: Sequence[str], threads: Mapping[str, int]
+    s: Schedule, loops: Sequence[str], threads: Mapping[str, int], width: int = 1
 ) -> None:
-    """Nested loops that copy, over all threads of a block: neighbors copy neighbors.
+    """Distribute nested copy loops over all threads of a block: neighbors copy neighbors.
 
-    threads: by axis, the fastest first.
+    threads: by axis, the fastest first. width: elements that a thread copies at once; divides the
+    extent of the last loop.
     """
-    fused = fuse_all(s, loops)
+    around, lanes = list(loops), ""
+    if width > 1:
+        around[-1], lanes = s.split(around[-1], width)
+    fused = fuse_all(s, existing(s, around))
     if fused is None:
         return
     count, whole = extents(s.kernel)[fused], math.prod(threads.values())
@@ -144,6 +157,8 @@ def fetch_together(
         s.unroll(turns)
     for own, axis in bound:
         s.bind(own, axis)
+    if lanes:
+        s.vectorize(lanes)
 
 
 def bind_blocks(s: Schedule, loops: Sequence[str]) -> None:

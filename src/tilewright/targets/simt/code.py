@@ -46,9 +46,9 @@ _SHAPE: Final = {
 class KernelLaunch:
     """One launch of a kernel.
 
-    grid, threads: on the axes x, y, z. shared: bytes of a block, of which the launch asks for
-    `dynamic`. arguments: numbers of buffers: parameters first, then the workspace. checked: 1 if it
-    tells wrong indices by a number of `DeviceProgram.checks`, else 0.
+    grid, threads: on the axes x, y, z. shared: shared memory of a block in bytes, `dynamic` of
+    which the launch allocates. arguments: numbers of buffers: parameters first, then the workspace.
+    checked: 1 if it reports wrong indices by a number of `DeviceProgram.checks`, else 0.
     """
 
     name: str
@@ -64,10 +64,10 @@ class KernelLaunch:
 class DeviceProgram:
     """Launches in order, and their kernels.
 
-    language: of the text, as messages call it. params: how many operands there are. workspace:
-    bytes of each further buffer. arch: what the text is made for; empty for any device. checks:
-    what the number means, from 1 on, that a kernel tells. binary: code that needs no compiling by
-    the driver; empty for none.
+    language: the text's language, for messages. params: the number of operands. workspace: bytes of
+    each further buffer. arch: the architecture of the text; empty for any device. checks: the
+    meanings of the numbers, from 1 on, that a kernel reports. binary: code that the driver need not
+    compile; empty for none.
     """
 
     language: str
@@ -88,7 +88,8 @@ class DeviceProgram:
 
     @staticmethod
     def from_bytes(code: bytes, language: str) -> DeviceProgram:
-        """A program from its bytes. Raises ArtifactError for others, and for another language."""
+        """A program from its bytes. Raises ArtifactError for malformed bytes or another
+        language."""
         line, _, rest = code.partition(b"\n")
         try:
             head = json.loads(line)
@@ -100,7 +101,7 @@ class DeviceProgram:
         return made
 
     def _check(self, version: int, language: str) -> None:
-        """Raise ValueError for what no compiler makes."""
+        """Raise ValueError for a program that no compiler generates."""
         if version != VERSION:
             raise ValueError(f"version {version}, expected {VERSION}")
         if self.language != language:
@@ -116,7 +117,7 @@ class DeviceProgram:
 def _made(head: Mapping[str, Any], rest: bytes) -> DeviceProgram:
     size = head["text"]
     if size + head["binary"] != len(rest):
-        raise ValueError(f"{len(rest)} bytes follow, expected another number")
+        raise ValueError(f"{len(rest)} bytes follow, not the expected number")
     return DeviceProgram(
         language=head["language"],
         params=head["params"],

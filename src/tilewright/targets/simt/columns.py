@@ -1,9 +1,10 @@
-"""Reductions along columns: neighbors have neighboring columns, others parts of the same column.
+"""Reductions along columns: neighboring threads have neighboring columns, and several share a
+column.
 
     for j in n: for k in m: y[j] add= x[k, j]
     ->  blockIdx.x, threadIdx.x: j: threadIdx.y: parts of the sum; a tree
 
-By element, that is, with more threads for each element where elements alone are too few.
+Like the schedule by element, with several threads per element if there are too few elements.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ SHORT: Final = 64  # steps of a reduction that are not worth a tree
 
 
 def are_columns(computations: Sequence[Computation], machine: SimtMachine) -> bool:
-    """Whether a group is one reduction, contiguous along what it keeps, to few but long results."""
+    """Whether a group is one reduction, contiguous along its free dimensions, with few results of
+    many elements each."""
     if len(computations) > 2 or not all(map(suits, computations)):
         return False
     pattern = classify(computations)
@@ -51,10 +53,10 @@ def by_columns(
     machine: SimtMachine,
     choose: Choices,
 ) -> Schedule:
-    """See the module's docstring. `are_columns` has to say that it applies.
+    """See the module's docstring. requires: `are_columns`.
 
-    parameters: those of `inlined`; `columns` and `parts`, threads of a block side by side and for
-    each column. Raises ScheduleError where a map after it is not computed in its threads.
+    parameters: those of `inlined`; `columns` and `parts`, threads of a block across columns and per
+    column. Raises ScheduleError if a map after it cannot be computed in its threads.
     """
     rest = list(computations)
     if len(rest) > 1:

@@ -1,14 +1,14 @@
-"""What a tile of a product costs on a SIMT machine: closed forms, and every constant of them.
+"""The cost of a tile of a product on a SIMT machine: closed forms and all their constants.
 
-`traffic` says, for each of the accesses that a block makes in a step, how many requests a warp
-makes and what each of them takes: sectors of the device's memory, or turns of the banks of shared
-memory. Constants are from NVIDIA's documents of its architectures, and have not been measured here.
+`traffic` returns, for each access of a block in a step, the number of requests of warps and the
+cost of each: sectors of device memory, or transactions of the banks of shared memory. Constants are
+from NVIDIA's documents of its architectures, and have not been measured here.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
 from itertools import product as points
@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from tilewright.compute.nodes import Dim
 from tilewright.expr.affine import affine
-from tilewright.expr.nodes import Load
+from tilewright.expr.nodes import Expr, Load
 from tilewright.targets.simt.machine import SimtMachine
 from tilewright.targets.simt.tiling import AXES, Tiling
 
@@ -24,7 +24,7 @@ WORD: Final = 4  # bytes of a bank of shared memory, and of a register
 SECTOR: Final = 32  # bytes that come from the device's memory together
 OWN_REGISTERS: Final = 24  # of a thread, for addresses and loops
 LATENCY: Final = 500.0  # nanoseconds until a load from the device's memory arrives
-# Nanoseconds of a barrier, with all that threads wait for each other.
+# Nanoseconds of a barrier, including the wait for the slowest thread.
 SYNC: Final = 20.0
 IN_FLIGHT: Final = 16  # multiply-adds of warps that keep a unit busy
 USUAL_WARP: Final = 32  # threads
@@ -34,7 +34,7 @@ SEEN: Final = 2  # warps of a phase that are looked at: the others are like them
 ROOMS: Final = (0, 1, 4)  # elements between rows of a tile that may be tried
 
 
-class Request(NamedTuple):
+class WarpRequest(NamedTuple):
     """Accesses of one kind that a block makes in one step.
 
     memory: "global" or "shared". requests: each of one warp. turns: of each request:
@@ -46,8 +46,8 @@ class Request(NamedTuple):
     turns: int
 
 
-class Held(NamedTuple):
-    """What a block has, and how many a unit runs at once."""
+class BlockResources(NamedTuple):
+    """The resources of a block, and how many blocks a unit runs at once."""
 
     registers: int
     shared: int
@@ -55,22 +55,34 @@ class Held(NamedTuple):
 
 
 def in_step(machine: SimtMachine) -> int:
-    """The threads that access memory together; of an unknown GPU as many as most have."""
+    """The threads that access memory together; for an unknown GPU the usual number."""
     return machine.warp if machine.warp > 1 else USUAL_WARP
 
 
-def sectors(addresses: Iterable[int]) -> int:
-    """How many sectors hold these bytes."""
-    return len({a // SECTOR for a in addresses})
+def sectors(addresses: Iterable[int], size: int = WORD) -> int:
+    """How many sectors hold `size` bytes at each of these addresses."""
+    return len({(a + n) // SECTOR for a in addresses for n in range(0, size, WORD)})
 
 
-def bank_turns(addresses: Iterable[int], banks: int) -> int:
-    """The turns that banks take for the words of these bytes; one word is read once for all."""
-    words = {a // WORD for a in addresses}
+def bank_turns(addresses: Sequence[int], banks: int, size: int = WORD) -> int:
+    """The transactions of banked memory for `size` bytes at the address of each thread.
+
+    A word is read once for all threads. Threads that access more than a word each are served in
+    groups that access one word per bank: half or quarter warps.
+    """
+    group = banks * WORD // max(size, WORD)
+    return sum(
+        _group_turns(addresses[start : start + group], banks, size)
+        for start in range(0, len(addresses), group)
+    )
+
+
+def _group_turns(addresses: Iterable[int], banks: int, size: int) -> int:
+    words = {(a + n) // WORD for a in addresses for n in range(0, size, WORD)}
     held = [0] * banks
     for word in words:
         held[word % banks] += 1
-    return max(held, default=0)
+    return max(held)
 
 
 def shared_bytes(plan: Tiling, rooms: Mapping[Load, int], stages: int) -> int:
@@ -82,7 +94,7 @@ def shared_bytes(plan: Tiling, rooms: Mapping[Load, int], stages: int) -> int:
     return total * stages
 
 
-def held(plan: Tiling, machine: SimtMachine, shared: int) -> Held:
+def held(plan: Tiling, machine: SimtMachine, shared: int) -> BlockResources:
     """Registers of a thread, bytes of a block, and the blocks that a unit has room for."""
     p = plan.product
     rows, columns = plan.each(p.rows), plan.each(p.columns)
@@ -93,60 +105,108 @@ def held(plan: Tiling, machine: SimtMachine, shared: int) -> Held:
     room.append(machine.registers // (registers * threads))
     if shared:
         room.append(machine.shared // shared)
-    return Held(registers, shared, min(room))
+    return BlockResources(registers, shared, min(room))
 
 
 def padding(plan: Tiling, read: Load, machine: SimtMachine) -> int:
-    """The room between rows of an operand's tile that takes the fewest turns of the banks."""
+    """The room between rows of an operand's tile that takes the fewest turns of the banks, and of
+    such the fewest requests."""
 
-    def turns(room: int) -> int:
-        found = (store_request(plan, read, room, machine),)
-        both = (*found, read_request(plan, read, room, machine))
-        return sum(r.requests * r.turns for r in both)
+    def asked(room: int) -> tuple[int, int]:
+        found = store_request(plan, read, room, machine)
+        both = (found, read_request(plan, read, room, machine))
+        return sum(r.requests * r.turns for r in both), found.requests
 
-    return min(ROOMS, key=turns)
+    return min(ROOMS, key=asked)
+
+
+def fetch_width(plan: Tiling, read: Load, room: int, machine: SimtMachine) -> int:
+    """Neighboring elements of an operand's tile that a thread copies at once.
+
+    A power of two that divides rows of the tile, their starts, and rows of the tensor, so that each
+    group is aligned in both memories, and either entirely inside the tensor or entirely outside.
+    """
+    b, box = read.buffer, plan.box(read)
+    wide = [
+        n for n, extent in enumerate(box) if b.static and (extent, b.shape[n]) != (1, 1)
+    ]
+    if machine.warp == 1 or not wide or (room and wide[-1] != len(box) - 1):
+        return 1
+    last = wide[-1]
+    row = affine(read.index[last])
+    if any(c < 0 for _, c in row.terms):
+        return 1
+    steps: dict[Expr, int] = {d.var: n for d, n in plan.sizes.items() if n < d.extent}
+    starts = [row.const, *(c * steps.get(v, 0) for v, c in row.terms)]
+    of_tensor = b.strides[last - 1] if last else b.shape[last]
+    most = max(machine.vector_bytes // b.dtype.itemsize, 1)
+    inner = box[last]
+    common = math.gcd(inner, inner + room, of_tensor, *starts)
+    return math.gcd(common, 1 << (most.bit_length() - 1))
 
 
 def traffic(
     plan: Tiling, machine: SimtMachine, rooms: Mapping[Load, int]
-) -> Iterator[Request]:
-    """What a block does in one step: fetch both tiles, store them, read them."""
+) -> Iterator[WarpRequest]:
+    """The memory traffic of a block's step: fetch both tiles, store them, read them."""
     for read, room in rooms.items():
-        yield fetch_request(plan, read, machine)
-        yield store_request(plan, read, room, machine)
+        yield from copies(plan, read, room, machine)
         yield read_request(plan, read, room, machine)
 
 
-def fetch_request(plan: Tiling, read: Load, machine: SimtMachine) -> Request:
+def copies(
+    plan: Tiling, read: Load, room: int, machine: SimtMachine
+) -> tuple[WarpRequest, WarpRequest]:
+    """The requests that copy an operand's tile into shared memory in a step."""
+    return (
+        fetch_request(plan, read, room, machine),
+        store_request(plan, read, room, machine),
+    )
+
+
+def fetch_request(
+    plan: Tiling, read: Load, room: int, machine: SimtMachine
+) -> WarpRequest:
     """The loads of an operand's tile from the device's memory, at an even address."""
-    b = read.buffer
-    strides = tuple(b.strides)
-    places = _places(plan.box(read), strides, b.dtype.itemsize, in_step(machine))
-    worst = max((sectors(a) for a in places), default=0)
-    return Request("global", _fetches(plan, read, machine), worst)
+    strides = tuple(read.buffer.strides)
+    size, count, places = _copied(plan, read, room, strides, machine)
+    worst = max((sectors(a, size) for a in places), default=0)
+    return WarpRequest("global", count, worst)
 
 
-def store_request(plan: Tiling, read: Load, room: int, machine: SimtMachine) -> Request:
-    """The stores of what was fetched into shared memory."""
-    strides, size = _pitched(plan, read, room), read.dtype.itemsize
-    places = _places(plan.box(read), strides, size, in_step(machine))
-    worst = max((bank_turns(a, machine.banks) for a in places), default=0)
-    return Request("shared", _fetches(plan, read, machine), worst)
+def store_request(
+    plan: Tiling, read: Load, room: int, machine: SimtMachine
+) -> WarpRequest:
+    """The stores of fetched tiles into shared memory."""
+    strides = _pitched(plan, read, room)
+    size, count, places = _copied(plan, read, room, strides, machine)
+    worst = max((bank_turns(a, machine.banks, size) for a in places), default=0)
+    return WarpRequest("shared", count, worst)
 
 
-def read_request(plan: Tiling, read: Load, room: int, machine: SimtMachine) -> Request:
+def _copied(
+    plan: Tiling,
+    read: Load,
+    room: int,
+    strides: tuple[int, ...],
+    machine: SimtMachine,
+) -> tuple[int, int, tuple[tuple[int, ...], ...]]:
+    """Bytes per thread, requests, and addresses of the first warps, for a tile's copy."""
+    width = fetch_width(plan, read, room, machine)
+    size, box = read.dtype.itemsize, plan.box(read)
+    places = _places(box, strides, size, in_step(machine), width)
+    count = -(-math.prod(box) // (in_step(machine) * width))
+    return width * size, count, places
+
+
+def read_request(
+    plan: Tiling, read: Load, room: int, machine: SimtMachine
+) -> WarpRequest:
     """The loads of an operand by all threads, for the products of one step.
 
     Each element that a thread needs is loaded once, and stays in a register.
     """
-    strides = _pitched(plan, read, room)
-    steps = {
-        v: sum(
-            s * affine(i).coefficient(v)
-            for s, i in zip(strides, read.index, strict=True)
-        )
-        for v in (d.var for d in plan.sizes)
-    }
+    steps = tile_steps(plan, read, room)
     axes = _by_axis(plan)
     size = read.dtype.itemsize
     lanes = []
@@ -159,7 +219,19 @@ def read_request(plan: Tiling, read: Load, room: int, machine: SimtMachine) -> R
     used = {v for i in read.index for v, _ in affine(i).terms}
     mine = [d for d in plan.shares if d.var in used]
     count = plan.each(mine) * plan.depth * _warps(plan, machine)
-    return Request("shared", count, bank_turns(lanes, machine.banks))
+    return WarpRequest("shared", count, bank_turns(lanes, machine.banks, size))
+
+
+def tile_steps(plan: Tiling, read: Load, room: int) -> dict[Expr, int]:
+    """Elements in an operand's tile from one iteration of a dimension to the next."""
+    strides = _pitched(plan, read, room)
+    return {
+        v: sum(
+            s * affine(i).coefficient(v)
+            for s, i in zip(strides, read.index, strict=True)
+        )
+        for v in (d.var for d in plan.sizes)
+    }
 
 
 def _by_axis(plan: Tiling) -> Mapping[str, Dim]:
@@ -168,10 +240,6 @@ def _by_axis(plan: Tiling) -> Mapping[str, Dim]:
 
 def _warps(plan: Tiling, machine: SimtMachine) -> int:
     return -(-plan.block_threads // in_step(machine))
-
-
-def _fetches(plan: Tiling, read: Load, machine: SimtMachine) -> int:
-    return -(-math.prod(plan.box(read)) // in_step(machine))
 
 
 def _pitched(plan: Tiling, read: Load, room: int) -> tuple[int, ...]:
@@ -185,13 +253,14 @@ def _pitched(plan: Tiling, read: Load, room: int) -> tuple[int, ...]:
 
 @cache
 def _places(
-    box: tuple[int, ...], strides: tuple[int, ...], size: int, warp: int
+    box: tuple[int, ...], strides: tuple[int, ...], size: int, warp: int, width: int
 ) -> tuple[tuple[int, ...], ...]:
-    """The bytes that each of the first warps touches, of a tile that they go through in order."""
+    """The byte offset of each thread's `width` elements, for each of the first warps: threads
+    traverse a tile in order."""
     numbers = points(*(range(n) for n in box))
-    total = min(math.prod(box), SEEN * warp)
+    total = min(math.prod(box), SEEN * warp * width)
     places = tuple(
         size * sum(i * s for i, s in zip(number, strides, strict=True))
-        for number in islice(numbers, total)
+        for number in islice(numbers, 0, total, width)
     )
-    return tuple(places[start : start + warp] for start in range(0, total, warp))
+    return tuple(places[n : n + warp] for n in range(0, len(places), warp))

@@ -1,4 +1,4 @@
-"""Which schedules of reductions and transposes a kernel may have, where they pay, best first."""
+"""The families of schedules of reductions and transposes that apply to a kernel, best first."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tilewright.targets.simt.transposes import by_tiles, is_transpose
 _Applies = Callable[[Sequence[Computation], SimtMachine], object]
 _Run = Callable[[Schedule, Sequence[Computation], SimtMachine, Choices], Schedule]
 
-# By name: whether one applies to a group, falsy where not; what it does; whether it changes the
-# order of reductions, which exact arithmetic forbids.
+# By name: whether it applies to a group (truthy); the schedule; whether it changes the order of
+# reductions, which exact arithmetic forbids.
 FAMILIES: Final[dict[str, tuple[_Applies, _Run, bool]]] = {
     "attention": (attention_of, by_key_blocks, True),
     "transpose": (is_transpose, by_tiles, False),

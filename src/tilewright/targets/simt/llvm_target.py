@@ -53,10 +53,10 @@ class LlvmGpuTarget(SimtTarget, Generic[_Machine]):
     def launches(self, kernel: Kernel) -> LaunchProgram:
         """A scheduled kernel as launches that the machine can run.
 
-        Raises ScheduleError if its loops are not those of a launch, CompileError for blocks that
-        are too large.
+        Raises ScheduleError if its loops do not form a launch, CompileError for blocks that are too
+        large.
         """
-        program = to_launches(kernel, self.warp)
+        program = to_launches(kernel, self.warp, self.simt.async_copies)
         for launch in program.launches:
             check_block(launch, self.simt)
         return program
@@ -66,11 +66,11 @@ class LlvmGpuTarget(SimtTarget, Generic[_Machine]):
         raise NotImplementedError
 
     def assembly(self, program: LaunchProgram) -> str:
-        """The program as text of the machine. Raises CompileError for what it cannot do."""
+        """The program as text of the machine. Raises CompileError for code that it cannot run."""
         raise NotImplementedError
 
     def listing(self, program: LaunchProgram) -> str:
-        """What is shown as assembly."""
+        """The text shown as assembly."""
         return self.assembly(program)
 
     def text(self, kernel: Kernel, symbol: str, kind: str) -> str:

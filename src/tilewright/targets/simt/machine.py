@@ -1,8 +1,8 @@
-"""A SIMT machine as its schedules see it: threads in blocks, memory that a block shares.
+"""A SIMT machine as schedules see it: threads in blocks, memory that a block shares.
 
-A row of MACHINES is a kind of device; what a description says takes the place of single fields.
-Figures are usual ones of such a device: schedules are decided by them, and a launch is checked
-against what the device itself says (`resources.py`, `runtime.device`).
+A row of MACHINES is a kind of device; a description replaces single fields. Figures are typical of
+such a device: they decide schedules, while launches are checked against the limits that the device
+reports (`resources.py`, `runtime.device`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilewright.base.text import did_you_mean, listing
 class SimtMachine:
     """One kind of device.
 
-    units: that run blocks at the same time. warp: threads in step; 1 where none are. unit_threads,
+    units: that run blocks at the same time. warp: threads in step; 1 if none are. unit_threads,
     unit_blocks: at once on a unit. block_threads: of a block, at most; usual_threads: of one that
     nothing says more about. shared: bytes that a block may have; shared_pays: whether they are
     faster than the caches. banks: of 4 bytes, of shared memory. registers: of a unit, of 4 bytes;
@@ -27,7 +27,7 @@ class SimtMachine:
     memory. bandwidth, cache_bandwidth: of the device's memory, and of the cache that all units
     share, in bytes per nanosecond. shared_rate: bytes per nanosecond of a unit's shared memory, or
     of its cache. rate: float32 multiply-adds of a unit per nanosecond. launch_ns: of a launch by
-    itself.
+    itself. async_copies: whether memory is copied into shared memory while threads go on.
     """
 
     name: str
@@ -49,6 +49,7 @@ class SimtMachine:
     shared_rate: float
     rate: float
     launch_ns: float
+    async_copies: bool = False
 
 
 _K: Final = 1 << 10
@@ -163,9 +164,9 @@ _Architecture = TypeVar("_Architecture")
 def architecture(
     known: Mapping[str, _Architecture], name: str, usual: str
 ) -> _Architecture:
-    """The architecture of a name, of one vendor's; "native" is the usual one.
+    """A vendor's architecture by name; "native" is the default one.
 
-    Raises UnsupportedError (TW-MCPU) for one that is not known.
+    Raises UnsupportedError (TW-MCPU) for an unknown one.
     """
     found = known.get(usual if name == "native" else name)
     if found is None:

@@ -1,8 +1,8 @@
-"""How long a product takes in tiles: what decides the tile, and whether there are tiles at all.
+"""The time of a product in tiles, which decides the tile, and whether to use tiles at all.
 
-A step of a block takes as long as the slowest of: its arithmetic, the turns of shared memory, the
-bytes from the device's memory. Blocks run in waves, as many at once as units have room for; what a
-step waits for its operands is hidden after the other blocks of a unit.
+A step of a block takes as long as the slowest of: its arithmetic, its shared-memory transactions,
+its bytes from device memory. Blocks run in waves, as many at once as fit in the units; other blocks
+of a unit hide the latency of a step's operands.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tilewright.targets.simt.cost import (
     SECTOR,
     SYNC,
     WORD,
+    copies,
     held,
     in_step,
     padding,
@@ -48,7 +49,7 @@ SHAPES: Final = (
     (8, 64, 2, 2),
     (64, 8, 2, 2),
 )
-# Of machines without warps, where a thread is a loop's iteration: few threads, much for each.
+# For machines without warps, where a thread is a loop iteration: few threads with much work each.
 LONE_SHAPES: Final = (
     (4, 128, 4, 8),
     (8, 128, 8, 8),
@@ -77,8 +78,8 @@ def tiles(product: Product, machine: SimtMachine, staged: bool) -> tuple[SimtTil
 
 
 def stage_counts(plan: Tiling, machine: SimtMachine) -> list[int]:
-    """How many tiles of an operand a block may have at once: two where there are steps for them,
-    and shared memory."""
+    """How many tiles of an operand a block may have at once: two if there are steps and shared
+    memory for them."""
     p = plan.product
     rooms = {x: padding(plan, x, machine) for x in (p.left, p.right)}
     fits = shared_bytes(plan, rooms, 2) <= machine.shared
@@ -95,7 +96,7 @@ def _possible(machine: SimtMachine) -> list[SimtTile]:
 
 
 def time_in_tiles(plan: Tiling, machine: SimtMachine, staged: bool) -> float | None:
-    """Nanoseconds of a product in these tiles; None where they do not fit the machine."""
+    """Nanoseconds of a product in these tiles; None if they do not fit the machine."""
     p = plan.product
     rooms = {x: padding(plan, x, machine) if staged else 0 for x in (p.left, p.right)}
     shared = shared_bytes(plan, rooms, 1) if staged else 0
@@ -126,6 +127,8 @@ def _step(
         read = rows * p.left.dtype.itemsize + columns * p.right.dtype.itemsize
         loaded = read * plan.depth * plan.block_threads
         return max(arithmetic, loaded / machine.shared_rate)
+    copied = (r for x, room in rooms.items() for r in copies(plan, x, room, machine))
+    arithmetic += sum(r.requests for r in copied) * in_step(machine) / machine.rate
     moved = turns = 0
     for request in traffic(plan, machine, rooms):
         if request.memory == "global":

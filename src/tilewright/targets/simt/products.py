@@ -1,10 +1,10 @@
-"""A contraction as the blocks of a grid see it: rows, columns, what is summed, and both operands.
+"""A contraction as the blocks of a grid see it: rows, columns, sums, and both operands.
 
-A dimension of the results is a row where only the left operand depends on it, a column where only
-the right one does, and of the batch where both do. The operands are named so that the result is
-in memory along a column. A matrix product has one of each; of a convolution the channels are on
-one side and the places on the other, and the windows are among the sums: its product is implicit,
-no matrix of windows is ever made.
+A dimension of the results is a row if only the left operand depends on it, a column if only the
+right one does, and a batch dimension if both do. The operands are ordered so that the result is
+contiguous along a column dimension. A matrix product has one of each; a convolution has channels on
+one side, places on the other, and windows among the sums: its product is implicit, without a matrix
+of windows.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from tilewright.schedule.space.patterns import (
 class Product:
     """See the module's docstring; dimensions are outermost first.
 
-    reduction, epilogue: the contraction and the map after it, if any. last: each dimension of
-    the contraction with the epilogue's. left, right: what is read of the operands.
+    reduction, epilogue: the contraction and the map after it, if any. last: pairs of a
+    contraction's dimension and the epilogue's. left, right: the reads of the operands.
     """
 
     reduction: Computation
@@ -48,7 +48,7 @@ class Product:
 
     @property
     def name(self) -> str:
-        """Of the contraction: its loops begin with it."""
+        """The name of the contraction, with which its loops begin."""
         return self.reduction.name
 
     @property
@@ -63,10 +63,10 @@ class Product:
 
 
 def product_of(pattern: KernelPattern) -> Product | None:
-    """The pattern as a product; None where it is none, or has no rows or no columns.
+    """The pattern as a product; None if it is not one, or has no rows or no columns.
 
     An index that is not linear in the dimensions (a gather), two reads of one side, and results at
-    places that are not a dimension are none either.
+    indices that are not dimensions are rejected, too.
     """
     r = pattern.reduction
     if pattern.name != "tiled" or r is None or not is_contraction(r):

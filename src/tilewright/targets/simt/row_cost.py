@@ -1,8 +1,8 @@
-"""What reductions along rows cost on a SIMT machine: how many threads share a row.
+"""The cost of reductions along rows on a SIMT machine, and how many threads share a row.
 
-A model of three bounds, of which the largest counts: memory, arithmetic, and the time of one block
-times the rounds of blocks that the units need. The constants are usual figures of such devices, not
-measured on one; they only have to put schedules in an order.
+The time is the largest of three bounds: memory, arithmetic, and the time of one block times the
+rounds of blocks that the units need. The constants are typical of such devices, not measured on
+one; they only have to rank schedules.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ class Rows:
 
     @property
     def most_threads(self) -> int:
-        """Of a block: what the machine has, and what its shared memory holds the parts of."""
+        """The most threads of a block: limited by the machine, and by shared memory for their
+        parts."""
         held = self.machine.shared // self.tree_bytes
         return max(1, min(self.machine.block_threads, held))
 
     @property
     def tree_bytes(self) -> int:
-        """Of shared memory for each thread of a block: its parts of all reductions."""
+        """Shared bytes per thread of a block: its parts of all reductions."""
         return TREE_BYTES * self.passes
 
     @property
@@ -66,9 +67,9 @@ def usual_lanes(rows: Rows) -> int:
 
 
 def rows_in_block(rows: Rows, lanes: int, taken: int = 0) -> tuple[int, list[int]]:
-    """How many rows a block has, with all that is possible: enough threads for a usual block.
+    """The default rows of a block, enough for a usual number of threads, and all possible numbers.
 
-    taken: bytes of shared memory that a row takes besides the parts of reductions.
+    taken: bytes of shared memory per row besides the partial results of reductions.
     """
     most = min(rows.most_threads // lanes, rows.count)
     if taken:
@@ -79,7 +80,7 @@ def rows_in_block(rows: Rows, lanes: int, taken: int = 0) -> tuple[int, list[int
 
 
 def cost_ns(rows: Rows, lanes: int) -> float:
-    """Nanoseconds of all rows, each by so many threads."""
+    """Nanoseconds of all rows with `lanes` threads each."""
     m = rows.machine
     together, _ = rows_in_block(rows, lanes)
     threads = together * lanes
@@ -100,7 +101,8 @@ def _tree_ns(m: SimtMachine, lanes: int) -> float:
 
 
 def _memory_ns(rows: Rows, lanes: int) -> float:
-    """Of the bytes read once; neighbors that are rows apart have a sector each for themselves."""
+    """Nanoseconds to read all bytes once; neighboring threads in different rows use a sector
+    each."""
     size = rows.count * rows.width * rows.itemsize
     run = lanes * rows.itemsize
     waste = max(1.0, SECTOR / run) if rows.machine.shared_pays else 1.0
@@ -108,9 +110,9 @@ def _memory_ns(rows: Rows, lanes: int) -> float:
 
 
 def part_counts(m: SimtMachine, width: int, threads: int) -> tuple[int, list[int]]:
-    """How many blocks share one reduction of so many elements, with all that is possible.
+    """The default number of blocks that share a reduction, and all possible ones.
 
-    Several where each has at least PART rounds of its threads; no more than run at once.
+    Several if each has at least PART rounds of its threads; no more than run at once.
     """
     most = m.units * max(1, min(m.unit_blocks, m.unit_threads // threads))
     possible = [n for n in LANES if n <= min(most, max(1, width // threads))]

@@ -1,11 +1,11 @@
-"""Reductions along rows, with all that is computed of a row: the threads of a block share a row.
+"""Reductions along rows, fused with other operations on a row: the threads of a block share it.
 
     for i in m: { sum[i] = ...k...; for j: y[i, j] = f(x[i, j], sum[i]) }
     ->  blockIdx.x, threadIdx.y: a row: threadIdx.x: parts of the sum; a tree; threadIdx.x: f
 
 One launch for softmax, layer normalization, argmax, row sums. Each thread has every `lanes`-th
-element of the row, so that neighbors read neighbors, and keeps what it computes of them, and what
-is read twice, in registers. Results of one row are in registers of all of its threads.
+element of the row, so that neighbors read neighbors, and keeps intermediates and inputs that are
+read twice in registers. Results of a row are in registers of all of its threads.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ROUNDS: Final = 32  # elements of a row at most that a thread keeps in registers
 
 
 def rows_of(computations: Sequence[Computation], machine: SimtMachine) -> Rows | None:
-    """The rows that a group reduces; None where it is not this sketch's."""
+    """The rows that a group reduces; None if this sketch does not apply."""
     reductions = [c for c in computations if not c.is_map]
     if not reductions or not all(suits(c) for c in computations):
         return None
@@ -82,18 +82,18 @@ def by_rows(
     machine: SimtMachine,
     choose: Choices,
 ) -> Schedule:
-    """See the module's docstring. `rows_of` has to say that it applies.
+    """See the module's docstring. requires: `rows_of` finds rows.
 
-    parameters: those of `inlined`; `lanes`, threads of a row; `rows`, of a block; `<buffer>.scope`,
-    of what is computed along the row; `<input>.held`, whether what is read stays in registers.
-    Raises ScheduleError where the group is not computed row by row.
+    parameters: those of `inlined`; `lanes`, threads of a row; `rows`, rows of a block;
+    `<buffer>.scope`, the scope of an intermediate along the row; `<input>.held`, whether an input
+    stays in registers. Raises ScheduleError if the group is not computed row by row.
     """
     rest = list(computations)
     if len(rest) > 1:
         s, rest = inlined(s, rest, choose)
     found = rows_of(rest, machine)
     if found is None:
-        raise ScheduleError("what is left after inlining is not computed by rows")
+        raise ScheduleError("the rest after inlining is not computed by rows")
     s = s.fork()
     row = _one_row(s, rest)
     lanes = choose("lanes", lane_counts(found), usual_lanes(found))
@@ -112,7 +112,8 @@ def by_rows(
 
 
 def _row_dims(computations: Sequence[Computation]) -> list[Dim]:
-    """The leading dimensions of the last one, as many as reductions have results along."""
+    """The row dimensions: leading ones of the last Computation, as many as a reduction's free
+    ones."""
     first = next(c for c in computations if not c.is_map)
     return free_dims(computations[-1])[: len(free_dims(first))]
 
@@ -147,7 +148,8 @@ def _one_row(s: Schedule, computations: Sequence[Computation]) -> str:
 
 
 def _own(s: Schedule, c: Computation) -> list[Buffer]:
-    """What it computes that is in buffers of the kernel, and did not go with its accumulators."""
+    """The results of a Computation that are still in buffers of the kernel, not in its
+    accumulators."""
     there = {b.name for b in allocated(s.kernel.body)}
     own = [o.tensor for o in c.outputs if o.tensor not in s.kernel.params]
     return [b for b in own if b.name in there]
@@ -180,7 +182,7 @@ def _product(dims: Sequence[Dim]) -> int:
 def _place(
     s: Schedule, at: _Row, computations: Sequence[Computation], choose: Choices
 ) -> int:
-    """Where intermediate rows are: in registers, in shared memory, or in memory of the device.
+    """Place intermediate rows: in registers, in shared memory, or in device memory.
 
     Returns the bytes of shared memory that a row takes.
     """
@@ -210,7 +212,8 @@ def _uses(c: Computation, b: Buffer) -> bool:
 def _held_inputs(
     s: Schedule, at: _Row, computations: Sequence[Computation], choose: Choices
 ) -> list[list[str]]:
-    """Keep what is read of a row more than once in registers; the loops that fetch it."""
+    """Keep inputs of a row that are read more than once in registers; returns the loops that fetch
+    them."""
     made = []
     for b in dict.fromkeys(b for c in computations for b in c.inputs):
         readers = [at.phases[c] for c in computations if b in c.inputs]
@@ -220,7 +223,7 @@ def _held_inputs(
         try:
             name = trial.cache_read(b.name, at.loop, "register")
         except ScheduleError:
-            continue  # what is read is not one box, or is changed
+            continue  # the elements read are not one box, or are changed
         held, _ = find_buffer(trial.kernel, name, "set_scope")
         fits = held.size > 1 and at.in_registers(held, readers)
         if not fits or not choose(f"{b.name}.held", (True, False), True):
@@ -233,8 +236,8 @@ def _held_inputs(
 
 @dataclass(eq=False)
 class _Row:
-    """A row on its way. loop: over rows. phases: the loops along it of each Computation. words: of
-    registers that a thread keeps of it."""
+    """A row while it is scheduled. loop: over rows. phases: the loops along the row of each
+    Computation. words: registers of a thread that hold parts of the row."""
 
     loop: str
     lanes: int
@@ -244,7 +247,7 @@ class _Row:
 
     @property
     def free_bytes(self) -> int:
-        """Of shared memory that is not for the parts of reductions."""
+        """Shared memory not used by partial results of reductions."""
         return self.rows.machine.shared - self.rows.tree_bytes * self.lanes
 
     def rounds(self, b: Buffer) -> int:
@@ -252,7 +255,8 @@ class _Row:
         return -(-b.size // self.lanes)
 
     def in_registers(self, b: Buffer, users: Sequence[Sequence[str]]) -> bool:
-        """Whether each thread needs only what it computed, and has the registers for it."""
+        """Whether each thread only needs elements that it computed, and has the registers for
+        them."""
         along = sum(n > 1 for n in b.shape) == 1 and all(len(u) == 1 for u in users)
         few = self.rounds(b) <= ROUNDS
         return along and few and self.words + self.rounds(b) <= self.rows.most_words

@@ -1,17 +1,17 @@
-"""Schedules that always apply: a thread for each element of a result, whatever computes it.
+"""Schedules that always apply: a thread for each element of a result.
 
     for i in m: for j in n: y[i, j] = ...     ->   blockIdx.x b: threadIdx.x t:
                                                      if 64*b + t < m*n: y[.., ..] = ...
 
-The loops of a nest that may run at once, from the outside in, become one, in tiles of a block's
-threads; what is inside runs in a thread. A nest without such a loop is one thread. Each nest is a
-launch of its own, with what it leaves to others in memory of the device; maps between nests are
-inlined, and a reduction whose results one map reads is computed in the map's threads.
+The outer parallel loops of a nest are fused and tiled by a block's threads; inner loops run in a
+thread. A nest without a parallel loop is one thread. Each nest is a separate launch, which passes
+results to others through device memory; maps between nests are inlined, and a reduction with a
+single map as reader is computed in the map's threads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -34,6 +34,7 @@ from tilewright.targets.simt.predict import tiles, time_by_element, time_in_tile
 from tilewright.targets.simt.products import Product, product_of
 from tilewright.targets.simt.tiles import in_tiles
 from tilewright.targets.simt.tiling import tiling
+from tilewright.targets.simt.vectors import element_widths, usual_width
 
 THREADS: Final = (32, 64, 128, 256, 512, 1024)  # of a block, as may be tried
 
@@ -46,23 +47,25 @@ def sketches(
 ) -> list[Sketch]:
     """The families of schedules of a kernel, best first.
 
-    Computations: what it computes; without any it is one that an operator gives. exact: reductions
-    keep the order of the program.
+    computations: the kernel's Computations; empty for a kernel that an operator provides. exact:
+    reductions keep the order of the program.
     """
     given = tuple(computations)
     found = [
         *reductions(kernel, computations, machine, exact),
         Sketch("by element", partial(_by_element, kernel, given, machine)),
     ]
-    products = list(_products(given))
+    products = list(products_of(given))
     if products:
         first = any(_pays(p, machine) for p in products)
-        tiled = Sketch("tiles", partial(_tiles, kernel, given, machine))
+        tiled = Sketch(
+            "tiles", partial(tiled_products, kernel, given, machine, in_tiles)
+        )
         found.insert(0 if first else len(found), tiled)
     return found
 
 
-def _products(computations: Sequence[Computation]) -> Iterator[Product]:
+def products_of(computations: Sequence[Computation]) -> Iterator[Product]:
     """The contractions among the parts of a sequence."""
     if computations and not any(d.extent == 0 for c in computations for d in c.dims):
         for part in parts(computations):
@@ -82,27 +85,31 @@ def _pays(product: Product, machine: SimtMachine) -> bool:
     return any(time is not None and GAIN * time < alone for time in times)
 
 
-def _tiles(
+InTiles = Callable[[Schedule, Product, SimtMachine, Choices], None]
+
+
+def tiled_products(
     kernel: Kernel,
     computations: Sequence[Computation],
     machine: SimtMachine,
+    tiled: InTiles,
     choose: Choices,
 ) -> Schedule:
-    """Products in tiles, all else by element.
+    """Products in tiles, everything else by element. tiled: schedules one product.
 
-    parameters: those of both, and of `inlined`; `<reduction>.tiled`, of one of several products.
+    parameters: those of both, and of `inlined`; `<reduction>.tiled` for each of several products.
     """
     start = merged(kernel, computations)
     s, rest = start.start(), list(start.computations)
     if len(rest) > 1:
         s, rest = inlined(s, rest, choose)
-    products = list(_products(rest))
+    products = list(products_of(rest))
     for product in products:
         alone = len(products) == 1
         if alone or choose(
             f"{product.name}.tiled", (True, False), _pays(product, machine)
         ):
-            in_tiles(s, product, machine, choose)
+            tiled(s, product, machine, choose)
     return start.finish(_elements(s, rest, machine, choose))
 
 
@@ -125,7 +132,10 @@ def _elements(
     machine: SimtMachine,
     choose: Choices,
 ) -> Schedule:
-    """What is not bound yet, a thread for each element. parameter: `threads` of a block."""
+    """Bind the remaining nests: a thread for each element.
+
+    parameters: `threads` of a block; `<map>.width`, elements of a thread.
+    """
     waiting = {n.var.name for n in _roots(s) if not _is_bound(n)}
     if not waiting:
         return s
@@ -136,11 +146,28 @@ def _elements(
     while found := [n for n in _roots(s) if n.var.name in waiting]:
         nest = found[-1]  # what it reads may be computed in its threads
         waiting.remove(nest.var.name)
-        inner = bind_elements(s, nest, threads)
         reader = next((writers[b] for b in writes(nest) if b in writers), None)
+        width = _width(nest, reader, writers, machine, choose)
+        inner = bind_elements(s, nest, threads, width)
         if inner and reader is not None:
             s = _with_operands(s, reader, inner, writers)
     return s
+
+
+def _width(
+    nest: For,
+    c: Computation | None,
+    writers: Mapping[Buffer, Computation],
+    machine: SimtMachine,
+    choose: Choices,
+) -> int:
+    """Elements that a thread computes together; one if it may have to compute others first."""
+    if c is None or not c.is_map or any(b in writers for b in c.inputs):
+        return 1
+    widths = element_widths(nest, machine)
+    if len(widths) == 1:
+        return 1
+    return choose(f"{c.name}.width", widths, usual_width(nest, widths, machine))
 
 
 def _with_operands(
@@ -179,7 +206,7 @@ def _roots(s: Schedule) -> list[For]:
 
 
 def nests(body: Stmt) -> Iterator[Stmt]:
-    """The statements at the root of a kernel, what is allocated around them left out."""
+    """The statements at the root of a kernel, without the allocations around them."""
     if isinstance(body, Alloc):
         yield from nests(body.body)
     elif isinstance(body, Block):

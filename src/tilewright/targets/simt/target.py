@@ -1,4 +1,4 @@
-"""What all targets with blocks of threads decide alike: schedules, and the form of attention."""
+"""Common decisions of all targets with blocks of threads: schedules, and the form of attention."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import ClassVar, Final
 
 from tilewright.base.errors import CompileError
+from tilewright.compute.attention import may_be_attention
 from tilewright.compute.nodes import Computation
-from tilewright.compute.online_softmax import may_be_attention
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.launch import Launch
 from tilewright.loops.nodes import Kernel
@@ -25,7 +25,7 @@ from tilewright.targets.simt.attention_cost import (
 )
 from tilewright.targets.simt.machine import SimtMachine
 from tilewright.targets.simt.predict import tiles, time_in_tiles
-from tilewright.targets.simt.products import product_of
+from tilewright.targets.simt.products import Product, product_of
 from tilewright.targets.simt.schedules import sketches
 from tilewright.targets.simt.tiling import tiling
 
@@ -51,7 +51,7 @@ class SimtTarget(Target):
         computations: Sequence[Computation],
         constants: Collection[Buffer],
     ) -> Sequence[Sketch]:
-        """Those that all GPUs have."""
+        """The sketches of all GPUs."""
         return sketches(kernel, computations, self.simt, self.exact)
 
     def is_profitable(self, computations: Sequence[Computation]) -> bool:
@@ -67,7 +67,7 @@ class SimtTarget(Target):
         Without threads in step the sums of rows take barriers: there scores go through memory.
         """
         if len(computations) == 1:
-            return _of_product(computations[0], self.simt)
+            return self._of_product(computations[0])
         found = attention_of(computations, self.simt)
         if found is None or self.simt.warp == 1:
             return None
@@ -75,24 +75,29 @@ class SimtTarget(Target):
         best = attention_tiles(asked, self.simt)[0]
         return time_by_blocks(asked, best, self.simt)
 
+    def _of_product(self, c: Computation) -> float | None:
+        """The time of a product, with its results written and read once."""
+        if not all(d.static and d.extent for d in c.dims):
+            return None
+        product = product_of(classify((c,)))
+        time = None if product is None else self.product_time(product)
+        if product is None or time is None:
+            return None
+        results = product.points // math.prod(d.extent for d in product.sums)
+        return time + 2 * results * product.itemsize / self.simt.bandwidth
+
+    def product_time(self, product: Product) -> float | None:
+        """Nanoseconds of a product in the tile that is expected to be the fastest."""
+        of = self.simt
+        best = tiles(product, of, of.shared_pays)[:1]
+        if not best:
+            return None
+        return time_in_tiles(tiling(product, best[0]), of, of.shared_pays)
+
     @property
     def plan_costs(self) -> PlanCosts:
-        """Keys go by in blocks of what registers hold the scores of; sums may be in parts."""
+        """Blocks of keys are as large as registers can hold the scores of; sums may be split."""
         return replace(_COSTS, launch=self.simt.launch_ns)
-
-
-def _of_product(c: Computation, of: SimtMachine) -> float | None:
-    """In the tile that is expected to be the fastest, its results written and read once."""
-    if not all(d.static and d.extent for d in c.dims):
-        return None
-    product = product_of(classify((c,)))
-    best = tiles(product, of, of.shared_pays)[:1] if product is not None else ()
-    if product is None or not best:
-        return None
-    time = time_in_tiles(tiling(product, best[0]), of, of.shared_pays)
-    results = product.points // math.prod(d.extent for d in product.sums)
-    moved = 2 * results * product.itemsize / of.bandwidth
-    return None if time is None else time + moved
 
 
 def shared_of(launch: Launch) -> int:
@@ -108,8 +113,8 @@ def check_block(launch: Launch, of: SimtMachine) -> None:
     ):
         if count > most:
             raise CompileError(
-                f"a block takes {count:,} {what}, and one of {of.name} has {most:,} at most",
+                f"a block takes {count:,} {what}, but {of.name} allows at most {most:,}",
                 code="TW-LAUNCH",
                 where=f"launch {launch.name}",
-                hint="tile the loops that are bound to threadIdx, or what is cached",
+                hint="use smaller tiles for the loops bound to threadIdx, or for caches",
             )

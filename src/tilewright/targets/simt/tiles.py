@@ -12,18 +12,22 @@ that no product has a guard; the store has one.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Dim
 from tilewright.expr.nodes import Load
 from tilewright.loops.analysis.effects import writes
+from tilewright.loops.nodes import ASYNC, For, Store
+from tilewright.loops.passes.async_copies import BYTES
+from tilewright.loops.walk import loops_of
 from tilewright.schedule import Schedule
 from tilewright.schedule.primitives.pipeline import sequence
 from tilewright.schedule.space import Choices
 from tilewright.schedule.space.nest import existing, extents
 from tilewright.schedule.tree import find_buffer, find_loop
 from tilewright.targets.simt.binding import bind_blocks, fetch_together
-from tilewright.targets.simt.cost import ROOMS, padding
+from tilewright.targets.simt.cost import ROOMS, fetch_width, padding
 from tilewright.targets.simt.machine import SimtMachine
 from tilewright.targets.simt.predict import stage_counts, tiles
 from tilewright.targets.simt.products import Product
@@ -36,10 +40,10 @@ def in_tiles(
     """Schedule a product; see the module's docstring.
 
     parameters: `<reduction>.tile`, the tile of a block and its threads; `<reduction>.staged`,
-    whether operands go through shared memory; `<operand>.room`, elements between the rows of such
-    a tile; `<reduction>.stages`, tiles of an operand at once: with two the next is fetched while
-    one is used, and threads synchronize once per step. Raises ScheduleError where a primitive
-    refuses.
+    whether operands are staged in shared memory; `<operand>.room`, padding elements between the
+    rows of such a tile; `<reduction>.stages`, tiles of an operand at once: with two, the next is
+    fetched while one is used, and threads synchronize once per step. Raises ScheduleError if a
+    primitive fails.
     """
     name = product.name
     staged = choose(f"{name}.staged", (True, False), machine.shared_pays)
@@ -47,13 +51,8 @@ def in_tiles(
     if not fitting:
         raise ScheduleError("no tile fits the machine", where=f"reduction {name}")
     plan = tiling(product, SimtTile(*choose(f"{name}.tile", fitting, fitting[0])))
-    target, last = _results(s, product)
-    for d, n in plan.sizes.items():
-        s.pad(f"{name}.{d.var.name}", n)
-    blocks = _blocks(s, plan, last)
-    grid = [name for name in blocks if name in extents(s.kernel)]
-    if not grid:
-        raise ScheduleError("it is all in one tile", where=f"reduction {name}")
+    target, last = results(s, product)
+    grid = grid_of(s, plan, last)
     s.compute_at(target, grid[-1], scope="register")
     sums, steps = _sums(s, plan)
     inner = [f"{name}.{d.var.name}" for d in _tiled_dims(plan)]
@@ -69,12 +68,12 @@ def in_tiles(
     _in_threads(s, plan, {d: f"{last[d]}.i" for d in loops}, ())
     possible = stage_counts(plan, machine) if fetched and around not in grid else [1]
     if choose(f"{name}.stages", possible, 1) > 1:
-        _ahead(s, around, fetched)
+        fetch_ahead(s, around, fetched, machine)
     bind_blocks(s, grid)
 
 
-def _results(s: Schedule, p: Product) -> tuple[str, dict[Dim, str]]:
-    """The accumulators, an intermediate; the loops of what reads them, by dimension."""
+def results(s: Schedule, p: Product) -> tuple[str, dict[Dim, str]]:
+    """The accumulators, an intermediate, and the loops of their reader, by dimension."""
     out = p.reduction.outputs[0]
     if p.epilogue is not None:
         loops = {d: f"{p.epilogue.name}.{e.var.name}" for d, e in p.last}
@@ -85,13 +84,29 @@ def _results(s: Schedule, p: Product) -> tuple[str, dict[Dim, str]]:
 
 
 def _tiled_dims(plan: Tiling) -> list[Dim]:
-    """Those of which a block has more than one, rows before columns."""
+    """The dimensions with more than one iteration per block, rows before columns."""
     dims = (*plan.product.rows, *plan.product.columns)
     return [d for d in dims if plan.shares[d].size > 1]
 
 
+def grid_of(s: Schedule, plan: Tiling, last: Mapping[Dim, str]) -> list[str]:
+    """Make loops over the blocks of the grid around the readers of the results, outermost first;
+    pad the product to whole tiles.
+
+    last: the loops of the results' reader. Raises ScheduleError if there is only one block.
+    """
+    name = plan.product.name
+    for d, n in plan.sizes.items():
+        s.pad(f"{name}.{d.var.name}", n)
+    blocks = _blocks(s, plan, last)
+    grid = [loop for loop in blocks if loop in extents(s.kernel)]
+    if not grid:
+        raise ScheduleError("the whole result is one tile", where=f"reduction {name}")
+    return grid
+
+
 def _blocks(s: Schedule, plan: Tiling, last: Mapping[Dim, str]) -> list[str]:
-    """Loops over blocks around all that reads the results, outermost first."""
+    """Loops over blocks around the readers of the results, outermost first."""
     p = plan.product
     outer, inner = [last[d] for d in p.batch], []
     for d in (*p.rows, *p.columns):
@@ -128,11 +143,27 @@ def _fetch(
     return [_fetch_one(s, plan, read, loop, machine, choose) for read in operands]
 
 
-def _ahead(s: Schedule, loop: str, fetched: Collection[str]) -> None:
-    """Fetch the tiles of the next iteration before those of this one are used, in two copies."""
+def fetch_ahead(
+    s: Schedule, loop: str, fetched: Collection[str], machine: SimtMachine
+) -> None:
+    """Double-buffer tiles: fetch the next iteration's before this one's are used.
+
+    Vectors are copied asynchronously if the machine has such copies.
+    """
     f, _ = find_loop(s.kernel, loop, "pipeline")
     made = [{b.name for b in writes(stmt)} for stmt in sequence(f.body).stmts]
     s.pipeline(loop, *(int(names.isdisjoint(fetched)) for names in made))
+    for f in loops_of(s.kernel.body) if machine.async_copies else ():
+        if f.kind == "vector" and _is_copy(f, fetched):
+            s.annotate(f.var.name, ASYNC, 1)
+
+
+def _is_copy(f: For, fetched: Collection[str]) -> bool:
+    """Whether a vector loop fetches a size that the machine copies asynchronously."""
+    store = f.body
+    if not isinstance(store, Store) or store.buffer.name not in fetched:
+        return False
+    return (f.trips or 0) * store.buffer.dtype.itemsize in BYTES
 
 
 def _fetch_one(
@@ -143,21 +174,37 @@ def _fetch_one(
     machine: SimtMachine,
     choose: Choices,
 ) -> str:
+    room = choose(f"{read.buffer.name}.room", ROOMS, padding(plan, read, machine))
+    width = fetch_width(plan, read, room, machine)
+    return fetch_tile(s, read, loop, TileCopy(room, width, plan.threads))
+
+
+class TileCopy(NamedTuple):
+    """How a tile is copied. room: elements between its rows. width: elements of a thread at a time.
+    threads: of the block, by axis, the fastest first."""
+
+    room: int
+    width: int
+    threads: Mapping[str, int]
+
+
+def fetch_tile(s: Schedule, read: Load, loop: str, how: TileCopy) -> str:
+    """Fetch the part of an operand that each iteration of a loop reads into shared memory; its
+    buffer."""
     name = s.cache_read(read.buffer.name, loop, "shared", pad=True)
     copied, _ = find_buffer(s.kernel, name, "cache_read")
     rank = len(copied.shape)
     loops = existing(s, [f"{name}.r{n}" for n in range(rank)])
-    room = choose(f"{read.buffer.name}.room", ROOMS, padding(plan, read, machine))
-    if room and rank > 1:
-        s.storage_align(name, rank - 2, copied.shape[-1] + room, 0)
-    fetch_together(s, loops, plan.threads)
+    if how.room and rank > 1:
+        s.storage_align(name, rank - 2, copied.shape[-1] + how.room, 0)
+    fetch_together(s, loops, how.threads, how.width)
     return name
 
 
 def _in_threads(
     s: Schedule, plan: Tiling, loops: Mapping[Dim, str], between: Collection[str]
 ) -> None:
-    """Each thread its elements of a tile, written out; between: loops around these."""
+    """Distribute a tile to threads, with unrolled elements of each. between: loops around these."""
     bound: dict[str, str] = {}
     parts = []
     for d, loop in loops.items():

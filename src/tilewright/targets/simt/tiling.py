@@ -1,10 +1,10 @@
-"""How the results of a product are shared out: a block's tile, and of it a thread's part.
+"""How the results of a product are distributed: a tile per block, and a part of it per thread.
 
     tile = (rows, columns, depth, row threads, column threads)
 
-A thread has every `threads`-th row and column of its block's tile: so neighbors read and write
-neighboring elements at each step, and those of one warp read a row's element together. Where a side
-has several dimensions, the inner ones fill the tile first.
+A thread has every `threads`-th row and column of its block's tile: neighbors read and write
+neighboring elements at each step, and the threads of a warp read a row's element together. If a
+side has several dimensions, the inner ones fill the tile first.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class SimtTile(NamedTuple):
     column_threads: int
 
 
-class Share(NamedTuple):
-    """One dimension in a block: its iterations there, and the threads that have them in turn.
+class DimensionShare(NamedTuple):
+    """One dimension in a block: its iterations, and the threads that they are dealt to cyclically.
 
-    axis: of these threads; empty where each thread has all iterations.
+    axis: the axis of these threads; empty if each thread has all iterations.
     """
 
     size: int
@@ -51,18 +51,18 @@ class Tiling:
     """The share of each dimension of the results, and the steps of each sum at a time."""
 
     product: Product
-    shares: Mapping[Dim, Share]
+    shares: Mapping[Dim, DimensionShare]
     depths: Mapping[Dim, int]
 
     @property
     def threads(self) -> Mapping[str, int]:
-        """Of a block, by axis, the fastest first."""
+        """Threads of a block, by axis, the fastest first."""
         found = {s.axis: s.threads for s in self.shares.values() if s.axis}
         return {axis: found[axis] for axis in AXES if axis in found}
 
     @property
     def block_threads(self) -> int:
-        """Of a block in all."""
+        """Threads of a block in total."""
         return math.prod(self.threads.values())
 
     @property
@@ -72,12 +72,12 @@ class Tiling:
 
     @property
     def blocks(self) -> int:
-        """Of the grid."""
+        """Blocks of the grid."""
         return math.prod(-(-d.extent // s.size) for d, s in self.shares.items())
 
     @property
     def steps(self) -> int:
-        """Tiles that a block goes through, one after the other."""
+        """Successive tiles of a block along the reduction."""
         return math.prod(-(-d.extent // n) for d, n in self.depths.items())
 
     @property
@@ -106,7 +106,7 @@ def tiling(product: Product, tile: SimtTile) -> Tiling:
     free = ["threadIdx.z"]
     shares = dict(_shared(product.columns, tile.columns, tile.column_threads, 0, free))
     shares |= dict(_shared(product.rows, tile.rows, tile.row_threads, 1, free))
-    shares |= {d: Share(1, 1, "") for d in product.batch}
+    shares |= {d: DimensionShare(1, 1, "") for d in product.batch}
     depths = {}
     left = tile.depth
     for d in reversed(product.sums):
@@ -117,13 +117,13 @@ def tiling(product: Product, tile: SimtTile) -> Tiling:
 
 def _shared(
     dims: Sequence[Dim], size: int, threads: int, first: int, free: list[str]
-) -> Iterator[tuple[Dim, Share]]:
-    """The innermost dimension has its own axis, one further out that is otherwise unused."""
+) -> Iterator[tuple[Dim, DimensionShare]]:
+    """The innermost dimension has its own axis; one further dimension gets the remaining axis."""
     axis = AXES[first]
     for d in reversed(dims):
         own = min(size, 1 << (d.extent - 1).bit_length())
         mine = min(threads, own) if axis else 1
-        yield d, Share(own, mine, axis if mine > 1 else "")
+        yield d, DimensionShare(own, mine, axis if mine > 1 else "")
         size, threads = size // own, threads // mine
         if mine > 1:
             axis = ""
@@ -132,7 +132,8 @@ def _shared(
 
 
 def _fitting(extent: int, most: int) -> int:
-    """Steps of a sum: all, or a divisor of at least half of what there may be, or that."""
+    """Steps of a sum: all of them, else a divisor between half of `most` and `most`, else
+    `most`."""
     most = max(most, 1)
     if extent <= most:
         return extent

@@ -1,9 +1,9 @@
-"""Reductions of everything to one result: by one block, or by many and then one of their parts.
+"""Reductions to one result: by one block, or by many blocks and then one that combines their parts.
 
     for k in n: y[] add= x[k]    ->    blockIdx.x b: p[b] = 0; threadIdx.x: p[b] add= x[..]; a tree
                                        threadIdx.x: y[] add= p[..]; a tree
 
-Softmax of one row, a norm, a mean of all: maps around them are launches by element.
+Examples: softmax of one row, a norm, a total mean. Maps around them are launches by element.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def by_parts(
     machine: SimtMachine,
     choose: Choices,
 ) -> Schedule:
-    """See the module's docstring. `is_total` has to say that it applies.
+    """See the module's docstring. requires: `is_total`.
 
     parameters: those of `inlined`; `threads` of a block; `<reduction>.parts`, blocks that share it.
     """

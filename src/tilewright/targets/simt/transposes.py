@@ -30,7 +30,7 @@ ROWS: Final = (8, 4, 16, 2, 1)  # of a tile that the threads of a block do at on
 
 
 class _Turned(NamedTuple):
-    """What is read along `along`, and written along `across`."""
+    """A map that reads along `along` and writes along `across`."""
 
     read: Load
     along: Dim
@@ -73,17 +73,17 @@ def by_tiles(
     machine: SimtMachine,
     choose: Choices,
 ) -> Schedule:
-    """See the module's docstring. `is_transpose` has to say that it applies.
+    """See the module's docstring. requires: `is_transpose`.
 
-    parameters: those of `inlined`; `tile`, its sides; `rows`, of a tile that threads do at once.
-    Raises ScheduleError where maps before it stay their own launches.
+    parameters: those of `inlined`; `tile`, its sides; `rows`, rows of a tile that threads copy at
+    once. Raises ScheduleError if maps before it remain separate launches.
     """
     rest = list(computations)
     if len(rest) > 1:
         s, rest = inlined(s, rest, choose)
     found = _turned(rest[0]) if len(rest) == 1 else None
     if found is None:
-        raise ScheduleError("what is left after inlining is not one transpose")
+        raise ScheduleError("the rest after inlining is not a single transpose")
     s = s.fork()
     sides = _sides(found, machine)
     side = choose("tile", sides, sides[0])
@@ -102,7 +102,9 @@ def by_tiles(
     far, near = (f"{copied}.r{n}" for n in axes)
     tile, _ = find_buffer(s.kernel, copied, "storage_align")
     if tile.shape[axes[1]] * tile.shape[axes[0]] != tile.size or axes[0] > axes[1]:
-        raise ScheduleError(f"what is read of {found.read.buffer.name} is not a tile")
+        raise ScheduleError(
+            f"the part of {found.read.buffer.name} that is read is not a tile"
+        )
     s.storage_align(copied, axes[1] - 1, machine.banks, 1)
     for slow, fast in ((far, near), (ii, ji)):
         over_threads(s, existing(s, [fast]), side, 1)
@@ -114,5 +116,5 @@ def by_tiles(
 
 
 def _axis(a: Load, d: Dim) -> int:
-    """The dimension of a buffer that a loop goes along."""
+    """The dimension of a buffer that a loop indexes."""
     return next(n for n, i in enumerate(a.index) if uses(i, d.var))

@@ -25,9 +25,7 @@ _BOTH: Final = " 3"  # a block's memory, and the device's
 
 
 def _neighbor(w: Statements, v: LlvmValue, step: int, mask: LlvmValue) -> LlvmValue:
-    raise CompileError(
-        "threads in step are none of the core of SPIR-V", code="TW-LAUNCH"
-    )
+    raise CompileError("SPIR-V's core has no warps", code="TW-LAUNCH")
 
 
 DIALECT: Final = Dialect(
@@ -49,7 +47,8 @@ def llvm_ir(
 ) -> str:
     """The program as LLVM assembly, before LLVM's passes; a kernel has its launch's name.
 
-    Raises UnsupportedError for what has no native code, CompileError for memory that a GPU lacks.
+    Raises UnsupportedError for code without a native equivalent, CompileError for memory that a GPU
+    lacks.
     """
     shared = machine.simt.shared
     text = in_spaces(launches_text(program, DIALECT, machine, contract, shared))
@@ -63,10 +62,10 @@ def llvm_ir(
 def assembly(
     program: LaunchProgram, machine: SpirvMachine, contract: bool = True
 ) -> str:
-    """The program's listing. Raises as `llvm_ir`, and CompileError if LLVM refuses it."""
+    """The program's listing. Raises as `llvm_ir`, and CompileError if LLVM rejects it."""
     text = llvm_ir(program, machine, contract)
     target: Any = backend.target_machine(TRIPLE, "", "", _LEVEL)
     module = backend.optimized(text, target, program.name, _PASSES)
-    # The back end keeps what it knows of one module, and dies of it with the next one.
+    # The back end keeps state of a module, and crashes on the next one.
     alone: Any = backend.new_machine(TRIPLE, "", "", _LEVEL)
     return str(alone.emit_assembly(module))

@@ -1,4 +1,4 @@
-"""A machine that runs SPIR-V, as the emitter asks for it; schedules see a `SimtMachine`."""
+"""A machine that runs SPIR-V, as the emitter sees it; schedules see a `SimtMachine`."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from tilewright.targets.simt.machine import SimtMachine
 
 @dataclass(frozen=True, slots=True)
 class SpirvMachine:
-    """simt: what it has."""
+    """simt: its resources."""
 
     simt: SimtMachine
     arch: str = "spirv64"
 
     @property
     def vector_bits(self) -> int:
-        """Of a load."""
+        """Bits of the widest load."""
         return 8 * self.simt.vector_bytes
 
     @property
     def registers(self) -> int:
-        """Of a thread."""
+        """Registers of a thread."""
         return self.simt.thread_registers
 
     def has(self, feature: str) -> bool:

@@ -1,4 +1,4 @@
-"""SPIR-V as a target: a listing and what it takes of a device. Nothing here loads it."""
+"""SPIR-V as a target: generates a listing and reports its resources; cannot run it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from tilewright.loops.launch import Launch, LaunchProgram
 from tilewright.loops.nodes import Kernel
-from tilewright.targets.base import Artifact, Settings
+from tilewright.targets.base import Artifact, TargetSettings
 from tilewright.targets.permitted import Permissions
 from tilewright.targets.simt.llvm_target import LlvmGpuTarget
 from tilewright.targets.simt.machine import described
@@ -41,7 +41,7 @@ class Spirv(LlvmGpuTarget[SpirvMachine]):
     def emit(
         self, kernel: Kernel, symbol: str, permitted: Permissions | None = None
     ) -> Artifact:
-        """The listing. Raises CompileError for what SPIR-V or the machine does not have."""
+        """The listing. Raises CompileError for code that SPIR-V or the machine cannot run."""
         return Artifact(symbol, self.assembly(self.launches(kernel)).encode())
 
     def llvm(self, program: LaunchProgram) -> str:
@@ -53,7 +53,7 @@ class Spirv(LlvmGpuTarget[SpirvMachine]):
         return assembly(program, self.machine, not self.exact)
 
     def listing(self, program: LaunchProgram) -> str:
-        """The listing after what each kernel takes."""
+        """The resources of each kernel, then the listing."""
         heads = [f"; {_taken(launch)}" for launch in program.launches]
         return "\n".join([*heads, self.assembly(program)])
 
@@ -65,6 +65,6 @@ def _taken(launch: Launch) -> str:
     return f"{launch.name}: {blocks} blocks of {threads} threads, {shared_of(launch)} B shared"
 
 
-def make(settings: Settings) -> Spirv:
+def make(settings: TargetSettings) -> Spirv:
     """The target; the description is one of `simt.machine.described`."""
     return Spirv(SpirvMachine(described(settings.description)), settings.exact)

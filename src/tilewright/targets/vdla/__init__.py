@@ -1,9 +1,9 @@
-"""A small example accelerator, simulated: two on-chip memories and one matrix unit.
+"""A simulated small example accelerator: two on-chip memories and one matrix unit.
 
-`inp_buffer` holds what the matrix unit reads, `acc_buffer` what it accumulates into. `gemm8x8` is
-the unit, `dma_copy2d` moves rectangles between them and the caller's memory. There is no scalar
-unit: everything but loops and addresses has to be done by these intrinsics, reached by `tensorize`.
-After the VDLA of TVM's tutorials (Chen et al., OSDI 2018).
+The matrix unit reads `inp_buffer` and accumulates into `acc_buffer`. `gemm8x8` is the unit,
+`dma_copy2d` moves rectangles between these and the caller's memory. There is no scalar unit:
+everything except loops and addresses has to use these intrinsics, through `tensorize`. After the
+VDLA of TVM's tutorials (Chen et al., OSDI 2018).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ Memory = NDArray[np.float32]
 
 @dataclass(slots=True)
 class Counts:
-    """What a run did: instructions by name, multiply-adds, bytes that crossed the chip's border."""
+    """Counts of a run: instructions by name, multiply-adds, bytes moved on and off the chip."""
 
     instructions: dict[str, int] = field(default_factory=dict)
     macs: int = 0
@@ -38,7 +38,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction:
+class VdlaInstruction:
     """An instruction: the scopes that its addresses may be in (a row per combination), its effect.
 
     run(counts, arguments...): an address is the flat memory of a buffer and a position in it.
@@ -96,16 +96,18 @@ def _dma(load: bool) -> Callable[..., None]:
     return copy
 
 
-# dma_copy2d is one instruction for its users; its addresses give its direction.
+# dma_copy2d is one instruction for its users; its addresses determine its direction.
 _ON_CHIP = ((ACC_BUFFER,),)
 _UNIT = ((ACC_BUFFER, INP_BUFFER, INP_BUFFER),)
 
-INSTRUCTIONS: Mapping[str, tuple[Instruction, ...]] = {
-    "fill_zero": (Instruction(_ON_CHIP, _fill_zero),),
-    "gemm8x8": (Instruction(_UNIT, _gemm),),
-    "fused_gemm8x8_add": (Instruction(_UNIT, _gemm_add),),
+INSTRUCTIONS: Mapping[str, tuple[VdlaInstruction, ...]] = {
+    "fill_zero": (VdlaInstruction(_ON_CHIP, _fill_zero),),
+    "gemm8x8": (VdlaInstruction(_UNIT, _gemm),),
+    "fused_gemm8x8_add": (VdlaInstruction(_UNIT, _gemm_add),),
     "dma_copy2d": (
-        Instruction(((INP_BUFFER, "global"), (ACC_BUFFER, "global")), _dma(load=True)),
-        Instruction((("global", ACC_BUFFER),), _dma(load=False)),
+        VdlaInstruction(
+            ((INP_BUFFER, "global"), (ACC_BUFFER, "global")), _dma(load=True)
+        ),
+        VdlaInstruction((("global", ACC_BUFFER),), _dma(load=False)),
     ),
 }

@@ -12,11 +12,16 @@ from tilewright.base.errors import CompileError
 from tilewright.expr.nodes import Buffer, Expr
 from tilewright.expr.reads import reads_memory
 from tilewright.loops.interp import check_array
-from tilewright.loops.interp_source import Writer
+from tilewright.loops.interp_source import SourceWriter
 from tilewright.loops.intrinsic import Argument, Extent, Pointer, Stride
 from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Unit
 from tilewright.loops.printer import show_place
-from tilewright.targets.vdla.machine import CAPACITY, INSTRUCTIONS, Counts, Instruction
+from tilewright.targets.vdla.machine import (
+    CAPACITY,
+    INSTRUCTIONS,
+    Counts,
+    VdlaInstruction,
+)
 
 NAME: Final = "vdla"
 
@@ -24,7 +29,7 @@ NAME: Final = "vdla"
 class VdlaProgram:
     """A kernel that the machine can run; called with one array per parameter.
 
-    text: what the machine's host runs, with an instruction as one call.
+    text: the program of the machine's host, with a call per instruction.
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -37,7 +42,7 @@ class VdlaProgram:
         exec(compile(source, f"<vdla {kernel.name}>", "exec"), self._scope)
 
     def __call__(self, arrays: Sequence[Any]) -> Counts:
-        """Run in place on the arrays; what the machine did. Raises InputError for wrong arrays."""
+        """Run in place on the arrays; returns the counts. Raises InputError for wrong arrays."""
         for b, a in zip(self.kernel.params, arrays, strict=True):
             check_array(self.kernel, b, a)
         counts = self._scope["counts"] = Counts()
@@ -54,7 +59,7 @@ def _check_buffer(b: Buffer, where: str) -> None:
         raise CompileError(f"{b!r}: the machine computes in float32", where=where)
 
 
-class _Writer(Writer):
+class _Writer(SourceWriter):
     """Writes the kernel as Python over flat arrays, an instruction as one call."""
 
     def __init__(self, kernel: Kernel) -> None:
@@ -75,7 +80,7 @@ class _Writer(Writer):
         else:
             line = str(s).splitlines()[0]
             raise CompileError(
-                f"`{line}` is done by no instruction, and the machine has no scalar unit",
+                f"no instruction performs `{line}`, and the machine has no scalar unit",
                 code="TW-VDLA-SCALAR",
                 where=self.where,
                 hint="tensorize the nest around it",
@@ -100,7 +105,7 @@ class _Writer(Writer):
                 f"{room} are in use",
                 code="TW-VDLA-MEMORY",
                 where=self.where,
-                hint="compute it further in, so that a smaller part is held at a time",
+                hint="compute it in an inner loop, so that a smaller part is held at a time",
             )
         self.names[b] = self._fresh("b")
         self.line(f"{self.known(b)} = alloc({b.size})")
@@ -138,14 +143,14 @@ def _is_address(e: Expr) -> bool:
     return not reads_memory(e)
 
 
-def _decoded(s: Unit, where: str) -> Instruction:
+def _decoded(s: Unit, where: str) -> VdlaInstruction:
     """The machine's instruction for a call, by its name and the memories it works on."""
     assert s.intrinsic is not None
     call = s.intrinsic.call
     of = s.intrinsic.intrinsic
     if of.target != NAME or call.name not in INSTRUCTIONS:
         raise CompileError(
-            f"{s!r}: {of.name} is declared for {of.target or 'no machine'}, and vdla does "
+            f"{s!r}: {of.name} is declared for {of.target or 'no machine'}, but vdla has "
             f"{', '.join(INSTRUCTIONS)}",
             code="TW-VDLA-INSTRUCTION",
             where=where,

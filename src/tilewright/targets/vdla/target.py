@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from tilewright.targets.base import Settings, Target
+from tilewright.targets.base import Target, TargetSettings
 from tilewright.targets.vdla.simulator import VdlaProgram
 
 
@@ -19,12 +19,13 @@ class Vdla(Target):
     def load(self, program: Any) -> VdlaProgram:
         """The kernel as a program of the machine.
 
-        Raises CompileError for what the machine cannot do: statements outside its instructions
-        (TW-VDLA-SCALAR), buffers that do not fit (TW-VDLA-MEMORY), memories and dtypes it lacks.
+        Raises CompileError for code that the machine cannot run: statements outside its
+        instructions (TW-VDLA-SCALAR), buffers that do not fit (TW-VDLA-MEMORY), memories and dtypes
+        it lacks.
         """
         return VdlaProgram(program)
 
 
-def make(settings: Settings) -> Vdla:
+def make(settings: TargetSettings) -> Vdla:
     """The target."""
     return Vdla()

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tilewright.targets.vta.fields import AluOp
 from tilewright.targets.vta.isa import Alu
-from tilewright.targets.vta.nest import Index, alike, steps
+from tilewright.targets.vta.nest import StepIndex, alike, steps
 from tilewright.targets.vta.sram import Sram
 from tilewright.targets.vta.uops import Indices
 
@@ -48,11 +48,11 @@ TOGETHER: Mapping[int, Callable[[int, int], int]] = {
 
 
 def alu(
-    i: Alu, used: tuple[Index, ...], sram: Sram, one_by_one: Callable[[int], None]
+    i: Alu, used: tuple[StepIndex, ...], sram: Sram, one_by_one: Callable[[int], None]
 ) -> None:
     """Execute an ALU instruction; its indices have been checked.
 
-    one_by_one: called with the number of steps before they are done each by itself.
+    one_by_one: called with the number of steps before they are executed one by one.
     """
     acc = sram.acc
     for dst, *rest in steps(i, used):

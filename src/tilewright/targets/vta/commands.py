@@ -1,8 +1,8 @@
 """The runtime: records the instructions of a launch and executes them.
 
-Names and rules are those of VTA's run time: dependences are pushed and popped between stages and
-end up as flags of the instructions around; a micro-kernel is sent to DRAM once, and loaded once
-per launch as long as it stays on the chip.
+Names and rules follow VTA's runtime: dependences are pushed and popped between stages and become
+flags of the surrounding instructions; a micro-kernel is sent to DRAM once, and loaded once per
+launch as long as it stays on the chip.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Commands:
     def launch_once(
         self, key: Hashable, generate: Callable[[], Sequence[VtaKernel]]
     ) -> None:
-        """`launch` what `generate` gives; it is called the first time that `key` is seen."""
+        """`launch` the result of `generate`, which is called the first time that `key` is seen."""
         if key not in self._kernels:
             self._kernels[key] = tuple(generate())
         self.launch(self._kernels[key])
@@ -117,7 +117,7 @@ class Commands:
     # ------------------------------------------------------------------------------ dependences
 
     def push(self, giver: VtaModule, taker: VtaModule) -> None:
-        """`giver` gives a token when all that was recorded for it has ended."""
+        """`giver` pushes a token when all its recorded instructions have ended."""
         flag = f"push_{_side(giver, taker)}"
         if self._pops[giver] or giver not in self._last:
             self.record(_nothing(giver))
@@ -137,8 +137,8 @@ class Commands:
     def wait(self, taker: VtaModule, index: int) -> None:
         """The next instruction of `taker` waits until instruction `index` has ended.
 
-        Tokens are taken in the order in which they are given: the waits of a stage for another one
-        are for later and later instructions.
+        Tokens are popped in the order in which they were pushed: successive waits of a stage for
+        another one are for later and later instructions.
         """
         giver = stage(self.instructions[index])
         flag = f"push_{_side(giver, taker)}"
@@ -147,7 +147,7 @@ class Commands:
         self.pop(giver, taker)
 
     def nothing(self, of: VtaModule) -> int:
-        """Record an instruction that only takes and gives tokens; its index."""
+        """Record an instruction that only pops and pushes tokens; returns its index."""
         self.record(_nothing(of))
         return self._last[of]
 
@@ -180,10 +180,10 @@ class Commands:
     # ------------------------------------------------------------------------------ execution
 
     def finish(self) -> bytes:
-        """The stream: all that was recorded, and FINISH, which waits for it.
+        """The stream: the recorded instructions, and FINISH, which waits for them.
 
-        Nothing can be recorded then until `synchronize`. Raises VTAError for what does not fit the
-        instructions' fields.
+        Nothing can be recorded afterwards until `synchronize`. Raises VTAError for values that do
+        not fit the instructions' fields.
         """
         if not self._finished:
             self._end()
@@ -197,10 +197,10 @@ class Commands:
         self.record(Finish())
 
     def synchronize(self, simulator: Simulator[Result]) -> Result:
-        """Execute what was recorded, and begin again; what the simulator says of it.
+        """Execute the recorded instructions and clear the record; returns the simulator's report.
 
-        Raises what the simulator raises, and VTAError for what fits no field. The record is gone
-        then, too.
+        Raises the simulator's errors, and VTAError for values that fit no field. The record is
+        cleared then, too.
         """
         try:
             return simulator.run(self.finish(), self.dram.image)
@@ -217,7 +217,7 @@ def _side(of: VtaModule, other: VtaModule) -> str:
 
 
 def _nothing(of: VtaModule) -> Instruction:
-    """An instruction that does nothing but take and give tokens."""
+    """An instruction that only pops and pushes tokens."""
     if of is VtaModule.STORE:
         return Store(memory_type=MemoryId.OUT)
     return Load(memory_type=MemoryId.INP if of is VtaModule.LOAD else MemoryId.UOP)

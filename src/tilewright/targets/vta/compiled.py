@@ -32,7 +32,7 @@ from tilewright.targets.vta.translate import translate
 class VtaProgram:
     """A kernel as instructions; called with one array per parameter, it runs them.
 
-    config: the machine. Raises CompileError for what it cannot do, or has no memory for.
+    config: the machine. Raises CompileError for operations that it cannot do, or lacks memory for.
     """
 
     def __init__(self, kernel: Kernel, config: VTAConfig = DEFAULT) -> None:
@@ -60,7 +60,7 @@ class VtaProgram:
         return self._run(TimingSimulator(self.config, timing), arrays)
 
     def check(self, arrays: Sequence[Any]) -> Counters:
-        """The same, refusing whatever another timing could change. Raises VTAError."""
+        """The same, but raises VTAError if a different timing could change the results."""
         return self._run(FunctionalSimulator(self.config, strict=True), arrays)
 
     def images(self, arrays: Sequence[Any]) -> tuple[bytes, bytes]:

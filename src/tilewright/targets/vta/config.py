@@ -1,7 +1,7 @@
 """The machine's parameters: tile shape, widths, buffer sizes, and derived values.
 
-Names and defaults are those of VTA's configuration file (`vta_config.json`): all are logarithms to
-the base 2, widths in bits, sizes in bytes.
+Names and defaults follow VTA's configuration file (`vta_config.json`): all are base-2 logarithms,
+widths in bits, sizes in bytes.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class VTAConfig:
 
     @property
     def operand_bits(self) -> tuple[int, int]:
-        """Widths of a number of the data (and of what is stored), and of the weights."""
+        """Bit widths of data (and stored results), and of weights."""
         return 1 << self.LOG_INP_WIDTH, 1 << self.LOG_WGT_WIDTH
 
     @property

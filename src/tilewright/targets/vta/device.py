@@ -28,7 +28,7 @@ _SPAN: Final = (schema.Count, schema.Count)
 # The line of JSON that begins a program. params: address, numbers, bits of each, whether it is
 # written. data: address and bytes of what DRAM holds besides.
 _SHAPE: Final = {
-    "config": schema.Named(schema.Count),
+    "config": schema.ObjectSchema(schema.Count),
     "dram": schema.Count,
     "params": [(schema.Count, schema.Count, schema.Count, schema.Count)],
     "data": [_SPAN],
@@ -56,7 +56,7 @@ class VtaParameter:
 class DeviceCode:
     """A program of the machine.
 
-    dram: bytes of DRAM. data: what is there besides the parameters, by address. stream: the
+    dram: bytes of DRAM. data: its contents besides the parameters, by address. stream: the
     instructions.
     """
 
@@ -126,7 +126,7 @@ class DeviceCode:
         return result
 
     def check(self) -> None:
-        """Raise ArtifactError for what is outside DRAM, and for more of it than there is."""
+        """Raise ArtifactError for addresses outside DRAM, and for too much DRAM."""
         if self.dram > LIMIT:
             raise ArtifactError(
                 f"the program is for {self.dram} bytes of DRAM, of {LIMIT}"

@@ -65,7 +65,7 @@ class DramBuffer:
 
 
 class Dram:
-    """An image that grows with what is allocated. Freed blocks are used again, the smallest first.
+    """An image that grows with its allocations. Freed blocks are reused, the smallest first.
 
     The first page stays free, so that no buffer has the address 0.
     """
@@ -78,7 +78,7 @@ class Dram:
         self._free: list[tuple[int, int]] = []  # (size, address)
 
     def allocate(self, nbytes: int) -> DramBuffer:
-        """A buffer of at least one byte; what it holds is not defined.
+        """A buffer of at least one byte; its contents are undefined.
 
         Raises VTAError if it does not fit.
         """

@@ -58,7 +58,8 @@ class Field:
         )
 
     def insert(self, value: SupportsIndex) -> int:
-        """The field's bits in place. Raises VTAError for what is not a number or does not fit."""
+        """The field's bits in place. Raises VTAError for a value that is not a number or does not
+        fit."""
         try:
             number = index(value)
         except TypeError:

@@ -22,11 +22,11 @@ from tilewright.targets.vta.isa import (
     Transfer,
 )
 from tilewright.targets.vta.matrix_unit import gemm
-from tilewright.targets.vta.nest import Index, indices
+from tilewright.targets.vta.nest import StepIndex, indices
 from tilewright.targets.vta.order import order
 from tilewright.targets.vta.program import InstructionStream
 from tilewright.targets.vta.sram import Bytes, Sram, check_dram, load, store
-from tilewright.targets.vta.strict import Watcher
+from tilewright.targets.vta.strict import RunWatcher
 
 # Steps of the units and elements moved: more than ResNet-50 takes as one program.
 STEP_LIMIT = 1 << 24
@@ -74,12 +74,12 @@ class Simulator(Protocol[Result]):
 class FunctionalSimulator:
     """Executes streams over a DRAM image.
 
-    strict: also refuse what another order of the modules might change: reads of memory on the chip
-    that nothing has written, and accesses to the same element that no token orders.
+    strict: also reject programs whose results depend on the order of the modules: reads of on-chip
+    memory that was never written, and accesses to the same element that no token orders.
     step_limit: steps of GEMM and ALU and elements moved, altogether; a step of the ALU that must
     wait for the one before counts 16 times.
 
-    Raises VTAError for a configuration that is none, and a limit that is not an integer.
+    Raises VTAError for an invalid configuration, and a limit that is not an integer.
     """
 
     def __init__(
@@ -104,9 +104,10 @@ class FunctionalSimulator:
     def run(self, instructions: bytes, dram: bytearray) -> Counters:
         """Execute a stream from zeroed memories and empty queues up to FINISH, in place on `dram`.
 
-        Raises VTAError, with the instruction's index and text, for what the machine cannot execute
-        (an illegal field, an address out of range, work left after FINISH, no FINISH, more steps
-        than the limit), and DeadlockError when tokens never come. What was executed before stays.
+        Raises VTAError, with the instruction's index and text, for a stream that the machine cannot
+        execute (an illegal field, an address out of range, work left after FINISH, no FINISH, more
+        steps than the limit), and DeadlockError if tokens never arrive. Effects of earlier
+        instructions remain.
         """
         program = InstructionStream.decode(instructions, self.config)
         return self.execute(program, dram)
@@ -115,7 +116,7 @@ class FunctionalSimulator:
         """As `run`, of a program that is decoded."""
         image = _image(dram)
         run = _Run(self.config, image, self.step_limit)
-        watcher = Watcher(program, self.config, len(image)) if self.strict else None
+        watcher = RunWatcher(program, self.config, len(image)) if self.strict else None
         for index in order(program):
             try:
                 run.instruction(program.instructions[index], watcher, index)
@@ -149,7 +150,9 @@ class _Run:
         self.sram = Sram.zeroed(config)
         self.counters = Counters()
 
-    def instruction(self, i: Instruction, watcher: Watcher | None, index: int) -> None:
+    def instruction(
+        self, i: Instruction, watcher: RunWatcher | None, index: int
+    ) -> None:
         self.counters.instructions += 1
         self._spend(1)
         if watcher:
@@ -169,10 +172,10 @@ class _Run:
                 hint="give the simulator a larger step_limit if that is meant",
             )
 
-    def _micro(self, i: Micro, watcher: Watcher | None) -> None:
+    def _micro(self, i: Micro, watcher: RunWatcher | None) -> None:
         if not i.steps:
             return
-        used: tuple[Index, ...] = indices(i, self.sram, self.config)
+        used: tuple[StepIndex, ...] = indices(i, self.sram, self.config)
         self._spend(i.steps)
         if watcher:
             watcher.micro(i, used, self.sram)
@@ -183,7 +186,7 @@ class _Run:
             alu(i, used, self.sram, lambda count: self._spend(count * (ALONE - 1)))
             self.counters.alu_counter += i.steps
 
-    def _transfer(self, i: Transfer, watcher: Watcher | None) -> None:
+    def _transfer(self, i: Transfer, watcher: RunWatcher | None) -> None:
         check_dram(i, len(self.dram), self.config)
         self._spend(i.elements)
         if watcher:

@@ -18,10 +18,11 @@ Ranges = dict[Var, tuple[int, int]]
 def box_of(
     condition: Expr | None, loops: Mapping[Var, int], values: Values, where: str
 ) -> Ranges | None:
-    """The turns of each loop where a condition holds; loops that it does not name are left out.
+    """The iterations of each loop in which a condition holds, except loops that it does not depend
+    on.
 
-    None where it never holds. Raises CompileError for a condition that is not a box: comparisons of
-    one loop each, all of which hold.
+    None if it never holds. Raises CompileError unless the condition is a box: a conjunction of
+    comparisons of one loop each.
     """
     found: Ranges = {}
     for part in conjuncts(condition) if condition is not None else ():

@@ -26,7 +26,7 @@ from tilewright.targets.vta.fields import (
 class Instruction:
     """An instruction with its dependence flags; the subclasses are the opcodes.
 
-    A flag takes a token from, or gives one to, the neighbor in load - compute - store.
+    A flag pops a token from, or pushes one to, the neighbor in load - compute - store.
     """
 
     opcode: ClassVar[Opcode]

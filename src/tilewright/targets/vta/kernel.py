@@ -20,7 +20,7 @@ from tilewright.targets.vta.fields import DEFAULT, AluOp, Opcode, layout
 from tilewright.targets.vta.isa import Alu, Gemm, Micro
 from tilewright.targets.vta.uops import pack_uops
 
-# A micro-op's accumulator is not that of the two before it: their sums are still on the way.
+# A micro-op's accumulator must differ from those of the two before it: their sums are in flight.
 HAZARD = 2
 _SIDES = ("dst", "src", "wgt")
 Indices = tuple[int, int, int]
@@ -109,7 +109,7 @@ class VtaKernel:
 
 
 def hazard(uops: Sequence[Indices]) -> int | None:
-    """The first micro-op whose dst is that of one of the two before it."""
+    """The first micro-op whose dst equals that of one of the two before it."""
     for at, (dst, _, _) in enumerate(uops):
         if any(dst == before[0] for before in uops[max(0, at - HAZARD) : at]):
             return at

@@ -127,7 +127,7 @@ def _is_term(c: Computation, reader: Computation) -> bool:
 
 
 def _steps(s: Schedule, c: Computation) -> str | None:
-    """The loops of a reduction go outside those of its result; the last of them."""
+    """Move the loops of a reduction outside those of its result; returns the last of them."""
     loops = [d for d in c.dims if d.extent > 1]
     kept = [f"{c.name}.{d.var.name}" for d in loops if d.combine == CC]
     steps = [f"{c.name}.{d.var.name}" for d in loops if d.combine != CC]

@@ -1,8 +1,8 @@
 """Lane operations: an expression over accumulators as a chain of ALU instructions.
 
-The ALU computes in place, `acc[d] = op(acc[d], acc[s] or a constant)`. What is stored to
-accumulators starts as a copy of the first operand there; what goes to DRAM is computed where its
-first operand is, which is then spent, and so are second operands that are expressions themselves.
+The ALU computes in place, `acc[d] = op(acc[d], acc[s] or a constant)`. A value stored to
+accumulators starts as a copy of its first operand there; a value stored to DRAM is computed in the
+place of its first operand, which is then overwritten, as are second operands that are expressions.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def update(op: type[Expr], target: Load, value: Expr, where: str) -> list[LaneSt
 
 
 def chain(value: Expr, target: Load | None, where: str) -> tuple[list[LaneStep], Load]:
-    """The instructions that compute a value, in `target` if it is given, and where it is then.
+    """The instructions that compute a value, in `target` if it is given, and the value's place.
 
-    Raises CompileError for what the ALU does not do.
+    Raises CompileError for operations that the ALU does not have.
     """
     made = _Chain(where)
     if isinstance(value, Const):

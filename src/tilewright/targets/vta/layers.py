@@ -126,7 +126,7 @@ class Convolution:
 
     @property
     def reach(self) -> tuple[int, int]:
-        """Height and width of what the windows cover, padding included."""
+        """Height and width of the area that the windows cover, including padding."""
         rows, columns = (
             (n - 1) * s + (k - 1) * d + 1
             for n, s, k, d in zip(
@@ -153,9 +153,9 @@ class Convolution:
 
 @dataclass(frozen=True, slots=True)
 class LayerProgram:
-    """Computations in order, and the buffers that a caller gives: inputs first, then the output.
+    """Computations in order, and the caller's buffers: inputs first, then the output.
 
-    config: the machine whose layout and dtypes they have.
+    config: the machine that determines layout and dtypes.
     """
 
     name: str

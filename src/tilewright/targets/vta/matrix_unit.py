@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.targets.vta.isa import Gemm
-from tilewright.targets.vta.nest import Index, alike, steps
+from tilewright.targets.vta.nest import StepIndex, alike, steps
 from tilewright.targets.vta.sram import Sram
 from tilewright.targets.vta.uops import Indices
 
 
-def gemm(i: Gemm, used: tuple[Index, ...], sram: Sram) -> None:
+def gemm(i: Gemm, used: tuple[StepIndex, ...], sram: Sram) -> None:
     """Execute a GEMM; its indices have been checked.
 
     The order of steps does not matter: inp and wgt stay, and sums that wrap around commute.

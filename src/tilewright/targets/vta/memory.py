@@ -1,4 +1,4 @@
-"""The on-chip memories while a program is recorded: who owns which elements, and what is spent."""
+"""The on-chip memories while a program is recorded: owners of elements, and overwritten values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.targets.vta.config import VTAConfig
 from tilewright.targets.vta.intrinsics import ACC, MEMORIES, elements
 from tilewright.targets.vta.pieces import Tiles, touched
-from tilewright.targets.vta.tokens import Touch
+from tilewright.targets.vta.tokens import MemoryTouch
 
 
 class Chip:
@@ -65,11 +65,11 @@ class Chip:
 
     def touch(
         self, b: Buffer, box: Tiles, side: int, writes: bool, reads: bool = False
-    ) -> Touch:
+    ) -> MemoryTouch:
         """The elements that one access of a piece touches.
 
-        writes: it gives them new values (reads: of what they were). Raises CompileError where
-        values are read that an operation in place has spent.
+        writes: it stores new values (reads: the old ones). Raises CompileError if it reads values
+        that an operation in place has overwritten.
         """
         found = touched(box.firsts[side], [(a.extent, a.steps[side]) for a in box.axes])
         if (reads or not writes) and self._spent[b.scope][found].any():
@@ -81,8 +81,8 @@ class Chip:
             )
         if writes:
             self._spent[b.scope][found] = False
-        return Touch(MEMORIES[b.scope], found, writes)
+        return MemoryTouch(MEMORIES[b.scope], found, writes)
 
-    def spend(self, touch: Touch) -> None:
+    def spend(self, touch: MemoryTouch) -> None:
         """What these accumulators held is gone: a statement has computed in their place."""
         self._spent[ACC][touch.elements] = True

@@ -11,12 +11,12 @@ from tilewright.targets.vta.kernel import GEMM, RESET, IndexLoop, VtaOperation, 
 from tilewright.targets.vta.memory import Chip
 from tilewright.targets.vta.pieces import AccessLoop, LinearAccess, Tiles, apart, tiles
 from tilewright.targets.vta.stages import VtaModule
-from tilewright.targets.vta.tokens import Tokens, Touch
+from tilewright.targets.vta.tokens import MemoryTouch, Tokens
 
 _NAMES = ("dst", "src", "wgt")
 
 
-class Micro:
+class MicroRecorder:
     """Records the instructions that consist of micro-ops."""
 
     def __init__(self, chip: Chip, tokens: Tokens, where: str) -> None:
@@ -63,7 +63,7 @@ class Micro:
         operation: VtaOperation,
         accesses: Sequence[LinearAccess],
         once: bool,
-    ) -> Touch:
+    ) -> MemoryTouch:
         """A lane operation; accesses: the accumulators it changes, and those it reads.
 
         once: every turn of the loops has its own accumulators. Raises CompileError if it has
@@ -89,7 +89,7 @@ class Micro:
         return touched[0]
 
     def _record(
-        self, operation: VtaOperation, box: Tiles, touched: Sequence[Touch]
+        self, operation: VtaOperation, box: Tiles, touched: Sequence[MemoryTouch]
     ) -> None:
         nest = [IndexLoop(a.extent, **dict(zip(_NAMES, a.steps))) for a in box.axes]
         dst, src, wgt = (*box.firsts, 0, 0)[:3]

@@ -18,7 +18,7 @@ CHUNK = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class StepIndex:
     """One index of the steps: `first[u] + i * factor_out + j * factor_in`."""
 
     memory: str
@@ -37,7 +37,7 @@ class Index:
         return int(self.first.max()) + moved
 
 
-def indices(i: Micro, sram: Sram, config: VTAConfig) -> tuple[Index, ...]:
+def indices(i: Micro, sram: Sram, config: VTAConfig) -> tuple[StepIndex, ...]:
     """The indices that an instruction uses: dst, and src and wgt as far as they are read.
 
     Raises VTAError if one leaves its memory. The instruction has steps.
@@ -46,7 +46,7 @@ def indices(i: Micro, sram: Sram, config: VTAConfig) -> tuple[Index, ...]:
         raise VTAError(f"micro-op {i.uop_end - 1} is read of {len(sram.uop)}")
     dst, src, wgt = unpack_uops(sram.uop[i.uop_bgn : i.uop_end], config)
     used = [
-        Index(
+        StepIndex(
             memory="acc",
             first=dst,
             factor_out=i.dst_factor_out,
@@ -55,7 +55,7 @@ def indices(i: Micro, sram: Sram, config: VTAConfig) -> tuple[Index, ...]:
     ]
     if isinstance(i, Gemm) and not i.reset_reg:
         used.append(
-            Index(
+            StepIndex(
                 memory="inp",
                 first=src,
                 factor_out=i.src_factor_out,
@@ -63,7 +63,7 @@ def indices(i: Micro, sram: Sram, config: VTAConfig) -> tuple[Index, ...]:
             )
         )
         used.append(
-            Index(
+            StepIndex(
                 memory="wgt",
                 first=wgt,
                 factor_out=i.wgt_factor_out,
@@ -72,7 +72,7 @@ def indices(i: Micro, sram: Sram, config: VTAConfig) -> tuple[Index, ...]:
         )
     if isinstance(i, Alu) and not i.use_imm:
         used.append(
-            Index(
+            StepIndex(
                 memory="acc",
                 first=src,
                 factor_out=i.src_factor_out,
@@ -89,7 +89,7 @@ def indices(i: Micro, sram: Sram, config: VTAConfig) -> tuple[Index, ...]:
     return tuple(used)
 
 
-def steps(i: Micro, used: tuple[Index, ...]) -> Iterator[tuple[Indices, ...]]:
+def steps(i: Micro, used: tuple[StepIndex, ...]) -> Iterator[tuple[Indices, ...]]:
     """The indices of all steps in the order of execution, in parts of about CHUNK steps."""
     points = i.iter_out * i.iter_in
     part = max(1, CHUNK // i.uops)

@@ -2,8 +2,8 @@
 
     Layer(x, w?, bias?, factors?, residual?) -> y        domain vta
 
-Its attributes are those of `layers.Convolution` and `layers.Requantize`, and which of the layers it
-is. Operands and result are those of the layer, in its order.
+Its attributes are those of `layers.Convolution` and `layers.Requantize`, and the kind of layer. Its
+operands and result are those of the layer, in the same order.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def layer_of(op: Operation) -> LayerProgram:
 
 
 def _part(name: str, given: Mapping[str, Any]) -> Any:
-    """One of the parts, of which every field that is None is left out."""
+    """One of the parts, without the fields that are None."""
     kind: Any = _PARTS[name]
     found = {}
     for f in fields(kind):

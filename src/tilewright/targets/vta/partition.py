@@ -1,7 +1,7 @@
-"""Partitioning a model: what runs on the machine, and why the rest does not.
+"""Partitioning a model: the parts that run on the machine, and why the rest does not.
 
-A convolution or a product with constant weights takes with it what follows: its bias, the addition
-of a tensor that is there already, and a ReLU. The largest of windows is a part by itself.
+A convolution or a product with constant weights is fused with its bias, the addition of an existing
+tensor, and a ReLU. Max pooling is a separate part.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _OTHERS = {
 class OffloadedPart:
     """Operations that run as one. main: the convolution, product or pooling of the machine.
 
-    why: what keeps the operations on the CPU, empty for those of the machine. bias: a constant that
-    is added to the product besides its own. residual: the tensor that is added then. relu: whether
-    negative numbers become 0 at last. most: what larger numbers become.
+    why: the reason that the operations stay on the CPU, empty for the machine's. bias: a constant
+    added to the product besides its own. residual: the tensor added next. relu: whether negative
+    numbers then become 0. most: the upper clamp.
     """
 
     operations: tuple[Operation, ...]

@@ -75,7 +75,7 @@ class Tiles:
 
 
 def peeled(s: Stmt) -> tuple[dict[Var, int], Stmt]:
-    """The loops of a perfect nest, all but virtual threads, and what is in them."""
+    """The loops of a perfect nest, except virtual threads, and their body."""
     loops: dict[Var, int] = {}
     while isinstance(s, For) and s.trips is not None and s.kind != "vthread":
         loops[s.var] = s.trips
@@ -119,9 +119,9 @@ def tiles(
     lanes: int,
     where: str,
 ) -> Tiles:
-    """A piece over numbers as one over elements of `lanes` numbers, lanes being neighbors.
+    """A piece over numbers as one over elements of `lanes` neighboring numbers.
 
-    Raises CompileError if whole elements are not what it works on.
+    Raises CompileError if it does not work on whole elements.
     """
     axes = [
         AccessLoop(n, tuple(a.steps.get(v, 0) for a in accesses), inside.get(v, (0, n)))

@@ -62,7 +62,7 @@ class InstructionStream:
 
     @cached_property
     def pushes(self) -> Sequence[tuple[str, ...]]:
-        """The queues that every instruction gives a token to."""
+        """The queues that every instruction pushes a token to."""
         return [pushes(i) for i in self.instructions]
 
 

@@ -38,10 +38,10 @@ _PREFIX = "vta"
 
 @dataclass(frozen=True)
 class Quantize(Pass[Graph]):
-    """Parts that the machine can do become layers; the others stay.
+    """Replace the parts that the machine can do by layers; the others stay.
 
-    report, scales: are filled with what runs where and why, and with the number that the unit of
-    each tensor's bytes stands for.
+    report, scales: filled with the placement of parts and its reasons, and with the value of one
+    unit of each tensor's bytes.
     """
 
     config: VTAConfig
@@ -201,7 +201,7 @@ class _Writer:
         return self._bytes[v]
 
     def _tiled(self, v: Value, channels: int, rows: bool) -> _Tiles:
-        """The tensor in bytes and in tiles of so many channels."""
+        """The tensor in bytes and in tiles of this many channels."""
         found = self._tiles.get(v)
         if found is None or found.rows != rows:
             groups = self._groups(self._images(self._plain(v), rows))

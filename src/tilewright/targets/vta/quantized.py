@@ -27,11 +27,11 @@ _BYTE = 128
 
 @dataclass(frozen=True, eq=False, slots=True)
 class IntegerProduct:
-    """A part in integers: its layer, and the constants that it takes, in the machine's layout.
+    """A part in integers: its layer, and its constants in the machine's layout.
 
     attributes: of the layer as an operation. window: its shape (rows of a matrix are points of an
-    image). channels: those of the result without padding. requantize: how sums become bytes, None
-    for pooling.
+    image). channels: of the result without padding. requantize: the conversion of sums to bytes,
+    None for pooling.
     """
 
     attributes: Mapping[str, Any]
@@ -65,10 +65,10 @@ def product(
     by: str,
     config: VTAConfig,
 ) -> IntegerProduct | str:
-    """A part in integers, for data of a shape [C, H, W]; or why it cannot be done in them.
+    """A part in integers, for data of shape [C, H, W]; or the reason that this is impossible.
 
-    units: of all tensors. That of the result becomes larger where sums have fewer bits, and is
-    that of the data for pooling. by: how sums become bytes, a name in `scales.UNITS`.
+    units: of all tensors. The result's unit becomes larger if sums have fewer bits, and equals the
+    data's for pooling. by: the conversion of sums to bytes, a name in `scales.UNITS`.
     """
     op = part.main
     assert op is not None

@@ -28,11 +28,11 @@ _BEFORE = range(25)
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
-    """The numbers in the formula; residual: what a second operand is multiplied by.
+class RequantizeSteps:
+    """The numbers in the formula; residual: the factor of a second operand.
 
-    half: what is added to every sum, so that the result is rounded to nearest. error: how far the
-    result can be from the real one besides that rounding, in bytes' units.
+    half: added to every sum, so that the result is rounded to nearest. error: the maximum error of
+    the result besides that rounding, in units of the bytes.
     """
 
     before: int
@@ -56,7 +56,9 @@ class Steps:
         return shifted * self.factor + _BYTE * (self.residual or 0)
 
 
-def by_shift(ratio: float, residual: float | None, bound: int) -> Steps | None:
+def by_shift(
+    ratio: float, residual: float | None, bound: int
+) -> RequantizeSteps | None:
     """The shift that is `ratio`, a power of two at most 1; None where there is none.
 
     ratio: of the sums' unit to the result's. residual: of a second operand's unit to the result's.
@@ -68,7 +70,7 @@ def by_shift(ratio: float, residual: float | None, bound: int) -> Steps | None:
     if more is not None and not 0 <= more < 24:
         return None
     half = 1 << shift >> 1
-    steps = Steps(
+    steps = RequantizeSteps(
         before=0,
         factor=1,
         shift=shift,
@@ -80,13 +82,15 @@ def by_shift(ratio: float, residual: float | None, bound: int) -> Steps | None:
     return None
 
 
-def by_multiplier(ratio: float, residual: float | None, bound: int) -> Steps | None:
+def by_multiplier(
+    ratio: float, residual: float | None, bound: int
+) -> RequantizeSteps | None:
     """The numbers whose result is the nearest to the real one; None where none are safe."""
     found = [s for s in _candidates(ratio, residual) if s.fits(bound)]
     return min(found, key=lambda s: (s.error, s.before), default=None)
 
 
-def _candidates(ratio: float, residual: float | None) -> Iterator[Steps]:
+def _candidates(ratio: float, residual: float | None) -> Iterator[RequantizeSteps]:
     for shift in _SHIFTS:
         scaled = None if residual is None else round(math.ldexp(residual, shift))
         if scaled is not None and scaled not in FACTORS:
@@ -96,7 +100,7 @@ def _candidates(ratio: float, residual: float | None) -> Iterator[Steps]:
             if factor in FACTORS:
                 half = round(((1 << shift) / 2 / factor + 0.5) * (1 << before) - 0.5)
                 error = _error(ratio, residual, before, factor, shift, scaled)
-                yield Steps(
+                yield RequantizeSteps(
                     before=before,
                     factor=factor,
                     shift=shift,
@@ -127,7 +131,7 @@ def _error(
 
 def by_channel(
     ratios: Reals, residual: float | None, bounds: Wholes
-) -> Sequence[Steps] | None:
+) -> Sequence[RequantizeSteps] | None:
     """The numbers for sums with a unit for each channel, alike in all but `factor` and `half`.
 
     Those whose worst channel is nearest to the real one; None where none are safe.
@@ -141,7 +145,7 @@ def by_channel(
 
 def _of_channels(
     ratios: Reals, residual: float | None, bounds: Wholes, before: int, shift: int
-) -> Sequence[Steps] | None:
+) -> Sequence[RequantizeSteps] | None:
     """The numbers for these shifts, if they are safe."""
     scaled = None if residual is None else round(math.ldexp(residual, shift))
     factors = np.maximum(1, np.rint(np.ldexp(ratios, before + shift)))
@@ -158,7 +162,7 @@ def _of_channels(
     if residual is not None and scaled is not None:
         errors += _BYTE * abs(math.ldexp(scaled, -shift) - residual)
     made = [
-        Steps(
+        RequantizeSteps(
             before=before,
             factor=int(factor),
             shift=shift,
@@ -172,12 +176,12 @@ def _of_channels(
     return made if fits else None
 
 
-def _of_all(find: Callable[[float, float | None, int], Steps | None]) -> Find:
+def _of_all(find: Callable[[float, float | None, int], RequantizeSteps | None]) -> Find:
     """The same numbers for all channels, whose sums have one unit."""
 
     def found(
         ratios: Reals, residual: float | None, bounds: Wholes
-    ) -> Sequence[Steps] | None:
+    ) -> Sequence[RequantizeSteps] | None:
         steps = find(float(ratios[0]), residual, int(bounds.max()))
         if steps is None:
             return None
@@ -186,7 +190,7 @@ def _of_all(find: Callable[[float, float | None, int], Steps | None]) -> Find:
     return found
 
 
-Find = Callable[[Reals, float | None, Wholes], Sequence[Steps] | None]
+Find = Callable[[Reals, float | None, Wholes], Sequence[RequantizeSteps] | None]
 STEPS: Mapping[str, Find] = {
     "shift": _of_all(by_shift),
     "multiplier": _of_all(by_multiplier),

@@ -1,9 +1,9 @@
 """Quantization scales from samples.
 
-A tensor `t` is kept as `round(t / unit)` in a byte, or in fewer bits where the machine has fewer.
-By `shift`, units are powers of two, so that a layer's sums become bytes by a shift; by `multiplier`
-they make the most of a byte, and sums are multiplied besides (`requantize.py`); by `channel`,
-weights have a unit for each channel as well.
+A tensor `t` is stored as `round(t / unit)` in a byte, or in fewer bits if the machine uses fewer.
+With `shift`, units are powers of two, so that a layer's sums become bytes by a shift; with
+`multiplier` they use the full range of a byte, and sums are also multiplied (`requantize.py`); with
+`channel`, weights additionally have a unit for each channel.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def quantize(a: Array, unit: float | NDArray[np.float64], bits: int = 8) -> Byte
 
 
 def dequantize(a: Bytes, unit: float) -> NDArray[np.float32]:
-    """The numbers that bytes stand for."""
+    """The numbers that bytes represent."""
     return (a.astype(np.float64) * unit).astype(np.float32)
 
 
@@ -52,7 +52,7 @@ UNITS: Mapping[str, Callable[[float, int], float]] = {
 
 
 def unit_by(name: str, bits: int = 8) -> Unit:
-    """How units of so many bits are chosen. Raises InputError for an unknown name."""
+    """The choice of units for this many bits. Raises InputError for an unknown name."""
     if name not in UNITS:
         raise InputError(
             f"sums do not become bytes by {name!r}", hint=f"one of {', '.join(UNITS)}"
@@ -114,5 +114,5 @@ def known(graph: Graph, scales: Mapping[str, float], by: str) -> dict[Value, flo
 
 
 def computed(graph: Graph) -> list[Value]:
-    """The inputs, and all that operations write."""
+    """The inputs, and all results of operations."""
     return [*graph.inputs, *(v for op in graph.operations for v in op.writes)]

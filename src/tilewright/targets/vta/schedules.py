@@ -20,7 +20,13 @@ from tilewright.targets.vta.fields import DEFAULT
 from tilewright.targets.vta.intrinsics import ACC, INP, WGT, elements, gemm
 from tilewright.targets.vta.lane_schedules import lanes_scheduled
 from tilewright.targets.vta.layers import LayerProgram
-from tilewright.targets.vta.tiling import Operand, Problem, TileChoice, asked, choose
+from tilewright.targets.vta.tiling import (
+    TileChoice,
+    TiledOperand,
+    TilingProblem,
+    asked,
+    choose,
+)
 from tilewright.targets.vta.timing import TimingParameters
 
 PUBLISHED = TimingParameters()
@@ -124,10 +130,10 @@ def _product(
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """A sum of products of tiles, and what is around it.
+    """A sum of products of tiles, and its surroundings.
 
-    rows: the rows of the data that are taken, if they are not all. between: bytes of other tensors
-    as accumulators. last: what makes bytes of the sums. config: the machine.
+    rows: the used rows of the data, if not all. between: bytes of other tensors as accumulators.
+    last: the conversion of sums to bytes. config: the machine.
     """
 
     rows: Computation | None
@@ -138,7 +144,7 @@ class _Product:
 
     @property
     def parallel(self) -> tuple[Sequence[Dim], Sequence[Dim]]:
-        """The dimensions of the sums: those over tiles, and those of a tile."""
+        """The dimensions of the sums: over tiles, and within a tile."""
         dims = [d for d in self.sums.dims if d.combine != PW]
         inner = len(self.config.tile)
         return dims[:-inner], dims[-inner:]
@@ -157,7 +163,7 @@ class _Product:
             )
         return found[False], found[True]
 
-    def problem(self) -> Problem:
+    def problem(self) -> TilingProblem:
         """What blocks are chosen for."""
         data, weights = self.operands
         parallel, _ = self.parallel
@@ -167,13 +173,17 @@ class _Product:
         widened = {c.outputs[0].tensor for c in self.between}  # loaded as bytes
         spaces = self.config.spaces
 
-        def operand(x: Load, memory: MemoryId, apart: Sequence[bool] = ()) -> Operand:
+        def operand(
+            x: Load, memory: MemoryId, apart: Sequence[bool] = ()
+        ) -> TiledOperand:
             space = spaces[memory]
             scope = SCOPES[memory]
             index = x.index[: -len(space.shape)]
-            return Operand(x.buffer, index, scope, space.depth, space.dram_bytes, apart)
+            return TiledOperand(
+                x.buffer, index, scope, space.depth, space.dram_bytes, apart
+            )
 
-        def extra(x: Load) -> Operand:
+        def extra(x: Load) -> TiledOperand:
             wide = x.buffer in widened
             if wide:
                 memory = MemoryId.ACC_8BIT
@@ -182,7 +192,7 @@ class _Product:
             return operand(_renamed(x, renamed), memory)
 
         extras = [extra(x) for x in self.last.accesses if x.buffer is not out.tensor]
-        return Problem(
+        return TilingProblem(
             parallel={d.var: d.extent for d in parallel},
             reduced={d.var: d.extent for d in reduced},
             operands=(
@@ -237,7 +247,7 @@ def _stepped(
 ) -> str | None:
     """Steps of the sum outside; the loop whose body is one step, if there are several.
 
-    inner: how many loops of the result are those of a tile.
+    inner: the number of the result's loops that are within a tile.
     """
     name = sums.name
     dims = [d for d in sums.dims if d.extent > 1]

@@ -35,7 +35,7 @@ PUSHES: Mapping[VtaModule, Mapping[str, str]] = {
     VtaModule.STORE: {"push_prev": "s2g"},
 }
 QUEUES = ("l2g", "g2l", "g2s", "s2g")
-# Queue -> the stage that gives it tokens.
+# Queue -> the stage that pushes tokens to it.
 GIVERS = {queue: stage for stage, flags in PUSHES.items() for queue in flags.values()}
 
 _ORDER = tuple(VtaModule)
@@ -67,7 +67,7 @@ def pops(instruction: Instruction) -> tuple[str, ...]:
 
 
 def pushes(instruction: Instruction) -> tuple[str, ...]:
-    """The queues that it gives a token to when it has ended."""
+    """The queues that it pushes a token to when it has ended."""
     return _queues(instruction, PUSHES)
 
 

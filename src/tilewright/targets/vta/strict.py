@@ -18,7 +18,7 @@ from tilewright.targets.vta.config import MemoryId, VTAConfig
 from tilewright.targets.vta.errors import VTAError
 from tilewright.targets.vta.fields import AluOp
 from tilewright.targets.vta.isa import Alu, Finish, Gemm, Load, Micro, Transfer
-from tilewright.targets.vta.nest import Index, steps
+from tilewright.targets.vta.nest import StepIndex, steps
 from tilewright.targets.vta.program import InstructionStream
 from tilewright.targets.vta.sram import Sram, addresses
 from tilewright.targets.vta.stages import QUEUES, VtaModule
@@ -36,8 +36,8 @@ _CHIP: dict[int, str] = {
 _DRAM = "dram"
 
 
-class Watcher:
-    """Follows a run. Every method raises VTAError for what must not be."""
+class RunWatcher:
+    """Observes a run. Every method raises VTAError for an illegal event."""
 
     def __init__(
         self, program: InstructionStream, config: VTAConfig, dram: int
@@ -78,7 +78,7 @@ class Watcher:
             self._finish(clock)
 
     def end(self) -> None:
-        """It has ended and gives its tokens."""
+        """It has ended and pushes its tokens."""
         for queue in self.program.pushes[self.index]:
             self.tokens[queue].append(dict(self.clocks[self.stage]))
 
@@ -93,7 +93,7 @@ class Watcher:
             self._access(_DRAM, places.reshape(-1), _READ if loads else _WRITE)
         self._access(_CHIP[i.memory_type], chip, _WRITE if loads else _READ)
 
-    def micro(self, i: Micro, used: tuple[Index, ...], sram: Sram) -> None:
+    def micro(self, i: Micro, used: tuple[StepIndex, ...], sram: Sram) -> None:
         """The elements that a GEMM or ALU instruction accesses; its indices have been checked."""
         if (
             isinstance(i, Alu)

@@ -17,12 +17,12 @@ from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Sketch
 from tilewright.targets.base import (
-    Adapted,
+    AdaptedGraph,
     Artifact,
     Calibration,
     Placement,
-    Settings,
     Target,
+    TargetSettings,
 )
 from tilewright.targets.permitted import Permissions
 from tilewright.targets.vta.compiled import VtaProgram
@@ -55,7 +55,7 @@ class Vta(Target):
 
     def adapt(
         self, graph: Graph, calibration: Calibration, fallback: FallbackProvider
-    ) -> Adapted:
+    ) -> AdaptedGraph:
         """The graph quantized: convolutions, products and pooling as layers of the machine.
 
         Raises InputError without samples or scales, and for scales of another model.
@@ -69,7 +69,7 @@ class Vta(Target):
             report=report,
             scales=scales,
         ).run(graph)
-        return Adapted(made, report, scales)
+        return AdaptedGraph(made, report, scales)
 
     def refuses(self, computations: Sequence[Computation]) -> str:
         """Why a group is not a layer of the machine, by its reducers and dtypes."""
@@ -97,7 +97,7 @@ class Vta(Target):
     ) -> Schedule:
         """The blocks that a model of the machine expects to be the fastest.
 
-        Raises CompileError for what is not a layer, or fits no memory.
+        Raises CompileError if it is not a layer, or does not fit the memories.
         """
         return scheduled(kernel, computations, self.threads, PUBLISHED, self.config)
 
@@ -113,10 +113,10 @@ class Vta(Target):
     def emit(
         self, kernel: Kernel, symbol: str, permitted: Permissions | None = None
     ) -> Artifact:
-        """A stream of instructions with the DRAM that it is for.
+        """A stream of instructions with its DRAM.
 
         permitted is unused here: the simulators check every access themselves. Raises
-        CompileError for what the machine cannot do.
+        CompileError for operations that the machine cannot do.
         """
         return Artifact(symbol, VtaProgram(kernel, self.config).code.to_bytes())
 
@@ -134,13 +134,13 @@ class Vta(Target):
     def load(self, program: Any) -> VtaProgram:
         """A kernel as a stream of instructions, to be run on arrays.
 
-        Raises CompileError for what the machine cannot do: statements that are not an instruction
-        (TW-VTA-SCALAR), buffers that do not fit (TW-VTA-MEMORY), and others that say what.
+        Raises CompileError if the machine cannot run it: for statements that are not an instruction
+        (TW-VTA-SCALAR), buffers that do not fit (TW-VTA-MEMORY), and other reasons.
         """
         return VtaProgram(program, self.config)
 
 
-def make(settings: Settings) -> Vta:
+def make(settings: TargetSettings) -> Vta:
     """The target; the description has fields of VTAConfig. Raises InputError for others."""
     if settings.description is None:
         return Vta()

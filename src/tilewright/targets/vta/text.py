@@ -187,7 +187,7 @@ def _parse(words: list[str]) -> Instruction:
 def _place(
     cls: type[Instruction], place: re.Match[str], values: dict[str, int]
 ) -> None:
-    """The fields that a range gives."""
+    """The fields that a range sets."""
     first = int(place[2])
     if issubclass(cls, Transfer):
         values["memory_type"] = _number_of(MemoryId, place[1], "MEM")
@@ -200,7 +200,7 @@ def _place(
 
 
 def _part(cls: type[Instruction], word: str, values: dict[str, int]) -> None:
-    """The fields that one of the words after the range gives."""
+    """The fields that one of the words after the range sets."""
     part = _PART.fullmatch(word)
     parts = dict(_PARTS[cls])
     if issubclass(cls, Micro):
@@ -255,7 +255,7 @@ def _flag(of: VtaModule, dependence: re.Match[str]) -> str:
 
 
 def _check_range(i: Instruction, last: int | None) -> None:
-    """The sizes give the range's end as well; the two must agree."""
+    """The sizes also determine the range's end; the two must agree."""
     if not isinstance(i, Transfer):
         return
     expected = i.sram_base + i.elements - 1 if i.elements else None

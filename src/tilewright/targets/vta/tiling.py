@@ -25,7 +25,7 @@ Tile = Mapping[Var, int]
 
 
 @dataclass(frozen=True)
-class Operand:
+class TiledOperand:
     """A tensor on the chip: its buffer, the index of its elements, and the scope.
 
     depth: how many elements the scope holds. bytes: of an element in DRAM.
@@ -48,7 +48,7 @@ class Operand:
         ]
 
     def sides(self, tile: Tile) -> list[int]:
-        """Elements along each dimension of what a tile of the loops touches."""
+        """Elements along each dimension that a tile of the loops touches."""
         sides = []
         for moves in self._moves:
             side = 1
@@ -59,22 +59,22 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """Loops around a product of tiles: those of the result and those of the sum, with extents.
+class TilingProblem:
+    """Loops around a product of tiles: of the result and of the sum, with extents.
 
-    operands: what a step of the sum loads. result: the accumulators. extras: what is loaded to
-    accumulators per block. lane_steps: lane operations per accumulator.
+    operands: loaded by a step of the sum. result: the accumulators. extras: loaded to accumulators
+    per block. lane_steps: lane operations per accumulator.
     """
 
     parallel: Mapping[Var, int]
     reduced: Mapping[Var, int]
-    operands: Sequence[Operand]
-    result: Operand
-    extras: Sequence[Operand]
+    operands: Sequence[TiledOperand]
+    result: TiledOperand
+    extras: Sequence[TiledOperand]
     lane_steps: int
 
     @property
-    def tensors(self) -> Sequence[Operand]:
+    def tensors(self) -> Sequence[TiledOperand]:
         """All that is on the chip."""
         return *self.operands, self.result, *self.extras
 
@@ -98,12 +98,12 @@ class _TileChoice:
 
 
 def asked(
-    p: Problem, threads: int, timing: TimingParameters, ask: Choices
+    p: TilingProblem, threads: int, timing: TimingParameters, ask: Choices
 ) -> TileChoice:
     """The same as a question for each part: the number of threads, each tile, the threads' loop.
 
-    Offered is what fits the chip with what was taken before, and the smallest of what comes after.
-    The defaults are what `choose` takes. Raises ScheduleError where no loop has blocks for threads.
+    The offered values fit the chip together with the earlier choices and the smallest later ones.
+    The defaults are those of `choose`. Raises ScheduleError if no loop has blocks for threads.
     """
     best = choose(p, threads, timing)
     usual = 1 if best.thread is None else threads
@@ -134,7 +134,7 @@ def asked(
     return TileChoice(tile, thread, _cycles(p, tile, count, timing))
 
 
-def choose(p: Problem, threads: int, timing: TimingParameters) -> TileChoice:
+def choose(p: TilingProblem, threads: int, timing: TimingParameters) -> TileChoice:
     """The fastest by the model: tiles, and `threads` virtual threads or one.
 
     Raises CompileError, with the memory that is too small, where nothing fits the chip.
@@ -148,7 +148,7 @@ def choose(p: Problem, threads: int, timing: TimingParameters) -> TileChoice:
     return TileChoice(found.state.tile, found.state.thread, found.cost)
 
 
-def _too_large(p: Problem, smallest: Tile) -> CompileError:
+def _too_large(p: TilingProblem, smallest: Tile) -> CompileError:
     """What the smallest block needs of the first memory that does not have it."""
     used = _used(p, smallest)
     full = next(o for o in p.tensors if used[o.scope] > o.depth)
@@ -168,7 +168,7 @@ def too_large(
     )
 
 
-def tile_sizes(p: Problem) -> Mapping[Var, tuple[int, ...]]:
+def tile_sizes(p: TilingProblem) -> Mapping[Var, tuple[int, ...]]:
     """The tiles of every loop, smallest first: equal ones of the sum, a window's loops whole."""
     windows = {v for v in p.reduced if any(_in_window(v, o) for o in p.operands)}
     loops = {**p.parallel, **p.reduced}
@@ -178,14 +178,14 @@ def tile_sizes(p: Problem) -> Mapping[Var, tuple[int, ...]]:
     }
 
 
-def _tiles(p: Problem) -> Iterator[Tile]:
+def _tiles(p: TilingProblem) -> Iterator[Tile]:
     """Every choice of `tile_sizes`, the smallest first."""
     options = tile_sizes(p)
     for sizes in product(*options.values()):
         yield dict(zip(options, sizes, strict=True))
 
 
-def _in_window(v: Var, o: Operand) -> bool:
+def _in_window(v: Var, o: TiledOperand) -> bool:
     """Whether a loop of the sum moves along with one of the result."""
     forms = [affine(i).terms for i in o.index]
     return any(len(t) > 1 and any(atom is v for atom, _ in t) for t in forms)
@@ -196,7 +196,9 @@ def shares(n: int) -> tuple[int, ...]:
     return tuple(sorted({-(-n // count) for count in range(1, n + 1)}))
 
 
-def _fitting(p: Problem, tile: Tile, counts: Iterable[int]) -> Iterator[_TileChoice]:
+def _fitting(
+    p: TilingProblem, tile: Tile, counts: Iterable[int]
+) -> Iterator[_TileChoice]:
     """A tile with each of these numbers of virtual threads, as far as they fit the chip."""
     most = room(p, tile)
     for threads in counts:
@@ -205,18 +207,18 @@ def _fitting(p: Problem, tile: Tile, counts: Iterable[int]) -> Iterator[_TileCho
             yield _TileChoice(tile, threads, thread)
 
 
-def room(p: Problem, tile: Tile) -> int:
+def room(p: TilingProblem, tile: Tile) -> int:
     """How many threads have room for a tile each, at once."""
     used = _used(p, tile)
     return min(o.depth // used[o.scope] for o in p.tensors)
 
 
-def around(p: Problem, tile: Tile, threads: int) -> list[Var]:
+def around(p: TilingProblem, tile: Tile, threads: int) -> list[Var]:
     """The loops whose blocks threads can share: each has as many."""
     return [v for v, n in p.parallel.items() if -(-n // tile[v]) % threads == 0]
 
 
-def _used(p: Problem, tile: Tile) -> Mapping[str, int]:
+def _used(p: TilingProblem, tile: Tile) -> Mapping[str, int]:
     """Elements of each scope that a block takes."""
     used: dict[str, int] = {}
     for o in p.tensors:
@@ -224,7 +226,7 @@ def _used(p: Problem, tile: Tile) -> Mapping[str, int]:
     return used
 
 
-def _cycles(p: Problem, tile: Tile, threads: int, t: TimingParameters) -> float:
+def _cycles(p: TilingProblem, tile: Tile, threads: int, t: TimingParameters) -> float:
     """A round is a block of every thread; in the first, nothing hides its loads and stores."""
     blocks = prod(-(-n // tile[v]) for v, n in p.parallel.items())
     steps = prod(n // tile[v] for v, n in p.reduced.items())
@@ -278,7 +280,7 @@ def _again(
     return reset + threads * (gemm + after + (steps - 1) * max(load, gemm)) + first
 
 
-def _transfer(o: Operand, tile: Tile, t: TimingParameters) -> tuple[float, float]:
+def _transfer(o: TiledOperand, tile: Tile, t: TimingParameters) -> tuple[float, float]:
     """Cycles that a transfer waits, and those that it holds the bus."""
     sides = o.sides(tile)
     # A request is a rectangle; dimensions that are there wholly make longer rows.

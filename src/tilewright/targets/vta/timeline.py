@@ -19,9 +19,9 @@ ENDED = "ended"
 class InstructionSpan:
     """One instruction in time.
 
-    waited: how long its module stood still before it, for a token of the queue `waited_for`.
-    parts: its cycles by what they were for: start, work (steps of GEMM or ALU), dram latency,
-    dram transfer (the bus at its full speed), dram contention (what sharing the bus added).
+    waited: how long its module was stalled before it, for a token of the queue `waited_for`. parts:
+    its cycles by purpose: start, work (steps of GEMM or ALU), dram latency, dram transfer (the bus
+    at full speed), dram contention (added by sharing the bus).
     """
 
     index: int
@@ -40,7 +40,7 @@ class InstructionSpan:
 
 @dataclass(frozen=True, slots=True)
 class ModuleTimes:
-    """What one module did: cycles it was busy, by what for; cycles it stood still, by cause.
+    """The activity of one module: busy cycles by purpose, stalled cycles by cause.
 
     A cause is a queue whose token was missing, or "ended": nothing was left to do.
     """
@@ -53,7 +53,7 @@ class ModuleTimes:
 
 @dataclass(frozen=True, slots=True)
 class VtaTiming:
-    """A timed run: what it did, how long it took, every instruction in time."""
+    """A timed run: its results, its duration, the timeline of its instructions."""
 
     counters: Counters
     cycles: int

@@ -32,7 +32,7 @@ _SHARES = lcm(
 
 @dataclass(frozen=True, slots=True)
 class TimingParameters:
-    """Cycles and bytes per cycle; the defaults are those of the published figures.
+    """Cycles and bytes per cycle; the defaults are the published figures.
 
     gemm_interval, alu_interval: cycles from one step to the next. start: cycles before the first
     step or request of an instruction. dram_latency: cycles from a request to its first byte.

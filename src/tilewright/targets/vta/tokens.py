@@ -1,8 +1,8 @@
-"""Inserting dependence tokens, derived from what each instruction reads and writes.
+"""Inserting dependence tokens, derived from each instruction's reads and writes.
 
-An instruction waits for another stage's where they touch the same element and one of them writes
-it, unless what it has waited for before implies that already. So every token that is given is
-taken, none is given in advance, and virtual threads overlap as far as their buffers are apart.
+An instruction waits for another stage's instruction if they touch the same element and one of them
+writes it, unless earlier waits imply this already. So every pushed token is popped, none is pushed
+in advance, and virtual threads overlap as far as their buffers are disjoint.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _START: Clock = dict.fromkeys(VtaModule, -1)
 
 
 @dataclass(frozen=True, slots=True)
-class Touch:
+class MemoryTouch:
     """Elements of a memory on the chip; or a DRAM buffer, as a whole."""
 
     place: Any
@@ -33,9 +33,9 @@ class Touch:
     writes: bool
 
     @staticmethod
-    def of_dram(buffer: DramBuffer, writes: bool) -> Touch:
+    def of_dram(buffer: DramBuffer, writes: bool) -> MemoryTouch:
         """A transfer's side in DRAM."""
-        return Touch(buffer, np.zeros(1, np.int64), writes)
+        return MemoryTouch(buffer, np.zeros(1, np.int64), writes)
 
 
 class Tokens:
@@ -49,7 +49,7 @@ class Tokens:
         self._clocks: dict[int, Clock] = {}
 
     def record(
-        self, at: VtaModule, touched: Sequence[Touch], emit: Callable[[], None]
+        self, at: VtaModule, touched: Sequence[MemoryTouch], emit: Callable[[], None]
     ) -> None:
         """`emit` records one or more instructions of a stage, which touch these elements."""
         for giver in VtaModule:
@@ -61,7 +61,7 @@ class Tokens:
         for t in touched:
             self._table(t.place, at, t.writes)[t.elements] = index
 
-    def _needed(self, giver: VtaModule, touched: Sequence[Touch]) -> int:
+    def _needed(self, giver: VtaModule, touched: Sequence[MemoryTouch]) -> int:
         """The last instruction of a stage that conflicts with one that touches these, or -1."""
         kinds = (True, False)
         found = (

@@ -30,9 +30,9 @@ class _Rectangle:
 def load(
     c: Commands, memory: MemoryId, source: DramBuffer, box: Tiles, where: str
 ) -> None:
-    """Load a box; its accesses are the chip's and DRAM's, and what is not inside is zero.
+    """Load a box; its accesses are on the chip and in DRAM, and elements outside are zero.
 
-    Raises CompileError for padding that the instruction cannot do.
+    Raises CompileError for padding that the instruction does not support.
     """
     for r in _rectangles(box):
         _load(c, memory, source, r, where)

@@ -1,9 +1,9 @@
-"""From a Kernel to a stream of instructions: loops are walked, what is in them is recorded.
+"""From a Kernel to a stream of instructions: loops are walked, and their bodies recorded.
 
-A nest around one statement is one piece as far as it goes: a product by the matrix unit, lane
-operations, or a copy between DRAM and the chip. A loop that is bound to `vthread` is walked for all
-its turns at once: each of these virtual threads has instructions and its own buffers. Tokens
-follow of what the instructions touch (`tokens.py`).
+A nest around one statement is one piece, as large as possible: a product of the matrix unit, lane
+operations, or a copy between DRAM and the chip. A loop bound to `vthread` is walked for all its
+iterations at once: each of these virtual threads has its own instructions and buffers. Tokens
+follow from the elements that instructions touch (`tokens.py`).
 """
 
 from __future__ import annotations
@@ -36,19 +36,20 @@ from tilewright.targets.vta.guards import box_of
 from tilewright.targets.vta.intrinsics import ACC, INP, MEMORIES, WGT, gemm
 from tilewright.targets.vta.lanes import LaneStep, chain, loads, update
 from tilewright.targets.vta.memory import Chip
-from tilewright.targets.vta.micro import Micro
+from tilewright.targets.vta.micro import MicroRecorder
 from tilewright.targets.vta.pieces import access, peeled, tiles
 from tilewright.targets.vta.stages import VtaModule
-from tilewright.targets.vta.tokens import Tokens, Touch
+from tilewright.targets.vta.tokens import MemoryTouch, Tokens
 from tilewright.targets.vta.transfers import load, store
 
 
 def translate(
     kernel: Kernel, commands: Commands, buffers: Mapping[Tensor, DramBuffer]
 ) -> None:
-    """Record a kernel, whose parameters are in these buffers of DRAM.
+    """Record a kernel with its parameters in these buffers of DRAM.
 
-    Raises CompileError for what the machine cannot do, and for more than its memories hold.
+    Raises CompileError for operations that the machine cannot do, and if its memories are too
+    small.
     """
     walk = _Walk(kernel, commands, buffers)
     walk.walk(kernel.body, [_Thread(None)])
@@ -66,7 +67,7 @@ _NOTHING: Mapping[Var, int] = {}
 
 
 def _stage(s: Stmt) -> VtaModule:
-    """The module at the end of what a statement takes."""
+    """The module of a statement's last instruction."""
     if isinstance(s, Store) and s.buffer.scope in (INP, WGT):
         return VtaModule.LOAD
     return (
@@ -118,10 +119,10 @@ class _Walk:
         self.collected: list[tuple[VtaModule, _Thread, _Piece]] = []
         self.chip = Chip(commands.config, self.where)
         self.tokens = Tokens(commands)
-        self.micro = Micro(self.chip, self.tokens, self.where)
+        self.micro = MicroRecorder(self.chip, self.tokens, self.where)
 
     def walk(self, s: Stmt, threads: list[_Thread]) -> None:
-        """Record a statement for these threads, in turn."""
+        """Record a statement for each of these threads."""
         loops, inner = peeled(s)
         if _single(inner):
             self.collect(_Piece(loops, inner), threads)
@@ -140,15 +141,15 @@ class _Walk:
             raise self.refused(s)
 
     def collect(self, piece: _Piece, threads: list[_Thread]) -> None:
-        """Record a piece for these threads, after what is collected for the same stage."""
+        """Record a piece for these threads, after the pieces collected for the same stage."""
         stage = _stage(piece.stmt)
         if self.collected and stage is not self.collected[0][0]:
             self.flush()
         self.collected += [(stage, t.copy(), piece) for t in threads]
 
     def flush(self) -> None:
-        """Record what is collected: a thread does all that it has to do at one stage, then the
-        next one does. So no thread is between the operands of another."""
+        """Record the collected pieces: a thread does all its work at one stage, then the next
+        thread does. So no thread's instructions are between the operands of another."""
         for _, thread, piece in sorted(self.collected, key=lambda c: c[1].number or 0):
             self.values, self.chip.places = thread.values, thread.places
             with self.commands.thread(thread.number):
@@ -265,7 +266,7 @@ class _Walk:
             raise self.refused(s)
 
     def stores(self, s: Store) -> bool:
-        """Whether a statement gives the low bits of accumulators to DRAM."""
+        """Whether a statement stores the low bits of accumulators to DRAM."""
         stored = self.chip.elements[INP].dtype  # results are data of another layer
         read = loads(s.value)
         on_chip = all(x.buffer.scope == ACC for x in read)
@@ -273,7 +274,7 @@ class _Walk:
 
     def lanes(
         self, p: _Piece, steps: Sequence[LaneStep], target: Load, once: bool = True
-    ) -> list[Touch]:
+    ) -> list[MemoryTouch]:
         """Record lane operations; the accumulators they changed that are not `target`."""
         spent = []
         for step in steps:
@@ -340,7 +341,7 @@ class _Walk:
         if inside is None:
             found = found.outer
         if outside.value != 0 and any(a.padded for a in found.axes):
-            # Padding is zero: fill everything, then load what is inside.
+            # Padding is zero: fill everything, then load the inside.
             self.lanes(p, chain(outside, target, self.where)[0], target)
             found = found.inner
             if not all(a.extent for a in found.axes):
@@ -360,7 +361,7 @@ class _Walk:
         dram = self.dram[source.buffer]
         self.tokens.record(
             at,
-            [touched, Touch.of_dram(dram, False)],
+            [touched, MemoryTouch.of_dram(dram, False)],
             lambda: load(self.commands, kind, dram, box, self.where),
         )
 
@@ -376,6 +377,6 @@ class _Walk:
         dram = self.dram[target.buffer]
         self.tokens.record(
             VtaModule.STORE,
-            [touched, Touch.of_dram(dram, True)],
+            [touched, MemoryTouch.of_dram(dram, True)],
             lambda: store(self.commands, dram, box),
         )

@@ -14,7 +14,7 @@ from tilewright.targets.vta.kernel import VtaKernel
 
 
 @dataclass(frozen=True, slots=True)
-class Residence:
+class UopResidence:
     """Where a kernel's micro-ops begin on the chip; the load that brings them, if it is needed."""
 
     begin: int
@@ -36,12 +36,12 @@ class UopCache:
         self._begins.clear()
         self._end = 0
 
-    def place(self, kernel: VtaKernel) -> Residence:
+    def place(self, kernel: VtaKernel) -> UopResidence:
         """Find or make room for a kernel. Raises VTAError for one that is larger than the chip."""
         words = kernel.words
         count = len(kernel.uops)
         if words in self._begins:
-            return Residence(self._begins[words], None)
+            return UopResidence(self._begins[words], None)
         if count > self._depth:
             raise VTAError(f"{count} micro-ops, and {self._depth} fit", where="kernel")
         if self._end + count <= self._depth:
@@ -51,7 +51,7 @@ class UopCache:
         self._end = begin + count
         self._drop(begin, self._end)
         self._begins[words] = begin
-        return Residence(
+        return UopResidence(
             begin,
             Load(
                 memory_type=MemoryId.UOP,

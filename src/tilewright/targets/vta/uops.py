@@ -1,4 +1,4 @@
-"""Micro-ops: 32 bits with an index into the accumulators, one into what is read, one of weights."""
+"""Micro-ops: 32 bits with indices of the accumulators, the source and the weights."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`make fuzz`: generators of random programs, run in turn for a given time.
+"""`make fuzz`: runs generators of random programs alternately for a given time.
 
     python -m tilewright.testing.fuzz --generators schedules,graphs --seconds 600 --jobs 2
 
-A generator is a function of a seed. Seeds are used once: a committed file says which are next, and
-counts the programs and the faults. What fails is reduced and written as a test that fails.
+A generator is a function of a seed. Each seed is used once: a committed file records the next ones
+and counts programs and faults. A failing program is reduced and written as a failing test.
 """

@@ -1,6 +1,6 @@
 """Runs generators in turn, counts, and writes a test for each fault.
 
-The combinations that occurred in a generator's programs are kept, too: the next campaign is steered
+It also keeps the combinations that occurred in a generator's programs: the next campaign is steered
 to others.
 """
 
@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from tilewright.base.files import write_whole
-from tilewright.testing.fuzz.worker import CaseGenerator, Found, FuzzProcess, Lost, Met
+from tilewright.testing.fuzz.worker import (
+    CaseGenerator,
+    FuzzFinding,
+    FuzzProcess,
+    LostProgram,
+    Met,
+)
 
 FIRST: Final = 1_000_000  # seeds below it are those of tests
 FLUSH: Final = 5.0  # seconds between two writes of the counts
@@ -28,7 +34,7 @@ PAIRS: Final = 20_000  # of one generator are kept, those that met most often
 
 @dataclass
 class Count:
-    """Of one generator, over all campaigns. next: the first seed that was never run."""
+    """Counts of one generator over all campaigns. next: the first seed that was never run."""
 
     programs: int = 0
     faults: int = 0
@@ -44,8 +50,8 @@ def read_counts(path: Path) -> dict[str, Count]:
 
 
 def read_met(path: Path) -> dict[str, Met]:
-    """What met by a file, for each generator; nothing if there is none. Raises ValueError for
-    another content."""
+    """The pair counts of each generator in a file; empty if there is no file. Raises ValueError for
+    malformed content."""
     if not path.exists():
         return {}
     rows: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -69,7 +75,8 @@ def met_text(met: Mapping[str, Met]) -> str:
 
 @dataclass
 class _Turn:
-    """What one generator does in this campaign. open: seeds that were begun and not finished."""
+    """The state of one generator in this campaign. open: seeds that were started and not
+    finished."""
 
     generator: CaseGenerator
     count: Count
@@ -113,7 +120,8 @@ class Campaign:
         jobs: int,
         programs: int | None = None,
     ) -> None:
-        """Go on for that long, or that many programs, or until Ctrl-C; all that ended is kept."""
+        """Run for `seconds`, `programs`, or until Ctrl-C; keep the results of completed
+        programs."""
         workers = [FuzzProcess() for _ in range(jobs)]
         try:
             end = time.monotonic() + seconds
@@ -163,7 +171,7 @@ class Campaign:
         self,
         turn: _Turn,
         seed: int,
-        result: Found | Lost | None,
+        result: FuzzFinding | LostProgram | None,
     ) -> None:
         turn.finish(seed)
         if result is None:
@@ -205,7 +213,7 @@ class Campaign:
 
 
 def _kind(reason: str) -> str:
-    """What failures of one kind share: the words of the last line."""
+    """The words of a reason's last line, which failures of one kind share."""
     lines = reason.strip().splitlines() or [""]
     return re.sub(r"[^A-Za-z_ ]+", "", lines[-1])[:100]
 
@@ -223,14 +231,14 @@ def test_{name}_{seed}():
 def source_of_test(
     name: str,
     seed: int,
-    result: Found | Lost,
+    result: FuzzFinding | LostProgram,
 ) -> str:
-    """The source of a test of what failed; by its seed where there is nothing smaller."""
-    if isinstance(result, Lost):
+    """The source of a test of the failure; it uses the seed if there is no reduced program."""
+    if isinstance(result, LostProgram):
         told = result.told
     else:
         told = ""
-    if isinstance(result, Found):
+    if isinstance(result, FuzzFinding):
         body = result.test
     else:
         body = ""

@@ -19,7 +19,7 @@ from tilewright.testing import (
     schedule_runs,
 )
 from tilewright.testing.fuzz import written
-from tilewright.testing.fuzz.worker import CaseGenerator, Found, Tell
+from tilewright.testing.fuzz.worker import CaseGenerator, FuzzFinding, Tell
 from tilewright.testing.graphs import Case
 from tilewright.testing.random_schedules import Coverage
 from tilewright.testing.reduce import reduce_case
@@ -61,7 +61,7 @@ def test_schedules_{seed}():
 """
 
 
-def _schedule(seed: int, tell: Tell) -> Found | None:
+def _schedule(seed: int, tell: Tell) -> FuzzFinding | None:
     def told(trace: Trace) -> None:
         tell(trace.to_json())
 
@@ -75,7 +75,7 @@ def _met_by_schedules() -> Coverage:
     return _MET
 
 
-def _again(seed: int, told: str) -> Found | None:
+def _again(seed: int, told: str) -> FuzzFinding | None:
     steps = Trace.from_json(told).steps
     level = _level(seed)
     kernel = schedule_runs.program(seed)
@@ -86,7 +86,7 @@ def _again(seed: int, told: str) -> Found | None:
     return _broken(failure)
 
 
-def _broken(failure: schedule_runs.ScheduleFailure) -> Found:
+def _broken(failure: schedule_runs.ScheduleFailure) -> FuzzFinding:
     kernel = repr(schedule_runs.program(failure.seed))
     steps = Trace(failure.steps).to_json()
     level = _level(failure.seed)
@@ -97,7 +97,7 @@ def _broken(failure: schedule_runs.ScheduleFailure) -> Found:
         level=level,
         digest=digest,
     )
-    return Found(f"{failure}\n{failure.reason}", test)
+    return FuzzFinding(f"{failure}\n{failure.reason}", test)
 
 
 def _level(seed: int) -> str | None:
@@ -137,7 +137,7 @@ _STEERING: Final = (
 )  # of this process: to rules, passes and sketches not combined yet
 
 
-def _graph(seed: int, tell: Tell) -> Found | None:
+def _graph(seed: int, tell: Tell) -> FuzzFinding | None:
     def told(case: Case) -> None:
         tell(_written(case))
 
@@ -161,7 +161,7 @@ def _written(case: Case) -> str:
     )
 
 
-def _graph_again(seed: int, told: str) -> Found | None:
+def _graph_again(seed: int, told: str) -> FuzzFinding | None:
     names: dict[str, Any] = {}
     exec(HEADER + told, names)  # what this module wrote
     case = Case(load(names["model"]), names["inputs"], names["others"])
@@ -169,7 +169,9 @@ def _graph_again(seed: int, told: str) -> Found | None:
     return _wrong_graph(seed, failure)
 
 
-def _wrong_graph(seed: int, failure: graph_runs.GraphFailure | None) -> Found | None:
+def _wrong_graph(
+    seed: int, failure: graph_runs.GraphFailure | None
+) -> FuzzFinding | None:
     if failure is None:
         return None
     case = _written(failure.case)
@@ -178,10 +180,10 @@ def _wrong_graph(seed: int, failure: graph_runs.GraphFailure | None) -> Found | 
         seed=seed,
         setting=failure.setting,
     )
-    return Found(failure.reason, HEADER + test)
+    return FuzzFinding(failure.reason, HEADER + test)
 
 
-def _stages(seed: int, tell: Tell) -> Found | None:
+def _stages(seed: int, tell: Tell) -> FuzzFinding | None:
     """Interpreted after every pass; every second is compiled, too, which takes most of the time."""
     native = seed % 2 == 0
     case = random_stages.case_of(seed)
@@ -200,24 +202,26 @@ def _stages(seed: int, tell: Tell) -> Found | None:
         seed=seed,
         native=native,
     )
-    return Found(str(random_stages.run_case(seed, small, native=native)), HEADER + test)
+    return FuzzFinding(
+        str(random_stages.run_case(seed, small, native=native)), HEADER + test
+    )
 
 
 # -------------------------------------------------------------------------------- operators
 
 OPERATOR: Final = """\
-from tilewright.testing.operator_trials import Trial
+from tilewright.testing.operator_trials import OperatorTrial
 from tilewright.testing.random_operators import judged
 
 {case}
 
 def test_operators_{seed}():
-    how, failure = judged(Trial({seed}, model, inputs, {special}), {native})
+    how, failure = judged(OperatorTrial({seed}, model, inputs, {special}), {native})
     assert failure is None, str(failure)
 """
 
 
-def _operator(seed: int, tell: Tell) -> Found | None:
+def _operator(seed: int, tell: Tell) -> FuzzFinding | None:
     native = seed % 4 != 3
     failure = random_operators.run(seed, native)
     if failure is None:
@@ -230,7 +234,7 @@ def _operator(seed: int, tell: Tell) -> Found | None:
         special=t.special,
         native=native,
     )
-    return Found(
+    return FuzzFinding(
         f"{failure}\n{failure.kind} {t.model.graph.node[0].op_type}", HEADER + test
     )
 
@@ -240,18 +244,18 @@ def _operator(seed: int, tell: Tell) -> Found | None:
 _mutants: Final = mutate_models.MutantProcess()  # its process has its own limits
 
 
-def _model(seed: int, tell: Tell) -> Found | None:
+def _model(seed: int, tell: Tell) -> FuzzFinding | None:
     failure = _mutants.run(seed)
     if failure is None:
         return None
-    return Found(str(failure), "")
+    return FuzzFinding(str(failure), "")
 
 
-def _artifact(seed: int, tell: Tell) -> Found | None:
+def _artifact(seed: int, tell: Tell) -> FuzzFinding | None:
     failure = mutate_artifacts.run(seed)
     if failure is None:
         return None
-    return Found(str(failure), "")
+    return FuzzFinding(str(failure), "")
 
 
 GENERATORS: Final = {

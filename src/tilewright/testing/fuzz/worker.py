@@ -1,4 +1,4 @@
-"""A process that runs programs for a campaign: it may crash, hang, or ask for too much memory."""
+"""A process that runs programs for a campaign: it may crash, hang, or exceed its memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GRACE: Final = 5.0  # seconds for a process that has nothing to do to end
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FuzzFinding:
     """A failure. reason: how, on one line or more; test: the source of a test that fails."""
 
     reason: str
@@ -34,28 +34,28 @@ class Found:
 class CaseGenerator:
     """A kind of random programs.
 
-    run: the program of a seed, and what is wrong with it. It may `tell` what it is about to try,
-    and has its whole time again from there. again: the same for what was told last, where a seed
-    alone does not say it. seconds: that a program may take. met: the pairs that met so far in this
-    process, which lead it to others; it counts there.
+    run: runs the program of a seed and returns its fault. It may `tell` what it is about to try,
+    which restarts its time limit. again: repeats the last attempt told, if the seed alone does not
+    determine it. seconds: the time limit of a program. met: the counts of pairs in this process,
+    which steer the generator to rare ones; it updates them.
     """
 
     name: str
-    run: Callable[[int, Tell], Found | None]
-    again: Callable[[int, str], Found | None] | None = None
+    run: Callable[[int, Tell], FuzzFinding | None]
+    again: Callable[[int, str], FuzzFinding | None] | None = None
     seconds: float = 600.0  # a busy machine may give a process a tenth of one
     met: Callable[[], Met] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
-    """A program that took its process with it, or raised. told: what it said last."""
+class LostProgram:
+    """A program that crashed its process or raised. told: its last message."""
 
     reason: str
     told: str
 
 
-Result = Found | Lost | None
+Result = FuzzFinding | LostProgram | None
 
 
 class FuzzProcess:
@@ -83,8 +83,8 @@ class FuzzProcess:
         told: str | None = None,
         met: Met | None = None,
     ) -> None:
-        """Begin a program; `told`: again, as an earlier one told it. met: what the generator's
-        programs met so far, for a process that has not seen it."""
+        """Start a program. told: repeat the attempt that an earlier program told. met: the
+        generator's pair counts so far, for a process that does not have them yet."""
         if self._process is None:
             self._pipe, other = multiprocessing.get_context("spawn").Pipe()
             process = multiprocessing.get_context("spawn").Process(
@@ -130,12 +130,12 @@ class FuzzProcess:
             return False, None
         return True, self._lost(f"it took more than {self.generator.seconds:g} seconds")
 
-    def _lost(self, reason: str) -> Lost:
+    def _lost(self, reason: str) -> LostProgram:
         self.close()
-        return Lost(reason, self._told)
+        return LostProgram(reason, self._told)
 
     def close(self) -> None:
-        """End the process, whatever it is at."""
+        """Kill the process."""
         process = self._process
         busy = self.generator is not None
         self._process = self.generator = None
@@ -153,7 +153,7 @@ def alone(
     seed: int,
     told: str | None = None,
 ) -> str:
-    """What is wrong with a program, run in its own process; empty if nothing."""
+    """The fault of a program run in its own process; empty if none."""
     worker = FuzzProcess()
     try:
         worker.start(generator, seed, told)
@@ -167,7 +167,7 @@ def alone(
 
 
 def _serve(pipe: Connection) -> None:
-    """Programs in, what is wrong with them out, until there are no more."""
+    """Receive programs and send their faults until the pipe closes."""
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # the campaign ends its processes itself
@@ -208,4 +208,4 @@ def _attempt(
         return generator.run(seed, telling)
     except Exception:
         reason = traceback.format_exc(limit=-6)
-        return Lost(reason, last)
+        return LostProgram(reason, last)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import gc
+import sys
 from collections.abc import Iterator
 from types import CodeType, FunctionType
 
@@ -20,6 +21,8 @@ class Functions:
         for found in gc.get_objects():
             if type(found) is FunctionType:
                 self._of.setdefault(found.__code__.co_filename, []).append(found)
+        files = (getattr(m, "__file__", None) for m in sys.modules.values())
+        self._imported = {file for file in files if file is not None}
 
     def replace(
         self,
@@ -27,13 +30,13 @@ class Functions:
         before: str,
         after: str,
     ) -> bool:
-        """Give the functions of a file, imported as `before`, the code that they have in `after`.
+        """Replace the code of a file's functions, imported as `before`, by that in `after`.
 
-        False if that cannot be: then nothing is known about the process. What ran when the file
-        was imported is not run again.
+        False if that is impossible: then the state of the process is unknown. Code that ran at
+        import is not run again. A file that is imported later is imported with the fault.
         """
         if path not in self._of:
-            return False
+            return before == after or path not in self._imported
         old = _numbered(_compiled(before, path))
         same = _numbered(_compiled(_laid_out(before), path))
         new = _numbered(_compiled(_laid_out(after), path))
@@ -65,7 +68,7 @@ def _compiled(source: str, path: str) -> CodeType:
 
 
 def _numbered(code: CodeType) -> dict[tuple[str, int], CodeType]:
-    """Each code inside one by its name and which of those of that name it is."""
+    """The code objects nested in `code`, by name and number among those of the same name."""
     seen: dict[str, int] = {}
     found: dict[tuple[str, int], CodeType] = {}
     for inner in _inside(code):

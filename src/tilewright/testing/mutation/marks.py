@@ -19,7 +19,7 @@ MARK: Final = "__reached__"  # the name of the function in a marked module
 Line = tuple[str, int]
 
 
-class Marks:
+class LineMarks:
     """reached: the lines of `files` that ran since it was cleared last.
 
     imported: lines that run when their module is imported, whenever that is.
@@ -53,7 +53,7 @@ class _Loader(SourceFileLoader):
         self,
         name: str,
         path: str,
-        marks: Marks,
+        marks: LineMarks,
     ) -> None:
         super().__init__(name, path)
         self._marks = marks
@@ -101,7 +101,7 @@ class _Marker(ast.NodeTransformer):
         return ast.fix_missing_locations(ast.copy_location(call, node))
 
     def visit_Lambda(self, node: ast.Lambda) -> Any:
-        """The mark gives None, so that the body follows."""
+        """The mark returns None, so that `or` evaluates the body."""
         mark = self._mark(node.body)
         self.generic_visit(node)
         node.body = ast.BoolOp(ast.Or(), [mark, node.body])

@@ -1,7 +1,7 @@
-"""The faults: small changes of a syntax tree, each of which usually means something else.
+"""The faults: small changes of a syntax tree, most of which change its meaning.
 
-Left alone are messages (what is raised, f-strings, docstrings), annotations, imports, `__all__`,
-and assertions (`zip(strict=True)` is one): a change there is no fault of the program.
+Messages (raised exceptions, f-strings, docstrings), annotations, imports, `__all__`, and assertions
+(`zip(strict=True)` is one) are left alone: changing them is no fault of the program.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Path = tuple[tuple[str, int | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One fault. name: the same whatever else of the file changes. path: the node's place.
+    """One fault. name: stable under other changes of the file. path: the node's place.
 
-    lines: of the statement, or of the head of a compound one, from the first to the last.
+    lines: the lines of the statement, or of the head of a compound one.
     """
 
     file: str
@@ -37,7 +37,7 @@ class Mutant:
     changed: ast.AST
 
     def source(self, text: str) -> str:
-        """The file `text`, in which the fault was found, with it."""
+        """The file's `text` with the fault in it."""
         tree = ast.parse(text)
         return _with(tree, self.path, self.changed)
 
@@ -135,14 +135,14 @@ def _call(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _drop_guard(node: ast.AST) -> Iterator[ast.AST]:
-    """Without a guard that raises, returns, yields or continues."""
+    """Drop a guard that raises, returns, yields or continues."""
     ends = ast.Raise | ast.Return | ast.Continue | ast.Break
     if isinstance(node, ast.If) and not node.orelse and isinstance(node.body[-1], ends):
         yield ast.Pass()
 
 
 def _drop_statement(node: ast.AST) -> Iterator[ast.AST]:
-    """Without a call for its effect, or a step of a sum."""
+    """Drop a call for its effect, or a step of a sum."""
     called = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
     if called or isinstance(node, ast.AugAssign):
         yield ast.Pass()
@@ -238,7 +238,7 @@ def _places(
 
 
 def _lines(node: ast.stmt) -> range:
-    """Of a statement, without the statements in it."""
+    """The lines of a statement, without the statements in it."""
     body = getattr(node, "body", None)
     if body:
         last = body[0].lineno - 1

@@ -1,6 +1,6 @@
-"""Which tests run which lines (a pytest plugin), so that a fault is tried with those tests only.
+"""Records which tests run which lines (a pytest plugin), so that a fault is tried with those only.
 
-What runs in other processes is not seen: a test that starts one may run any line.
+Other processes are not observed: a test that starts one may run any line.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pytest
 
-from tilewright.testing.mutation.marks import Line, Marks
+from tilewright.testing.mutation.marks import Line, LineMarks
 
 # Of the environment: what to record and where to write it, as JSON.
 RECORD: Final = "TILEWRIGHT_MUTATION_RECORD"
@@ -25,13 +25,10 @@ _STARTS: Final = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn")
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
-    """tests: seconds of each. starts: those that start processes. lines: file, line, tests.
-    failed: tests that fail without a fault; they are left out.
-
-    digest: of the sources and tests it was recorded with.
-
-    A line that is run when a module is imported is reached by every test.
+class TestReach:
+    """tests: seconds of each. starts: tests that start processes. lines: file, line, tests. failed:
+    tests that fail without a fault, which are not run. digest: of the recorded sources and tests. A
+    line that runs at import is reached by every test.
     """
 
     digest: str
@@ -72,7 +69,7 @@ class Reach:
         return frozenset[str]().union(*(known.get(line, frozenset()) for line in lines))
 
     def affordable(self, tests: Sequence[str], seconds: float) -> list[str]:
-        """The first tests, one at least, as many as take that long together."""
+        """The longest prefix of `tests` that fits in `seconds`; at least one test."""
         ends = accumulate(self.tests.get(name, 0.0) for name in tests)
         return [
             name
@@ -85,8 +82,8 @@ class Reach:
         return sum(self.tests.get(name, 0.0) for name in tests)
 
 
-def read(path: Path) -> Reach:
-    """What the plugin wrote."""
+def read(path: Path) -> TestReach:
+    """The data that the plugin wrote."""
     rows = json.loads(path.read_text(encoding="utf-8"))
     names = rows["names"]
     lines = {
@@ -98,7 +95,7 @@ def read(path: Path) -> Reach:
     }
     starts = frozenset(rows["starts"])
     failed = tuple(rows["failed"])
-    return Reach(rows["digest"], rows["tests"], starts, lines,
+    return TestReach(rows["digest"], rows["tests"], starts, lines,
                  failed)  # fmt: skip
 
 
@@ -118,7 +115,7 @@ class _Recorder:
         self._failed: list[str] = []
         self._now = ""
         self._ran: dict[Line, set[str]] = {}
-        self._marks = Marks(files)
+        self._marks = LineMarks(files)
         self._marks.install()
         sys.addaudithook(self._heard)
 
@@ -161,6 +158,6 @@ class _Recorder:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register what the environment asks for."""
+    """Register the recorder if the environment requests it."""
     if RECORD in os.environ:
         config.pluginmanager.register(_Recorder(**json.loads(os.environ[RECORD])))

@@ -10,7 +10,7 @@ from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class MutationRoom:
     """Files of `src/tilewright` (patterns allowed), and the tests in the order they are run.
 
     always: functions, `<file>:<name>`, whose faults are all tried: some got through once.
@@ -21,29 +21,29 @@ class Room:
     always: tuple[str, ...] = ()
 
 
-ROOMS: Final[dict[str, Room]] = {
-    "dependences": Room(
+ROOMS: Final[dict[str, MutationRoom]] = {
+    "dependences": MutationRoom(
         ("loops/analysis/access.py", "loops/analysis/dependence.py", "loops/analysis/effects.py",
          "loops/analysis/isl.py", "loops/analysis/lemmas.py", "loops/analysis/question.py",
          "schedule/legality.py"),
         ("tests/loops/analysis", "tests/schedule/test_order.py", "tests/schedule"),
         always=("loops/analysis/access.py:commute",),
     ),
-    "legality": Room(
+    "legality": MutationRoom(
         ("schedule/conditions.py", "loops/analysis/region.py", "schedule/staging.py",
          "schedule/slice_nest.py", "schedule/relocate.py", "schedule/simplify_guards.py",
          "schedule/align_rows.py", "schedule/steady.py", "schedule/full_tiles.py",
          "schedule/primitives/*.py"),
         ("tests/loops/analysis", "tests/schedule"),
     ),
-    "bounds": Room(
+    "bounds": MutationRoom(
         ("expr/bounds.py", "expr/affine.py", "compute/check.py", "compute/regions.py",
          "loops/verify.py", "loops/passes/keep_sums.py", "loops/passes/write_out.py",
          "loops/passes/unroll_scatters.py"),
         ("tests/expr", "tests/compute/test_check.py", "tests/compute/test_regions.py",
          "tests/loops"),
     ),
-    "memory": Room(
+    "memory": MutationRoom(
         ("runtime/arena.py", "plan/passes/memory.py", "loops/passes/in_place.py", "plan/offsets.py",
          "plan/verify.py", "plan/verify_memory.py"),
         ("tests/plan/test_memory.py", "tests/plan/test_verify.py",
@@ -53,7 +53,7 @@ ROOMS: Final[dict[str, Room]] = {
          "tests/driver/test_reused_operands.py"),
         always=("loops/passes/in_place.py:overwritable",),
     ),
-    "keys": Room(
+    "keys": MutationRoom(
         ("driver/kernels.py", "compute/canonical.py",
          "driver/model_cache.py", "driver/file_digest.py"),
         ("tests/driver/test_model_cache.py", "tests/driver/test_file_digest.py",
@@ -62,7 +62,7 @@ ROOMS: Final[dict[str, Room]] = {
          "tests/driver/test_sanitize.py", "tests/compute/test_canonical.py"),
         always=("driver/kernels.py:KernelCompiler._key",),
     ),
-    "passes": Room(
+    "passes": MutationRoom(
         ("graph/passes/*.py", "graph/rules/*.py", "plan/passes/*.py", "compute/merge.py",
          "compute/split_axes.py", "compute/join_axes.py", "compute/separable_windows.py"),
         ("tests/graph/test_rules.py", "tests/graph/test_preconditions.py",
@@ -74,13 +74,13 @@ ROOMS: Final[dict[str, Room]] = {
          "tests/compute/test_separable_windows.py", "tests/compute/test_split_sum.py",
          "tests/driver/test_winograd.py", "tests/driver/test_parts.py"),
     ),
-    "texts": Room(
+    "texts": MutationRoom(
         ("expr/parser.py", "compute/parser.py", "loops/parser.py", "plan/naming.py",
          "plan/parser.py", "plan/interp.py", "plan/normalize.py"),
         ("tests/expr/test_parser.py", "tests/compute/test_parser.py", "tests/loops/test_parser.py",
          "tests/plan", "tests/driver"),
     ),
-    "quantization": Room(
+    "quantization": MutationRoom(
         ("graph/rules/quantization.py", "graph/rules/quantized.py", "compute/quantized.py",
          "graph/ops/quantize.py", "graph/ops/integer.py"),
         ("tests/graph/test_integer_products.py", "tests/graph/test_ops_quantize.py",
@@ -88,7 +88,7 @@ ROOMS: Final[dict[str, Room]] = {
          "tests/graph/test_preconditions.py", "tests/graph/test_rules.py"),
         always=("graph/rules/quantization.py:same_quantization",),
     ),
-    "artifacts": Room(
+    "artifacts": MutationRoom(
         ("runtime/bundle.py", "runtime/manifest.py", "runtime/schema.py", "runtime/loader.py",
          "runtime/elf.py", "base/store.py", "base/files.py"),
         ("tests/base", "tests/runtime", "tests/robust/test_disks.py",

@@ -28,16 +28,16 @@ import click
 
 from tilewright.testing.mutation import reach
 from tilewright.testing.mutation.operators import Mutant, mutants
-from tilewright.testing.mutation.reach import Reach, read
-from tilewright.testing.mutation.rooms import ROOMS, Room
+from tilewright.testing.mutation.reach import TestReach, read
+from tilewright.testing.mutation.rooms import ROOMS, MutationRoom
 from tilewright.testing.mutation.trying import (
     NOT_REPLACED,
     OUT_OF_TIME,
     PYTEST,
     START,
-    Answer,
-    Request,
-    Waiting,
+    MutantAnswer,
+    MutantRequest,
+    WaitingPytest,
 )
 
 SOURCES: Final = Path(__file__).resolve().parents[2]
@@ -49,7 +49,7 @@ LEAST: Final = 30.0  # seconds that each may take: other programs run next to it
 
 
 def drawn(
-    room: Room,
+    room: MutationRoom,
     count: int,
     seed: int = 0,
 ) -> list[Mutant]:
@@ -77,7 +77,7 @@ def drawn(
 
 @dataclass(frozen=True, slots=True)
 class MutationResult:
-    """What became of a fault. by: the test that caught it, or `time`."""
+    """The outcome of a fault. by: the test that caught it, or `time`."""
 
     room: str
     name: str
@@ -92,18 +92,25 @@ class MutationResult:
     seconds: float
 
 
-class Copy:
-    """Tests in `root` and the sources that they import, in which one file at a time is another."""
+class SourceCopy:
+    """Tests in `root` and a copy of the sources that they import, with one file changed at a
+    time."""
 
     def __init__(self, root: Path, sources: Path) -> None:
         self.root, self.sources = root, sources
-        self._waiting: tuple[Sequence[str], Waiting] | None = None
+        self._waiting: tuple[Sequence[str], WaitingPytest] | None = None
         found = (str(sources.parent), str(SOURCES.parent))
-        self._environment = {**os.environ, "PYTHONPATH": os.pathsep.join(found)}
+        self._environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(found),
+            # Of a fault that lasted less than a second, it would be taken for the file without it.
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
 
     @classmethod
-    def made(cls, folder: Path) -> Copy:
-        """Of our own sources and tests. No links: pytest would follow them to the sources here."""
+    def made(cls, folder: Path) -> SourceCopy:
+        """A copy of our sources and tests. No links: pytest would follow them to the original
+        sources."""
         for name in ("src", "tests", "docs", "benchmarks", "examples"):
             shutil.copytree(ROOT / name, folder / name)
         for name in ("pyproject.toml", "README.md"):
@@ -112,13 +119,13 @@ class Copy:
 
     def record(
         self,
-        rooms: Sequence[Room],
+        rooms: Sequence[MutationRoom],
         digest: str,
         path: Path,
     ) -> None:
-        """Write to `path` which tests of the rooms reach which lines of theirs.
+        """Write to `path` which lines of each room its tests reach.
 
-        Raises ClickException if pytest does not come to an end.
+        Raises ClickException if pytest does not finish.
         """
         files = {
             p
@@ -136,12 +143,14 @@ class Copy:
             capture_output=True, text=True,
         )  # fmt: skip
         if not path.exists():
-            raise click.ClickException(f"the tests did not end: {ran.stdout[-2000:]}")
+            raise click.ClickException(
+                f"the tests did not finish: {ran.stdout[-2000:]}"
+            )
 
     def try_one(
         self,
         mutant: Mutant,
-        room: Room,
+        room: MutationRoom,
         tests: Sequence[str],
         limit: float,
         fresh: bool,
@@ -153,7 +162,7 @@ class Copy:
         path = self.sources / mutant.file
         good = path.read_text(encoding="utf-8")
         faulty = mutant.source(good)
-        request = Request(tests, limit, str(path), good, faulty)
+        request = MutantRequest(tests, limit, str(path), good, faulty)
         if fresh:
             waiting = None
         else:
@@ -172,23 +181,23 @@ class Copy:
         by = answer.failed or _STATUSES.get(answer.status, f"status {answer.status}")
         return answer.status == 0, by, time.monotonic() - start
 
-    def _of(self, room: Room) -> Waiting:
+    def _of(self, room: MutationRoom) -> WaitingPytest:
         """The pytest of a room, which has imported the files as they are without a fault."""
         if self._waiting is None or self._waiting[0] != room.tests:
             self.close()
-            waiting = Waiting(self.root, room.tests, self._environment)
+            waiting = WaitingPytest(self.root, room.tests, self._environment)
             self._waiting = room.tests, waiting
-            waiting.ask(Request((), START, "", "", ""))  # it has, once it answers
+            waiting.ask(MutantRequest((), START, "", "", ""))  # it has, once it answers
         return self._waiting[1]
 
-    def _asked_anew(self, request: Request) -> Answer:
+    def _asked_anew(self, request: MutantRequest) -> MutantAnswer:
         """Of a pytest that imports the fault."""
         files = dict.fromkeys(name.split("::")[0] for name in request.tests)
-        waiting = Waiting(self.root, tuple(files), self._environment)
+        waiting = WaitingPytest(self.root, tuple(files), self._environment)
         try:
             return waiting.ask(replace(request, before=request.after))
         except RuntimeError:
-            return Answer(NOT_UP, "")
+            return MutantAnswer(NOT_UP, "")
         finally:
             waiting.close()
 
@@ -216,11 +225,11 @@ def results(path: Path) -> dict[str, MutationResult]:
 
 
 def _reach(
-    copy: Copy,
-    rooms: Sequence[Room],
+    copy: SourceCopy,
+    rooms: Sequence[MutationRoom],
     path: Path,
-) -> Reach:
-    """Which tests of the rooms reach which lines; kept in a file for the same sources and tests."""
+) -> TestReach:
+    """The lines that each test of the rooms reaches; cached in a file by sources and tests."""
     digest = hashlib.sha256(repr(rooms).encode())
     for file in sorted(
         p for name in ("src", "tests") for p in (ROOT / name).rglob("*.py")
@@ -234,13 +243,13 @@ def _reach(
 
 def _tried(
     name: str,
-    room: Room,
+    room: MutationRoom,
     wanted: Iterable[Mutant],
-    copies: Queue[Copy],
-    known: Reach,
+    copies: Queue[SourceCopy],
+    known: TestReach,
     seconds: float,
 ) -> Iterator[MutationResult]:
-    """Each fault with the tests that reach it, the quickest that take `seconds` together.
+    """Try each fault with the quickest tests that reach it, within `seconds` in total.
 
     As many faults at a time as there are copies.
     """
@@ -365,7 +374,7 @@ def main(
     sys.exit(_tell(counted, bar))
 
 
-def _with_tests(room: Room, tests: str) -> Room:
+def _with_tests(room: MutationRoom, tests: str) -> MutationRoom:
     if tests:
         return replace(room, tests=tuple(tests.split(",")))
     return room
@@ -373,18 +382,18 @@ def _with_tests(room: Room, tests: str) -> Room:
 
 def _try(
     missing: Mapping[str, Sequence[Mutant]],
-    rooms: Mapping[str, Room],
+    rooms: Mapping[str, MutationRoom],
     jobs: int,
     seconds: float,
     out: Path,
 ) -> None:
-    """Try what is missing, and write each result as it comes."""
+    """Try the missing mutants, and write each result at once."""
     with (
         tempfile.TemporaryDirectory() as scratch,
         out.open("a", encoding="utf-8") as file,
     ):
-        made = [Copy.made(Path(scratch) / str(n)) for n in range(jobs)]
-        copies: Queue[Copy] = Queue()
+        made = [SourceCopy.made(Path(scratch) / str(n)) for n in range(jobs)]
+        copies: Queue[SourceCopy] = Queue()
         for copy in made:
             copies.put(copy)
         lacking = [rooms[name] for name, faults in missing.items() if faults]

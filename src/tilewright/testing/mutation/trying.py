@@ -1,6 +1,6 @@
-"""A pytest that stays (a plugin): it collects once, and runs chosen tests in a fork per fault.
+"""A persistent pytest (a plugin): it collects once, and runs chosen tests in a fork per fault.
 
-A fault costs what its tests cost: coming up and collecting takes longer than most of them.
+A fault only costs its tests: startup and collection take longer than most of them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tilewright.testing.mutation.live import Functions
 
 # Of the environment: the files that it reads requests from and writes answers to.
 PIPES: Final = "TILEWRIGHT_MUTATION_PIPES"
-# Statuses of a fork besides pytest's own.
+# Exit statuses of a fork, in addition to pytest's own.
 NOT_REPLACED: Final = 101
 OUT_OF_TIME: Final = 102
 START: Final = 300.0  # seconds to come up and collect, on a busy machine
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class MutantRequest:
     """tests: by their names, in order; seconds: that they may take.
 
     path: of the file with the fault, `after`; `before` is what the process imported.
@@ -45,14 +45,14 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class MutantAnswer:
     """status: pytest's, or one of the above. failed: the first test that did."""
 
     status: int
     failed: str
 
 
-class Waiting:
+class WaitingPytest:
     """A pytest that has collected some tests, seen from outside."""
 
     def __init__(
@@ -74,18 +74,18 @@ class Waiting:
         os.close(writes)
         self._lines: IO[str] = os.fdopen(self._answers, encoding="utf-8")
 
-    def ask(self, request: Request) -> Answer:
-        """Run the tests with the fault. Raises RuntimeError where pytest did not come up."""
+    def ask(self, request: MutantRequest) -> MutantAnswer:
+        """Run the tests with the fault. Raises RuntimeError if pytest did not start."""
         message = json.dumps(asdict(request)) + "\n"
         with contextlib.suppress(BrokenPipeError):  # there will be no answer
             _write(self._requests, message.encode())
         if not select.select([self._answers], [], [], START + request.seconds)[0]:
-            raise RuntimeError("pytest did not come up in time")
+            raise RuntimeError("pytest did not start in time")
         line = self._lines.readline()
         if not line:
             self._said.seek(0)
             raise RuntimeError(f"pytest ended: {self._said.read()[-2000:]}")
-        return Answer(**json.loads(line))
+        return MutantAnswer(**json.loads(line))
 
     def close(self) -> None:
         """End it."""
@@ -122,7 +122,7 @@ class _Server:
             return None  # what could not be collected ends it
         functions = Functions()
         for line in self._requests:
-            request = Request(**json.loads(line))
+            request = MutantRequest(**json.loads(line))
             reads, writes = os.pipe()
             pid = os.fork()
             if not pid:
@@ -141,7 +141,7 @@ class _Server:
         reads: int,
         seconds: float,
     ) -> None:
-        """What the fork says, and how it ended."""
+        """Wait for the fork, and send its report and exit status."""
         ended = os.pidfd_open(pid)
         in_time = select.select([ended], [], [], seconds)[0]
         with contextlib.suppress(ProcessLookupError):
@@ -155,7 +155,7 @@ class _Server:
             code = os.waitstatus_to_exitcode(status)
         else:
             code = OUT_OF_TIME
-        answer = asdict(Answer(code, failed))
+        answer = asdict(MutantAnswer(code, failed))
         message = json.dumps(answer).encode() + b"\n"
         _write(self._answers, message)
 
@@ -163,7 +163,7 @@ class _Server:
         self,
         session: pytest.Session,
         functions: Functions,
-        request: Request,
+        request: MutantRequest,
     ) -> None:
         self._child = True
         if not functions.replace(request.path, request.before, request.after):
@@ -186,7 +186,7 @@ class _Server:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Stay, where the environment names the files."""
+    """Stay running if the environment names the files."""
     if PIPES in os.environ:
         reads, writes = map(int, os.environ.pop(PIPES).split())
         config.pluginmanager.register(_Server(reads, writes))

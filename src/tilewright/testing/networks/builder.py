@@ -36,14 +36,16 @@ OPSET = 21
 NETWORKS: dict[str, Callable[[], Case]] = {}
 
 
-def network(make: Callable[[Net], Tensor | Sequence[Tensor]]) -> Callable[[], Case]:
-    """Registers a function that adds a network to a Net and gives its outputs."""
+def network(
+    make: Callable[[Net], NetTensor | Sequence[NetTensor]],
+) -> Callable[[], Case]:
+    """Registers a function that adds a network to a Net and returns its outputs."""
     name = make.__name__
 
     def build() -> Case:
         net = Net(name)
         made = make(net)
-        if isinstance(made, Tensor):
+        if isinstance(made, NetTensor):
             made = [made]
         return net.case(made)
 
@@ -63,18 +65,18 @@ class Net:
 
     # -- inputs and weights
 
-    def input(self, *shape: int) -> Tensor:
+    def input(self, *shape: int) -> NetTensor:
         """A new float32 input, normal."""
         drawn = self.rng.standard_normal(shape)
         array = drawn.astype(np.float32)
         return self.given(array)
 
-    def ids(self, *shape: int, below: int) -> Tensor:
+    def ids(self, *shape: int, below: int) -> NetTensor:
         """A new int64 input of random indices."""
         drawn = self.rng.integers(0, below, shape)
         return self.given(drawn)
 
-    def flags(self, *shape: int) -> Tensor:
+    def flags(self, *shape: int) -> NetTensor:
         """A new bool input; the first of each row is true."""
         found = self.rng.random(shape) < 0.7
         found[..., 0] = True
@@ -85,7 +87,7 @@ class Net:
         *shape: int,
         gain: float = 1.0,
         fan: int | None = None,
-    ) -> Tensor:
+    ) -> NetTensor:
         """A constant of variance gain / fan; fan: by default the product of shape[1:]."""
         if fan is None:
             fan = math.prod(shape[1:])
@@ -97,7 +99,7 @@ class Net:
         mean: float,
         *shape: int,
         spread: float = 0.1,
-    ) -> Tensor:
+    ) -> NetTensor:
         """A constant around a mean: scales, shifts, statistics."""
         drawn = self.rng.standard_normal(shape)
         return self.const(mean + spread * drawn)
@@ -107,12 +109,12 @@ class Net:
         low: float,
         high: float,
         *shape: int,
-    ) -> Tensor:
+    ) -> NetTensor:
         """A constant of equally likely numbers."""
         drawn = self.rng.uniform(low, high, shape)
         return self.const(drawn)
 
-    def const(self, value: Any) -> Tensor:
+    def const(self, value: Any) -> NetTensor:
         """A constant: float32 for floats of Python and of NumPy, int64 for a list of integers.
 
         Other arrays keep their dtype.
@@ -125,13 +127,13 @@ class Net:
         elif array.dtype.kind == "f":
             array = array.astype(np.float32)
         value = self._typer.constant(self._fresh("c"), array)
-        return Tensor(self, value)
+        return NetTensor(self, value)
 
     # -- operators
 
     @property
     def operations(self) -> Sequence[Operation]:
-        """Those that were added so far."""
+        """The operations added so far."""
         return self._typer.operations
 
     def __call__(
@@ -139,7 +141,7 @@ class Net:
         op_type: str,
         *inputs: Operand,
         **attributes: Any,
-    ) -> Tensor:
+    ) -> NetTensor:
         """Add an operator with one result."""
         (made,) = self.many(op_type, 1, *inputs, **attributes)
         return made
@@ -150,7 +152,7 @@ class Net:
         count: int,
         *inputs: Operand,
         **attributes: Any,
-    ) -> list[Tensor]:
+    ) -> list[NetTensor]:
         """Add an operator of the default domain; `count` of its results."""
         schema = schema_of(op_type, "", OPSET)
         assert schema is not None, op_type
@@ -160,13 +162,13 @@ class Net:
         version = schema.since_version
         draft = Operation(op_type, operands, drafts, attributes, "", version, "")
         made = self._typer.apply(draft)
-        return [Tensor(self, v) for v in made if v is not None]
+        return [NetTensor(self, v) for v in made if v is not None]
 
-    def cat(self, *parts: Tensor, axis: int = 1) -> Tensor:
+    def cat(self, *parts: NetTensor, axis: int = 1) -> NetTensor:
         """Concatenation."""
         return self("Concat", *parts, axis=axis)
 
-    def add(self, first: Tensor, *others: Operand) -> Tensor:
+    def add(self, first: NetTensor, *others: Operand) -> NetTensor:
         """A sum of several."""
         for other in others:
             first = self("Add", first, other)
@@ -174,7 +176,7 @@ class Net:
 
     # -- the result
 
-    def case(self, outputs: Sequence[Tensor]) -> Case:
+    def case(self, outputs: Sequence[NetTensor]) -> Case:
         """The graph so far, and arrays for its inputs."""
         given = tuple(self._inputs)
         made = tuple(x.value for x in outputs)
@@ -184,18 +186,18 @@ class Net:
         arrays = {v.name: a for v, a in self._inputs.items()}
         return Case(graph, arrays)
 
-    def given(self, array: Array) -> Tensor:
+    def given(self, array: Array) -> NetTensor:
         """A new input with this array."""
         name = self._fresh("x")
         dtype = dtypes.dtype_of(array.dtype)
         value = Value(name, dtype, array.shape)
         self._inputs[value] = array
-        return Tensor(self, value)
+        return NetTensor(self, value)
 
     def _operand(self, x: Operand) -> Value | None:
         if x is None:
             return None
-        if isinstance(x, Tensor):
+        if isinstance(x, NetTensor):
             return x.value
         return self.const(x).value
 
@@ -205,7 +207,7 @@ class Net:
 
 
 @dataclass(frozen=True, eq=False)
-class Tensor:
+class NetTensor:
     """A value of a network, and what can follow it."""
 
     net: Net
@@ -213,34 +215,34 @@ class Tensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its extents."""
+        """The extents of the tensor."""
         return self.value.extents
 
-    def __getattr__(self, op_type: str) -> Callable[..., Tensor]:
+    def __getattr__(self, op_type: str) -> Callable[..., NetTensor]:
         """An operator of ONNX on this tensor: `x.Softmax(axis=-1)`."""
         if schema_of(op_type, "", OPSET) is None:
             raise AttributeError(op_type)
         return partial(self.net, op_type, self)
 
-    def __add__(self, other: Operand) -> Tensor:
+    def __add__(self, other: Operand) -> NetTensor:
         return self.net("Add", self, other)
 
-    def __sub__(self, other: Operand) -> Tensor:
+    def __sub__(self, other: Operand) -> NetTensor:
         return self.net("Sub", self, other)
 
-    def __rsub__(self, other: float) -> Tensor:
+    def __rsub__(self, other: float) -> NetTensor:
         return self.net("Sub", other, self)
 
-    def __mul__(self, other: Operand) -> Tensor:
+    def __mul__(self, other: Operand) -> NetTensor:
         return self.net("Mul", self, other)
 
-    def __truediv__(self, other: Operand) -> Tensor:
+    def __truediv__(self, other: Operand) -> NetTensor:
         return self.net("Div", self, other)
 
-    def __matmul__(self, other: Operand) -> Tensor:
+    def __matmul__(self, other: Operand) -> NetTensor:
         return self.net("MatMul", self, other)
 
-    def __neg__(self) -> Tensor:
+    def __neg__(self) -> NetTensor:
         return self.net("Neg", self)
 
     # -- convolutions and linear layers
@@ -257,7 +259,7 @@ class Tensor:
         norm: bool = True,
         act: str = "Relu",
         gain: float | None = None,
-    ) -> Tensor:
+    ) -> NetTensor:
         """A convolution over all axes after the channels that keeps extents over its stride, then
         BatchNormalization, or a bias instead, then an activation ("" for none)."""
         rank = len(self.shape) - 2
@@ -292,7 +294,7 @@ class Tensor:
         out: int,
         *sizes: Any,
         **options: Any,
-    ) -> Tensor:
+    ) -> NetTensor:
         """As `conv`, without normalization."""
         return self.conv(out, *sizes, norm=False, **options)
 
@@ -301,7 +303,7 @@ class Tensor:
         out: int,
         *sizes: Any,
         **options: Any,
-    ) -> Tensor:
+    ) -> NetTensor:
         """As `conv`, with a bias and nothing after it."""
         return self.conv_bias(out, *sizes, act="", **options)
 
@@ -310,7 +312,7 @@ class Tensor:
         size: int = 3,
         stride: int = 1,
         **options: Any,
-    ) -> Tensor:
+    ) -> NetTensor:
         """As `conv`, depthwise."""
         channels = self.shape[1]
         return self.conv(channels, size, stride, groups=channels, **options)
@@ -322,7 +324,7 @@ class Tensor:
         *,
         bias: bool = True,
         gain: float | None = None,
-    ) -> Tensor:
+    ) -> NetTensor:
         """A product with a matrix along the last axis, a bias, an activation."""
         width = self.shape[-1]
         if gain is None:
@@ -332,7 +334,7 @@ class Tensor:
             y = y + self.net.near(0, out)
         return y.act(act)
 
-    def gemm(self, out: int, act: str = "") -> Tensor:
+    def gemm(self, out: int, act: str = "") -> NetTensor:
         """A Gemm of a matrix with transposed weights."""
         gain = _usual_gain(act)
         w = self.net.weight(out, self.shape[1], gain=gain)
@@ -340,19 +342,19 @@ class Tensor:
         y = self.Gemm(w, bias, transB=1)
         return y.act(act)
 
-    def head(self, classes: int = 10) -> Tensor:
+    def head(self, classes: int = 10) -> NetTensor:
         """Global average pooling and a linear classifier."""
         means = self.GlobalAveragePool()
         return means.Flatten().gemm(classes)
 
     # -- normalizations and activations
 
-    def norm_relu(self) -> Tensor:
+    def norm_relu(self) -> NetTensor:
         """Normalized and rectified, before a convolution."""
         y = self.batch_norm()
         return y.Relu()
 
-    def batch_norm(self) -> Tensor:
+    def batch_norm(self) -> NetTensor:
         """BatchNormalization with its own statistics."""
         c = self.shape[1]
         n = self.net
@@ -362,7 +364,7 @@ class Tensor:
         mean = n.near(0, c)
         return self.BatchNormalization(scale, bias, mean, variance)
 
-    def layer_norm(self, epsilon: float = 1e-5) -> Tensor:
+    def layer_norm(self, epsilon: float = 1e-5) -> NetTensor:
         """LayerNormalization over the last axis."""
         c = self.shape[-1]
         n = self.net
@@ -370,7 +372,7 @@ class Tensor:
         shift = n.near(0, c)
         return self.LayerNormalization(scale, shift, epsilon=epsilon)
 
-    def instance_norm(self) -> Tensor:
+    def instance_norm(self) -> NetTensor:
         """InstanceNormalization with a scale and a shift of each channel."""
         c = self.shape[1]
         n = self.net
@@ -378,7 +380,7 @@ class Tensor:
         shift = n.near(0, c)
         return self.InstanceNormalization(scale, shift)
 
-    def group_norm(self, groups: int) -> Tensor:
+    def group_norm(self, groups: int) -> NetTensor:
         """Groups of channels normalized together, as PyTorch writes it out."""
         n = self.net
         b, c, *rest = self.shape
@@ -392,14 +394,14 @@ class Tensor:
         shift = n.near(0, c, *places)
         return y * scale + shift
 
-    def rms_norm(self) -> Tensor:
-        """x / sqrt(mean(x^2) + eps) * scale over the last axis, written out."""
+    def rms_norm(self) -> NetTensor:
+        """x / sqrt(mean(x^2) + eps) * scale over the last axis, as primitive operators."""
         mean = self.Pow(2.0).ReduceMean([-1])
         root = (mean + 1e-5).Sqrt()
         scale = self.net.near(1, self.shape[-1])
         return self / root * scale
 
-    def act(self, kind: str) -> Tensor:
+    def act(self, kind: str) -> NetTensor:
         """An activation by name; "" for none."""
         match kind:
             case "":
@@ -428,7 +430,7 @@ class Tensor:
         pad: int = 0,
         kind: str = "MaxPool",
         **more: Any,
-    ) -> Tensor:
+    ) -> NetTensor:
         """A pooling over all axes after the channels."""
         rank = len(self.shape) - 2
         kernel_shape = [size] * rank
@@ -449,36 +451,36 @@ class Tensor:
         stride: int = 2,
         pad: int = 0,
         **more: Any,
-    ) -> Tensor:
+    ) -> NetTensor:
         """The mean of each window."""
         return self.max_pool(size, stride, pad, "AveragePool", **more)
 
-    def reshape(self, *extents: int) -> Tensor:
+    def reshape(self, *extents: int) -> NetTensor:
         """Other extents of the same elements."""
         return self.Reshape(list(extents))
 
     @property
-    def mT(self) -> Tensor:
+    def mT(self) -> NetTensor:
         """The last two axes exchanged."""
         *lead, rows, columns = range(len(self.shape))
         return self.transpose(*lead, columns, rows)
 
-    def transpose(self, *axes: int) -> Tensor:
+    def transpose(self, *axes: int) -> NetTensor:
         """Another order of axes."""
         return self.Transpose(perm=list(axes))
 
-    def tokens(self) -> Tensor:
+    def tokens(self) -> NetTensor:
         """[batch, channels, ...] as [batch, places, channels]."""
         b, c, *rest = self.shape
         places = math.prod(rest)
         return self.reshape(b, c, places).mT
 
-    def image(self, *extents: int) -> Tensor:
+    def image(self, *extents: int) -> NetTensor:
         """[batch, places, channels] as [batch, channels, *extents]."""
         b, _, c = self.shape
         return self.mT.reshape(b, c, *extents)
 
-    def split(self, *sizes: int, axis: int = 1) -> list[Tensor]:
+    def split(self, *sizes: int, axis: int = 1) -> list[NetTensor]:
         """Parts along an axis."""
         count = len(sizes)
         return self.net.many("Split", count, self, list(sizes), axis=axis)
@@ -488,7 +490,7 @@ class Tensor:
         *sizes: int,
         mode: str = "nearest",
         **more: Any,
-    ) -> Tensor:
+    ) -> NetTensor:
         """Other extents of the last axes, interpolated."""
         rank = len(self.shape)
         lead = self.shape[: rank - len(sizes)]
@@ -502,7 +504,7 @@ class Tensor:
         return self.Resize(None, None, extents, mode=mode, **more)
 
 
-Operand = Tensor | Array | Sequence[int] | Sequence[float] | float | None
+Operand = NetTensor | Array | Sequence[int] | Sequence[float] | float | None
 
 
 def _per_axis(number: int | Sequence[int], count: int) -> list[int]:

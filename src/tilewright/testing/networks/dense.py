@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tilewright.testing.networks.builder import Net, Tensor, network
+from tilewright.testing.networks.builder import Net, NetTensor, network
 
 
 @network
-def lenet(n: Net) -> Tensor:
+def lenet(n: Net) -> NetTensor:
     """LeCun et al. 1998, with its hyperbolic tangents."""
     x = n.input(3, 1, 28, 28)
     x = x.conv_bias(6, 5, act="Tanh")
@@ -21,7 +21,7 @@ def lenet(n: Net) -> Tensor:
 
 
 @network
-def alexnet(n: Net) -> Tensor:
+def alexnet(n: Net) -> NetTensor:
     """Krizhevsky et al. 2012: overlapping poolings, local response normalization, groups."""
     x = n.input(1, 3, 67, 67)
     x = x.conv_bias(12, 11, 4, pads=2)
@@ -42,7 +42,7 @@ def alexnet(n: Net) -> Tensor:
 
 
 @network
-def vgg(n: Net) -> Tensor:
+def vgg(n: Net) -> NetTensor:
     """Simonyan and Zisserman 2015: pairs of 3x3 convolutions and poolings."""
     x = n.input(1, 3, 33, 33)
     for width in (10, 18, 34):
@@ -55,7 +55,7 @@ def vgg(n: Net) -> Tensor:
 
 
 @network
-def squeezenet(n: Net) -> Tensor:
+def squeezenet(n: Net) -> NetTensor:
     """Iandola et al. 2016: a 1x1 convolution, then 1x1 and 3x3 next to one another."""
     x = n.input(1, 3, 35, 35)
     x = x.conv_bias(14, 3, 2, pads=0)
@@ -72,7 +72,7 @@ def squeezenet(n: Net) -> Tensor:
 
 
 @network
-def network_in_network(n: Net) -> Tensor:
+def network_in_network(n: Net) -> NetTensor:
     """Lin et al. 2014: 1x1 convolutions after each larger one."""
     x = n.input(1, 3, 21, 21)
     for width, size in ((20, 5), (28, 3)):
@@ -85,7 +85,7 @@ def network_in_network(n: Net) -> Tensor:
 
 
 @network
-def densenet(n: Net) -> Tensor:
+def densenet(n: Net) -> NetTensor:
     """Huang et al. 2017: each layer reads all before it; normalized first."""
     x = n.input(1, 3, 37, 37)
     x = x.conv(12, 7, 2)
@@ -105,7 +105,7 @@ def densenet(n: Net) -> Tensor:
 
 
 @network
-def inception_v1(n: Net) -> Tensor:
+def inception_v1(n: Net) -> NetTensor:
     """Szegedy et al. 2015: four branches, one a pooling of stride 1 with padding."""
     x = n.input(1, 3, 35, 35)
     x = x.conv_bias(16, 7, 2)
@@ -126,7 +126,7 @@ def inception_v1(n: Net) -> Tensor:
 
 
 @network
-def inception_v3(n: Net) -> Tensor:
+def inception_v3(n: Net) -> NetTensor:
     """Szegedy et al. 2016: windows of one row or column, averages, reductions with stride 2."""
     x = n.input(1, 3, 31, 31)
     x = x.conv(10, 3, 2, pads=0)
@@ -153,7 +153,7 @@ def inception_v3(n: Net) -> Tensor:
 
 
 @network
-def inception_resnet(n: Net) -> Tensor:
+def inception_resnet(n: Net) -> NetTensor:
     """Szegedy et al. 2017: branches of an inception block added to the stream, weakened."""
     x = n.input(1, 3, 17, 17)
     x = x.conv(20, 3, 2, pads=0)
@@ -171,7 +171,7 @@ def inception_resnet(n: Net) -> Tensor:
 
 
 @network
-def vovnet(n: Net) -> Tensor:
+def vovnet(n: Net) -> NetTensor:
     """Lee et al. 2019: all layers of a block concatenated once, pooled with overlap between."""
     x = n.input(1, 3, 29, 29)
     x = x.conv(12, 3, 2)
@@ -188,7 +188,7 @@ def vovnet(n: Net) -> Tensor:
 
 
 @network
-def cspnet(n: Net) -> Tensor:
+def cspnet(n: Net) -> NetTensor:
     """Wang et al. 2020: half of the channels go around the blocks; Mish and leaky rectifiers."""
     x = n.input(1, 3, 17, 17)
     x = x.conv(20, act="LeakyRelu")
@@ -204,7 +204,7 @@ def cspnet(n: Net) -> Tensor:
 
 
 @network
-def maxout_chain(n: Net) -> Tensor:
+def maxout_chain(n: Net) -> NetTensor:
     """Goodfellow et al. 2013: the larger of two convolutions; then a pooling into a halo."""
     x = n.input(2, 4, 13, 13)
     for width in (9, 13):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.testing.networks.builder import Net, Tensor, network
+from tilewright.testing.networks.builder import Net, NetTensor, network
 
 
 def _levels(
     n: Net,
     size: int = 41,
     batch: int = 1,
-) -> list[Tensor]:
+) -> list[NetTensor]:
     """Maps of strides 4, 8 and 16."""
     x = n.input(batch, 3, size, size)
     found = []
@@ -28,7 +28,7 @@ def _levels(
     return found
 
 
-def _pyramid(levels: list[Tensor], width: int = 16) -> list[Tensor]:
+def _pyramid(levels: list[NetTensor], width: int = 16) -> list[NetTensor]:
     """Lin et al. 2017: top down, each level added to the one above, enlarged."""
     tops = [x.project(width, 1) for x in levels]
     for place in (1, 0):
@@ -39,14 +39,14 @@ def _pyramid(levels: list[Tensor], width: int = 16) -> list[Tensor]:
     return [x.project(width) for x in tops]
 
 
-def _rows(x: Tensor, columns: int) -> Tensor:
+def _rows(x: NetTensor, columns: int) -> NetTensor:
     """A map of predictions as rows."""
     y = x.transpose(0, 2, 3, 1)
     return y.reshape(x.shape[0], -1, columns)
 
 
 @network
-def feature_pyramid(n: Net) -> list[Tensor]:
+def feature_pyramid(n: Net) -> list[NetTensor]:
     """With the further level that a pooling of stride 2 makes."""
     levels = _levels(n)
     found = _pyramid(levels)
@@ -55,7 +55,7 @@ def feature_pyramid(n: Net) -> list[Tensor]:
 
 
 @network
-def path_aggregation(n: Net) -> list[Tensor]:
+def path_aggregation(n: Net) -> list[NetTensor]:
     """Liu et al. 2018: bottom up again after the pyramid."""
     levels = _levels(n)
     low, *rest = _pyramid(levels)
@@ -68,12 +68,12 @@ def path_aggregation(n: Net) -> list[Tensor]:
 
 
 @network
-def bifpn(n: Net) -> list[Tensor]:
+def bifpn(n: Net) -> list[NetTensor]:
     """Tan et al. 2020: levels weighed by positive numbers that sum to one."""
     levels = _levels(n)
     low, mid, high = (x.conv(12, 1, act="") for x in levels)
 
-    def mixed(*maps: Tensor) -> Tensor:
+    def mixed(*maps: NetTensor) -> NetTensor:
         count = len(maps)
         weights = n.near(1, count)
         weights = weights.Relu()
@@ -98,7 +98,7 @@ def bifpn(n: Net) -> list[Tensor]:
 
 
 @network
-def ssd(n: Net) -> list[Tensor]:
+def ssd(n: Net) -> list[NetTensor]:
     """Liu et al. 2016: boxes and classes at each level, as rows of one table; L2 normalized."""
     first, *rest = _levels(n)
     unit = first.LpNormalization(axis=1, p=2)
@@ -115,7 +115,7 @@ def ssd(n: Net) -> list[Tensor]:
 
 
 @network
-def retinanet(n: Net) -> list[Tensor]:
+def retinanet(n: Net) -> list[NetTensor]:
     """Lin et al. 2017b: one head, its weights shared by all levels."""
     weights = [n.weight(16, 16, 3, 3, gain=2.0) for _ in range(2)]
     biases = [n.near(0, 16) for _ in range(2)]
@@ -135,7 +135,7 @@ def retinanet(n: Net) -> list[Tensor]:
 
 
 @network
-def yolo_v3(n: Net) -> list[Tensor]:
+def yolo_v3(n: Net) -> list[NetTensor]:
     """Redmon and Farhadi 2018: offsets in cells by sigmoids, sizes by exponentials."""
     found = []
     for x in _levels(n)[1:]:
@@ -157,7 +157,7 @@ def yolo_v3(n: Net) -> list[Tensor]:
 
 
 @network
-def yolo_v8(n: Net) -> list[Tensor]:
+def yolo_v8(n: Net) -> list[NetTensor]:
     """Splits and bottlenecks (C2f), poolings in a row (SPPF), distances as softmax of bins."""
     x = n.input(1, 3, 33, 33)
     x = x.conv(12, 3, 2, act="Silu")
@@ -189,7 +189,7 @@ def yolo_v8(n: Net) -> list[Tensor]:
 
 
 @network
-def fcos(n: Net) -> list[Tensor]:
+def fcos(n: Net) -> list[NetTensor]:
     """Tian et al. 2019: no anchors; distances by exponentials, group normalization."""
     levels = _levels(n)
     found = []
@@ -204,7 +204,7 @@ def fcos(n: Net) -> list[Tensor]:
 
 
 @network
-def centernet(n: Net) -> list[Tensor]:
+def centernet(n: Net) -> list[NetTensor]:
     """Zhou et al. 2019: centers are places that a pooling of 3x3 leaves unchanged; the best."""
     x = n.input(1, 3, 27, 27)
     x = x.conv(14, 3, 2)
@@ -224,7 +224,7 @@ def centernet(n: Net) -> list[Tensor]:
 
 
 @network
-def faster_rcnn_head(n: Net) -> Tensor:
+def faster_rcnn_head(n: Net) -> NetTensor:
     """Ren et al. 2015: regions of a map, each brought to one size, then two linear layers."""
     x = _levels(n)[0]
     corners = n.uniform(0, 4, 6, 2)

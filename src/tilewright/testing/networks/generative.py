@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from tilewright.testing.networks.builder import Net, Tensor, network
+from tilewright.testing.networks.builder import Net, NetTensor, network
 from tilewright.testing.networks.transformer import attend
 
 
 def _lifted(
     n: Net,
-    x: Tensor,
+    x: NetTensor,
     out: int,
     size: int = 4,
     stride: int = 2,
     act: str = "Relu",
-) -> Tensor:
+) -> NetTensor:
     """A transposed convolution that multiplies extents by its stride, normalized."""
     _, channels, *spatial = x.shape
     rank = len(spatial)
@@ -31,7 +31,7 @@ def _lifted(
 
 
 @network
-def dcgan_generator(n: Net) -> Tensor:
+def dcgan_generator(n: Net) -> NetTensor:
     """Radford et al. 2016: from a vector to an image by transposed convolutions."""
     x = n.input(2, 20, 1, 1)
     w = n.weight(20, 30, 4, 4, gain=2.0, fan=20)
@@ -43,7 +43,7 @@ def dcgan_generator(n: Net) -> Tensor:
 
 
 @network
-def dcgan_discriminator(n: Net) -> Tensor:
+def dcgan_discriminator(n: Net) -> NetTensor:
     """Windows of 4x4 with stride 2, leaky rectifiers."""
     x = n.input(2, 3, 32, 32)
     for width in (10, 18, 30):
@@ -53,7 +53,7 @@ def dcgan_discriminator(n: Net) -> Tensor:
 
 
 @network
-def stylegan_block(n: Net) -> Tensor:
+def stylegan_block(n: Net) -> NetTensor:
     """Karras et al. 2020: weights scaled by a style and normalized; noise; skips of images."""
     x = n.input(1, 14, 8, 8)
     style = n.input(1, 20)
@@ -78,14 +78,14 @@ def stylegan_block(n: Net) -> Tensor:
 
 
 @network
-def adain_decoder(n: Net) -> Tensor:
+def adain_decoder(n: Net) -> NetTensor:
     """Huang and Belongie 2017: one image's statistics put upon another's, reflected borders."""
     content = n.input(1, 3, 14, 14)
     content = content.conv_bias(16)
     style = n.input(1, 3, 14, 14)
     style = style.conv_bias(16)
 
-    def moments(x: Tensor) -> tuple[Tensor, Tensor]:
+    def moments(x: NetTensor) -> tuple[NetTensor, NetTensor]:
         mean = x.ReduceMean([2, 3])
         square = (x - mean).Pow(2.0)
         spread = square.ReduceMean([2, 3])
@@ -102,16 +102,16 @@ def adain_decoder(n: Net) -> Tensor:
 
 
 @network
-def style_transfer(n: Net) -> Tensor:
+def style_transfer(n: Net) -> NetTensor:
     """Johnson et al. 2016: reflected borders, instance normalization, residual blocks."""
 
     def layer(
-        x: Tensor,
+        x: NetTensor,
         out: int,
         size: int,
         stride: int = 1,
         act: str = "Relu",
-    ) -> Tensor:
+    ) -> NetTensor:
         p = size // 2
         x = x.Pad([0, 0, p, p, 0, 0, p, p], mode="reflect")
         x = x.project(out, size, stride, pads=0)
@@ -128,7 +128,7 @@ def style_transfer(n: Net) -> Tensor:
 
 
 @network
-def cyclegan_patch(n: Net) -> Tensor:
+def cyclegan_patch(n: Net) -> NetTensor:
     """Isola et al. 2017: a map of verdicts, one per patch."""
     x = n.input(1, 3, 30, 30)
     x = x.conv_bias(10, 4, 2, pads=1, act="LeakyRelu")
@@ -139,7 +139,7 @@ def cyclegan_patch(n: Net) -> Tensor:
 
 
 @network
-def hifigan(n: Net) -> Tensor:
+def hifigan(n: Net) -> NetTensor:
     """Kong et al. 2020: 1-D transposed convolutions, dilated residual blocks of several sizes."""
     x = n.input(1, 13, 9)
     x = x.project(20, 7)
@@ -161,7 +161,7 @@ def hifigan(n: Net) -> Tensor:
 
 
 @network
-def pixel_shuffle(n: Net) -> Tensor:
+def pixel_shuffle(n: Net) -> NetTensor:
     """Shi et al. 2016: channels become pixels."""
     x = n.input(1, 1, 15, 17)
     x = x.conv_bias(20, 5, act="Tanh")
@@ -171,7 +171,7 @@ def pixel_shuffle(n: Net) -> Tensor:
 
 
 @network
-def edsr(n: Net) -> Tensor:
+def edsr(n: Net) -> NetTensor:
     """Lim et al. 2017: residual blocks without normalization, then twice the size."""
     image = n.input(1, 3, 14, 14)
     x = first = image.project(18)
@@ -186,7 +186,7 @@ def edsr(n: Net) -> Tensor:
 
 
 @network
-def autoencoder(n: Net) -> Tensor:
+def autoencoder(n: Net) -> NetTensor:
     """Down to a vector and up again."""
     x = n.input(1, 1, 28, 28)
     x = x.conv(10, 3, 2)
@@ -200,7 +200,7 @@ def autoencoder(n: Net) -> Tensor:
 
 
 @network
-def variational_autoencoder(n: Net) -> list[Tensor]:
+def variational_autoencoder(n: Net) -> list[NetTensor]:
     """Kingma and Welling 2014; the noise is an input."""
     image = n.input(3, 1, 14, 14)
     h = image.Flatten()
@@ -222,15 +222,15 @@ def variational_autoencoder(n: Net) -> list[Tensor]:
 
 
 @network
-def diffusion_unet(n: Net) -> Tensor:
+def diffusion_unet(n: Net) -> NetTensor:
     """Ho et al. 2020: group normalization, the step embedded, attention at the smallest size."""
     x = n.input(1, 3, 16, 16)
     step = n.input(1, 8)
     step = step.linear(24, "Silu")
     step = step.linear(24, "Silu")
 
-    def block(x: Tensor, out: int) -> Tensor:
-        def layer(x: Tensor) -> Tensor:
+    def block(x: NetTensor, out: int) -> NetTensor:
+        def layer(x: NetTensor) -> NetTensor:
             channels = x.shape[1]
             y = x.group_norm(channels // 4)
             y = y.act("Silu")

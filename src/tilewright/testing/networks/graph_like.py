@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.testing.networks.builder import Net, Tensor, network
+from tilewright.testing.networks.builder import Net, NetTensor, network
 from tilewright.testing.networks.transformer import attend
 
 
 @network
-def pointnet(n: Net) -> Tensor:
+def pointnet(n: Net) -> NetTensor:
     """Qi et al. 2017: a small network makes a transform of the points; the maximum over them."""
     x = n.input(2, 3, 37)
     y = x.conv(14, 1)
@@ -29,7 +29,7 @@ def pointnet(n: Net) -> Tensor:
 
 
 @network
-def gcn(n: Net) -> Tensor:
+def gcn(n: Net) -> NetTensor:
     """Kipf and Welling 2017: messages along edges, gathered, weighted and summed by scattering."""
     nodes, edges = 20, 55
     x = n.input(nodes, 12)
@@ -50,8 +50,8 @@ def gcn(n: Net) -> Tensor:
 
 
 @network
-def gat(n: Net) -> Tensor:
-    """Velickovic et al. 2018: weights by attention, where there is an edge."""
+def gat(n: Net) -> NetTensor:
+    """Velickovic et al. 2018: attention weights along edges."""
     x = n.input(15, 10)
     edges = n.const(n.rng.random((15, 15)) < 0.3)
     for out in (14, 6):
@@ -69,7 +69,7 @@ def gat(n: Net) -> Tensor:
 
 
 @network
-def siamese(n: Net) -> Tensor:
+def siamese(n: Net) -> NetTensor:
     """Bromley et al. 1993: one network twice, and how far apart its results are."""
     w1 = n.weight(12, 1, 5, 5, gain=2.0)
     w2 = n.weight(20, 12, 3, 3, gain=2.0)
@@ -97,7 +97,7 @@ def siamese(n: Net) -> Tensor:
 
 
 @network
-def wide_and_deep(n: Net) -> Tensor:
+def wide_and_deep(n: Net) -> NetTensor:
     """Cheng et al. 2016: crossed features next to embeddings and a perceptron."""
     ids = n.ids(4, 3, below=20)
     numbers = n.input(4, 6)
@@ -116,7 +116,7 @@ def wide_and_deep(n: Net) -> Tensor:
 
 
 @network
-def dlrm(n: Net) -> Tensor:
+def dlrm(n: Net) -> NetTensor:
     """Naumov et al. 2019: bags of embeddings, products of all pairs, the upper triangle."""
     dense = n.input(3, 13)
     dense = dense.gemm(20, "Relu")
@@ -139,7 +139,7 @@ def dlrm(n: Net) -> Tensor:
 
 
 @network
-def factorization_machine(n: Net) -> Tensor:
+def factorization_machine(n: Net) -> NetTensor:
     """Guo et al. 2017: half of the square of a sum less the sum of squares."""
     table = n.weight(40, 9, fan=8)
     ids = n.ids(3, 5, below=40)
@@ -158,7 +158,7 @@ def factorization_machine(n: Net) -> Tensor:
 
 
 @network
-def capsules(n: Net) -> Tensor:
+def capsules(n: Net) -> NetTensor:
     """Sabour et al. 2017: predictions of parts for wholes, routed by agreement."""
     x = n.input(1, 1, 13, 13)
     x = x.conv_bias(12, 5, 2, pads=0)
@@ -168,7 +168,7 @@ def capsules(n: Net) -> Tensor:
     turns = n.weight(75, 3, 4, 6, gain=0.02, fan=4)
     votes = parts @ turns
 
-    def squash(v: Tensor) -> Tensor:
+    def squash(v: NetTensor) -> NetTensor:
         square = v.ReduceSumSquare([-1])
         more = square + 1.0
         root = (square + 1e-6).Sqrt()
@@ -197,8 +197,8 @@ def capsules(n: Net) -> Tensor:
 
 
 @network
-def spatial_transformer(n: Net) -> Tensor:
-    """Jaderberg et al. 2015: a grid that a small network makes, and what is there."""
+def spatial_transformer(n: Net) -> NetTensor:
+    """Jaderberg et al. 2015: a small network computes a grid, at which the image is sampled."""
     x = n.input(1, 2, 15, 15)
     y = x.conv_bias(8, 5)
     y = y.max_pool(3, 2)
@@ -215,7 +215,7 @@ def spatial_transformer(n: Net) -> Tensor:
 
 
 @network
-def perceiver(n: Net) -> Tensor:
+def perceiver(n: Net) -> NetTensor:
     """Jaegle et al. 2021: few latent vectors attend to many inputs."""
     data = n.input(1, 60, 9)
     latent = n.near(0, 1, 7, 20, spread=1)
@@ -233,7 +233,7 @@ def perceiver(n: Net) -> Tensor:
 
 
 @network
-def neural_radiance_field(n: Net) -> list[Tensor]:
+def neural_radiance_field(n: Net) -> list[NetTensor]:
     """Mildenhall et al. 2020: positions as sines, a skip, colors summed along rays."""
     x = n.input(6, 9, 3)
     parts = [x]
@@ -260,8 +260,8 @@ def neural_radiance_field(n: Net) -> list[Tensor]:
 
 
 @network
-def kalman_filter(n: Net) -> Tensor:
-    """Steps of a filter: small products, an inverse of two by two written out."""
+def kalman_filter(n: Net) -> NetTensor:
+    """Steps of a filter: small products, and a 2x2 inverse in explicit form."""
     state = n.input(1, 4)
     spread = n.const(np.eye(4))
     drift = np.eye(4, k=2)

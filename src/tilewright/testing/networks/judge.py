@@ -1,9 +1,9 @@
-"""Whether what a compiled network gives is its value in float64, up to what rounding explains.
+"""Compares a compiled network's results with float64, within a bound on rounding errors.
 
-A value that is made of d roundings, one after another, each of at most half a unit in the last
-place, is off by about sqrt(d) of them (they are as often up as down). d is counted along the graph:
-a product or a sum over k numbers takes k, anything else one. So the difference allowed is
-FACTOR * unit * sqrt(d), as a share of the tensor's peak. Nothing in it is measured on results.
+After d successive roundings, each of at most half a unit in the last place, a value is off by about
+sqrt(d) of them (up and down are equally likely). d is counted along the graph: a product or a sum
+over k numbers adds k, any other operator one. The allowed difference is FACTOR * unit * sqrt(d),
+relative to the tensor's peak. None of it is fitted to results.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ QUANTIZERS = frozenset(
 )
 
 
-class Judge:
-    """The values of a graph in float64 on some inputs, and how far off each may be.
+class NetworkJudge:
+    """The values of a graph in float64 on some inputs, and the error allowed for each.
 
     Raises whatever the interpreter raises.
     """
@@ -55,7 +55,7 @@ class Judge:
         self.allowed = {v: factor * share for v, share in _shares(graph).items()}
 
     def wrong(self, results: Any) -> list[str]:
-        """What is wrong with these outputs, a line each."""
+        """The faults of these outputs, a line each."""
         if isinstance(results, tuple | list):
             found = list(results)
         else:
@@ -126,7 +126,7 @@ def _shares(graph: Graph) -> dict[Value, float]:
 
 
 def _terms(op: Operation) -> int:
-    """How many roundings there are after one element, beyond those of the operands."""
+    """The number of roundings that an operator adds to those of its operands."""
     sizes = [v.extents for v in op.inputs if v is not None and v.static]
     match op.qualified:
         case "Conv" | "ConvInteger" | "ConvTranspose":
@@ -152,8 +152,8 @@ def _lifted(weights: Sequence[int]) -> int:
     return weights[0] * math.prod(weights[2:])
 
 
-def lines(judge: Judge, runs: Iterator[Any]) -> list[str]:
-    """What is wrong with any of several runs, and where one differs from the first at all."""
+def lines(judge: NetworkJudge, runs: Iterator[Any]) -> list[str]:
+    """The faults of several runs, and whether any run differs from the first."""
     first: list[bytes] | None = None
     found: list[str] = []
     for n, results in enumerate(runs):

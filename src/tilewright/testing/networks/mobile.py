@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from tilewright.testing.networks.builder import Net, Tensor, network
+from tilewright.testing.networks.builder import Net, NetTensor, network
 
 
 def _gate(
-    x: Tensor,
+    x: NetTensor,
     inner: int,
     act: str = "Relu",
     end: str = "Sigmoid",
-) -> Tensor:
+) -> NetTensor:
     """Squeeze and excite."""
     channels = x.shape[1]
     g = x.GlobalAveragePool()
@@ -21,7 +21,7 @@ def _gate(
 
 
 def _inverted(
-    x: Tensor,
+    x: NetTensor,
     out: int,
     stride: int = 1,
     *,
@@ -29,8 +29,8 @@ def _inverted(
     size: int = 3,
     act: str = "Relu6",
     gate: str = "",
-) -> Tensor:
-    """Expand, depthwise, a gate, project; added where the shapes agree."""
+) -> NetTensor:
+    """Expand, depthwise, a gate, project; a shortcut if the shapes agree."""
     channels = x.shape[1]
     y = x.conv(channels * expand, 1, act=act)
     y = y.depthwise(size, stride, act=act)
@@ -42,8 +42,8 @@ def _inverted(
     return y.conv(out, 1, act="")
 
 
-def _shuffled(x: Tensor, groups: int) -> Tensor:
-    """Channels of all groups, one of each in turn."""
+def _shuffled(x: NetTensor, groups: int) -> NetTensor:
+    """Interleaves the channels of all groups."""
     b, c, h, w = x.shape
     each = c // groups
     y = x.reshape(b, groups, each, h, w)
@@ -52,7 +52,7 @@ def _shuffled(x: Tensor, groups: int) -> Tensor:
 
 
 @network
-def mobilenet_v1(n: Net) -> Tensor:
+def mobilenet_v1(n: Net) -> NetTensor:
     """Howard et al. 2017: depthwise and 1x1 convolutions."""
     x = n.input(1, 3, 33, 33)
     x = x.conv(10, 3, 2)
@@ -69,7 +69,7 @@ def mobilenet_v1(n: Net) -> Tensor:
 
 
 @network
-def mobilenet_v2(n: Net) -> Tensor:
+def mobilenet_v2(n: Net) -> NetTensor:
     """Sandler et al. 2018: linear bottlenecks."""
     x = n.input(1, 3, 33, 33)
     x = x.conv(12, 3, 2, act="Relu6")
@@ -86,7 +86,7 @@ def mobilenet_v2(n: Net) -> Tensor:
 
 
 @network
-def mobilenet_v3(n: Net) -> Tensor:
+def mobilenet_v3(n: Net) -> NetTensor:
     """Howard et al. 2019: windows of 5x5, gates, hard swish."""
     x = n.input(2, 3, 27, 27)
     x = x.conv(12, 3, 2, act="HardSwish")
@@ -100,7 +100,7 @@ def mobilenet_v3(n: Net) -> Tensor:
 
 
 @network
-def mnasnet(n: Net) -> Tensor:
+def mnasnet(n: Net) -> NetTensor:
     """Tan et al. 2019."""
     x = n.input(1, 3, 31, 31)
     x = x.conv(16, 3, 2)
@@ -118,7 +118,7 @@ def mnasnet(n: Net) -> Tensor:
 
 
 @network
-def efficientnet(n: Net) -> Tensor:
+def efficientnet(n: Net) -> NetTensor:
     """Tan and Le 2019: swish and gates."""
     x = n.input(1, 3, 29, 29)
     x = x.conv(14, 3, 2, act="Silu")
@@ -131,7 +131,7 @@ def efficientnet(n: Net) -> Tensor:
 
 
 @network
-def efficientnet_v2(n: Net) -> Tensor:
+def efficientnet_v2(n: Net) -> NetTensor:
     """Tan and Le 2021: expansion and depthwise convolution fused into one."""
     x = n.input(1, 3, 21, 21)
     x = x.conv(12, 3, 2, act="Silu")
@@ -144,14 +144,14 @@ def efficientnet_v2(n: Net) -> Tensor:
 
 
 @network
-def ghostnet(n: Net) -> Tensor:
-    """Han et al. 2020: half of the channels are made of the other half by cheap convolutions."""
+def ghostnet(n: Net) -> NetTensor:
+    """Han et al. 2020: cheap convolutions make half of the channels from the other half."""
 
     def ghost(
-        x: Tensor,
+        x: NetTensor,
         out: int,
         act: str,
-    ) -> Tensor:
+    ) -> NetTensor:
         first = x.conv(out // 2, 1, act=act)
         cheap = first.depthwise(act=act)
         return n.cat(first, cheap)
@@ -172,7 +172,7 @@ def ghostnet(n: Net) -> Tensor:
 
 
 @network
-def shufflenet_v1(n: Net) -> Tensor:
+def shufflenet_v1(n: Net) -> NetTensor:
     """Zhang et al. 2018: 1x1 convolutions in groups, channels shuffled between them."""
     x = n.input(1, 3, 41, 41)
     x = x.conv(12, 3, 2)
@@ -196,14 +196,14 @@ def shufflenet_v1(n: Net) -> Tensor:
 
 
 @network
-def shufflenet_v2(n: Net) -> Tensor:
+def shufflenet_v2(n: Net) -> NetTensor:
     """Ma et al. 2018: half of the channels go around, then all are shuffled."""
 
     def branch(
-        x: Tensor,
+        x: NetTensor,
         out: int,
         stride: int,
-    ) -> Tensor:
+    ) -> NetTensor:
         x = x.conv(out, 1)
         x = x.depthwise(3, stride, act="")
         return x.conv(out, 1)
@@ -226,7 +226,7 @@ def shufflenet_v2(n: Net) -> Tensor:
 
 
 @network
-def regnet(n: Net) -> Tensor:
+def regnet(n: Net) -> NetTensor:
     """Radosavovic et al. 2020: groups of a fixed width, gates."""
     x = n.input(1, 3, 21, 21)
     x = x.conv(16, 3, 2)
@@ -241,7 +241,7 @@ def regnet(n: Net) -> Tensor:
 
 
 @network
-def xception(n: Net) -> Tensor:
+def xception(n: Net) -> NetTensor:
     """Chollet 2017: separable convolutions, rectified first, and poolings with overlap."""
     x = n.input(1, 3, 35, 35)
     x = x.conv(10, 3, 2, pads=0)
@@ -258,7 +258,7 @@ def xception(n: Net) -> Tensor:
 
 
 @network
-def convnext(n: Net) -> Tensor:
+def convnext(n: Net) -> NetTensor:
     """Liu et al. 2022: patches, 7x7 depthwise, layer normalization over channels last."""
     x = n.input(1, 3, 28, 28)
     x = x.project(20, 4, 4, pads=0)
@@ -282,7 +282,7 @@ def convnext(n: Net) -> Tensor:
 
 
 @network
-def mobileone(n: Net) -> Tensor:
+def mobileone(n: Net) -> NetTensor:
     """Vasu et al. 2023 before its branches are joined: three next to one another, summed."""
     x = n.input(1, 3, 17, 17)
     x = x.conv(14, 3, 2)

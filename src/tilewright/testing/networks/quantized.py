@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.testing.networks.builder import Net, Tensor, network
+from tilewright.testing.networks.builder import Net, NetTensor, network
 
 
 def _qdq(
     n: Net,
-    x: Tensor,
+    x: NetTensor,
     scale: float,
     zero: int = 128,
-) -> Tensor:
+) -> NetTensor:
     """To bytes and back."""
     step = n.const(np.float32(scale))
     middle = n.const(np.uint8(zero))
@@ -34,7 +34,7 @@ def _bytes(
     n: Net,
     *shape: int,
     gain: float,
-) -> Tensor:
+) -> NetTensor:
     """Weights of one scale per output channel, in bytes, as they are read."""
     out, *rest = shape
     fan = np.prod(rest)
@@ -49,7 +49,7 @@ def _bytes(
 
 def _conv(
     n: Net,
-    x: Tensor,
+    x: NetTensor,
     out: int,
     size: int = 3,
     stride: int = 1,
@@ -57,7 +57,7 @@ def _conv(
     groups: int = 1,
     act: str = "Relu",
     gain: float = 2.0,
-) -> Tensor:
+) -> NetTensor:
     per_group = x.shape[1] // groups
     w = _bytes(n, out, per_group, size, size, gain=gain)
     y = x.Conv(
@@ -76,7 +76,7 @@ def _conv(
 
 
 @network
-def qdq_resnet(n: Net) -> Tensor:
+def qdq_resnet(n: Net) -> NetTensor:
     """Residuals added in floats between bytes; an overlapping pooling of bytes."""
     x = n.input(1, 3, 33, 33)
     x = _qdq(n, x, 0.03)
@@ -100,7 +100,7 @@ def qdq_resnet(n: Net) -> Tensor:
 
 
 @network
-def qdq_mobilenet(n: Net) -> Tensor:
+def qdq_mobilenet(n: Net) -> NetTensor:
     """Depthwise convolutions of bytes, clipped rectifiers."""
     x = n.input(1, 3, 25, 25)
     x = _qdq(n, x, 0.03)
@@ -123,7 +123,7 @@ def qdq_mobilenet(n: Net) -> Tensor:
 
 
 @network
-def qdq_concat(n: Net) -> Tensor:
+def qdq_concat(n: Net) -> NetTensor:
     """Branches of one scale concatenated, and averaged, in bytes."""
     x = n.input(1, 3, 17, 17)
     x = _qdq(n, x, 0.03)
@@ -141,15 +141,15 @@ def qdq_concat(n: Net) -> Tensor:
 
 
 @network
-def qdq_transformer(n: Net) -> Tensor:
+def qdq_transformer(n: Net) -> NetTensor:
     """Linear layers of bytes around attention in floats."""
     x = n.input(1, 34, 64)
 
     def linear(
-        x: Tensor,
+        x: NetTensor,
         out: int,
         gain: float = 1.0,
-    ) -> Tensor:
+    ) -> NetTensor:
         y = _qdq(n, x, 0.03)
         w = _bytes(n, out, x.shape[-1], gain=gain)
         y = y @ w.mT
@@ -168,8 +168,8 @@ def qdq_transformer(n: Net) -> Tensor:
 
 
 @network
-def dynamic_quantization(n: Net) -> Tensor:
-    """Bytes whose scale is that of the data: DynamicQuantizeLinear and MatMulInteger."""
+def dynamic_quantization(n: Net) -> NetTensor:
+    """Bytes scaled by the data's range: DynamicQuantizeLinear and MatMulInteger."""
     x = n.input(5, 26)
     for out in (34, 9):
         depth = x.shape[1]
@@ -186,13 +186,13 @@ def dynamic_quantization(n: Net) -> Tensor:
 
 
 @network
-def operator_oriented(n: Net) -> Tensor:
+def operator_oriented(n: Net) -> NetTensor:
     """QLinearConv and QLinearMatMul, bytes from end to end."""
 
-    def end(scale: float, zero: int) -> tuple[Tensor, Tensor]:
+    def end(scale: float, zero: int) -> tuple[NetTensor, NetTensor]:
         return n.const(np.float32(scale)), n.const(np.uint8(zero))
 
-    def weights(*shape: int, fan: int) -> tuple[Tensor, Tensor, Tensor]:
+    def weights(*shape: int, fan: int) -> tuple[NetTensor, NetTensor, NetTensor]:
         spread = 1 / (fan**0.5 * 40)
         w = n.const(_normal(n, *shape))
         scale = n.const(np.float32(spread))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.testing.networks.builder import Net, Tensor, network
+from tilewright.testing.networks.builder import Net, NetTensor, network
 from tilewright.testing.networks.transformer import attend
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -13,11 +13,11 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 def _recurrent(
     n: Net,
     kind: str,
-    x: Tensor,
+    x: NetTensor,
     hidden: int,
     direction: str = "forward",
     **more: object,
-) -> list[Tensor]:
+) -> list[NetTensor]:
     """[t, b, c] -> [t, b, directions * hidden], and the last states."""
     t, b, c = x.shape
     ways = 2 if direction == "bidirectional" else 1
@@ -34,7 +34,7 @@ def _recurrent(
 
 
 @network
-def lstm(n: Net) -> list[Tensor]:
+def lstm(n: Net) -> list[NetTensor]:
     """Two layers, then a linear one at every step."""
     x = n.input(9, 2, 12)
     y, *_ = _recurrent(n, "LSTM", x, 18)
@@ -43,7 +43,7 @@ def lstm(n: Net) -> list[Tensor]:
 
 
 @network
-def gru(n: Net) -> list[Tensor]:
+def gru(n: Net) -> list[NetTensor]:
     """Both orders of the reset gate's product."""
     x = n.input(7, 3, 10)
     y, _ = _recurrent(n, "GRU", x, 17)
@@ -52,7 +52,7 @@ def gru(n: Net) -> list[Tensor]:
 
 
 @network
-def rnn_bidirectional(n: Net) -> list[Tensor]:
+def rnn_bidirectional(n: Net) -> list[NetTensor]:
     """Elman's network in both directions, then one backwards."""
     x = n.input(8, 2, 11)
     y, _ = _recurrent(n, "RNN", x, 13, "bidirectional")
@@ -61,7 +61,7 @@ def rnn_bidirectional(n: Net) -> list[Tensor]:
 
 
 @network
-def lstm_bidirectional_tagger(n: Net) -> Tensor:
+def lstm_bidirectional_tagger(n: Net) -> NetTensor:
     """Embedded words, both directions, a class for each word."""
     table = n.weight(30, 16, fan=1)
     words = n.ids(10, 2, below=30)
@@ -72,7 +72,7 @@ def lstm_bidirectional_tagger(n: Net) -> Tensor:
 
 
 @network
-def seq2seq(n: Net) -> Tensor:
+def seq2seq(n: Net) -> NetTensor:
     """Bahdanau et al. 2015: a decoder whose states attend to an encoder's."""
     source = n.input(11, 2, 12)
     y, h = _recurrent(n, "GRU", source, 16)
@@ -91,7 +91,7 @@ def seq2seq(n: Net) -> Tensor:
 
 
 @network
-def crnn(n: Net) -> Tensor:
+def crnn(n: Net) -> NetTensor:
     """Shi et al. 2017: convolutions whose columns are a sequence."""
     x = n.input(1, 1, 16, 40)
     x = x.conv_bias(10)
@@ -107,7 +107,7 @@ def crnn(n: Net) -> Tensor:
 
 
 @network
-def deepspeech(n: Net) -> Tensor:
+def deepspeech(n: Net) -> NetTensor:
     """Hannun et al. 2014: clipped rectifiers, a layer of frames, both directions."""
     x = n.input(1, 1, 20, 31)
     x = x.conv(6, (11, 5), (2, 2), act="Relu6")
@@ -120,7 +120,7 @@ def deepspeech(n: Net) -> Tensor:
 
 
 @network
-def s4(n: Net) -> Tensor:
+def s4(n: Net) -> NetTensor:
     """Gu et al. 2022: a diagonal state space as a long causal convolution by channel."""
     x = n.input(1, 14, 23)
     rate = np.linspace(0.1, 1.5, 6)
@@ -141,8 +141,8 @@ def s4(n: Net) -> Tensor:
 
 
 @network
-def mamba(n: Net) -> Tensor:
-    """Gu and Dao 2024: a scan whose steps depend on the input, written out step by step."""
+def mamba(n: Net) -> NetTensor:
+    """Gu and Dao 2024: an unrolled scan whose steps depend on the input."""
     length = 7
     width = 18
     states = 5
@@ -169,7 +169,7 @@ def mamba(n: Net) -> Tensor:
     rows = []
     for t in range(length):
 
-        def at(v: Tensor, t: int = t) -> Tensor:
+        def at(v: NetTensor, t: int = t) -> NetTensor:
             return v.Slice([t], [t + 1], [1])
 
         here = at(add)
@@ -188,12 +188,12 @@ def mamba(n: Net) -> Tensor:
 
 
 @network
-def linear_recurrence(n: Net) -> Tensor:
+def linear_recurrence(n: Net) -> NetTensor:
     """Prefix sums as a recurrence of constant decay: scaled, summed, scaled back."""
     x = n.input(2, 15, 20)
     decay = np.exp(-0.05 * np.arange(15))
     decay = decay[:, None]
-    y: Tensor = x.linear(20)
+    y: NetTensor = x.linear(20)
     y = y / decay
     y = y.CumSum(np.array(1))
     y = y * decay
@@ -203,7 +203,7 @@ def linear_recurrence(n: Net) -> Tensor:
 
 
 @network
-def tcn(n: Net) -> Tensor:
+def tcn(n: Net) -> NetTensor:
     """Bai et al. 2018: dilated causal convolutions with residuals."""
     x = n.input(2, 9, 35)
     x = x.project(16, 1)
@@ -220,8 +220,8 @@ def tcn(n: Net) -> Tensor:
 
 
 @network
-def wavenet(n: Net) -> Tensor:
-    """van den Oord et al. 2016: gated dilated convolutions, sums of what each layer skips."""
+def wavenet(n: Net) -> NetTensor:
+    """van den Oord et al. 2016: gated dilated convolutions, and a sum of all skip connections."""
     x = n.input(1, 1, 45)
     skips = []
     x = x.project(12, 1)
@@ -243,7 +243,7 @@ def wavenet(n: Net) -> Tensor:
 
 
 @network
-def qrnn(n: Net) -> Tensor:
+def qrnn(n: Net) -> NetTensor:
     """Bradbury et al. 2017: gates by causal convolutions, a recurrence without products."""
     x = n.input(1, 8, 10)
     causal = {"pads": [1, 0], "gain": 1.0}

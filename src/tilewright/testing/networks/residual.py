@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.testing.networks.builder import Net, Tensor, network
+from tilewright.testing.networks.builder import Net, NetTensor, network
 
-Block = Callable[[Tensor, int, int], Tensor]
+Block = Callable[[NetTensor, int, int], NetTensor]
 
 
 def _stem(
@@ -14,7 +14,7 @@ def _stem(
     width: int,
     size: int,
     batch: int = 1,
-) -> Tensor:
+) -> NetTensor:
     """7x7 with stride 2 and an overlapping pooling, as of ImageNet's networks."""
     x = n.input(batch, 3, size, size)
     x = x.conv(width, 7, 2)
@@ -22,20 +22,20 @@ def _stem(
 
 
 def _shortcut(
-    x: Tensor,
+    x: NetTensor,
     out: int,
     stride: int,
-) -> Tensor:
+) -> NetTensor:
     if x.shape[1] == out and stride == 1:
         return x
     return x.conv(out, 1, stride, act="")
 
 
 def _basic(
-    x: Tensor,
+    x: NetTensor,
     out: int,
     stride: int,
-) -> Tensor:
+) -> NetTensor:
     y = x.conv(out, 3, stride)
     y = y.conv(out, 3, act="", gain=0.3)
     y = y + _shortcut(x, out, stride)
@@ -43,11 +43,11 @@ def _basic(
 
 
 def _bottleneck(
-    x: Tensor,
+    x: NetTensor,
     out: int,
     stride: int,
     groups: int = 1,
-) -> Tensor:
+) -> NetTensor:
     inner = x.conv(out // 2, 1)
     inner = inner.conv(out // 2, 3, stride, groups=groups)
     y = inner.conv(out, 1, act="", gain=0.3)
@@ -56,11 +56,11 @@ def _bottleneck(
 
 
 def _stages(
-    x: Tensor,
+    x: NetTensor,
     block: Block,
     widths: tuple[int, ...],
     depth: int = 2,
-) -> Tensor:
+) -> NetTensor:
     for number, width in enumerate(widths):
         for layer in range(depth):
             stride = 2 if number and not layer else 1
@@ -69,7 +69,7 @@ def _stages(
 
 
 @network
-def resnet_basic(n: Net) -> Tensor:
+def resnet_basic(n: Net) -> NetTensor:
     """He et al. 2016: two 3x3 convolutions."""
     x = _stem(n, 10, 45)
     x = _stages(x, _basic, (10, 20, 36))
@@ -77,7 +77,7 @@ def resnet_basic(n: Net) -> Tensor:
 
 
 @network
-def resnet_bottleneck(n: Net) -> Tensor:
+def resnet_bottleneck(n: Net) -> NetTensor:
     """1x1, 3x3, 1x1; two images."""
     x = _stem(n, 16, 37, 2)
     x = _stages(x, _bottleneck, (24, 40))
@@ -85,14 +85,14 @@ def resnet_bottleneck(n: Net) -> Tensor:
 
 
 @network
-def resnet_d(n: Net) -> Tensor:
+def resnet_d(n: Net) -> NetTensor:
     """Three 3x3 convolutions for a stem; the shortcut averages before it projects."""
 
     def block(
-        x: Tensor,
+        x: NetTensor,
         out: int,
         stride: int,
-    ) -> Tensor:
+    ) -> NetTensor:
         if stride == 2:
             side = x.average_pool(2, 2, ceil_mode=1, count_include_pad=0)
         else:
@@ -112,14 +112,14 @@ def resnet_d(n: Net) -> Tensor:
 
 
 @network
-def resnet_preact(n: Net) -> Tensor:
+def resnet_preact(n: Net) -> NetTensor:
     """He et al. 2016b: normalized and rectified before each convolution."""
 
     def block(
-        x: Tensor,
+        x: NetTensor,
         out: int,
         stride: int,
-    ) -> Tensor:
+    ) -> NetTensor:
         a = x.norm_relu()
         y = a.project(out, 3, stride)
         y = y.norm_relu()
@@ -137,7 +137,7 @@ def resnet_preact(n: Net) -> Tensor:
 
 
 @network
-def wide_resnet(n: Net) -> Tensor:
+def wide_resnet(n: Net) -> NetTensor:
     """Zagoruyko and Komodakis 2016: few layers, many channels."""
     x = n.input(1, 3, 15, 15)
     x = x.conv(16)
@@ -146,14 +146,14 @@ def wide_resnet(n: Net) -> Tensor:
 
 
 @network
-def resnext(n: Net) -> Tensor:
+def resnext(n: Net) -> NetTensor:
     """Xie et al. 2017: the 3x3 convolution in groups, of five and six channels."""
 
     def block(
-        x: Tensor,
+        x: NetTensor,
         out: int,
         stride: int,
-    ) -> Tensor:
+    ) -> NetTensor:
         return _bottleneck(x, out, stride, groups=4)
 
     x = _stem(n, 16, 37)
@@ -162,14 +162,14 @@ def resnext(n: Net) -> Tensor:
 
 
 @network
-def se_resnet(n: Net) -> Tensor:
-    """Hu et al. 2018: channels are weighted by what a small network makes of their means."""
+def se_resnet(n: Net) -> NetTensor:
+    """Hu et al. 2018: a small network computes weights of channels from their means."""
 
     def block(
-        x: Tensor,
+        x: NetTensor,
         out: int,
         stride: int,
-    ) -> Tensor:
+    ) -> NetTensor:
         y = x.conv(out, 3, stride)
         y = y.conv(out, 3, act="", gain=0.3)
         gate = y.GlobalAveragePool()
@@ -186,7 +186,7 @@ def se_resnet(n: Net) -> Tensor:
 
 
 @network
-def cbam(n: Net) -> Tensor:
+def cbam(n: Net) -> NetTensor:
     """Woo et al. 2018: attention by channel, then by place of means and maxima over channels."""
     x = n.input(1, 3, 15, 15)
     x = x.conv(20)
@@ -202,7 +202,7 @@ def cbam(n: Net) -> Tensor:
 
 
 @network
-def res2net(n: Net) -> Tensor:
+def res2net(n: Net) -> NetTensor:
     """Gao et al. 2019: groups of channels go through one another's convolutions."""
     x = n.input(1, 3, 15, 15)
     x = x.conv(24)
@@ -222,14 +222,14 @@ def res2net(n: Net) -> Tensor:
 
 
 @network
-def dla(n: Net) -> Tensor:
+def dla(n: Net) -> NetTensor:
     """Yu et al. 2018: trees of blocks whose results a root convolution brings together."""
 
     def tree(
-        x: Tensor,
+        x: NetTensor,
         out: int,
         stride: int,
-    ) -> Tensor:
+    ) -> NetTensor:
         first = _basic(x, out, stride)
         second = _basic(first, out, 1)
         if stride == 2:
@@ -247,8 +247,8 @@ def dla(n: Net) -> Tensor:
 
 
 @network
-def hrnet(n: Net) -> list[Tensor]:
-    """Wang et al. 2019: branches of several resolutions that exchange what they have."""
+def hrnet(n: Net) -> list[NetTensor]:
+    """Wang et al. 2019: branches of several resolutions that exchange their features."""
     high = n.input(1, 3, 25, 25)
     high = high.conv(10, 3, 2)
     low = high.conv(20, 3, 2)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.testing.networks.builder import Net, Tensor, network
+from tilewright.testing.networks.builder import Net, NetTensor, network
 
 
-def _pair(x: Tensor, width: int) -> Tensor:
+def _pair(x: NetTensor, width: int) -> NetTensor:
     x = x.conv(width)
     return x.conv(width)
 
 
 def _up(
-    x: Tensor,
+    x: NetTensor,
     height: int,
     width: int,
-) -> Tensor:
+) -> NetTensor:
     """Bilinear, as PyTorch does by default."""
     return x.resize(height, width, mode="linear")
 
@@ -25,7 +25,7 @@ def _backbone(
     n: Net,
     size: int,
     widths: Sequence[int] = (12, 20),
-) -> list[Tensor]:
+) -> list[NetTensor]:
     """Maps of an image, each half of the one before."""
     x = n.input(1, 3, size, size)
     found = []
@@ -37,7 +37,7 @@ def _backbone(
 
 
 @network
-def fcn(n: Net) -> Tensor:
+def fcn(n: Net) -> NetTensor:
     """Long et al. 2015: scores of several strides, lifted by transposed convolutions and added."""
     fine, coarse = _backbone(n, 33, (14, 22))
     scores = coarse.project(5, 1)
@@ -56,7 +56,7 @@ def fcn(n: Net) -> Tensor:
 
 
 @network
-def deeplab_v3(n: Net) -> Tensor:
+def deeplab_v3(n: Net) -> NetTensor:
     """Chen et al. 2017: dilated stages, and branches of several dilations with a global one."""
     x = n.input(1, 3, 33, 33)
     x = x.conv(12, 3, 2)
@@ -78,8 +78,8 @@ def deeplab_v3(n: Net) -> Tensor:
 
 
 @network
-def dilated_head(n: Net) -> Tensor:
-    """A dilated convolution of so many channels that a second cache of 1 MiB keeps none of it."""
+def dilated_head(n: Net) -> NetTensor:
+    """A dilated convolution with too many channels for a second-level cache of 1 MiB."""
     x = n.input(1, 12, 17, 17)
     x = x.conv(320, 1)
     x = x.conv(20, dilation=6)
@@ -87,7 +87,7 @@ def dilated_head(n: Net) -> Tensor:
 
 
 @network
-def deeplab_v3_plus(n: Net) -> Tensor:
+def deeplab_v3_plus(n: Net) -> NetTensor:
     """Chen et al. 2018: separable dilated convolutions, and a decoder that reads finer maps."""
     fine, x = _backbone(n, 31, (10, 22))
     branches = [x.conv(9, 1)]
@@ -105,7 +105,7 @@ def deeplab_v3_plus(n: Net) -> Tensor:
 
 
 @network
-def pspnet(n: Net) -> Tensor:
+def pspnet(n: Net) -> NetTensor:
     """Zhao et al. 2017: means over 1, 2, 3 and 6 parts of the map, lifted and concatenated."""
     (x,) = _backbone(n, 24, (20,))
     parts = [x]
@@ -120,7 +120,7 @@ def pspnet(n: Net) -> Tensor:
 
 
 @network
-def unet(n: Net) -> Tensor:
+def unet(n: Net) -> NetTensor:
     """Ronneberger et al. 2015, enlarged by nearest neighbors."""
     x = n.input(1, 3, 28, 28)
     x = _pair(x, 8)
@@ -137,7 +137,7 @@ def unet(n: Net) -> Tensor:
 
 
 @network
-def unet_transposed(n: Net) -> Tensor:
+def unet_transposed(n: Net) -> NetTensor:
     """With transposed convolutions of 2x2, on sides that are not powers of two."""
     x = n.input(2, 1, 20, 12)
     x = _pair(x, 10)
@@ -159,8 +159,8 @@ def unet_transposed(n: Net) -> Tensor:
 
 
 @network
-def unet_unpadded(n: Net) -> Tensor:
-    """As published: convolutions without padding, and crops of what is concatenated."""
+def unet_unpadded(n: Net) -> NetTensor:
+    """As published: convolutions without padding; operands of concatenations are cropped."""
     first = n.input(1, 2, 30, 30)
     first = first.conv(9, pads=0)
     first = first.conv(9, pads=0)
@@ -175,8 +175,8 @@ def unet_unpadded(n: Net) -> Tensor:
 
 
 @network
-def segnet(n: Net) -> Tensor:
-    """Badrinarayanan et al. 2017: maxima go back to where they were found."""
+def segnet(n: Net) -> NetTensor:
+    """Badrinarayanan et al. 2017: unpooling puts maxima back at their original places."""
     x = n.input(1, 3, 16, 16)
     x = x.conv(12)
     windows = {"kernel_shape": [2, 2], "strides": [2, 2]}
@@ -187,10 +187,10 @@ def segnet(n: Net) -> Tensor:
 
 
 @network
-def hourglass(n: Net) -> Tensor:
+def hourglass(n: Net) -> NetTensor:
     """Newell et al. 2016: down and up again, with residuals at each size."""
 
-    def level(x: Tensor, depth: int) -> Tensor:
+    def level(x: NetTensor, depth: int) -> NetTensor:
         side = x + x.conv(14, act="", gain=0.3)
         low = x.max_pool(2)
         low = low.conv(14)
@@ -208,8 +208,8 @@ def hourglass(n: Net) -> Tensor:
 
 
 @network
-def enet(n: Net) -> Tensor:
-    """Paszke et al. 2016: a convolution next to a pooling at once, thin and asymmetric windows."""
+def enet(n: Net) -> NetTensor:
+    """Paszke et al. 2016: parallel convolution and pooling, then thin and asymmetric windows."""
     x = n.input(1, 3, 25, 33)
     made = x.conv(11, 3, 2, act="PRelu")
     pooled = x.max_pool(3, 2, 1)
@@ -226,7 +226,7 @@ def enet(n: Net) -> Tensor:
 
 
 @network
-def segformer(n: Net) -> Tensor:
+def segformer(n: Net) -> NetTensor:
     """Xie et al. 2021: keys and values of a smaller map, a depthwise convolution in each MLP."""
     x = n.input(1, 3, 24, 24)
     x = x.project(20, 7, 4)

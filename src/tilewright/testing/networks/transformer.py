@@ -7,28 +7,28 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.testing.networks.builder import Net, Tensor, network
+from tilewright.testing.networks.builder import Net, NetTensor, network
 
 
-def _heads(x: Tensor, heads: int) -> Tensor:
+def _heads(x: NetTensor, heads: int) -> NetTensor:
     """[b, t, c] as [b, heads, t, c / heads]."""
     b, t, c = x.shape
     x = x.reshape(b, t, heads, c // heads)
     return x.transpose(0, 2, 1, 3)
 
 
-def _joined(x: Tensor) -> Tensor:
+def _joined(x: NetTensor) -> NetTensor:
     b, heads, t, c = x.shape
     x = x.transpose(0, 2, 1, 3)
     return x.reshape(b, t, heads * c)
 
 
 def attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None = None,
-) -> Tensor:
+    q: NetTensor,
+    k: NetTensor,
+    v: NetTensor,
+    mask: NetTensor | None = None,
+) -> NetTensor:
     """softmax(q kᵀ / √c + mask) v."""
     scores = q @ k.mT
     scale = np.sqrt(q.shape[-1])
@@ -40,11 +40,11 @@ def attend(
 
 
 def attention(
-    x: Tensor,
+    x: NetTensor,
     heads: int,
-    mask: Tensor | None = None,
-    other: Tensor | None = None,
-) -> Tensor:
+    mask: NetTensor | None = None,
+    other: NetTensor | None = None,
+) -> NetTensor:
     """Heads of attention to `x` itself or to another sequence."""
     width = x.shape[-1]
     source = x if other is None else other
@@ -56,10 +56,10 @@ def attention(
 
 
 def mlp(
-    x: Tensor,
+    x: NetTensor,
     act: str = "Gelu",
     grow: int = 3,
-) -> Tensor:
+) -> NetTensor:
     """Two linear layers."""
     width = x.shape[-1]
     x = x.linear(grow * width, act)
@@ -67,11 +67,11 @@ def mlp(
 
 
 def _block(
-    x: Tensor,
+    x: NetTensor,
     heads: int,
-    mask: Tensor | None = None,
+    mask: NetTensor | None = None,
     act: str = "Gelu",
-) -> Tensor:
+) -> NetTensor:
     """Normalized first."""
     y = x.layer_norm()
     x = x + attention(y, heads, mask)
@@ -79,24 +79,24 @@ def _block(
     return x + mlp(y, act)
 
 
-def causal(n: Net, length: int) -> Tensor:
+def causal(n: Net, length: int) -> NetTensor:
     """0 up to the diagonal, a large negative number above."""
     hidden = np.full((length, length), -1e4)
     return n.const(np.triu(hidden, 1))
 
 
 def _patches(
-    x: Tensor,
+    x: NetTensor,
     width: int,
     size: int,
-) -> Tensor:
+) -> NetTensor:
     """[b, tokens, width] of an image."""
     y = x.project(width, size, size, pads=0)
     return y.tokens()
 
 
 @network
-def vit(n: Net) -> Tensor:
+def vit(n: Net) -> NetTensor:
     """Dosovitskiy et al. 2021: patches, a class token, positions."""
     x = n.input(2, 3, 20, 20)
     x = _patches(x, 36, 4)
@@ -113,7 +113,7 @@ def vit(n: Net) -> Tensor:
 
 
 @network
-def deit(n: Net) -> Tensor:
+def deit(n: Net) -> NetTensor:
     """Touvron et al. 2021: a second token; one product for q, k and v; the mean of two heads."""
     x = n.input(1, 3, 15, 15)
     x = _patches(x, 30, 5)
@@ -138,7 +138,7 @@ def deit(n: Net) -> Tensor:
 
 
 @network
-def swin(n: Net) -> Tensor:
+def swin(n: Net) -> NetTensor:
     """Liu et al. 2021: windows, every other time shifted and masked; patches merged."""
     side, window, width = 8, 4, 24
     x = n.input(1, 3, 32, 32)
@@ -195,9 +195,9 @@ def swin(n: Net) -> Tensor:
 
 def _rolled(
     n: Net,
-    x: Tensor,
+    x: NetTensor,
     by: int,
-) -> Tensor:
+) -> NetTensor:
     """Rows and columns moved around the end."""
     for axis in (1, 2):
         head = x.Slice([0], [by], [axis])
@@ -207,7 +207,7 @@ def _rolled(
 
 
 @network
-def mlp_mixer(n: Net) -> Tensor:
+def mlp_mixer(n: Net) -> NetTensor:
     """Tolstikhin et al. 2021: perceptrons over tokens, then over channels."""
     x = n.input(2, 3, 21, 21)
     x = _patches(x, 28, 7)
@@ -224,7 +224,7 @@ def mlp_mixer(n: Net) -> Tensor:
 
 
 @network
-def gmlp(n: Net) -> Tensor:
+def gmlp(n: Net) -> NetTensor:
     """Liu et al. 2021b: half of the channels, mixed over tokens, gate the other half."""
     x = n.input(1, 3, 20, 20)
     x = _patches(x, 22, 4)
@@ -243,7 +243,7 @@ def gmlp(n: Net) -> Tensor:
 
 
 @network
-def poolformer(n: Net) -> Tensor:
+def poolformer(n: Net) -> NetTensor:
     """Yu et al. 2022: an average pooling, less the value itself, in the place of attention."""
     x = n.input(1, 3, 30, 30)
     x = x.project(20, 7, 4)
@@ -259,8 +259,9 @@ def poolformer(n: Net) -> Tensor:
 
 
 @network
-def bert(n: Net) -> list[Tensor]:
-    """Devlin et al. 2019: three embeddings, a mask of what is padding, normalized after each."""
+def bert(n: Net) -> list[NetTensor]:
+    """Devlin et al. 2019: three embeddings, a padding mask, and normalization after each
+    sublayer."""
     ids = n.ids(2, 13, below=40)
     kinds = n.ids(2, 13, below=2)
     seen = n.flags(2, 13)
@@ -285,7 +286,7 @@ def bert(n: Net) -> list[Tensor]:
 
 
 @network
-def gpt(n: Net) -> Tensor:
+def gpt(n: Net) -> NetTensor:
     """Radford et al. 2019: causal; GELU by a hyperbolic tangent; the table of words as the head."""
     table = n.weight(50, 30, fan=30)
     ids = n.ids(1, 17, below=50)
@@ -303,7 +304,7 @@ def gpt(n: Net) -> Tensor:
     return x @ table.mT
 
 
-def _tanh_gelu(x: Tensor) -> Tensor:
+def _tanh_gelu(x: NetTensor) -> NetTensor:
     cube = x + x.Pow(3.0) * 0.044715
     half = x * 0.5
     share = (cube * 0.7978845).Tanh()
@@ -311,7 +312,7 @@ def _tanh_gelu(x: Tensor) -> Tensor:
 
 
 @network
-def gpt_step(n: Net) -> list[Tensor]:
+def gpt_step(n: Net) -> list[NetTensor]:
     """One token after a cache of keys and values, which grow by one."""
     x = n.input(1, 1, 32)
     found = []
@@ -332,7 +333,7 @@ def gpt_step(n: Net) -> list[Tensor]:
     return [x.layer_norm(), *found]
 
 
-def _rotary(n: Net, x: Tensor) -> Tensor:
+def _rotary(n: Net, x: NetTensor) -> NetTensor:
     """Positions as rotations of pairs of channels (Su et al. 2021), halves as pairs."""
     _, _, length, width = x.shape
     half = width // 2
@@ -348,7 +349,7 @@ def _rotary(n: Net, x: Tensor) -> Tensor:
 
 
 @network
-def llama(n: Net) -> Tensor:
+def llama(n: Net) -> NetTensor:
     """Touvron et al. 2023: grouped heads, rotary positions, RMS norms, SwiGLU."""
     length = 11
     width = 48
@@ -380,7 +381,7 @@ def llama(n: Net) -> Tensor:
     return x.linear(40, bias=False)
 
 
-def _repeated(x: Tensor, times: int) -> Tensor:
+def _repeated(x: NetTensor, times: int) -> NetTensor:
     b, groups, t, c = x.shape
     wide = x.Unsqueeze([2])
     wide = wide.Expand([b, groups, times, t, c])
@@ -388,7 +389,7 @@ def _repeated(x: Tensor, times: int) -> Tensor:
 
 
 @network
-def t5(n: Net) -> Tensor:
+def t5(n: Net) -> NetTensor:
     """Raffel et al. 2020: an encoder and a decoder that attends to it; biases by distance."""
     table = n.weight(40, 32, fan=1)
     ids = n.ids(2, 12, below=40)
@@ -415,7 +416,7 @@ def t5(n: Net) -> Tensor:
 
 
 @network
-def whisper_encoder(n: Net) -> Tensor:
+def whisper_encoder(n: Net) -> NetTensor:
     """Radford et al. 2023: two 1-D convolutions, one of stride 2, before an encoder."""
     x = n.input(1, 20, 41)
     x = x.conv_bias(36, act="Gelu")
@@ -428,7 +429,7 @@ def whisper_encoder(n: Net) -> Tensor:
 
 
 @network
-def conformer(n: Net) -> Tensor:
+def conformer(n: Net) -> NetTensor:
     """Gulati et al. 2020: half steps of perceptrons, attention, a gated depthwise convolution."""
     x = n.input(1, 17, 28)
     y = x.layer_norm()
@@ -449,8 +450,8 @@ def conformer(n: Net) -> Tensor:
 
 
 @network
-def attention_pooling(n: Net) -> Tensor:
-    """CLIP's head: the mean of a map asks the map itself."""
+def attention_pooling(n: Net) -> NetTensor:
+    """CLIP's head: the mean of a feature map is the query, the map the keys and values."""
     x = n.input(2, 3, 21, 21)
     x = x.conv(16, 3, 2)
     x = x.conv(24, 3, 2)
@@ -464,8 +465,8 @@ def attention_pooling(n: Net) -> Tensor:
 
 
 @network
-def attention_then_convolution(n: Net) -> Tensor:
-    """Attention written out, its heads brought together, then a 1-D convolution in groups."""
+def attention_then_convolution(n: Net) -> NetTensor:
+    """Attention as primitive operators, its heads merged, then a grouped 1-D convolution."""
     q, k, v = (n.input(2, 4, 10, 6) for _ in range(3))
     y = attend(q, k, v)
     y = y.transpose(0, 1, 3, 2)
@@ -474,7 +475,7 @@ def attention_then_convolution(n: Net) -> Tensor:
 
 
 @network
-def linear_attention(n: Net) -> Tensor:
+def linear_attention(n: Net) -> NetTensor:
     """Katharopoulos et al. 2020: positive features; keys times values first."""
     x = n.input(1, 19, 24)
     projected = [x.linear(24) for _ in range(3)]
@@ -491,7 +492,7 @@ def linear_attention(n: Net) -> Tensor:
 
 
 @network
-def fnet(n: Net) -> Tensor:
+def fnet(n: Net) -> NetTensor:
     """Lee-Thorp et al. 2022: products with cosines and sines in the place of attention."""
     x = n.input(1, 12, 20)
 
@@ -513,7 +514,7 @@ def fnet(n: Net) -> Tensor:
 
 
 @network
-def mixture_of_experts(n: Net) -> Tensor:
+def mixture_of_experts(n: Net) -> NetTensor:
     """Shazeer et al. 2017, dense: the best two of four experts, weighted."""
     x = n.input(1, 14, 24)
     scores = x.linear(4)

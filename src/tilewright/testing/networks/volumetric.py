@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tilewright.testing.networks.builder import Net, Tensor, network
+from tilewright.testing.networks.builder import Net, NetTensor, network
 
 
 @network
-def c3d(n: Net) -> Tensor:
+def c3d(n: Net) -> NetTensor:
     """Tran et al. 2015: 3x3x3 everywhere."""
     x = n.input(1, 3, 6, 15, 15)
     x = x.conv_bias(10)
@@ -19,15 +19,15 @@ def c3d(n: Net) -> Tensor:
 
 
 @network
-def r2plus1d(n: Net) -> Tensor:
+def r2plus1d(n: Net) -> NetTensor:
     """Tran et al. 2018: an image's convolution, then one along time; residuals."""
 
     def pair(
-        x: Tensor,
+        x: NetTensor,
         out: int,
         stride: int,
         act: str = "Relu",
-    ) -> Tensor:
+    ) -> NetTensor:
         middle = x.conv(out + 5, (1, 3, 3), (1, stride, stride))
         return middle.conv(out, (3, 1, 1), (stride, 1, 1), act=act)
 
@@ -50,7 +50,7 @@ def r2plus1d(n: Net) -> Tensor:
 
 
 @network
-def unet_3d(n: Net) -> Tensor:
+def unet_3d(n: Net) -> NetTensor:
     """Cicek et al. 2016."""
     first = n.input(1, 1, 8, 10, 12)
     first = first.conv(8)
@@ -64,7 +64,7 @@ def unet_3d(n: Net) -> Tensor:
 
 
 @network
-def slowfast(n: Net) -> Tensor:
+def slowfast(n: Net) -> NetTensor:
     """Feichtenhofer et al. 2019: few frames with many channels, all frames with few."""
     film = n.input(1, 3, 8, 13, 13)
     slow = film.Slice([0], [8], [2], [4])
@@ -80,7 +80,7 @@ def slowfast(n: Net) -> Tensor:
 
 
 @network
-def temporal_shift(n: Net) -> Tensor:
+def temporal_shift(n: Net) -> NetTensor:
     """Lin et al. 2019: some channels of the frame before and of the one after."""
     x = n.input(5, 3, 15, 15)
     x = x.conv(16, 3, 2)

@@ -1,4 +1,4 @@
-"""What the instructions of PTX compute, on arrays of a value for each thread."""
+"""The arithmetic instructions of PTX, on arrays with a value for each thread."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def fma(
     b: Array,
     c: Array,
 ) -> Array:
-    """a * b + c, rounded once; of float32 the sum of an exact product, rounded to odd before."""
+    """a * b + c, rounded once; of float32 and float16 the sum of an exact product, rounded to odd
+    before."""
     if a.dtype == np.float64:
         parts = zip(a.tolist(), b.tolist(), c.tolist(), strict=True)
         return np.array([_fma_exact(*part) for part in parts], np.float64)
@@ -51,7 +52,7 @@ def fma(
     outward = (error > 0) == (total > 0)
     step = np.where(outward, 1, -1)
     odd = np.where(is_even & inexact, bits + step, bits)
-    found: Array = odd.view(np.float64).astype(np.float32)
+    found: Array = odd.view(np.float64).astype(a.dtype)
     return found
 
 
@@ -104,7 +105,7 @@ def mul(
 
 
 def shift(kind: str) -> Callable[[Array, Array], Array]:
-    """By at most the width: what is shifted out is gone."""
+    """A shift that clamps its count to the width, as PTX does."""
 
     def run(a: Array, b: Array) -> Array:
         bits = 8 * a.dtype.itemsize
@@ -118,7 +119,7 @@ def shift(kind: str) -> Callable[[Array, Array], Array]:
 
 
 def extremum(kind: str, keeps_nan: bool) -> Callable[[Array, Array], Array]:
-    """Of floats the other operand where one is not a number, or that with `.NaN`; -0 < +0."""
+    """The extremum of two numbers; if one is NaN, the other one, or NaN with `.NaN`; -0 < +0."""
     best = {"min": (np.minimum, np.fmin), "max": (np.maximum, np.fmax)}[kind]
 
     def run(a: Array, b: Array) -> Array:
@@ -157,13 +158,44 @@ def _bits(
     at: Array,
     count: Array,
 ) -> Array:
+    """A bit field; the highest bit is the sign of a signed number."""
     one = np.uint64(1)
-    mask = (one << count.astype(np.uint64)) - one
+    width = count.astype(np.uint64)
+    mask = (one << width) - one
     moved = a.astype(np.uint64) >> at.astype(np.uint64)
-    return (moved & mask).astype(a.dtype)
+    found = moved & mask
+    if a.dtype.kind == "i":
+        sign = one << (width - one)
+        found = (found ^ sign) - sign
+    return found.astype(a.dtype)
+
+
+_SELECTORS: Final = np.arange(0, 16, 4, dtype=np.uint32)  # where each is in a word
+_BYTE: Final = np.uint64(255)
+
+
+def _permuted(
+    a: Array,
+    b: Array,
+    chosen: Array,
+) -> Array:
+    """Four bytes of eight, each by its number; with 8 added its sign, eight times."""
+    numbers = chosen[:, None] >> _SELECTORS
+    high = b.astype(np.uint64) << np.uint64(32)
+    whole = high | a
+    shifts = 8 * (numbers & 7)
+    bytes_ = whole[:, None] >> shifts.astype(np.uint64)
+    bytes_ &= _BYTE
+    is_negative = bytes_ > 127
+    signs = np.where(is_negative, _BYTE, 0)
+    is_sign = numbers & 8 != 0
+    found = np.where(is_sign, signs, bytes_)
+    packed = np.ascontiguousarray(found.astype(np.uint8))
+    return packed.view(np.uint32)[:, 0]
 
 
 SIMPLE: Final[Mapping[str, Callable[..., Array]]] = {
+    "prmt": _permuted,
     "mov": lambda a: a,
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
@@ -204,7 +236,7 @@ def compare(
     a: Array,
     b: Array,
 ) -> Array:
-    """A comparison; of floats one with `u` also holds where an operand is not a number."""
+    """A comparison; for floats, one with `u` also holds if an operand is NaN."""
     nan = np.zeros(a.shape, bool)
     if a.dtype.kind == "f":
         nan = np.isnan(a) | np.isnan(b)
@@ -245,3 +277,13 @@ def convert(
     over = inside >= high
     whole = np.where(over, 0, inside).astype(to)
     return np.where(over, info.max, whole).astype(to)
+
+
+def widened(value: Array) -> Array:
+    """Integers extended to 64 bits, the widest register."""
+    if value.dtype.kind not in "iu":
+        return value
+    wide: type[np.integer[Any]] = np.uint64
+    if value.dtype.kind == "i":
+        wide = np.int64
+    return value.astype(wide)

@@ -19,7 +19,7 @@ UNWRITTEN = 0xFF
 
 
 def load(code: bytes, traffic: WarpTraffic | None = None) -> Runnable:
-    """A program, to be run on flat bytes; traffic: counts what it asks of memory."""
+    """A program that runs on flat bytes. traffic: counts its memory requests."""
     program = DeviceProgram.from_bytes(code, PTX)
     found = kernels(program.text)
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -18,21 +16,19 @@ from tilewright.testing.ptx.arithmetic import (
     convert,
     extremum,
     mul,
+    widened,
 )
 from tilewright.testing.ptx.memory import CallerMemory
-from tilewright.testing.ptx.mma import mma, rounded_to_tf32
-from tilewright.testing.ptx.text import PtxInstruction, PtxKernel
+from tilewright.testing.ptx.mma import fragments, mma, rounded_to_tf32
+from tilewright.testing.ptx.state import WARP, Extents, ThreadState
+from tilewright.testing.ptx.text import PtxInstruction, PtxKernel, names_in
 from tilewright.testing.ptx.traffic import WarpTraffic
 
-Extents = tuple[int, int, int]
 _STEPS: Final = 1_000_000
-_SPACE: Final = (
-    1 << 40
-)  # addresses of a block's memory begin there, a thread's at twice that
-_PLACE: Final = re.compile(r"\[([^\]+]+)(?:\+(-?\d+))?\]")
-_HEX: Final = re.compile(r"0([fFdD])([0-9A-Fa-f]+)")
-WARP: Final = 32
-_UNSET: Final = np.uint64((1 << 64) - 1)
+_PACKED: Final = {"f16x2": "f16"}  # types of two numbers in a word, of what
+# Instructions that threads of a warp do together.
+_MASKED: Final = ("shfl.sync", "bar.warp.sync")
+_TOGETHER: Final = (*_MASKED, "mma.sync", "ldmatrix.sync")
 
 
 def run(
@@ -44,12 +40,13 @@ def run(
     dynamic: int = 0,
     traffic: WarpTraffic | None = None,
 ) -> None:
-    """Run a kernel in place; arguments: addresses; dynamic: bytes of what has no size in the text.
+    """Run a kernel in place. arguments: addresses. dynamic: bytes of shared memory without a size
+    in the text.
 
-    traffic: counts what it asks of memory.
+    traffic: counts memory requests.
 
-    Raises IndexError for an access outside memory, RuntimeError for a barrier that a part of a
-    block does not reach, NotImplementedError for an instruction that is not known.
+    Raises IndexError for an access outside memory, RuntimeError for a barrier that only part of a
+    block reaches, NotImplementedError for an unknown instruction.
     """
     with np.errstate(all="ignore"):
         made = _Grid(kernel, grid, threads, memory, arguments, dynamic)
@@ -57,52 +54,7 @@ def run(
         made.run()
 
 
-class _Grid:
-    def __init__(
-        self,
-        kernel: PtxKernel,
-        grid: Extents,
-        threads: Extents,
-        memory: CallerMemory,
-        arguments: Sequence[int],
-        dynamic: int,
-    ) -> None:
-        self.kernel = kernel
-        self.memory = memory
-        self.traffic: WarpTraffic | None = None
-        self.per_block = prod(threads)
-        self.count = prod(grid) * self.per_block
-        number = np.arange(self.count)
-        self.block = number // self.per_block
-        self.thread = number % self.per_block
-        self.special = {
-            **_axes("%ctaid", self.block, grid),
-            **_axes("%tid", self.thread, threads),
-        }
-        self.params = dict(zip(kernel.params, arguments, strict=True))
-        self.places: dict[str, int] = {}
-        shared = self._lay(kernel.shared, _SPACE, dynamic)
-        arrays = dict.fromkeys(kernel.params, 8)
-        self._lay(arrays, 3 * _SPACE, 0)
-        local = self._lay(kernel.local, 2 * _SPACE, 0)
-        self.shared = np.zeros((prod(grid), shared), np.uint8)
-        self.local = np.zeros((self.count, local), np.uint8)
-        self.registers: dict[str, Array] = {}
-        self.pc = np.zeros(self.count, np.int64)
-        self.waiting = np.zeros(self.count, bool)
-
-    def _lay(
-        self,
-        arrays: dict[str, int],
-        base: int,
-        dynamic: int,
-    ) -> int:
-        at = 0
-        for name, size in arrays.items():
-            self.places[name] = base + at
-            at += -(-(size or dynamic) // 16) * 16
-        return at
-
+class _Grid(ThreadState):
     def run(self) -> None:
         """Always the threads that are after the others continue."""
         end = len(self.kernel.code)
@@ -112,31 +64,34 @@ class _Grid:
                 if not self.waiting.any():
                     return
                 raise RuntimeError(
-                    f"{self.kernel.name}: a barrier not all threads reach"
+                    f"{self.kernel.name}: not all threads reach a barrier"
                 )
             self._step(*self._next(ready))
         raise RuntimeError(f"{self.kernel.name} does not end")
 
     def _next(self, ready: Array) -> tuple[PtxInstruction, Array, int]:
-        """The first instruction that some threads can run, these, and where it is.
+        """The first instruction that some threads can run, these threads, and its index.
 
-        A shuffle waits for all threads that its mask names: others may have to do more before it.
+        A shuffle waits for all threads that its mask names, and a product for its warp: some may
+        still have earlier instructions to run.
         """
         ready = ready.copy()
         while ready.any():
             at = int(self.pc[ready].min())
             i = self.kernel.code[at]
             who = np.flatnonzero(ready & (self.pc == at))
-            if i.op.startswith("shfl.sync"):
-                mask = i.operands[-1]
-                who = self._complete(mask, who)
+            if i.op.startswith(_TOGETHER):
+                who = self._complete(i, who)
             if who.size:
                 return i, who, at
             ready &= self.pc != at
         raise RuntimeError(f"{self.kernel.name}: a neighbor is not at the shuffle")
 
-    def _complete(self, mask: str, who: Array) -> Array:
-        """Those of the threads with which all that a mask names in their warp are here."""
+    def _complete(self, i: PtxInstruction, who: Array) -> Array:
+        """The threads for which every participating thread of their warp has arrived."""
+        mask = "-1"
+        if i.op.startswith(_MASKED):
+            mask = i.operands[-1]
         thread = self.thread[who]
         warps = -(-self.per_block // WARP)
         warp = self.block[who] * warps + thread // WARP
@@ -146,7 +101,7 @@ class _Grid:
         np.bitwise_or.at(here, warp, bit)
         left = np.minimum(self.per_block - thread // WARP * WARP, WARP)
         there = (np.uint64(1) << left.astype(np.uint64)) - np.uint64(1)
-        named = self._get(mask, "u64", who) & there
+        named = self.get(mask, "u64", who) & there
         complete: Array = who[named & ~here[warp] == 0]
         return complete
 
@@ -158,7 +113,7 @@ class _Grid:
     ) -> None:
         self.pc[who] = at + 1
         if i.guard:
-            guard = self._register(i.guard)
+            guard = self.register(i.guard)
             holds = guard[who].astype(bool)
             who = who[holds != i.negated]
         if not who.size:
@@ -185,59 +140,6 @@ class _Grid:
 
     # -- values
 
-    def _get(
-        self,
-        operand: str,
-        kind: str,
-        who: Array,
-    ) -> Array:
-        type = TYPES[kind]
-        if operand in self.special:
-            return self.special[operand][who].astype(type)
-        if operand.startswith("%"):
-            raw = self._register(operand)[who]
-            if kind == "pred":
-                return raw.astype(bool)
-            bits = np.dtype(type).itemsize * 8
-            dtype = getattr(np, f"uint{bits}")
-            return raw.astype(dtype).view(type)
-        filler = self._number(operand, type)
-        return np.full(who.size, filler, type)
-
-    def _number(self, operand: str, type: Any) -> Any:
-        if operand in self.places:
-            return type(self.places[operand])
-        if found := _HEX.fullmatch(operand):
-            bits = int(found[2], 16)
-            kind = found[1].lower()
-            if kind == "f":
-                return np.uint32(bits).view(type)
-            return np.uint64(bits).view(type)
-        size = np.dtype(type).itemsize * 8
-        value = int(operand, 0) & (1 << size) - 1
-        return np.array(value, f"uint{size}").view(type)[()]
-
-    def _register(self, name: str) -> Array:
-        """What each thread has there: at first what is not a number in any float format."""
-        if name not in self.registers:
-            self.registers[name] = np.full(self.count, _UNSET, np.uint64)
-        return self.registers[name]
-
-    def _set(
-        self,
-        register: str,
-        value: Array,
-        who: Array,
-    ) -> None:
-        held = self._register(register)
-        value = np.broadcast_to(value, who.shape)
-        if value.dtype == bool:
-            held[who] = value
-            return
-        bits = 8 * value.dtype.itemsize
-        raw = np.ascontiguousarray(value).view(f"uint{bits}")
-        held[who] = raw.astype(np.uint64)
-
     def _compute(
         self,
         base: str,
@@ -251,6 +153,12 @@ class _Grid:
         if base == "mma":
             self._mma(modes, operands, who)
             return
+        if base == "ldmatrix":
+            self._load_matrices(modes, operands, who)
+            return
+        if base == "cp":
+            self._copy(modes, operands, who)
+            return
         if base == "shfl":
             self._exchange(modes, operands, who)
             return
@@ -260,13 +168,16 @@ class _Grid:
             self._move_words(target, sources[0], kind, who)
             return
         asked = _Asked(base, tuple(modes), kind, tuple(sources), who)
+        if kind in _PACKED:
+            self.set(target, self._packed(asked, _PACKED[kind]), who)
+            return
         rule = _RULES.get(base, _Grid._simple)
-        self._set(target, rule(self, asked), who)
+        self.set(target, rule(self, asked), who)
 
     # -- one method for instructions of one form
 
     def _all(self, asked: _Asked) -> list[Array]:
-        return [self._get(s, asked.kind, asked.who) for s in asked.sources]
+        return [self.get(s, asked.kind, asked.who) for s in asked.sources]
 
     def _simple(self, asked: _Asked) -> Array:
         known = SIMPLE.get(asked.base)
@@ -274,6 +185,20 @@ class _Grid:
             modes = ".".join(asked.modes)
             raise NotImplementedError(f"PTX {asked.base}.{modes}")
         return known(*self._all(asked))
+
+    def _packed(self, asked: _Asked, kind: str) -> Array:
+        """An operation on the two numbers in a word separately."""
+        known = SIMPLE.get(asked.base)
+        if known is None:
+            modes = ".".join(asked.modes)
+            raise NotImplementedError(f"PTX {asked.base}.{modes}")
+        halves = []
+        for source in asked.sources:
+            word = self.get(source, "b32", asked.who)
+            pair = np.ascontiguousarray(word)
+            halves.append(pair.view(TYPES[kind]))
+        found = known(*halves)
+        return found.view(np.uint32)
 
     def _same(self, asked: _Asked) -> Array:
         return self._all(asked)[0]
@@ -291,9 +216,9 @@ class _Grid:
 
     def _selected(self, asked: _Asked) -> Array:
         first, second, condition = asked.sources
-        a = self._get(first, asked.kind, asked.who)
-        b = self._get(second, asked.kind, asked.who)
-        chosen = self._get(condition, "pred", asked.who)
+        a = self.get(first, asked.kind, asked.who)
+        b = self.get(second, asked.kind, asked.who)
+        chosen = self.get(condition, "pred", asked.who)
         return np.where(chosen, a, b)
 
     def _extremum(self, asked: _Asked) -> Array:
@@ -303,8 +228,8 @@ class _Grid:
 
     def _product(self, asked: _Asked) -> Array:
         first, second, *third = asked.sources
-        a = self._get(first, asked.kind, asked.who)
-        b = self._get(second, asked.kind, asked.who)
+        a = self.get(first, asked.kind, asked.who)
+        b = self.get(second, asked.kind, asked.who)
         (mode,) = [m for m in asked.modes if m in ("lo", "hi", "wide")] or ["lo"]
         if not third:
             return mul(a, b, None, mode)
@@ -313,13 +238,13 @@ class _Grid:
             kind = wide
         else:
             kind = asked.kind
-        c = self._get(third[0], kind, asked.who)
+        c = self.get(third[0], kind, asked.who)
         return mul(a, b, c, mode)
 
     def _shifted(self, asked: _Asked) -> Array:
         first, second = asked.sources
-        a = self._get(first, asked.kind, asked.who)
-        by = self._get(second, "u32", asked.who)
+        a = self.get(first, asked.kind, asked.who)
+        by = self.get(second, "u32", asked.who)
         return SIMPLE[asked.base](a, by)
 
     def _move_words(
@@ -332,16 +257,16 @@ class _Grid:
         """Two halves as one, or one as two."""
         half = int(kind[1:]) // 2
         if target.startswith("{"):
-            value = self._get(source, kind, who).astype(np.uint64)
-            for n, part in enumerate(_names(target)):
+            value = self.get(source, kind, who).astype(np.uint64)
+            for n, part in enumerate(names_in(target)):
                 word = value >> np.uint64(half * n)
                 if part != "_":
-                    self._set(part, word.astype(f"uint{half}"), who)
+                    self.set(part, word.astype(f"uint{half}"), who)
             return
-        words = [self._get(s, f"b{half}", who) for s in _names(source)]
+        words = [self.get(s, f"b{half}", who) for s in names_in(source)]
         low, high = (word.astype(np.uint64) for word in words)
         whole = low | high << np.uint64(half)
-        self._set(target, whole.astype(TYPES[kind]), who)
+        self.set(target, whole.astype(TYPES[kind]), who)
 
     def _exchange(
         self,
@@ -349,7 +274,7 @@ class _Grid:
         operands: tuple[str, ...],
         who: Array,
     ) -> None:
-        """`shfl.sync.bfly`: among threads of a warp that are here; all that the mask names are."""
+        """`shfl.sync.bfly` among the threads that arrived, which are all that the mask names."""
         if modes[1] != "bfly":
             raise NotImplementedError(f"PTX shfl.{'.'.join(modes)}")
         target, source, step, _, mask = operands
@@ -359,30 +284,24 @@ class _Grid:
         thread = own ^ int(step)
         other = (who - own + thread) % self.count
         lane = (thread % WARP).astype(np.uint32)
-        masks = self._get(mask, "u64", who) & np.uint64((1 << WARP) - 1)
+        masks = self.get(mask, "u64", who) & np.uint64((1 << WARP) - 1)
         named = masks >> lane.astype(np.uint64) & np.uint64(1) == 1
         room = self.per_block - own // WARP * WARP
         warp = np.minimum(room, WARP).astype(np.uint64)
         if (masks >> warp).any():
-            raise RuntimeError(f"{self.kernel.name}: a mask of threads there are not")
+            raise RuntimeError(f"{self.kernel.name}: a mask of nonexistent threads")
         exists = thread < self.per_block
         if not (here[other] & named & exists).all():
             raise RuntimeError(f"{self.kernel.name}: a neighbor is not at the shuffle")
         everybody = np.arange(self.count)
-        value = self._get(source, "b32", everybody)
-        self._set(target, value[other], who)
+        value = self.get(source, "b32", everybody)
+        self.set(target, value[other], who)
 
     def _check_warps(self, who: Array) -> None:
-        """Raise RuntimeError where not all threads of a warp are here."""
-        _, counts = np.unique(self._warps(who), return_counts=True)
+        """Raise RuntimeError if not all threads of a warp are here."""
+        _, counts = np.unique(self.warps(who), return_counts=True)
         if (counts != WARP).any():
-            raise RuntimeError(f"{self.kernel.name}: a part of a warp is here alone")
-
-    def _warps(self, who: Array) -> Array:
-        """A number for the warp of each thread."""
-        of_block = -(-self.per_block // WARP)
-        found: Array = self.block[who] * of_block + self.thread[who] // WARP
-        return found
+            raise RuntimeError(f"{self.kernel.name}: only part of a warp is here")
 
     def _mma(self, modes: list[str], operands: tuple[str, ...], who: Array) -> None:
         """`mma.sync.aligned.SHAPE.row.col`, of whole warps, which are neighbors in `who`."""
@@ -390,16 +309,40 @@ class _Grid:
         to = modes[5]
         of = modes[6]
         self._check_warps(who)
+        if self.traffic is not None:
+            self.traffic.products += who.size // WARP
         target, *given = operands
         words = []
         for part in given:
-            registers = [self._get(name, "b32", who) for name in _names(part)]
+            registers = [self.get(name, "b32", who) for name in names_in(part)]
             words.append([word.reshape(-1, WARP) for word in registers])
         made = mma(shape, of, to, *words)
-        for name, value in zip(_names(target), made, strict=True):
-            self._set(name, value.reshape(-1), who)
+        for name, value in zip(names_in(target), made, strict=True):
+            self.set(name, value.reshape(-1), who)
 
     # -- memory
+
+    def _load_matrices(
+        self,
+        modes: list[str],
+        operands: tuple[str, ...],
+        who: Array,
+    ) -> None:
+        """`ldmatrix.sync.aligned.m8n8.xN[.trans].shared.b16`, of whole warps."""
+        target, place = operands
+        registers = names_in(target)
+        lanes = 8 * len(registers)
+        lane = self.thread[who] % WARP
+        asked = who[lane < lanes]
+        at = self.address(place, 16, asked)
+        self.note(False, at, 16, asked)
+        bytes_, rows = self.bytes_of(at, 16, asked)
+        loaded = np.ascontiguousarray(bytes_[rows])
+        matrices = loaded.view(np.uint16).reshape(-1, len(registers), 8, 8)
+        words = fragments(matrices, "trans" in modes)
+        for n, name in enumerate(registers):
+            value = words[:, n]
+            self.set(name, value.reshape(-1), who)
 
     def _access(
         self,
@@ -410,70 +353,53 @@ class _Grid:
     ) -> None:
         kind = modes[-1]
         place, values = operands if base == "st" else reversed(operands)
-        found = _PLACE.fullmatch(place)
-        assert found is not None
         if "param" in modes:
-            self._set(values, self._param(found[1], who), who)
+            self.set(values, self.param(place, who), who)
             return
-        names = _names(values)
+        names = names_in(values)
         size = np.dtype(TYPES[kind]).itemsize
-        at = self._get(found[1], "u64", who) + np.uint64(int(found[2] or 0) % (1 << 64))
-        if (at % np.uint64(size * len(names))).any():
-            raise IndexError(f"{self.kernel.name}: an access that is not aligned")
-        if self.traffic is not None and who.size:
-            space = int(at[0] // np.uint64(_SPACE))
-            first = at % np.uint64(_SPACE)
-            width = size * len(names)
-            self.traffic.note(space, base == "st", first, width, self._warps(who))
+        width = size * len(names)
+        at = self.address(place, width, who)
+        self.note(base == "st", at, width, who)
         for n, name in enumerate(names):
-            bytes_, rows = self._bytes(at + np.uint64(n * size), size, who)
+            bytes_, rows = self.bytes_of(at + np.uint64(n * size), size, who)
             if base == "ld":
                 raw = np.ascontiguousarray(bytes_[rows])
-                self._set(name, _wide(raw.view(TYPES[kind])[:, 0]), who)
+                self.set(name, widened(raw.view(TYPES[kind])[:, 0]), who)
             else:
-                raw = np.ascontiguousarray(self._get(name, kind, who))
+                raw = np.ascontiguousarray(self.get(name, kind, who))
                 bytes_[rows] = raw.view(np.uint8).reshape(-1, size)
 
-    def _param(self, place: str, who: Array) -> Array:
-        """The argument of a parameter: by its name, or where a register says that it is."""
-        if not place.startswith("%"):
-            filler = self.params[place]
-            return np.full(who.size, filler, np.uint64)
-        found = {self.places[name]: value for name, value in self.params.items()}
-        at = self._get(place, "u64", who).tolist()
-        return np.array([found[address] for address in at], np.uint64)
-
-    def _bytes(
+    def _copy(
         self,
-        at: Array,
-        size: int,
+        modes: list[str],
+        operands: tuple[str, ...],
         who: Array,
-    ) -> tuple[Array, tuple[Array, ...]]:
-        """Where each thread's bytes are: an array, and indices into it."""
-        spaces = at // np.uint64(_SPACE)
-        space = int(spaces[0])
-        if (spaces != space).any():
-            raise NotImplementedError("threads that access different spaces at once")
-        first = (at % np.uint64(_SPACE)).astype(np.int64)
-        inside = first[:, None] + np.arange(size)
-        if space == 0:
-            self._check_global(inside)
-            return self.memory.bytes, (inside,)
-        if space == 1:
-            memory = self.shared
-            row = self.block[who]
-        else:
-            memory = self.local
-            row = who
-        if inside.max() >= memory.shape[1]:
-            raise IndexError(f"{self.kernel.name}: outside of a block's memory")
-        return memory, (row[:, None], inside)
-
-    def _check_global(self, places: Array) -> None:
-        valid = self.memory.valid
-        is_far = places >= valid.size
-        if is_far.any() or not valid[places].all():
-            raise IndexError(f"{self.kernel.name}: outside of an array")
+    ) -> None:
+        """`cp.async`: data is read now and written when the thread waits, not earlier."""
+        if modes == ["async", "wait_all"]:
+            for copy in self.copies.arrived(who):
+                bytes_, rows = self.bytes_of(copy.at, copy.width, copy.who)
+                bytes_[rows] = copy.data
+            return
+        if modes[2:] != ["shared", "global"]:
+            raise NotImplementedError(f"PTX cp.{'.'.join(modes)}")
+        to, source, size, *some = operands
+        width = int(size)
+        target = self.address(to, width, who)
+        at = self.address(source, width, who)
+        data = np.zeros((who.size, width), np.uint8)
+        counts = self.get((some or [size])[0], "u32", who)
+        whole = counts == width
+        if (counts[~whole] != 0).any():
+            raise NotImplementedError("PTX cp.async of a part")
+        readers = who[whole]
+        if readers.size:
+            bytes_, rows = self.bytes_of(at[whole], width, readers)
+            data[whole] = bytes_[rows]
+        self.note(False, at[whole], width, readers)
+        self.note(True, target, width, who)
+        self.copies.start(who, target, data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -499,26 +425,3 @@ _RULES: Final[Mapping[str, Callable[[_Grid, _Asked], Array]]] = {
     "shl": _Grid._shifted,
     "shr": _Grid._shifted,
 }
-
-
-def _wide(value: Array) -> Array:
-    """Integers are extended to a register, of whatever width it is."""
-    if value.dtype.kind in "iu":
-        return value.astype(np.int64 if value.dtype.kind == "i" else np.uint64)
-    return value
-
-
-def _names(text: str) -> list[str]:
-    return [part.strip() for part in text.strip("{}").split(",")]
-
-
-def _axes(
-    name: str,
-    number: Array,
-    extents: Extents,
-) -> dict[str, Array]:
-    found = {}
-    for axis, extent in zip("xyz", extents, strict=True):
-        found[f"{name}.{axis}"] = number % extent
-        number = number // extent
-    return found

@@ -1,4 +1,4 @@
-"""What threads of PTX access: the caller's arrays, a block's memory, and a thread's own."""
+"""The memory that threads of PTX access: the caller's arrays, shared memory, and local memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _APART: Final = 256
 
 
 class CallerMemory:
-    """The caller's arrays, by address; what is between them may not be touched."""
+    """The caller's arrays, by address; gaps between them must not be accessed."""
 
     def __init__(self, arrays: Sequence[Array]) -> None:
         self.addresses: list[int] = []

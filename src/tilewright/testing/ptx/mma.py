@@ -1,7 +1,7 @@
-"""What `mma.sync` computes, on the registers of the threads of warps.
+"""The result of `mma.sync`, on the registers of the threads of warps.
 
-Element i of a thread's fragment is where the PTX ISA says for each shape, in its formulas; they are
-written here one by one, and not as the emitter has them. Sums are rounded once, which PTX allows.
+The position of element i of a thread's fragment follows the PTX ISA's formulas for each shape; they
+are transcribed here independently of the emitter. Sums are rounded once, which PTX allows.
 """
 
 from __future__ import annotations
@@ -155,3 +155,18 @@ def _elements(words: Sequence[Array], of: str) -> list[Array]:
             (part.astype(np.uint32) << np.uint32(16)).view(np.float32) for part in parts
         ]
     return [part.view(np.float16 if of == "f16" else np.int8) for part in parts]
+
+
+def fragments(matrices: Array, is_turned: bool) -> Array:
+    """The words that `ldmatrix` loads for each thread from matrices of 8 by 8 half-words.
+
+    Thread t receives two neighbors of row t / 4, or with `.trans` of that row of the transpose.
+    """
+    if is_turned:
+        matrices = matrices.swapaxes(-1, -2)
+    first = matrices[..., _GROUP, _NUMBER * 2]
+    second = matrices[..., _GROUP, _NUMBER * 2 + 1]
+    low = first.astype(np.uint32)
+    high = second.astype(np.uint32)
+    words: Array = low | high << np.uint32(16)
+    return words

@@ -17,7 +17,7 @@ _OPERAND: Final = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s]+")
 
 @dataclass(frozen=True, slots=True)
 class PtxInstruction:
-    """`@guard op operands`; negated: it runs where the guard is false."""
+    """`@guard op operands`; negated: it runs if the guard is false."""
 
     op: str
     operands: tuple[str, ...]
@@ -92,3 +92,9 @@ def _read(kernel: PtxKernel, line: str) -> None:
         kernel.code.append(
             PtxInstruction(found[3], operands, found[2] or "", found[1] == "!")
         )
+
+
+def names_in(text: str) -> list[str]:
+    """The registers of an operand: one, or several in braces."""
+    inner = text.strip("{}")
+    return [part.strip() for part in inner.split(",")]

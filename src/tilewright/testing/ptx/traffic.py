@@ -1,8 +1,9 @@
-"""What the warps of a kernel ask of memory, counted while it is interpreted.
+"""Counts the memory requests of a kernel's warps while it is interpreted.
 
-A request is one instruction of one warp. Of the device's memory it takes a turn for each sector of
-32 bytes that its threads touch; of a block's memory as many as the bank of which the threads want
-most words: a word is read once for all who want it.
+A request is one instruction of one warp. In device memory it takes one transaction per sector of 32
+bytes that its threads touch. In shared memory it takes as many as the largest number of distinct
+words in one bank: a word is read once for all threads. Threads that access 8 or 16 bytes each are
+served by half or quarter warps, one after another.
 """
 
 from __future__ import annotations
@@ -30,11 +31,15 @@ class AccessKind(NamedTuple):
 
 @dataclass(slots=True)
 class WarpTraffic:
-    """By the kind of access: requests of warps, turns of memory, and bytes that threads touch."""
+    """By kind of access: requests of warps, transactions, and bytes that threads touch.
+
+    products: instructions of tensor cores, of warps.
+    """
 
     requests: Counter[AccessKind] = field(default_factory=Counter)
     turns: Counter[AccessKind] = field(default_factory=Counter)
     nbytes: Counter[AccessKind] = field(default_factory=Counter)
+    products: int = 0
 
     def note(
         self, space: int, writes: bool, at: Array, size: int, warps: Array
@@ -42,24 +47,38 @@ class WarpTraffic:
         """An instruction of some threads. at: the first of `size` bytes of each; warps: theirs."""
         kind = AccessKind(_MEMORIES[space], writes)
         self.nbytes[kind] += size * at.size
+        turns_of = _TURNS[kind.memory]
         for warp in np.unique(warps).tolist():
             own = at[warps == warp].astype(np.int64)
-            words = np.arange(0, size, min(size, WORD))
-            touched = own[:, None] + words
-            turns_of = _TURNS[kind.memory]
             self.requests[kind] += 1
-            self.turns[kind] += turns_of(touched.reshape(-1))
+            self.turns[kind] += turns_of(own, size)
 
 
-def _sectors(places: Array) -> int:
+def _words(at: Array, size: int) -> Array:
+    """The start of each word of `size` bytes at these addresses."""
+    step = min(size, WORD)
+    within = np.arange(0, size, step)
+    touched: Array = at[:, None] + within
+    return touched.reshape(-1)
+
+
+def _sectors(at: Array, size: int) -> int:
+    places = _words(at, size)
     sectors = np.unique(places // SECTOR)
     return int(sectors.size)
 
 
-def _bank_turns(places: Array) -> int:
-    words = np.unique(places // WORD)
-    of_banks = np.bincount(words % BANKS)
-    return int(of_banks.max())
+def _bank_turns(at: Array, size: int) -> int:
+    """Of threads in groups that want at most as much as all banks have."""
+    group = BANKS * WORD // max(size, WORD)
+    turns = 0
+    for start in range(0, at.size, group):
+        end = start + group
+        places = _words(at[start:end], size)
+        words = np.unique(places // WORD)
+        of_banks = np.bincount(words % BANKS)
+        turns += int(of_banks.max())
+    return turns
 
 
 _TURNS: Final = {

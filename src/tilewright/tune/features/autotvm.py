@@ -1,7 +1,7 @@
-"""AutoTVM's two sets: what each loop is like, and the relation of its curves (see `touches`).
+"""AutoTVM's two sets: the context of each loop, and the relation of its curves (see `touches`).
 
-The relation features do not say how many loops there are or in which order, which is what lets them
-be used for other operators than they were learned from.
+The relation features depend neither on the number of loops nor on their order, so they transfer to
+other operators.
 """
 
 from __future__ import annotations
@@ -14,18 +14,23 @@ from typing import ClassVar
 from tilewright.loops.nodes import GPU_AXES, Kernel
 from tilewright.tune.features.base import LOG, Column, Matrix, Per, log2p, matrix
 from tilewright.tune.features.program import UNIT, program
-from tilewright.tune.features.touches import Around, Pattern, around, touches
+from tilewright.tune.features.touches import (
+    AccessPattern,
+    LoopAccesses,
+    around,
+    touches,
+)
 
-# What a loop may be; `unit` is ours: inside of an instruction of the machine.
+# The kinds of a loop; `unit`, a loop inside a machine instruction, is ours.
 ANNOTATIONS = (*GPU_AXES, "unroll", "vector", "parallel", "serial", "vthread", UNIT)
 SIGNED = "sign(x)*log2(1+|x|)"
 PATTERN = {
-    "stride": (SIGNED, "elements that a trip moves its address by"),
-    "mod": (SIGNED, "what its index wraps at; -1 for none"),
+    "stride": (SIGNED, "elements that its address moves per trip"),
+    "mod": (SIGNED, "the modulus of its index; -1 for none"),
     "count": (LOG, "trips of the loops from here inwards that move it"),
-    "reuse": (LOG, "trips of those that do not"),
-    "thread_count": (LOG, "`count` by that inside of what is spread over threads"),
-    "thread_reuse": (LOG, "`reuse` by that inside of what is spread over threads"),
+    "reuse": (LOG, "trips of those that do not move it"),
+    "thread_count": (LOG, "`count` divided by that inside the parallel loops"),
+    "thread_reuse": (LOG, "`reuse` divided by that inside the parallel loops"),
 }
 SOURCE = "Chen et al. 2018; TVM's touch_extractor.cc"
 
@@ -33,8 +38,8 @@ SOURCE = "Chen et al. 2018; TVM's touch_extractor.cc"
 def _loop_columns(touches: int) -> tuple[Column, ...]:
     found = [
         Column("length", LOG, "trips"),
-        Column("nest_level", "loops", "loops around it and itself"),
-        Column("topdown_product", LOG, "trips of the loops around it and itself"),
+        Column("nest_level", "loops", "enclosing loops and itself"),
+        Column("topdown_product", LOG, "trips of the enclosing loops and itself"),
         Column("bottomup_product", LOG, "trips of the loops from here inwards"),
         *(Column(f"is_{a}", "0 or 1", f"whether it is {a}") for a in ANNOTATIONS),
         Column("add_count", LOG, "float additions of the statements directly in it"),
@@ -51,8 +56,8 @@ def _loop_columns(touches: int) -> tuple[Column, ...]:
 class LoopContext:
     """A row per loop: AutoTVM's `itervar` features.
 
-    touches: how many accesses have columns, those that move most first; TVM has a row as long as
-    there are accesses, by the names of their buffers.
+    touches: the number of accesses with columns, most moving first; TVM's rows have columns for all
+    accesses, ordered by the names of their buffers.
     """
 
     touches: int = 5
@@ -63,7 +68,7 @@ class LoopContext:
 
     @property
     def columns(self) -> Sequence[Column]:
-        """Of the loop, its arithmetic, and its touches."""
+        """Columns of the loop, its arithmetic, and its touches."""
         return _loop_columns(self.touches)
 
     def extract(self, kernel: Kernel) -> Matrix:
@@ -71,7 +76,7 @@ class LoopContext:
         rows = [self._row(at) for at in around(program(kernel))]
         return matrix(rows, len(self.columns))
 
-    def _row(self, at: Around) -> list[float]:
+    def _row(self, at: LoopAccesses) -> list[float]:
         row = [
             log2p(at.loop.trips),
             at.level,
@@ -89,18 +94,18 @@ class LoopContext:
         return row
 
 
-def _values(p: Pattern) -> tuple[float, ...]:
+def _values(p: AccessPattern) -> tuple[float, ...]:
     threads = (p.thread_count, p.thread_reuse)
     return (p.stride, p.mod, p.count, p.reuse, *threads)
 
 
 def _order(values: tuple[float, ...]) -> tuple[float, ...]:
-    """Accesses that move most come first, whatever their buffers are called."""
+    """Sort key: accesses that move most come first, regardless of buffer names."""
     stride, _, count, reuse, *_ = values
     return (-count, -reuse, -abs(stride), *(-v for v in values))
 
 
-# A pair of curves: what is read off, at which values of what.
+# Pairs of curves: which one is sampled, at which values of the other.
 CURVES = (
     ("reuse", "count"),
     ("count", "reuse"),
@@ -110,12 +115,13 @@ CURVES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
+class RelationRow:
     """One row: AutoTVM's `curve sample` features.
 
     For each tensor of the innermost statements: the curves of count, reuse and top-down product
-    over the loops, as powers of two, sorted. At x = 0, 1, .. the value of one curve where another
-    has its last value up to x, and how far that is below x. buffers: how many have columns.
+    over the loops, as powers of two, sorted. At x = 0, 1, .. the value of one curve at the last
+    point where the other is at most x, and how far that point is below x. buffers: how many have
+    columns.
     """
 
     samples: int = 20
@@ -127,7 +133,7 @@ class Relation:
 
     @property
     def columns(self) -> Sequence[Column]:
-        """`samples` times two per pair of curves and buffer."""
+        """`samples` times two columns per pair of curves and buffer."""
         found = []
         for b in range(self.buffers):
             for y, x in CURVES:
@@ -135,7 +141,7 @@ class Relation:
                     name = f"buffer{b}_{y}_at_{x}_{n}"
                     doc = f"log2 of {y} where log2 of {x} is {n}, of buffer {b}"
                     found.append(Column(name, "log2(x)", doc))
-                    rest = f"{n} less the {x} of that"
+                    rest = f"{n} less the {x} there"
                     found.append(Column(name + "_rest", "log2(x)", rest))
         return tuple(found)
 
@@ -166,11 +172,11 @@ def _last(y: list[float], x: list[float], limit: float) -> tuple[float, float]:
     return found
 
 
-def _curves(kernel: Kernel, loops: list[Around]) -> list[dict[str, list[float]]]:
-    """The curves of each tensor of the deepest statements, by the last access of each."""
+def _curves(kernel: Kernel, loops: list[LoopAccesses]) -> list[dict[str, list[float]]]:
+    """The curves of each tensor in the deepest statements, from its last access."""
     deepest = max((at.level for at in loops), default=0)
     by_loop = {id(at.loop): at for at in loops}
-    met: dict[int, int] = {}  # patterns of a loop that belong to statements before
+    met: dict[int, int] = {}  # by loop: its last pattern used so far
     found: dict[object, dict[str, list[float]]] = {}
     for line in program(kernel).lines:
         own = [by_loop[id(f)] for f in line.loops]

@@ -1,4 +1,4 @@
-"""What a set of features is: named columns, and rows of numbers for a Kernel."""
+"""Feature sets: named columns, and rows of numbers for a Kernel."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import numpy as np
 from tilewright.loops.nodes import Kernel
 
 Matrix = np.ndarray[Any, np.dtype[np.float32]]
-# What a row is about: the whole kernel, a tensor that it stores to, or one of its loops.
+# The subject of a row: the whole kernel, a tensor that it stores to, or one of its loops.
 Per = Literal["kernel", "store", "loop"]
 
-LOG = "log2(1+x)"  # of a quantity whose unit the description says
+LOG = "log2(1+x)"  # of a quantity whose unit is in the description
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One feature. unit: of the number as it stands; doc: what it is, in one phrase."""
+    """One feature. unit: of the stored number; doc: a short description."""
 
     name: str
     unit: str
@@ -28,10 +28,10 @@ class Column:
 
 
 class FeatureSet(Protocol):
-    """Numbers that describe a Kernel before code is generated for it.
+    """Numbers that describe a Kernel before code generation.
 
-    name, version: what a model was trained on; the version changes with the meaning of a column.
-    per: what a row is about. source: who defined the set.
+    name, version: identify what a model was trained on; the version changes when a column's meaning
+    does. per: what a row describes. source: who defined the set.
     """
 
     @property
@@ -46,7 +46,7 @@ class FeatureSet(Protocol):
     def columns(self) -> Sequence[Column]: ...
 
     def extract(self, kernel: Kernel) -> Matrix:
-        """float32 [rows, columns], all finite; one row where `per` is the kernel."""
+        """float32 [rows, columns], all finite; one row if `per` is the kernel."""
         ...
 
 
@@ -56,13 +56,13 @@ def names(features: FeatureSet) -> tuple[str, ...]:
 
 
 def matrix(rows: Sequence[Sequence[float]], columns: int) -> Matrix:
-    """float32 [rows, columns], also where there are no rows."""
+    """float32 [rows, columns], even without rows."""
     made: Matrix = np.array(rows, np.float32).reshape(len(rows), columns)
     return made
 
 
 def log2p(x: float) -> float:
-    """`sign(x) * log2(|x| + 1)`: 0 for 0, and sizes of all magnitudes side by side."""
+    """`sign(x) * log2(|x| + 1)`: 0 for 0, and comparable for all magnitudes."""
     if x < 0:
         return -math.log2(1 - x)
     return math.log2(1 + x)

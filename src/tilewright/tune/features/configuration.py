@@ -1,8 +1,8 @@
-"""The baselines of the talks: what was chosen, as numbers, and a kernel without its loops.
+"""Baselines: the chosen configuration as numbers, and a kernel without its loops.
 
-A model of the flattened configuration knows nothing of a program but the values of its parameters,
-so that it has to be learned anew for each space. A model without features of loops knows what is
-computed, and nothing of how.
+A model of the flattened configuration knows only the values of a program's parameters, so it must
+be trained anew for each space. A model without loop features knows the computation, but not its
+schedule.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _SKETCH = "sketch"
 
 @dataclass(frozen=True, slots=True)
 class Flattened:
-    """The values of a candidate in a fixed order: that of names, as they were met in `fit`.
+    """The values of a candidate in a fixed order, sorted by the names seen in `fit`.
 
-    columns: a number for a parameter with numbers only, one for each part of a tuple of these, and
-    0 or 1 for each other value. A parameter that was not met, and the parts of a shorter tuple, are
-    0; a value that was not met is none of those that were.
+    columns: a number for a numeric parameter, one per element of a tuple of numbers, and a 0-or-1
+    column for each other value. Unseen parameters, and missing elements of a shorter tuple, are 0;
+    an unseen value sets none of the 0-or-1 columns.
     """
 
     columns: Sequence[Column]
@@ -40,7 +40,7 @@ class Flattened:
 
     @staticmethod
     def fit(candidates: Sequence[Candidate]) -> Flattened:
-        """The columns that tell these apart; the same for the same candidates in any order."""
+        """The columns that distinguish these candidates; independent of their order."""
         met: dict[str, set[Any]] = {}
         for candidate in candidates:
             for key, value in _items(candidate).items():
@@ -91,7 +91,7 @@ def _flatten(name: str, value: Any, found: dict[str, Any]) -> None:
 
 
 def _number(value: Any) -> float | None:
-    """A value as a finite number; None for one that is none."""
+    """A value as a finite number; None if it is not one."""
     if isinstance(value, int | float) and math.isfinite(value):
         return float(value)
     return None
@@ -99,24 +99,24 @@ def _number(value: Any) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class WithoutLoops:
-    """What a kernel computes: its operations, each at most as often as a statement has it, and the
-    tensors that it gets; nothing of loops or order."""
+    """The kinds of operations of a kernel, each at its maximum count per statement, and the sizes
+    of its tensors; nothing about loops or order."""
 
     tensors: int = 6
     name: ClassVar[str] = "without-loops"
     version: ClassVar[int] = 1
     per: ClassVar[Per] = "kernel"
-    source: ClassVar[str] = "prediction without features of loops, a baseline"
+    source: ClassVar[str] = "a baseline without loop features"
 
     @property
     def columns(self) -> Sequence[Column]:
-        """Arithmetic by kind, then the tensors of the caller, largest first."""
+        """Arithmetic by kind, then the parameters, largest first."""
         kinds = [
             Column(f"{name}_kinds", "count", f"in the code: {doc}")
             for name, doc in ARITHMETIC.items()
         ]
         sizes = [
-            Column(f"tensor_{n}", LOG, f"bytes of parameter {n}, the largest first")
+            Column(f"tensor_{n}", LOG, f"bytes of parameter {n}, largest first")
             for n in range(self.tensors)
         ]
         whole = Column("tensors", "count", "parameters")

@@ -1,4 +1,4 @@
-"""What features need to know of a machine: vectors, registers, caches, cores, rates."""
+"""The facts about a machine that features need: vectors, registers, caches, cores, rates."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tilewright.targets.base import Target
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A processor; by default a usual one with vectors of 256 bits.
+    """A processor; by default a common one with 256-bit vectors.
 
-    vector: bytes of a register. registers: of that size. l1, l2, l3: bytes of the caches of a core,
-    the last is shared. multiply_adds, loads: vector instructions that issue per cycle. latency:
-    cycles from a multiply-add to the next of its accumulator. l2_bytes, l3_bytes, memory_bytes: per
-    cycle, that one core reads from there.
+    vector: bytes of a register. registers: how many of that size. l1, l2, l3: bytes of a core's
+    caches, the last one shared. multiply_adds, loads: vector instructions issued per cycle.
+    latency: cycles of a dependent multiply-add. l2_bytes, l3_bytes, memory_bytes: bytes per cycle
+    that one core reads from there.
     """
 
     vector: int = 32
@@ -34,17 +34,17 @@ class Facts:
 
     @staticmethod
     def of(target: Target) -> Facts:
-        """Those of a target with caches. Raises UnsupportedError for any other.
+        """The facts of a target with caches. Raises UnsupportedError for any other.
 
-        Rates that its machine description does not say are the usual ones.
+        Rates missing from its machine description take the default values.
         """
         machine: Any = getattr(target, "machine", None)
         if not all(hasattr(machine, name) for name in ("vector_bits", "l3")):
             raise UnsupportedError(
-                f"target {target.name!r} has no caches, which the features ask for",
+                f"target {target.name!r} has no caches, which these features need",
                 code="TW-TARGET",
                 where="features",
-                hint="hand in Facts(...) of your own",
+                hint="pass your own Facts(...)",
             )
         measured = dict(machine.measured)
         usual = USUAL
@@ -64,7 +64,7 @@ class Facts:
 
     @property
     def caches(self) -> tuple[int, int, int]:
-        """Bytes of the caches, the nearest first."""
+        """Bytes of the caches, nearest first."""
         return self.l1, self.l2, self.l3
 
 

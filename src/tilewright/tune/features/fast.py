@@ -1,11 +1,11 @@
-"""The set `fast`: what decides how fast a kernel is on a processor, in some 0.2 ms.
+"""The set `fast`: what determines a kernel's speed on a processor, in about 0.2 ms.
 
-For each statement: how many vector instructions its arithmetic takes, which of its loads are
-vectors, broadcasts or gathers, what its tile keeps in registers, and how many bytes pass between
-the caches. For a cache the loops count whose data it holds: what they touch comes in once per run
-of these loops.
+For each statement: the number of vector instructions of its arithmetic, which of its loads are
+vectors, broadcasts or gathers, what its tile keeps in registers, and the bytes moved between
+caches. A cache holds the data of the inner loops whose footprint fits; that footprint is loaded
+once per run of these loops.
 
-Nests are summed up by themselves and kept, so that a kernel costs what is new in it.
+Nests are summarized separately and cached, so a kernel only costs its new parts.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from tilewright.tune.features.fast_columns import (
     LOGS,
     RATES,
     SHARE,
+    StatementTotals,
     TileColumns,
-    Totals,
 )
 from tilewright.tune.features.program import (
     UNIT,
-    Allocation,
+    FeatureAllocation,
+    FeatureLine,
+    FeatureNest,
     KernelNests,
-    Line,
-    Nest,
     program,
 )
 from tilewright.tune.features.regions import LINE, TensorAccess, TouchedTensor
 
-# Cycles of a vector of results: usual throughputs, for an order and no more.
+# Cycles per vector of results: typical throughputs, rough estimates.
 DIVISION_CYCLES = 8.0
 FUNCTION_CYCLES = 12.0
 TOGETHER = ("vector", UNIT)
@@ -70,8 +70,8 @@ _KINDS: Mapping[type[Expr], str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
-    """A column that is asked for: of the target's analytic cost, say. ask: its value, finite."""
+class ExtraColumn:
+    """An additional column, such as the target's analytic cost. ask: returns its value, finite."""
 
     column: Column
     ask: Callable[[Kernel], float]
@@ -79,10 +79,10 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Fast:
-    """See the module's docstring. terms: further columns, behind the others."""
+    """See the module's docstring. terms: additional columns, after the others."""
 
     facts: Facts = USUAL
-    terms: Sequence[Term] = ()
+    terms: Sequence[ExtraColumn] = ()
     name: ClassVar[str] = "fast"
     version: ClassVar[int] = 1
     per: ClassVar[Per] = "kernel"
@@ -98,7 +98,7 @@ class Fast:
         return self.extract_all([kernel])
 
     def extract_all(self, kernels: Sequence[Kernel]) -> Matrix:
-        """float32 [kernels, columns]: a row for each, as `extract` makes it."""
+        """float32 [kernels, columns]: a row per kernel, as from `extract`."""
         rows = [self._row(kernel) for kernel in kernels]
         made = np.array(rows).reshape(len(rows), len(COLUMNS) + len(self.terms))
         made[:, : len(LOGS)] = np.log2(1 + made[:, : len(LOGS)])
@@ -108,7 +108,7 @@ class Fast:
         found = program(kernel)
         summed = [_of_nest(nest, self.facts) for nest in found.nests]
         totals = [sum(column) for column in zip(*(s.sums for s in summed))]
-        row = totals or [0.0] * len(_TOTALS(Totals()))
+        row = totals or [0.0] * len(_TOTALS(StatementTotals()))
         tile = _heaviest(summed, self.facts)
         for n, bytes_ in enumerate(_allocated(found.allocations)):
             row[n - 3] += bytes_
@@ -137,8 +137,8 @@ def _getter(of: type, unit: str) -> Callable[[object], tuple[float, ...]]:
     return attrgetter(*(f.name for f in fields(of) if f.metadata.get("unit") == unit))
 
 
-_TOTALS = _getter(Totals, LOG)
-# Where the sums are that are divided by executions, which come first.
+_TOTALS = _getter(StatementTotals, LOG)
+# The indices of the sums to divide by executions, which are column 0.
 _PER_EXECUTION = [[c.name for c in COLUMNS].index(name) for name in RATES]
 _TILE_LOGS = _getter(TileColumns, LOG)
 _TILE_RATIOS = _getter(TileColumns, SHARE)
@@ -156,7 +156,7 @@ def _whole(found: KernelNests) -> tuple[float, ...]:
     )
 
 
-def _allocated(allocations: Sequence[Allocation]) -> tuple[float, float, float]:
+def _allocated(allocations: Sequence[FeatureAllocation]) -> tuple[float, float, float]:
     """Bytes in registers, on the stack, and elsewhere."""
     found = {"register": 0.0, "stack": 0.0, "": 0.0}
     for a in allocations:
@@ -167,17 +167,17 @@ def _allocated(allocations: Sequence[Allocation]) -> tuple[float, float, float]:
 
 @dataclass(slots=True)
 class _Summed:
-    """A nest: sums, the weight of all its statements, and the heaviest of them."""
+    """A summarized nest: sums, the weight of all its statements, and the heaviest one."""
 
     sums: tuple[float, ...]
     weight: float
     top: _Weighed | None
 
 
-def _of_nest(nest: Nest, facts: Facts) -> _Summed:
+def _of_nest(nest: FeatureNest, facts: Facts) -> _Summed:
     found: _Summed | None = nest.kept.get(facts)
     if found is None:
-        totals = Totals()
+        totals = StatementTotals()
         lines = [_add_line(line, facts, totals) for line in nest.lines]
         _add_loops(nest, totals)
         held = _allocated(nest.allocations)
@@ -188,7 +188,7 @@ def _of_nest(nest: Nest, facts: Facts) -> _Summed:
     return found
 
 
-def _add_loops(nest: Nest, totals: Totals) -> None:
+def _add_loops(nest: FeatureNest, totals: StatementTotals) -> None:
     iterations: list[float] = []
     for f in nest.loops:
         del iterations[f.depth :]
@@ -202,12 +202,12 @@ def _add_loops(nest: Nest, totals: Totals) -> None:
 
 @dataclass(slots=True)
 class _Shape:
-    """The loops around a statement, told apart.
+    """The loops around a statement, classified.
 
-    start: the depth at which the tile begins. lane: of the innermost vector loop, or -1. width,
-    unrolled, tasks: trips of loops of these kinds, of the tile but for the last. inside: executions
-    of one iteration of the loops outside of each depth. registers: that one execution for all lanes
-    takes.
+    start: the depth at which the tile begins. lane: the depth of the innermost vector loop, or -1.
+    width, unrolled: trips of the tile's loops of these kinds; tasks: trips of all parallel loops.
+    inside: executions per iteration of the loops outside each depth. registers: needed by one
+    execution of all lanes.
     """
 
     start: int
@@ -219,12 +219,12 @@ class _Shape:
     registers: int = 1
 
     def balance(self, facts: Facts) -> float:
-        """The work of a thread on average, of that of the busiest."""
+        """The average work of a thread, relative to the busiest."""
         threads = max(1, min(facts.cores, self.tasks))
         return self.tasks / (-(-self.tasks // threads) * threads)
 
 
-def _shape(line: Line, facts: Facts) -> _Shape:
+def _shape(line: FeatureLine, facts: Facts) -> _Shape:
     start = n = len(line.loops)
     found = _Shape(0, -1, 1, 1, 1, [1] * (n + 1))
     executions = 1
@@ -249,7 +249,7 @@ def _shape(line: Line, facts: Facts) -> _Shape:
 
 @dataclass(slots=True)
 class _Work:
-    """What one execution of a statement computes."""
+    """The operations of one execution of a statement."""
 
     multiply_adds: int = 0
     simple: int = 0
@@ -258,7 +258,7 @@ class _Work:
     functions: int = 0
 
 
-def _work(line: Line) -> _Work:
+def _work(line: FeatureLine) -> _Work:
     found = _Work()
     products = sums = 0
     for (kind, _), n in line.operations.items():
@@ -276,7 +276,7 @@ def _work(line: Line) -> _Work:
 
 @dataclass(slots=True)
 class _Loads:
-    """Loads and stores of a tile, each distinct one once. registers: of what is stored."""
+    """Loads and stores of a tile, without duplicates. registers: of the results."""
 
     vectors: float = 0.0
     broadcasts: float = 0.0
@@ -285,7 +285,7 @@ class _Loads:
     registers: float = 0.0
 
 
-def _loads(line: Line, at: _Shape, facts: Facts) -> _Loads:
+def _loads(line: FeatureLine, at: _Shape, facts: Facts) -> _Loads:
     found = _Loads()
     for t in line.touches:
         elements = t.elements[at.start]
@@ -307,7 +307,7 @@ def _loads(line: Line, at: _Shape, facts: Facts) -> _Loads:
 
 
 def _way(access: TensorAccess, lane: int) -> int:
-    """How lanes of a vector differ: 0: not at all, 1: by neighbors, 2: otherwise."""
+    """How the lanes of a vector differ: 0: not at all, 1: by one element, 2: otherwise."""
     if lane in access.erratic:
         return 2
     stride = access.strides.get(lane, 0.0)
@@ -316,7 +316,7 @@ def _way(access: TensorAccess, lane: int) -> int:
     return 1 if abs(stride) == 1 else 2
 
 
-def _add_line(line: Line, facts: Facts, totals: Totals) -> _Weighed:
+def _add_line(line: FeatureLine, facts: Facts, totals: StatementTotals) -> _Weighed:
     at, work = _shape(line, facts), _work(line)
     loads = _loads(line, at, facts)
     executions = at.inside[0]
@@ -361,8 +361,8 @@ def _add_line(line: Line, facts: Facts, totals: Totals) -> _Weighed:
 
 @dataclass(slots=True)
 class _Traffic:
-    """Bytes that come into each cache, the outermost level whose data each holds, and the bytes
-    that are touched at each level."""
+    """Bytes loaded into each cache, the outermost level that each cache holds, and the bytes
+    touched at each level."""
 
     l1: float
     l2: float
@@ -371,7 +371,7 @@ class _Traffic:
     touched: list[float]
 
 
-def _traffic(line: Line, facts: Facts) -> _Traffic:
+def _traffic(line: FeatureLine, facts: Facts) -> _Traffic:
     outside = [t for t in line.touches if t.buffer.scope != "register"]
     levels = len(line.loops)
     touched = [0.0] * (levels + 1)
@@ -392,10 +392,10 @@ def _traffic(line: Line, facts: Facts) -> _Traffic:
     return _Traffic(l1, l2, l3, held, touched)
 
 
-def _moved(t: TouchedTensor, line: Line, level: int) -> float:
-    """Bytes of a tensor that come into a cache, which holds all that is touched at a level."""
+def _moved(t: TouchedTensor, line: FeatureLine, level: int) -> float:
+    """Bytes of a tensor loaded into a cache that holds everything touched at a level."""
     if level and t.elements[level - 1] == t.elements[level]:
-        level -= 1  # the loop around does not move it on: it is still there
+        level -= 1  # the enclosing loop does not move it: it is still cached
     runs = 1
     for f in line.loops[:level]:
         runs *= f.trips
@@ -404,10 +404,10 @@ def _moved(t: TouchedTensor, line: Line, level: int) -> float:
 
 @dataclass(slots=True)
 class _Weighed:
-    """A statement, how heavy it is, and what was found out about it."""
+    """A statement with its weight and its analysis."""
 
     weight: float
-    line: Line
+    line: FeatureLine
     at: _Shape
     loads: _Loads
     traffic: _Traffic
@@ -440,7 +440,7 @@ def _tile(of: _Weighed, facts: Facts) -> TileColumns:
     return found
 
 
-def _sizes(line: Line, start: int, touched: list[float]) -> tuple[float, ...]:
+def _sizes(line: FeatureLine, start: int, touched: list[float]) -> tuple[float, ...]:
     around = [float(f.trips) for f in reversed(line.loops[:start])]
     around = (around + [1.0] * LEVELS)[:LEVELS]
     outwards = touched[start::-1]

@@ -1,6 +1,6 @@
 """The columns of the set `fast`: sums over all statements, and the tile of the heaviest one.
 
-The fields of two classes, in the order of the columns, each with its unit and what it is.
+The fields of two classes, in the order of the columns, each with its unit and description.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from tilewright.tune.features.base import LOG, Column
 
-LEVELS = 6  # loops around the tile that have columns of their own
+LEVELS = 6  # loops around the tile with separate columns
 SHARE = "ratio"
 
 
@@ -23,26 +23,32 @@ def _ratio(doc: str) -> Any:
 
 
 @dataclass(slots=True)
-class Totals:
-    """Sums over the statements of a nest, or of a kernel."""
+class StatementTotals:
+    """Sums over the statements of a nest or a kernel."""
 
     executions: float = _log("executions of all statements")
-    multiply_adds: float = _log("products that are added, all executions")
-    simple: float = _log("other additions, products, comparisons, selections, bits")
+    multiply_adds: float = _log("multiply-adds of all executions")
+    simple: float = _log(
+        "other additions, products, comparisons, selections, bit operations"
+    )
     divisions: float = _log("divisions and remainders")
-    functions: float = _log("calls of functions, as exp")
-    conversions: float = _log("casts from one dtype to another")
-    instructions: float = _log("arithmetic as vector instructions, a scalar one is one")
-    scalar: float = _log("executions outside of any vector loop")
-    vector_loads: float = _log("loads of neighbors into a register")
+    functions: float = _log("calls of functions such as exp")
+    conversions: float = _log("casts between dtypes")
+    instructions: float = _log(
+        "arithmetic in vector instructions; a scalar operation counts as one"
+    )
+    scalar: float = _log("executions outside vector loops")
+    vector_loads: float = _log("loads of consecutive elements into a register")
     broadcasts: float = _log("loads of one element into all lanes, and scalar loads")
-    gathers: float = _log("elements that are loaded into a vector one by one")
-    stores: float = _log("vectors stored; where lanes are apart, elements")
-    copies: float = _log("statements in the code, unrolled loops written out")
-    control: float = _log("iterations of loops that are neither unrolled nor vectors")
+    gathers: float = _log("elements loaded into a vector one by one")
+    stores: float = _log("vectors stored; elements if lanes are not consecutive")
+    copies: float = _log("statements in the code, with loops unrolled")
+    control: float = _log(
+        "iterations of loops that are neither unrolled nor vectorized"
+    )
     conditions: float = _log("conditions around executions")
-    regions: float = _log("loops that are begun on all threads")
-    parallel: float = _log("executions inside of such loops")
+    regions: float = _log("starts of parallel loops")
+    parallel: float = _log("executions inside parallel loops")
     from_l2: float = _log("bytes into the first cache")
     from_l3: float = _log("bytes into the second cache")
     from_memory: float = _log("bytes into the last cache")
@@ -50,7 +56,7 @@ class Totals:
     load_cycles: float = _log("cycles of one core until all loads have issued")
     memory_cycles: float = _log("cycles of one core until all bytes have moved")
     least_cycles: float = _log(
-        "cycles on all cores: of what takes longest, tasks shared"
+        "cycles on all cores: of the slowest resource, with tasks shared"
     )
     register_bytes: float = _log("bytes of buffers in registers")
     stack_bytes: float = _log("bytes of buffers on the stack")
@@ -59,30 +65,32 @@ class Totals:
 
 @dataclass(slots=True)
 class TileColumns:
-    """The heaviest statement and the loops inside of its innermost serial one.
+    """The heaviest statement, and the loops inside its innermost serial loop.
 
-    weight: what makes it the heaviest, its arithmetic and loads in all executions. sizes: columns
+    weight: its arithmetic and loads over all executions, which make it the heaviest. sizes: columns
     `trips_1` and so on, of the loops around the tile, innermost first, then `bytes_0` and so on.
     """
 
     weight: float
     width: float = _log("trips of its vector loops")
     unrolled: float = _log("trips of the unrolled loops in the tile")
-    accumulators: float = _log("registers that hold what the tile stores to")
-    steps: float = _log("trips of loops that add to the same elements")
+    accumulators: float = _log("registers that hold the tile's results")
+    steps: float = _log("trips of loops that reduce into the same elements")
     tasks: float = _log("trips of parallel loops around it")
-    task_work: float = _log("executions of one of these")
-    lanes_used: float = _ratio("lanes that do useful work, of those of its registers")
-    vector_loads_per: float = _ratio("loads of neighbors per arithmetic instruction")
+    task_work: float = _log("executions per task")
+    lanes_used: float = _ratio("useful lanes, relative to those of its registers")
+    vector_loads_per: float = _ratio("vector loads per arithmetic instruction")
     broadcasts_per: float = _ratio("loads of one element per arithmetic instruction")
-    gathers_per: float = _ratio("elements loaded alone per arithmetic instruction")
-    pressure: float = _ratio("registers that the tile needs, of those there are")
-    overlap: float = _ratio("accumulators, of those that hide the latency; at most 1")
-    balance: float = _ratio("work per thread on average, of that of the busiest")
-    in_l1: float = _ratio("of the loops around the tile, those whose data l1 holds")
+    gathers_per: float = _ratio("gathered elements per arithmetic instruction")
+    pressure: float = _ratio("registers that the tile needs, relative to all")
+    overlap: float = _ratio(
+        "accumulators, relative to those that hide the latency; at most 1"
+    )
+    balance: float = _ratio("average work per thread, relative to the busiest")
+    in_l1: float = _ratio("share of the loops around the tile whose data l1 holds")
     in_l2: float = _ratio("the same for the second cache")
     in_l3: float = _ratio("the same for the last cache")
-    share: float = _ratio("of the weight of all statements, its own")
+    share: float = _ratio("its share of the weight of all statements")
     sizes: tuple[float, ...] = ()
 
 
@@ -99,17 +107,17 @@ _AROUND = [
     for n in range(1, LEVELS + 1)
 ]
 _HELD = [
-    Column(f"bytes_{n}", LOG, f"bytes touched inside of loop {n}; of the tile for 0")
+    Column(f"bytes_{n}", LOG, f"bytes touched inside loop {n}; by the tile for 0")
     for n in range(LEVELS + 1)
 ]
 _WHOLE = [
-    Column("parameter_bytes", LOG, "bytes of what comes in and goes out"),
+    Column("parameter_bytes", LOG, "bytes of all parameters"),
     Column("loops", LOG, "loops"),
     Column("statements", LOG, "statements"),
     Column("prefetches", LOG, "loops that prefetch"),
-    Column("streams", LOG, "loops that store past the caches"),
+    Column("streams", LOG, "loops that store bypassing the caches"),
 ]
-# Sums divided by all executions: what does not grow with the sizes of tensors.
+# Sums divided by all executions: independent of the sizes of tensors.
 RATES = {
     "issue_cycles": "cycles",
     "load_cycles": "cycles",
@@ -122,12 +130,12 @@ RATES = {
     "control": "iterations",
 }
 _RATES = [
-    Column(f"{name}_per", f"{unit} per execution", f"`{name}` by `executions`")
+    Column(f"{name}_per", f"{unit} per execution", f"`{name}` divided by `executions`")
     for name, unit in RATES.items()
 ]
-# Those whose numbers are logarithms come first.
+# Columns in logarithms come first.
 LOGS = (
-    *_columns(Totals, LOG),
+    *_columns(StatementTotals, LOG),
     *_columns(TileColumns, LOG, "tile_"),
     *_AROUND,
     *_HELD,

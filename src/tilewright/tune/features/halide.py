@@ -1,9 +1,9 @@
-"""Halide's features of each stage: 39 of its schedule, then 40 by 7 of what it computes.
+"""Halide's features of each stage: 39 of its schedule, then 40 by 7 of its computation.
 
 After Adams et al., Learning to Optimize Halide with Tree Search and Random Programs, SIGGRAPH 2019:
-`Featurization.h` and `LoopNest::compute_features`. There they are read off a pipeline that is being
-scheduled; here off the loops, so that what was needed at the root is what the loops of a stage tell
-apart.
+`Featurization.h` and `LoopNest::compute_features`. Halide reads them from a pipeline during
+scheduling; here they are read from the loops, so the regions required at the root are derived from
+the loops of a stage.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Halide:
         return (*SCHEDULE_COLUMNS, *PIPELINE_COLUMNS)
 
     def extract(self, kernel: Kernel) -> Matrix:
-        """float32 [stages, 319], numbers as they are: a model takes their logarithms."""
+        """float32 [stages, 319], plain numbers: a model takes their logarithms."""
         found = program(kernel)
         all_stages = stages(found)
         inputs = frozenset(kernel.inputs)
@@ -86,7 +86,7 @@ def _points(stage: FeatureStage) -> dict[str, float]:
 
 
 def _telling(stage: FeatureStage) -> list[FeatureLoop]:
-    """The loops that something in the statement depends on; others compute the same again."""
+    """The loops that some access of the statement depends on; the others repeat the computation."""
     main = stage.main
     return [f for f in main.loops if any(a.moves(f.depth) for a in main.accesses)]
 
@@ -171,7 +171,7 @@ def _vectors(stage: FeatureStage, facts: Facts) -> dict[str, float]:
 def _loads(
     stage: FeatureStage, loads: list[TensorAccess], lane: FeatureLoop | None, width: int
 ) -> dict[str, float]:
-    """Of a vector of results; what is the same in unrolled copies is loaded once for all."""
+    """Loads per vector of results; loads shared by unrolled copies count once."""
     scalar = vector = 0.0
     unrolled = [f for f in stage.main.loops if f.kind == "unroll"]
     for a in loads:
@@ -213,12 +213,12 @@ def _reads(stage: FeatureStage) -> dict[str, float]:
 
 
 def _made_inside(t: TouchedTensor, stage: FeatureStage) -> bool:
-    """Whether a tensor lives in a task only: in registers, or on the stack."""
+    """Whether a tensor lives within a task: in registers or on the stack."""
     return t.buffer.scope != "global" and bool(stage.task)
 
 
 def _pieces(t: TouchedTensor, level: int) -> float:
-    """Runs of neighbors along the last axis."""
+    """The number of contiguous runs along the last axis."""
     return math.prod(t.box(level)[:-1])
 
 

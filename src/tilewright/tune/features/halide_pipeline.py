@@ -1,9 +1,9 @@
-"""Halide's pipeline features of a stage: histograms of operations and of kinds of accesses.
+"""Halide's pipeline features of a stage: histograms of operations and of access classes.
 
-After `Featurization.h` and the Featurizer of `FunctionDAG.cpp`. Integers of a width share a type,
-signed or not; a comparison is of the type of its operands. Classes of accesses follow from the
-Jacobian of the index by the dimensions of the stage. Those are the axes of what it stores and the
-loops of its reduction, where the loops of one axis of a read are one dimension.
+After `Featurization.h` and the Featurizer of `FunctionDAG.cpp`. Signed and unsigned integers of a
+width share a type; a comparison has the type of its operands. The class of an access follows from
+the Jacobian of its index with respect to the stage's dimensions: the axes of its result and the
+loops of its reduction, where loops that index one axis of a read form one dimension.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from tilewright.tune.features.halide_columns import (
     OPERATIONS,
     TYPES,
 )
-from tilewright.tune.features.indices import Index
-from tilewright.tune.features.program import Line
+from tilewright.tune.features.indices import IndexFeatures
+from tilewright.tune.features.program import FeatureLine
 from tilewright.tune.features.regions import TensorAccess
 from tilewright.tune.features.stages import FeatureStage
 
@@ -85,7 +85,7 @@ def type_of(dtype: DType) -> int:
 
 
 def histogram(stage: FeatureStage, inputs: frozenset[object]) -> list[float]:
-    """The 40 rows by 7 types, row after row. inputs: buffers that no stage makes."""
+    """The 40 rows by 7 types, in row-major order. inputs: buffers that no stage computes."""
     found = [[0.0] * len(TYPES) for _ in range(ROWS)]
     line = stage.main
     for (kind, dtype), n in line.operations.items():
@@ -109,7 +109,9 @@ _CALLS = {
 }
 
 
-def _ways(access: TensorAccess, line: Line, inputs: frozenset[object]) -> list[str]:
+def _ways(
+    access: TensorAccess, line: FeatureLine, inputs: frozenset[object]
+) -> list[str]:
     found = ["store"] if access.writes else []
     if access.reads:
         if access.buffer is line.target.buffer:
@@ -127,7 +129,7 @@ class _Dimension:
 
 
 def _dimensions(stage: FeatureStage) -> list[_Dimension]:
-    """The axes of the result that its own loops move, then those of its reduction."""
+    """The axes of the result that the stage's loops move, then those of its reduction."""
     main = stage.main
     axes = (_own(at, stage.produced) for at in main.target.index)
     found = [dim for dim in axes if dim.terms]
@@ -144,12 +146,12 @@ def _dimensions(stage: FeatureStage) -> list[_Dimension]:
     return found
 
 
-def _own(at: Index, depth: int) -> _Dimension:
+def _own(at: IndexFeatures, depth: int) -> _Dimension:
     return _Dimension({d: c for d, c in at.terms.items() if d >= depth})
 
 
-def _derivative(at: Index, dim: _Dimension) -> float | None:
-    """By how much an index grows with a dimension; None where that is not a constant."""
+def _derivative(at: IndexFeatures, dim: _Dimension) -> float | None:
+    """The derivative of an index by a dimension; None if it is not a constant."""
     if at.erratic & set(dim.terms):
         return None
     if not any(at.terms.get(d) for d in dim.terms):
@@ -163,7 +165,7 @@ def _classes(
 ) -> tuple[bool, bool, bool, bool]:
     """Whether an access is pointwise, a transposition, a broadcast, a slice.
 
-    As `Featurization.h` states them; axes of one element are none.
+    As defined in `Featurization.h`; axes with one element are ignored.
     """
     rows = [
         [_derivative(at, dim) for dim in dims]
@@ -185,7 +187,7 @@ def _classes(
 
 
 def _single(values: list[float | None]) -> bool:
-    """Whether there is one 1 and else nothing."""
+    """Whether there is exactly one 1 and otherwise zeros."""
     return values.count(1.0) == 1 and values.count(0.0) == len(values) - 1
 
 

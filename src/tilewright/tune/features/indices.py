@@ -1,9 +1,9 @@
-"""Index expressions as sums over the loops around them.
+"""Index expressions as linear combinations of the enclosing loops.
 
-A loop is known by its depth, the number of loops around it. What is not a sum of multiples is taken
-for the nearest one: `i // c` for a fraction of `i`, `i % c` for `i` that adds less than `c`, a
-minimum for the operand with more loops in it. What depends on loops in another way (an index that
-is loaded) is `erratic` in them. A size known only at run time counts as STAND_IN.
+A loop is identified by its depth, the number of loops around it. Nonlinear expressions are
+approximated: `i // c` by a fraction of `i`, `i % c` by `i` with a limit of less than `c`, a minimum
+by the operand with more loops. Any other dependence on a loop (an index that is loaded) makes the
+index `erratic` in it. A size known only at run time counts as STAND_IN.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _NOWHERE: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True, eq=False)
-class Index:
-    """A sum over loops.
+class IndexFeatures:
+    """A linear combination of loops.
 
-    terms: the coefficient of each loop, by depth. limits: what a loop adds at most, where that is
-    less than its coefficient times its trips. erratic: loops that it depends on in another way.
-    loads: what is read to find it.
+    terms: the coefficient of each loop, by depth. limits: the most that a loop adds, if less than
+    its coefficient times its trips. erratic: loops with a nonlinear dependence. loads: what the
+    index loads.
     """
 
     const: float
@@ -54,45 +54,45 @@ class Index:
     loads: tuple[Load, ...]
 
     def span(self, depth: int, trips: int) -> float:
-        """By how much the value changes over the trips of a loop of `terms`."""
+        """How much the value changes over the trips of a loop in `terms`."""
         whole = abs(self.terms[depth]) * (trips - 1)
         return min(whole, self.limits.get(depth, math.inf))
 
     @property
     def additions(self) -> int:
-        """Additions that computing it takes."""
+        """The number of additions to compute it."""
         return max(0, len(self.terms) - 1 + bool(self.const))
 
     @property
     def products(self) -> int:
-        """Multiplications that computing it takes."""
+        """The number of multiplications to compute it."""
         return sum(1 for c in self.terms.values() if abs(c) != 1)
 
 
 @dataclass(slots=True)
 class Indices:
-    """Reads indices; each distinct expression once.
+    """Analyzes indices; each distinct expression once.
 
-    depths: of the loops by their variables. known: values of other variables.
+    depths: of the loops, by their variables. known: values of other variables.
     """
 
     depths: dict[Var, int]
     known: dict[Var, float]
-    read: dict[Expr, Index]
+    read: dict[Expr, IndexFeatures]
 
-    def __call__(self, e: Expr) -> Index:
-        """The sum that an expression of dtype int64 is."""
+    def __call__(self, e: Expr) -> IndexFeatures:
+        """The linear form of an expression of dtype int64."""
         found = self.read.get(e)
         if found is None:
-            found = Index(0.0, {}, _NO_LIMITS, _NOWHERE, ())
+            found = IndexFeatures(0.0, {}, _NO_LIMITS, _NOWHERE, ())
             self.add(e, 1.0, found)
             self.read[e] = found
         return found
 
-    def add(self, e: Expr, scale: float, to: Index) -> None:
-        """Add `scale * e` to a sum that is being made."""
+    def add(self, e: Expr, scale: float, to: IndexFeatures) -> None:
+        """Add `scale * e` to a linear form under construction."""
         part: Any = e
-        while True:  # what indices are made of, without a call for each part
+        while True:  # handle the common parts without a call for each
             kind = type(part)
             if kind is Var:
                 return self._variable(part, scale, to)
@@ -108,7 +108,7 @@ class Indices:
             else:
                 return _RULES.get(kind, _erratic)(self, part, scale, to)
 
-    def _variable(self, e: Var, scale: float, to: Index) -> None:
+    def _variable(self, e: Var, scale: float, to: IndexFeatures) -> None:
         depth = self.depths.get(e)
         if depth is None:
             to.const += scale * self.known.get(e, STAND_IN)
@@ -118,7 +118,7 @@ class Indices:
             to.terms[depth] = scale
 
     def highest(self, e: Expr, trips: Sequence[int]) -> float:
-        """The largest value of an expression, over all trips of the loops, by depth."""
+        """The largest value of an expression over all iterations of the loops. trips: by depth."""
         if isinstance(e, Min):
             return min(self.highest(e.lhs, trips), self.highest(e.rhs, trips))
         found = self(e)
@@ -128,20 +128,20 @@ class Indices:
         return found.const + sum(spans)
 
 
-def _difference(read: Indices, e: Sub, scale: float, to: Index) -> None:
+def _difference(read: Indices, e: Sub, scale: float, to: IndexFeatures) -> None:
     read.add(e.lhs, scale, to)
     read.add(e.rhs, -scale, to)
 
 
-def _negative(read: Indices, e: Neg, scale: float, to: Index) -> None:
+def _negative(read: Indices, e: Neg, scale: float, to: IndexFeatures) -> None:
     read.add(e.value, -scale, to)
 
 
-def _cast(read: Indices, e: Cast, scale: float, to: Index) -> None:
+def _cast(read: Indices, e: Cast, scale: float, to: IndexFeatures) -> None:
     read.add(e.value, scale, to)
 
 
-def _product(read: Indices, e: Mul, scale: float, to: Index) -> None:
+def _product(read: Indices, e: Mul, scale: float, to: IndexFeatures) -> None:
     for factor, rest in ((e.rhs, e.lhs), (e.lhs, e.rhs)):
         value = read(factor)
         if not value.terms and not value.erratic:
@@ -149,7 +149,7 @@ def _product(read: Indices, e: Mul, scale: float, to: Index) -> None:
     return _erratic(read, e, scale, to)
 
 
-def _quotient(read: Indices, e: FloorDiv, scale: float, to: Index) -> None:
+def _quotient(read: Indices, e: FloorDiv, scale: float, to: IndexFeatures) -> None:
     divisor, value = read(e.rhs), read(e.lhs)
     if divisor.terms or divisor.erratic or divisor.const <= 0:
         return _erratic(read, e, scale, to)
@@ -159,7 +159,7 @@ def _quotient(read: Indices, e: FloorDiv, scale: float, to: Index) -> None:
     return _scaled(value, scale / divisor.const, to)
 
 
-def _remainder(read: Indices, e: Mod, scale: float, to: Index) -> None:
+def _remainder(read: Indices, e: Mod, scale: float, to: IndexFeatures) -> None:
     divisor, value = read(e.rhs), read(e.lhs)
     if divisor.terms or divisor.erratic or divisor.const <= 0:
         return _erratic(read, e, scale, to)
@@ -173,7 +173,7 @@ def _remainder(read: Indices, e: Mod, scale: float, to: Index) -> None:
     return None
 
 
-def _extreme(read: Indices, e: Min | Max, scale: float, to: Index) -> None:
+def _extreme(read: Indices, e: Min | Max, scale: float, to: IndexFeatures) -> None:
     a, b = read(e.lhs), read(e.rhs)
     if not (a.terms or b.terms or a.erratic or b.erratic):
         pick = max if isinstance(e, Max) else min
@@ -182,12 +182,12 @@ def _extreme(read: Indices, e: Min | Max, scale: float, to: Index) -> None:
     _scaled(max(a, b, key=_weight), scale, to)
 
 
-def _weight(value: Index) -> tuple[int, float]:
+def _weight(value: IndexFeatures) -> tuple[int, float]:
     loops = len(value.terms) + len(value.erratic)
     return loops, sum(map(abs, value.terms.values()))
 
 
-def _scaled(value: Index, scale: float, to: Index) -> None:
+def _scaled(value: IndexFeatures, scale: float, to: IndexFeatures) -> None:
     to.const += scale * value.const
     to.erratic |= value.erratic
     to.loads += value.loads
@@ -197,12 +197,12 @@ def _scaled(value: Index, scale: float, to: Index) -> None:
         _limit(to, depth, abs(scale) * limit)
 
 
-def _limit(to: Index, depth: int, most: float) -> None:
+def _limit(to: IndexFeatures, depth: int, most: float) -> None:
     known = to.limits.get(depth, math.inf)
     to.limits = {**to.limits, depth: min(known, most)}
 
 
-def _erratic(read: Indices, e: Expr, scale: float, to: Index) -> None:
+def _erratic(read: Indices, e: Expr, scale: float, to: IndexFeatures) -> None:
     for node in postorder(e):
         if isinstance(node, Var) and node in read.depths:
             to.erratic |= {read.depths[node]}
@@ -210,7 +210,7 @@ def _erratic(read: Indices, e: Expr, scale: float, to: Index) -> None:
             to.loads += (node,)
 
 
-_RULES: Mapping[type[Expr], Callable[[Indices, Any, float, Index], None]] = {
+_RULES: Mapping[type[Expr], Callable[[Indices, Any, float, IndexFeatures], None]] = {
     Sub: _difference,
     Neg: _negative,
     Cast: _cast,

@@ -1,7 +1,7 @@
-"""The arithmetic of a statement: how often each kind of operation stands in it.
+"""The arithmetic of a statement: the count of each kind of operation.
 
-Each distinct subexpression of a value counts once, as it is computed once. The arithmetic of the
-indices of loads is none of it: see `indices.Index`.
+Each distinct subexpression counts once, because it is computed once. Index arithmetic of loads is
+excluded: see `indices.Index`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tilewright.expr.nodes import (
 )
 from tilewright.tune.features.indices import Indices
 
-# By class of the operation and dtype of its operands.
+# Keyed by the operation's class and its operands' dtype.
 Operations = Mapping[tuple[type[Expr], DType], int]
 Counts = dict[tuple[type[Expr], DType], int]
 
@@ -41,7 +41,7 @@ def count(
 ) -> None:
     """Add the operations below `roots` to `found`, and their distinct loads to `loads`.
 
-    indices: reads sums over loops in values, which count as the sums of multiples that they are.
+    indices: analyzes integer expressions over loops in values, which count in their linear form.
     """
     seen: set[Expr] = set()
     stack = list(reversed(roots))
@@ -63,7 +63,7 @@ def count(
 
 
 def _sum(indices: Indices, e: Expr, found: Counts) -> bool:
-    """Count a sum over loops, if it is one."""
+    """Count a linear combination of loops; returns whether it is one."""
     if not isinstance(e, Add | Sub | Mul | Neg):
         return False
     at = indices(e)
@@ -76,7 +76,7 @@ def _sum(indices: Indices, e: Expr, found: Counts) -> bool:
 
 
 def _dtype(e: Expr, operand: object) -> DType:
-    """What tells how expensive an operation is: its operands' dtype, that of the result of some."""
+    """The dtype that determines an operation's cost: its operand's, for some its result's."""
     if isinstance(e, Call | Select):
         return e.dtype
     assert isinstance(operand, Expr)
@@ -85,7 +85,7 @@ def _dtype(e: Expr, operand: object) -> DType:
 
 @lru_cache(maxsize=256)
 def of_reducer(reducer: Reducer) -> Operations:
-    """The operations of one step of a reduction."""
+    """The operations of one reduction step."""
     found: Counts = {}
     count(reducer.result, found, [])
     return found

@@ -1,11 +1,10 @@
-"""Ansor's per-store features: a row for each tensor that is stored to.
+"""Ansor's per-store features: a row for each stored tensor.
 
 After Zheng et al., Ansor, OSDI 2020, and TVM's `auto_scheduler/feature.cc`: arithmetic and loops,
-five tensors with what is touched and when it is used again, the curve of arithmetic intensity,
-allocation, and what is around. As there, arithmetic is summed over the stores to a tensor. All
-else is of one store, there of the last, here of the one that runs most often. Index arithmetic
-counts as the sum of multiples that an index is. Positions of loops, which TVM leaves at `mixed`,
-are told.
+five tensors with touched bytes and reuse distances, the curve of arithmetic intensity, allocation,
+and the enclosing loops. As in TVM, arithmetic is summed over the stores to a tensor. Everything
+else describes one store: in TVM the last, here the one that runs most often. Index arithmetic
+counts in its linear form. Positions of loops, always `mixed` in TVM, are computed.
 """
 
 from __future__ import annotations
@@ -50,13 +49,13 @@ from tilewright.tune.features.per_store_columns import (
 )
 from tilewright.tune.features.program import (
     UNIT,
+    FeatureLine,
     FeatureLoop,
     KernelNests,
-    Line,
     program,
 )
 from tilewright.tune.features.regions import LINE, TouchedTensor
-from tilewright.tune.features.reuse import Reuse, Touched, reuse
+from tilewright.tune.features.reuse import Reuse, TouchedByLoop, reuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +73,19 @@ class PerStore:
         return COLUMNS
 
     def extract(self, kernel: Kernel) -> Matrix:
-        """float32 [tensors stored to, 164], in the order of their first stores."""
+        """float32 [stored tensors, 164], in order of their first stores."""
         found = program(kernel)
-        touched = Touched(found.lines)
-        stores: dict[object, list[Line]] = {}
+        touched = TouchedByLoop(found.lines)
+        stores: dict[object, list[FeatureLine]] = {}
         for line in found.lines:
             stores.setdefault(line.target.buffer, []).append(line)
         rows = [_row(found, lines, touched) for lines in stores.values()]
         return matrix(rows, len(COLUMNS))
 
 
-def _row(found: KernelNests, lines: list[Line], touched: Touched) -> list[float]:
+def _row(
+    found: KernelNests, lines: list[FeatureLine], touched: TouchedByLoop
+) -> list[float]:
     main = lines[0]
     for line in lines:
         if line.executions >= main.executions:
@@ -110,7 +111,7 @@ _GROUPS: dict[type[Expr], str] = {
 
 
 def operation_group(kind: type[Expr], dtype: DType) -> str | None:
-    """The column that an operation counts in; None for a cast, which counts nowhere."""
+    """The column that counts an operation; None for a cast, which is not counted."""
     if kind is Select:
         return "select_op"
     if dtype.is_bool and kind in (And, Or, Xor, Not):
@@ -121,7 +122,7 @@ def operation_group(kind: type[Expr], dtype: DType) -> str | None:
     return ("float_" if dtype.is_float else "int_") + group
 
 
-def _arithmetic(lines: list[Line]) -> list[float]:
+def _arithmetic(lines: list[FeatureLine]) -> list[float]:
     found = dict.fromkeys(ARITHMETIC, 0.0)
     for line in lines:
         times = line.executions
@@ -136,16 +137,16 @@ def _arithmetic(lines: list[Line]) -> list[float]:
     return list(found.values())
 
 
-def _annotation(line: Line, kinds: tuple[str, ...]) -> list[float]:
+def _annotation(line: FeatureLine, kinds: tuple[str, ...]) -> list[float]:
     loops = [f for f in line.loops if f.kind in kinds]
     position = _position(line, loops[-1]) if loops else "none"
-    # As in TVM, a product of no loops is not a product.
+    # As in TVM, the product of no loops is 0, not 1.
     all_trips = math.prod(f.trips for f in loops) if loops else 0
     sizes = (len(loops), all_trips, loops[-1].trips if loops else 0)
     return [*map(log2p, sizes), *(float(position == p) for p in POSITIONS)]
 
 
-def _position(line: Line, loop: FeatureLoop) -> str:
+def _position(line: FeatureLine, loop: FeatureLoop) -> str:
     target = line.target
     axes = [n for n, at in enumerate(target.index) if loop.depth in at.terms]
     if len(axes) > 1:
@@ -155,14 +156,14 @@ def _position(line: Line, loop: FeatureLoop) -> str:
             return "inner_spatial"
         return "outer_spatial" if axes[0] == 0 else "middle_spatial"
     if not any(a.moves(loop.depth) for a in line.accesses):
-        return "outer_spatial"  # of a tensor that is computed in the loop of another
+        return "outer_spatial"  # of a tensor that is computed inside another one's loop
     sums = [f for f in line.loops if not target.moves(f.depth)]
     if loop is sums[-1]:
         return "inner_reduce"
     return "outer_reduce" if loop is sums[0] else "middle_reduce"
 
 
-def _spread(line: Line) -> list[float]:
+def _spread(line: FeatureLine) -> list[float]:
     trips = dict.fromkeys((*GPU_AXES, "vthread"), 1)
     for f in line.loops:
         if f.kind in trips:
@@ -171,15 +172,15 @@ def _spread(line: Line) -> list[float]:
     return [float(is_gpu), *map(log2p, trips.values())]
 
 
-def _buffers(line: Line, touched: Touched) -> list[float]:
+def _buffers(line: FeatureLine, touched: TouchedByLoop) -> list[float]:
     found = [_buffer(line, t, touched) for t in line.touches]
-    # By lines, then bytes, of all executions; then by all else, as names mean nothing.
+    # By lines, then bytes, then everything else; never by name.
     found.sort(key=lambda b: (-b[5], -b[3], [-v for v in b]))
     row = [v for values in found[:BUFFERS] for v in values]
     return row + [0.0] * (18 * BUFFERS - len(row))
 
 
-def _buffer(line: Line, t: TouchedTensor, touched: Touched) -> list[float]:
+def _buffer(line: FeatureLine, t: TouchedTensor, touched: TouchedByLoop) -> list[float]:
     size, executions = t.shape.itemsize, line.executions
     unique = t.elements[0] * size
     lines = stride = 1.0
@@ -208,8 +209,8 @@ def _reuse(found: Reuse) -> list[float]:
     return [*flags, *map(log2p, (found.iterations, found.bytes, found.count))]
 
 
-def _lines(line: Line, t: TouchedTensor) -> tuple[float, float]:
-    """Cache lines of all executions, and the stride of the innermost loop in elements."""
+def _lines(line: FeatureLine, t: TouchedTensor) -> tuple[float, float]:
+    """Cache lines of all executions, and the innermost loop's stride in elements."""
     still = 1
     for f in reversed(line.loops):
         strides = [abs(a.strides.get(f.depth, 0.0)) for a in t.accesses]
@@ -223,8 +224,8 @@ def _lines(line: Line, t: TouchedTensor) -> tuple[float, float]:
     return 1.0, 0.0
 
 
-def _intensity(line: Line) -> list[float]:
-    """Operations per byte under more and more of the loops, at even steps of the operations."""
+def _intensity(line: FeatureLine) -> list[float]:
+    """Operations per byte within more and more of the loops, sampled evenly over the operations."""
     operations = sum(
         n
         for (kind, dtype), n in line.operations.items()
@@ -252,7 +253,7 @@ def _intensity(line: Line) -> list[float]:
     return found
 
 
-def _allocated(found: KernelNests, line: Line) -> list[float]:
+def _allocated(found: KernelNests, line: FeatureLine) -> list[float]:
     for a in found.all_allocations:
         if a.buffer is line.target.buffer:
             outer = math.prod(f.trips for f in a.loops)

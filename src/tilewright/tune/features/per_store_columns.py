@@ -1,4 +1,4 @@
-"""The columns of Ansor's per-store features, in their order there."""
+"""The columns of Ansor's per-store features, in their original order."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ BUFFERS = 5
 SAMPLES = 10
 FLAG = "0 or 1"
 
-# Field of `Arithmetic`: what it counts, over all executions.
+# Operation group: what it counts, over all executions.
 ARITHMETIC = {
-    "float_mad": "fused multiply-adds of floats, of which a Kernel has none before code",
+    "float_mad": "fused multiply-adds of floats; none before code generation",
     "float_addsub": "additions and subtractions of floats",
     "float_mul": "products of floats",
     "float_divmod": "divisions and remainders of floats",
     "float_cmp": "comparisons, minima and maxima of floats",
-    "float_mathfunc": "functions of floats",
-    "float_otherfunc": "other calls that give floats; there are none",
+    "float_mathfunc": "calls of functions on floats",
+    "float_otherfunc": "other calls that return floats; none",
     "int_mad": "fused multiply-adds of integers; none",
-    "int_addsub": "additions of integers, those of the indices of loads too",
-    "int_mul": "products of integers, those of the indices of loads too",
+    "int_addsub": "additions of integers, including those in load indices",
+    "int_mul": "products of integers, including those in load indices",
     "int_divmod": "divisions and remainders of integers",
     "int_cmp": "comparisons, minima and maxima of integers",
-    "int_mathfunc": "functions of integers, shifts and operations on bits",
-    "int_otherfunc": "other calls that give integers; there are none",
-    "bool_op": "operations on truth values",
+    "int_mathfunc": "calls of functions on integers, shifts and bit operations",
+    "int_otherfunc": "other calls that return integers; none",
+    "bool_op": "operations on booleans",
     "select_op": "selections",
 }
-# Where the innermost loop of a kind is: of the last axis that is stored to, and so on.
+# The position of the innermost loop of a kind: on the last axis of the stored tensor, and so on.
 POSITIONS = (
     "none",
     "inner_spatial",
@@ -53,17 +53,17 @@ TOUCHED = {
 DISTANCE = {
     "reuse_dis_iter": "executions until an element is used again",
     "reuse_dis_bytes": "bytes touched until then",
-    "reuse_ct": "how often it is used in a row",
+    "reuse_ct": "number of consecutive uses",
 }
 DIVIDED = {
-    f"{name}_d_reuse_ct": f"{doc}, by `reuse_ct`; times 2 without reuse"
+    f"{name}_d_reuse_ct": f"{doc}, divided by `reuse_ct`; times 2 without reuse"
     for name, doc in TOUCHED.items()
 }
 
 
 def _annotation(kind: str, what: str) -> list[Column]:
     sizes = {
-        "num": "how many {} are around it",
+        "num": "number of enclosing {}",
         "prod": "trips of all of these",
         "len": "trips of the innermost of these",
     }
@@ -71,7 +71,7 @@ def _annotation(kind: str, what: str) -> list[Column]:
         Column(f"{kind}_{name}", LOG, doc.format(what)) for name, doc in sizes.items()
     ]
     for position in POSITIONS:
-        doc = f"whether the innermost of these is at {position.replace('_', ' ')}"
+        doc = f"whether the innermost of these is at position {position.replace('_', ' ')}"
         found.append(Column(f"{kind}_type_{position}", FLAG, doc))
     return found
 
@@ -95,24 +95,24 @@ _INTENSITY = [
     for n in range(SAMPLES)
 ]
 _ALLOCATED = {
-    "alloc_size": "bytes of what it stores to, if that is allocated",
-    "alloc_prod": "elements of it, times how often it is allocated",
-    "alloc_outer_prod": "how often it is allocated",
+    "alloc_size": "bytes of the stored tensor, if it is allocated",
+    "alloc_prod": "its elements, times the number of allocations",
+    "alloc_outer_prod": "number of allocations",
     "alloc_inner_prod": "executions per allocation",
 }
 _OUTER = {
     "outer_prod": "executions",
-    "num_loops": "loops around it",
-    "auto_unroll_max_step": "steps that a compiler may unroll by itself: 0, ours does not",
+    "num_loops": "enclosing loops",
+    "auto_unroll_max_step": "steps that the compiler may unroll automatically: 0, ours does not",
 }
 ARITHMETIC_COLUMNS = (
     *(Column(name, LOG, doc) for name, doc in ARITHMETIC.items()),
     *_annotation("vec", "vector loops"),
     *_annotation("unroll", "unrolled loops"),
     *_annotation("parallel", "parallel loops"),
-    Column("is_gpu", FLAG, "whether a loop is an axis of a GPU"),
+    Column("is_gpu", FLAG, "whether a loop is a GPU axis"),
     *(
-        Column(name, LOG, f"trips of the loop of `{name}`; 1 for none")
+        Column(name, LOG, "trips of the loops on this axis; 1 for none")
         for name in SPREAD
     ),
 )

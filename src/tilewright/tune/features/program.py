@@ -1,12 +1,12 @@
-"""A Kernel as all sets of features see it: loops, statements, what they touch and compute.
+"""The form of a Kernel that all feature sets read: loops, statements, accesses, operations.
 
-Read off once. Loops of a single trip are left out, for they are not part of what runs, and so is
-what runs in loops without trips. Both arms of a condition count, and the body of a While counts
-once. Extents that are not numbers count as their largest value, sizes known only at run time as
-`indices.STAND_IN`. The loops of a Unit that is an instruction of the machine have the kind `unit`.
+Analyzed once. Loops with a single iteration are skipped, because they vanish in the code, and so
+are the bodies of loops without iterations. Both branches of a condition count, and the body of a
+While counts once. Extents that are not constant count as their largest value, sizes known only at
+run time as `indices.STAND_IN`. The loops inside a Unit with an intrinsic have the kind `unit`.
 
 Statements of kernels are immutable, and a schedule keeps those that it does not change: each nest
-is read once, whichever kernels it is in.
+is analyzed once, even if several kernels contain it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ UNIT = "unit"
 
 @dataclass(slots=True, eq=False)
 class FeatureLoop:
-    """A loop of two trips or more. kind: that of the For, or UNIT; outer: the loop around it."""
+    """A loop with two iterations or more. kind: of the For, or UNIT; outer: the enclosing loop."""
 
     var: Var
     trips: int
@@ -62,12 +62,12 @@ class FeatureLoop:
 
 
 @dataclass(slots=True, eq=False)
-class Line:
+class FeatureLine:
     """A statement that computes and stores.
 
-    loops: around it, outermost first. accesses: distinct reads, after what is written. operations:
-    of one execution, index arithmetic left out. reduces: whether it is an Update. branches:
-    conditions around it.
+    loops: enclosing ones, outermost first. accesses: the written elements, then distinct reads.
+    operations: of one execution, without index arithmetic. reduces: whether it is an Update.
+    branches: number of enclosing conditions.
     """
 
     loops: tuple[FeatureLoop, ...]
@@ -79,17 +79,17 @@ class Line:
 
     @property
     def target(self) -> TensorAccess:
-        """The first element that is written."""
+        """The first element written."""
         return self.accesses[0]
 
     @property
     def executions(self) -> int:
-        """How often it runs."""
+        """The number of executions."""
         return math.prod([f.trips for f in self.loops])
 
     @property
     def touches(self) -> list[TouchedTensor]:
-        """What it does with each tensor, the one that it writes first."""
+        """Its accesses by tensor, the written tensor first."""
         if self._touches is None:
             by_buffer: dict[Buffer, list[TensorAccess]] = {}
             for a in self.accesses:
@@ -103,8 +103,8 @@ class Line:
 
 
 @dataclass(slots=True, eq=False)
-class Allocation:
-    """A buffer that exists inside of `loops`."""
+class FeatureAllocation:
+    """A buffer that is allocated inside `loops`."""
 
     buffer: Buffer
     shape: TensorShape
@@ -112,25 +112,25 @@ class Allocation:
 
 
 @dataclass(slots=True, eq=False)
-class Nest:
-    """Statements with nothing but allocations around them.
+class FeatureNest:
+    """A statement enclosed only by allocations and size loops, with everything inside it.
 
-    loops: all of them in program order. kept: what a set of features found out, by its name.
+    loops: all of them in program order. kept: cached results of feature sets, by key.
     """
 
     loops: list[FeatureLoop] = field(default_factory=list)
-    lines: list[Line] = field(default_factory=list)
-    allocations: list[Allocation] = field(default_factory=list)
+    lines: list[FeatureLine] = field(default_factory=list)
+    allocations: list[FeatureAllocation] = field(default_factory=list)
     kept: dict[Any, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
 class KernelNests:
-    """All nests of a kernel in order; allocations: those around nests."""
+    """All nests of a kernel in order; allocations: those outside the nests."""
 
     kernel: Kernel
-    nests: list[Nest]
-    allocations: list[Allocation]
+    nests: list[FeatureNest]
+    allocations: list[FeatureAllocation]
 
     @property
     def parameters(self) -> list[TensorShape]:
@@ -138,32 +138,32 @@ class KernelNests:
         return [shape_of(b) for b in self.kernel.params]
 
     @property
-    def lines(self) -> list[Line]:
-        """Every statement in program order."""
+    def lines(self) -> list[FeatureLine]:
+        """All statements in program order."""
         return [line for nest in self.nests for line in nest.lines]
 
     @property
     def loops(self) -> list[FeatureLoop]:
-        """Every loop in program order."""
+        """All loops in program order."""
         return [f for nest in self.nests for f in nest.loops]
 
     @property
-    def all_allocations(self) -> list[Allocation]:
-        """Those around nests, then those in them."""
+    def all_allocations(self) -> list[FeatureAllocation]:
+        """Those outside the nests, then those inside."""
         inner = [a for nest in self.nests for a in nest.allocations]
         return [*self.allocations, *inner]
 
 
-_nests: WeakKeyDictionary[Stmt, Nest] = WeakKeyDictionary()
+_nests: WeakKeyDictionary[Stmt, FeatureNest] = WeakKeyDictionary()
 
 
 def forget() -> None:
-    """Read every nest anew, as when it is met for the first time; for measurements."""
+    """Clear the cache of nests; for benchmarks."""
     _nests.clear()
 
 
 def program(kernel: Kernel) -> KernelNests:
-    """What there is in a kernel."""
+    """Analyze a kernel."""
     found = KernelNests(kernel, [], [])
     stack = [kernel.body]
     while stack:
@@ -171,7 +171,7 @@ def program(kernel: Kernel) -> KernelNests:
         if isinstance(s, Block):
             stack.extend(reversed(s.stmts))
         elif isinstance(s, Alloc):
-            allocation = Allocation(s.buffer, shape_of(s.buffer), ())
+            allocation = FeatureAllocation(s.buffer, shape_of(s.buffer), ())
             found.allocations.append(allocation)
             stack.append(s.body)
         elif isinstance(s, For) and s.kind == SIZE:
@@ -181,7 +181,7 @@ def program(kernel: Kernel) -> KernelNests:
     return found
 
 
-def _nest(s: Stmt) -> Nest:
+def _nest(s: Stmt) -> FeatureNest:
     nest = _nests.get(s)
     if nest is None:
         walk = _Walk()
@@ -209,10 +209,10 @@ def _extent(n: Extent) -> int:
 
 
 class _Walk:
-    """One walk over a nest. stack: the loops around; unit: how many instructions are around."""
+    """One walk over a nest. stack: enclosing loops; unit: number of enclosing intrinsics."""
 
     def __init__(self) -> None:
-        self.nest = Nest()
+        self.nest = FeatureNest()
         self.stack: list[FeatureLoop] = []
         self.trips: list[int] = []
         self.unit = 0
@@ -262,7 +262,9 @@ class _Walk:
             self.stmt(inner)
 
     def alloc(self, s: Alloc) -> None:
-        allocation = Allocation(s.buffer, self.shape(s.buffer), tuple(self.stack))
+        allocation = FeatureAllocation(
+            s.buffer, self.shape(s.buffer), tuple(self.stack)
+        )
         self.nest.allocations.append(allocation)
         self.stmt(s.body)
 
@@ -303,14 +305,14 @@ class _Walk:
         for a in accesses:
             for at in a.index:
                 loads += at.loads
-        for load in loads:  # which grows, by those that an index needs
+        for load in loads:  # grows during the loop by the loads of indices
             read = self.read(load)
             if read not in accesses:
                 accesses.append(read)
                 for at in read.index:
                     loads += at.loads
         loops = tuple(self.stack)
-        made = Line(loops, accesses, operations, reduces, self.branches)
+        made = FeatureLine(loops, accesses, operations, reduces, self.branches)
         self.nest.lines.append(made)
 
     def read(self, load: Load) -> TensorAccess:

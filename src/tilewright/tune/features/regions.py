@@ -1,9 +1,9 @@
-"""What a statement touches of one tensor, under each of the loops around it.
+"""The region of a tensor that a statement touches, at each level of its loops.
 
-At level n of a statement the loops from depth n on run and those outside of them stand still; its
-innermost level, the number of its loops, is a single execution. Regions are boxes: along each axis
-from the lowest to the highest index, at most the extent of the tensor. Several accesses of one
-tensor have one box around all of them, as in Ansor.
+At level n of a statement, the loops from depth n on run and the outer ones are fixed; its innermost
+level, the number of its loops, is a single execution. Regions are boxes: along each axis from the
+lowest to the highest index, at most the extent of the tensor. Several accesses of one tensor share
+a bounding box, as in Ansor.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.expr.nodes import Buffer
-from tilewright.tune.features.indices import Index
+from tilewright.tune.features.indices import IndexFeatures
 
 NOWHERE: frozenset[int] = frozenset()
-LINE = 64  # bytes that caches fetch at once
-# Of an axis over the trips of a loop: the loop's depth, the axis, how far it rises (or falls).
+LINE = 64  # bytes of a cache line
+# The movement of an axis over a loop: the loop's depth, the axis, the signed distance.
 Span = tuple[int, int, float]
 
 
 @dataclass(slots=True, eq=False)
 class TensorShape:
-    """Of a tensor: extents and row-major strides in elements, bytes of an element."""
+    """A tensor's extents and row-major strides in elements, and the bytes of an element."""
 
     extents: tuple[int, ...]
     strides: tuple[int, ...]
@@ -31,7 +31,7 @@ class TensorShape:
 
     @property
     def size(self) -> int:
-        """Bytes of all of it."""
+        """Total bytes."""
         bytes_ = self.itemsize
         for n in self.extents:
             bytes_ *= n
@@ -42,14 +42,14 @@ class TensorShape:
 class TensorAccess:
     """A read or a write of one element; an update is both.
 
-    strides: of its address in elements, by the depth of the loop; a loop that is in no index has
-    none. erratic: loops on which the address depends in another way. spans: those of its axes,
-    innermost loop first.
+    strides: of its address in elements, by loop depth; a loop that is in no index has none.
+    erratic: loops with a nonlinear effect on the address. spans: those of its axes, innermost loop
+    first.
     """
 
     buffer: Buffer
     shape: TensorShape
-    index: tuple[Index, ...]
+    index: tuple[IndexFeatures, ...]
     reads: bool
     writes: bool
     strides: dict[int, float]
@@ -57,19 +57,19 @@ class TensorAccess:
     spans: list[Span]
 
     def moves(self, depth: int) -> bool:
-        """Whether a loop decides which element it is."""
+        """Whether the element depends on a loop."""
         return depth in self.strides or depth in self.erratic
 
 
 def access(
     buffer: Buffer,
     shape: TensorShape,
-    index: tuple[Index, ...],
+    index: tuple[IndexFeatures, ...],
     trips: Sequence[int],
     reads: bool,
     writes: bool,
 ) -> TensorAccess:
-    """An access in loops of so many trips, outermost first."""
+    """An access in loops with these trip counts, outermost first."""
     strides: dict[int, float] = {}
     erratic = NOWHERE
     spans: list[Span] = []
@@ -92,9 +92,9 @@ def access(
 
 @dataclass(slots=True, eq=False)
 class TouchedTensor:
-    """All that a statement does with one tensor.
+    """All accesses of a statement to one tensor.
 
-    elements: distinct ones under the loops from each level on.
+    elements: the number of distinct ones touched at each level.
     """
 
     buffer: Buffer
@@ -111,7 +111,7 @@ class TouchedTensor:
         return [n * size for n in self.elements]
 
     def box(self, level: int) -> list[float]:
-        """The extents of what is touched at a level, none above that of the tensor."""
+        """The extents of the region touched at a level, at most those of the tensor."""
         size = _apart(self.accesses)
         if _alike(self.accesses):
             for depth, axis, span in self.accesses[0].spans:
@@ -123,7 +123,7 @@ class TouchedTensor:
         return [min(n, most) for n, most in zip(size, extents, strict=True)]
 
     def lines(self, level: int) -> float:
-        """Cache lines (of LINE bytes) at a level; neighboring whole rows are one piece."""
+        """Cache lines (of LINE bytes) at a level; adjacent complete rows count as one run."""
         elements, run, whole = 1.0, float(self.shape.itemsize), True
         box = self.box(level)
         for n, extent in zip(reversed(box), reversed(self.shape.extents), strict=True):
@@ -136,7 +136,7 @@ class TouchedTensor:
 
 
 def touch(accesses: list[TensorAccess], levels: int) -> TouchedTensor:
-    """What accesses of one tensor touch at the levels 0 to `levels`."""
+    """The region that accesses of one tensor touch, at the levels 0 to `levels`."""
     first = accesses[0]
     if len(accesses) == 1:
         elements = _elements(first, [1.0] * len(first.index), levels)
@@ -154,13 +154,13 @@ def touch(accesses: list[TensorAccess], levels: int) -> TouchedTensor:
 
 
 def _alike(accesses: list[TensorAccess]) -> bool:
-    """Whether all move together, as the points of a stencil do."""
+    """Whether all accesses move together, like the points of a stencil."""
     spans = accesses[0].spans
     return len(accesses) == 1 or all(a.spans == spans for a in accesses)
 
 
 def _apart(accesses: list[TensorAccess]) -> list[float]:
-    """The box around accesses that move together, while all loops stand still."""
+    """The bounding box of accesses that move together, for fixed loops."""
     if len(accesses) == 1:
         return [1.0] * len(accesses[0].index)
     size = []
@@ -171,13 +171,13 @@ def _apart(accesses: list[TensorAccess]) -> list[float]:
 
 
 def _elements(first: TensorAccess, size: list[float], levels: int) -> list[float]:
-    """Elements of a box of this size that grows as the access moves, at each level."""
+    """The elements at each level of a box of this size that grows as the access moves."""
     extents = first.shape.extents
     count = 1.0
     for axis, n in enumerate(size):
         count *= min(n, extents[axis])
     found = [count] * (levels + 1)
-    last = levels  # the innermost level whose count is not known
+    last = levels  # the innermost level whose count is unknown
     for depth, axis, span in first.spans:
         if depth < last:
             found[depth + 1 : last + 1] = [count] * (last - depth)
@@ -192,7 +192,7 @@ def _elements(first: TensorAccess, size: list[float], levels: int) -> list[float
 
 
 def _union(accesses: list[TensorAccess], level: int) -> list[float]:
-    """The box around accesses that move in different ways, at a level."""
+    """The bounding box, at a level, of accesses that move differently."""
     lows = [[at.const for at in a.index] for a in accesses]
     highs = [low.copy() for low in lows]
     for a, low, high in zip(accesses, lows, highs, strict=True):

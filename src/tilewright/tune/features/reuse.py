@@ -1,5 +1,5 @@
-"""When an element is used again, as Ansor tells it: over a loop that does not move on, or by
-another statement in the same loop."""
+"""When an element is used again, as in Ansor: over a loop that does not move it, or by another
+statement in the same loop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.expr.nodes import Buffer
-from tilewright.tune.features.program import FeatureLoop, Line
+from tilewright.tune.features.program import FeatureLine, FeatureLoop
 from tilewright.tune.features.regions import TouchedTensor
 
 LOOP, SERIAL, NONE = range(3)
@@ -15,7 +15,7 @@ LOOP, SERIAL, NONE = range(3)
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """kind: LOOP, SERIAL or NONE. iterations, bytes: until the next use. count: uses in a row."""
+    """kind: LOOP, SERIAL or NONE. iterations, bytes: to the next use. count: consecutive uses."""
 
     kind: int
     iterations: float
@@ -23,10 +23,10 @@ class Reuse:
     count: float
 
 
-class Touched:
-    """What the statements in a loop touch in all its trips: for each tensor, by statement."""
+class TouchedByLoop:
+    """The elements that the statements in a loop touch over all its iterations, by tensor."""
 
-    def __init__(self, lines: Sequence[Line]) -> None:
+    def __init__(self, lines: Sequence[FeatureLine]) -> None:
         self._found: dict[int, dict[Buffer, list[float]]] = {}
         self._sizes: dict[Buffer, int] = {}
         for line in lines:
@@ -37,11 +37,11 @@ class Touched:
                     loop.setdefault(t.buffer, []).append(t.elements[f.depth])
 
     def elements(self, loop: FeatureLoop, buffer: Buffer) -> list[float]:
-        """Elements of a tensor in all trips, for each statement."""
+        """Elements of a tensor over all iterations, per statement."""
         return self._found[id(loop)][buffer]
 
     def bytes(self, loop: FeatureLoop) -> float:
-        """Bytes in all trips, of all tensors and statements."""
+        """Bytes over all iterations, of all tensors and statements."""
         found = self._found[id(loop)].items()
         return sum(self._sizes[b] * sum(counts) for b, counts in found)
 
@@ -51,8 +51,8 @@ class Touched:
         return sum(self._sizes[b] * len(counts) for b, counts in found)
 
 
-def reuse(line: Line, t: TouchedTensor, touched: Touched) -> Reuse:
-    """When a statement uses an element of a tensor again: in the innermost loop where it does."""
+def reuse(line: FeatureLine, t: TouchedTensor, touched: TouchedByLoop) -> Reuse:
+    """The reuse of a tensor's elements by a statement: in the innermost loop that has any."""
     iterations = 1.0
     bytes_: float | None = None
     for f in reversed(line.loops):

@@ -1,8 +1,8 @@
-"""The stages of a Kernel, as Halide has them: what stores to a tensor in one way.
+"""The stages of a Kernel, as in Halide: groups of statements that define a tensor.
 
-The stores to a tensor are one stage and the updates of it another, as pure and update definitions
-are. A stage may stand in a kernel several times (the tail of a loop beside it); `main` is where it
-runs most often.
+The stores to a tensor are one stage and its updates another, like pure and update definitions. A
+stage may occur several times in a kernel (a loop and its tail); `main` is the occurrence that runs
+most often.
 """
 
 from __future__ import annotations
@@ -12,43 +12,48 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.expr.nodes import Buffer
-from tilewright.tune.features.program import Allocation, FeatureLoop, KernelNests, Line
+from tilewright.tune.features.program import (
+    FeatureAllocation,
+    FeatureLine,
+    FeatureLoop,
+    KernelNests,
+)
 
 
 @dataclass(slots=True, eq=False)
 class FeatureStage:
-    """realized, produced, task: how many loops of `main` are around the life of its buffer, around
-    what computes it for a consumer, and around a trip of the parallel loops. allocation: None for
-    a parameter."""
+    """realized, produced, task: the number of loops of `main` around the lifetime of its buffer,
+    around its computation for a consumer, and around an iteration of the parallel loops.
+    allocation: None for a parameter."""
 
-    lines: list[Line]
-    main: Line
-    allocation: Allocation | None
+    lines: list[FeatureLine]
+    main: FeatureLine
+    allocation: FeatureAllocation | None
     realized: int
     produced: int
     task: int
 
     @property
     def executions(self) -> int:
-        """Of all its statements."""
+        """Executions of all its statements."""
         return sum(line.executions for line in self.lines)
 
     def outside(self, depth: int) -> int:
-        """Trips of the outermost loops."""
+        """Iterations of the outermost loops."""
         return math.prod(f.trips for f in self.main.loops[:depth])
 
     @property
     def sums(self) -> list[FeatureLoop]:
-        """The loops of its reduction: in a production, and not in the index of its result."""
+        """The loops of its reduction: inside a production, and not in the index of its result."""
         target = self.main.target
         own = self.main.loops[self.produced :]
         return [f for f in own if not target.moves(f.depth)]
 
 
 def stages(found: KernelNests) -> list[FeatureStage]:
-    """In the order in which they stand first."""
+    """The stages in order of first occurrence."""
     lines = found.lines
-    by_key: dict[tuple[Buffer, bool], list[Line]] = {}
+    by_key: dict[tuple[Buffer, bool], list[FeatureLine]] = {}
     for line in lines:
         by_key.setdefault((line.target.buffer, line.reduces), []).append(line)
     allocations = {a.buffer: a for a in found.all_allocations}
@@ -56,7 +61,9 @@ def stages(found: KernelNests) -> list[FeatureStage]:
 
 
 def _stage(
-    own: list[Line], lines: Sequence[Line], allocations: dict[Buffer, Allocation]
+    own: list[FeatureLine],
+    lines: Sequence[FeatureLine],
+    allocations: dict[Buffer, FeatureAllocation],
 ) -> FeatureStage:
     main = max(own, key=lambda line: line.executions)
     buffer = main.target.buffer
@@ -72,8 +79,8 @@ def _stage(
     return FeatureStage(own, main, allocation, realized, produced, task)
 
 
-def common(a: Line, b: Line) -> int:
-    """How many loops are around both statements."""
+def common(a: FeatureLine, b: FeatureLine) -> int:
+    """The number of loops around both statements."""
     n = 0
     for f, g in zip(a.loops, b.loops, strict=False):
         if f is not g:

@@ -2,11 +2,11 @@
 
 After Chen et al., Learning to Optimize Tensor Programs, NeurIPS 2018, and TVM's
 `touch_extractor.cc`. For an access and a loop around it: `count` is the product of the trips of the
-loops from this one inwards that move the access, `reuse` that of those which do not. The thread
-counts of a parallel loop (of a GPU: of a block's or a thread's axis) are those of the loop divided
-by those of the first loop inside of it that is no longer spread so.
+loops from this one inwards that move the access, `reuse` that of the loops that do not. The thread
+counts of a parallel loop (on a GPU, of a block's or a thread's axis) are those of the loop divided
+by those of the first loop inside it that is not parallel at that level.
 
-Where TVM takes the factor that it meets last for a stride, this is the stride of the address.
+TVM uses the last factor found as the stride; this uses the stride of the address.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.expr.nodes import Add, Div, Expr, FloorDiv, Mod, Mul, Rem, Sub
-from tilewright.tune.features.program import FeatureLoop, KernelNests, Line
+from tilewright.tune.features.program import FeatureLine, FeatureLoop, KernelNests
 from tilewright.tune.features.regions import TensorAccess
 
 _LEVELS = {"parallel": 1, **{f"threadIdx.{axis}": 1 for axis in "xyz"}}
@@ -22,15 +22,15 @@ _LEVELS |= {f"blockIdx.{axis}": 2 for axis in "xyz"}
 
 
 def spread(kind: str) -> int:
-    """How far a kind of loop is spread: 2 over blocks, 1 over threads, 0 not at all."""
+    """The level that a kind of loop is parallel at: 2: blocks, 1: threads, 0: serial."""
     return _LEVELS.get(kind, 0)
 
 
 @dataclass(slots=True)
-class Pattern:
-    """An access seen from a loop.
+class AccessPattern:
+    """An access relative to a loop.
 
-    stride: elements per trip. mod: what its index wraps at; -1 for none.
+    stride: elements per iteration. mod: the modulus of its index; -1 for none.
     """
 
     stride: float
@@ -42,11 +42,12 @@ class Pattern:
 
 
 @dataclass(slots=True, eq=False)
-class Around:
-    """A loop with the accesses below it, and what the statements directly in it compute.
+class LoopAccesses:
+    """A loop with the accesses below it, and the operations of the statements directly in it.
 
-    level: loops around it and itself. outside: trips of these. inside: of the loops from this one
-    inwards, where most are. patterns: one per access of each statement below, in a fixed order.
+    level: number of enclosing loops and itself. outside: their iterations. inside: iterations of
+    the loops from this one inwards, along the longest path. patterns: one per access of each
+    statement below, in a fixed order.
     """
 
     loop: FeatureLoop
@@ -56,19 +57,19 @@ class Around:
     additions: int
     products: int
     divisions: int
-    patterns: list[Pattern]
+    patterns: list[AccessPattern]
 
 
 _ADDED: tuple[type[Expr], ...] = (Add, Sub)
 _DIVIDED: tuple[type[Expr], ...] = (Div, FloorDiv, Mod, Rem)
 
 
-def around(found: KernelNests) -> list[Around]:
-    """Every loop in program order."""
-    loops: dict[int, Around] = {}
+def around(found: KernelNests) -> list[LoopAccesses]:
+    """All loops in program order."""
+    loops: dict[int, LoopAccesses] = {}
     for f in found.loops:
         outer = 1.0 if f.outer is None else loops[id(f.outer)].outside
-        made = Around(f, f.depth + 1, outer * f.trips, -1.0, 0, 0, 0, [])
+        made = LoopAccesses(f, f.depth + 1, outer * f.trips, -1.0, 0, 0, 0, [])
         loops[id(f)] = made
     for line in found.lines:
         own = [loops[id(f)] for f in line.loops]
@@ -82,15 +83,15 @@ def around(found: KernelNests) -> list[Around]:
     return list(loops.values())
 
 
-def touches(line: Line) -> list[TensorAccess]:
-    """The accesses of a statement: what is written first; an update writes and reads."""
+def touches(line: FeatureLine) -> list[TensorAccess]:
+    """The accesses of a statement: writes, then the reads of updates, then other reads."""
     again = [a for a in line.accesses if a.writes and a.reads]
     return [*(a for a in line.accesses if a.writes), *again] + [
         a for a in line.accesses if not a.writes
     ]
 
 
-def _add(access: TensorAccess, loops: list[Around]) -> None:
+def _add(access: TensorAccess, loops: list[LoopAccesses]) -> None:
     count = reuse = 1.0
     level, base = 0, (1.0, 1.0)
     for at in reversed(loops):
@@ -105,7 +106,7 @@ def _add(access: TensorAccess, loops: list[Around]) -> None:
             count *= f.trips
         else:
             reuse *= f.trips
-        pattern = Pattern(stride, _wraps(access, f.depth), count, reuse)
+        pattern = AccessPattern(stride, _wraps(access, f.depth), count, reuse)
         if spread_:
             pattern.thread_count = count / base[0]
             pattern.thread_reuse = reuse / base[1]
@@ -117,7 +118,7 @@ def _wraps(access: TensorAccess, depth: int) -> float:
     return min(limits) + 1 if limits else -1.0
 
 
-def _count(line: Line, at: Around) -> None:
+def _count(line: FeatureLine, at: LoopAccesses) -> None:
     for (kind, dtype), n in line.operations.items():
         if not dtype.is_float:
             continue

@@ -1,7 +1,7 @@
-"""A worker's part: a program comes in, is measured in a process of its own, numbers go back.
+"""The worker's side: receive a program, measure it in a separate process, return the numbers.
 
-What comes and goes is bytes, texts and numbers. A process of the engine has one bench, and a thread
-for each place of it.
+Only bytes, strings and numbers are exchanged. A Dask process has one bench, with a thread for each
+of its places.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tilewright.tune.measure.options import Limits, Timing
 
 @dataclass
 class _Place:
-    """Processors of its own, and what measures on them as it was asked for last."""
+    """Dedicated processors, and the runner on them with the last settings."""
 
     cpus: Sequence[int]
     settings: Mapping[str, Any] | None = None
     runner: LocalRunner | None = None
 
     def prepared(self, settings: Mapping[str, Any]) -> LocalRunner:
-        """What measures with these settings."""
+        """The runner with these settings."""
         if self.runner is None or self.settings != settings:
             self.close()
             self.runner = LocalRunner(
@@ -41,7 +41,7 @@ class _Place:
         return self.runner
 
     def close(self) -> None:
-        """End its processes."""
+        """Stop its processes."""
         if self.runner is not None:
             self.runner.close()
         self.runner = None
@@ -49,9 +49,9 @@ class _Place:
 
 @dataclass
 class LocalPlaces:
-    """The places of this machine. count: places. threads: physical cores of each.
+    """The places of this machine. count: number of places. threads: physical cores of each.
 
-    Raises InputError where there are not as many cores.
+    Raises InputError if there are not enough cores.
     """
 
     count: int
@@ -67,7 +67,7 @@ class LocalPlaces:
     def measure(
         self, settings: Mapping[str, Any], artifact: bytes, expected: bytes
     ) -> Measurement:
-        """Measure one program on a place that is free."""
+        """Measure one program on a free place."""
         place = self.places.get()
         try:
             runner = place.prepared(settings)
@@ -77,7 +77,7 @@ class LocalPlaces:
         return found
 
     def close(self) -> None:
-        """End all processes, those of places in use when they are free."""
+        """Stop all processes; waits until places in use are free."""
         for _ in range(self.count):
             self.places.get().close()
 
@@ -86,12 +86,12 @@ _BENCH: Final[list[LocalPlaces]] = []  # of this process: one, or none
 
 
 def set_up(bench: LocalPlaces) -> None:
-    """Make it the bench of this process."""
+    """Set the bench of this process."""
     _BENCH[:] = [bench]
 
 
 def settings(threads: int, timing: Timing, limits: Limits) -> dict[str, Any]:
-    """How to measure, as it is sent."""
+    """How to measure, in the form that is sent."""
     given = {"timing": asdict(timing), "limits": asdict(limits)}
     return {"threads": threads, **given}
 
@@ -99,34 +99,34 @@ def settings(threads: int, timing: Timing, limits: Limits) -> dict[str, Any]:
 def measure(
     how: Mapping[str, Any], artifact: bytes, expected: bytes
 ) -> tuple[Any, ...]:
-    """What the engine calls on a worker: the fields of the Measurement.
+    """The function that Dask calls on a worker: returns the fields of the Measurement.
 
     Raises ExecutionError in a process that is not a worker of a fleet.
     """
     if not _BENCH:
-        raise ExecutionError("this process measures nothing", where="fleet")
+        raise ExecutionError("this process is not a worker", where="fleet")
     return astuple(_BENCH[0].measure(how, artifact, expected))
 
 
 def reference(data: bytes) -> bytes:
-    """A task's reference as a result of the engine, which then keeps it near its workers."""
+    """A task's reference as a Dask result, which Dask then keeps near its workers."""
     return data
 
 
 def received(fields: Any, build_seconds: float) -> Measurement:
-    """The Measurement that a worker sent. Raises InputError for anything else."""
+    """Parse the Measurement that a worker sent. Raises InputError if it is invalid."""
     try:
         status, rounds, reason, noise, _, run_seconds = fields
         numbers = [*rounds, noise, run_seconds]
         if not all(type(n) is float and math.isfinite(n) and n >= 0 for n in numbers):
-            raise ValueError(f"times {numbers!r:.80}")
+            raise ValueError(f"invalid times {numbers!r:.80}")
         if not isinstance(reason, str):
-            raise ValueError(f"a reason {reason!r:.80}")
+            raise ValueError(f"invalid reason {reason!r:.80}")
         status = Status(status)
         if (status is Status.OK) != bool(rounds):
-            raise ValueError(f"{len(rounds)} rounds of a program that is {status}")
+            raise ValueError(f"{len(rounds)} rounds with status {status}")
     except (ValueError, TypeError) as error:
         raise InputError(
-            f"a worker sent what is not a measurement: {error}", where="fleet"
+            f"a worker sent an invalid measurement: {error}", where="fleet"
         ) from None
     return Measurement(status, tuple(rounds), reason, noise, build_seconds, run_seconds)

@@ -1,7 +1,7 @@
-"""Devices that workers offer, as resources of the engine.
+"""Devices that workers offer, as Dask resources.
 
-The name of a resource says all that a program must be made for, so that the engine itself never
-sends one where it does not belong, whoever joins later.
+A resource's name contains everything that a program must be built for, so that Dask never sends a
+program to an incompatible worker, whoever joins later.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 
 @dataclass(frozen=True, slots=True)
 class FleetDevice:
-    """A kind of device. threads: of a program on it, at most. version: of this package there."""
+    """A kind of device. threads: the most for a program on it. version: of this package there."""
 
     name: str
     threads: int
@@ -30,25 +30,25 @@ class FleetDevice:
 
     @staticmethod
     def here(name: str, threads: int) -> FleetDevice:
-        """A device of this machine. Raises InputError for a name with other signs."""
+        """A device of this machine. Raises InputError for a name with other characters."""
         if not _NAME.fullmatch(name):
             raise InputError(
-                f"{name!r} is not a name of a device",
+                f"{name!r} is not a valid device name",
                 where="fleet",
-                hint="take 1 to 40 letters, digits and _.-",
+                hint="use 1 to 40 letters, digits and _.-",
             )
         processor = processor_name().replace(_SEPARATOR, " ")
         return FleetDevice(name, threads, processor, __version__)
 
     @property
     def resource(self) -> str:
-        """Its name for the engine."""
+        """Its name as a Dask resource."""
         parts = (self.name, str(self.threads), self.processor, self.version)
         return _SEPARATOR.join(parts)
 
     @staticmethod
     def parse(resource: str) -> FleetDevice | None:
-        """The device of a resource; None for one that is none."""
+        """The device of a resource; None if it is another kind of resource."""
         parts = resource.split(_SEPARATOR)
         if len(parts) != 4 or not parts[1].isdecimal():
             return None
@@ -64,10 +64,10 @@ Offered = Mapping[FleetDevice, int]
 
 
 def chosen(offered: Offered, name: str, threads: int) -> FleetDevice | None:
-    """The device of that name for programs of so many threads; None where nobody offers it yet.
+    """The device with this name for programs of `threads` threads; None if not offered yet.
 
-    Of several kinds that fit, the one that most workers have. Raises InputError where all that have
-    the name are of another version, or have fewer threads.
+    Among several that fit, the one with the most places. Raises InputError if all devices with the
+    name have another version, or fewer threads.
     """
     named = {d: count for d, count in offered.items() if d.name == name}
     ours = {d: count for d, count in named.items() if d.version == __version__}

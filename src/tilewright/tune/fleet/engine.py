@@ -1,4 +1,4 @@
-"""The engine, and who may talk to it: itself on this machine, and whoever has the fleet's keys."""
+"""Dask, and access to it: unrestricted on this machine, otherwise only with the fleet's keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLAIN, ENCRYPTED = "tcp", "tls"
 
 
 def distributed() -> ModuleType:
-    """The engine's package. Raises UnsupportedError where it is not installed."""
+    """The `distributed` package. Raises UnsupportedError if it is not installed."""
     try:
         import distributed
     except ImportError:
@@ -26,14 +26,14 @@ def distributed() -> ModuleType:
             code="TW-EXTRA",
             hint="pip install 'tilewright[fleet]'",
         ) from None
-    # What matters of its many lines is an error of ours.
+    # Errors that matter are raised as ours; silence the rest of its log.
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     found: ModuleType = distributed
     return found
 
 
 def security(folder: Path | None) -> Any:
-    """What the engine encrypts by, both sides known to each other; None without keys.
+    """Dask's encryption settings, with mutual authentication; None without keys.
 
     Raises InputError for keys that are missing or not private.
     """
@@ -49,7 +49,7 @@ def security(folder: Path | None) -> Any:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine seen from itself, whatever a name server says of others."""
+    """Whether a host is this machine's loopback address; no name lookup is made."""
     if host == "localhost":
         return True
     try:
@@ -61,22 +61,22 @@ def is_loopback(host: str) -> bool:
 def expect_safe(host: str, folder: Path | None) -> None:
     """Raise InputError for a host beyond this machine without keys.
 
-    Whoever reaches an open port of the engine runs code there.
+    Anyone who reaches an open Dask port can run code there.
     """
     if folder is None and not is_loopback(host):
         raise InputError(
             f"{host} is beyond this machine, and there are no keys",
             where="fleet",
             code="TW-FLEET-KEYS",
-            hint="make keys by `tilewright fleet keys DIR`, copy them to every machine, and "
+            hint="create keys with `tilewright fleet keys DIR`, copy them to every machine, and "
             "give --keys DIR everywhere",
         )
 
 
 def checked(address: str, folder: Path | None) -> str:
-    """A scheduler's address, its protocol by whether there are keys.
+    """Normalize a scheduler's address; its protocol depends on whether there are keys.
 
-    Raises InputError for what is not an address, for another protocol, and as `expect_safe`.
+    Raises InputError for an invalid address, for another protocol, and as `expect_safe`.
     """
     wanted = PLAIN if folder is None else ENCRYPTED
     parts = urlsplit(address if "://" in address else f"{wanted}://{address}")
@@ -86,16 +86,16 @@ def checked(address: str, folder: Path | None) -> str:
         host = port = None
     if not host or not port or parts.path not in ("", "/"):
         raise InputError(
-            f"{address!r} is not an address of a scheduler",
+            f"{address!r} is not a scheduler address",
             where="fleet",
-            hint="give one such as tcp://127.0.0.1:8786, as the scheduler prints it",
+            hint="give one like tcp://127.0.0.1:8786, as printed by the scheduler",
         )
     expect_safe(host, folder)
     if parts.scheme != wanted:
         keyed = "with" if folder else "without"
         raise InputError(
-            f"{address} is not for connections {keyed} keys",
+            f"{address} does not fit connections {keyed} keys",
             where="fleet",
-            hint=f"{wanted}://{parts.netloc}, or the other way with --keys",
+            hint=f"use {wanted}://{parts.netloc}, or change --keys",
         )
     return f"{wanted}://{parts.netloc}"

@@ -1,8 +1,8 @@
-"""Keys of a fleet: whoever has a copy of the folder takes part, nobody else does.
+"""Keys of a fleet: only those with a copy of the folder can take part.
 
-The folder has an authority and one certificate that it signed, for schedulers, workers and clients
-alike. The authority's own key is not kept: nothing else can be signed by it, and a fleet whose
-folder was lost or seen by others gets a new one.
+The folder has an authority and one certificate signed by it, for schedulers, workers and clients
+alike. The authority's private key is discarded: it can sign nothing else, and a fleet whose folder
+was lost or leaked needs a new one.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ YEARS: Final = 5  # until they expire
 
 
 def make(folder: Path) -> None:
-    """Write the keys into a folder that is not there yet, or is empty; readable by the user alone.
+    """Write keys into a new or empty folder, readable by the user only.
 
-    Raises InputError where there is something already, UnsupportedError without `cryptography`.
+    Raises InputError if the folder is not empty, UnsupportedError without `cryptography`.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(
-            "there is something already",
+            "the folder is not empty",
             where=str(folder),
             hint="name a new folder, or delete the old keys first",
         )
@@ -48,7 +48,7 @@ def make(folder: Path) -> None:
 def found(folder: Path) -> dict[str, str]:
     """The paths of the three files, by name.
 
-    Raises InputError where one is missing, or where others could have written or read it.
+    Raises InputError if one is missing, or others could have written or read it.
     """
     paths = {name: folder / name for name in (AUTHORITY, CERTIFICATE, KEY)}
     for name, path in paths.items():
@@ -56,7 +56,7 @@ def found(folder: Path) -> dict[str, str]:
             raise InputError(
                 f"there is no {name}",
                 where=str(folder),
-                hint="`tilewright fleet keys` makes such a folder",
+                hint="`tilewright fleet keys` creates such a folder",
             )
     why = private.objection(folder)
     if not why and paths[KEY].stat().st_mode & 0o077:
@@ -65,7 +65,7 @@ def found(folder: Path) -> dict[str, str]:
         raise InputError(
             f"the keys are not private: {why}",
             where=str(folder),
-            hint="close the folder to others; if they may have seen it, make new keys",
+            hint="restrict access to the folder; if others may have read the keys, create new ones",
         )
     return {name: str(path) for name, path in paths.items()}
 
@@ -100,7 +100,7 @@ def _certificate(
     key: ec.EllipticCurvePrivateKey,
     by: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None,
 ) -> x509.Certificate:
-    """A certificate of a key, signed by an authority; None: it is one, and signs itself."""
+    """A certificate for a key, signed by an authority, or self-signed if None."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
 
@@ -114,7 +114,7 @@ def _certificate(
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        # Clocks of machines differ.
+        # The clocks of machines differ.
         .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=365 * YEARS))
         .add_extension(basic, critical=True)

@@ -1,6 +1,6 @@
-"""A fleet of this machine alone: a scheduler and workers as processes that end with this one.
+"""A fleet on this machine: a scheduler and workers as processes that end with this one.
 
-They notice its end, whatever it is, by their standard input.
+They notice its end by the end of their standard input.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Worker = tuple[subprocess.Popen[str], str]
 class LocalFleet:
     """A scheduler and `count` workers, each with one place of `threads` physical cores.
 
-    address: of the scheduler. addresses: of the workers that it began with. Raises InputError where
-    there are not as many cores, ExecutionError where one of them does not start.
+    address: of the scheduler. addresses: of the initial workers. Raises InputError if there are not
+    enough cores, ExecutionError if a process does not start.
     """
 
     def __init__(self, count: int, threads: int = 1, device: str = "cpu") -> None:
@@ -49,7 +49,7 @@ class LocalFleet:
         return self.processes[1:]
 
     def replace(self, worker: subprocess.Popen[str]) -> Worker:
-        """Start another in the place of one that ended; it and its address."""
+        """Start a replacement for a worker that ended; returns it and its address."""
         self.processes.remove(worker)
         _close(worker)
         cpus = self._cpus.pop(worker)
@@ -58,7 +58,7 @@ class LocalFleet:
         return another, _address(another)
 
     def close(self) -> None:
-        """End all of it."""
+        """Stop all processes."""
         for process in reversed(self.processes):
             process.kill()
             process.wait()
@@ -90,7 +90,7 @@ class LocalFleet:
             stderr=subprocess.DEVNULL,
             text=True,
             env=environment(),
-            start_new_session=True,  # Ctrl-C is for this process, which ends the others
+            start_new_session=True,  # Ctrl-C goes to this process only, which stops the others
             preexec_fn=lambda: os.sched_setaffinity(0, cpus),
         )
         self.processes.append(made)
@@ -104,7 +104,7 @@ def _close(process: subprocess.Popen[str]) -> None:
 
 
 def _address(process: subprocess.Popen[str]) -> str:
-    """What a process says when it is ready."""
+    """The address that a process prints when it is ready."""
     assert process.stdout is not None
     line = process.stdout.readline()
     try:
@@ -113,5 +113,5 @@ def _address(process: subprocess.Popen[str]) -> str:
         raise ExecutionError(
             "a part of the local fleet did not start",
             where="fleet",
-            hint="`tilewright fleet scheduler` says why",
+            hint="run `tilewright fleet scheduler` to see why",
         ) from None

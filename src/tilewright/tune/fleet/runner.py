@@ -1,6 +1,6 @@
-"""The client's part: jobs go out to the devices of a fleet, measurements come in as they are done.
+"""The client's side: send jobs to the devices of a fleet, receive measurements as they finish.
 
-The engine repeats the jobs of a worker that is gone on another one; a job is one result, once.
+Dask repeats the jobs of a lost worker on another one; each job has exactly one result.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from tilewright.tune.fleet import bench, engine
 from tilewright.tune.fleet.device import FleetDevice, Offered, chosen
 from tilewright.tune.measure.options import Limits, Timing
 
-_CONNECT: Final = 10  # seconds until a scheduler that does not answer is given up
-_LOOK: Final = 0.5  # seconds between looks at who is still there
+_CONNECT: Final = 10  # seconds to wait for the scheduler's answer
+_LOOK: Final = 0.5  # seconds between checks for workers
 
 
 @dataclass
 class _Sent:
-    """Jobs on their way.
+    """Jobs in progress.
 
-    futures: the engine's, by its keys, with the job of each. done: keys of those that came to an
-    end. served: when a worker was there last, in seconds.
+    futures: Dask's futures by key, with the job of each. done: keys of finished jobs. served: the
+    last time a worker was available, in seconds.
     """
 
     futures: dict[str, tuple[Any, Job]] = field(default_factory=dict)
@@ -65,19 +65,19 @@ class Fleet:
 
     @property
     def offered(self) -> Offered:
-        """All devices, with how many places there are of each.
+        """All devices, with the number of places of each.
 
-        Raises ExecutionError where the scheduler is gone.
+        Raises ExecutionError if the scheduler is gone.
         """
         found: Counter[FleetDevice] = Counter()
-        # In newer versions of the engine the default is a part of the workers.
+        # Newer versions of Dask list only some of the workers by default.
         about = self.client.scheduler_info(n_workers=-1)
-        # A client that lost its scheduler, before or while it asks, gives an old answer or none.
+        # A client that loses its scheduler returns an old answer or none.
         if self.client.status != "running" or "workers" not in about:
             raise ExecutionError(
                 f"the scheduler at {self.address} is gone",
                 where="fleet",
-                hint="start it again; what was measured is kept",
+                hint="start it again; finished measurements are kept",
             )
         for worker in about["workers"].values():
             for resource, count in worker.get("resources", {}).items():
@@ -87,7 +87,7 @@ class Fleet:
         return found
 
     def close(self) -> None:
-        """Take leave of the scheduler; its workers stay."""
+        """Disconnect from the scheduler; its workers stay."""
         with suppress(Exception):  # it may be gone already
             self.client.close()
 
@@ -95,11 +95,11 @@ class Fleet:
 class FleetRunner:
     """Measures on the devices of one name that the workers of a fleet offer.
 
-    address: of the scheduler. device: the name. threads: of every program. keys: the folder of the
-    fleet's keys; without it only on this machine. patience: seconds to wait for a worker that
-    offers the device, at first and whenever there is none. Raises InputError for a bad address, for
-    a device that nobody offers, and for one of another version; ExecutionError where nobody answers
-    or the keys are others.
+    address: of the scheduler. device: the name. threads: of every program. keys: the folder with
+    the fleet's keys; without it, only this machine can be used. patience: seconds to wait for a
+    worker that offers the device, at the start and whenever there is none. Raises InputError for a
+    bad address, and for a device that no worker offers or that has another version; ExecutionError
+    if no scheduler answers or it has other keys.
     """
 
     def __init__(
@@ -127,15 +127,15 @@ class FleetRunner:
 
     @property
     def slots(self) -> int:
-        """Places of the device at this moment. Raises ExecutionError as `Fleet.offered` does."""
+        """The current number of places of the device. Raises as `Fleet.offered` does."""
         return self.fleet.offered.get(self.device, 0)
 
     def measure(self, jobs: Iterable[Job]) -> Iterator[tuple[int, Measurement]]:
-        """The number of each job with its measurement, as they come in.
+        """The number of each job with its measurement, as they finish.
 
-        A job is asked for when a place is free. One that a worker died with several times is LOST.
-        Raises ExecutionError where the scheduler is gone, or no worker offers the device for as
-        long as `patience`; what came in before was given out.
+        A job is requested when a place is free. A job whose workers died several times is LOST.
+        Raises ExecutionError if the scheduler is gone, or no worker offers the device for
+        `patience` seconds; earlier measurements have been yielded by then.
         """
         waiting = iter(jobs)
         sent = _Sent()
@@ -159,14 +159,14 @@ class FleetRunner:
                 del sent.futures[key]
                 events.emit("measured", number=job.number, status=str(found.status))
                 yield job.number, found
-                sent.served = time.monotonic()  # whoever asks may have taken long
+                sent.served = time.monotonic()  # the consumer may have taken long
         finally:
-            for future, _ in sent.futures.values():  # nobody waits for these any more
+            for future, _ in sent.futures.values():  # abandoned by the consumer
                 with suppress(Exception):
                     future.cancel()
 
     def close(self) -> None:
-        """Take leave of the scheduler; its workers stay."""
+        """Disconnect from the scheduler; its workers stay."""
         self._references.clear()
         self.fleet.close()
 
@@ -175,7 +175,7 @@ class FleetRunner:
         key = f"measure-{self._run}-{self._count}"
         expected = self._reference(job.expected)
         with warnings.catch_warnings():
-            # Programs carry their weights: that a job has megabytes is not a mistake.
+            # Programs contain their weights: jobs of megabytes are intended.
             warnings.filterwarnings("ignore", "Sending large graph")
             future = self.fleet.client.submit(
                 bench.measure,
@@ -190,7 +190,7 @@ class FleetRunner:
         future.add_done_callback(lambda f: sent.done.put(f.key))
 
     def _reference(self, data: bytes) -> Any:
-        """Sent once, and made anew by the engine where the worker that had it is gone."""
+        """Send a reference once; Dask recomputes it if the worker that had it is gone."""
         if not data:
             return data
         digest = hashlib.sha256(data).digest()
@@ -205,7 +205,7 @@ class FleetRunner:
         return self._references[digest]
 
     def _next(self, sent: _Sent) -> str:
-        """The key of a job that is done."""
+        """Wait for a job to finish; returns its key."""
         while True:
             with suppress(queue.Empty):
                 return sent.done.get(timeout=_LOOK)
@@ -219,7 +219,7 @@ class FleetRunner:
             raise ExecutionError(
                 f"no worker has offered {self.device} for {self.patience:g} s",
                 where="fleet",
-                hint="start one; what was measured is kept",
+                hint="start one; finished measurements are kept",
             )
 
     def _wait_for_device(self) -> FleetDevice:
@@ -240,10 +240,10 @@ class FleetRunner:
 
 
 def _measurement(future: Any, job: Job) -> Measurement | None:
-    """What became of a job; None where that is not known yet.
+    """The measurement of a job; None if it is not known yet.
 
-    A result stays with its worker until it is fetched, and the engine does a job again whose
-    worker went before. Raises ExecutionError where the scheduler forgot it.
+    A result stays on its worker until it is fetched, and Dask repeats a job if its worker
+    disappears before that. Raises ExecutionError if the scheduler has dropped the job.
     """
     status = future.status
     if status in ("finished", "pending", "lost"):
@@ -256,10 +256,10 @@ def _measurement(future: Any, job: Job) -> Measurement | None:
         return bench.received(data, job.build_seconds)
     if status == "error":
         reason = str(future.exception()).splitlines()
-        lost = f"it was lost: {reason[0] if reason else 'without a reason'}"
+        lost = f"lost: {reason[0] if reason else 'unknown reason'}"
         return Measurement(Status.LOST, reason=lost, build_seconds=job.build_seconds)
     raise ExecutionError(
-        f"the scheduler gave up job {job.number}: it is {status}",
+        f"the scheduler dropped job {job.number}: it is {status}",
         where="fleet",
-        hint="was it restarted? What was measured is kept",
+        hint="was it restarted? Finished measurements are kept",
     )

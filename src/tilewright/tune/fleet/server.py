@@ -1,4 +1,4 @@
-"""A scheduler and a worker of a fleet, each the whole work of a process, until it is ended."""
+"""A scheduler and a worker of a fleet; each runs until its process is stopped."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tilewright.tune.fleet import engine
 from tilewright.tune.fleet.bench import LocalPlaces, set_up
 from tilewright.tune.fleet.device import FleetDevice
 
-Ready = Callable[[str], object]  # is told the address
-PORT: Final = 8786  # of schedulers of this engine by custom
-# So many workers that die with a job make the job lost, and not only those workers.
+Ready = Callable[[str], object]  # called with the address
+PORT: Final = 8786  # Dask's default port for schedulers
+# A job that kills this many workers is lost.
 _LIVES: Final = 3
 _CONNECT: Final = 30  # seconds that a worker tries to reach its scheduler
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """What a worker offers: so many programs at a time on its device, each of so many threads."""
+    """A worker's offer: `count` programs at a time on its device, of `threads` threads each."""
 
     name: str
     count: int = 1
@@ -41,10 +41,9 @@ def run_scheduler(
 ) -> None:
     """Serve until SIGINT or SIGTERM.
 
-    host, port: to listen on; port 0: a free one. dashboard: the port of a web page of the engine
-    on this machine alone. tied: end with the standard input, too. Raises
-    InputError for a host beyond this machine without keys, for a port that is taken, and for a
-    dashboard without the package that draws it.
+    host, port: to listen on; port 0: a free one. dashboard: the port of Dask's web page, on this
+    machine only. tied: also stop at the end of standard input. Raises InputError for a host beyond
+    this machine without keys, for a port that is in use, and for a dashboard without its package.
     """
     engine.expect_safe(host, keys)
     if dashboard is not None:
@@ -63,9 +62,9 @@ def run_worker(
 ) -> None:
     """Measure for a scheduler until SIGINT or SIGTERM, or until the scheduler is gone.
 
-    tied: end with the standard input, too. Raises InputError for a bad address, as `run_scheduler`
-    without keys, for a name that is none, and for more cores than there are; ExecutionError where
-    nobody answers at the address.
+    tied: also stop at the end of standard input. Raises InputError for a bad address, for a host
+    beyond this machine without keys, for an invalid device name, and for more cores than there are;
+    ExecutionError if no scheduler answers at the address.
     """
     address = engine.checked(address, keys)
     device = FleetDevice.here(places.name, places.threads)
@@ -80,13 +79,13 @@ def run_worker(
 
 
 def _configured() -> Any:
-    engine.distributed()  # says what is missing
+    engine.distributed()  # reports a missing package
     import dask
 
     return dask.config.set(
         {
             "distributed.scheduler.allowed-failures": _LIVES,
-            # A program that takes long in C is no reason to say that the worker hangs.
+            # A long call into C must not count as a hanging worker.
             "distributed.admin.tick.limit": "1h",
         }
     )
@@ -110,7 +109,7 @@ async def _scheduler(
         raise InputError(
             f"the scheduler cannot listen on {host}:{port}: {error.strerror or error}",
             where="fleet",
-            hint="take another --port, or 0 for a free one",
+            hint="use another --port, or 0 for a free one",
         ) from None
     return made
 
@@ -132,13 +131,13 @@ async def _worker(address: str, resources: Mapping[str, int], keys: Path | None)
         raise ExecutionError(
             f"no scheduler answers at {address}: {_first_line(error)}",
             where="fleet",
-            hint="start it by `tilewright fleet scheduler`; all need the same keys",
+            hint="start it with `tilewright fleet scheduler`; all need the same keys",
         ) from None
     return made
 
 
 async def _served(made: Awaitable[Any], ready: Ready, tied: bool) -> None:
-    """Make a node, say that it is there, and let it run until it or the process is to end."""
+    """Start a node, report that it is ready, and wait until it or the process is to stop."""
     node = await made
     told = asyncio.Event()
     loop = asyncio.get_running_loop()

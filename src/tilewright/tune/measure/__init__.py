@@ -1,6 +1,7 @@
-"""Measuring programs in processes of their own, which may crash, hang, or be wrong.
+"""Measuring programs in separate processes, because they may crash, hang, or be wrong.
 
-`local.LocalRunner` starts a `worker` for each slot, which imports the runtime and no compiler, and
-forks for each trial: `trial` checks the results against a `reference` and times by `racing`.
-`builder` makes programs in other processes. Nothing is imported here: workers start quickly.
+`local.LocalRunner` starts a `worker` per slot, which imports the runtime but no compiler, and forks
+for each trial: `trial` checks the results against a `reference` and times them by `racing`.
+`builder` builds programs in other processes. Nothing is imported here, so that workers start
+quickly.
 """

@@ -1,8 +1,8 @@
-"""The anchor: a loop that always takes the same cycles, so that its time tells of the machine.
+"""The anchor: a loop with a constant number of cycles, so that its time shows the machine's state.
 
-It is a chain of multiplications, each waiting for the one before: no cache or memory has part in
-it. What makes it slower is a lower clock, or somebody else on the same core, whom neither this
-process nor (in a virtual machine) its system sees.
+It is a chain of dependent multiplications without memory accesses. Only a lower clock or another
+load on the same core slows it down; the latter may be invisible to this process and, in a virtual
+machine, to its system.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Final
 from tilewright.base.errors import ArtifactError
 from tilewright.runtime import machine
 
-STEPS: Final = 8192  # of three cycles: about ten microseconds
+STEPS: Final = 8192  # of three cycles each: about ten microseconds in all
 # mov rcx, rdi / lea rax, [rdi + 1] / again: imul rax, rax / dec rcx / jnz again / ret
 _CODE: Final = bytes.fromhex("4889f9 488d4701 480fafc0 48ffc9 75f7 c3")
 _READ_EXECUTE: Final = 5
 
 
 def anchor() -> Callable[[], float]:
-    """A function that runs the loop and gives its seconds.
+    """A function that runs the loop and returns its seconds.
 
-    Raises ArtifactError on processors other than x86-64, whose code cannot be loaded either.
+    Raises ArtifactError on processors other than x86-64, which cannot load the code either.
     """
     machine.require({"arch": "x86_64"})
     memory = mmap.mmap(-1, mmap.PAGESIZE)
@@ -33,7 +33,9 @@ def anchor() -> Callable[[], float]:
     start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     size = ctypes.c_size_t(mmap.PAGESIZE)
     if ctypes.CDLL(None).mprotect(ctypes.c_void_p(start), size, _READ_EXECUTE):
-        raise ArtifactError("the system permits no code in memory", code="TW-MACHINE")
+        raise ArtifactError(
+            "the system does not allow code in memory", code="TW-MACHINE"
+        )
     run = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64)(start)
     clock = time.perf_counter
 
@@ -46,5 +48,5 @@ def anchor() -> Callable[[], float]:
 
 
 def best_of(run: Callable[[], float], count: int = 50) -> float:
-    """The least seconds of several runs: those of a quiet machine, if it ever was."""
+    """The shortest time of several runs: that of a quiet machine, if it ever was quiet."""
     return min(run() for _ in range(count))

@@ -1,8 +1,8 @@
-"""Making programs in other processes: a build that crashes, hangs or takes all memory is one trial.
+"""Building in other processes: one that crashes, hangs or runs out of memory fails alone.
 
-Each build is a fork, which has the compiler and the schedule in memory already and ends with the
-process that it is of. Builds run on the processors that they are given. Where programs are timed on
-all of them, builds and timing take turns: see `Builder.build`.
+Each build is a fork, which already has the compiler and the schedule in memory and dies with its
+parent. Builds run on the processors given. If programs are timed on all of them, building and
+timing alternate: see `Builder.build`.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _DEATH_OF_PARENT: Final = 1  # PR_SET_PDEATHSIG of prctl(2)
 _DONE, _FAILED = (
     b"+",
     b"-",
-)  # the first byte of what a build leaves: its result, or why not
+)  # the first byte of a build's output: its result, or its error
 BUILDING: Final = Limits(60.0, 4 << 30)
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """What came of a build: the data, or else why there are none. seconds: of the wall clock."""
+class BuildResult:
+    """The result of a build: the data, or the reason of the failure. seconds: wall time."""
 
     data: bytes
     seconds: float
@@ -45,18 +45,18 @@ class Made:
 class _Build:
     number: int
     pid: int
-    result: int  # the file that it writes
-    end: int  # readable when it has ended
+    result: int  # the file it writes to
+    end: int  # readable once it has ended
     begun: float
     expired: bool = False
 
 
-class Builder:
-    """Makes data by functions, several at a time.
+class ProgramBuilder:
+    """Runs functions that build data, several at a time.
 
-    cpus: processors for it alone, beside which others are timed: builds go on meanwhile. Without
-    any, builds run on all processors, and none goes on while the caller does something else.
-    ahead: builds at a time, for each processor.
+    cpus: processors reserved for building, while others are timed; builds run in the background.
+    Without any, builds run on all processors, and none runs while the caller does something else.
+    ahead: concurrent builds per processor.
     """
 
     def __init__(
@@ -70,17 +70,17 @@ class Builder:
 
     @property
     def running(self) -> int:
-        """How many builds go on, or are finished and were not given yet."""
+        """The number of builds that are running, or finished but not yet delivered."""
         return len(self._running)
 
     def build(
         self, jobs: Iterable[tuple[int, Callable[[], bytes]]]
-    ) -> Iterator[tuple[int, Made]]:
-        """The number of each job with what its function gives, as they are finished.
+    ) -> Iterator[tuple[int, BuildResult]]:
+        """Yield the number and the result of each job, in order of completion.
 
-        Where it shares processors with those who are timed, nothing runs between one result and the
-        next: as many builds as there are processors are finished before the first is given.
-        requires: the thread that asks for results lives until the last: builds end with it.
+        If builds share processors with timing, none runs between two results: as many builds as
+        there are processors finish before the first one is yielded. Precondition: the thread that
+        consumes the results stays alive until the last one, because builds die with it.
         """
         waiting = iter(jobs)
         more = True
@@ -99,7 +99,7 @@ class Builder:
             self.close()
 
     def close(self) -> None:
-        """End all builds."""
+        """Stop all builds."""
         while self._running:
             build = self._running.pop()
             self._end(build)
@@ -107,7 +107,8 @@ class Builder:
 
     def _start(self, number: int, job: Callable[[], bytes]) -> None:
         for stream in (sys.stdout, sys.stderr):
-            # What it holds is written once. A program without a terminal may have closed it.
+            # Flush, or the fork would write the buffer again. Without a terminal a stream may be
+            # closed.
             with suppress(AttributeError, ValueError, OSError):
                 stream.flush()
         result, parent, begun = (
@@ -116,7 +117,8 @@ class Builder:
             time.monotonic(),
         )
         with signals.held(), warnings.catch_warnings():
-            # Python warns of other threads: they do not compile, so that nothing is half done.
+            # Python warns about other threads at a fork. They do not compile, so no state is
+            # inconsistent.
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
             if not pid:
@@ -125,7 +127,7 @@ class Builder:
         self._running.append(_Build(number, pid, result, end, begun))
 
     def _work(self, parent: int, job: Callable[[], bytes], result: int) -> NoReturn:
-        """The fork's part. It handles no signal, as in `driver.processes`."""
+        """The child's part. It handles no signal, as in `driver.processes`."""
         try:
             ctypes.CDLL(None).prctl(_DEATH_OF_PARENT, signal.SIGKILL)
             if os.getppid() != parent:
@@ -140,9 +142,9 @@ class Builder:
         finally:
             os._exit(0)
 
-    def _finished(self, least: int) -> Iterator[tuple[int, Made]]:
-        """Those that are finished, when `least` of them are."""
-        done: list[tuple[int, Made]] = []
+    def _finished(self, least: int) -> Iterator[tuple[int, BuildResult]]:
+        """Wait until `least` builds have finished; yields all that have."""
+        done: list[tuple[int, BuildResult]] = []
         while len(done) < least:
             late = min(b.begun for b in self._running) + self.limits.seconds
             left = max(0.0, late - time.monotonic())
@@ -156,26 +158,29 @@ class Builder:
                     done.append((build.number, self._made(build)))
         yield from done
 
-    def _made(self, build: _Build) -> Made:
+    def _made(self, build: _Build) -> BuildResult:
         status = self._end(build)
         seconds = time.monotonic() - build.begun
         with open(build.result, "rb") as stream:
             stream.seek(0)
             data = stream.read()
         if build.expired:
-            return Made(b"", seconds, f"no end within {self.limits.seconds:g} s")
+            return BuildResult(
+                b"", seconds, f"not finished within {self.limits.seconds:g} s"
+            )
         if data[:1] == _DONE:
-            return Made(data[1:], seconds)
+            return BuildResult(data[1:], seconds)
         if data[:1] == _FAILED:
-            return Made(b"", seconds, data[1:].decode(errors="replace"))
-        return Made(b"", seconds, _ending(status))
+            return BuildResult(b"", seconds, data[1:].decode(errors="replace"))
+        return BuildResult(b"", seconds, _ending(status))
 
     def _end(self, build: _Build) -> int:
-        """End a process, if it is not yet; its status."""
+        """Kill a process, if it still runs; returns its status."""
         status = 0
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(build.end, signal.SIGKILL)
-        # A program that lets the system reap its children still waits for their end here.
+        # If the program ignores SIGCHLD, the system reaps the child, but this still waits for its
+        # end.
         with suppress(ChildProcessError):
             _, status = os.waitpid(build.pid, 0)
         os.close(build.end)
@@ -198,7 +203,7 @@ def _ending(status: int) -> str:
 
 
 def _data_size() -> int:
-    """Bytes of this process's data."""
+    """The bytes of this process's data segment."""
     with open("/proc/self/status", encoding="ascii") as stream:
         line: Any = next(s for s in stream if s.startswith("VmData:"))
     return int(line.split()[1]) * 1024

@@ -1,4 +1,4 @@
-"""Which clock tells what a call takes."""
+"""The clock for timing calls."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Now = Callable[[], float]
 def clock_of(program: Executable) -> Now:
     """A clock for the calls of a program, in seconds.
 
-    Where the calling thread does all the work, it is the processor's time of that thread: while
-    another process has the processor, it stands still. Where there are several threads, or steps
-    in Python, whose libraries may start some, it is the wall clock.
+    If the calling thread does all the work, it is the CPU time of that thread, which excludes the
+    time of other processes. With several threads, or with steps in Python, whose libraries may
+    start threads, it is the wall clock.
     """
     native = all(
         isinstance(step, NativeStep | CopyStep) for step in program.model.steps

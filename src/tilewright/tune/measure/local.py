@@ -1,4 +1,4 @@
-"""Measuring on this machine: a worker for each slot, on processors that no other work gets."""
+"""Measuring on this machine: a worker per slot, each on dedicated processors."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from tilewright.base import events
 from tilewright.runtime.threads import available, choose_cpus
 from tilewright.tune.base import Job, Measurement
 from tilewright.tune.measure.options import Limits, Timing
-from tilewright.tune.measure.slot import Slot
+from tilewright.tune.measure.slot import WorkerSlot
 
 
 class LocalRunner:
-    """Runs jobs in worker processes, `slots` at a time, each on processors of its own.
+    """Runs jobs in worker processes, `slots` at a time, each on separate processors.
 
-    threads: of every program. It takes slots * threads physical cores; with more slots than one,
-    programs share the caches and the memory of the machine, and their times are less exact. cpus:
-    those to use; None: different physical cores first. Raises InputError where there are not as
-    many, ExecutionError where no worker starts.
+    threads: of every program. It uses slots * threads physical cores; with more than one slot,
+    programs share the machine's caches and memory bandwidth, and times are less accurate. cpus: the
+    processors to use; None: distinct physical cores first. Raises InputError if there are not
+    enough, ExecutionError if no worker starts.
     """
 
     def __init__(
@@ -34,14 +34,14 @@ class LocalRunner:
         self.slots, self.threads = slots, threads
         count = slots * threads
         self.cpus = choose_cpus(count) if cpus is None else list(cpus)
-        # By the hash of a task's reference, which itself may have megabytes: a worker of a fleet
-        # serves many tuning runs. Of two with one hash, some are given up early.
+        # Keyed by hash, because a task's reference may have megabytes and a worker of a fleet
+        # serves many tuning runs. A collision only makes some trials stop early.
         self._best: dict[int, float] = {}
-        self._slots: list[Slot] = []
+        self._slots: list[WorkerSlot] = []
         try:
             for n in range(slots):
                 own = self.cpus[n * threads : (n + 1) * threads]
-                self._slots.append(Slot(own, threads, self.timing, self.limits))
+                self._slots.append(WorkerSlot(own, threads, self.timing, self.limits))
         except BaseException:
             self.close()
             raise
@@ -54,28 +54,28 @@ class LocalRunner:
 
     @property
     def spare(self) -> list[int]:
-        """Processors on physical cores that no program is timed on: for builders."""
+        """Processors on physical cores without timed programs: for builders."""
         return [c for c in choose_cpus(available()) if c not in self.cpus]
 
     @property
     def started(self) -> int:
-        """How many workers were started in all."""
+        """The total number of workers started."""
         return sum(slot.started for slot in self._slots)
 
     @property
     def processes(self) -> list[int]:
-        """The workers, by the system's numbers."""
+        """The PIDs of the workers."""
         return [slot.pid for slot in self._slots]
 
     def measure(self, jobs: Iterable[Job]) -> Iterator[tuple[int, Measurement]]:
-        """The number of each job with its measurement, as they come in.
+        """The number of each job with its measurement, as they finish.
 
-        A job is asked for when a worker is free: whoever builds on the same processors builds then,
-        while nothing is timed (if there is one slot). Jobs with the same reference are of one task;
-        a program that is clearly slower than the best of them is given up early.
+        A job is requested only when a worker is free: a builder on the same processors then builds
+        while nothing is timed (with one slot). Jobs with the same reference belong to one task; a
+        program that is clearly slower than the best of them is stopped early.
         """
         waiting = iter(jobs)
-        busy: list[Slot] = []
+        busy: list[WorkerSlot] = []
         more = True
         try:
             while True:
@@ -92,20 +92,20 @@ class LocalRunner:
                     busy.remove(slot)
                     yield self._taken(slot)
         finally:
-            for slot in busy:  # nobody waits for these any more
+            for slot in busy:  # abandoned by the consumer
                 slot.close()
 
     def close(self) -> None:
-        """End all workers."""
+        """Stop all workers."""
         for slot in self._slots:
             slot.close()
         self._slots.clear()
 
     def _best_of(self, job: Job) -> float:
-        """Seconds of the best program of its task so far."""
+        """The shortest seconds among programs of its task so far."""
         return self._best.get(hash(job.expected), float("inf"))
 
-    def _taken(self, slot: Slot) -> tuple[int, Measurement]:
+    def _taken(self, slot: WorkerSlot) -> tuple[int, Measurement]:
         job = slot.job
         assert job is not None
         number, found = slot.take()
@@ -115,8 +115,8 @@ class LocalRunner:
         return number, found
 
 
-def _ready(busy: list[Slot]) -> list[Slot]:
-    """The slots that answered, or are too late; waits for the first."""
+def _ready(busy: list[WorkerSlot]) -> list[WorkerSlot]:
+    """Wait for the first slot; returns those that have answered or timed out."""
     late = min(slot.until for slot in busy)
     left = max(0.0, late - time.monotonic())
     ready, _, _ = select.select(busy, [], [], left)

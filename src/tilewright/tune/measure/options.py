@@ -1,4 +1,4 @@
-"""How a runner measures, and what a trial may take."""
+"""How a runner measures, and the limits of a trial."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ Caches = Literal["hot", "network"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one trial may take; more of it ends its process.
+    """The limits of one trial; exceeding them ends its process.
 
-    seconds: of the wall clock, from the start of its process. memory: bytes that it allocates.
+    seconds: wall time since the start of its process. memory: bytes that it allocates.
     """
 
     seconds: float = 10.0
@@ -23,21 +23,22 @@ class Limits:
 class Timing:
     """How a program is timed.
 
-    caches: "hot": the same call again and again; "network": before each call other data is read and
-    then the inputs are written, and what reading the results takes longer than from the nearest
-    caches counts, as the rest of a network does it.
-    between: bytes of that other data: what the rest of the network touches. What a cache holds
-    besides it stays: weights of a small network are in the last cache at each run. At most as much
-    is read as the last cache holds, which is also what None stands for.
-    round_seconds: a round's calls take at least so long together. fewest, most: rounds.
-    seconds: no round begins later, unless there are too few.
-    tight: timing ends where the 95% interval of the median is at most so far from it to both
-    sides, in parts of it.
-    worse: it ends after three rounds where the fastest takes so many times the best program's time.
-    hopeless: no round is timed where the first calls, a round's time of them, all take so many
+    caches: "hot" repeats the same call; "network" imitates the rest of a network: before each call
+    other data is read and the inputs are written, and the extra time to read the results, compared
+    with reading them from the nearest caches, is added.
+    between: bytes of that other data: the footprint of the rest of the network. A cache keeps what
+    still fits, so the weights of a small network stay in the last-level cache between runs. At most
+    the size of the last-level cache is read, which is also the meaning of None.
+    round_seconds: the minimum duration of a round of calls. fewest, most: number of rounds.
+    seconds: no round starts later, unless there are too few.
+    tight: timing ends when the half-width of the median's 95% interval, relative to the median, is
+    at most this.
+    worse: timing ends after three rounds if the fastest takes this many times the best program's
+    time.
+    hopeless: no round is timed if the first calls, for the duration of a round, all take this many
     times that time.
-    quiet: an anchor that takes so many times its best says that the machine is disturbed; such
-    rounds are repeated.
+    quiet: an anchor slower than this many times its best shows a disturbed machine; such rounds are
+    repeated.
     """
 
     caches: Caches = "hot"

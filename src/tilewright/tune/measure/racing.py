@@ -1,4 +1,4 @@
-"""How often a program is timed: until its median is certain, or it has clearly lost."""
+"""How often a program is timed: until its median is accurate, or it has clearly lost."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Final
 
 from tilewright.tune.measure.options import Timing
 
-_LOST: Final = 3  # rounds before a program may be called worse than the best
-_NORMAL: Final = 1.96  # of the normal distribution, 95% lie within
-_AGAIN: Final = 2  # times the seconds and rounds, where the machine is disturbed
+_LOST: Final = 3  # rounds before a program may be considered worse than the best
+_NORMAL: Final = 1.96  # the 97.5th percentile of the normal distribution
+_AGAIN: Final = 2  # factor on the seconds and rounds, on a disturbed machine
 
 
 @dataclass(slots=True)
 class Rounds:
-    """Seconds of a call in each round, and what the anchor took around it in parts of its best.
+    """Seconds per call in each round, and the anchor's time around it, relative to its best.
 
-    kept: rounds of a quiet machine; disturbed: the others.
+    kept: rounds on a quiet machine; disturbed: the others.
     """
 
     kept: list[float] = field(default_factory=list)
@@ -27,9 +27,9 @@ class Rounds:
     anchors: list[float] = field(default_factory=list)
 
     def seconds(self, fewest: int) -> tuple[float, ...]:
-        """The quiet rounds; where those are too few, the faster half of all.
+        """The quiet rounds; if there are too few, the faster half of all rounds.
 
-        What disturbs only makes rounds longer.
+        Disturbances only make rounds slower.
         """
         if len(self.kept) >= min(fewest, _LOST):
             return tuple(self.kept)
@@ -38,14 +38,15 @@ class Rounds:
 
     @property
     def noise(self) -> float:
-        """What the anchor took in the middle, in parts of its best."""
+        """The median of the anchor's times, relative to its best."""
         return statistics.median(self.anchors)
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
-    """What a race reads. call: seconds of so many calls. anchor: seconds of the anchor, `floor` its
-    best. switches: how often this process had to leave a processor. now: any clock, in seconds."""
+class RaceClock:
+    """The clocks of a race. call: seconds of `n` calls. anchor: seconds of the anchor, `floor` its
+    best. switches: number of involuntary context switches of this process. now: any clock, in
+    seconds."""
 
     call: Callable[[int], float]
     anchor: Callable[[], float]
@@ -54,11 +55,11 @@ class Clock:
     now: Callable[[], float]
 
 
-def race(clock: Clock, calls: int, timing: Timing, best: float) -> Rounds:
-    """Rounds of `calls` calls each; best: seconds of the best program so far, may be infinite.
+def race(clock: RaceClock, calls: int, timing: Timing, best: float) -> Rounds:
+    """Time rounds of `calls` calls each. best: seconds of the best program so far, may be infinite.
 
-    A round is disturbed if the process lost a processor meanwhile, or the anchor is slow before or
-    after it. Disturbed rounds are made again, for up to twice the time.
+    A round is disturbed if the process was preempted during it, or the anchor is slow before or
+    after it. Disturbed rounds are repeated, for up to twice the time.
     """
     found = Rounds()
     start, before = clock.now(), clock.anchor() / clock.floor
@@ -88,10 +89,10 @@ def _ended(found: Rounds, timing: Timing, passed: float, best: float) -> bool:
 
 
 def half_width(seconds: Sequence[float]) -> float:
-    """How far the median may be off, in parts of it: half of its interval of about 95%.
+    """The half-width of the median's interval of about 95%, relative to the median.
 
-    The interval is between two of the sorted values, which presumes nothing of how they are
-    distributed; of five values it is all of them.
+    The interval is bounded by two order statistics, without assumptions on the distribution; for
+    five values it spans all of them.
     """
     ordered, n = sorted(seconds), len(seconds)
     low = max(0, math.floor((n - _NORMAL * math.sqrt(n)) / 2))

@@ -1,7 +1,7 @@
-"""What the programs of a task are run on, and what must come out: as data that is sent about.
+"""The inputs of a task's programs and the expected results, in a serialized form.
 
-Its form is a line of JSON, then the arrays. An array that repeats its first elements (random inputs
-do) is sent as these.
+The format is a line of JSON, followed by the arrays. An array that repeats its first elements (as
+random inputs do) is stored as these.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ _ARRAY: Final = {"dtype": schema.Text, "at": schema.Count, "count": schema.Count
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReferenceResult:
-    """An output. All arrays have one dimension.
+    """An expected output. All arrays are one-dimensional.
 
-    before: elements that its memory holds before a call, repeated. whole: the right contents, as a
-    verified program makes them. bound: how far any element may be off. places: elements that were
-    computed otherwise, their `value`, and how far each may be off that (`error`).
+    before: elements that fill its memory before a call, repeated. whole: the right contents, as
+    computed by a verified program. bound: the largest error allowed for any element. places:
+    elements that were also computed another way, with their `value` and the error allowed for each
+    (`error`).
     """
 
     before: Array
@@ -41,7 +42,7 @@ class ReferenceResult:
     error: Array
 
     def wrong(self, got: Array) -> int | None:
-        """The first element of contents in one dimension that is not right; None if all are."""
+        """The first wrong element of flattened contents; None if all are right."""
         if np.array_equal(got.view(np.uint8), self.whole.view(np.uint8)):
             return None
         off = _off(got, self.whole, self.bound)
@@ -49,14 +50,14 @@ class ReferenceResult:
         return int(found[0]) if len(found) else self.misjudged(got)
 
     def misjudged(self, got: Array) -> int | None:
-        """The first element that is off what was computed otherwise; None if none is."""
+        """The first element that differs from the other computation's value; None if none does."""
         off = _off(got[self.places], self.value, self.error)
         found = self.places[off]
         return int(found[0]) if len(found) else None
 
 
 def _off(got: Array, right: Array, bound: float | Array) -> Array:
-    """Where values differ by more than a bound; NaN and infinities have to be the same."""
+    """Where values differ by more than a bound; NaN and infinities must match."""
     wide, value = got.astype(np.float64), right.astype(np.float64)
     with np.errstate(invalid="ignore"):
         near = np.abs(wide - value) <= bound
@@ -73,7 +74,7 @@ class ReferenceCase:
 
 
 def pack(cases: Sequence[ReferenceCase]) -> bytes:
-    """The cases as bytes."""
+    """Serialize the cases."""
     parts: list[bytes] = []
     at = 0
 
@@ -110,7 +111,7 @@ _FORM: Final = [
 
 
 def unpack(data: bytes | memoryview) -> list[ReferenceCase]:
-    """The inverse of `pack`; arrays are views of the data. Raises InputError for other data."""
+    """The inverse of `pack`; arrays are views of the data. Raises InputError for invalid data."""
     whole = memoryview(data)
     line = bytes(whole[: 1 << 20]).partition(b"\n")[0]
     try:
@@ -118,7 +119,7 @@ def unpack(data: bytes | memoryview) -> list[ReferenceCase]:
         schema.check(head, _FORM)
         return list(_cases(head, whole[len(line) + 1 :]))
     except (ValueError, RecursionError) as error:
-        raise InputError(f"these are not results to compare with: {error}") from error
+        raise InputError(f"invalid reference results: {error}") from error
 
 
 def _cases(head: Any, data: memoryview) -> Iterator[ReferenceCase]:
@@ -136,7 +137,7 @@ def _cases(head: Any, data: memoryview) -> Iterator[ReferenceCase]:
 
 
 def filler(tensors: Sequence[Tensor]) -> ReferenceCase:
-    """Inputs for a program that nobody gave a reference of: small numbers; there are no results."""
+    """Inputs for a program without a reference: small numbers, and no results."""
     return ReferenceCase(tuple(map(_some, tensors)), ())
 
 

@@ -1,4 +1,4 @@
-"""This side of one worker: starts it, sends it programs, and replaces it when it is gone."""
+"""The parent's side of a worker: starts it, sends it programs, and replaces it if it dies."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from tilewright.tune.measure.options import Limits, Timing
 
 _MODULE: Final = "tilewright.tune.measure.worker"
 _MESSAGE: Final = 1 << 16
-# Seconds after a trial's own limit, until its worker counts as lost.
+# Seconds after a trial's limit until its worker counts as lost.
 _GRACE: Final = 5.0
 _START: Final = 60.0  # seconds that a worker may take to start
-# Libraries that start threads of their own would take these to other processors.
+# Threads started by libraries would move to other processors.
 _ALONE: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-class Slot:
-    """One worker on processors of its own, and the job that it does now.
+class WorkerSlot:
+    """One worker on dedicated processors, and its current job.
 
-    Raises ExecutionError where it cannot be started.
+    Raises ExecutionError if it cannot be started.
     """
 
     def __init__(
@@ -41,28 +41,28 @@ class Slot:
         self.timing, self.limits = timing, limits
         self.job: Job | None = None
         self.started = 0
-        self._sent = b""  # the reference that the worker has
+        self._sent = b""  # the reference that the worker has received
         self._begun = 0.0
         self._start()
 
     @property
     def pid(self) -> int:
-        """The worker, by the system's number."""
+        """The PID of the worker."""
         return self._process.pid
 
     @property
     def until(self) -> float:
-        """When the worker is lost if it has not answered, by `time.monotonic`."""
+        """The deadline for an answer before the worker is lost, by `time.monotonic`."""
         return self._begun + self.limits.seconds + _GRACE
 
     def fileno(self) -> int:
-        """For select: the socket on which the answer comes."""
+        """For select: the socket of the answer."""
         return self._channel.fileno()
 
     def give(self, job: Job, best: float) -> None:
         """Start a job. best: seconds of the best program of its task so far.
 
-        Raises ExecutionError where the worker was lost, and none can be started again.
+        Raises ExecutionError if the worker was lost and cannot be restarted.
         """
         if self._process.returncode is not None:
             self._start()
@@ -82,26 +82,26 @@ class Slot:
             socket.send_fds(self._channel, [data], files)
             self._sent = job.expected or self._sent
         except OSError:
-            pass  # it is gone: `take` finds out
+            pass  # the worker is dead: `take` will notice
         finally:
             for file in files:
                 os.close(file)
 
     def take(self) -> tuple[int, Measurement]:
-        """The number and the measurement of the job; a worker that gives none is ended."""
+        """The number and the measurement of the job; a worker that does not answer is killed."""
         job, self.job = self.job, None
         assert job is not None
         answer = self._answer()
         if answer is None:
             self.close()
             run = time.monotonic() - self._begun
-            reason = "its worker ended, or gave no answer"
+            reason = "its worker ended, or did not answer"
             lost = Measurement(Status.LOST, reason=reason, run_seconds=run)
             return job.number, _with_build(lost, job)
         return job.number, _with_build(_measurement(answer), job)
 
     def close(self) -> None:
-        """End the worker and its fork; the next job gets another."""
+        """Kill the worker and its fork; the next job gets a new one."""
         self._channel.close()
         self._process.kill()
         self._process.wait()
@@ -117,7 +117,7 @@ class Slot:
                 stderr=said,
                 pass_fds=[theirs.fileno()],
                 env=environment(),
-                start_new_session=True,  # Ctrl-C is for this process, which ends the others
+                start_new_session=True,  # Ctrl-C goes to this process only, which stops the others
             )
             theirs.close()
             self._channel, self._sent = ours, b""
@@ -127,12 +127,12 @@ class Slot:
                 said.seek(0)
                 lines = said.read().decode(errors="replace").splitlines()
                 last = lines[-1] if lines else f"no answer in {_START:g} s"
-                raise ExecutionError(f"a worker to measure with does not start: {last}")
-        ours.setblocking(False)  # who waits for an answer selects
+                raise ExecutionError(f"a measuring worker does not start: {last}")
+        ours.setblocking(False)  # callers wait for answers with select
         self.started += 1
 
     def _answer(self) -> dict[str, Any] | None:
-        """What the worker says next; None where it is gone, or says nothing in time."""
+        """The next message of the worker; None if it is dead, or does not answer in time."""
         with suppress(OSError, ValueError):
             found = json.loads(self._channel.recv(_MESSAGE))
             return found if isinstance(found, dict) else None
@@ -140,7 +140,7 @@ class Slot:
 
 
 def _file(data: bytes) -> int:
-    """A file without a name that has these contents."""
+    """An anonymous file with these contents."""
     file = os.memfd_create("tilewright")
     with open(file, "wb", closefd=False) as stream:
         stream.write(data)
@@ -148,7 +148,7 @@ def _file(data: bytes) -> int:
 
 
 def environment() -> dict[str, str]:
-    """That of processes that measure: this package, and no threads of other libraries."""
+    """The environment of measuring processes: this package, and single-threaded libraries."""
     package = str(Path(__file__).resolve().parents[3])
     paths = [package, os.environ.get("PYTHONPATH", "")]
     joined = os.pathsep.join(p for p in paths if p)

@@ -1,4 +1,4 @@
-"""One trial, in a process of its own: load the program, check its results, time it."""
+"""One trial, in a separate process: load the program, check its results, time it."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from tilewright.runtime.model import Tensor
 from tilewright.tune.measure.anchor import best_of
 from tilewright.tune.measure.clock import Now, clock_of
 from tilewright.tune.measure.options import Timing
-from tilewright.tune.measure.racing import Clock, race
+from tilewright.tune.measure.racing import RaceClock, race
 from tilewright.tune.measure.reference import ReferenceCase, filler
 
 Array = np.ndarray[Any, Any]
-_WARM: Final = 2  # calls at least, before any is timed
-_ANCHORS: Final = 3  # at each reading
-_LONG: Final = 100  # rounds' seconds of warming, after which more calls change little
+_WARM: Final = 2  # minimum number of calls before timing
+_ANCHORS: Final = 3  # anchor runs per reading
+_LONG: Final = 100  # maximum warm-up, in durations of a round
 _MOST_CALLS: Final = 100_000
 _LINE: Final = 64  # bytes of a cache's line
-_READS: Final = 8  # of results, to know what the fastest takes
+_READS: Final = 8  # reads of the results, to find the fastest
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
-    """What to run. path: of the artifact. best: seconds of the best program so far.
+class MeasuredTrial:
+    """The program to measure. path: of the artifact. best: seconds of the best program so far.
 
-    anchor: gives its seconds, `floor` the least so far. flood: memory that fills the caches.
+    anchor: returns its seconds, `floor` the least so far. flood: memory that fills the caches.
     """
 
     path: str
@@ -50,8 +50,8 @@ class Trial:
     flood: Array
 
 
-def outcome(trial: Trial, places: list[Guarded]) -> dict[str, Any]:
-    """The fields of a Measurement. places: takes the memory that faults are told by."""
+def outcome(trial: MeasuredTrial, places: list[Guarded]) -> dict[str, Any]:
+    """Run the trial; returns the fields of a Measurement. places: receives the guarded memory."""
     try:
         program = Executable(bundle.load(trial.path), threads=trial.threads)
     except (MemoryLimitError, MemoryError) as error:
@@ -77,15 +77,15 @@ def _wrong(text: str) -> dict[str, Any]:
 
 
 def _checked(
-    program: Executable, trial: Trial, places: list[Guarded]
+    program: Executable, trial: MeasuredTrial, places: list[Guarded]
 ) -> dict[str, Any] | None:
-    """What is wrong with its results on every case, in guarded memory; None if nothing is.
+    """The first error in its results for any case, in guarded memory; None if all are right.
 
-    The memory ends at protected pages in one case and begins there in the next.
+    The buffers end at protected pages in one case and start after them in the next.
     """
     for number, case in enumerate(trial.cases):
         if not _fits(program, case):
-            return _wrong("its inputs and outputs are not those of the task")
+            return _wrong("its inputs and outputs do not match the task")
         right = number % 2 == 0
         places.clear()
         for t in (*program.inputs, *program.outputs):
@@ -110,7 +110,7 @@ def _ends(program: Executable) -> tuple[Tensor, ...]:
 
 
 def _fits(program: Executable, case: ReferenceCase) -> bool:
-    """Whether the case is for such a program: of its numbers and dtypes, and its outputs' sizes."""
+    """Whether the case fits the program: dtypes of inputs, and dtypes and sizes of outputs."""
     taken = [dtype_of(a.dtype).name for a in case.inputs]
     given = [(dtype_of(r.whole.dtype).name, r.whole.nbytes) for r in case.results]
     return taken == [t.dtype for t in program.inputs] and given == [
@@ -141,18 +141,18 @@ def _compared(
     return None
 
 
-def _timed(program: Executable, trial: Trial) -> dict[str, Any]:
+def _timed(program: Executable, trial: MeasuredTrial) -> dict[str, Any]:
     case = trial.cases[0] if trial.cases else filler(program.inputs)
     ends, count = _ends(program), len(program.inputs)
     arrays = [_view(arena(t.nbytes), t) for t in ends]
     _fill(program, case, arrays)
     call = program.bound(arrays)
-    if call is None:  # not one native call
+    if call is None:  # not a single native call
         call = lambda: program(*arrays[:count], out=arrays[count:])  # noqa: E731
     now = clock_of(program)
     first = _seconds(call, 1, now)
     if (found := _compared(program, case, arrays[count:])) is not None:
-        return found  # code for aligned memory may be other code
+        return found  # aligned memory may use different code
     timing, calls = trial.timing, 1
     first = _without_a_cold_start(call, first, timing, trial.best, now)
     if first > timing.hopeless * trial.best:
@@ -162,9 +162,9 @@ def _timed(program: Executable, trial: Trial) -> dict[str, Any]:
     else:
         calls = _warm(call, first, timing.round_seconds, now)
         batch = partial(_seconds, call, now=now)
-    # The first time after a program the anchor's own code is in no cache.
+    # The first reading after a program is slow, because the anchor's code is not cached.
     anchor = partial(best_of, trial.anchor, _ANCHORS)
-    clock = Clock(batch, anchor, trial.floor, _switches, time.perf_counter)
+    clock = RaceClock(batch, anchor, trial.floor, _switches, time.perf_counter)
     rounds = race(clock, calls, timing, trial.best)
     seconds = rounds.seconds(timing.fewest)
     return {"status": "ok", "rounds": seconds, "noise": rounds.noise}
@@ -173,9 +173,9 @@ def _timed(program: Executable, trial: Trial) -> dict[str, Any]:
 def _without_a_cold_start(
     call: Callable[[], object], first: float, timing: Timing, best: float, now: Now
 ) -> float:
-    """The fastest of some calls, where the first one seems to be hopeless.
+    """The fastest of several calls, if the first one looks hopeless.
 
-    The first call of a program of a microsecond takes ten, which says nothing of the program.
+    The first call of a program of one microsecond takes ten, which says nothing about the program.
     """
     spent = fastest = first
     while fastest > timing.hopeless * best and spent < timing.round_seconds:
@@ -185,7 +185,7 @@ def _without_a_cold_start(
 
 
 def _warm(call: Callable[[], object], first: float, least: float, now: Now) -> int:
-    """Call until it is as fast as it gets; how many calls make a round of `least` seconds."""
+    """Call until the time settles; returns the number of calls in a round of `least` seconds."""
     spent, fastest, made = first, first, 1
     while spent < least * _LONG and (made <= _WARM or spent < least):
         seconds = _seconds(call, 1, now)
@@ -204,15 +204,15 @@ def _in_network(
     call: Callable[[], object],
     inputs: Sequence[Array],
     outputs: Sequence[Array],
-    trial: Trial,
+    trial: MeasuredTrial,
     now: Now,
 ) -> Callable[[int], float]:
-    """Calls as in a network: before each, the caches hold other data, then the memory of the
-    results, which other tensors had before, and then fresh inputs.
+    """Call as in a network: before each call, the caches are filled with other data, then the
+    memory of the results, which other tensors used before, then the fresh inputs.
 
-    What calls and what reads the clock is in the caches, as a network calls without Python. The
-    results are read by whoever comes next: what that takes longer than from the nearest caches
-    counts, or a program would gain by leaving them far away.
+    The caller's code and the clock's are cached, because a network calls kernels without Python.
+    The next kernel reads the results: its extra time, compared with the nearest caches, is added,
+    or a program would gain by leaving them far away.
     """
     sources = [a.copy() for a in inputs]
     lines = [a.reshape(-1).view(np.uint8)[::_LINE] for a in outputs]
@@ -239,5 +239,5 @@ def _in_network(
 
 
 def _switches() -> int:
-    """How often threads of this process had to leave a processor to another process."""
+    """The number of involuntary context switches of this process's threads."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw

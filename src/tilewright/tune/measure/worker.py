@@ -1,8 +1,8 @@
-"""A worker: waits for programs and runs each in a fork, which may crash, hang, or take memory.
+"""A worker: receives programs and runs each in a fork, which may crash, hang, or exhaust memory.
 
-`python -m tilewright.tune.measure.worker FD CPUS`: FD is a socket on which requests come, each with
-the files of an artifact and of a reference. It imports the runtime and no compiler. It ends when
-the other side does, however that ends; and its forks end with it.
+`python -m tilewright.tune.measure.worker FD CPUS`: FD is a socket for requests, each with the files
+of an artifact and of a reference. It imports the runtime and no compiler. It ends whenever the
+other side does, and its forks end with it.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from tilewright.base.guarded import Guarded, report_faults
 from tilewright.tune.measure.anchor import anchor, best_of
 from tilewright.tune.measure.options import Limits, Timing
 from tilewright.tune.measure.reference import ReferenceCase, unpack
-from tilewright.tune.measure.trial import Trial, outcome
+from tilewright.tune.measure.trial import MeasuredTrial, outcome
 
-MESSAGE: Final = 1 << 16  # bytes of a request, and of what a trial gives
+MESSAGE: Final = 1 << 16  # bytes of a request, and of a trial's answer
 _DEATH_OF_PARENT: Final = 1  # PR_SET_PDEATHSIG of prctl(2)
-_LITTLE: Final = 64 << 20  # whoever faults with less than this left had no memory
-_SPARE: Final = 256 << 20  # to tell of it
+_LITTLE: Final = 64 << 20  # a fault with less than this left counts as out of memory
+_SPARE: Final = 256 << 20  # to report it
 _CACHES: Final = "/sys/devices/system/cpu/cpu{}/cache"
 
 
 class Worker:
-    """Serves one socket. cases: of the last reference that came, by the name of its file."""
+    """Serves one socket. cases: of the last reference received."""
 
     def __init__(self, channel: socket.socket, cpus: set[int]) -> None:
         self.channel = channel
@@ -48,9 +48,9 @@ class Worker:
         self.cases: list[ReferenceCase] = []
 
     def serve(self) -> None:
-        """Answer requests until the other side is gone."""
+        """Answer requests until the other side closes."""
         self._answer({"floor": self.floor})
-        os.dup2(1, 2)  # nobody reads what programs print
+        os.dup2(1, 2)  # discard what programs print
         while True:
             data, files, _, _ = socket.recv_fds(self.channel, MESSAGE, 2)
             if not data:
@@ -67,7 +67,7 @@ class Worker:
                 os.close(file)
 
     def fill_flood(self, timing: Timing) -> None:
-        """Have the data that is read between two calls in memory."""
+        """Allocate the data that is read between two calls."""
         if timing.caches == "network":
             most = _last_cache(min(self.cpus))
             size = most if timing.between is None else min(timing.between, most)
@@ -93,14 +93,14 @@ class Worker:
             os.set_blocking(told, False)
             data = stream.read(MESSAGE) or b""
         if not ended:
-            reason = f"no end within {limits.seconds:g} s"
+            reason = f"not finished within {limits.seconds:g} s"
             found: dict[str, Any] = {"status": "timeout", "reason": reason}
         else:
             found = _said(data) or _ending(status)
         return found | {"run_seconds": time.monotonic() - start}
 
     def _wait(self, pid: int, until: float) -> bool:
-        """Whether the process ended in time; it is ended otherwise."""
+        """Whether the process ended in time; otherwise it is killed."""
         end, poll = os.pidfd_open(pid), select.poll()
         poll.register(end, select.POLLIN)
         poll.register(self.channel, select.POLLIN)
@@ -109,7 +109,9 @@ class Worker:
                 ready = {fd for fd, _ in poll.poll(left * 1e3)}
                 if end in ready:
                     return True
-                if self.channel.fileno() in ready:  # nothing is sent now: it was closed
+                if (
+                    self.channel.fileno() in ready
+                ):  # nothing is sent now, so it was closed
                     os._exit(0)
         finally:
             os.close(end)
@@ -124,7 +126,7 @@ class Worker:
         tell: int,
         limits: Limits,
     ) -> NoReturn:
-        """The fork's part: one line of JSON for `tell`."""
+        """The child's part: writes one line of JSON to `tell`."""
         try:
             ctypes.CDLL(None).prctl(_DEATH_OF_PARENT, signal.SIGKILL)
             if os.getppid() != parent:
@@ -133,7 +135,7 @@ class Worker:
             places: list[Guarded] = []
             _limit(limits)
             report_faults(lambda: places, lambda text: _tell(tell, _fault(text)))
-            trial = Trial(
+            trial = MeasuredTrial(
                 f"/proc/self/fd/{artifact}",
                 self.cases,
                 request["threads"],
@@ -152,9 +154,9 @@ class Worker:
 
 
 def _limit(limits: Limits) -> None:
-    """From here on, this process gets `limits.memory` bytes more, and leaves no core file.
+    """Allow this process `limits.memory` more bytes, and no core file.
 
-    The hard limit is higher, so that a process without memory can tell so.
+    The hard limit is higher, so that a process out of memory can still report it.
     """
     status = Path("/proc/self/status").read_text(encoding="ascii")
     line = next(s for s in status.splitlines() if s.startswith("VmData:"))
@@ -164,13 +166,13 @@ def _limit(limits: Limits) -> None:
 
 
 def _fault(text: str) -> dict[str, Any]:
-    """What a fault is: code that gets no memory goes on with none, and faults."""
+    """The status of a fault: code that ignores a failed allocation faults too."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))  # memory to tell it with
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))  # memory to report it with
     try:
         mmap.mmap(-1, _LITTLE + _SPARE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
     except (OSError, MemoryError):
-        return {"status": "memory", "reason": f"no memory was left; then {text}"}
+        return {"status": "memory", "reason": f"out of memory; then {text}"}
     return {"status": "crash", "reason": text}
 
 
@@ -179,7 +181,7 @@ def _tell(to: int, fields: dict[str, Any]) -> None:
 
 
 def _said(data: bytes) -> dict[str, Any] | None:
-    """What a trial gave, if that is whole."""
+    """The answer of a trial, if it is complete."""
     try:
         found = json.loads(data)
     except ValueError:
@@ -188,7 +190,7 @@ def _said(data: bytes) -> dict[str, Any] | None:
 
 
 def _ending(status: int) -> dict[str, Any]:
-    """What it means that a process ended so, without a word."""
+    """The status of a process that ended without an answer."""
     if not os.WIFSIGNALED(status):
         return {
             "status": "crash",
@@ -197,20 +199,20 @@ def _ending(status: int) -> dict[str, Any]:
     if os.WTERMSIG(status) == signal.SIGKILL:
         return {
             "status": "memory",
-            "reason": "the system ended the process: it has no memory",
+            "reason": "the system killed the process: out of memory",
         }
     name = signal.Signals(os.WTERMSIG(status)).name
     return {"status": "crash", "reason": f"the process ended with {name}"}
 
 
 def _cases(file: int) -> list[ReferenceCase]:
-    """The cases of a reference, which stay in the file's memory."""
+    """The cases of a reference, as views of the mapped file."""
     size = os.fstat(file).st_size
     return unpack(memoryview(mmap.mmap(file, size, access=mmap.ACCESS_READ)))
 
 
 def _last_cache(cpu: int) -> int:
-    """Bytes of a processor's last cache; 32 MiB where the system does not say."""
+    """The size in bytes of a processor's last-level cache; 32 MiB if unknown."""
     sizes = []
     for path in Path(_CACHES.format(cpu)).glob("index*/size"):
         with suppress(OSError, ValueError):

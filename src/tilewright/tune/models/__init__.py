@@ -1,7 +1,7 @@
-"""Cost models: what a program will take, learned from programs that were measured.
+"""Cost models: predicted running times of programs, learned from measured ones.
 
-`MODELS` lists them; `make` makes one for a machine. Each is a `base.CostModel`: features read from
-a kernel, a learner fitted to them, and perhaps a model known before as its prior.
+`MODELS` lists them; `make` constructs one for a machine. Each is a `base.CostModel`: a feature set
+of kernels, a learner fitted to it, and optionally another model as its prior.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilewright.tune.features.fast import Fast
 from tilewright.tune.features.halide import Halide
 from tilewright.tune.features.per_store import PerStore
 from tilewright.tune.models.analytic import Analytic
-from tilewright.tune.models.baselines import BlackBox, Guess
+from tilewright.tune.models.baselines import BlackBox, RandomGuess
 from tilewright.tune.models.halide_net import HalideNet
 from tilewright.tune.models.learned import LearnedModel
 from tilewright.tune.models.learner import Ensemble, Learner
@@ -30,7 +30,7 @@ from tilewright.tune.models.trees import Trees
 
 
 def trees(objective: str, members: int = 4, seed: int = 0) -> Ensemble:
-    """Boosted trees by an objective of OBJECTIVES."""
+    """An ensemble of boosted trees with an objective of OBJECTIVES."""
 
     def member(n: int) -> Learner:
         return Trees(OBJECTIVES[objective], n)
@@ -69,7 +69,7 @@ def _recursive(facts: Facts, seed: int) -> CostModel:
     return LearnedModel(LoopTree(), Ensemble(member, 3, seed))
 
 
-# By name: what makes it for a machine's facts, with a seed.
+# Constructors by name: from a machine's facts and a seed.
 MODELS: Final[Mapping[str, Callable[[Facts, int], CostModel]]] = {
     "trees": partial(_fast, "rank"),
     "trees-seconds": partial(_fast, "regression"),
@@ -79,12 +79,12 @@ MODELS: Final[Mapping[str, Callable[[Facts, int], CostModel]]] = {
     "recursive": _recursive,
     "analytic": lambda facts, seed: Analytic(Fast(facts)),
     "black-box": lambda facts, seed: BlackBox(),
-    "random": lambda facts, seed: Guess(seed),
+    "random": lambda facts, seed: RandomGuess(seed),
 }
 
 
 def make(name: str, facts: Facts, seed: int = 0) -> CostModel:
-    """The model of a name of MODELS for a machine. Raises InputError for another name."""
+    """Construct a model of MODELS for a machine. Raises InputError for an unknown name."""
     if name not in MODELS:
         raise InputError(
             f"there is no cost model {name!r}",

@@ -1,4 +1,4 @@
-"""Adam (Kingma and Ba, 2015) over named arrays, and the loop that networks train by."""
+"""Adam (Kingma and Ba, 2015) over named arrays, and the training loop of the networks."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Arrays = dict[str, Array]
 
 
 @dataclass(slots=True)
-class Adam:
-    """Steps down a gradient. rate: of a step; first, second: how slowly the moments forget.
+class AdamSteps:
+    """Gradient descent. rate: the step size; first, second: decay rates of the moments.
 
-    norm: a gradient that is longer is shortened to it, so that one bad batch undoes nothing.
+    norm: longer gradients are clipped to it, so that one bad batch cannot undo the training.
     """
 
     rate: float = 3e-3
@@ -28,7 +28,7 @@ class Adam:
     _steps: int = 0
 
     def step(self, values: Arrays, gradient: Mapping[str, Array]) -> None:
-        """Change the values in place."""
+        """Update the values in place."""
         self._steps += 1
         length = float(np.sqrt(sum(np.sum(g * g) for g in gradient.values())))
         scale = min(1.0, self.norm / length) if length else 1.0
@@ -50,8 +50,8 @@ def train(
     steps: int,
     rate: float,
 ) -> None:
-    """Steps of Adam, the rate falling to a tenth as half a cosine. gradient: of a step's batch."""
-    adam = Adam(rate)
+    """Run Adam with a cosine schedule down to a tenth of the rate. gradient: of a step's batch."""
+    adam = AdamSteps(rate)
     for n in range(steps):
         adam.rate = rate * (0.1 + 0.9 * (1 + np.cos(np.pi * n / steps)) / 2)
         adam.step(values, gradient(n))

@@ -1,4 +1,4 @@
-"""The analytic model: what bounds a kernel by the machine's own numbers, without any sample."""
+"""The analytic model: a kernel's bound from the machine's parameters, without any sample."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ from tilewright.tune.models.objectives import LOG_SECONDS
 from tilewright.tune.models.programs import Rows
 from tilewright.tune.models.stored import State
 
-CYCLES: Final = "least_cycles"  # the column of what takes longest: log2(1 + cycles)
+CYCLES: Final = "least_cycles"  # the column of the slowest resource: log2(1 + cycles)
 COLUMN: Final = [c.name for c in COLUMNS].index(CYCLES)
 CLOCK: Final = 3.0  # cycles per nanosecond
-# Of the logarithm of seconds, before any sample has shown it: wrong by a factor of e.
+# The spread of log seconds before the first sample: a factor of e.
 UNTESTED: Final = 1.0
 
 
 class Analytic:
-    """A CostModel, and the prior of others: a roofline of a kernel as it is scheduled.
+    """A CostModel, and a prior for others: the roofline of a scheduled kernel.
 
-    The cycles are those of the features' statement that takes longest to compute, to load or to
-    move, with the facts that `features` were given. clock: cycles per nanosecond. Samples only
-    show how far it is off: the median of the logarithms of measured by estimated is added, and
-    what is left of them is the spread.
+    The cycles are those of the statement that takes longest to compute, load or move, by the facts
+    of `features`. clock: cycles per nanosecond. Samples only calibrate it: the median log ratio of
+    measured to estimated time is added, and the standard deviation of these ratios is the spread.
     """
 
     name = "analytic"
@@ -43,38 +42,38 @@ class Analytic:
         self._off: list[float] = []
 
     def fit(self, samples: Sequence[Sample]) -> None:
-        """See how far it is off on these alone."""
+        """Calibrate on these samples only."""
         self._off = []
         self.update(samples)
 
     def update(self, samples: Sequence[Sample]) -> None:
-        """See how far it is off on these as well; a failed one says nothing."""
+        """Calibrate on these samples in addition; failed ones are ignored."""
         ok = [s for s in samples if np.isfinite(s.seconds)]
         measured = np.log(np.array([s.seconds for s in ok], np.float64))
         off = measured - self._estimates([s.kernel for s in ok])
         self._off += [float(x) for x in off]
 
     def predict(self, task: str, kernels: Sequence[Kernel]) -> Prediction:
-        """Logarithms of seconds, by the machine's numbers alone or corrected by the samples."""
+        """Predict log seconds from the machine's parameters, corrected by samples if any."""
         offset = float(np.median(self._off)) if self._off else 0.0
         spread = float(np.std(self._off)) if len(self._off) > 1 else UNTESTED
         cost = self._estimates(kernels) + offset
         return Prediction(cost, np.full(len(kernels), spread))
 
     def save(self, path: Path) -> None:
-        """Write how far it is off."""
+        """Write the calibration."""
         stored.write(path, self.name, self.state())
 
     def load(self, path: Path) -> None:
-        """Read what `save` wrote. Raises InputError for another file."""
+        """Read a file written by `save`. Raises InputError for any other file."""
         self.restore(stored.read(path, self.name))
 
     def state(self) -> State:
-        """How far it is off."""
+        """The calibration."""
         return {"off": self._off}
 
     def restore(self, state: State) -> None:
-        """Take what `state` gave."""
+        """Restore a result of `state`."""
         self._off = [float(x) for x in state["off"]]
 
     def _estimates(self, kernels: Sequence[Kernel]) -> Vector:
@@ -84,6 +83,6 @@ class Analytic:
 
 
 def estimates(rows: Rows, clock: float = CLOCK) -> Vector:
-    """Logarithms of seconds by rows of the set `fast`, for so many cycles per nanosecond."""
+    """Log seconds for rows of the set `fast`, at `clock` cycles per nanosecond."""
     logs: Vector = rows[:, COLUMN].astype(float)
     return np.log(np.exp2(logs) / clock * 1e-9)

@@ -1,4 +1,4 @@
-"""Models to compare with: one that knows nothing, and one that guesses."""
+"""Baselines to compare with: one that knows nothing, and one that guesses."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tilewright.tune.models.objectives import ORDER
 
 
 class BlackBox:
-    """A CostModel without a model: all programs cost the same, and nothing is known of them.
+    """A CostModel without predictions: all programs cost the same, with infinite spread.
 
-    A search with it has only what it measured, as a genetic tuner without predictions.
+    A search with it only has its measurements, like a genetic tuner without a model.
     """
 
     name = "black box"
@@ -30,21 +30,21 @@ class BlackBox:
         """Learn nothing."""
 
     def predict(self, task: str, kernels: Sequence[Kernel]) -> Prediction:
-        """0 for each, of infinite spread."""
+        """Predict 0 for each, with infinite spread."""
         size = len(kernels)
         return Prediction(np.zeros(size), np.full(size, np.inf))
 
     def save(self, path: Path) -> None:
-        """Write that there is nothing."""
+        """Write an empty state."""
         stored.write(path, self.name, {})
 
     def load(self, path: Path) -> None:
-        """Read what `save` wrote. Raises InputError for another file."""
+        """Read a file written by `save`. Raises InputError for any other file."""
         stored.read(path, self.name)
 
 
-class Guess(BlackBox):
-    """A CostModel that draws costs at random: what every other one must beat."""
+class RandomGuess(BlackBox):
+    """A CostModel that draws random costs: the baseline that every other one must beat."""
 
     name = "random"
 
@@ -52,6 +52,6 @@ class Guess(BlackBox):
         self._random = np.random.default_rng(seed)
 
     def predict(self, task: str, kernels: Sequence[Kernel]) -> Prediction:
-        """Even between 0 and 1, of infinite spread; other numbers each time."""
+        """Predict uniform random numbers from 0 to 1, new in each call, with infinite spread."""
         size = len(kernels)
         return Prediction(self._random.random(size), np.full(size, np.inf))

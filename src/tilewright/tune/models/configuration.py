@@ -1,4 +1,4 @@
-"""Features of the values alone: what was chosen for a kernel, and nothing of the kernel."""
+"""Features of the configuration only: the values chosen for a kernel, and nothing of the kernel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilewright.tune.models.programs import Rows
 
 
 class Values(Protocol):
-    """What makes numbers of candidates, as `features.Flattened`."""
+    """Converts candidates to numbers, such as `features.Flattened`."""
 
     @property
     def version(self) -> int: ...
@@ -21,9 +21,9 @@ class Values(Protocol):
 
 
 class Configuration:
-    """A FeatureSet for a baseline: the flattened values of the candidate that a kernel is of.
+    """A baseline FeatureSet: the flattened values of a kernel's candidate.
 
-    candidate: which one that is, asked of whoever made the kernel.
+    candidate: maps a kernel to its candidate; provided by the maker of the kernels.
     """
 
     name = "configuration"
@@ -36,7 +36,7 @@ class Configuration:
 
     @property
     def version(self) -> int:
-        """That of the values' columns."""
+        """The version of the values' columns."""
         return self._values.version
 
     def extract(self, kernel: Kernel) -> Rows:

@@ -1,6 +1,6 @@
-"""Fitted trees as arrays: what LightGBM learned, evaluated by NumPy alone.
+"""Fitted trees as arrays: LightGBM's model, evaluated by NumPy alone.
 
-Whoever only predicts needs no LightGBM, and no text to read: a file is a few hundred kilobytes.
+Prediction needs neither LightGBM nor text parsing: a file has a few hundred kilobytes.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from tilewright.tune.models.programs import Rows
 from tilewright.tune.models.stored import State
 
 Array = np.ndarray[Any, Any]
-# What a tree of LightGBM's text says of its splits: numbers, and none of them missing.
+# The decision type of a numeric split without missing values in LightGBM's text.
 PLAIN = 2
 _ARRAYS = ("leaves", "feature", "threshold", "left", "right", "value")
 
 
 @dataclass(frozen=True, eq=False)
 class TreeEnsemble:
-    """Trees, whose values add up to `start`.
+    """Trees whose values are summed, plus `start`.
 
-    leaves: int16 [trees], how many each has, and one split less. Of all trees one after another,
-    feature: int16 [splits], the column that is compared; threshold: float32 [splits], the left is
-    for what is at most that; left, right: int16 [splits], a split of the same tree, or -1 - n for
+    leaves: int16 [trees], the number of leaves; a tree has one split fewer. For all trees
+    concatenated, feature: int16 [splits], the column to compare; threshold: float32 [splits],
+    values up to it go left; left, right: int16 [splits], a split of the same tree, or -1 - n for
     its leaf n; value: float32 [leaves].
     """
 
@@ -42,9 +42,9 @@ class TreeEnsemble:
 
     @staticmethod
     def of(state: State) -> TreeEnsemble:
-        """The trees of what `models.trees.Trees.state` gave.
+        """Convert a state of `models.trees.Trees`.
 
-        Raises InputError for trees with other than plain splits of numbers.
+        Raises InputError for trees with other than plain numeric splits.
         """
         trees = list(_trees(state["trees"] or ""))
         splits = [t for t in trees if len(t["leaf_value"]) > 1]
@@ -65,12 +65,12 @@ class TreeEnsemble:
         )
 
     def values(self, rows: Rows) -> Vector:
-        """What the trees add up to for each row: float64 [rows]."""
+        """The sum of the trees for each row: float64 [rows]."""
         leaves = self.leaves.astype(np.int64)
         first_leaf = np.cumsum(leaves) - leaves
         first_split = np.cumsum(leaves - 1) - (leaves - 1)
         shape = len(rows), len(leaves)
-        # A tree of one leaf is there at once.
+        # A tree with one leaf is already there.
         at = np.broadcast_to(np.where(leaves > 1, 0, -1), shape).copy()
         row, tree = np.nonzero(at >= 0)
         while len(row):
@@ -84,26 +84,26 @@ class TreeEnsemble:
         return self.start + summed
 
     def state(self) -> State:
-        """What a file keeps."""
+        """The state that a file stores."""
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         return {"start": self.start, **arrays}
 
     @staticmethod
     def restore(state: State) -> TreeEnsemble:
-        """What `state` gave."""
+        """Restore a result of `state`."""
         arrays = [state[name] for name in _ARRAYS]
         return TreeEnsemble(float(state["start"]), *arrays)
 
 
 def _rounded_down(thresholds: Array) -> Array:
-    """To float32, so that each float32 is on the side on which it was."""
+    """Round to float32 such that every float32 stays on its side of the threshold."""
     near = thresholds.astype(np.float32)
     above = near > thresholds
     return np.where(above, np.nextafter(near, np.float32(-np.inf)), near)
 
 
 def _trees(text: str) -> Iterator[Mapping[str, Array]]:
-    """The numbers of each tree of LightGBM's text, by their names in it."""
+    """Yield the numbers of each tree in LightGBM's text, by their names there."""
     whole, _, _ = text.partition("\nend of trees")
     for part in whole.split("\nTree=")[1:]:
         lines = [line.partition("=") for line in part.splitlines()]
@@ -113,6 +113,6 @@ def _trees(text: str) -> Iterator[Mapping[str, Array]]:
             raise InputError(
                 "a tree has splits that are not plain comparisons of numbers",
                 where="trees of a cost model",
-                hint="fit them to features that are finite numbers",
+                hint="fit them to finite features",
             )
         yield found

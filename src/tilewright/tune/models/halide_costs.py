@@ -1,7 +1,7 @@
 """The physical terms of Halide's cost model (Adams et al., 2019), as factors of 28 coefficients.
 
-The seconds of a stage are linear in what the network gives: coefficient number k of a stage times
-`factors(...)[k]`, summed over k. The terms and their numbers are those of cost_model_generator.cpp.
+The seconds of a stage are linear in the network's outputs: the sum over k of coefficient k of the
+stage times `factors(...)[k]`. The terms and their numbers are those of cost_model_generator.cpp.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ SCHEDULE: Final = tuple(
     working_set_at_task working_set_at_production working_set_at_realization working_set_at_root
     """.split()
 )
-COEFFICIENTS: Final = 32  # of which number 4 and the last four are not used
+COEFFICIENTS: Final = 32  # number 4 and the last four are unused
 PAGE: Final = 4096
 
 Feature = Callable[[str], Array]
 
 
 def columns(names: Sequence[str]) -> tuple[Numbers, Numbers]:
-    """Where the schedule features are among the columns of these names, and where the others are.
+    """The indices of the schedule features among these column names, and of the other columns.
 
-    Raises InputError for a schedule feature that is missing.
+    Raises InputError for a missing schedule feature.
     """
     place = {name: n for n, name in enumerate(names)}
     missing = [name for name in SCHEDULE if name not in place]
@@ -59,7 +59,7 @@ def columns(names: Sequence[str]) -> tuple[Numbers, Numbers]:
 
 
 def factors(schedule: Array, last: Flags, cores: int) -> Array:
-    """What each coefficient is multiplied with: [stages, COEFFICIENTS], all at least 0.
+    """The multiplier of each coefficient: [stages, COEFFICIENTS], all at least 0.
 
     schedule: [stages, features] in the order of SCHEDULE. last: whether a stage is the output's.
     """
@@ -86,7 +86,7 @@ def _tasks(f: Feature) -> Array:
 
 
 def _compute(found: Array, f: Feature, cores: int) -> None:
-    """Vectors and scalars, more of them where cores are idle; inlined stages have rates apart."""
+    """Vectors and scalars, scaled up for idle cores; inlined stages have separate coefficients."""
     each = _tasks(f) / cores
     idle = np.ceil(each) / np.maximum(1, each)
     inlined = f("inlined_calls") > 0
@@ -113,7 +113,7 @@ def _load(found: Array, f: Feature) -> None:
 
 
 def _store(found: Array, f: Feature, last: Flags) -> None:
-    """Lines and bytes written, lines that cores share, pages touched first; each counts twice."""
+    """Lines and bytes written, false sharing, page faults; each counts twice."""
     inner = f("inner_parallelism")
     piece = np.maximum(1, f("innermost_bytes_at_task"))
     runs = f("num_realizations")

@@ -1,14 +1,14 @@
 """Halide's network with physical cost terms (Adams et al., 2019), in NumPy.
 
-A stage's features become coefficients that are not below 0; the terms of `halide_costs` make
-seconds of them, and a program's are those of its stages together.
+A stage's features become nonnegative coefficients; the terms of `halide_costs` turn them into
+seconds, summed over a program's stages.
 
     h1 = sigmoid(W1) pipeline + b1      [8]        h2 = relu(W2 log(1 + schedule) + b2)    [24]
     c = relu(W [h1, h2] + b)            [32]       seconds = unit * sum of c * factors
 
-The loss is theirs: of a task's throughputs, relative to the fastest. The unit is a nanosecond
-there, and here what makes the first guess right in the median, since our features count a little
-otherwise.
+The loss is Halide's: on a task's throughputs, relative to the fastest. Halide's unit is a
+nanosecond; here it is fitted so that the initial predictions are right in the median, because our
+features count slightly differently.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tilewright.tune.models.objectives import LOG_SECONDS
 from tilewright.tune.models.programs import Examples, Numbers, ProgramRows
 from tilewright.tune.models.stored import State
 
-FIRST, SECOND = 8, 24  # what the two heads make of the features
-PENALTY = 1e-5  # of a coefficient that would be below 0
-LEAST = 1e-10  # seconds by the fastest ones, below which nothing is divided
+FIRST, SECOND = 8, 24  # sizes of the two heads' outputs
+PENALTY = 1e-5  # per unit of a coefficient below 0
+LEAST = 1e-10  # lower bound of seconds relative to the fastest, for divisions
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Stages:
-    """Stages of programs, ready for the network.
+class StageBatch:
+    """The stages of programs as inputs of the network.
 
     pipeline: [stages, features]; schedule: [stages, 39], log(1 + x); factors: [stages, 32].
     """
@@ -42,19 +42,19 @@ class Stages:
     schedule: Array
     factors: Array
 
-    def take(self, chosen: Numbers) -> Stages:
-        """The stages of some programs, in the order given."""
+    def take(self, chosen: Numbers) -> StageBatch:
+        """The stages of selected programs, in the given order."""
         rows = self.programs.rows_of(chosen)
         programs = self.programs.take(chosen)
         parts = (self.pipeline, self.schedule, self.factors)
-        return Stages(programs, *(part[rows] for part in parts))
+        return StageBatch(programs, *(part[rows] for part in parts))
 
 
 def initial(pipeline: int, random: np.random.Generator) -> Arrays:
-    """Random weights; coefficients begin around 1, so that none is stuck at 0."""
+    """Random weights; coefficients start around 1, so that none is stuck at 0."""
     joined = FIRST + SECOND
     return {
-        # The sigmoid of these is small: counts of operations add up.
+        # Starts the sigmoid small, because counts of operations add up.
         "W1": random.standard_normal((pipeline, FIRST)) - 4,
         "b1": np.zeros(FIRST),
         "W2": random.standard_normal((len(SCHEDULE), SECOND)) / len(SCHEDULE),
@@ -65,9 +65,9 @@ def initial(pipeline: int, random: np.random.Generator) -> Arrays:
 
 
 def forward(
-    values: Mapping[str, Array], stages: Stages
+    values: Mapping[str, Array], stages: StageBatch
 ) -> tuple[Vector, Mapping[str, Array]]:
-    """What programs take, in units: [programs]. And what the way back needs."""
+    """The programs' predicted times in units, [programs], and the activations for `backward`."""
     weights = 1 / (1 + np.exp(-values["W1"]))
     h1 = stages.pipeline @ weights + values["b1"]
     a2 = stages.schedule @ values["W2"] + values["b2"]
@@ -79,11 +79,11 @@ def forward(
 
 def backward(
     values: Mapping[str, Array],
-    stages: Stages,
+    stages: StageBatch,
     kept: Mapping[str, Array],
     by_taken: Vector,
 ) -> Arrays:
-    """The gradient by the weights: of a loss by what programs take, and of the penalty."""
+    """The gradient of the weights, for the loss with gradient `by_taken` plus the penalty."""
     a, joined, weights = kept["a"], kept["joined"], kept["weights"]
     by_stage = by_taken[stages.programs.owner][:, None]
     da = np.where(a > 0, by_stage * stages.factors, -PENALTY * (a < 0))
@@ -103,7 +103,7 @@ def backward(
 def loss(taken: Vector, fastest: Vector, seconds: Vector) -> tuple[float, Vector]:
     """Squared differences of throughputs relative to the task's fastest, and their gradient.
 
-    taken, seconds: predicted and measured; what failed has a throughput of 0.
+    taken, seconds: predicted and measured; failures have a throughput of 0.
     """
     relative = taken / fastest
     bounded = np.maximum(relative, LEAST)
@@ -113,13 +113,13 @@ def loss(taken: Vector, fastest: Vector, seconds: Vector) -> tuple[float, Vector
 
 
 def penalty(kept: Mapping[str, Array]) -> float:
-    """What coefficients below 0 cost, before they are made 0."""
+    """The penalty of coefficients below 0, before they are clipped to 0."""
     return PENALTY * float(np.sum(np.maximum(-kept["a"], 0)))
 
 
 class HalideNet:
-    """A Learner over rows of stages, the output's last. names: of the columns; cores: that
-    programs run on; steps: of training, each on a batch of so many programs."""
+    """A Learner over rows of stages, the output's last. names: of the columns; cores: that programs
+    run on; steps: of training, each on a batch of `batch` programs."""
 
     name = "Halide's network"
     unit = LOG_SECONDS
@@ -141,7 +141,7 @@ class HalideNet:
         self._values: Arrays = {}
 
     def fit(self, examples: Examples) -> None:
-        """Train from random weights. A prior's factor is multiplied in."""
+        """Train from random weights. A prior is included as a factor."""
         random = np.random.default_rng(self._seed)
         self._values = initial(len(self._others), random)
         fastest, seconds = examples.fastest(), examples.seconds
@@ -163,7 +163,7 @@ class HalideNet:
         train(self._values, gradient, self._steps, rate=1e-2)
 
     def costs(self, programs: ProgramRows) -> Vector:
-        """Logarithms of seconds."""
+        """Predict log seconds."""
         units = forward(self._values, self._stages(programs))[0]
         return np.log(np.maximum(units * self._unit, LEAST))
 
@@ -172,16 +172,16 @@ class HalideNet:
         return {"unit": self._unit, "values": self._values}
 
     def restore(self, state: State) -> None:
-        """Take what `state` gave."""
+        """Restore a result of `state`."""
         self._unit = float(state["unit"])
         self._values = dict(state["values"])
 
-    def _stages(self, programs: ProgramRows) -> Stages:
+    def _stages(self, programs: ProgramRows) -> StageBatch:
         rows: Array = programs.rows.astype(np.float64)
         schedule = rows[:, self._schedule]
         last = np.zeros(len(rows), bool)
         last[programs.ends[programs.counts > 0] - 1] = True
-        return Stages(
+        return StageBatch(
             programs,
             rows[:, self._others],
             np.log1p(schedule),

@@ -1,4 +1,4 @@
-"""A cost model made of features and a learner, with a model known before as its prior."""
+"""A cost model composed of features and a learner, with an optional prior model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tilewright.tune.models.programs import (
 )
 from tilewright.tune.models.stored import State
 
-# What a prior's costs may be, by what the learner's are.
+# The units that a prior may have, by the learner's unit.
 PRIORS: Final[Mapping[str, frozenset[str]]] = {
     ORDER: frozenset({ORDER, LOG_SECONDS, THROUGHPUT}),
     LOG_SECONDS: frozenset({LOG_SECONDS}),
@@ -35,7 +35,7 @@ PRIORS: Final[Mapping[str, frozenset[str]]] = {
 
 
 class Prior(Protocol):
-    """A model that is known already; `unit` says what its costs are."""
+    """An already trained model; `unit` is the unit of its costs."""
 
     @property
     def name(self) -> str: ...
@@ -47,20 +47,20 @@ class Prior(Protocol):
 
 
 def always(samples: int) -> float:
-    """A prior that keeps its whole weight."""
+    """A prior that keeps its full weight."""
     return 1.0
 
 
 class LearnedModel:
-    """A CostModel: a learner over the rows that a feature set reads from kernels.
+    """A CostModel: a learner over the rows that a feature set extracts from kernels.
 
-    `update` is exactly `fit` on everything seen. What failed counts as `Examples` says: slower than
-    all else of its task. prior: what is learned is the rest of it; weighted by `fade` of the number
-    of samples of the task. others: the feature sets of machines whose samples are not read by
-    `features` (a set may hold the sizes of a machine's caches).
+    `update` equals `fit` on everything seen so far. Failures count as in `Examples`: slower than
+    everything else in their task. prior: the learner fits the residual; the prior's weight is
+    `fade` of the task's number of samples. others: feature sets by machine, for samples of other
+    machines (a feature set may contain a machine's cache sizes).
 
-    A file holds what was learned and not from what: a loaded model that is updated learns from the
-    new samples what it itself does not explain.
+    A file stores the trained state without its samples: when a loaded model is updated, the new
+    samples train a learner on its residuals.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class LearnedModel:
     ) -> None:
         if prior is not None and prior.unit not in PRIORS[learner.unit]:
             raise InputError(
-                f"{prior.name} gives {prior.unit}, and {learner.name} {learner.unit}",
+                f"{prior.name} predicts {prior.unit}, but {learner.name} {learner.unit}",
                 where="prior of a cost model",
-                hint="take a learner of an order, which accepts each prior",
+                hint="use a ranking learner, which accepts any prior",
             )
         self._features = features
         self._others = dict(others or {})
@@ -84,11 +84,11 @@ class LearnedModel:
         self._prior = prior
         self._fade = fade
         self._loaded: LearnedModel | None = (
-            None  # what a loaded model was, if it learns on
+            None  # the model as loaded, if it is updated
         )
         self._samples: list[Sample] = []
         self._rows: list[Rows] = []
-        self._known: list[float] = []  # what was known of each before, unweighted
+        self._known: list[float] = []  # the prior's cost of each sample, unweighted
         self._counts: Counter[str] = Counter()
         self._learned = False
         known = "" if prior is None else f" after {prior.name}"
@@ -97,12 +97,12 @@ class LearnedModel:
         self.absolute = learner.unit == LOG_SECONDS
 
     def fit(self, samples: Sequence[Sample]) -> None:
-        """Learn from these alone; without a success among them nothing is known."""
+        """Train on these samples only; without a success among them the model stays untrained."""
         self._forget()
         self._learn(samples)
 
     def update(self, samples: Sequence[Sample]) -> None:
-        """Learn from these as well."""
+        """Train on these samples in addition."""
         if self._learned and not self._samples:
             before = copy.copy(self)
             before._counts = self._counts.copy()
@@ -111,7 +111,7 @@ class LearnedModel:
         self._learn(samples)
 
     def predict(self, task: str, kernels: Sequence[Kernel]) -> Prediction:
-        """What programs of the task cost; of infinite spread where nothing was learned."""
+        """Predict the cost of a task's programs; with infinite spread if untrained."""
         if not self._learned:
             return self._known_before(task, kernels)
         programs = ProgramRows.of([self._features.extract(k) for k in kernels])
@@ -124,15 +124,15 @@ class LearnedModel:
         return Prediction(rest.cost + weight * known.cost, spread)
 
     def save(self, path: Path) -> None:
-        """Write what was learned, the prior's part included, into one file of text."""
+        """Write the trained state, including the prior's, to one text file."""
         stored.write(path, self.name, self.state())
 
     def load(self, path: Path) -> None:
-        """Read what `save` wrote. Raises InputError for another file."""
+        """Read a file written by `save`. Raises InputError for any other file."""
         self.restore(stored.read(path, self.name))
 
     def state(self) -> State:
-        """What was learned."""
+        """The trained state."""
         return {
             "features": self._features.version,
             "learner": self._learner.state() if self._learned else None,
@@ -142,11 +142,11 @@ class LearnedModel:
         }
 
     def restore(self, state: State) -> None:
-        """Take what `state` gave. Raises InputError for other features than these."""
+        """Restore a result of `state`. Raises InputError if the features have another version."""
         if state["features"] != self._features.version:
             raise InputError(
-                f"the cost model is of version {state['features']} of the features "
-                f"{self._features.name!r}, and they are at {self._features.version}",
+                f"the cost model has version {state['features']} of the features "
+                f"{self._features.name!r}, not {self._features.version}",
                 hint="fit it again and save it",
             )
         self._forget()
@@ -184,7 +184,7 @@ class LearnedModel:
             self._learned = True
 
     def _known_before(self, task: str, kernels: Sequence[Kernel]) -> Prediction:
-        """What is known without the learner, unweighted: by what was loaded, or by the prior."""
+        """The prediction without the learner, unweighted: of the loaded model, or of the prior."""
         known = self._prior if self._loaded is None else self._loaded
         if known is None:
             size = len(kernels)
@@ -192,7 +192,7 @@ class LearnedModel:
         return known.predict(task, kernels)
 
     def _weight(self, task: str) -> float:
-        """How much that counts."""
+        """The weight of the prior, or of the loaded model."""
         return self._fade(self._counts[task]) if self._loaded is None else 1.0
 
     def _examples(self) -> Examples:

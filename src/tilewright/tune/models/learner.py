@@ -1,4 +1,4 @@
-"""Learners: what is fitted to rows of features, and the ensemble that tells how sure it is."""
+"""Learners: models of feature rows, and the ensemble that estimates their uncertainty."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from tilewright.tune.base import Prediction, Vector
 from tilewright.tune.models.programs import Examples, Numbers, ProgramRows
 from tilewright.tune.models.stored import State
 
-SHARE = 0.8  # of the programs of each task, that a member of an ensemble learns from
+SHARE = 0.8  # of the programs of each task that a member of an ensemble is trained on
 
 
 class Learner(Protocol):
-    """Fitted to examples; `unit` says what its costs are (see `objectives`)."""
+    """A trainable model; `unit` is the unit of its costs (see `objectives`)."""
 
     @property
     def name(self) -> str: ...
     @property
     def unit(self) -> str: ...
     def fit(self, examples: Examples) -> None:
-        """Learn from these alone; there is at least one."""
+        """Train on these examples only; there is at least one."""
         ...
 
     def costs(self, programs: ProgramRows) -> Vector:
-        """What the programs cost beyond their prior: [programs]."""
+        """The costs of programs relative to their prior: [programs]."""
         ...
 
     def state(self) -> State:
-        """What was learned."""
+        """The trained state."""
         ...
 
     def restore(self, state: State) -> None:
-        """Take what `state` gave. Raises InputError for what another one gave."""
+        """Restore a result of `state`. Raises InputError for the state of another learner."""
         ...
 
 
 class Ensemble:
-    """Several of one kind, each fitted to a part of the programs drawn for it.
+    """Several learners of one kind, each trained on a random part of the programs.
 
-    Their mean is the cost, and their standard deviation the spread. make: the learner of a seed.
+    Their mean is the cost, and their standard deviation the spread. make: from a seed.
     """
 
     def __init__(
@@ -53,34 +53,34 @@ class Ensemble:
 
     @property
     def name(self) -> str:
-        """That of its members, and how many there are."""
+        """The members' name, and how many there are."""
         return f"{len(self._members)} x {self._members[0].name}"
 
     @property
     def unit(self) -> str:
-        """What its costs are."""
+        """The unit of its costs."""
         return self._members[0].unit
 
     def fit(self, examples: Examples) -> None:
-        """Fit each member to its part."""
+        """Train each member on its part."""
         for seed, member in zip(self._seeds, self._members, strict=True):
             chosen = _part(examples.group, np.random.default_rng(seed))
             whole = len(self._members) == 1
             member.fit(examples if whole else examples.take(chosen))
 
     def predict(self, programs: ProgramRows) -> Prediction:
-        """Mean and spread of the members."""
+        """The mean and the standard deviation of the members."""
         if not len(programs):
             return Prediction(np.zeros(0), np.zeros(0))
         found = np.stack([m.costs(programs) for m in self._members])
         return Prediction(found.mean(axis=0), found.std(axis=0))
 
     def state(self) -> State:
-        """Those of the members."""
+        """The states of the members."""
         return {"members": [m.state() for m in self._members]}
 
     def restore(self, state: State) -> None:
-        """Take what `state` gave."""
+        """Restore a result of `state`."""
         states = state["members"]
         if len(states) != len(self._members):
             raise InputError(
@@ -92,7 +92,7 @@ class Ensemble:
 
 
 def _part(group: Numbers, random: np.random.Generator) -> Numbers:
-    """SHARE of the programs of each task, at least one of each, in their order."""
+    """SHARE of the programs of each task, at least one of each, in order."""
     drawn = random.random(len(group))
     order = np.lexsort((drawn, group))
     first = np.searchsorted(group[order], group[order], side="left")

@@ -1,7 +1,7 @@
-"""A kernel's loop tree as rows: one for each loop and statement, those inside of one before it.
+"""A kernel's loop tree as rows, one per loop and statement; children precede their parent.
 
-Each row says who is around it, and then what AutoTVM calls the context of a loop: how long it is
-and of which kind, what it touches, how its statements go through memory.
+Each row has the offset of its parent, then AutoTVM's loop context: the trip count and kind, the
+bytes touched, the access patterns of its statements.
 """
 
 from __future__ import annotations
@@ -13,34 +13,40 @@ from typing import Final
 import numpy as np
 
 from tilewright.loops.nodes import Kernel
-from tilewright.tune.features.program import UNIT, FeatureLoop, Line, Nest, program
+from tilewright.tune.features.program import (
+    UNIT,
+    FeatureLine,
+    FeatureLoop,
+    FeatureNest,
+    program,
+)
 from tilewright.tune.models.programs import Rows
 
 KINDS: Final = ("serial", "parallel", "vector", "unroll", UNIT)
-# Bytes from one iteration to the next, up to which accesses are strided.
+# The largest stride in bytes that counts as strided.
 CLOSE: Final = 64
 
-# Quantities are log2(1 + x), of all iterations; counts are of statements inside, log2(1 + x) too.
+# Quantities are log2(1 + x) over all iterations; so are counts of the statements inside.
 COLUMNS: Final = {
-    "up": "how many rows on the one around it is; 0 for the root",
-    **{f"is_{kind}": f"1 for a loop that is {kind}" for kind in KINDS},
+    "up": "offset of the parent's row; 0 for the root",
+    **{f"is_{kind}": f"1 for a {kind} loop" for kind in KINDS},
     "trips": "of the loop",
-    "above": "iterations of the loops around it",
-    "runs": "of the statements inside, for each of these iterations",
-    "bytes": "distinct ones that a run of it touches",
-    "statements": "inside of it; 1 for a statement",
-    "reduces": "those that update a result",
+    "above": "iterations of the enclosing loops",
+    "runs": "of the statements inside, per iteration of those",
+    "bytes": "distinct bytes that one run touches",
+    "statements": "inside the loop; 1 for a statement",
+    "reduces": "statements that update a result",
     "operations": "of the statements",
     "loads": "of the statements",
-    "invariant": "accesses that a loop does not move; for a statement the innermost loop",
-    "contiguous": "those that it moves to a neighbor",
-    "strided": f"those that it moves by more, up to {CLOSE} bytes",
-    "scattered": "those that it moves further, or nobody knows where",
+    "invariant": "accesses that the loop does not move; for a statement the innermost loop",
+    "contiguous": "accesses that it moves by one element",
+    "strided": f"accesses that it moves by more, up to {CLOSE} bytes",
+    "scattered": "accesses that it moves further, or irregularly",
 }
 
 
 class LoopTree:
-    """A FeatureSet: see COLUMNS. The last row is a root around all nests."""
+    """A FeatureSet: see COLUMNS. The last row is a root of all nests."""
 
     name = "loop-tree"
     version = 1
@@ -62,12 +68,12 @@ class LoopTree:
 
 
 def _add(
-    nest: Nest, rows: list[list[float]], parents: list[int], tops: list[int]
+    nest: FeatureNest, rows: list[list[float]], parents: list[int], tops: list[int]
 ) -> None:
-    """Rows of the nest's statements, then of its loops, inner ones first."""
+    """Append rows of the nest's statements, then of its loops, inner ones first."""
     first = len(rows)
     last = first + len(nest.lines) + len(nest.loops) - 1
-    # Loops are in program order, so that backwards an inner one comes before those around it.
+    # Loops are in program order; in reverse, inner ones precede the enclosing ones.
     number = {loop: last - n for n, loop in enumerate(nest.loops)}
     around = [line.loops[-1] if line.loops else None for line in nest.lines]
     for line, loop in zip(nest.lines, around, strict=True):
@@ -82,8 +88,10 @@ def _add(
             tops.append(first + n)
 
 
-def _row(loop: FeatureLoop | None, is_loop: bool, lines: Sequence[Line]) -> list[float]:
-    """What stands in a row behind its first column."""
+def _row(
+    loop: FeatureLoop | None, is_loop: bool, lines: Sequence[FeatureLine]
+) -> list[float]:
+    """The columns of a row after the first."""
     trips, outside = 1, lines[0].loops if lines else ()
     kinds = [0.0] * len(KINDS)
     if loop is not None and is_loop:
@@ -107,8 +115,8 @@ def _row(loop: FeatureLoop | None, is_loop: bool, lines: Sequence[Line]) -> list
     return [*kinds, *(math.log2(1 + x) for x in amounts)]
 
 
-def _touched(lines: Sequence[Line], depth: int) -> float:
-    """Bytes under the loops from a depth on; of a buffer what the statement with most touches."""
+def _touched(lines: Sequence[FeatureLine], depth: int) -> float:
+    """Bytes touched below a depth; per buffer those of the statement that touches most."""
     found: dict[object, float] = {}
     for line in lines:
         for t in line.touches:
@@ -116,8 +124,8 @@ def _touched(lines: Sequence[Line], depth: int) -> float:
     return sum(found.values())
 
 
-def _steps(lines: Sequence[Line], loop: FeatureLoop | None) -> list[int]:
-    """How many accesses are invariant, contiguous, strided, scattered along a loop."""
+def _steps(lines: Sequence[FeatureLine], loop: FeatureLoop | None) -> list[int]:
+    """The number of accesses that are invariant, contiguous, strided and scattered along a loop."""
     found = [0] * 4
     for line in lines:
         for a in line.accesses:

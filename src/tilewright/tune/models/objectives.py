@@ -1,6 +1,6 @@
-"""What learners minimize, as gradients by the predicted costs of programs.
+"""Training objectives, as gradients with respect to the predicted costs of programs.
 
-One objective serves trees and networks.
+Trees and networks share them.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 from tilewright.tune.base import Vector
 from tilewright.tune.models.programs import Examples, Numbers
 
-# What a cost is: logarithms of seconds; anything that grows with them; a throughput, negated.
+# Units of costs: log seconds; any increasing function of them; a negated throughput.
 LOG_SECONDS: Final = "log seconds"
 ORDER: Final = "order"
 THROUGHPUT: Final = "throughput"
 
-# Predicted costs, [programs], to the loss and its first and second derivatives by each of them.
-# The second ones are bounds from above where the true ones mix programs.
+# Maps predicted costs, [programs], to the loss and its first and second derivatives. Where the true
+# second derivatives couple programs, these are upper bounds.
 Loss = Callable[[Vector], tuple[float, Vector, Vector]]
 
 
@@ -37,12 +37,12 @@ class Objective(Protocol):
         ...
 
     def loss(self, examples: Examples, random: np.random.Generator) -> Loss:
-        """The loss of predicted costs of these examples, their prior included."""
+        """The loss as a function of the predicted costs of these examples, prior included."""
         ...
 
 
 class LogSeconds:
-    """Squared differences of the logarithms of seconds."""
+    """Squared differences of log seconds."""
 
     name = "regression"
     unit = LOG_SECONDS
@@ -62,10 +62,10 @@ class LogSeconds:
 
 
 class WeightedThroughput:
-    """Ansor's: squared differences of throughputs, each weighted by what it should be.
+    """Ansor's objective: squared differences of throughputs, weighted by the true throughput.
 
-    A throughput is the shortest seconds of the task by those of the program. The weight is at
-    least LEAST, so that slow programs and those that failed count a little.
+    A throughput is the task's shortest time divided by the program's. The weight is at least LEAST,
+    so that slow and failed programs count a little.
     """
 
     name = "throughput"
@@ -93,9 +93,9 @@ class WeightedThroughput:
 class PairwiseRank:
     """log(1 + exp(fast - slow)), summed over pairs of programs of one task.
 
-    As in LambdaMART a pair weighs what it matters: by how far apart the throughputs are, at least
-    `least` for a pair that is not equal. pairs: how many are drawn for each program; all of them
-    are taken where there are no more. Two that failed are not a pair.
+    As in LambdaMART, a pair is weighted by its importance: the difference of the throughputs, at
+    least `least` for an unequal pair. pairs: how many are drawn per program, or all if there are no
+    more. Two failures are not a pair.
     """
 
     pairs: int = 32
@@ -111,7 +111,7 @@ class PairwiseRank:
         throughput = examples.throughput()
         apart = throughput[fast] - throughput[slow]
         weight = np.maximum(apart, self.least)
-        # As much in all as there are programs: steps are then of one size for all objectives.
+        # Weights sum to the number of programs, so that all objectives have steps of the same size.
         weight *= len(examples) / max(float(weight.sum()), 1e-12)
         size = len(examples)
 
@@ -128,7 +128,7 @@ class PairwiseRank:
 
 
 def _placed(at: Numbers, values: Vector, size: int) -> Vector:
-    """Sums of the values that have one place."""
+    """Sum the values that share an index."""
     found: Vector = np.zeros(size)
     np.add.at(found, at, values)
     return found
@@ -137,7 +137,7 @@ def _placed(at: Numbers, values: Vector, size: int) -> Vector:
 def _pairs(
     examples: Examples, most: int, random: np.random.Generator
 ) -> tuple[Numbers, Numbers]:
-    """Pairs of one task: the numbers of the faster ones, and of the slower ones."""
+    """Pairs within a task: the indices of the faster and of the slower programs."""
     found: list[Numbers] = []
     for group in np.unique(examples.group):
         members = np.flatnonzero(examples.group == group)

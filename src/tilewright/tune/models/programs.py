@@ -1,7 +1,7 @@
-"""Programs as numbers: what is learned from, and what is predicted for.
+"""Programs as arrays, for training and prediction.
 
-A program is some rows of features: one of the kernel, or one for each store, stage or node of its
-loop tree. What it costs is what a learner makes of all of them.
+A program is one or more rows of features: one per kernel, or one per store, stage or node of its
+loop tree. A learner predicts one cost from all its rows.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tilewright.tune.base import Vector
 Rows = np.ndarray[Any, np.dtype[np.float32]]
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
-# A failed trial counts as one that took so many times what the slowest of its task took.
+# A failed trial counts as this many times the slowest time of its task.
 FAILED = 2.0
 
 
 class FeatureExtractor(Protocol):
-    """What is read from a kernel. name, version: what a saved model was made for."""
+    """Extracts features from a kernel. name, version: identify a saved model's features."""
 
     @property
     def name(self) -> str: ...
@@ -38,7 +38,7 @@ class FeatureExtractor(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class ProgramRows:
-    """Several programs: those of number p are `rows[ends[p - 1]:ends[p]]`.
+    """Several programs: the rows of program p are `rows[ends[p - 1]:ends[p]]`.
 
     rows: float32 [rows, columns]. ends: int64 [programs].
     """
@@ -48,7 +48,7 @@ class ProgramRows:
 
     @staticmethod
     def of(matrices: Sequence[Rows]) -> ProgramRows:
-        """Each matrix is a program; all have the same columns."""
+        """Concatenate matrices, one per program, with the same columns."""
         if not matrices:
             return ProgramRows(np.zeros((0, 0), np.float32), np.zeros(0, np.int64))
         ends = np.cumsum([len(m) for m in matrices], dtype=np.int64)
@@ -59,7 +59,7 @@ class ProgramRows:
 
     @cached_property
     def counts(self) -> Numbers:
-        """How many rows each program has: [programs]."""
+        """The number of rows of each program: [programs]."""
         return np.diff(self.ends, prepend=0)
 
     @cached_property
@@ -68,16 +68,14 @@ class ProgramRows:
         return np.repeat(np.arange(len(self)), self.counts)
 
     def sums(self, values: Vector) -> Vector:
-        """What values of rows, [rows], add up to: [programs]."""
+        """Sum values of rows, [rows], per program: [programs]."""
         found: Vector = np.zeros(len(self))
         np.add.at(found, self.owner, values)
         return found
 
     def log_sums(self, values: Vector) -> tuple[Vector, Vector]:
-        """Logarithms of what the exponentials of rows' values add up to: [programs].
-
-        And the share of each row in its program's sum: [rows]. Minus infinity without rows.
-        """
+        """Log-sum-exp of the rows' values per program, [programs], and the share of each row in its
+        program's sum, [rows]. Minus infinity for programs without rows."""
         top = np.full(len(self), -np.inf)
         np.maximum.at(top, self.owner, values)
         parts = np.exp(values - top[self.owner])
@@ -87,26 +85,26 @@ class ProgramRows:
         return logs + np.where(some, top, 0.0), parts / whole[self.owner]
 
     def rows_of(self, chosen: Numbers) -> Numbers:
-        """The numbers of the rows of some programs, in the order given."""
+        """The indices of the rows of selected programs, in the given order."""
         counts = self.counts[chosen]
         ends = np.cumsum(counts, dtype=np.int64)
-        # The first row of a chosen program here, less its first row among the chosen ones.
+        # First row of each chosen program here, minus its first row in the result.
         moved = (self.ends - self.counts)[chosen] - (ends - counts)
         found: Numbers = np.arange(int(counts.sum())) + np.repeat(moved, counts)
         return found
 
     def take(self, chosen: Numbers) -> ProgramRows:
-        """Some of the programs, in the order given; one may come several times."""
+        """Selected programs, in the given order; repetitions are allowed."""
         ends = np.cumsum(self.counts[chosen], dtype=np.int64)
         return ProgramRows(self.rows[self.rows_of(chosen)], ends)
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Programs with what they took.
+    """Programs with their measured times.
 
-    group: the number of each one's task; only those of one task are compared. seconds: infinite
-    for what failed. prior: a cost that is known of each already; what is learned is the rest.
+    group: the number of each program's task; only programs of one task are compared. seconds:
+    infinite for failures. prior: a known cost of each program; the learner fits the residual.
     """
 
     programs: ProgramRows
@@ -120,14 +118,14 @@ class Examples:
             first = int(np.flatnonzero(bad)[0])
             raise InputError(
                 f"sample {first} took {self.seconds[first]} seconds",
-                hint="give seconds above 0, and infinity for a trial that failed",
+                hint="give positive seconds, and infinity for a failed trial",
             )
 
     def __len__(self) -> int:
         return len(self.seconds)
 
     def take(self, chosen: Numbers) -> Examples:
-        """Some of them, in the order given."""
+        """Selected examples, in the given order."""
         return Examples(
             self.programs.take(chosen),
             self.group[chosen],
@@ -136,32 +134,32 @@ class Examples:
         )
 
     def useful(self) -> Examples:
-        """Those of the tasks in which something succeeded: a task of failures teaches nothing."""
+        """The examples of tasks with a success; a task with only failures teaches nothing."""
         return self.take(np.flatnonzero(np.isfinite(self.fastest())))
 
     def costs(self) -> Vector:
-        """Logarithms of seconds; of a failed trial those of FAILED times its task's slowest."""
+        """Log seconds; a failed trial counts as FAILED times its task's slowest."""
         finite = np.isfinite(self.seconds)
         least = np.where(finite, self.seconds, 0.0)
         worst = _by_group(np.maximum, least, self.group, 0.0) * FAILED
         return np.log(np.where(finite, self.seconds, worst))
 
     def throughput(self) -> Vector:
-        """The task's shortest seconds by each one's: 1 for the fastest, 0 for what failed."""
+        """The task's shortest time divided by each program's: 1 for the fastest, 0 for failures."""
         ok = np.isfinite(self.seconds)
         return np.divide(
             self.fastest(), self.seconds, out=np.zeros(len(self)), where=ok
         )
 
     def fastest(self) -> Vector:
-        """The shortest seconds of each one's task."""
+        """The shortest time of each example's task."""
         return _by_group(np.minimum, self.seconds, self.group, np.inf)
 
 
 def _by_group(
     combine: np.ufunc, values: Vector, group: Numbers, start: float
 ) -> Vector:
-    """The values of each one's group combined: [programs]."""
+    """Combine the values of each one's group: [programs]."""
     size = int(group.max()) + 1 if len(group) else 0
     found = np.full(size, start)
     combine.at(found, group, values)
@@ -169,6 +167,6 @@ def _by_group(
 
 
 def numbered(names: Sequence[str]) -> Numbers:
-    """Equal names as equal numbers, from 0 on, in the order in which they first come."""
+    """Number names consecutively from 0, in order of first occurrence."""
     known: dict[str, int] = {}
     return np.array([known.setdefault(n, len(known)) for n in names], np.int64)

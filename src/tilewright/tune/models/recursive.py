@@ -1,13 +1,13 @@
-"""A recursive network over loop trees: what is inside of a loop is summed up before the loop.
+"""A recursive network over loop trees: the contents of a loop are summed up before the loop.
 
 Each node is embedded by a gated recurrent unit (Cho et al., 2014) whose input is the node's row and
-whose state is the sum of the embeddings inside of it:
+whose state is the sum of its children's embeddings:
 
-    s = sum of h over what is inside        z = sigmoid(Wz x + Uz s + bz)
+    s = sum of h over the children          z = sigmoid(Wz x + Uz s + bz)
     r = sigmoid(Wr x + Ur s + br)           n = tanh(Wn x + Un (r * s) + bn)
     h = (1 - z) * n + z * s
 
-The root's embedding gives the cost, linearly. Nodes of one height, of all programs, are computed
+The cost is linear in the root's embedding. Nodes of the same height, of all programs, are computed
 together.
 """
 
@@ -29,9 +29,9 @@ GATES = ("z", "r", "n")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ProgramTrees:
-    """Programs' trees. x: [nodes, columns], standardized. parent: of each node; -1: none.
+    """The trees of programs. x: [nodes, columns], standardized. parent: of each node; -1: none.
 
-    levels: numbers of the nodes by height, leaves first. roots: of each program.
+    levels: node indices by height, leaves first. roots: of each program.
     """
 
     x: Array
@@ -41,7 +41,7 @@ class ProgramTrees:
 
     @staticmethod
     def of(programs: ProgramRows, mean: Array, scale: Array) -> ProgramTrees:
-        """The trees of rows whose first column is how many rows on the parent is."""
+        """Build trees from rows whose first column is the offset of the parent's row."""
         rows: Array = programs.rows.astype(np.float64)
         up = rows[:, 0].astype(np.int64)
         number = np.arange(len(rows))
@@ -59,7 +59,7 @@ class ProgramTrees:
 
 
 def initial(columns: int, size: int, random: np.random.Generator) -> Arrays:
-    """Small random weights; gates begin half open, the cost begins at 0."""
+    """Small random weights; gates start half open, costs at 0."""
     values: Arrays = {}
     for g in GATES:
         values[f"W{g}"] = random.standard_normal((columns, size)) / np.sqrt(columns)
@@ -72,7 +72,7 @@ def initial(columns: int, size: int, random: np.random.Generator) -> Arrays:
 
 @dataclass(slots=True)
 class ForwardPass:
-    """What a pass forward computed, as the pass back needs it: arrays over all nodes."""
+    """The activations of a forward pass, as the backward pass needs them: arrays over all nodes."""
 
     h: Array
     s: Array
@@ -84,7 +84,7 @@ class ForwardPass:
 def forward(
     values: Mapping[str, Array], forest: ProgramTrees
 ) -> tuple[Vector, ForwardPass]:
-    """Costs of the programs, [programs], and what they came from."""
+    """The costs of programs, [programs], and the activations."""
     shape = (len(forest.x), len(values["v"]))
     p = ForwardPass(*(np.zeros(shape) for _ in range(5)))
     given = {g: forest.x @ values[f"W{g}"] + values[f"b{g}"] for g in GATES}
@@ -103,7 +103,7 @@ def forward(
 def backward(
     values: Mapping[str, Array], forest: ProgramTrees, p: ForwardPass, by_cost: Vector
 ) -> Arrays:
-    """The gradient by the weights, of a loss whose gradient by the costs is `by_cost`."""
+    """The gradient of the weights, for a loss with gradient `by_cost`."""
     by_h = np.zeros_like(p.h)
     by_h[forest.roots] = np.outer(by_cost, values["v"])
     by_s = np.zeros_like(p.s)
@@ -111,7 +111,7 @@ def backward(
     found["v"] = p.h[forest.roots].T @ by_cost
     found["c"] = np.array([by_cost.sum()])
     for level in reversed(forest.levels):
-        # An embedding is a term of its parent's sum, and so has the gradient of the sum.
+        # An embedding is a term of its parent's sum, so it also gets that sum's gradient.
         held = level[forest.parent[level] >= 0]
         by_h[held] += by_s[forest.parent[held]]
         s, z, r, n = p.s[level], p.z[level], p.r[level], p.n[level]
@@ -132,7 +132,7 @@ def backward(
 
 class Recursive:
     """A Learner over the rows of `LoopTree`. size: of an embedding; steps: of training, each on a
-    batch of so many programs."""
+    batch of `batch` programs."""
 
     def __init__(
         self,
@@ -153,12 +153,12 @@ class Recursive:
 
     @property
     def name(self) -> str:
-        """The network by its objective."""
+        """The network with its objective."""
         return f"recursive network ({self._objective.name})"
 
     @property
     def unit(self) -> str:
-        """What its costs are."""
+        """The unit of its costs."""
         return self._objective.unit
 
     def fit(self, examples: Examples) -> None:
@@ -166,7 +166,7 @@ class Recursive:
         random = np.random.default_rng(self._seed)
         rows: Array = examples.programs.rows[:, 1:].astype(np.float64)
         self._mean = rows.mean(axis=0)
-        # A column that is the same everywhere tells nothing, and is left as it is.
+        # A constant column carries no information and is not scaled.
         scale = rows.std(axis=0)
         self._scale = np.where(scale > 0, scale, 1.0)
         self._values = initial(rows.shape[1], self._size, random)
@@ -184,7 +184,7 @@ class Recursive:
         train(self._values, gradient, self._steps, rate=5e-3)
 
     def costs(self, programs: ProgramRows) -> Vector:
-        """What the network says."""
+        """Predict with the network."""
         return forward(self._values, self._forest(programs))[0]
 
     def state(self) -> State:
@@ -192,7 +192,7 @@ class Recursive:
         return {"mean": self._mean, "scale": self._scale, "values": self._values}
 
     def restore(self, state: State) -> None:
-        """Take what `state` gave."""
+        """Restore a result of `state`."""
         self._mean, self._scale = state["mean"], state["scale"]
         self._values = dict(state["values"])
 

@@ -1,4 +1,4 @@
-"""What was learned as a file of text: JSON with a digest, arrays in base 64. Nothing in it runs."""
+"""Trained models as text files: JSON with a digest, arrays in base64. Nothing is executed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tilewright.base.files import write_whole
 FORMAT: Final = "tilewright cost model"
 VERSION: Final = 1
 
-# JSON's own values, and arrays among them.
+# JSON values, possibly with arrays among them.
 State = Mapping[str, Any]
 
 _ARRAY: Final = "array"
@@ -26,7 +26,7 @@ _DTYPES: Final = ("<f4", "<f8", "<i2", "<i8")
 
 
 def write(path: Path, model: str, state: State) -> None:
-    """Keep what a model of this name learned."""
+    """Write the state of a model with this name."""
     content = json.dumps({"model": model, "state": _plain(state)}, sort_keys=True)
     whole = {
         "format": FORMAT,
@@ -39,7 +39,7 @@ def write(path: Path, model: str, state: State) -> None:
 
 
 def read(path: Path, model: str) -> State:
-    """What `write` kept for a model of this name.
+    """Read a state that `write` stored for a model with this name.
 
     Raises InputError for a file of another format, version or model, and for a damaged one.
     """
@@ -48,20 +48,18 @@ def read(path: Path, model: str) -> State:
     except OSError as error:
         raise _refused(path, f"it cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise _refused(
-            path, "it is not a file of a cost model, or is damaged"
-        ) from error
+        raise _refused(path, "it is not a cost model file, or it is damaged") from error
     if not isinstance(whole, dict) or whole.get("format") != FORMAT:
-        raise _refused(path, "it is not a file of a cost model")
+        raise _refused(path, "it is not a cost model file")
     if whole.get("version") != VERSION:
         found = whole.get("version")
-        raise _refused(path, f"its version is {found!r}, and {VERSION} is read")
+        raise _refused(path, f"its version is {found!r}, expected {VERSION}")
     content = whole.get("content")
     if not isinstance(content, str) or _digest(content) != whole.get("digest"):
-        raise _refused(path, "it is damaged: its digest is not that of its content")
+        raise _refused(path, "it is damaged: its digest does not match its content")
     kept = json.loads(content)
     if kept["model"] != model:
-        raise _refused(path, f"it is of {kept['model']!r}, and this is {model!r}")
+        raise _refused(path, f"it is for {kept['model']!r}, not {model!r}")
     state: State = _with_arrays(kept["state"])
     return state
 

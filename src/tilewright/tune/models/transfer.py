@@ -1,9 +1,9 @@
-"""Transfer: what other operators and machines taught helps with a new one, and then steps aside.
+"""Transfer: a model of other operators and machines supports a new one, and then fades out.
 
-As in AutoTVM the costs of a model of others are added, less with each sample of the task itself:
-others * 2^(-n/64) + own, where the own part learns what is left; below 0.05 they count no more. And
-an operator at another size starts from what was fast at the size before, as a network that grows
-keeps what it can do.
+As in AutoTVM, the costs of the other model are added with a weight that falls with each sample of
+the task itself: others * 2^(-n/64) + own, where `own` is trained on the residual; below 0.05 the
+weight is 0. And an operator at another size starts from what was fast at the previous size, as a
+growing network keeps what it has learned.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tilewright.tune.models.learned import LearnedModel, Prior
 from tilewright.tune.models.learner import Ensemble
 from tilewright.tune.models.programs import FeatureExtractor
 
-HALF: Final = 64  # samples of a task, after which others count half
+HALF: Final = 64  # samples of a task that halve the weight of others
 DROPPED: Final = 0.05
 
 
 def fading(samples: int) -> float:
-    """How much others count for a task with so many samples of its own."""
+    """The weight of others for a task with this many samples."""
     weight: float = 2.0 ** (-samples / HALF)
     return weight if weight >= DROPPED else 0.0
 
@@ -31,19 +31,19 @@ def fading(samples: int) -> float:
 def transferred(
     others: Prior, features: FeatureExtractor, own: Ensemble
 ) -> LearnedModel:
-    """A model that begins with what another one learned elsewhere: other operators, or machines.
+    """A model that starts from another one, trained on other operators or machines.
 
-    Raises InputError where the costs of both cannot be added.
+    Raises InputError if their costs cannot be added.
     """
     return LearnedModel(features, own, others, fading)
 
 
 @dataclass(frozen=True, slots=True)
-class Grown:
-    """What a task takes over from one of another size.
+class TransferredKnowledge:
+    """The starting point of a task, from the same operator at another size.
 
-    seeds: candidates to measure first, the fastest there first. samples: their programs here, in
-    the order of there, as a task of its own: the order is known and the seconds are not.
+    seeds: candidates to measure first, the fastest there first. samples: their programs here, as a
+    separate task with the seconds from there: the order carries over, the times do not.
     """
 
     seeds: tuple[Candidate, ...]
@@ -55,11 +55,11 @@ def grown(
     task: Task,
     nearest: Callable[[Candidate], Candidate],
     count: int = 32,
-) -> Grown:
-    """The `count` fastest trials of another size as candidates of this task, none twice.
+) -> TransferredKnowledge:
+    """The `count` fastest trials at another size as distinct candidates of this task.
 
-    nearest: the possible candidate of this task's space that is closest to one of another space.
-    Candidates that a primitive refuses here are left out, and trials that failed.
+    nearest: maps a candidate of another space to the closest one in this task's space. Candidates
+    that a primitive rejects here are skipped, and so are failed trials.
     """
     ok = [t for t in trials if t.measurement.seconds < float("inf")]
     ok.sort(key=lambda t: t.measurement.seconds)
@@ -78,4 +78,4 @@ def grown(
         seeds[here] = None
         seconds = trial.measurement.seconds
         samples.append(Sample(f"{task.key} (another size)", kernel, seconds))
-    return Grown(tuple(seeds), tuple(samples))
+    return TransferredKnowledge(tuple(seeds), tuple(samples))

@@ -1,9 +1,9 @@
 """Gradient-boosted trees over rows of features, by LightGBM.
 
-What a program costs is the sum of the trees' values of its rows, as in Ansor: a store that runs
-longer adds more. But where costs are not throughputs, values are logarithms, of which the powers
-are added. The gradient by a program's cost is passed on to its rows; the second derivative is a
-bound for steps that all rows make at once.
+A program's cost is the sum of the trees' values over its rows, as in Ansor: a longer-running store
+adds more. Unless costs are throughputs, values are logarithms and their exponentials are summed.
+The gradient of a program's cost is passed on to its rows; the second derivative is a bound for
+simultaneous steps of all rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tilewright.tune.models.stored import State
 if TYPE_CHECKING:
     import lightgbm
 
-# One thread: the cores are for measuring. Few samples must be enough to split.
+# One thread, because the cores are for measuring. Few samples must suffice for a split.
 _PARAMETERS = {
     "num_threads": 1,
     "deterministic": True,
@@ -39,7 +39,7 @@ _PARAMETERS = {
 
 
 class Trees:
-    """A Learner. rounds: how many trees are fitted, one after another."""
+    """A Learner. rounds: the number of trees."""
 
     def __init__(self, objective: Objective, seed: int = 0, rounds: int = 150) -> None:
         self._objective = objective
@@ -50,21 +50,21 @@ class Trees:
 
     @property
     def name(self) -> str:
-        """Trees by their objective."""
+        """Trees with their objective."""
         return f"trees ({self._objective.name})"
 
     @property
     def unit(self) -> str:
-        """What its costs are."""
+        """The unit of its costs."""
         return self._objective.unit
 
     def fit(self, examples: Examples) -> None:
-        """Fit the trees to examples. Raises UnsupportedError without LightGBM."""
+        """Train on these examples. Raises UnsupportedError without LightGBM."""
         package = _lightgbm()
         programs = examples.programs
         self._booster = None
         self._start = self._objective.start(examples)
-        # LightGBM takes no features that are all the same.
+        # LightGBM rejects features that are all constant.
         if not programs.rows.size or not np.ptp(programs.rows, axis=0).any():
             return
         adds = _added if self.unit == THROUGHPUT else _logs_added
@@ -86,7 +86,7 @@ class Trees:
         self._booster = package.train(parameters, data, self._rounds)
 
     def costs(self, programs: ProgramRows) -> Vector:
-        """What the programs' rows add up to."""
+        """Predict the sums over the programs' rows."""
         constant = np.full(len(programs), self._start)
         if self._booster is None or not programs.rows.size:
             return constant
@@ -95,12 +95,12 @@ class Trees:
         return constant + adds(programs, found)[0]
 
     def state(self) -> State:
-        """The trees as LightGBM's text."""
+        """The trees in LightGBM's text format."""
         trees = None if self._booster is None else self._booster.model_to_string()
         return {"start": self._start, "trees": trees}
 
     def restore(self, state: State) -> None:
-        """Take what `state` gave. Raises InputError for text that is not a model of LightGBM."""
+        """Restore a result of `state`. Raises InputError for text that is not a LightGBM model."""
         package = _lightgbm()
         self._start = float(state["start"])
         self._booster = None
@@ -113,13 +113,13 @@ class Trees:
 
 
 def _added(programs: ProgramRows, values: Vector) -> tuple[Vector, Vector, Vector]:
-    """The sums of rows, and what their first and second derivatives are of the programs'."""
+    """The sums over rows, and the factors of their first and second derivatives."""
     several: Vector = programs.counts[programs.owner].astype(np.float64)
     return programs.sums(values), np.ones(len(values)), several
 
 
 def _logs_added(programs: ProgramRows, values: Vector) -> tuple[Vector, Vector, Vector]:
-    """The same where values and sums are logarithms; a program without rows costs nothing more."""
+    """The same for logarithms of values and sums; a program without rows adds nothing."""
     costs, shares = programs.log_sums(values)
     return np.where(programs.counts > 0, costs, 0.0), shares, shares
 

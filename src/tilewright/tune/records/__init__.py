@@ -1,5 +1,5 @@
-"""Records of tuning: what was measured, on which machine, and what `compile` uses of it.
+"""Tuning records: the measurements of each machine, and the schedules that `compile` uses.
 
-`key` says what a record belongs to, `rows` what one is, `database` keeps them, `jsonl` carries them
-elsewhere, and `published` is the little that `compile` reads.
+`key` defines the identity of records, `rows` their contents; `database` stores them, `jsonl`
+exports and imports them, and `published` holds the part that `compile` reads.
 """

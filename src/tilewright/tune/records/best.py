@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tilewright.tune.records.key import SCHEDULES
-from tilewright.tune.records.published import Chosen
+from tilewright.tune.records.published import PublishedChoice
 from tilewright.tune.records.rows import Choice
 
 
 def best(choices: Iterable[Choice]) -> dict[str, Choice]:
-    """By the digest of the key, the choice of the largest gain since the last withdrawal.
+    """For each key digest, the choice with the largest gain since the last withdrawal.
 
-    Of equal ones the latest. Those of other versions of the schedules, and of less gain than
-    MARGIN, are not used.
+    Among equals the latest. Choices of other versions of the schedules, and those with less gain
+    than MARGIN, are ignored.
     """
     found: dict[str, Choice] = {}
     for choice in sorted(choices, key=lambda c: c.time):
@@ -27,10 +27,10 @@ def best(choices: Iterable[Choice]) -> dict[str, Choice]:
     return found
 
 
-def chosen(choices: Iterable[Choice]) -> dict[str, Chosen]:
-    """The same as `compile` reads them."""
+def chosen(choices: Iterable[Choice]) -> dict[str, PublishedChoice]:
+    """The same in the form that `compile` reads."""
     return {
-        digest: Chosen(c.candidate.key, c.seconds, c.default_seconds, c.time)
+        digest: PublishedChoice(c.candidate.key, c.seconds, c.default_seconds, c.time)
         for digest, c in best(choices).items()
         if c.candidate is not None
     }

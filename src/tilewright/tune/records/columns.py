@@ -1,7 +1,7 @@
-"""Rows of the tables: the statements, and what is in their columns, both ways.
+"""SQL statements, and the conversion between table rows and objects.
 
-A row of trials or choices ends with a sum over the others. One that does not agree with it was
-damaged on the disk, where SQLite itself checks nothing.
+A row of trials or choices ends with a checksum over its other columns, which detects damage on the
+disk: SQLite itself does not check contents.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilewright.tune.records.key import Key, digest
 from tilewright.tune.records.rows import Choice, Features, Record, TunerRun
 
 T = TypeVar("T")
-RowOf = Callable[[Sequence[Any]], T | None]  # None for a damaged row
+RowOf = Callable[[Sequence[Any]], T | None]  # returns None for a damaged row
 
 ADD_RUN: Final = "insert or ignore into runs values (?, ?, ?, ?, ?, ?, ?)"
 TAKE_RUN: Final = "update runs set process = ? where id = ?"
@@ -59,12 +59,12 @@ from choices r {_ABOUT}"""
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
-    """Which rows are asked for: all that agree with everything that is given.
+class RecordFilter:
+    """Which rows to select: those that satisfy all given conditions.
 
-    model, operator, machine: a part of the text, in any case; the operator's is the name of a
-    kernel, its Computations, or the beginning of its digest. digest: of a key. before: only rows
-    that are older, in seconds of the epoch.
+    model, operator, machine: a substring, case-insensitive; that of operator is matched against a
+    kernel's name, its Computations and the digest of its operator. digest: of a key. before: only
+    older rows, in seconds since the epoch.
     """
 
     model: str = ""
@@ -75,7 +75,7 @@ class Filter:
 
     @property
     def condition(self) -> tuple[str, list[Any]]:
-        """The condition in SQL over trials or choices r, tasks t and runs u; its values."""
+        """The SQL condition over trials or choices r, tasks t and runs u, and its values."""
         tests: list[str] = ["1"]
         values: list[Any] = []
         for text, names in (
@@ -102,7 +102,7 @@ def of_run(run: TunerRun) -> tuple[Any, ...]:
 
 
 def run(row: Sequence[Any]) -> TunerRun:
-    """The run of its columns; what is lost of it is empty."""
+    """The run of these columns; missing values become empty."""
     number, model, started, compiler, settings = row
     since = started if isinstance(started, float) else 0.0
     return TunerRun(number, model or "", since, compiler or "", settings or "")
@@ -115,7 +115,7 @@ def of_task(key: Key, name: str) -> tuple[Any, ...]:
 
 
 def of_record(r: Record) -> list[Any]:
-    """The columns of a trial, but for its number."""
+    """The columns of a trial, except its number."""
     m = r.trial.measurement
     values: list[Any] = [
         *identity(r),
@@ -134,12 +134,12 @@ def of_record(r: Record) -> list[Any]:
 
 
 def identity(r: Record) -> tuple[str, str, str]:
-    """What one trial differs from all others by."""
+    """The columns that identify a trial."""
     return r.key.digest, r.run.id, r.trial.candidate.key
 
 
 def record(row: Sequence[Any]) -> Record | None:
-    """The trial of a row of RECORDS."""
+    """The trial of a row of RECORDS; None if the row is damaged."""
     about, seen, values = row[:7], row[7:10], list(row[10:])
     key = _checked(about[0], values)
     if key is None:
@@ -155,14 +155,14 @@ def record(row: Sequence[Any]) -> Record | None:
 
 
 def of_choice(c: Choice) -> list[Any]:
-    """The columns of a choice, but for its number."""
+    """The columns of a choice, except its number."""
     candidate = None if c.candidate is None else c.candidate.key
     values = [c.key.digest, c.run.id, candidate, c.seconds, c.default_seconds, c.time]
     return [*values, _sum(values)]
 
 
 def choice(row: Sequence[Any]) -> Choice | None:
-    """The choice of a row of CHOICES."""
+    """The choice of a row of CHOICES; None if the row is damaged."""
     about, values = row[:7], list(row[7:])
     key = _checked(about[0], values)
     if key is None:
@@ -174,7 +174,7 @@ def choice(row: Sequence[Any]) -> Choice | None:
 
 
 def _checked(text: str | None, values: Sequence[Any]) -> Key | None:
-    """The key of a row of these columns, if both are whole."""
+    """The key of a row with these columns; None if the key or the row is damaged."""
     found = None if text is None else _key(text)
     if found is None or found[0] != values[0] or _sum(values[:-1]) != values[-1]:
         return None
@@ -183,7 +183,7 @@ def _checked(text: str | None, values: Sequence[Any]) -> Key | None:
 
 @lru_cache(maxsize=256)
 def _key(text: str) -> tuple[str, Key] | None:
-    """The digest and the key of a text; None for what is none."""
+    """The digest and the key of a text; None if it is not a key."""
     try:
         return digest(text), Key.parse(text)
     except InputError:
@@ -195,6 +195,6 @@ def _run_of(about: Sequence[Any], run_id: str) -> TunerRun:
 
 
 def _sum(values: Sequence[Any]) -> str:
-    """A sum over the columns of a row."""
+    """A checksum over the columns of a row."""
     text = json.dumps(list(values), default=repr)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

@@ -1,4 +1,4 @@
-"""What `compile` uses of a database at this moment."""
+"""The choices of a database that `compile` currently uses."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 from tilewright.base.errors import InputError, TilewrightError, TilewrightWarning
 from tilewright.tune.records import published
-from tilewright.tune.records.published import NOTHING, Published
+from tilewright.tune.records.published import NOTHING, PublishedChoices
 
 
-def current(path: Path) -> Published:
-    """The choices; from the database itself only where the file beside it is missing or damaged.
+def current(path: Path) -> PublishedChoices:
+    """The current choices; the database is only read if the file next to it is missing or damaged.
 
-    Trouble is a TilewrightWarning and no choices: no compilation fails for it.
+    Any error becomes a TilewrightWarning and no choices: it never fails a compilation.
     """
     try:
         found = published.read(path)
@@ -24,8 +24,8 @@ def current(path: Path) -> Published:
         return NOTHING
 
 
-def _renewed(path: Path) -> Published:
-    """Opening the database writes the file anew, where that is possible."""
+def _renewed(path: Path) -> PublishedChoices:
+    """Recreate the file by opening the database, for writing if possible."""
     from tilewright.tune.records.best import chosen
     from tilewright.tune.records.database import Records
 

@@ -1,10 +1,9 @@
-"""The database of records: every trial on the disk as soon as it is acknowledged.
+"""The database of records: every trial is on disk before it is acknowledged.
 
-SQLite with a journal that is written ahead: what `add` returned from survives a SIGKILL of the
-process and a loss of power. Several processes may tune at once; each trial is a short transaction,
-and one waits for another up to a minute. Trials are only ever appended. In one run a candidate of a
-task has one trial: the first that comes counts, a second one is passed over. In another run it is
-another trial.
+SQLite with a write-ahead journal: what `add` has written survives a SIGKILL of the process and a
+power loss. Several processes may tune at once; each trial is a short transaction, and a writer
+waits up to a minute for another. Trials are append-only. Within a run, a candidate of a task has
+one trial: the first one counts and later ones are ignored. In another run it is another trial.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from tilewright.base.text import plural
 from tilewright.tune.base import Candidate, Trial
 from tilewright.tune.records import columns, jsonl, opening, published
 from tilewright.tune.records.best import best, chosen
-from tilewright.tune.records.columns import Filter
+from tilewright.tune.records.columns import RecordFilter
 from tilewright.tune.records.key import Key
 from tilewright.tune.records.owner import alive, myself
 from tilewright.tune.records.rows import Choice, Features, Record, TunerRun
 
 Row = Record | Choice
-_EVERYTHING: Final = Filter()
+_EVERYTHING: Final = RecordFilter()
 _BROKEN: Final = (
     "SQLITE_CORRUPT",
     "SQLITE_NOTADB",
@@ -43,14 +42,14 @@ _BROKEN: Final = (
 
 
 class Records:
-    """The records in one file. As a context manager it closes itself.
+    """The records in one file; as a context manager it closes itself.
 
-    A disk that is full or fails while it is open loses no trial: those that cannot be written wait
-    in memory, one TilewrightWarning says so, and `close` puts them where there is room.
+    A full or failing disk loses no trial while the database is open: rows that cannot be written
+    stay in memory, a TilewrightWarning reports it, and `close` writes them wherever there is room.
     """
 
     def __init__(self, path: Path, write: bool = True) -> None:
-        """Open a file, which is made if it is to be written. Raises InputError; see `opening`."""
+        """Open the file; create it if writing. Raises InputError; see `opening`."""
         self.path = path
         self._writes = write
         self._open()
@@ -63,7 +62,7 @@ class Records:
     def _open(self) -> None:
         of = opening.for_writing if self._writes else opening.for_reading
         self._db = of(self.path)
-        # Damaged text must reach the sum that finds it, and not stop the reading before.
+        # Damaged text must reach the checksum that detects it, not abort the read.
         self._db.text_factory = lambda data: data.decode(errors="replace")
         found = self.path.stat()
         self._file = found.st_dev, found.st_ino
@@ -71,15 +70,15 @@ class Records:
     # ----------------------------------------------------------------------------------- runs
 
     def begin(self, model: str, settings: str = "", compiler: str = "") -> TunerRun:
-        """A new run of a tuner on a model, by this process."""
+        """Start a new run of a tuner on a model, owned by this process."""
         run = TunerRun(secrets.token_hex(16), model, time.time(), compiler, settings)
         with self._transaction():
             self._db.execute(columns.ADD_RUN, (*columns.of_run(run), myself(), None))
         return run
 
     def resume(self, model: str, settings: str = "") -> TunerRun | None:
-        """The latest run of this model and these settings that was killed; it is this process's
-        from now on. None where there is none, or where another process is at it."""
+        """Take over the latest unfinished run with this model and these settings whose process is
+        dead. None if there is none."""
         with self._transaction():
             found = self._db.execute(columns.UNFINISHED, (model, settings)).fetchall()
             for *parts, process in found:
@@ -90,7 +89,7 @@ class Records:
         return None
 
     def end(self, run: TunerRun) -> None:
-        """The run is through: `resume` does not find it any more."""
+        """Mark the run as finished, so that `resume` no longer finds it."""
         with self._transaction():
             self._db.execute(columns.END_RUN, (time.time(), run.id))
 
@@ -104,9 +103,9 @@ class Records:
         trial: Trial,
         features: Features | None = None,
     ) -> None:
-        """Record a trial of a task; it is on the disk on return, but see the class.
+        """Record a trial of a task; it is on disk on return (exceptions: see the class).
 
-        key: as `Task.key`. Raises InputError for what is not a key.
+        key: as `Task.key`. Raises InputError for an invalid key.
         """
         key = Key.parse(key) if isinstance(key, str) else key
         self._append(Record(key, task, run, time.time(), trial, features))
@@ -120,32 +119,32 @@ class Records:
         seconds: float,
         default_seconds: float,
     ) -> bool:
-        """Have `compile` use a candidate, if it beats the default by MARGIN and earlier choices.
+        """Let `compile` use a candidate, if it beats the default by MARGIN and earlier choices.
 
-        Both times are of this run. Whether it is used; it is recorded in any case.
+        Both times are from this run. Returns whether it is used; it is recorded in any case.
         """
         key = Key.parse(key) if isinstance(key, str) else key
         made = Choice(key, task, run, time.time(), candidate, seconds, default_seconds)
         self._append(made)
         self._publish()
-        same = self.choices(Filter(digest=key.digest))
+        same = self.choices(RecordFilter(digest=key.digest))
         return best(same).get(key.digest) == made
 
     def withdraw(self, run: TunerRun, key: Key | str, task: str) -> None:
-        """Have `compile` use the default schedule again, until something else is chosen."""
+        """Let `compile` use the default schedule again, until the next choice."""
         key = Key.parse(key) if isinstance(key, str) else key
         self._append(Choice(key, task, run, time.time(), None))
         self._publish()
 
     def merge(self, rows: Iterable[Row]) -> int:
-        """Add what was recorded elsewhere, but for what is here already; how many rows were new."""
+        """Add rows recorded elsewhere, skipping known ones; returns how many were new."""
         with self._transaction():
             count = sum(self._insert(row) for row in rows)
         self._publish()
         return count
 
     def prune(self, found: Sequence[Record]) -> int:
-        """Delete trials; how many there were. What was chosen stays chosen."""
+        """Delete trials; returns how many. Choices are kept."""
         with self._transaction():
             for r in found:
                 self._db.execute(columns.DELETE, columns.identity(r))
@@ -163,12 +162,12 @@ class Records:
                 self._write_waiting()
             except (sqlite3.DatabaseError, OSError, InputError) as error:
                 self._warn(
-                    f"{self.path}: a trial could not be written ({error}). Tuning goes on; what "
-                    "was measured is kept in memory and written when that is possible"
+                    f"{self.path}: a trial could not be written ({error}). Tuning continues; the "
+                    "measurements are kept in memory and written when possible"
                 )
 
     def _write_waiting(self) -> None:
-        """Write what waits; into a new file where this one was found damaged, or was taken away.
+        """Write the waiting rows; into a new file if this one is damaged or was moved away.
 
         Raises sqlite3.DatabaseError, OSError and InputError.
         """
@@ -177,7 +176,8 @@ class Records:
                 with self._transaction():
                     for row in self._waiting:
                         self._insert(row)
-                # Another process that found it damaged has moved it aside, with what we wrote.
+                # A process that found it damaged may have moved it aside, with the rows just
+                # written.
                 if self._is_there():
                     break
             except sqlite3.DatabaseError as error:
@@ -188,7 +188,7 @@ class Records:
         self._waiting.clear()
 
     def _is_there(self) -> bool:
-        """Whether the path still names the file that is open."""
+        """Whether the path still names the open file."""
         try:
             found = self.path.stat()
         except FileNotFoundError:
@@ -196,7 +196,7 @@ class Records:
         return (found.st_dev, found.st_ino) == self._file
 
     def _insert(self, row: Row) -> bool:
-        """Whether it is new."""
+        """Insert a row; returns whether it is new."""
         run = (*columns.of_run(row.run), "", row.run.started)
         self._db.execute(columns.ADD_RUN, run)
         self._db.execute(columns.ADD_TASK, columns.of_task(row.key, row.task))
@@ -214,21 +214,21 @@ class Records:
 
     # ------------------------------------------------------------------------------- reading
 
-    def records(self, wanted: Filter = _EVERYTHING) -> list[Record]:
-        """The trials that a filter lets through, in the order in which they came."""
+    def records(self, wanted: RecordFilter = _EVERYTHING) -> list[Record]:
+        """The trials that match a filter, in insertion order."""
         return self._read(columns.RECORDS, wanted, columns.record)
 
-    def choices(self, wanted: Filter = _EVERYTHING) -> list[Choice]:
-        """What was chosen and withdrawn, in order."""
+    def choices(self, wanted: RecordFilter = _EVERYTHING) -> list[Choice]:
+        """The choices and withdrawals that match a filter, in insertion order."""
         return self._read(columns.CHOICES, wanted, columns.choice)
 
     def trials(self, key: Key | str) -> list[Trial]:
-        """Every trial of a task, of all runs: what a search starts from when it is resumed."""
+        """All trials of a task from all runs: the starting point of a resumed search."""
         digest = Key.parse(key).digest if isinstance(key, str) else key.digest
-        return [r.trial for r in self.records(Filter(digest=digest))]
+        return [r.trial for r in self.records(RecordFilter(digest=digest))]
 
     def _read(
-        self, query: str, wanted: Filter, row_of: columns.RowOf[columns.T]
+        self, query: str, wanted: RecordFilter, row_of: columns.RowOf[columns.T]
     ) -> list[columns.T]:
         condition, values = wanted.condition
         with self._using:
@@ -239,20 +239,20 @@ class Records:
                 raise InputError(
                     f"the tuning records cannot be read: {error}",
                     where=str(self.path),
-                    hint="open them once in a folder that can be written, which mends them",
+                    hint="open them once in a writable folder, which repairs them",
                 ) from None
         found = [row for row in read if row is not None]
         if len(found) < len(read):
             lost = plural(len(read) - len(found), "row")
             self._warn(
-                f"{self.path}: {lost} of the tuning records are damaged and left out"
+                f"{self.path}: {lost} of the tuning records are damaged and skipped"
             )
         return found
 
     # ------------------------------------------------------------------------------- the file
 
     def close(self) -> None:
-        """Write what waits, here or in a file of JSON lines elsewhere, and close the file."""
+        """Write the waiting rows, here or to JSON lines elsewhere, and close the file."""
         with self._using:
             try:
                 if self._waiting:
@@ -277,17 +277,17 @@ class Records:
             )
             return
         self._warn(
-            f"{plural(len(rows), 'trial')} that {self.path} could not take are in {place}: "
+            f"{plural(len(rows), 'trial')} not written to {self.path} are in {place}: "
             "tilewright records import"
         )
 
     def _publish(self) -> None:
-        """Bring what `compile` reads up to date. Trouble with it is a warning: nothing is lost."""
+        """Update what `compile` reads. An error is only a warning: no record is lost."""
         try:
             with opening.alone(self.path):
                 published.write(self.path, chosen(self.choices()))
         except (InputError, OSError) as error:
-            self._warn(f"{self.path}: compile cannot use what was chosen: {error}")
+            self._warn(f"{self.path}: compile cannot use the latest choices: {error}")
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -319,8 +319,6 @@ class Records:
 
 
 def _is_broken(error: sqlite3.DatabaseError) -> bool:
-    """Whether opening the file again may help: it is damaged, or was not to be had last time."""
-    name = getattr(
-        error, "sqlite_errorname", None
-    )  # none where the connection is closed
+    """Whether reopening may help: the file is damaged, or could not be reopened last time."""
+    name = getattr(error, "sqlite_errorname", None)  # None if the connection is closed
     return name is None or name.startswith(_BROKEN)

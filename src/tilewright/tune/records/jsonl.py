@@ -1,4 +1,4 @@
-"""Records as JSON Lines: one row a line, each complete, so that files can be cut and joined."""
+"""Records as JSON Lines: each line is a complete row, so files can be split and concatenated."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Final
 from tilewright.base.errors import InputError
 from tilewright.tune.records.rows import Choice, Record, plain, row_of
 
-_LONGEST: Final = 1 << 24  # bytes of a line: features are the largest part
+_LONGEST: Final = 1 << 24  # bytes per line: features are the largest part
 
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that is not a record, by its number from 1 on, and why."""
+    """A line that is not a record: its number, from 1, and the reason."""
 
     number: int
     why: str
@@ -25,12 +25,12 @@ class BadLine:
 
 
 def line(row: Record | Choice) -> str:
-    """A row as one line, with its end."""
+    """A row as one line, newline included."""
     return json.dumps(plain(row), sort_keys=True, separators=(",", ":")) + "\n"
 
 
 def read(lines: Iterable[bytes]) -> Iterator[Record | Choice | BadLine]:
-    """The row of each line; empty lines are passed over."""
+    """Parse each line into a row; empty lines are skipped."""
     for number, text in enumerate(lines, 1):
         if text.strip():
             yield _row(number, text)

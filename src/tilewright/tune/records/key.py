@@ -1,7 +1,7 @@
-"""What a record belongs to: everything that decides which schedule of a kernel is the fastest.
+"""The identity of records: everything that decides which schedule of a kernel is fastest.
 
-A record is used where all parts are equal and nowhere else. They are kept one by one as well, so
-that one can ask for the same operator on another machine, or for the same machine and other shapes.
+A record applies only where all parts are equal. The parts are also stored separately, for queries
+such as the same operator on another machine, or other shapes on the same machine.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ from tilewright.plan.normalize import KernelSignature
 from tilewright.runtime.machine import processor_name
 from tilewright.targets.base import Target
 
-# Rises when a value of a parameter comes to mean another schedule than it did, so that records
-# from before are not used any more. It stays when parameters or sketches are added.
+# Increase this when the schedule that a parameter value stands for changes, so that older records
+# are ignored. Adding parameters or sketches does not change it.
 SCHEDULES: Final = 1
 
-_DIGEST: Final = 32  # letters
-_LONGEST: Final = 160  # letters of a part that is for people
+_DIGEST: Final = 32  # characters
+_LONGEST: Final = 160  # characters of a part for display
 
 
 @dataclass(frozen=True)
 class Key:
-    """The parts; equal ones have equal texts.
+    """The parts of a key; equal keys have equal texts.
 
-    operator: a digest of all that the kernel computes. family: for people, its Computations and how
-    their dimensions combine: `matmul(cc cc pw) relu(cc cc)`. shapes, dtypes: of the parameters.
-    layouts: how they are read and written. constants: `c` for those known when compiling, else `-`.
-    target: by name. machine: features, caches and description. processor: which one measured;
-    empty where code is for a machine that is not at hand. schedules: SCHEDULES as it was.
+    operator: a digest of everything that the kernel computes. family: for display, its Computations
+    and how their dimensions combine: `matmul(cc cc pw) relu(cc cc)`. shapes, dtypes: of the
+    parameters. layouts: their index expressions. constants: `c` for parameters known at compile
+    time, else `-`. target: its name. machine: features, caches and description. processor: the one
+    that measured; empty if the code is for a machine that is not present. schedules: SCHEDULES at
+    that time.
     """
 
     operator: str
@@ -57,12 +58,12 @@ class Key:
 
     @cached_property
     def text(self) -> str:
-        """The key as JSON, which `Task.key` is and every record carries."""
+        """The key as JSON: the value of `Task.key`, stored in every record."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
 
     @property
     def digest(self) -> str:
-        """A short name for it."""
+        """A short name of the key."""
         return digest(self.text)
 
     def __str__(self) -> str:
@@ -70,7 +71,7 @@ class Key:
 
     @staticmethod
     def parse(text: str) -> Key:
-        """The key of a text. Raises InputError for anything else."""
+        """Parse the text of a key. Raises InputError for anything else."""
         try:
             return Key.of(json.loads(text))
         except (ValueError, RecursionError) as error:
@@ -80,7 +81,7 @@ class Key:
 
     @staticmethod
     def of(given: Any) -> Key:
-        """The key of its parts by name. Raises InputError for a part that is missing or wrong."""
+        """Build a key from its parts by name. Raises InputError for a missing or invalid part."""
         if not isinstance(given, dict):
             raise InputError(f"a key is a table of its parts, not {given!r:.80}")
         types = {f.name: int if f.name in _NUMBERS else str for f in fields(Key)}
@@ -98,7 +99,7 @@ _NUMBERS: Final = ("threads", "schedules")
 
 
 def digest(text: str) -> str:
-    """A short name for a key's text."""
+    """A short name of a key's text."""
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST]
 
 
@@ -110,10 +111,9 @@ def key_of(
     math: str = "default",
     processor: str | None = None,
 ) -> Key:
-    """The key of a kernel. The names of its tensors play no part: search `anonymous(signature)`.
+    """The key of a kernel. Tensor names do not matter: pass `anonymous(signature)` to the search.
 
-    fixed: which of its values are constants. processor: which one measures, where it is another
-    than this.
+    fixed: which of its values are constants. processor: the one that measures, if not this one.
     """
     if processor is None:
         processor = _here() if target.runs_here else ""
@@ -142,15 +142,15 @@ def _family(c: Computation) -> str:
 
 
 def _sides(signature: KernelSignature, parts: Sequence[str]) -> str:
-    """Parts of the parameters, results behind an arrow."""
+    """Join parts of the parameters, with the results after an arrow."""
     results = len(signature.outputs)
     return f"{' '.join(parts[:-results])} -> {' '.join(parts[-results:])}"
 
 
 def _layouts(signature: KernelSignature) -> str:
-    """The index by which each parameter is met first: `[i, k] [k, j] -> [i, j]`.
+    """The first index expression of each parameter: `[i, k] [k, j] -> [i, j]`.
 
-    An index that is read from a tensor is `*`.
+    An index that reads a tensor is shown as `*`.
     """
     if signature.kernel is not None:
         return ""
@@ -172,5 +172,5 @@ def _index(e: Expr) -> str:
 
 
 def _short(text: str) -> str:
-    """A part that is for people: of a long one the rest is in the digest of the operator."""
+    """Truncate a part for display: the digest of the operator covers the rest."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

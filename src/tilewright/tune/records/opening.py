@@ -1,7 +1,7 @@
-"""Opening a database of records: in a private place, sound, of the present version.
+"""Opening a database of records: in a private place, undamaged, of the current version.
 
-A file that others could have written is not opened: what a query does with a prepared file is
-SQLite's business and not ours. A damaged one is moved aside and read as far as it can be.
+A file that others could have written is not opened: SQLite does not promise to be safe on a
+malicious file. A damaged file is moved aside, and its readable rows are recovered.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tilewright.base import private
 from tilewright.base.errors import InputError, TilewrightWarning
 from tilewright.tune.records import published, salvage, schema
 
-BUSY_SECONDS: Final = 60.0  # that one process waits while others write
+BUSY_SECONDS: Final = 60.0  # how long a process waits for other writers
 _MAGIC: Final = b"SQLite format 3\0"
 _NOT_NOW: Final = (
     "SQLITE_BUSY",
@@ -38,10 +38,10 @@ _FRAME_HEADER: Final = 24
 
 
 def for_writing(path: Path) -> sqlite3.Connection:
-    """A connection that writes; the file is made, mended or upgraded where that is needed.
+    """A connection for writing; creates, repairs or upgrades the file as needed.
 
-    Raises InputError for a place that cannot be written, that others could have written to, and
-    for a file that holds something else or is of a newer version.
+    Raises InputError for a path that cannot be written or that others could have written to, and
+    for a file with other contents or of a newer version.
     """
     try:
         private.make_folder(path.parent)
@@ -52,9 +52,9 @@ def for_writing(path: Path) -> sqlite3.Connection:
             _set_up(db, path)
     except (OSError, sqlite3.OperationalError) as error:
         raise InputError(
-            f"tuning records cannot be kept there: {error}",
+            f"tuning records cannot be stored there: {error}",
             where=str(path),
-            hint="give a file in a folder that you can write to",
+            hint="give a file in a writable folder",
         ) from None
     except InputError as error:
         raise error.at(str(path)) from None
@@ -62,9 +62,9 @@ def for_writing(path: Path) -> sqlite3.Connection:
 
 
 def for_reading(path: Path) -> sqlite3.Connection:
-    """A connection that only reads, for a folder that may be read-only.
+    """A read-only connection, for folders that may be read-only.
 
-    Raises InputError where there is no such file, and as `for_writing`.
+    Raises InputError for a missing file, and as `for_writing`.
     """
     try:
         if not path.exists():
@@ -78,14 +78,14 @@ def for_reading(path: Path) -> sqlite3.Connection:
         raise InputError(
             f"the tuning records cannot be read: {error}",
             where=str(path),
-            hint="a damaged file is mended where its folder can be written",
+            hint="a damaged file is repaired if its folder is writable",
         ) from None
     except InputError as error:
         raise error.at(str(path)) from None
 
 
 def check_place(path: Path) -> None:
-    """Raise InputError for a file that somebody else could have written. Raises OSError."""
+    """Raise InputError for a file that another user could have written. Raises OSError."""
     why = private.objection(path.parent)
     if not why and path.exists():
         found = private.objection_to(path.stat(), "file")
@@ -99,7 +99,7 @@ def check_place(path: Path) -> None:
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """While it runs, no other process makes, mends or publishes these records. Raises OSError."""
+    """Keep other processes from creating, repairing or publishing the records. Raises OSError."""
     import filelock
 
     lock = filelock.FileLock(f"{path}.lock", timeout=BUSY_SECONDS, mode=0o600)
@@ -123,9 +123,9 @@ def _connected(path: Path, mode: str, more: str = "") -> sqlite3.Connection:
 def _set_up(db: sqlite3.Connection, path: Path) -> None:
     if schema.version(db) < schema.VERSION:
         schema.upgrade(db, path)
-    # A file system without shared memory keeps SQLite's older journal, which is safe as well.
+    # A file system without shared memory keeps SQLite's older journal, which is safe too.
     db.execute("pragma journal_mode = wal")
-    # Each trial is on the disk when it is acknowledged: a loss of power takes nothing either.
+    # Each trial is on disk when it is acknowledged, even after a power loss.
     db.execute("pragma synchronous = full")
     path.chmod(0o600)
 
@@ -136,7 +136,7 @@ def _reading(path: Path) -> sqlite3.Connection:
         db.execute("select count(*) from sqlite_master").fetchone()
         return db
     except sqlite3.OperationalError:
-        # A read-only folder has no place for SQLite's shared memory; nobody writes there either.
+        # A read-only folder cannot hold SQLite's shared memory; it has no writers either.
         journal = Path(f"{path}-wal")
         if journal.exists() and journal.stat().st_size:
             raise
@@ -152,29 +152,27 @@ def _upgraded_copy(db: sqlite3.Connection, path: Path) -> sqlite3.Connection:
 
 
 def _mend(path: Path) -> None:
-    """Move a damaged database aside and put what can be read of it into a new one."""
+    """Move a damaged database aside and recover its readable rows into a new one."""
     if not path.exists() or not path.stat().st_size:
         return
     lost = _lost_writes(path)
     if lost:
-        _warn(
-            f"{path}: its journal was damaged, and the last {lost} writes in it are lost"
-        )
+        _warn(f"{path}: its journal was damaged; the last {lost} writes in it are lost")
     why = _damage(path)
     if not why:
         return
     aside = _aside(path)
     count = salvage.salvaged(aside, path)
-    found = f"{count} trials were read from it" if count else "nothing could be read"
+    found = f"{count} trials were recovered" if count else "nothing could be recovered"
     _warn(
-        f"{path}: the tuning records were damaged ({why}): {found}. It is now {aside}"
+        f"{path}: the tuning records were damaged ({why}): {found}. The damaged file is now {aside}"
     )
 
 
 def _damage(path: Path) -> str:
-    """What is wrong with a database; empty for a sound one.
+    """Describe the damage to a database; empty if it is intact.
 
-    Raises InputError for a file that never was one: it is somebody's, and stays where it is.
+    Raises InputError for a file that is not a database: it stays where it is.
     """
     with path.open("rb") as file:
         is_database = file.read(len(_MAGIC)) == _MAGIC
@@ -183,7 +181,7 @@ def _damage(path: Path) -> str:
             "it is not a database of tuning records", hint="give another file"
         )
     if not is_database:
-        return "it does not begin as a database does"
+        return "it does not start like a database"
     try:
         db = _connected(path, "rw")
         try:
@@ -195,14 +193,14 @@ def _damage(path: Path) -> str:
             db.close()
     except sqlite3.OperationalError as error:
         if error.sqlite_errorname.startswith(_NOT_NOW):
-            raise  # nothing is known of its contents
+            raise  # its contents are unknown
         return str(error)
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        return str(error)  # SQLite's messages cite damaged names as they are
+        return str(error)  # SQLite's messages quote damaged names unchanged
 
 
 def _aside(path: Path) -> Path:
-    """The database under another name, with its journal."""
+    """Rename the database, with its journal; returns the new path."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     aside = path.with_name(f"{path.name}.damaged-{stamp}-{os.getpid()}")
     path.rename(aside)
@@ -213,7 +211,7 @@ def _aside(path: Path) -> Path:
 
 
 def _lost_writes(path: Path) -> int:
-    """Commits in the journal behind damage, which SQLite passes over without a word."""
+    """The number of commits in the journal after damage, which SQLite skips silently."""
     journal = Path(f"{path}-wal")
     before = _commits(journal)
     if not before:
@@ -222,14 +220,14 @@ def _lost_writes(path: Path) -> int:
     try:
         (_, frames, _) = db.execute("pragma wal_checkpoint(passive)").fetchone()
     except (sqlite3.DatabaseError, UnicodeDecodeError):
-        return 0  # the database itself is damaged, which is said elsewhere
+        return 0  # the database itself is damaged, which is reported elsewhere
     finally:
         db.close()
     return sum(number > frames for number in before)
 
 
 def _commits(journal: Path) -> list[int]:
-    """The numbers of the frames that end a commit, as their headers say."""
+    """The numbers of the frames that end a commit, according to their headers."""
     try:
         data = journal.read_bytes()
     except OSError:

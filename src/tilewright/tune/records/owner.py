@@ -1,4 +1,4 @@
-"""Which process a run belongs to, so that one can tell whether it is still at it."""
+"""Which process owns a run, to find out whether it is still alive."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Final
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
-_STARTED: Final = 19  # of the words behind the command's name in /proc/PID/stat
+_STARTED: Final = 19  # the index, after the command, in /proc/PID/stat
 
 
 def myself() -> str:
-    """This process: the start of the system, its number, and when it was started.
+    """This process: the boot ID of the system, its PID, and its start time.
 
-    Numbers are given again, so that a number alone is not a process.
+    PIDs are reused, so a PID alone does not identify a process.
     """
     return _process(os.getpid())
 
 
 def alive(process: str) -> bool:
-    """Whether the process that called `myself` still runs, on this machine."""
+    """Whether the process that returned this from `myself` still runs on this machine."""
     number = process.split()[1:2]
     if not number or not number[0].isdigit():
         return False
@@ -40,7 +40,7 @@ def _boot() -> str:
 
 
 def _started(number: int) -> str:
-    """When it was started; empty where it is gone, or waits only to be buried."""
+    """Its start time; empty if it has ended or is a zombie."""
     try:
         text = Path(f"/proc/{number}/stat").read_text()
     except FileNotFoundError:
@@ -52,7 +52,7 @@ def _started(number: int) -> str:
 
 
 def _signalled(number: int) -> str:
-    """For systems without /proc: whether there is any such process."""
+    """On systems without /proc: whether the process exists."""
     try:
         os.kill(number, 0)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""Which trials may go: old ones, failed ones, all but the best, those of schedules gone by."""
+"""Which trials to delete: old, failed, all but the fastest, those of outdated schedules."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tilewright.tune.records.rows import Choice, Record
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What goes; a trial that one of them names. None and False: the rule is not applied.
+    """Deletion rules; a trial that matches any of them is deleted. None and False disable a rule.
 
-    before: trials older than this, in seconds of the epoch. failed: those without a time. keep: all
-    but so many of the fastest of a task. outdated: those of other versions of the schedules.
+    before: trials older than this, in seconds since the epoch. failed: trials without a time. keep:
+    all but this many of the fastest per task. outdated: trials of other versions of the schedules.
     """
 
     before: float | None = None
@@ -29,7 +29,7 @@ class Rules:
 def prunable(
     records: Sequence[Record], choices: Iterable[Choice], rules: Rules
 ) -> list[Record]:
-    """The trials that the rules name, but for those of schedules that `compile` uses."""
+    """The trials that the rules select, except those of schedules that `compile` uses."""
     used = {(c.key.digest, c.candidate) for c in best(choices).values()}
     slow = set(_slow(records, rules.keep))
     return [
@@ -48,7 +48,7 @@ def _named(r: Record, rules: Rules) -> bool:
 
 
 def _slow(records: Sequence[Record], keep: int | None) -> Iterator[int]:
-    """The numbers of those that are not among the fastest of their tasks."""
+    """The indices of those not among the `keep` fastest of their tasks."""
     if keep is None:
         return
 

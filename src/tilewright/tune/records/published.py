@@ -1,7 +1,7 @@
-"""What `compile` reads of the records: the best choice of each kernel, in one small file.
+"""The part of the records that `compile` reads: the best choice per kernel, in one small file.
 
-The file lies beside the database and is made from it. Reading it takes no database and no compiler,
-so a compilation that has no records, or finds its model in the cache, loses no time with them.
+The file is next to the database and is generated from it. Reading it needs no database and no
+compiler, so a compilation without records, or with its model in the cache, pays nothing for them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _LARGEST: Final = 1 << 26  # bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """A schedule that beat the default one of its kernel. candidate: its key.
+class PublishedChoice:
+    """A schedule that beat its kernel's default. candidate: its key.
 
-    seconds, default_seconds: of one call in the run that measured both. time: of the epoch.
+    seconds, default_seconds: per call, in the run that measured both. time: since the epoch.
     """
 
     candidate: str
@@ -35,28 +35,31 @@ class Chosen:
 
     @property
     def gain(self) -> float:
-        """How many times faster it is than the default."""
+        """The speedup over the default."""
         return self.default_seconds / self.seconds
 
 
 @dataclass(frozen=True)
-class Published:
-    """Choices by the digests of keys. digest: of all of them; empty where there are none."""
+class PublishedChoices:
+    """Choices by key digest. digest: of all of them; empty if there are none."""
 
     digest: str = ""
     text: str = field(default="{}", repr=False)
 
     @cached_property
-    def choices(self) -> Mapping[str, Chosen]:
+    def choices(self) -> Mapping[str, PublishedChoice]:
         """The choices, by the digests of their kernels' keys."""
-        return {key: Chosen(**given) for key, given in json.loads(self.text).items()}
+        return {
+            key: PublishedChoice(**given)
+            for key, given in json.loads(self.text).items()
+        }
 
 
-NOTHING: Final = Published()
+NOTHING: Final = PublishedChoices()
 
 
 def default_path() -> Path | None:
-    """The user's records as the flag says; None where it is off. Raises FlagError."""
+    """The user's records, from the flag; None if disabled. Raises FlagError."""
     chosen = flags.RECORDS.get()
     if chosen is False:
         return None
@@ -69,12 +72,12 @@ def default_path() -> Path | None:
 
 
 def place(path: Path) -> Path:
-    """The file beside a database."""
+    """The file next to a database."""
     return path.with_name(f"{path.name}.best")
 
 
-def write(path: Path, choices: Mapping[str, Chosen]) -> None:
-    """Bring the file beside a database up to date. Raises OSError."""
+def write(path: Path, choices: Mapping[str, PublishedChoice]) -> None:
+    """Update the file next to a database. Raises OSError."""
     text = text_of(choices)
     whole = f"{_MAGIC} {_digest(text)}\n{text}\n".encode()
     there = place(path)
@@ -82,11 +85,11 @@ def write(path: Path, choices: Mapping[str, Chosen]) -> None:
         write_whole(there, lambda file: file.write(whole), durable=True, private=True)
 
 
-def read(path: Path) -> Published | None:
-    """What is chosen in a database; nothing where there is none.
+def read(path: Path) -> PublishedChoices | None:
+    """The choices of a database; NOTHING if there is no database.
 
-    None where the file is damaged, or missing beside a database. Raises OSError where it cannot be
-    read, and where others could have written it.
+    None if the file is damaged, or missing while there is a database. Raises OSError if it cannot
+    be read, or others could have written it.
     """
     there = place(path)
     try:
@@ -103,13 +106,13 @@ def read(path: Path) -> Published | None:
     return of(text) if head == f"{_MAGIC} {_digest(text)}" else None
 
 
-def of(text: str) -> Published:
-    """The choices of a text."""
-    return NOTHING if text == "{}" else Published(_digest(text), text)
+def of(text: str) -> PublishedChoices:
+    """Parse the text of choices."""
+    return NOTHING if text == "{}" else PublishedChoices(_digest(text), text)
 
 
-def text_of(choices: Mapping[str, Chosen]) -> str:
-    """Choices by the digests of their kernels' keys as a text; equal for equal ones."""
+def text_of(choices: Mapping[str, PublishedChoice]) -> str:
+    """Serialize choices, by the digests of their kernels' keys; deterministic."""
     table = {key: asdict(choices[key]) for key in sorted(choices)}
     return json.dumps(table, separators=(",", ":"))
 

@@ -1,7 +1,7 @@
-"""What is recorded: runs, trials and choices, and each as a table of plain values.
+"""The recorded objects, runs, trials and choices, and the plain-value form of each.
 
-The plain form is what JSON Lines carry. It is complete: a row says which kernel it is about, on
-which machine, in which run of which model; so it can be read alone, and anywhere.
+The plain form is the one in JSON Lines. Each row is complete: it names its kernel, machine, run and
+model, so it can be read alone, on any machine.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from tilewright.base.errors import InputError
 from tilewright.tune.base import Candidate, Measurement, Status, Trial
 from tilewright.tune.records.key import Key
 
-FORMAT: Final = 1  # of the plain form
-# A choice is used where it took less than the default's time by this factor, in one and the same
-# run: less than what measurements differ by is not a gain.
+FORMAT: Final = 1  # version of the plain form
+# A choice is used only if it beats the default by this factor within one run: smaller differences
+# are measurement noise.
 MARGIN: Final = 1.02
 
 
 @dataclass(frozen=True, slots=True)
 class TunerRun:
-    """A run of a tuner. id: unique among all machines. started: seconds of the epoch.
+    """A run of a tuner. id: globally unique. started: seconds since the epoch.
 
-    compiler: the version that measured and a digest of its code; a note, by which nothing is found.
-    settings: what the caller wants to find again, such as its method.
+    compiler: the version that measured and a digest of its code; informational, never searched.
+    settings: what the caller wants to look up again, such as its method.
     """
 
     id: str
@@ -40,7 +40,7 @@ class TunerRun:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What was seen of a program before it was measured: which set, its version, its bytes."""
+    """The features of a program before it was measured: the set, its version, its bytes."""
 
     set: str
     version: int
@@ -49,7 +49,7 @@ class Features:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A trial where and when it was made. task: the kernel's name, for people."""
+    """A trial with its kernel, run and time. task: the kernel's name, for display."""
 
     key: Key
     task: str
@@ -61,9 +61,9 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """That a kernel is to have this schedule from now on; without a candidate, the default one.
+    """The decision to use this schedule for a kernel; without a candidate, the default one.
 
-    seconds, default_seconds: of one call, both measured in this run.
+    seconds, default_seconds: per call, both measured in this run.
     """
 
     key: Key
@@ -76,17 +76,17 @@ class Choice:
 
     @property
     def gain(self) -> float:
-        """How many times faster it is than the default."""
+        """The speedup over the default."""
         return self.default_seconds / self.seconds if self.candidate else 1.0
 
     @property
     def pays(self) -> bool:
-        """Whether it is used: by MARGIN faster than the default."""
+        """Whether it is used: faster than the default by MARGIN."""
         return self.gain >= MARGIN
 
 
 def plain(row: Record | Choice) -> dict[str, Any]:
-    """A row as JSON has it."""
+    """A row as a JSON object."""
     run, trial = row.run, None
     found: dict[str, Any] = {
         "record": "trial" if isinstance(row, Record) else "choice",
@@ -124,13 +124,11 @@ def plain(row: Record | Choice) -> dict[str, Any]:
 
 
 def row_of(given: Any) -> Record | Choice:
-    """The row of a plain table. Raises InputError that says which part is missing or wrong."""
+    """Parse a plain row. Raises InputError that names the missing or invalid part."""
     if not isinstance(given, dict) or given.get("record") not in ("trial", "choice"):
         raise InputError("it is not a record of a trial or a choice")
     if given.get("format") != FORMAT:
-        raise InputError(
-            f"its format is {given.get('format')!r}, and {FORMAT} is known"
-        )
+        raise InputError(f"its format is {given.get('format')!r}, expected {FORMAT}")
     read = _Reader(given)
     about = (
         Key.of(given.get("key")),
@@ -150,7 +148,7 @@ _About = tuple[Key, str, TunerRun, float]
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Values by name, of the type that is asked for. Raises InputError for any other."""
+    """Typed access to values by name. Raises InputError for a value of another type."""
 
     given: Mapping[str, Any]
 
@@ -234,7 +232,7 @@ def _features(read: _Reader) -> Features | None:
 
 
 def _number(name: str, value: Any, least: float = 0.0) -> float:
-    """A finite number. JSON as Python reads it has also those that are not."""
+    """A finite number. Python's JSON parser also accepts NaN and infinity."""
     right = isinstance(value, int | float) and not isinstance(value, bool)
     if not right or not math.isfinite(value) or value < least:
         raise _wrong(name, value, "a finite number that is not negative")

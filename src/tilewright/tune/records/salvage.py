@@ -1,4 +1,4 @@
-"""What can still be read of a damaged database, row by row, into a new one."""
+"""Recover the readable rows of a damaged database into a new one."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from urllib.parse import quote
 from tilewright.tune.records import schema
 
 _TABLES: Final = ("runs", "tasks", "trials", "choices", "features")
-_LEAST_ROW: Final = 16  # bytes that a row takes at least: how many there can be
-_OF_A_PAGE: Final = 256  # rows at most
+_LEAST_ROW: Final = 16  # minimum bytes per row: bounds the number of rows
+_OF_A_PAGE: Final = 256  # maximum rows per page
 
 
 def salvaged(damaged: Path, new: Path) -> int:
-    """Copy the rows that can be read; how many trials there were.
+    """Copy the readable rows; returns the number of trials.
 
-    The new file is there when this returns, empty where nothing could be read. Rows whose contents
-    are damaged are copied too: their sums tell, and they are never used. Raises OSError,
-    sqlite3.Error for what concerns the new file.
+    The new file exists on return, empty if nothing could be read. Rows with damaged contents are
+    copied too: their checksums mark them, so they are never used. Raises OSError, and sqlite3.Error
+    if the new file fails.
     """
     with closing(sqlite3.connect(new, isolation_level=None)) as db:
         schema.upgrade(db, new)
@@ -41,13 +41,13 @@ def _insert(db: sqlite3.Connection, into: str, row: tuple[Any, ...]) -> None:
     try:
         db.execute(into, row)
     except sqlite3.IntegrityError:
-        return  # a value that its column cannot have: the row is damaged
+        return  # a value that violates its column's constraint: the row is damaged
 
 
 def _rows(path: Path, table: str) -> Iterator[tuple[Any, ...]]:
-    """The readable rows of a table: behind a damaged page reading goes on with the next number.
+    """Yield the readable rows of a table; after a damaged page, continue with the next row number.
 
-    Columns are by their places: their names may be what is damaged.
+    Columns are accessed by position, because their names may be damaged.
     """
     most = path.stat().st_size // _LEAST_ROW + 1
     last, failures = 0, 0
@@ -57,17 +57,18 @@ def _rows(path: Path, table: str) -> Iterator[tuple[Any, ...]]:
                 query = f"select rowid, * from {table} where rowid > ? order by rowid"
                 for number, *row in db.execute(query, (last,)):
                     if not last < number <= most:
-                        break  # pages that lead in a circle
+                        break  # pages linked in a cycle
                     last, failures = number, 0
                     yield tuple(row)
                 else:
                     return
             except UnicodeDecodeError:
-                return  # SQLite cites a damaged name: that of a table, for all its rows
+                return  # SQLite quotes a damaged table name, which affects all its rows
             except sqlite3.DatabaseError as error:
                 if _hopeless(error):
                     return
-            # A page has so few rows; where more are lost, more than a page is.
+            # Skip single rows first; after a page's worth of failures, skip faster: more than a
+            # page is lost.
             failures += 1
             last += 1 if failures < _OF_A_PAGE else _OF_A_PAGE // 4
 
@@ -77,6 +78,6 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 def _hopeless(error: sqlite3.DatabaseError) -> bool:
-    """The table is not there, or the file is not a database at all."""
+    """Whether the table is missing, or the file is not a database."""
     text = str(error)
     return any(words in text for words in ("no such", "not a database", "schema"))

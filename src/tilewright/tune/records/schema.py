@@ -1,7 +1,7 @@
-"""The tables of a database of records, and how an older one becomes the present one.
+"""The tables of a database of records, and the upgrade of older versions.
 
-Version n of the schema is what the first n of STEPS make. A new database takes all of them, an
-older one those that it lacks, and one of a newer version is refused.
+Version n of the schema is the result of the first n STEPS. A new database runs all of them, an
+older one the missing ones; a newer version is rejected.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Final
 
 from tilewright.base.errors import InputError
 
-# In the file's header: it holds records, and nothing else.
+# # In the file header: identifies a database of records.
 APPLICATION: Final = 0x54574C52
 
-# A trial carries its key and a sum over what it says, so that it is worth something without the
-# other tables, and damage inside of it is found.
+# A trial stores its key and a checksum of its contents, so that it is usable without the other
+# tables and damage to it is detected.
 _FIRST: Final = """
 create table runs (
   id text primary key, model text not null, started real not null, compiler text not null,
@@ -47,28 +47,28 @@ VERSION: Final = len(STEPS)
 
 
 def version(db: sqlite3.Connection) -> int:
-    """The version of the schema that a database has; 0 for one without tables.
+    """The schema version of a database; 0 if it has no tables.
 
-    Raises InputError for a database of something else, and for one of a newer version.
+    Raises InputError for another kind of database, and for a newer version.
     """
     (found,) = db.execute("pragma user_version").fetchone()
     (application,) = db.execute("pragma application_id").fetchone()
     (tables,) = db.execute("select count(*) from sqlite_master").fetchone()
     if application != APPLICATION and (application or found or tables):
         raise InputError(
-            "it is a database of something else, not of tuning records",
+            "it is another kind of database, not tuning records",
             hint="give another file",
         )
     if found > VERSION:
         raise InputError(
-            f"its records have version {found}, and this is the compiler of version {VERSION}",
-            hint="use the newer tilewright, or `tilewright records export` of that one",
+            f"its records have version {found}; this compiler supports up to version {VERSION}",
+            hint="use a newer tilewright, or its `tilewright records export`",
         )
     return int(found)
 
 
 def fault(db: sqlite3.Connection) -> str:
-    """How the tables differ from those of their version; empty where they do not."""
+    """How the tables differ from those of their version; empty if they do not."""
     whole = sqlite3.connect(":memory:", isolation_level=None)
     for step in STEPS[: version(db)]:
         whole.executescript(step)
@@ -82,7 +82,7 @@ def _tables(db: sqlite3.Connection) -> set[tuple[str, ...]]:
 
 
 def upgrade(db: sqlite3.Connection, path: Path) -> None:
-    """Bring a database to the present version, in one transaction. Raises as `version` does."""
+    """Upgrade a database to the current version, in one transaction. Raises as `version` does."""
     db.execute("begin immediate")
     try:
         for step in STEPS[version(db) :]:

@@ -1,7 +1,7 @@
-"""Spaces: what there is to choose from, of sketches and of parameters that users state.
+"""Spaces: the candidates of sketches, and of parameters declared by users.
 
-`ParameterSpace` is counted, indexed and sampled exactly; `SketchSpace` finds its parameters by
-running sketches. `docs/tuning-spaces.md` is for users.
+`ParameterSpace` is counted, indexed and sampled exactly; `SketchSpace` discovers its parameters by
+running sketches. For users, see `docs/tuning-spaces.md`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Spaces of programs that ask for their choices while they run: every answer to every question."""
+"""Spaces of programs that make choices while they run: all combinations of their answers."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from tilewright.schedule.space import Choices
 from tilewright.schedule.space.choices import IMPOSSIBLE
 from tilewright.tune.base import Candidate
 from tilewright.tune.space.choice_tree import (
+    AskedQuestion,
     ChoiceTree,
     Choose,
-    Made,
-    Met,
-    Walk,
+    RunResult,
+    TreeWalk,
     by_default,
     towards,
 )
 from tilewright.tune.space.closeness import nearest, place_of
 
 T = TypeVar("T")
-KEPT = 128  # results: what was just drawn is soon asked for
-DRAWS = 16  # of a candidate, where primitives refuse those that were drawn
+KEPT = 128  # results: a candidate just drawn is soon needed again
+DRAWS = 16  # attempts per candidate, if primitives reject the drawn ones
 
 
 class ChoiceSpace(Generic[T]):
-    """What some programs make; what they refuse by ScheduleError is not in the space.
+    """The results of some programs; those that raise ScheduleError are not in the space.
 
-    A program is drawn by how much its default's choices would make if they were independent, each
-    parameter of it evenly. So what is behind few choices is drawn more often than other things: no
-    count of all is needed, which would take a run of each. What is drawn depends on the generator
-    alone, and not on what is known by then.
+    A draw picks a program, weighted by the number of combinations along its default's path, and
+    then each of its parameters uniformly. So candidates with few choices on their path are drawn
+    more often: a uniform draw would need a count of all, which takes a run of each. A draw depends
+    only on the generator, not on the cache.
 
     programs: by name, which is the `sketch` of candidates; the best first.
     """
@@ -45,26 +45,26 @@ class ChoiceSpace(Generic[T]):
             raise InputError(
                 "there are no sketches",
                 where=type(self).__name__,
-                hint="take a target that has some, or state a ParameterSpace",
+                hint="use a target that has some, or declare a ParameterSpace",
             )
         self.trees = {name: ChoiceTree(name, run) for name, run in programs.items()}
-        self._kept: OrderedDict[str, Made[T]] = OrderedDict()
+        self._kept: OrderedDict[str, RunResult[T]] = OrderedDict()
 
     @property
     def runs(self) -> int:
-        """How often programs ran: what the space has cost so far."""
+        """How often programs ran: the cost of the space so far."""
         return sum(tree.runs for tree in self.trees.values())
 
     @property
     def size(self) -> int | None:
-        """How many candidates there are; None where not all were met (see `count`)."""
+        """The number of candidates; None until all have been found (see `count`)."""
         counts = [tree.count() for tree in self.trees.values()]
         if None in counts:
             return None
         return sum(n for n in counts if n is not None)
 
     def count(self, limit: int) -> int | None:
-        """How many candidates there are; None if finding out takes more than `limit` runs."""
+        """The number of candidates; None if finding it takes more than `limit` runs."""
         last = self.runs + limit
         for _ in self._walks():
             if self.runs > last:
@@ -74,20 +74,20 @@ class ChoiceSpace(Generic[T]):
     # ------------------------------------------------------------------------------ choices
 
     def default(self) -> Candidate:
-        """The default of the first sketch that no primitive refuses; the last applies always."""
+        """The first sketch's default that no primitive rejects; the last sketch always applies."""
         for name in self.trees:
             made = self._made(name, by_default)
             if made is not None:
                 return made
         last = list(self.trees.values())[-1].walk(by_default)
         raise ScheduleError(
-            f"every sketch is refused, the last because: {last.end.refused}",
+            f"every sketch is rejected, the last because: {last.end.refused}",
             where=repr(self),
-            hint="a kernel's last sketch should apply always",
+            hint="a kernel's last sketch should always apply",
         )
 
     def sample(self, random: Random) -> Candidate:
-        """One of them; see above for how likely."""
+        """A random candidate; see the class for the distribution."""
         names = list(self._weights)
         for _ in range(DRAWS):
             [name] = random.choices(names, list(self._weights.values()))
@@ -97,11 +97,11 @@ class ChoiceSpace(Generic[T]):
         return self.default()
 
     def neighbor(self, candidate: Candidate, random: Random) -> Candidate:
-        """The candidate with one parameter changed, drawn evenly, to any other of its values.
+        """The candidate with one parameter, drawn uniformly, changed to any other of its values.
 
-        The sketch is one of the parameters. Later ones keep their values where they are possible,
-        or take the nearest; new ones take their defaults. The candidate itself, where nothing can
-        be changed.
+        The sketch counts as a parameter. Later parameters keep their values if possible, or take
+        the nearest; new ones take their defaults. Returns the candidate itself if nothing can be
+        changed.
         """
         path = self._walk(candidate).path
         free = [(met, old) for met, old in path if len(met.candidates) > 1]
@@ -121,7 +121,7 @@ class ChoiceSpace(Generic[T]):
         return candidate
 
     def neighbors(self, candidate: Candidate) -> Iterator[Candidate]:
-        """Every candidate that comes of changing one parameter, or the sketch, to one other."""
+        """Yield every candidate that differs by one change of a parameter or the sketch."""
         for met, old in self._walk(candidate).path:
             for place in range(len(met.candidates)):
                 made = self._changed(candidate, met, place) if place != old else None
@@ -134,9 +134,9 @@ class ChoiceSpace(Generic[T]):
                     yield made
 
     def cross(self, a: Candidate, b: Candidate, random: Random) -> Candidate:
-        """Each parameter from one of them, drawn evenly, or the other where it is not possible."""
+        """Each parameter from a random parent, or from the other if that value is not possible."""
 
-        def choose(met: Met) -> int:
+        def choose(met: AskedQuestion) -> int:
             parents = (a, b) if random.random() < 0.5 else (b, a)
             for parent in parents:
                 if met.name in parent.values:
@@ -151,8 +151,8 @@ class ChoiceSpace(Generic[T]):
         return self._made(first.sketch, choose) or first
 
     def nearest(self, candidate: Candidate) -> Candidate:
-        """A candidate of this space that is like one of another: the same sketch, if there is one,
-        with the values nearest to its. The default where primitives refuse that."""
+        """The candidate of this space closest to one of another space: the same sketch, if it
+        exists, with the nearest values. The default if primitives reject that."""
         if candidate.sketch not in self.trees:
             return self.default()
         made = self._made(candidate.sketch, towards(candidate.values))
@@ -170,10 +170,10 @@ class ChoiceSpace(Generic[T]):
 
     # ------------------------------------------------------------------------------ results
 
-    def made(self, candidate: Candidate) -> Made[T]:
-        """What a candidate makes; values that it leaves out are defaults, as in the compiler.
+    def made(self, candidate: Candidate) -> RunResult[T]:
+        """The result of a candidate; missing values are defaults, as in the compiler.
 
-        Raises ScheduleError for one that is not possible, or refused.
+        Raises ScheduleError if it is not possible or rejected.
         """
         found = self._kept.get(candidate.key)
         if found is None:
@@ -181,7 +181,7 @@ class ChoiceSpace(Generic[T]):
             self._keep(candidate, found)
         return found
 
-    def _keep(self, candidate: Candidate, made: Made[T]) -> None:
+    def _keep(self, candidate: Candidate, made: RunResult[T]) -> None:
         self._kept[candidate.key] = made
         if len(self._kept) > KEPT:
             self._kept.popitem(last=False)
@@ -190,7 +190,7 @@ class ChoiceSpace(Generic[T]):
 
     @cached_property
     def _weights(self) -> Mapping[str, int]:
-        """The sketches whose default is not refused, with how likely each is drawn."""
+        """The sketches whose default is not rejected, with their weights."""
         walks = {name: tree.walk(by_default) for name, tree in self.trees.items()}
         return {n: w.branching for n, w in walks.items() if w.end.refused is None}
 
@@ -198,12 +198,14 @@ class ChoiceSpace(Generic[T]):
     def _usable(self) -> list[str]:
         return list(self._weights)
 
-    def _changed(self, candidate: Candidate, met: Met, place: int) -> Candidate | None:
+    def _changed(
+        self, candidate: Candidate, met: AskedQuestion, place: int
+    ) -> Candidate | None:
         keep = towards(candidate.values)
         return self._made(candidate.sketch, lambda m: place if m is met else keep(m))
 
     def _made(self, name: str, choose: Choose) -> Candidate | None:
-        """The candidate that these answers make; None where a primitive refuses."""
+        """The candidate of these answers; None if a primitive rejects it."""
         walk = self._tree(name).walk(choose)
         if walk.end.refused is not None:
             return None
@@ -212,14 +214,14 @@ class ChoiceSpace(Generic[T]):
             self._keep(candidate, walk.made)
         return candidate
 
-    def _walk(self, candidate: Candidate) -> Walk[T]:
-        """The way of a candidate. Raises ScheduleError for one that is not in the space."""
+    def _walk(self, candidate: Candidate) -> TreeWalk[T]:
+        """The path of a candidate. Raises ScheduleError if it is not in the space."""
         walk = self._tree(candidate.sketch).walk(towards(candidate.values))
         if Candidate(candidate.sketch, walk.values) != candidate:
-            self.made(candidate)  # says what is wrong with it
+            self.made(candidate)  # raises the error that explains it
         return walk
 
-    def _walks(self) -> Iterator[tuple[str, Walk[T]]]:
+    def _walks(self) -> Iterator[tuple[str, TreeWalk[T]]]:
         for name, tree in self.trees.items():
             for walk in tree.walks():
                 yield name, walk
@@ -230,7 +232,7 @@ class ChoiceSpace(Generic[T]):
             raise ScheduleError(
                 f"there is no sketch {name!r}",
                 code=IMPOSSIBLE,
-                hint=f"its sketches are {listing(list(self.trees))}",
+                hint=f"the sketches are {listing(list(self.trees))}",
             )
         return tree
 

@@ -1,8 +1,8 @@
-"""The choices that a program was seen to ask for: runs of it are remembered, not repeated.
+"""The tree of choices that a program was seen to make: its runs are cached.
 
-A sketch makes a schedule and asks on the way; what it asks depends on what it was answered, so its
-parameters are a tree that only running finds. A run really makes the schedule, which takes
-milliseconds; where all answers of a path were given before, its end is known.
+A sketch makes a schedule and asks for choices on the way; later questions depend on earlier
+answers, so its parameters form a tree that only running it reveals. A run makes the actual
+schedule, which takes milliseconds; the end of a path that was run before is known.
 """
 
 from __future__ import annotations
@@ -22,46 +22,46 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
-class Met:
-    """A question where the earlier ones were answered in one way.
+class AskedQuestion:
+    """A question, given the answers to the earlier ones.
 
-    behind: by the place of the answer, what follows; None where that is not known.
+    behind: the node that follows each answer, by its index; None if unknown.
     """
 
     name: str
     candidates: tuple[Any, ...]
     default: int
-    behind: list[Met | End | None] = field(default_factory=list)
+    behind: list[AskedQuestion | RunEnd | None] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.behind = [None] * len(self.candidates)
 
 
 @dataclass(slots=True, eq=False)
-class End:
-    """Where a run is through. refused: why a primitive refused; None where something was made."""
+class RunEnd:
+    """The end of a run. refused: the reason of the rejection; None on success."""
 
     refused: str | None = None
 
 
-Choose = Callable[[Met], int]  # the place of an answer
+Choose = Callable[[AskedQuestion], int]  # returns the index of an answer
 
 
 @dataclass(frozen=True, slots=True)
-class Made(Generic[T]):
-    """What a run made, and the questions that it asked."""
+class RunResult(Generic[T]):
+    """The result of a run, and the questions that it asked."""
 
     result: T
     parameters: tuple[Parameter, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Walk(Generic[T]):
-    """A way through the tree. made: what a run made, if it ran just now."""
+class TreeWalk(Generic[T]):
+    """A path through the tree. made: the result, if the program was run for this walk."""
 
-    path: tuple[tuple[Met, int], ...]
-    end: End
-    made: Made[T] | None = None
+    path: tuple[tuple[AskedQuestion, int], ...]
+    end: RunEnd
+    made: RunResult[T] | None = None
 
     @property
     def values(self) -> dict[str, Any]:
@@ -70,36 +70,38 @@ class Walk(Generic[T]):
 
     @property
     def branching(self) -> int:
-        """The product of the numbers of answers: if drawn evenly, an estimate without bias of how
-        many ways there are (Knuth, 1975)."""
+        """The product of the numbers of answers: for uniform draws, an unbiased estimate of the
+        number of paths (Knuth, 1975)."""
         return prod([len(met.candidates) for met, _ in self.path])
 
 
 class ChoiceTree(Generic[T]):
-    """What is known of one program's choices.
+    """The known part of one program's choices.
 
-    run: the program; it raises ScheduleError where its answers are refused. runs: how often it ran.
+    run: the program; raises ScheduleError if its answers are rejected. runs: how often it ran.
     """
 
     def __init__(self, name: str, run: Callable[[Choices], T]) -> None:
         self.name = name
         self.run = run
         self.runs = 0
-        self._root: Met | End | None = None
+        self._root: AskedQuestion | RunEnd | None = None
 
-    def walk(self, choose: Choose) -> Walk[T]:
-        """The way that these answers take."""
-        path: list[tuple[Met, int]] = []
+    def walk(self, choose: Choose) -> TreeWalk[T]:
+        """Follow the path of these answers, running the program if it is new."""
+        path: list[tuple[AskedQuestion, int]] = []
         node = self._root
-        while isinstance(node, Met):
+        while isinstance(node, AskedQuestion):
             place = choose(node)
             path.append((node, place))
             node = node.behind[place]
         if node is not None:
-            return Walk(tuple(path), node)
+            return TreeWalk(tuple(path), node)
         return self._run(path, choose)
 
-    def _run(self, path: list[tuple[Met, int]], choose: Choose) -> Walk[T]:
+    def _run(
+        self, path: list[tuple[AskedQuestion, int]], choose: Choose
+    ) -> TreeWalk[T]:
         known = iter([met.candidates[place] for met, place in path])
 
         def pick(name: str, candidates: Sequence[Any], default: Any) -> Any:
@@ -107,7 +109,7 @@ class ChoiceTree(Generic[T]):
                 return next(known)
             except StopIteration:
                 place = list(candidates).index(default)
-                met = Met(name, tuple(candidates), place)
+                met = AskedQuestion(name, tuple(candidates), place)
             self._put(path, met)
             path.append((met, choose(met)))
             return met.candidates[path[-1][1]]
@@ -118,18 +120,18 @@ class ChoiceTree(Generic[T]):
         try:
             result = self.run(choices)
         except ScheduleError as error:
-            end = End(str(error))
+            end = RunEnd(str(error))
         else:
-            end = End()
-            made = Made(result, tuple(choices.met))
+            end = RunEnd()
+            made = RunResult(result, tuple(choices.met))
         self._put(path, end)
-        return Walk(tuple(path), end, made)
+        return TreeWalk(tuple(path), end, made)
 
-    def at(self, values: Mapping[str, Any]) -> Made[T]:
-        """What these answers make, and defaults for the questions that they leave out.
+    def at(self, values: Mapping[str, Any]) -> RunResult[T]:
+        """The result of these answers, with defaults for the missing ones.
 
-        Raises ScheduleError for one that is not possible or never asked, and where the program
-        refuses.
+        Raises ScheduleError for an answer that is not possible or to a question never asked, and if
+        the program rejects them.
         """
         choices = Choices({name: plain(v) for name, v in values.items()})
         self.runs += 1
@@ -143,18 +145,20 @@ class ChoiceTree(Generic[T]):
                 where=f"sketch {self.name}",
                 hint=f"the parameters are {known}",
             )
-        return Made(result, tuple(choices.met))
+        return RunResult(result, tuple(choices.met))
 
-    def _put(self, path: Sequence[tuple[Met, int]], node: Met | End) -> None:
-        """Note what follows the answers of a path."""
+    def _put(
+        self, path: Sequence[tuple[AskedQuestion, int]], node: AskedQuestion | RunEnd
+    ) -> None:
+        """Record what follows the answers of a path."""
         if path:
             met, place = path[-1]
             met.behind[place] = node
         else:
             self._root = node
 
-    def walks(self) -> Iterator[Walk[T]]:
-        """Every way, the first answers first; each costs a run where it is not known."""
+    def walks(self) -> Iterator[TreeWalk[T]]:
+        """Yield every path, in order of the answers; each unknown one costs a run."""
         places: list[int] = []
         while True:
             walk = self.walk(_along(places))
@@ -169,14 +173,14 @@ class ChoiceTree(Generic[T]):
                 return
 
     def count(self) -> int | None:
-        """How many ways are not refused; None where not all ways are known."""
+        """The number of paths that are not rejected; None if some are unknown."""
         total = 0
         pending = [self._root]
         while pending:
             node = pending.pop()
             if node is None:
                 return None
-            if isinstance(node, Met):
+            if isinstance(node, AskedQuestion):
                 pending += node.behind
             else:
                 total += node.refused is None
@@ -184,20 +188,20 @@ class ChoiceTree(Generic[T]):
 
 
 def _along(places: Sequence[int]) -> Choose:
-    """These places, then the first ones."""
+    """Answer with these indices, then with 0."""
     left = iter(places)
     return lambda met: next(left, 0)
 
 
-def by_default(met: Met) -> int:
-    """What is good without tuning."""
+def by_default(met: AskedQuestion) -> int:
+    """The answer to use without tuning."""
     return met.default
 
 
 def towards(wanted: Mapping[str, Any]) -> Choose:
-    """The wanted answers, or the nearest; the default where none is near, or none is wanted."""
+    """Choose the wanted answer or the nearest; the default if none is near or wanted."""
 
-    def choose(met: Met) -> int:
+    def choose(met: AskedQuestion) -> int:
         if met.name not in wanted:
             return met.default
         place = nearest(met.candidates, wanted[met.name])

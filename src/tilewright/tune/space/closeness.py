@@ -1,4 +1,4 @@
-"""Which of some values is nearest to one that is wanted."""
+"""The nearest of some values to a wanted one."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 
 def plain(value: Any) -> Any:
-    """A value as candidates have it; what came out of JSON has lists for tuples."""
+    """A value in the form of candidates: JSON has lists for tuples."""
     if isinstance(value, list | tuple):
         return tuple(map(plain, value))
     return value
 
 
 def place_of(values: Sequence[Any], wanted: Any) -> int | None:
-    """Where a value is among others; None if it is not there."""
+    """The index of a value; None if it is absent."""
     value = plain(wanted)
     if isinstance(values, range):
-        # Of anything but a whole number a range looks at each of its numbers.
+        # For anything but an int, `range` would compare every element.
         number = int(value) if _is_number(value) and value == value // 1 else None
         if number is None or number not in values:
             return None
@@ -30,9 +30,9 @@ def place_of(values: Sequence[Any], wanted: Any) -> int | None:
 
 
 def nearest(values: Sequence[Any], wanted: Any) -> int | None:
-    """The place of the value nearest to one, the first of equally near ones; None if none is near.
+    """The index of the nearest value, the first among equals; None if none is near.
 
-    Near is a number by its ratio, a tuple by its parts; any other value only to itself.
+    Numbers are compared by ratio, tuples by element; any other value is near only to itself.
     """
     value = plain(wanted)
     exact = place_of(values, value)
@@ -46,7 +46,7 @@ def nearest(values: Sequence[Any], wanted: Any) -> int | None:
 
 
 def _nearest_number(values: range, value: Any) -> int | None:
-    """The same without looking at each: next to a number are the one before and the one behind."""
+    """The same without a scan: only the elements just before and after a number can be nearest."""
     if not values or not _is_number(value):
         return None
     before: int = floor((value - values.start) / values.step)
@@ -58,10 +58,10 @@ def _nearest_number(values: range, value: Any) -> int | None:
 
 
 def distance(a: Any, b: Any) -> float:
-    """0 for equal values, infinite for those that have nothing to do with one another.
+    """0 for equal values, infinite for incomparable ones.
 
-    Of positive numbers the logarithm of their ratio, of other numbers their difference, of tuples
-    of one length the sum over their parts.
+    For positive numbers the absolute logarithm of their ratio, for other numbers their difference,
+    for tuples of equal length the sum over their elements.
     """
     if a == b and isinstance(a, bool) == isinstance(b, bool):
         return 0.0

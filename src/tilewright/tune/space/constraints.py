@@ -1,7 +1,7 @@
-"""What a parameter's values must satisfy, given earlier parameters.
+"""Constraints on a parameter's values, given earlier parameters.
 
-The declarative ones narrow a range without looking at each of its values: the divisors in an
-interval are enumerated. A predicate, any function of parameters, is asked for each.
+Declarative constraints narrow a range without testing each value: the divisors in an interval are
+enumerated. A predicate, any function of parameters, is called for each value.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from tilewright.base.numbers import ceil_div, divisors, whole
-from tilewright.tune.space.formula import Bound, Formula, Given, bind
+from tilewright.tune.space.formula import BoundFormula, Formula, Given, bind
 
 
 class Constraint(Protocol):
-    """What narrows the values of one parameter."""
+    """Narrows the values of one parameter."""
 
     def names(self, own: str) -> tuple[str, ...]:
-        """The parameters that it reads, without the constrained one, which is called `own`."""
+        """The parameters that it reads, except the constrained one, named `own`."""
         ...
 
     def narrow(self, own: str, values: Sequence[Any], given: Given) -> Sequence[Any]:
@@ -31,20 +31,20 @@ class Constraint(Protocol):
 
 @dataclass(frozen=True)
 class Predicate:
-    """Values for which a function is true; its arguments are called as the parameters are."""
+    """Values for which a function is true; its arguments are named like parameters."""
 
-    function: Callable[..., Any] | Bound
+    function: Callable[..., Any] | BoundFormula
 
     @cached_property
-    def _bound(self) -> Bound:
+    def _bound(self) -> BoundFormula:
         return bind(self.function)
 
     def names(self, own: str) -> tuple[str, ...]:
-        """All arguments but the constrained parameter."""
+        """All arguments except the constrained parameter."""
         return tuple(name for name in self._bound.names if name != own)
 
     def narrow(self, own: str, values: Sequence[Any], given: Given) -> Sequence[Any]:
-        """Each value is asked about."""
+        """Call the function for each value."""
         names, function = self._bound.names, self._bound.formula
         assert callable(function)
         arguments = [given.get(name) for name in names]
@@ -57,12 +57,12 @@ class Predicate:
 
 @dataclass(frozen=True)
 class _ByFormula(ABC):
-    """Of a number that is given by a formula."""
+    """A constraint with a number given by a formula."""
 
     number: Formula
 
     @cached_property
-    def _bound(self) -> Bound:
+    def _bound(self) -> BoundFormula:
         return bind(self.number)
 
     def names(self, own: str) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ class MultipleOf(_ByFormula):
 
 
 class AtMost(_ByFormula):
-    """Values that are not above a number."""
+    """Values that are at most a number."""
 
     def _narrow(self, values: Sequence[Any], number: Any) -> Sequence[Any]:
         if isinstance(values, range) and values.step > 0:
@@ -109,7 +109,7 @@ class AtMost(_ByFormula):
 
 
 class AtLeast(_ByFormula):
-    """Values that are not below a number."""
+    """Values that are at least a number."""
 
     def _narrow(self, values: Sequence[Any], number: Any) -> Sequence[Any]:
         if isinstance(values, range) and values.step > 0:

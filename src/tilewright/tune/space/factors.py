@@ -1,4 +1,4 @@
-"""The space of a schedule written by hand: its lines, with other factors where it splits loops."""
+"""The space of a hand-written schedule: its steps, with other factors where it splits loops."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tilewright.tune.space.parameter import Parameter
 from tilewright.tune.space.program_space import ProgramSpace
 from tilewright.tune.space.ranges import Set
 
-SCALES = (1 / 4, 1 / 2, 1, 2, 4)  # of a factor, that are tried
+SCALES = (1 / 4, 1 / 2, 1, 2, 4)  # multiples of a factor to try
 
 
 def factors(made: Schedule) -> ProgramSpace | None:
-    """The schedules of the same steps with other factors; None where no step splits a loop.
+    """The schedules with the same steps and other factors; None if no step splits a loop.
 
-    A parameter is named after the loop that is split. What a primitive refuses with other factors
-    (a tile that does not fit, a ring that is too small) is no candidate.
+    Each parameter is named after the loop that is split. Factors that a primitive rejects (a tile
+    that does not fit, a ring buffer that is too small) are not candidates.
     """
     steps = made.trace.steps
     named = _names(steps)
@@ -45,7 +45,7 @@ def factors(made: Schedule) -> ProgramSpace | None:
 
 
 def _names(steps: tuple[Step, ...]) -> dict[int, str]:
-    """The steps that split by a number of their own, by their places, each with its loop's name."""
+    """The steps that split by an explicit factor: step index to loop name."""
     found: dict[int, str] = {}
     times: Counter[str] = Counter()
     for n, step in enumerate(steps):

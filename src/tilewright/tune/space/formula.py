@@ -13,17 +13,17 @@ Given = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundFormula:
     """A formula with the names of the parameters that it reads, in order.
 
-    Made by hand where names of parameters are none that an argument can have.
+    Construct it directly if parameter names are not valid argument names.
     """
 
     formula: int | float | str | Callable[..., Any]
     names: tuple[str, ...]
 
     def __call__(self, given: Given) -> Any:
-        """Its value, where the parameters have these values."""
+        """Its value for these values of the parameters."""
         if isinstance(self.formula, str):
             return given[self.formula]
         if callable(self.formula):
@@ -34,32 +34,32 @@ class Bound:
         return described(self.formula)
 
 
-Formula = int | float | str | Callable[..., Any] | Bound
+Formula = int | float | str | Callable[..., Any] | BoundFormula
 
 
-def bind(formula: Formula) -> Bound:
-    """The formula with the names that it reads: those of a function's arguments.
+def bind(formula: Formula) -> BoundFormula:
+    """Bind a formula to the names that it reads: for a function, its arguments.
 
     An argument with a default is not a parameter. Raises InputError for a function whose arguments
-    cannot be given by name.
+    cannot be passed by name.
     """
-    if isinstance(formula, Bound):
+    if isinstance(formula, BoundFormula):
         return formula
     if isinstance(formula, str):
-        return Bound(formula, (formula,))
+        return BoundFormula(formula, (formula,))
     if callable(formula):
-        return Bound(formula, _arguments(formula))
+        return BoundFormula(formula, _arguments(formula))
     if isinstance(formula, bool) or not isinstance(formula, int | float):
         raise InputError(
             f"{formula!r} is not a formula",
             where="parameter",
             hint="give a number, a parameter's name, or a function of parameters",
         )
-    return Bound(formula, ())
+    return BoundFormula(formula, ())
 
 
 def described(formula: Any) -> str:
-    """A formula for people."""
+    """A formula for display."""
     if callable(formula):
         return getattr(formula, "__name__", "function")
     return str(formula)
@@ -73,7 +73,7 @@ def _arguments(function: Callable[..., Any]) -> tuple[str, ...]:
     needed = [p for p in found if p.default is p.empty]
     if not found or any(p.kind not in _PLAIN for p in needed):
         raise InputError(
-            f"the arguments of {described(function)} do not name parameters",
+            f"the arguments of {described(function)} are not names of parameters",
             where="parameter",
             hint="as in lambda WPT, LS: WPT % LS == 0",
         )

@@ -1,4 +1,4 @@
-"""Parameters that depend on one another, and the order in which they are decided."""
+"""Interdependent parameters, and the order in which they are decided."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ RESERVED = "sketch"  # of a candidate's key
 class Parameter:
     """One decision: a range, and constraints that may read other parameters.
 
-    constraints: declarative ones, or functions whose arguments are called as the parameters are.
-    default: what is good without tuning (the first value if it is not given, the nearest possible
-    one if it is not possible). Functions must give the same for the same values: they are asked
-    once.
+    constraints: declarative ones, or functions whose arguments are named like parameters. default:
+    the value without tuning; if absent, the first value; if not possible, the nearest possible one.
+    Functions must be pure: they are called once per combination of arguments.
     """
 
     name: str
@@ -58,9 +57,9 @@ class Parameter:
         return tuple(names)
 
     def values(self, given: Given) -> Sequence[Any]:
-        """The values that are possible where those that it reads are given, in order.
+        """The valid values in order, given the parameters that it reads.
 
-        Raises InputError where a function of the user's does not take these values.
+        Raises InputError if a user's function fails for these values.
         """
         try:
             values = self.range.values(given)
@@ -73,32 +72,31 @@ class Parameter:
             raise InputError(
                 f"{type(error).__name__}: {error}",
                 where=f"parameter {self.name}",
-                hint=f"its range and constraints are asked with {at or 'nothing'}",
+                hint=f"its range and constraints are evaluated with {at or 'nothing'}",
             ) from error
         return values
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
-    """A parameter in the order of decisions, above those that are decided by themselves after it.
+class SpaceLevel:
+    """A parameter in the order of decisions, above the independent groups decided after it.
 
-    reads: those that the parameter reads. context: the earlier ones that it, or one below it,
-    reads.
+    reads: what the parameter reads. context: the earlier parameters that it or a level below reads.
     """
 
     parameter: Parameter
     reads: tuple[str, ...]
     context: tuple[str, ...]
-    below: tuple[Level, ...]
+    below: tuple[SpaceLevel, ...]
 
 
-def levels(parameters: Sequence[Parameter]) -> tuple[Level, ...]:
-    """The parameters as trees: those in different trees do not depend on one another.
+def levels(parameters: Sequence[Parameter]) -> tuple[SpaceLevel, ...]:
+    """The parameters as trees: those in different trees are independent.
 
-    The same holds below each: what is left there falls apart again where earlier decisions have
-    cut all that connected it. (The pseudo-trees of AND/OR search, Dechter and Mateescu, 2007; ATF's
-    groups are their roots.) Raises InputError for two parameters of one name, unknown names, and
-    parameters that depend on one another in a circle.
+    The same holds below each level: the remaining parameters split into independent groups once
+    earlier decisions have cut all connections. (The pseudo-trees of AND/OR search, Dechter and
+    Mateescu, 2007; ATF's groups are their roots.) Raises InputError for duplicate or unknown names,
+    and for cyclic dependences.
     """
     by_name = {p.name: p for p in parameters}
     _check_names(parameters, by_name)
@@ -114,9 +112,9 @@ def _check_names(
         names = [p.name for p in parameters]
         twice = next(name for name in names if names.count(name) > 1)
         raise InputError(
-            f"two parameters are called {twice}",
+            f"two parameters are named {twice}",
             where="Space",
-            hint="name one differently",
+            hint="rename one",
         )
     for p in parameters:
         for name in p.reads:
@@ -136,8 +134,8 @@ def _check_order(reads: Mapping[str, set[str]]) -> None:
             raise InputError(
                 f"{' reads '.join(_circle(left))}",
                 where="Space",
-                hint="a parameter reads only those that are decided before it: move the constraint "
-                "to the last of them",
+                hint="a parameter may only read those decided before it: move the constraint "
+                "to the last one",
             )
         for name in ready:
             del left[name]
@@ -151,7 +149,7 @@ def _circle(left: Mapping[str, set[str]]) -> list[str]:
 
 
 def _apart(names: Iterable[str], reads: Mapping[str, set[str]]) -> list[list[str]]:
-    """Connected components: of names, where one reads another of them, in their order."""
+    """Connected components of names, where an edge is one reading another; in order."""
     left = dict.fromkeys(names)
     near: dict[str, set[str]] = {name: set() for name in left}
     for name in left:
@@ -177,7 +175,7 @@ def _tree(
     group: Sequence[str],
     by_name: Mapping[str, Parameter],
     reads: Mapping[str, set[str]],
-) -> Level:
+) -> SpaceLevel:
     first = _first(group, reads)
     rest = [name for name in group if name != first]
     below = [_tree(part, by_name, reads) for part in _apart(rest, reads)]
@@ -186,13 +184,13 @@ def _tree(
     for level in below:
         needed.update(dict.fromkeys(level.context))
     needed.pop(first, None)
-    return Level(by_name[first], read, tuple(needed), tuple(below))
+    return SpaceLevel(by_name[first], read, tuple(needed), tuple(below))
 
 
 def _first(group: Sequence[str], reads: Mapping[str, set[str]]) -> str:
-    """Of those that can be decided now, the one that leaves least to remember; then the first.
+    """The decidable parameter that leaves the least context; the first among equals.
 
-    What is remembered is the context of what is left: the less, the more of it is shared.
+    The smaller the context of the rest, the more subtrees can be shared.
     """
     inside = set(group)
     ready = [name for name in group if reads[name].isdisjoint(inside)]

@@ -12,48 +12,48 @@ from tilewright.base.numbers import whole
 from tilewright.base.text import listing
 from tilewright.tune.base import Candidate
 from tilewright.tune.space.closeness import nearest, place_of
-from tilewright.tune.space.parameter import Level, Parameter, levels
-from tilewright.tune.space.tree import Forest, Growing, Node, size
+from tilewright.tune.space.parameter import Parameter, SpaceLevel, levels
+from tilewright.tune.space.tree import Forest, SpaceNode, TreeGrower, size
 
-Choose = Callable[[Node], int]  # the place of a value among those of a node
+Choose = Callable[[SpaceNode], int]  # the index of a value of a node
 
 
 class ParameterSpace:
-    """All values of some parameters that satisfy all constraints.
+    """All values of the parameters that satisfy all constraints.
 
         Space(Parameter("WPT", Divisors(1024)), Parameter("LS", Divisors(lambda WPT: 1024 // WPT)))
 
-    A candidate has a value for every parameter, and its place in the order of all candidates. The
-    order of the parameters does not matter: each is decided after those that it reads. Raises
-    InputError for unknown names, for circles, and where nothing satisfies the constraints.
+    A candidate has a value for every parameter, and an index among all candidates. The order of the
+    parameters does not matter: each is decided after those that it reads. Raises InputError for
+    unknown names, for cycles, and if no candidate satisfies the constraints.
     """
 
     def __init__(self, *parameters: Parameter) -> None:
         self.parameters = parameters
-        self.levels: tuple[Level, ...] = levels(parameters)
+        self.levels: tuple[SpaceLevel, ...] = levels(parameters)
 
     @cached_property
     def _forest(self) -> Forest:
-        growing = Growing()
+        growing = TreeGrower()
         forest = tuple(growing.node(level) for level in self.levels)
         if not size(forest):
             empty = next(n.parameter.name for n in forest if not n.count)
             raise InputError(
-                "nothing satisfies the constraints",
+                "no candidate satisfies the constraints",
                 where=f"the space of {listing([p.name for p in self.parameters])}",
-                hint=f"look at those of {empty} and of the parameters that depend on it",
+                hint=f"check those of {empty} and of the parameters that depend on it",
             )
         self._contexts = len(growing.nodes)
         return forest
 
     @property
     def size(self) -> int:
-        """How many candidates there are."""
+        """The number of candidates."""
         return size(self._forest)
 
     @property
     def unconstrained_size(self) -> int | None:
-        """How many there were without constraints; None where a range depends on parameters."""
+        """The number of candidates without constraints; None if a range depends on parameters."""
         total = 1
         for p in self.parameters:
             if p.range.names:
@@ -63,7 +63,7 @@ class ParameterSpace:
 
     @property
     def contexts(self) -> int:
-        """How many trees were grown: what the space costs in time and memory."""
+        """The number of trees grown: the cost of the space in time and memory."""
         assert self._forest is not None
         return self._contexts
 
@@ -73,7 +73,7 @@ class ParameterSpace:
     # ------------------------------------------------------------------------------ indices
 
     def __getitem__(self, index: int) -> Candidate:
-        """The candidate at a place in the order. Raises IndexError behind the last."""
+        """The candidate at an index. Raises IndexError past the last."""
         number = whole(index)
         if number is None:
             raise TypeError(f"{index!r} is not an index")
@@ -86,7 +86,7 @@ class ParameterSpace:
         return self._candidate(values)
 
     def index(self, candidate: Candidate) -> int:
-        """The place of a candidate. Raises InputError for one that is not in the space."""
+        """The index of a candidate. Raises InputError if it is not in the space."""
         self._check_names(candidate)
         return _index(self._forest, candidate.values)
 
@@ -105,28 +105,28 @@ class ParameterSpace:
     # ------------------------------------------------------------------------------ choices
 
     def default(self) -> Candidate:
-        """The parameters' defaults, as far as they are possible together."""
+        """The parameters' defaults, as far as they are valid together."""
         wanted = {p.name: p.default for p in self.parameters if p.default is not None}
         return self._walk(_towards(wanted))
 
     def sample(self, random: Random) -> Candidate:
-        """One of all candidates, each as likely as any other."""
+        """A candidate drawn uniformly."""
         return self[random.randrange(self.size)]
 
     def nearest(self, candidate: Candidate) -> Candidate:
-        """A candidate of this space that is like one of another: parameter by parameter.
+        """The candidate of this space closest to one of another space, parameter by parameter.
 
-        Each takes the value, or the nearest that is possible behind what was taken before it; those
-        that the other does not have take their defaults.
+        Each takes its value there, or the nearest that earlier choices permit; parameters missing
+        there take their defaults.
         """
         defaults = {p.name: p.default for p in self.parameters if p.default is not None}
         return self._walk(_towards({**defaults, **candidate.values}))
 
     def neighbor(self, candidate: Candidate, random: Random) -> Candidate:
-        """The candidate with one parameter changed, drawn evenly, to any other of its values.
+        """The candidate with one parameter, drawn uniformly, changed to any other of its values.
 
-        Those that depend on it keep their values, or take the nearest. The candidate itself where
-        nothing can be changed.
+        Parameters that depend on it keep their values, or take the nearest. Returns the candidate
+        itself if nothing can be changed.
         """
         free = [node for node, _ in self.path(candidate) if len(node.values) > 1]
         if not free:
@@ -138,16 +138,16 @@ class ParameterSpace:
         return self._changed(candidate, node, place)
 
     def neighbors(self, candidate: Candidate) -> Iterator[Candidate]:
-        """Every candidate that comes of changing one parameter to one other value."""
+        """Yield every candidate that differs in one parameter."""
         for node, old in self.path(candidate):
             for place in range(len(node.values)):
                 if place != old:
                     yield self._changed(candidate, node, place)
 
     def cross(self, a: Candidate, b: Candidate, random: Random) -> Candidate:
-        """Each parameter from one of them, drawn evenly, or the other where it is not possible."""
+        """Each parameter from a random parent, or from the other if that value is not possible."""
 
-        def choose(node: Node) -> int:
+        def choose(node: SpaceNode) -> int:
             first, second = (a, b) if random.random() < 0.5 else (b, a)
             name = node.parameter.name
             for parent in (first, second):
@@ -160,17 +160,17 @@ class ParameterSpace:
 
     # ------------------------------------------------------------------------------ walks
 
-    def _changed(self, candidate: Candidate, node: Node, place: int) -> Candidate:
+    def _changed(self, candidate: Candidate, node: SpaceNode, place: int) -> Candidate:
         keep = _towards(candidate.values)
         return self._walk(lambda n: place if n is node else keep(n))
 
-    def path(self, candidate: Candidate) -> list[tuple[Node, int]]:
-        """The nodes of a candidate with the places of its values."""
+    def path(self, candidate: Candidate) -> list[tuple[SpaceNode, int]]:
+        """The nodes of a candidate with the indices of its values."""
         self._check_names(candidate)
-        path: list[tuple[Node, int]] = []
+        path: list[tuple[SpaceNode, int]] = []
         keep = _towards(candidate.values)
 
-        def choose(node: Node) -> int:
+        def choose(node: SpaceNode) -> int:
             path.append((node, keep(node)))
             return path[-1][1]
 
@@ -197,7 +197,7 @@ class ParameterSpace:
             raise InputError(
                 f"a candidate with {listing(sorted(candidate.values)) or 'no parameters'}",
                 where=f"the space of {listing(sorted(names))}",
-                hint="`nearest` finds one like it",
+                hint="`nearest` finds the closest one",
             )
 
     def __repr__(self) -> str:
@@ -205,9 +205,9 @@ class ParameterSpace:
 
 
 def _towards(wanted: Mapping[str, Any]) -> Choose:
-    """Each parameter's wanted value or the nearest; the first where nothing is near."""
+    """Choose each parameter's wanted value or the nearest; the first if none is near."""
 
-    def choose(node: Node) -> int:
+    def choose(node: SpaceNode) -> int:
         name = node.parameter.name
         if name not in wanted:
             return 0
@@ -217,7 +217,7 @@ def _towards(wanted: Mapping[str, Any]) -> Choose:
 
 
 def _at(forest: Forest, index: int, values: dict[str, Any]) -> None:
-    """Fill in the values of one candidate; the last tree of a forest changes fastest."""
+    """Fill in the values of one candidate; the last tree of a forest varies fastest."""
     for node in reversed(forest):
         index, within = divmod(index, node.count)
         place = node.find(within)

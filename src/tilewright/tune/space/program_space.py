@@ -1,4 +1,4 @@
-"""The space of a program that is scheduled by parameters: a template of te, an MDH expression."""
+"""The space of a program that is scheduled by parameters: a te template, an MDH expression."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tilewright.tune.space.parameter_space import ParameterSpace
 
 
 class ProgramSpace(ParameterSpace):
-    """Parameters, and the schedule that their values make of a program.
+    """Parameters, and the schedule of a program that their values make.
 
-    name: of the program. make: the schedule of values; it raises ScheduleError where a primitive
-    refuses.
+    name: of the program. make: maps values to a schedule; raises ScheduleError if a primitive
+    rejects them.
     """
 
     def __init__(
@@ -33,9 +33,9 @@ class ProgramSpace(ParameterSpace):
         self._make = make
 
     def schedule(self, candidate: Candidate) -> Point:
-        """The schedule of a candidate, as `Task.schedule` has it.
+        """The schedule of a candidate, as `Task.schedule`.
 
-        Raises ScheduleError for one that is not in the space, or that a primitive refuses.
+        Raises ScheduleError if the candidate is not in the space or a primitive rejects it.
         """
         try:
             self.index(candidate)
@@ -53,5 +53,5 @@ class ProgramSpace(ParameterSpace):
         return Point(self._make(values), tuple(made), candidate.sketch)
 
     def makes(self, schedule: Schedule) -> bool:
-        """Whether a schedule is that of the defaults, without any further step."""
+        """Whether a schedule is exactly that of the defaults."""
         return schedule.trace == self.schedule(self.default()).schedule.trace

@@ -1,8 +1,8 @@
-"""The values that a parameter may take before constraints: intervals, sets, divisors, powers.
+"""The values of a parameter before constraints: intervals, sets, divisors, powers.
 
-Bounds may be formulas of earlier parameters, so that a chain of tiles is enumerated as it is: the
-divisors of what the tiles before have left. (Ranges of ATF, Rasch et al., TACO 2021, which
-enumerates them whole and filters.)
+Bounds may be formulas of earlier parameters, so a chain of tiles is enumerated directly: the
+divisors of what earlier tiles leave. (Ranges as in ATF, Rasch et al., TACO 2021, which enumerates
+them completely and filters.)
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ import numpy as np
 
 from tilewright.base.errors import InputError
 from tilewright.base.numbers import divisors, whole
-from tilewright.tune.space.formula import Bound, Formula, Given, bind
+from tilewright.tune.space.formula import BoundFormula, Formula, Given, bind
 
-SLACK = 1e-9  # of a step: an interval of floats has its end where rounding misses it
+SLACK = 1e-9  # in steps: tolerance for rounding at the end of an interval of floats
 
 
 class Range(Protocol):
-    """Values of one parameter; `names` are the earlier parameters that they depend on."""
+    """The values of one parameter; `names` are the earlier parameters that they depend on."""
 
     @property
     def names(self) -> tuple[str, ...]: ...
 
     def values(self, given: Given) -> Sequence[Any]:
-        """The values, in order, where earlier parameters have these values."""
+        """The values in order, given earlier parameters."""
         ...
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Numbers from `start` to `end`, both included, `step` apart; or a function of each.
+    """Numbers from `start` to `end` inclusive, in steps of `step`; or a function of each.
 
     Raises InputError for a step of 0.
     """
@@ -47,10 +47,12 @@ class Interval:
 
     def __post_init__(self) -> None:
         if not self.step:
-            raise InputError("the step is 0", where="Interval", hint="give another")
+            raise InputError(
+                "the step is 0", where="Interval", hint="use a nonzero step"
+            )
 
     @cached_property
-    def _bounds(self) -> tuple[Bound, Bound]:
+    def _bounds(self) -> tuple[BoundFormula, BoundFormula]:
         return bind(self.start), bind(self.end)
 
     @cached_property
@@ -60,7 +62,7 @@ class Interval:
         return *start.names, *end.names
 
     def values(self, given: Given) -> Sequence[Any]:
-        """A `range` of whole numbers, else a tuple."""
+        """A `range` for integers, else a tuple."""
         start, end = (bound(given) for bound in self._bounds)
         numbers = _numbers(start, end, self.step)
         if self.generator is None:
@@ -77,9 +79,9 @@ def _numbers(start: Any, end: Any, step: Any) -> Sequence[Any]:
 
 @dataclass(frozen=True, init=False)
 class Set:
-    """These values: numbers, texts, truth values, None, or tuples of them; scalars of NumPy too.
+    """These values: numbers, strings, booleans, None, tuples of them, or NumPy scalars.
 
-    Raises InputError for a value that is there twice, and for others: they could not be stored.
+    Raises InputError for duplicates and for other types, which could not be stored.
     """
 
     given: tuple[Any, ...]
@@ -94,11 +96,11 @@ class Set:
             raise InputError(
                 f"{strange[0]!r} cannot be stored",
                 where="Set",
-                hint="give numbers, texts, or tuples of them in place of lists and objects",
+                hint="use numbers, strings, or tuples of them instead of lists and objects",
             )
         if len(set(made)) < len(made):
             raise InputError(
-                "a value is there twice", where=f"Set{values}", hint="give each once"
+                "a value occurs twice", where=f"Set{values}", hint="give each once"
             )
 
     def values(self, given: Given) -> Sequence[Any]:
@@ -114,13 +116,13 @@ def _is_plain(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class _UpTo:
-    """What a number gives that is not above `at_most`."""
+    """Values derived from a number and limited by `at_most`."""
 
     of: Formula
     at_most: Formula | None
 
     @cached_property
-    def _bounds(self) -> tuple[Bound, Bound]:
+    def _bounds(self) -> tuple[BoundFormula, BoundFormula]:
         return _with_limit(self.of, self.at_most)
 
     @cached_property
@@ -132,7 +134,7 @@ class _UpTo:
 
 @dataclass(frozen=True)
 class Divisors(_UpTo):
-    """The divisors of a number, least first; not above `at_most`."""
+    """The divisors of a number in ascending order, up to `at_most`."""
 
     at_most: Formula | None = None
 
@@ -144,7 +146,7 @@ class Divisors(_UpTo):
 
 @dataclass(frozen=True)
 class Multiples(_UpTo):
-    """The multiples of a number from itself up to `at_most`."""
+    """The multiples of a number, from itself up to `at_most`."""
 
     at_most: Formula
 
@@ -164,11 +166,13 @@ class Powers:
     def __post_init__(self) -> None:
         if whole(self.base, 2) is None:
             raise InputError(
-                f"powers of {self.base!r}", where="Powers", hint="give a base from 2"
+                f"powers of {self.base!r}",
+                where="Powers",
+                hint="use a base of at least 2",
             )
 
     @cached_property
-    def _limit(self) -> Bound:
+    def _limit(self) -> BoundFormula:
         return bind(self.at_most)
 
     @cached_property
@@ -187,6 +191,8 @@ class Powers:
         return tuple(found)
 
 
-def _with_limit(of: Formula, limit: Formula | None) -> tuple[Bound, Bound]:
+def _with_limit(
+    of: Formula, limit: Formula | None
+) -> tuple[BoundFormula, BoundFormula]:
     first = bind(of)
     return first, first if limit is None else bind(limit)

@@ -1,7 +1,6 @@
-"""Spaces of simulated machines, with simulated time as cost: kernels, mappings, expansions.
+"""Spaces of simulated machines with simulated time as cost: kernels, mappings, expansions.
 
-What the machines' own rules choose is in these spaces: a search finds at least as much, if it looks
-at that too.
+They contain the choices of the machines' heuristics, so a search that tries those is never worse.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.dataflow.evaluate import Evaluator, Method, applicable, makespan
 from tilewright.dataflow.explore import groups_of
 from tilewright.dataflow.graph import Volume
-from tilewright.dataflow.lower import Network
+from tilewright.dataflow.lower import OperatorNetwork
 from tilewright.dataflow.results import ResultStore
 from tilewright.lift.nodes import Lambda
 from tilewright.loops.nodes import Kernel
@@ -36,7 +35,7 @@ S = TypeVar("S", bound=Space)
 
 @dataclass(frozen=True, slots=True)
 class Simulated(Generic[S]):
-    """A space, and the cycles of each candidate; infinite for one that does not fit."""
+    """A space, and the cycles of each candidate; infinite if it does not fit."""
 
     space: S
     cost: Callable[[Candidate], float]
@@ -45,9 +44,9 @@ class Simulated(Generic[S]):
 def kernels(
     target: Target, kernel: Kernel, computations: Sequence[Computation]
 ) -> Simulated[SketchSpace]:
-    """The schedules of a kernel for a target that simulates its machine: VTA.
+    """The schedules of a kernel for a target with a simulator: VTA.
 
-    Raises UnsupportedError for a target that does not.
+    Raises UnsupportedError for a target without one.
     """
     if type(target).simulated is Target.simulated:
         raise UnsupportedError(
@@ -69,7 +68,7 @@ def mappings(
 ) -> Simulated[ChoiceSpace[npu.NpuCandidate]]:
     """The mappings of a Lift program onto a neural processor.
 
-    Raises NPUError for what no rule brings to its operators, InputError for ill-typed programs.
+    Raises NPUError if no rule maps a part to its operators, InputError for ill-typed programs.
     """
     forms = forms_of(program)
     space = ChoiceSpace({"mapping": lambda ask: asked(forms, machine, ask)})
@@ -81,17 +80,17 @@ def mappings(
 
 
 def expansions(
-    net: Network,
+    net: OperatorNetwork,
     pes: int,
     wanted: Mapping[str, Sequence[str]] | None = None,
     *,
     volume: Volume = Volume.PART,
     methods: Sequence[Method] = tuple(Method),
 ) -> Simulated[ParameterSpace]:
-    """The expansions of a network's operators, and the ways to schedule them on `pes` elements.
+    """The expansions of a network's operators, and the methods to schedule them on `pes` elements.
 
-    wanted: expansions to try for a family or an operator. A parameter is called as the first of
-    the operators that share it. Raises InputError for names that the network does not have.
+    wanted: expansions to try for a family or an operator. A parameter is named after the first of
+    the operators that share it. Raises InputError for names that are not in the network.
     """
     groups = groups_of(net, wanted or {})
     parameters = [Parameter(g.stages[0], Set(*g.options)) for g in groups]

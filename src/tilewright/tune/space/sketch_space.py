@@ -13,13 +13,13 @@ from tilewright.tune.space.choice_space import ChoiceSpace
 
 
 class SketchSpace(ChoiceSpace[Schedule]):
-    """The schedules that the sketches of a kernel make, but for those that primitives refuse.
+    """The schedules that a kernel's sketches make, except those that primitives reject.
 
-    How likely each is drawn: see `ChoiceSpace`. Raises InputError for no sketches.
+    For the sampling distribution see `ChoiceSpace`. Raises InputError for no sketches.
     """
 
     def __init__(self, sketches: Sequence[Sketch]) -> None:
-        # Candidates begin with the same steps, also those of different sketches.
+        # Candidates share their first steps, even across sketches.
         self.steps = StepCache()
         super().__init__({s.name: partial(self._run, s) for s in sketches})
 
@@ -28,9 +28,9 @@ class SketchSpace(ChoiceSpace[Schedule]):
             return sketch.run(choices)
 
     def schedule(self, candidate: Candidate) -> Point:
-        """The schedule of a candidate, as `Task.schedule` has it.
+        """The schedule of a candidate, as `Task.schedule`.
 
-        Raises ScheduleError for one that is not in the space, or that a primitive refuses.
+        Raises ScheduleError if the candidate is not in the space or a primitive rejects it.
         """
         made = self.made(candidate)
         return Point(made.result, made.parameters, candidate.sketch)

@@ -1,9 +1,8 @@
-"""The trees of a space: for every decision what is possible, and how many candidates are behind.
+"""The trees of a space: the valid values of every decision, and the number of candidates below.
 
-A tree is grown once for each context, which is the part of the earlier decisions that matters to
-it, and shared by all that have that context in common. So what a space costs is the number of its
-contexts, and not that of its candidates. (ATF's chain of trees, Rasch et al., TACO 2021, has a node
-for each prefix of a candidate.)
+A tree is grown once per context (the earlier decisions that matter to it) and shared by all
+candidates with that context. So the cost of a space is its number of contexts, not of candidates.
+(ATF's chain of trees, Rasch et al., TACO 2021, has a node for each prefix of a candidate.)
 """
 
 from __future__ import annotations
@@ -14,17 +13,17 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from tilewright.tune.space.parameter import Level, Parameter
+from tilewright.tune.space.parameter import Parameter, SpaceLevel
 
-Forest = tuple["Node", ...]
+Forest = tuple["SpaceNode", ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Node:
-    """What is possible for one parameter; only values with candidates behind them.
+class SpaceNode:
+    """The valid values of one parameter; only those with candidates below.
 
-    below: the trees behind each value, independent of one another; empty where there are none.
-    ends: candidates behind the values up to this one, that included. count: behind all of them.
+    below: the independent trees under each value; empty for a leaf. ends: running count of
+    candidates up to and including each value. count: of all values together.
     """
 
     parameter: Parameter
@@ -34,39 +33,39 @@ class Node:
 
     @property
     def count(self) -> int:
-        """How many candidates there are, of this parameter and those below."""
+        """The number of candidates of this parameter and those below."""
         return self.ends[-1] if self.below else len(self.values)
 
     def forest(self, place: int) -> Forest:
-        """The trees behind the value at this place."""
+        """The trees under the value at this index."""
         return self.below[place] if self.below else ()
 
     def start(self, place: int) -> int:
-        """How many candidates are before the first with the value at this place."""
+        """The number of candidates before the first with the value at this index."""
         if not self.below:
             return place
         return self.ends[place - 1] if place else 0
 
     def find(self, index: int) -> int:
-        """The place of the value that the candidate of this index has."""
+        """The index of the value of the candidate with this number."""
         return bisect_right(self.ends, index) if self.below else index
 
 
 def size(forest: Forest) -> int:
-    """How many candidates a forest has: one of each tree makes one."""
+    """The number of candidates of a forest: the product over its trees."""
     return prod([node.count for node in forest])
 
 
-class Growing:
-    """Makes the trees of levels, each once per context."""
+class TreeGrower:
+    """Grows the trees of levels, each once per context."""
 
     def __init__(self) -> None:
         self.given: dict[str, Any] = {}
         self.values: dict[tuple[Any, ...], Sequence[Any]] = {}
-        self.nodes: dict[tuple[Any, ...], Node] = {}
+        self.nodes: dict[tuple[Any, ...], SpaceNode] = {}
 
-    def node(self, level: Level) -> Node:
-        """The tree of a level where `given` are the decisions so far."""
+    def node(self, level: SpaceLevel) -> SpaceNode:
+        """The tree of a level, given the decisions so far."""
         given = self.given
         key = (level.parameter.name, *[given[name] for name in level.context])
         found = self.nodes.get(key)
@@ -74,10 +73,10 @@ class Growing:
             found = self.nodes[key] = self._grown(level)
         return found
 
-    def _grown(self, level: Level) -> Node:
+    def _grown(self, level: SpaceLevel) -> SpaceNode:
         values = self._possible(level)
         if not level.below:
-            return Node(level.parameter, values)
+            return SpaceNode(level.parameter, values)
         kept: list[Any] = []
         below: list[Forest] = []
         ends: list[int] = []
@@ -93,9 +92,9 @@ class Growing:
                 below.append(tuple(forest))
                 ends.append(total)
         self.given.pop(name, None)
-        return Node(level.parameter, kept, below, ends)
+        return SpaceNode(level.parameter, kept, below, ends)
 
-    def _possible(self, level: Level) -> Sequence[Any]:
+    def _possible(self, level: SpaceLevel) -> Sequence[Any]:
         read = [self.given[name] for name in level.reads]
         key = (level.parameter.name, *read)
         found = self.values.get(key)

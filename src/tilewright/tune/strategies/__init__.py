@@ -1,7 +1,7 @@
 """Strategies by name: what to measure next.
 
-`evolutionary`, `annealing`, `tree` and `mcts` search where a cost model expects something and
-propose the best of it. `bandit` and its techniques need no model; `random` and `exhaustive` are
+`evolutionary`, `annealing`, `tree` and `mcts` search with a cost model and propose the candidates
+it predicts to be best. `bandit` and its techniques need no model; `random` and `exhaustive` are
 baselines. All propose the default first, then the seeds, and nothing twice.
 """
 
@@ -14,8 +14,8 @@ from tilewright.base.errors import InputError
 from tilewright.tune.strategies.annealing import Annealing
 from tilewright.tune.strategies.bandit import TECHNIQUES, ByBandit, only
 from tilewright.tune.strategies.evolutionary import Evolutionary
-from tilewright.tune.strategies.foresight import Foresight
-from tilewright.tune.strategies.plain import Chance, Exhaustive
+from tilewright.tune.strategies.foresight import ConfidenceBounds
+from tilewright.tune.strategies.plain import Exhaustive, RandomSampling
 from tilewright.tune.strategies.programs import ProgramMaker
 from tilewright.tune.strategies.proposer import Proposer, Setup
 from tilewright.tune.strategies.trees import MonteCarlo, Tree
@@ -23,7 +23,7 @@ from tilewright.tune.strategies.trees import MonteCarlo, Tree
 __all__ = [
     "STRATEGIES",
     "TECHNIQUES",
-    "Foresight",
+    "ConfidenceBounds",
     "ProgramMaker",
     "Proposer",
     "Setup",
@@ -38,17 +38,16 @@ STRATEGIES: Final[Mapping[str, type[Proposer]]] = {
         Tree,
         MonteCarlo,
         ByBandit,
-        Chance,
+        RandomSampling,
         Exhaustive,
     )
 }
 
 
 def strategy(name: str, setup: Setup) -> Proposer:
-    """The strategy, or the technique, of a name.
+    """Make the strategy or technique with this name.
 
-    Raises InputError for a name that there is not, and for a strategy that is guided where the
-    setup has no foresight.
+    Raises InputError for an unknown name, and for a guided strategy if the setup has no foresight.
     """
     if name in STRATEGIES:
         return STRATEGIES[name](setup)

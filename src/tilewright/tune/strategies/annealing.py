@@ -1,6 +1,6 @@
-"""Annealing on what a model expects, and of the best a batch that differs, as in AutoTVM.
+"""Simulated annealing on predicted costs, with diverse batches of the best, as in AutoTVM.
 
-The walks go on from round to round. (Chen et al., NeurIPS 2018, sections 5.3 and 5.4.)
+The chains persist across rounds. (Chen et al., NeurIPS 2018, sections 5.3 and 5.4.)
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from math import inf
 from statistics import pstdev
 from typing import ClassVar, Final
 
-from tilewright.search import Limits, anneal_chains
+from tilewright.search import SearchLimits, anneal_chains
 from tilewright.search.chains import CHAINS
 from tilewright.tune.base import Candidate
-from tilewright.tune.strategies.proposer import Guided, Setup
+from tilewright.tune.strategies.proposer import ModelGuided, Setup
 
-STEPS: Final = 16  # of each walk at least: with little effort there are fewer walks
-# The first temperature, in standard deviations of the costs of the starts.
+STEPS: Final = 16  # minimum per chain: a small effort means fewer chains
+# The initial temperature, in standard deviations of the starts' costs.
 HEAT: Final = 0.3
-LEEWAY: Final = 2  # times a batch: of so many of the best it is chosen
-# What a batch of nothing but new values is worth, in spans of the costs.
+LEEWAY: Final = 2  # batches are chosen from this many times their size
+# The value of a batch of only new values, relative to the range of costs.
 DIVERSITY: Final = 0.5
 
 
-class Annealing(Guided):
-    """See above; a step is `neighbor` of the space."""
+class Annealing(ModelGuided):
+    """See above; a step is a `neighbor` of the space."""
 
     name: ClassVar[str] = "annealing"
 
@@ -34,7 +34,7 @@ class Annealing(Guided):
         self._walks: list[Candidate] = []
 
     def explore(self, effort: int) -> None:
-        """Some steps of all walks, from hot to cold."""
+        """Run some steps of all chains, from hot to cold."""
         chains = max(1, min(CHAINS, effort // STEPS))
         missing = max(0, chains - len(self._walks))
         starts = [*self._walks[:chains], *self.drawn(missing)]
@@ -47,13 +47,13 @@ class Annealing(Guided):
             steps=max(1, effort // chains),
             key=_key,
             seed=self.random("anneal").getrandbits(32),
-            limits=Limits(evaluations=max(effort, chains)),
+            limits=SearchLimits(evaluations=max(effort, chains)),
         )
         if found.checkpoint is not None and found.checkpoint.states:
             self._walks = [walk for walk, _ in found.checkpoint.states]
 
     def chosen(self, count: int) -> Iterable[Candidate]:
-        """Of the best a batch that covers many values, then the others."""
+        """A batch of good candidates that covers many values, then the others."""
         ranked = self.unseen(self.foresight.ranked())
         pool = list(islice(ranked, LEEWAY * count))
         costs = self.foresight.costs(pool)
@@ -62,11 +62,11 @@ class Annealing(Guided):
 
 
 def diverse(pool: Sequence[Candidate], costs: Sequence[float]) -> Iterator[Candidate]:
-    """The pool in an order in which each is cheap and has values that those before do not have.
+    """Order the pool so that each is cheap and has values that the ones before it lack.
 
-    Greedy: of what is left, the one with the least cost (0 to 1, the least and the most of the
-    pool) minus DIVERSITY times the part of its values that are new. As covering is submodular, a
-    batch is at least 63% as good as the best one of its size.
+    Greedy: pick the remaining candidate with the least normalized cost (0 to 1 over the pool) minus
+    DIVERSITY times the fraction of its values that are new. Coverage is submodular, so a batch is
+    at least 63% as good as the best one of its size.
     """
     low, high = min(costs, default=0.0), max(costs, default=0.0)
     span = high - low or 1.0

@@ -1,7 +1,7 @@
-"""Techniques that need no model, alone or chosen by a bandit: for spaces with any cost.
+"""Model-free techniques, alone or chosen by a bandit: for spaces with any cost.
 
-Those over decisions (pattern, differential, torczon) take part where these are known: in spaces of
-parameters, and where a task's programs can be made.
+Techniques over decisions (pattern, differential, torczon) apply if the decisions are known: in
+parameter spaces, and for tasks whose programs can be made.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TECHNIQUES: Final = (*MOVING, *BOXED)
 
 
 class ByBandit(Proposer):
-    """All techniques that the space permits, or those that are named."""
+    """All techniques that apply to the space, or only the named ones."""
 
     name: ClassVar[str] = "bandit"
     techniques: ClassVar[tuple[str, ...]] = TECHNIQUES
@@ -30,7 +30,7 @@ class ByBandit(Proposer):
         made = list(self._made(setup))
         if not made:
             raise InputError(
-                f"the technique {self.name} needs to know the decisions of a space",
+                f"the technique {self.name} needs a space with known decisions",
                 where="tune",
                 hint=f"take a ParameterSpace, or one of {', '.join(MOVING)}",
             )
@@ -45,19 +45,19 @@ class ByBandit(Proposer):
                 yield BOXED[name](box)
 
     def search(self, count: int) -> Iterable[Candidate]:
-        """What the techniques ask for now."""
+        """Yield what the techniques ask for now."""
         while (asked := self.bandit.ask()) is not None:
             yield asked
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """As always; the techniques hear of all."""
+        """Also report every trial to the techniques."""
         super().tell(trials)
         for trial in trials:
             self.bandit.tell(trial.candidate, trial.measurement.seconds)
 
 
 def _box(setup: Setup) -> Box[Candidate] | None:
-    """The decisions as numbers, where they are known before a candidate is made."""
+    """The decisions as numbers, if they are known before a candidate is made."""
     if setup.foresight is not None:
         programs = setup.foresight.programs
         return Prefixes(programs, setup.space, setup.seeds, setup.seed).box()
@@ -67,7 +67,7 @@ def _box(setup: Setup) -> Box[Candidate] | None:
 
 
 def box_of(space: ParameterSpace) -> Box[Candidate]:
-    """Candidates by a number for each parameter: which part of the values possible there."""
+    """Candidates by one number per parameter, from 0 to 1: the position among its valid values."""
 
     def at(numbers: Sequence[float]) -> Candidate:
         decided: dict[str, Any] = {}
@@ -84,7 +84,7 @@ def box_of(space: ParameterSpace) -> Box[Candidate]:
 
 
 def only(name: str) -> type[ByBandit]:
-    """The strategy of one of TECHNIQUES."""
+    """The strategy that runs one of TECHNIQUES."""
     return type(name, (ByBandit,), {"name": name, "techniques": (name,)})
 
 

@@ -1,7 +1,7 @@
-"""Evolution of candidates by what a model expects of them, as in Ansor.
+"""Evolution of candidates by predicted cost, as in Ansor.
 
-A population of measured, surviving and random candidates evolves for a few generations, and the
-best of all that lived is proposed. (Zheng et al., OSDI 2020, section 5.1.)
+A population of measured, surviving and random candidates evolves for a few generations; the best of
+all individuals are proposed. (Zheng et al., OSDI 2020, section 5.1.)
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import ClassVar, Final
 
-from tilewright.search import Breeding, Limits, evolve
+from tilewright.search import Breeding, SearchLimits, evolve
 from tilewright.tune.base import Candidate
-from tilewright.tune.strategies.proposer import Guided
+from tilewright.tune.strategies.proposer import ModelGuided
 
 GENERATIONS: Final = 4
-POPULATION: Final = 2048  # at most; so many that the effort lasts for all generations
-CROSSING: Final = 0.15  # the others are mutated
-MEASURED: Final = 0.2  # of a population
-SURVIVING: Final = 0.3  # of a population, from the last round
+POPULATION: Final = 2048  # maximum; sized so that the effort lasts for all generations
+CROSSING: Final = 0.15  # probability of crossover; otherwise mutation
+MEASURED: Final = 0.2  # share of a population
+SURVIVING: Final = 0.3  # share of a population, from the last round
 
 
-class Evolutionary(Guided):
-    """See above; its children are `neighbor` and `cross` of the space."""
+class Evolutionary(ModelGuided):
+    """See above; children are made by `neighbor` and `cross` of the space."""
 
     name: ClassVar[str] = "evolutionary"
 
     def explore(self, effort: int) -> None:
-        """One evolution; the effort is spread over its generations."""
+        """Run one evolution; the effort is spread over its generations."""
         size = max(4, min(POPULATION, effort // (GENERATIONS + 1)))
         breeding = Breeding(self.space.neighbor, self.space.cross, CROSSING)
         evolve(
@@ -38,7 +38,7 @@ class Evolutionary(Guided):
             generations=GENERATIONS,
             key=_key,
             seed=self.random("evolve").getrandbits(32),
-            limits=Limits(evaluations=effort),
+            limits=SearchLimits(evaluations=effort),
         )
 
     def _population(self, size: int) -> Iterable[Candidate]:

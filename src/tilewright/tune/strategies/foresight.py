@@ -1,4 +1,4 @@
-"""What a cost model says of candidates, as one number that a search can make small."""
+"""A cost model's predictions for candidates, as one number that a search minimizes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Final
 from tilewright.tune.base import Candidate, CostModel
 from tilewright.tune.strategies.programs import ProgramMaker, ScheduledProgram
 
-# Of the spread, what is taken off the cost: where a model is unsure, it is worth a look.
+# The weight of the spread subtracted from the cost: uncertain candidates are worth exploring.
 CURIOSITY: Final = 0.5
-KEPT: Final = 256  # candidates that are costed again when the model has learned
+KEPT: Final = 256  # candidates to predict again after the model has learned
 
 
-class Foresight:
-    """Lower confidence bounds of candidates' costs; infinite for those that a primitive refuses.
+class ConfidenceBounds:
+    """Lower confidence bounds of candidates' costs; infinite for those that a primitive rejects.
 
-    Without a model all that are possible cost the same. Costs are remembered until `learned`.
+    Without a model all valid candidates cost the same. Costs are cached until `learned`.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Foresight:
         self._costed: dict[str, Candidate] = {}
 
     def costs(self, candidates: Sequence[Candidate]) -> list[float]:
-        """Of each candidate; all that are new are predicted at once."""
+        """The cost of each candidate; new ones are predicted in one batch."""
         fresh = {c.key: c for c in candidates if c.key not in self._costs}
         possible: dict[str, ScheduledProgram] = {}
         for key, candidate in fresh.items():
@@ -61,7 +61,7 @@ class Foresight:
             self._costs[key] = inf if isnan(cost) else cost - self._curiosity * doubt
 
     def learned(self) -> None:
-        """Forget all costs: the model is not what it was. Those that were best are costed again."""
+        """Discard all costs after the model has changed, and predict the best candidates again."""
         again = [c for c, _ in zip(self.ranked(), range(KEPT), strict=False)]
         self._costs.clear()
         self._expected.clear()
@@ -69,12 +69,12 @@ class Foresight:
         self.costs(again)
 
     def ranked(self) -> Iterator[Candidate]:
-        """All possible ones that were costed, cheapest first; of equal costs the first."""
+        """All valid candidates costed so far, cheapest first; ties in order of insertion."""
         order = sorted(self._costed, key=lambda key: self._costs[key])
         return iter([self._costed[key] for key in order])
 
     def predicted(self, candidate: Candidate) -> float | None:
-        """Seconds that the model expects of a candidate; None where it has only an order."""
+        """The predicted seconds of a candidate; None if the model only ranks."""
         if self.model is None or not self.model.absolute:
             return None
         self.costs([candidate])

@@ -1,4 +1,4 @@
-"""Baselines, which learn nothing: by chance, and all in order."""
+"""Baselines that learn nothing: random search, and exhaustive enumeration."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tilewright.tune.base import Candidate
 from tilewright.tune.strategies.proposer import DRAWS, Proposer
 
 
-class Chance(Proposer):
-    """Candidates drawn by chance, each once."""
+class RandomSampling(Proposer):
+    """Random candidates, each once."""
 
     name: ClassVar[str] = "random"
 
     def search(self, count: int) -> Iterable[Candidate]:
-        """So many draws that a few known ones do not matter."""
+        """Draw enough candidates that a few known ones do not matter."""
         return self.drawn(DRAWS * count)
 
 
@@ -25,7 +25,7 @@ class Exhaustive(Proposer):
     name: ClassVar[str] = "exhaustive"
 
     def propose(self, count: int) -> list[Candidate]:
-        """The next ones."""
+        """The next candidates."""
         self._rest = self._rest or iter(self.space)
         batch = self._fresh(self._first, count)
         return batch + self._fresh(self._rest, count - len(batch))

@@ -1,7 +1,7 @@
 """A task's candidates as a tree of decisions, one parameter after another.
 
-A prefix is the first decisions of a candidate; the program that it stands for has the defaults for
-all that follow. Its schedule tells which values the next parameter may take.
+A prefix is the first decisions of a candidate; its program uses the defaults for all later
+parameters. That program's schedule shows which values the next parameter can take.
 """
 
 from __future__ import annotations
@@ -15,40 +15,40 @@ from tilewright.search import Box
 from tilewright.tune.base import Candidate, Space
 from tilewright.tune.strategies.programs import ProgramMaker, ScheduledProgram
 
-SKETCHES: Final = 16  # draws in which the sketches of a space are met
+SKETCHES: Final = 16  # draws to find the sketches of a space
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """A sketch, None at the root, and the first of its decisions."""
+    """A sketch (None at the root) and its first decisions."""
 
     sketch: str | None = None
     decided: tuple[tuple[str, Any], ...] = ()
 
     @property
     def candidate(self) -> Candidate:
-        """With these values, and no others."""
+        """The candidate with only these values."""
         return Candidate(self.sketch or "", dict(self.decided))
 
     @property
     def key(self) -> str:
-        """Equal for equal prefixes."""
+        """A key that is equal for equal prefixes."""
         return "" if self.sketch is None else f"{len(self.decided)}{self.candidate.key}"
 
 
 @runtime_checkable
-class Completing(Protocol):
-    """A space that gives the missing values of a candidate their defaults."""
+class CompletingSpace(Protocol):
+    """A space that completes a partial candidate with defaults."""
 
     def nearest(self, candidate: Candidate) -> Candidate:
-        """The candidate with the same values, as far as they are possible."""
+        """The candidate with the same values as far as they are valid."""
         ...
 
 
 class Prefixes:
-    """The tree below the sketches that the given candidates and a few drawn ones have.
+    """The tree below the sketches found in the given candidates and a few random ones.
 
-    A task whose space is not Completing makes schedules of candidates with missing values.
+    If a task's space is not Completing, its `schedule` accepts candidates with missing values.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Prefixes:
         self._sketches: Final = list(dict.fromkeys(c.sketch for c in met))
 
     def expand(self, prefix: Prefix) -> list[Prefix] | None:
-        """The prefixes with one decision more; None for a candidate; none for what is refused."""
+        """The prefixes with one more decision; None if it is complete; empty if it is rejected."""
         if prefix.sketch is None:
             return [Prefix(name) for name in self._sketches]
         program = self.program(prefix)
@@ -83,11 +83,11 @@ class Prefixes:
         ]
 
     def children(self, prefix: Prefix) -> list[Prefix]:
-        """As `expand`, but none for a candidate."""
+        """As `expand`, but empty for a complete candidate."""
         return self.expand(prefix) or []
 
     def program(self, prefix: Prefix) -> ScheduledProgram | None:
-        """What a prefix stands for; None where it is refused. The root stands for the default."""
+        """The program of a prefix; None if it is rejected. The root stands for the default."""
         if prefix.key not in self._whole:
             found = self._found(prefix)
             self._whole[prefix.key] = None if found is None else found.candidate
@@ -95,18 +95,18 @@ class Prefixes:
         return None if whole is None else self._programs.find(whole)
 
     def candidates(self, prefixes: Sequence[Prefix]) -> list[Candidate]:
-        """The candidates that prefixes stand for; what is refused stands for itself."""
+        """The candidate of each prefix; if rejected, the one with only its own values."""
         programs = ((p, self.program(p)) for p in prefixes)
         return [q.candidate if q is not None else p.candidate for p, q in programs]
 
     def completed(self, prefix: Prefix, random: Random) -> Prefix:
-        """A prefix of which no decision is open, each drawn; it may be one that is refused."""
+        """Complete a prefix with random decisions; the result may be one that is rejected."""
         while below := self.expand(prefix):
             prefix = random.choice(below)
         return prefix
 
     def box(self) -> Box[Candidate]:
-        """Candidates by a number for each decision: which part of its values."""
+        """Candidates by one number per decision, from 0 to 1: the position among its values."""
         found = [self.program(Prefix(name)) for name in self._sketches]
         decisions = max((len(p.parameters) for p in found if p is not None), default=0)
         return Box(1 + decisions, self._at, _key)
@@ -125,7 +125,7 @@ class Prefixes:
         if prefix.sketch is None:
             return self._programs.find(self._default)
         wanted = prefix.candidate
-        if isinstance(self._space, Completing):
+        if isinstance(self._space, CompletingSpace):
             wanted = self._space.nearest(wanted)
         program = self._programs.find(wanted)
         if program is None or program.candidate.sketch != prefix.sketch:

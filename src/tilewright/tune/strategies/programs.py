@@ -1,4 +1,4 @@
-"""The programs of a task's candidates: each schedule is made once, and refusals are remembered."""
+"""The programs of a task's candidates: each schedule is made once, and rejections are cached."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tilewright.schedule.space import Parameter, Point
 from tilewright.tune.base import Candidate, Task
 
 T = TypeVar("T")
-PROGRAMS: Final = 4096  # kept; a Kernel takes some ten kilobytes
-POINTS: Final = 256  # kept whole, with the history of their schedules
+PROGRAMS: Final = 4096  # cached; a Kernel takes about ten kilobytes
+POINTS: Final = 256  # cached completely, with the history of their schedules
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ScheduledProgram:
-    """What a candidate leads to.
+    """The program of a candidate.
 
-    candidate: with a value for every parameter that was met. identity: equal for equal programs,
-    whatever their loops are called.
+    candidate: with a value for every parameter on its path. identity: equal for programs that are
+    equal up to loop names.
     """
 
     candidate: Candidate
@@ -33,7 +33,7 @@ class ScheduledProgram:
 
 
 class ProgramMaker:
-    """Makes schedules as they are asked for. made: how many so far, refused ones included."""
+    """Makes schedules on demand. made: how many so far, rejected ones included."""
 
     def __init__(self, task: Task) -> None:
         self.task: Final = task
@@ -43,7 +43,7 @@ class ProgramMaker:
         self._refused: dict[str, ScheduleError] = {}
 
     def find(self, candidate: Candidate) -> ScheduledProgram | None:
-        """The program of a candidate; None for one that a primitive refuses."""
+        """The program of a candidate; None if a primitive rejects it."""
         found = self._programs.get(candidate.key)
         if found is None and candidate.key not in self._refused:
             try:
@@ -53,7 +53,7 @@ class ProgramMaker:
         return found
 
     def point(self, candidate: Candidate) -> Point:
-        """The schedule of a candidate. Raises ScheduleError for one that a primitive refuses."""
+        """The schedule of a candidate. Raises ScheduleError if a primitive rejects it."""
         if candidate.key in self._refused:
             raise self._refused[candidate.key]
         if candidate.key not in self._points:
@@ -80,14 +80,14 @@ def _keep(kept: OrderedDict[str, T], key: str, value: T, most: int) -> None:
 
 
 def identity(kernel: Kernel) -> str:
-    """A text that is the same for programs that differ in nothing but names."""
+    """A text that is equal for programs that differ only in names."""
     loops = [p.stmt.var.name for p in walk(kernel.body) if isinstance(p.stmt, For)]
     notes = [sorted(kernel.notes.get(name, {}).items()) for name in loops]
     return f"{canonical_tree(kernel.body, kernel.params)}\n{notes}"
 
 
 def outline(kernel: Kernel, depth: int) -> str:
-    """The loops of a kernel down to a depth, with kinds and extents: how it looks from afar."""
+    """The kinds and extents of a kernel's loops down to a depth: its coarse structure."""
     shown = []
     for place in walk(kernel.body):
         level = len(place.loops)

@@ -1,4 +1,4 @@
-"""What all strategies have in common: the default first, then seeds, nothing twice, all at last."""
+"""Common to all strategies: the default first, then seeds, no duplicates, finally exhaustive."""
 
 from __future__ import annotations
 
@@ -11,35 +11,36 @@ from typing import ClassVar, Final
 
 from tilewright.base.errors import InputError
 from tilewright.tune.base import Candidate, Space, Trial
-from tilewright.tune.strategies.foresight import Foresight
+from tilewright.tune.strategies.foresight import ConfidenceBounds
 
-# By chance per candidate that is wanted, before all are looked at in order.
+# Random draws per wanted candidate, before falling back to enumeration.
 DRAWS: Final = 16
-BY_CHANCE: Final = 0.05  # of a batch, so that a model also sees what it does not expect
-REFUSALS: Final = 512  # in a row, after which a strategy is through
-EFFORT: Final = 8  # schedules that a search may make per candidate that it proposes
+# Share of a batch, so that the model also sees what it does not expect.
+BY_CHANCE: Final = 0.05
+REFUSALS: Final = 512  # consecutive rejections that exhaust a strategy
+EFFORT: Final = 8  # schedules that a search may make per proposed candidate
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Setup:
-    """What a strategy works with.
+    """The inputs of a strategy.
 
-    foresight: what a model says; only strategies that are `guided` need it. seeds: measured right
+    foresight: a model's predictions; required by `guided` strategies only. seeds: measured right
     after the default. effort: as EFFORT.
     """
 
     space: Space
-    foresight: Foresight | None = None
+    foresight: ConfidenceBounds | None = None
     seeds: Sequence[Candidate] = field(default=())
     seed: int = 0
     effort: int = EFFORT
 
 
 class Proposer:
-    """A strategy, but for where it searches: `search` yields candidates, the best first.
+    """A strategy without its search: subclasses define `search`, which yields the best first.
 
-    Where that yields too few, others are drawn by chance, and at last all are gone through in their
-    order, so that a finite space is exhausted.
+    If that yields too few, random ones follow, and finally all candidates in order, so that a
+    finite space is exhausted.
     """
 
     name: ClassVar[str]
@@ -57,7 +58,7 @@ class Proposer:
         self._rest: Iterator[Candidate] | None = None
 
     def propose(self, count: int) -> list[Candidate]:
-        """At most `count` candidates that were not proposed before, nor told of."""
+        """At most `count` candidates that were neither proposed nor told before."""
         batch = self._fresh(self._first, count)
         if len(batch) < count:
             self.rounds += 1
@@ -71,7 +72,7 @@ class Proposer:
         return batch
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """Remember what was measured; it is not proposed again."""
+        """Remember measured candidates; they are not proposed again."""
         for trial in trials:
             candidate = trial.candidate
             self._proposed.add(candidate.key)
@@ -79,7 +80,7 @@ class Proposer:
             self.seconds[candidate.key] = trial.measurement.seconds
 
     def search(self, count: int) -> Iterable[Candidate]:
-        """Candidates that are worth a look, the best first; some may be known."""
+        """Candidates worth trying, best first; some may be known already."""
         return ()
 
     def possible(self, candidate: Candidate) -> bool:
@@ -87,23 +88,23 @@ class Proposer:
         return True
 
     def drawn(self, count: int) -> Iterator[Candidate]:
-        """Candidates by chance."""
+        """Random candidates."""
         random = self.random("drawn")
         return (self.space.sample(random) for _ in range(count))
 
     def random(self, purpose: str) -> Random:
-        """A generator of this round: equal seeds and answers give equal proposals."""
+        """The random generator of this round: equal seeds and results lead to equal proposals."""
         return Random(f"{self.setup.seed}:{self.rounds}:{purpose}")
 
     def best(self, count: int) -> list[Candidate]:
-        """Those that were measured, fastest first, without those that failed."""
+        """The fastest measured candidates in order, without failures."""
         ranked = sorted(self.seconds.items(), key=lambda item: item[1])
         return [self.told[key] for key, s in ranked[:count] if s < inf]
 
     def unseen(self, candidates: Iterable[Candidate]) -> Iterator[Candidate]:
-        """Those that were neither proposed nor told of, and are possible.
+        """The candidates that were neither proposed nor told, and are possible.
 
-        Where so many in a row are impossible, the others are taken to be so too.
+        Stops after REFUSALS impossible ones in a row.
         """
         vain = 0
         for candidate in candidates:
@@ -126,12 +127,12 @@ class Proposer:
         return batch
 
     def accept(self, candidate: Candidate) -> None:
-        """A candidate is proposed."""
+        """Called when a candidate is proposed."""
 
 
-class Guided(Proposer):
-    """A strategy that a model guides: candidates that are refused, or the same program, are left
-    out, and of every batch some are drawn by chance."""
+class ModelGuided(Proposer):
+    """A strategy guided by a model: it skips rejected candidates and duplicate programs, and adds
+    some random candidates to every batch."""
 
     guided = True
 
@@ -147,32 +148,32 @@ class Guided(Proposer):
         self._programs: set[str] = set()
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """As always, and the model is taken to have learned."""
+        """Also notify the foresight that the model has learned."""
         super().tell(trials)
         self.foresight.learned()
 
     def search(self, count: int) -> Iterator[Candidate]:
-        """Some by chance, then what the model expects to be fastest of all that was looked at."""
+        """The predicted fastest of all that were explored, then a few random ones."""
         self.explore(self.effort * count)
         few = int(BY_CHANCE * count + self.random("few").random())
         yield from islice(self.unseen(self.chosen(count)), count - few)
         yield from islice(self.unseen(self.drawn(DRAWS * few)), few)
 
     def explore(self, effort: int) -> None:
-        """Have the foresight cost up to so many candidates."""
+        """Have the foresight predict up to `effort` candidates."""
         raise NotImplementedError
 
     def chosen(self, count: int) -> Iterable[Candidate]:
-        """Those that were costed, in the order in which they are worth measuring."""
+        """The costed candidates, in the order to measure them."""
         return self.foresight.ranked()
 
     def possible(self, candidate: Candidate) -> bool:
-        """Not refused, and a program that was not proposed under another name."""
+        """Neither rejected, nor a program already proposed under another candidate."""
         program = self.foresight.programs.find(candidate)
         return program is not None and program.identity not in self._programs
 
     def accept(self, candidate: Candidate) -> None:
-        """Its program is not proposed again."""
+        """Remember its program, so that it is not proposed again."""
         program = self.foresight.programs.find(candidate)
         if program is not None:
             self._programs.add(program.identity)

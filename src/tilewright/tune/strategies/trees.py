@@ -1,4 +1,4 @@
-"""Search in the tree of decisions: beams from coarse to fine, and by drawn outcomes."""
+"""Search in the tree of decisions: coarse-to-fine beam search, and Monte Carlo tree search."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from math import exp, inf, isqrt
 from typing import ClassVar, Final
 
 from tilewright.base.errors import InputError
-from tilewright.search import Limits, coarse_to_fine, tree_search
+from tilewright.search import SearchLimits, coarse_to_fine, tree_search
 from tilewright.tune.strategies.prefixes import Prefix, Prefixes
 from tilewright.tune.strategies.programs import outline
-from tilewright.tune.strategies.proposer import Guided, Setup
+from tilewright.tune.strategies.proposer import ModelGuided, Setup
 
-WIDTH: Final = 32  # at most, as in Halide; with little effort the beam is narrower
+WIDTH: Final = 32  # maximum, as in Halide; a small effort means a narrower beam
 PASSES: Final = 5
-# Of a tree that is grown anew, for the most part from what is known.
+# Per round, in a new tree; most of them hit cached costs.
 ITERATIONS: Final = 1024
-DEEPEST: Final = 700.0  # exponent: what is dearer costs as much
+DEEPEST: Final = 700.0  # exponents are clamped to this
 
 
-class _Deciding(Guided):
+class _Deciding(ModelGuided):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         programs = self.foresight.programs
@@ -28,15 +28,15 @@ class _Deciding(Guided):
     def _costs(self, prefixes: Sequence[Prefix]) -> list[float]:
         return self.foresight.costs(self._tree.candidates(prefixes))
 
-    def _within(self, effort: int) -> Limits:
-        """Until so many more schedules are made: what is known already costs nothing."""
+    def _within(self, effort: int) -> SearchLimits:
+        """A limit of `effort` more schedules: cached ones are free."""
         programs = self.foresight.programs
         most = programs.made + effort
-        return Limits(until=lambda: programs.made >= most)
+        return SearchLimits(until=lambda: programs.made >= most)
 
 
 class Tree(_Deciding):
-    """Beam search in five passes; prefixes whose programs have the same outer loops look alike.
+    """Beam search in five passes; prefixes whose programs have the same outer loops are alike.
 
     (The search of Adams et al., SIGGRAPH 2019, over a kernel's parameters instead of stages.)
     """
@@ -44,7 +44,7 @@ class Tree(_Deciding):
     name: ClassVar[str] = "tree"
 
     def explore(self, effort: int) -> None:
-        """One search; every program on its way may be proposed."""
+        """Run one search; every program on the way may be proposed."""
         coarse_to_fine(
             Prefix(),
             self._tree.children,
@@ -57,7 +57,7 @@ class Tree(_Deciding):
         )
 
     def _positive(self, prefixes: Sequence[Prefix]) -> list[float]:
-        """Costs are logarithms, of which a multiple has no meaning."""
+        """Exponentials of the costs, because the search multiplies costs."""
         costs = self._costs(prefixes)
         return [c if c == inf else exp(max(-DEEPEST, min(c, DEEPEST))) for c in costs]
 
@@ -67,12 +67,12 @@ class Tree(_Deciding):
 
 
 class MonteCarlo(_Deciding):
-    """Tree search by drawn outcomes: in each round a new tree, as costs have changed."""
+    """Monte Carlo tree search: a new tree in each round, because costs have changed."""
 
     name: ClassVar[str] = "mcts"
 
     def explore(self, effort: int) -> None:
-        """One tree, or all of it."""
+        """Search one tree, completely if it is small."""
         try:
             tree_search(
                 Prefix(),
@@ -86,7 +86,7 @@ class MonteCarlo(_Deciding):
                 limits=self._within(effort),
             )
         except InputError:
-            return  # every way is refused: there is no outcome
+            return  # every path is rejected: there is no outcome
 
 
 def _key(prefix: Prefix) -> str:

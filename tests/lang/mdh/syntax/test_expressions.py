@@ -251,7 +251,7 @@ BAD: dict[str, tuple[Any, str]] = {
     ),
     "values": (
         lambda: ROW @ md_hom[4, 6](lambda a: (a, a), (cc, pw(add))) @ X,
-        r"gives 2 value\(s\), out_view has 1",
+        r"returns 2 value\(s\), out_view has 1",
     ),
     "unused": (
         lambda: ROW @ md_hom[4, 6](lambda a: 1.0, (cc, pw(add))) @ X,

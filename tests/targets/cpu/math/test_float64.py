@@ -71,7 +71,7 @@ def check(function: str, *inputs: Array) -> None:
     )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("function", UNARY)
 def test_strata(function: str) -> None:
     check(function, strata(float64, 2))

@@ -85,7 +85,7 @@ def numbers(shape: Sequence[int], dtype: DType) -> np.ndarray:
     return np.random.default_rng(0).integers(-99, 100, shape).astype(dtype.numpy)
 
 
-@pytest.mark.covering(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [float32, bfloat16, int8, int64], ids=str)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_permutations(

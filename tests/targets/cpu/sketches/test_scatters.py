@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilewright.base import events
 from tilewright.base.dtypes import DType, float16, float32, int32
+from tilewright.base.errors import ScheduleError
 from tilewright.compute.reducer import reducer
 from tilewright.expr.nodes import INDEX, Buffer, Cast, Var, const
 from tilewright.loops.interp import run
@@ -65,6 +67,19 @@ def test_where_it_is_not_worth_it_or_not_right_it_stays(
 
 def test_floats_are_added_in_parts_by_default() -> None:
     assert "counts.rf" in str(scheduled(scatter(2000, 1000, 256, float32), "nehalem"))
+
+
+def test_what_a_primitive_refuses_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any) -> None:
+        raise ScheduleError("not here")
+
+    monkeypatch.setattr("tilewright.targets.cpu.sketches.given.share_scatter", refused)
+    kernel = scatter(2000, 1000, 256)
+    with events.record() as log:
+        made = scheduled(kernel, "nehalem")
+    assert str(made) == str(kernel)
+    kept = [e.fields["loop"] for e in log if e.kind == "kept-serial"]
+    assert kept == ["i"]
 
 
 def test_rows_that_threads_do_not_divide_are_guarded(

@@ -94,9 +94,11 @@ def check(
     return count
 
 
-def test_random_points_of_random_computations(results):
+@pytest.mark.parametrize("count", [3, pytest.param(5, marks=pytest.mark.slow)])
+def test_random_points_of_random_computations(results, count):
     r = random.Random(0)
-    assert sum(check(random_computations(r), results, r, 2) for _ in range(5)) > 10
+    checks = [check(random_computations(r), results, r, 2) for _ in range(count)]
+    assert sum(checks) > 2 * count
 
 
 @pytest.mark.slow
@@ -107,7 +109,7 @@ def test_many_random_points_of_random_computations(batch, results):
         check(random_computations(r), results, r, 4)
 
 
-@pytest.mark.parametrize("points", [4, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("points", [2, pytest.param(10, marks=pytest.mark.slow)])
 def test_random_points_of_a_product_and_a_softmax(results, points):
     r = random.Random(0)
     assert check(product(12, 17, 9), results, r, points) >= 2 * points

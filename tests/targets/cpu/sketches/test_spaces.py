@@ -35,7 +35,7 @@ from tilewright.loops.nodes import Kernel
 from tilewright.loops.parser import parse
 from tilewright.loops.verify import verify
 from tilewright.schedule.space import Point, Sketch
-from tilewright.schedule.space.meanings import MEANINGS, Meaning, meaning, page
+from tilewright.schedule.space.meanings import MEANINGS, ChoiceMeaning, meaning, page
 from tilewright.targets.cpu.machine import CpuMachine, machine
 from tilewright.targets.cpu.sketches import Context, sketches
 from tilewright.testing.machines import MACHINES
@@ -165,18 +165,18 @@ def drawn(sketch: Sketch, r: random.Random) -> Point | None:
         return None
 
 
-def changed(point: Point) -> set[Meaning]:
+def changed(point: Point) -> set[ChoiceMeaning]:
     """The rows of the table whose parameters have another value than their default."""
     found = {meaning(p.name) for p in point.parameters if p.value != p.default}
     assert None not in found, point.values
     return {m for m in found if m is not None}
 
 
-def checked(name: str, results, on: CpuMachine, draws: int) -> set[Meaning]:
+def checked(name: str, results, on: CpuMachine, draws: int) -> set[ChoiceMeaning]:
     """Compare random points of every sketch with the plain nests; what was changed in them."""
     r, program = random.Random(name), PROGRAMS[name]()
     want = results(program.kernel)
-    met: set[Meaning] = set()
+    met: set[ChoiceMeaning] = set()
     for sketch in program.sketches(on):
         points = [drawn(sketch, r) for _ in range(draws)]
         for point in [p for p in points if p is not None]:
@@ -189,7 +189,7 @@ def checked(name: str, results, on: CpuMachine, draws: int) -> set[Meaning]:
     return met
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_random_points_compute_the_same(name: str, results) -> None:
     assert checked(name, results, ON.get(name, Small()), 3)

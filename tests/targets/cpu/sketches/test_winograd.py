@@ -108,7 +108,8 @@ def test_it_keeps_the_result(shape: tuple[int, ...], level: str) -> None:
     assert str(replay(plain, s.trace)) == str(s.kernel)
 
 
-@pytest.mark.parametrize("seed", (0, 1, 2, 4))
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("seed", (0, 1, 4, 2))
 def test_every_point_keeps_the_result(seed: int) -> None:
     r = random.Random(seed)
     group, inputs, out, weights = layer(*SHAPES[seed])

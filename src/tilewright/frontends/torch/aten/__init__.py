@@ -1,6 +1,6 @@
-"""Importing programs of `torch.export`, operator by operator of ATen.
+"""Importing `torch.export` programs, one ATen operator at a time.
 
 One file per family of operators, each a table of rules that register themselves (`rules.py`). A
-rule says an operator in ONNX's, which the graph has. What has no rule is decomposed by PyTorch
-into operators that have one (`importer.py`).
+rule expresses an operator in ONNX operators, which the graph has. Operators without a rule are
+decomposed by PyTorch into operators that have one (`importer.py`).
 """

@@ -1,4 +1,4 @@
-"""Adding operations to a graph in the making, under names that say which module they are of."""
+"""Adding operations to a graph under construction, with names derived from their modules."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tilewright.graph.infer import Typer
 from tilewright.graph.nodes import Operation, Value
 from tilewright.graph.ops.casts import number_of
 
-# How torch.compile begins the path of a module: with the variable that holds it.
+# Prefix of a module's path in torch.compile: the variable that holds it.
 _CAPTURED: Final = re.compile(r"^L\['\w+'\]\.?")
-NEWEST: Final = 24  # of the operator sets whose definitions the rules mean
+NEWEST: Final = 24  # versions of the operator sets that the rules use
 
 
-class Builder:
-    """Operations through a Typer, which folds what is known and infers types."""
+class AtenBuilder:
+    """Adds operations through a Typer, which folds constants and infers types."""
 
     def __init__(self, typer: Typer) -> None:
         self.typer = typer
@@ -29,18 +29,18 @@ class Builder:
         self.names: set[str] = set()
 
     def at(self, node: Any) -> None:
-        """What follows is for this node: its module's path is the beginning of all names."""
+        """Set the current node, whose module path prefixes all new names."""
         path = module_of(node)
         self.prefix = f"{path}.{node.name}" if path else str(node.name)
 
     def place(self, node: Any) -> str:
-        """Where a node is in the user's program: its module, and the line that made it."""
+        """A node's place in the user's program: its module and source line."""
         path = module_of(node)
         line = source_of(node)
         return ", ".join(part for part in (path or str(node.name), line) if part)
 
     def op(self, op_type: str, *inputs: Value | None, **attributes: Any) -> Value:
-        """Apply an operator of one result."""
+        """Apply an operator with one result."""
         return self.ops(op_type, *inputs, count=1, **attributes)[0]
 
     def ops(
@@ -51,7 +51,7 @@ class Builder:
         domain: str = "",
         **attributes: Any,
     ) -> list[Value]:
-        """Apply an operator of several results."""
+        """Apply an operator with several results."""
         name = fresh(self.names, f"{self.prefix}/{op_type}")
         outputs = tuple(
             Value(fresh(self.names, f"{name}.{n}") if n else name) for n in range(count)
@@ -72,13 +72,13 @@ class Builder:
         return self.typer.constant(fresh(self.names, f"{self.prefix}/constant"), array)
 
     def cast(self, x: Value, dtype: DType) -> Value:
-        """`x` in another type, itself where it has it."""
+        """`x` in another type; unchanged if it has it."""
         if x.dtype is dtype:
             return x
         return self.op("Cast", x, to=number_of(dtype.name))
 
     def sizes(self, numbers: Sequence[Any]) -> Value:
-        """Integers and Values without axes, as one vector."""
+        """Integers and scalar Values as one vector."""
         if all(isinstance(n, int) for n in numbers):
             array = np.asarray(list(numbers), np.int64)
             return self.constant(array)
@@ -93,7 +93,7 @@ class Builder:
         return self.op("Concat", *parts, axis=0)
 
     def known_size(self, node: Any, value: Any) -> Any:
-        """A size of the program as a number where it is known."""
+        """A size of the program as a number, if it is known."""
         if isinstance(value, Value) and not hasattr(node.meta.get("val"), "shape"):
             found = self.typer.known.get(value)
             if found is None or found.size != 1:
@@ -103,7 +103,7 @@ class Builder:
 
 
 def module_of(node: Any) -> str:
-    """The path of the module that a node came from, `layers.0.attention`; empty for the whole."""
+    """The path of a node's module, `layers.0.attention`; empty for the top level."""
     stack: Mapping[str, Any] = node.meta.get("nn_module_stack") or {}
     paths = [str(entry[0]) for entry in stack.values()]
     if paths:
@@ -114,7 +114,7 @@ def module_of(node: Any) -> str:
 
 
 def source_of(node: Any) -> str:
-    """The user's line that made a node, `model.py:12`; empty where PyTorch does not know it."""
+    """The user's source line of a node, `model.py:12`; empty if PyTorch does not know it."""
     trace = node.meta.get("stack_trace")
     found = user_line(trace)
     return "" if found is None else f"{found[0]}:{found[1]}"

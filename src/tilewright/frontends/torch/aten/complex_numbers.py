@@ -1,7 +1,7 @@
-"""Complex tensors as two real ones: no operator of the graph knows them.
+"""Complex tensors as two real ones, as the graph has no complex operators.
 
-A rule for complex operands is registered apart from that for real ones. Operators that only move
-elements have none of their own: that for real ones is applied to both parts.
+Rules for complex operands are registered separately from those for real ones. Operators that only
+move elements have no complex rule: the real one is applied to both parts.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tilewright.frontends.torch.aten.rules import Call, Result, rule_of
+from tilewright.frontends.torch.aten.rules import AtenCall, Result, rule_of
 from tilewright.graph.nodes import Value
 
 
 @dataclass(frozen=True, eq=False)
 class Complex:
-    """A tensor of complex numbers by its parts, of one shape and type."""
+    """A complex tensor as two parts of the same shape and type."""
 
     real: Value
     imag: Value
 
 
 ComplexResult = Complex | Value
-ComplexRule = Callable[[Call], ComplexResult]
+ComplexRule = Callable[[AtenCall], ComplexResult]
 
 _RULES: Final[dict[str, ComplexRule]] = {}
-# They move elements of `self` and look at none.
+# Operators that move elements of `self` without looking at them.
 _MOVES: Final = frozenset(
     f"aten.{name}"
     for name in (
@@ -37,7 +37,7 @@ _MOVES: Final = frozenset(
 
 
 def complex_rule(*names: str) -> Callable[[ComplexRule], ComplexRule]:
-    """Register a rule for complex operands or a complex result of an operator of ATen."""
+    """Register a rule for complex operands or a complex result of an ATen operator."""
 
     def register(function: ComplexRule) -> ComplexRule:
         _RULES.update(dict.fromkeys(names, function))
@@ -47,7 +47,7 @@ def complex_rule(*names: str) -> Callable[[ComplexRule], ComplexRule]:
 
 
 def complex_rule_of(target: Any) -> ComplexRule | None:
-    """The rule for complex operands of what a node calls; None if there is none."""
+    """The rule for complex operands of the operator that a node calls; None if there is none."""
     rule_of(target)  # loads all rules
     packet = str(target).rpartition(".")[0]
     if packet in _MOVES:
@@ -55,7 +55,7 @@ def complex_rule_of(target: Any) -> ComplexRule | None:
     return _RULES.get(packet)
 
 
-def is_complex(call: Call) -> bool:
+def is_complex(call: AtenCall) -> bool:
     """Whether an operand or the first result is complex."""
     if any(isinstance(a, Complex) for a in call.arguments.values()):
         return True
@@ -67,16 +67,16 @@ def is_complex(call: Call) -> bool:
     return bool(getattr(getattr(first, "dtype", None), "is_complex", False))
 
 
-def apply_complex(call: Call) -> ComplexResult:
-    """What a call on complex operands gives. Raises UnsupportedError where there is no rule."""
+def apply_complex(call: AtenCall) -> ComplexResult:
+    """The result of a call on complex operands. Raises UnsupportedError if there is no rule."""
     apply = complex_rule_of(call.target)
     if apply is None:
         raise call.refuse("its numbers are complex")
     return apply(call)
 
 
-def _by_parts(c: Call) -> Complex:
-    """The rule for real tensors on each part."""
+def _by_parts(c: AtenCall) -> Complex:
+    """The rule for real tensors applied to each part."""
     apply = rule_of(c.target)
     whole = c["self"]
     assert apply is not None
@@ -84,7 +84,7 @@ def _by_parts(c: Call) -> Complex:
     def part(x: Value) -> Value:
         arguments = {**c.arguments, "self": x}
         found: Result = apply(
-            Call(
+            AtenCall(
                 c.build,
                 c.node,
                 c.target,
@@ -103,8 +103,8 @@ def _by_parts(c: Call) -> Complex:
     )
 
 
-def in_pairs(c: Call, x: Complex) -> Value:
-    """Real and imaginary parts as a last axis of two."""
+def in_pairs(c: AtenCall, x: Complex) -> Value:
+    """Real and imaginary parts along a last axis of two."""
     parts = [
         c.op(
             "Unsqueeze",
@@ -120,7 +120,7 @@ def in_pairs(c: Call, x: Complex) -> Value:
     )
 
 
-def in_parts(c: Call, pairs: Value) -> Complex:
+def in_parts(c: AtenCall, pairs: Value) -> Complex:
     """The complex tensor of a last axis of two: the inverse of `in_pairs`."""
     parts = c.build.ops(
         "Split",

@@ -8,7 +8,7 @@ from typing import Any, Final
 from tilewright.frontends.torch.aten.complex_numbers import complex_rule_of
 from tilewright.frontends.torch.aten.rules import name_of, rule_of
 
-# Operators that draw, by the functions of torch that draw in a given shape:
+# Operators that draw random numbers, by the torch functions that draw in a given shape;
 # torch.compile leaves them to PyTorch.
 DRAWS: Final = {
     "aten.rand.default": "rand",
@@ -23,19 +23,19 @@ def decompositions(
 ) -> dict[Any, Any]:
     """A table for PyTorch: all operators without a rule that have a decomposition.
 
-    core: the table to begin with, which PyTorch takes as its own kind of mapping. refused:
-    operators whose rule does not take a use of them, which are decomposed too.
+    core: the initial table, which PyTorch expects as its own mapping type. refused: operators whose
+    rule rejects some use, which are also decomposed.
     """
     import torch
 
     table: Any = core
     for target in list(table):
-        # What drops nothing gives the tensor that it was given, which its schema does not say.
+        # A dropout that drops nothing returns its input, which its schema does not say.
         if "dropout" in str(target) or target in refused:
             continue
         if _is_known(target):
             del table[target]
-    # PyTorch has more than those that lead to its core operators.
+    # PyTorch has further decompositions besides those to its core operators.
     for target, function in torch._decomp.decomposition_table.items():
         if not isinstance(target, torch._ops.OpOverload) or name_of(target) in DRAWS:
             continue

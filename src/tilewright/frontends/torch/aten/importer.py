@@ -1,4 +1,4 @@
-"""From a graph of torch.fx in operators of ATen to a Graph, node by node."""
+"""From a torch.fx graph of ATen operators to a Graph, node by node."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewright.base.errors import (
     UnsupportedError,
 )
 from tilewright.base.names import fresh
-from tilewright.frontends.torch.aten.builder import Builder
+from tilewright.frontends.torch.aten.builder import AtenBuilder
 from tilewright.frontends.torch.aten.complex_numbers import (
     Complex,
     apply_complex,
@@ -25,7 +25,7 @@ from tilewright.frontends.torch.aten.complex_numbers import (
 from tilewright.frontends.torch.aten.in_place import changed, functional_forms
 from tilewright.frontends.torch.aten.rules import (
     GETITEM,
-    Call,
+    AtenCall,
     Result,
     dtype_of_torch,
     name_of,
@@ -40,7 +40,7 @@ HINT: Final = "write the model without it, or export it to ONNX by another way"
 
 
 class RuleRefused(Exception):
-    """A rule does not take a use of an operator. target: which; error: why, and where."""
+    """A rule rejects a use of an operator. target: the operator; error: the reason and place."""
 
     def __init__(self, target: Any, error: UnsupportedError) -> None:
         super().__init__(str(error))
@@ -48,11 +48,11 @@ class RuleRefused(Exception):
 
 
 @dataclass(frozen=True)
-class Source:
-    """A graph of torch.fx with what is known of it.
+class FxSource:
+    """A torch.fx graph and its context.
 
-    held: the tensors that placeholders stand for, with the names of the constants that they become.
-    numbers: what other placeholders are that are not tensors. outputs: names, where there are some.
+    held: the tensors of placeholders that become constants, with the constants' names. numbers: the
+    other placeholders that are not tensors. outputs: names, if there are any.
     """
 
     module: Any
@@ -63,8 +63,8 @@ class Source:
 
 @dataclass(frozen=True)
 class ImportSettings:
-    """limit: bytes of memory. fallback: runs operators without a definition. standard: operators
-    stay ONNX's, for `to_onnx`. symbols: names for the dimensions that PyTorch calls s0, s1, ...
+    """limit: bytes of memory. fallback: runs operators without a definition. standard: keep ONNX's
+    operators, for `to_onnx`. symbols: names for PyTorch's dimensions s0, s1, ...
     """
 
     limit: int
@@ -73,19 +73,19 @@ class ImportSettings:
     symbols: Mapping[str, str] = field(default_factory=dict)
 
 
-def import_graph(source: Source, settings: ImportSettings) -> Graph:
+def import_graph(source: FxSource, settings: ImportSettings) -> Graph:
     """The Graph of a source whose operators all have rules.
 
-    Raises Refused for a use that a rule does not take, MemoryLimitError for constants or tensors
-    beyond the limit.
+    Raises Refused for a use that a rule rejects, MemoryLimitError for constants or tensors beyond
+    the limit.
     """
     with limits.compilation():
         return _Import(source, settings).graph()
 
 
 def missing(module: Any) -> dict[str, str]:
-    """The operators without a rule, each with where the program uses it first."""
-    place = Builder(Typer()).place
+    """The operators without a rule, each with its first use in the program."""
+    place = AtenBuilder(Typer()).place
     found: dict[str, str] = {}
     for n, target in nodes(module):
         if not has_rule(target):
@@ -105,7 +105,7 @@ def unsupported(operators: Mapping[str, str]) -> UnsupportedError:
 
 
 def nodes(module: Any) -> Iterator[tuple[Any, Any]]:
-    """What is computed, in the program and in what it runs as a part of itself: node, operator."""
+    """The (node, operator) pairs in the program and in the subprograms that it runs."""
     forms = functional_forms(module)
     for n in module.graph.nodes:
         if n.op == "call_function":
@@ -123,7 +123,7 @@ def nodes(module: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def has_rule(target: Any) -> bool:
-    """Whether a rule takes an operator, which changes nothing in place."""
+    """Whether a rule handles an operator that changes nothing in place."""
     schema = getattr(target, "_schema", None)
     known = rule_of(target) or complex_rule_of(target)
     return known is not None and not (schema and schema.is_mutable)
@@ -134,13 +134,13 @@ def _inlined(target: Any) -> bool:
 
 
 class _Import:
-    """One program on its way. env: what each node became."""
+    """The import of one program. env: maps its nodes to new values."""
 
-    def __init__(self, source: Source, settings: ImportSettings) -> None:
+    def __init__(self, source: FxSource, settings: ImportSettings) -> None:
         self.source = source
         self.settings = settings
         decompose = not settings.standard
-        self.build = Builder(
+        self.build = AtenBuilder(
             Typer(settings.fallback, settings.limit, decompose=decompose)
         )
         self.env: dict[Any, Any] = {}
@@ -163,7 +163,7 @@ class _Import:
     # -- the interface
 
     def _inputs(self) -> list[Value]:
-        """Placeholders: inputs of the user, and what the module holds as constants."""
+        """Placeholders: the user's inputs, and the module's tensors as constants."""
         found: list[Value] = []
         sizes = []
         for n in self.source.module.graph.nodes:
@@ -187,7 +187,7 @@ class _Import:
         if held.is_complex():
             raise UnsupportedError(
                 f"input {node.name!r} is complex",
-                hint="take torch.view_as_real of it, and torch.view_as_complex inside",
+                hint="pass torch.view_as_real of it, and apply torch.view_as_complex inside",
             )
         shape = tuple(map(self._extent, held.shape))
         name = fresh(self.build.names, node.name)
@@ -197,7 +197,7 @@ class _Import:
         return value
 
     def _size(self, node: Any) -> Value:
-        """A number that each call gives: it must be the extent of an input."""
+        """A number that is passed at each call: it must be the extent of an input."""
         held = node.meta.get("val")
         for n in self.source.module.graph.nodes:
             if n.op == "placeholder" and hasattr(n.meta.get("val"), "shape"):
@@ -218,8 +218,8 @@ class _Import:
                             first,
                         )
         raise UnsupportedError(
-            f"input {node.name!r} is a number that each call gives",
-            hint="give a tensor, or a number that stays",
+            f"input {node.name!r} is a number that changes with each call",
+            hint="pass a tensor, or a fixed number",
         )
 
     def _extent(self, n: Any) -> int | str:
@@ -233,7 +233,7 @@ class _Import:
         )
 
     def _held(self, held: Any, name: str) -> Value | Complex:
-        """What the module holds, a complex tensor by its parts."""
+        """A tensor of the module; complex ones by their parts."""
         if not held.is_complex():
             return self._constant(held, name)
         parts = ("real", held.real), ("imag", held.imag)
@@ -261,7 +261,7 @@ class _Import:
         return value
 
     def _outputs(self, given: Sequence[Any]) -> tuple[list[Value], list[str]]:
-        """What is given: no two under one name, and nothing for None."""
+        """The outputs, with unique names and without None."""
         self.build.prefix = "output"
         values = []
         names = []
@@ -274,7 +274,7 @@ class _Import:
             if isinstance(value, Complex):
                 raise UnsupportedError(
                     f"output {node.name!r} is complex",
-                    hint="give torch.view_as_real of it",
+                    hint="return torch.view_as_real of it",
                 )
             if not isinstance(value, Value):
                 value = self.build.constant(np.asarray(value))
@@ -287,7 +287,7 @@ class _Import:
     # -- the nodes
 
     def _run(self, module: Any) -> Any:
-        """The nodes in order; what the last one gives."""
+        """Run the nodes in order; returns the last one's result."""
         forms = functional_forms(module)
         for n in module.graph.nodes:
             if n.op == "get_attr":
@@ -325,7 +325,7 @@ class _Import:
         given = _arguments(node, target)
         arguments = {name: self._value(a) for name, a in given.items()}
         try:
-            call = Call(
+            call = AtenCall(
                 self.build,
                 node,
                 target,
@@ -338,7 +338,7 @@ class _Import:
         except TilewrightError as error:
             raise error.at(self.build.place(node)) from error.__cause__
 
-    def _applied(self, call: Call) -> Any:
+    def _applied(self, call: AtenCall) -> Any:
         if is_complex(call):
             return apply_complex(call)
         apply = rule_of(call.target)
@@ -347,7 +347,7 @@ class _Import:
         return self._checked(call.node, apply(call))
 
     def _part(self, node: Any) -> Any:
-        """One of several results. Raises Refused for one that the rule leaves out."""
+        """One of several results. Raises Refused for one that the rule omits."""
         maker, index = node.args
         found = self._value(maker)[index]
         if found is None and node.meta.get("val") is not None and node.users:
@@ -365,7 +365,7 @@ class _Import:
         return self._value(self._run(inner))
 
     def _checked(self, node: Any, result: Result) -> Any:
-        """A rule that gives another type than PyTorch has is a mistake of the rule."""
+        """Check that a rule's result has PyTorch's type; anything else is a bug in the rule."""
         held = node.meta.get("val")
         if isinstance(held, list | tuple) and isinstance(result, list | tuple):
             return [self._typed(*both) for both in zip(held, result, strict=False)]
@@ -379,7 +379,7 @@ class _Import:
         return result
 
     def _value(self, x: Any) -> Any:
-        """An argument: nodes as what they became, numbers and texts unchanged."""
+        """An argument with nodes replaced by their values; numbers and strings are unchanged."""
         if isinstance(x, list | tuple):
             return [self._value(a) for a in x]
         if hasattr(x, "meta") and hasattr(x, "op"):
@@ -388,7 +388,7 @@ class _Import:
 
 
 def _arguments(node: Any, target: Any) -> dict[str, Any]:
-    """The arguments of a call by name, defaults included."""
+    """The arguments of a call by name, including defaults."""
     schema = getattr(target, "_schema", None)
     if schema is None:
         return {str(n): a for n, a in enumerate(node.args)} | dict(node.kwargs)
@@ -404,7 +404,7 @@ def _arguments(node: Any, target: Any) -> dict[str, Any]:
 
 
 def numpy_of(tensor: Any) -> np.ndarray[Any, Any]:
-    """A tensor's elements, in NumPy's own memory order."""
+    """A tensor's elements in NumPy's memory order."""
     import torch
 
     dtype = dtype_of_torch(tensor.dtype).numpy

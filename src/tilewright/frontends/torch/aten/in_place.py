@@ -1,12 +1,13 @@
-"""Operators that change a tensor, as those that make another one, if that is unobservable.
+"""Replace in-place operators by functional ones if that is unobservable.
 
-`y = conv(x); y.relu_()` becomes `y = relu(conv(x))`. PyTorch rewrites any program so, but it traces
-it again, which takes longer than all else of an import; most convolutional networks change nothing
-but their own results layers.
+`y = conv(x); y.relu_()` becomes `y = relu(conv(x))`. PyTorch can rewrite any program this way, but
+it retraces it, which takes longer than the rest of the import; most convolutional networks only
+change results of their own layers in place.
 
-Requires: what is changed was made by an operator that always makes a new tensor, and every reader
-of it in front of the change makes a new tensor too, so that no view of it is left. Dropout that
-drops nothing gives what it was given, as a change in place does: other names of the same tensor.
+Requires: the changed tensor was made by an operator that always makes a new tensor, and every
+reader of it before the change makes a new tensor, too, so that no view of it is left. Dropout that
+drops nothing returns its input, like an in-place operator: both only give the same tensor another
+name.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _NEW: Final = frozenset(
 
 
 def functional_forms(module: Any) -> Mapping[Any, Any]:
-    """The operators to take for the nodes that change a tensor, of those that can be done so."""
+    """The functional operators for the nodes that change a tensor, as far as this is possible."""
     nodes = list(module.graph.nodes)
     order = {n: place for place, n in enumerate(nodes)}
     found: dict[Any, Any] = {}
@@ -41,18 +42,18 @@ def functional_forms(module: Any) -> Mapping[Any, Any]:
 
 
 def changed(node: Any, forms: Mapping[Any, Any]) -> list[Any]:
-    """The nodes that stand for the tensor which `node` changes; none if it changes nothing."""
+    """The nodes that stand for the tensor that `node` changes; none if it changes nothing."""
     if node in forms:
         return _names(node, forms)
     return []
 
 
 def _names(node: Any, forms: Mapping[Any, Any]) -> list[Any]:
-    """All nodes that stand for one tensor: what made it, and what gives it on."""
+    """All nodes that stand for one tensor: the one that made it, and those that return it."""
     while node in forms or _gives_on(node):
         node = node.args[0]
     found = [node]
-    for name in found:  # grows on the way
+    for name in found:  # grows during the loop
         found += [r for r in name.users if _passes(r, name, forms) and r not in found]
     return found
 
@@ -67,7 +68,7 @@ def _gives_on(node: Any) -> bool:
 
 
 def _form(node: Any) -> Any:
-    """`aten.relu.default` for `aten.relu_.default`; None for all that is no such operator."""
+    """`aten.relu.default` for `aten.relu_.default`; None for any other operator."""
     import torch
 
     schema = getattr(node.target, "_schema", None)
@@ -83,7 +84,7 @@ def _form(node: Any) -> Any:
 
 
 def _unseen(node: Any, order: Mapping[Any, int], found: Mapping[Any, Any]) -> bool:
-    """Whether no view of what `node` changes is left."""
+    """Whether no other view of the tensor that `node` changes is left."""
     names = _names(node.args[0], found)
     if not _is_new(names[0]):
         return False

@@ -1,8 +1,8 @@
-"""Programs of `torch.export`: their signature, and their operators made those that have rules.
+"""`torch.export` programs: their signature, and rewriting their operators to those with rules.
 
-A program is taken as `torch.export` wrote it where each of its operators has a rule and none
-changes a tensor in place. Otherwise PyTorch rewrites it first: without changes in place, and with
-other operators for those that have no rule, or whose rule refuses this use.
+A program is imported as `torch.export` wrote it if each of its operators has a rule and none
+changes a tensor in place. Otherwise PyTorch rewrites it first: without in-place changes, and with
+decompositions of operators that have no rule or whose rule rejects this use.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from tilewright.base.errors import ModelError, UnsupportedError
 from tilewright.frontends.torch.aten.decompositions import decompositions
 from tilewright.frontends.torch.aten.importer import (
     HINT,
+    FxSource,
     ImportSettings,
     RuleRefused,
-    Source,
     has_rule,
     import_graph,
     missing,
@@ -27,7 +27,7 @@ from tilewright.frontends.torch.aten.importer import (
 from tilewright.frontends.torch.trace import quiet, reason
 from tilewright.graph.nodes import Graph
 
-# Of the error for a module that changes itself, which no way of importing it mends.
+# Code of the error for a module that changes its own state, which no importer can fix.
 STATE: Final = "TW-STATE"
 
 
@@ -35,7 +35,7 @@ def import_program(program: Any, settings: ImportSettings) -> Graph:
     """The Graph of a `torch.export.ExportedProgram`.
 
     Raises UnsupportedError with every operator that has no rule and that PyTorch does not
-    decompose, with the user's line, and for a module that changes itself (TW-STATE);
+    decompose, with the user's line, and for a module that changes its own state (TW-STATE);
     MemoryLimitError for constants or tensors beyond the limit.
     """
     refused: dict[Any, UnsupportedError] = {}
@@ -52,10 +52,10 @@ def import_program(program: Any, settings: ImportSettings) -> Graph:
 
 
 def _ranges(program: Any, names: Mapping[str, str]) -> dict[str, tuple[int, int]]:
-    """Of each symbol that PyTorch gives two finite bounds these, by the name it has here."""
+    """The bounds of each symbol with finite bounds, by the name it has here."""
     found = {}
     for symbol, bounds in program.range_constraints.items():
-        # Its infinite bound is not an Integer of sympy, whatever it says of itself.
+        # Its infinite bound is not a sympy Integer, though it claims to be.
         if getattr(bounds.upper, "is_Integer", False) and bounds.lower >= 0:
             name = names.get(str(symbol), str(symbol))
             found[name] = (int(bounds.lower), int(bounds.upper))
@@ -63,7 +63,7 @@ def _ranges(program: Any, names: Mapping[str, str]) -> dict[str, tuple[int, int]
 
 
 def _ready(program: Any, refused: Mapping[Any, UnsupportedError]) -> Any:
-    """The program in operators that have rules. Raises UnsupportedError for others."""
+    """The program in operators that have rules. Raises UnsupportedError if that is impossible."""
     uses = list(nodes(program.graph_module))
     if not all(has_rule(t) and n.target not in refused for n, t in uses):
         program = _decomposed(program, refused)
@@ -91,8 +91,8 @@ def _decomposed(program: Any, refused: Mapping[Any, UnsupportedError]) -> Any:
         ) from error
 
 
-def _source(program: Any) -> Source:
-    """What each placeholder is, and what the outputs are called."""
+def _source(program: Any) -> FxSource:
+    """The meaning of each placeholder, and the names of the outputs."""
     held: dict[str, tuple[Any, str]] = {}
     numbers: dict[str, Any] = {}
     for spec in program.graph_signature.input_specs:
@@ -106,24 +106,24 @@ def _source(program: Any) -> Source:
         if not hasattr(tensor, "dtype"):
             raise UnsupportedError(f"{spec.target!r} is not a tensor", hint=HINT)
         held[spec.arg.name] = tensor, str(spec.target)
-    return Source(program.graph_module, held, numbers, _names(program))
+    return FxSource(program.graph_module, held, numbers, _names(program))
 
 
 def _names(program: Any) -> list[str]:
-    """What the outputs are called. Raises UnsupportedError where the module changes itself."""
+    """The names of the outputs. Raises UnsupportedError if the module changes its own state."""
     specs = program.graph_signature.output_specs
     for spec in specs:
         if spec.kind.name != "USER_OUTPUT":
             raise UnsupportedError(
                 f"the module changes {spec.target!r} when it is called",
                 code=STATE,
-                hint="give what changes as an input, and its new value as an output",
+                hint="make the state an input, and its new value an output",
             )
     return [path or "" for path in _paths(program, len(specs))]
 
 
 def _paths(program: Any, count: int) -> Sequence[str]:
-    """What an output is called in the dictionary that the module gives; empty for others."""
+    """An output's key in the dictionary that the module returns; otherwise empty."""
     from torch.utils import _pytree as trees
 
     spec = program.call_spec.out_spec

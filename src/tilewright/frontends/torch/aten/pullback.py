@@ -1,9 +1,8 @@
-"""What an operator of ATen pulls back, by the derivatives that the graph has.
+"""Backward operators of ATen, by the graph's derivatives.
 
-PyTorch gives most operators of a forward pass another one for the backward pass. A rule for it
-needs no formula of its own: the forward operator is imported again on what was saved, and
-differentiated as any graph is. What the derivative does not read is dropped when the graph is
-compiled.
+PyTorch has a backward operator for most forward operators. Its rule needs no separate formula: the
+forward operator is imported again on the saved tensors and differentiated like any graph. Operators
+that the derivative does not read are dropped when the graph is compiled.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tilewright.base.names import fresh
-from tilewright.frontends.torch.aten.rules import Call, rule_of
+from tilewright.frontends.torch.aten.rules import AtenCall, rule_of
 from tilewright.graph.gradient import backward
 from tilewright.graph.nodes import Operation, Value
 from tilewright.graph.ops.derivative import filled
@@ -22,25 +21,25 @@ from tilewright.graph.ops.fragment import Fragment
 
 
 def pulled_back(
-    c: Call,
+    c: AtenCall,
     forward: Any,
     arguments: Mapping[str, Any],
     flow: str,
     wanted: Sequence[Value],
     described: Mapping[str, Any] | None = None,
 ) -> list[Value]:
-    """What flows to the `wanted` tensors through `forward`, an operator with a rule.
+    """The gradients of the `wanted` tensors through `forward`, an operator with a rule.
 
-    arguments: of `forward`, those that it has by default left out. flow: which argument of `c`
-    flows to its first result, which has that one's shape and type. described: PyTorch's description
-    of arguments that `c` does not have.
+    arguments: of `forward`, without those that have default values. flow: the argument of `c` with
+    the gradient of the first result, which has the result's shape and type. described: PyTorch's
+    description of arguments that `c` does not have.
 
-    Raises UnsupportedError where a step has no derivative, or a shape is not known.
+    Raises UnsupportedError if a step has no derivative or a shape is unknown.
     """
     given = {**c.given}
     for name, held in (described or {}).items():
         given[name] = SimpleNamespace(meta={"val": held})
-    # Of a constant nothing would be left to differentiate: it would be computed at once.
+    # Constants would be folded at once, leaving nothing to differentiate.
     unknown = {x: replace(x, name=fresh(c.build.names, x.name)) for x in wanted}
     arguments = {n: unknown.get(a, a,) if isinstance(a, Value) else a
                  for n, a in arguments.items()}  # fmt: skip
@@ -72,7 +71,7 @@ def pulled_back(
 
 
 def _on(real: Mapping[Value, Value], op: Operation) -> Operation:
-    """The operation on the tensors that were taken for unknown."""
+    """The operation on the tensors that were treated as unknown."""
     inputs = tuple(
         None
         if v is None
@@ -86,7 +85,7 @@ def _on(real: Mapping[Value, Value], op: Operation) -> Operation:
 
 
 def _applied(
-    c: Call,
+    c: AtenCall,
     forward: Any,
     arguments: Mapping[str, Any],
     given: Mapping[str, Any],
@@ -105,7 +104,7 @@ def _applied(
         name=c.node.name,
         target=forward,
     )
-    call = Call(
+    call = AtenCall(
         c.build,
         node,
         forward,

@@ -1,4 +1,4 @@
-"""The rules by operator of ATen, and one use of an operator as its rule sees it."""
+"""The rules by ATen operator, and a use of an operator as its rule sees it."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from tilewright.base.errors import UnsupportedError
 from tilewright.graph.nodes import Value
 
 if TYPE_CHECKING:
-    from tilewright.frontends.torch.aten.builder import Builder
+    from tilewright.frontends.torch.aten.builder import AtenBuilder
 
-# What an operator gives: a tensor, several, or for one that only checks, nothing.
+# The result of an operator: a tensor, several, or nothing for one that only checks.
 Result = Value | Sequence["Value | None"] | None
-Rule = Callable[["Call"], Result]
+Rule = Callable[["AtenCall"], Result]
 
 _RULES: Final[dict[str, Rule]] = {}
-# What takes one of several results.
+# Operators that select one of several results.
 GETITEM: Final = "operator.getitem"
 _HERE: Final = "tilewright.frontends.torch.aten"
 
 
-class Call:
+class AtenCall:
     """One use of an operator.
 
-    arguments: by the names of its schema, defaults included; tensors and sizes that only a call
-    knows are Values. node: of torch.fx, with the types that PyTorch found for its results.
+    arguments: by the names in its schema, including defaults; tensors and sizes known only at run
+    time are Values. node: of torch.fx, with PyTorch's types for its results.
     """
 
     def __init__(
         self,
-        build: Builder,
+        build: AtenBuilder,
         node: Any,
         target: Any,
         arguments: Mapping[str, Any],
@@ -53,7 +53,7 @@ class Call:
         return self.arguments.get(name)
 
     def has(self, name: str) -> bool:
-        """Whether the argument is given and not None."""
+        """Whether the argument is present and not None."""
         return self.arguments.get(name) is not None
 
     def uses(self, n: int) -> bool:
@@ -62,14 +62,14 @@ class Call:
         return any(u.args[1] == n and u.users for u in parts)
 
     def op(self, op_type: str, *inputs: Value | None, **attributes: Any) -> Value:
-        """Apply an operator of one result."""
+        """Apply an operator with one result."""
         return self.build.op(op_type, *inputs, **attributes)
 
     # -- types
 
     @property
     def result(self) -> Any:
-        """PyTorch's description of the result, the first one of several."""
+        """PyTorch's description of the result, or of the first one of several."""
         found = self.node.meta["val"]
         if isinstance(found, tuple | list):
             return found[0]
@@ -81,7 +81,7 @@ class Call:
         return dtype_of_torch(self.result.dtype)
 
     def fixed(self) -> list[int] | None:
-        """The extents of the result; None where one is known at a call only."""
+        """The extents of the result; None if one is known only at run time."""
         shape = list(self.result.shape)
         if all(type(n) is int for n in shape):
             return shape
@@ -99,7 +99,7 @@ class Call:
         return len(self.of(name).shape)
 
     def extent(self, axis: int, name: str = "self") -> int | None:
-        """An extent of an argument; None where a call knows it."""
+        """An extent of an argument; None if it is known only at run time."""
         found = self.of(name).shape[axis]
         return found if type(found) is int else None
 
@@ -125,11 +125,11 @@ class Call:
         return self.number(x, dtype or int64)
 
     def number(self, x: Any, dtype: DType | None = None) -> Value:
-        """A constant without axes, of the type of the result, around which integers wrap."""
+        """A scalar constant of the result's type, with integers wrapped around."""
         return self.build.constant(np.asarray(x).astype((dtype or self.dtype).numpy))
 
     def cast(self, x: Value, dtype: DType) -> Value:
-        """`x` in another type, itself where it has it."""
+        """`x` in another type; unchanged if it has it."""
         return self.build.cast(x, dtype)
 
     def axis(self, name: str = "dim", of: str = "self") -> int:
@@ -137,7 +137,7 @@ class Call:
         return positive(int(self[name]), self.rank(of))
 
     def axes(self, name: str = "dim", of: str = "self") -> list[int]:
-        """An argument that is axes, counted from the front; all of them where it names none."""
+        """An argument that lists axes, counted from the front; all axes if it lists none."""
         given = self[name]
         rank = self.rank(of)
         if given is None or given == []:
@@ -149,7 +149,7 @@ class Call:
         return [positive(int(n), rank) for n in numbers]
 
     def sizes(self, numbers: Sequence[Any]) -> Value:
-        """Numbers, some of which a call knows, as one vector."""
+        """Numbers, some of which may be known only at run time, as one vector."""
         return self.build.sizes(numbers)
 
     def ints(self, *numbers: int) -> Value:
@@ -157,7 +157,7 @@ class Call:
         return self.build.constant(np.asarray(numbers, np.int64))
 
     def reshape(self, x: Value, sizes: Sequence[Any]) -> Value:
-        """`x` in another shape: numbers, one of them -1, or Values."""
+        """`x` in another shape, given by numbers, one of which may be -1, or Values."""
         numbers = [n for n in sizes if isinstance(n, int)]
         if -1 not in numbers:
             zeros = {"allowzero": 1}
@@ -167,7 +167,7 @@ class Call:
         return self.op("Reshape", x, shape, **zeros)
 
     def spread(self, name: str, count: int) -> list[int]:
-        """An argument of one number for each of `count` axes; one alone is for all of them."""
+        """An argument with one number for each of `count` axes; a single number is repeated."""
         given = self[name]
         if isinstance(given, list | tuple):
             numbers = list(given)
@@ -176,7 +176,7 @@ class Call:
         return [int(n) for n in (numbers * count if len(numbers) == 1 else numbers)]
 
     def refuse(self, what: str) -> UnsupportedError:
-        """The error for a use that no operator of the graph does."""
+        """The error for a use that the graph's operators cannot express."""
         where = self.build.place(self.node)
         return UnsupportedError(f"{self.name}: {what}", where=where)
 
@@ -192,14 +192,14 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 
 def rule_of(target: Any) -> Rule | None:
-    """The rule for what a node calls; None if there is none."""
+    """The rule for the operator that a node calls; None if there is none."""
     _load()
     name = name_of(target)
     return _RULES.get(name) or _RULES.get(name.rpartition(".")[0])
 
 
 def name_of(target: Any) -> str:
-    """`aten.add.Tensor` of an operator, `math.ceil` of a function."""
+    """`aten.add.Tensor` for an operator, `math.ceil` for a function."""
     if hasattr(target, "_schema"):
         return str(target)
     module = getattr(target, "__module__", "").lstrip("_")

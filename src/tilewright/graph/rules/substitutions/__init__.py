@@ -1,8 +1,8 @@
-"""Substitutions: rules of which both sides can pay, for a search to choose from.
+"""Substitutions: rules that can pay in either direction, for a search to choose from.
 
-Unlike the rules of the passes they are not applied until none matches: many undo one another. What
-they put before weights (a Concat, a Pad, a product of two of them) is computed of constants alone
-and vanishes when constants are folded; until then it costs nothing.
+Unlike the rules of the passes, they are not applied until none matches, as many undo one another.
+Operators that they apply to weights (a Concat, a Pad, a product of two weights) have only constant
+operands and disappear when constants are folded; until then they count as free.
 """
 
 from __future__ import annotations

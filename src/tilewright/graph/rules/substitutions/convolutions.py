@@ -1,4 +1,4 @@
-"""Convolutions: of wider kernels, of fewer groups, and with what is added folded in."""
+"""Convolutions: wider kernels, fewer groups, and added terms folded in."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewright.graph.rules.patterns import (
 )
 from tilewright.graph.rules.rule import Rule
 from tilewright.graph.rules.substitutions.drawing import (
-    Drawing,
+    RandomGraph,
     drawn,
 )
 from tilewright.graph.rules.substitutions.geometry import (
@@ -45,7 +45,7 @@ def _center(shape: Windows) -> tuple[int, ...]:
 
 
 def _each_in_place(m: Match) -> bool:
-    """each window has a place that reads where it writes"""
+    """each window has a position that reads the element it writes"""
     shape = windows_of(m.operation(conv))
     exact = all(b % d == 0 for b, d in zip(shape.begin, shape.dilations, strict=True))
     places = zip(_center(shape), shape.kernel, strict=True)
@@ -69,14 +69,14 @@ def _with_identity(m: Match, f: Fragment) -> Value | None:
     return f.apply(op, [m[x], weight, *op.inputs[2:]], op.attributes)
 
 
-def _residual(draw: Drawing) -> list[Value]:
+def _residual(draw: RandomGraph) -> list[Value]:
     x, op = _any_convolution(draw)
     pair = [op, x] if draw.maybe() else [x, op]
     return [draw.f.op("Add", *pair)]
 
 
-def _any_convolution(draw: Drawing) -> tuple[Value, Value]:
-    """An image, and a convolution of it that often has its shape."""
+def _any_convolution(draw: RandomGraph) -> tuple[Value, Value]:
+    """An image, and a convolution of it that often has the same shape."""
     rank = draw.one_of(1, 2)
     group = draw.one_of(1, 1, 2)
     channels = group * draw.extent(1, 2)
@@ -84,7 +84,7 @@ def _any_convolution(draw: Drawing) -> tuple[Value, Value]:
     dilation = draw.one_of(1, 1, 2)
     stride = draw.one_of(1, 1, 2)
     spatial = [draw.one_of(1, 2, 4)] * rank
-    # As much padding as keeps the extent.
+    # Padding that keeps the extent.
     spans = [(k - 1) * dilation for k in kernel]
     more = (stride - 1) * (spatial[0] - 1)
     total = [span + more for span in spans]
@@ -109,11 +109,11 @@ def _any_convolution(draw: Drawing) -> tuple[Value, Value]:
 # ------------------------------------------------------------------- wider, and of fewer groups
 
 plain = onnx.Conv(x, w, maybe(bias)).with_attributes()
-LARGEST = 3  # the extent to which kernels grow
+LARGEST = 3  # the extent to which kernels may grow
 
 
 def _wider(m: Match, f: Fragment) -> Value | None:
-    """the same with a zero more on each side of the kernel"""
+    """the same with one more zero on each side of the kernel"""
     shape = windows_of(m.root)
     if any(k + 2 > LARGEST for k in shape.kernel) or not shape.kernel:
         return None
@@ -133,7 +133,7 @@ def _even_groups(m: Match) -> bool:
 
 
 def _half_the_groups(m: Match, f: Fragment) -> Value:
-    """the same with pairs of groups as one, with zeros between them"""
+    """the same with pairs of groups merged, padded with zeros"""
     group = group_of(m.root)
     out, depth, *kernel = m[w].extents
     per_group = out // group
@@ -151,7 +151,7 @@ def _half_the_groups(m: Match, f: Fragment) -> Value:
 
 
 def _one_place_each(m: Match) -> bool:
-    """each channel is multiplied with one number"""
+    """each channel is multiplied by one number"""
     shape = windows_of(m.root)
     alone = {
         m[w].extents[1],
@@ -170,7 +170,7 @@ def _scaled_channels(m: Match, f: Fragment) -> Value:
     return result if shift is None else f.op("Add", result, f.reshape(shift, *shape))
 
 
-def _grouped(draw: Drawing) -> list[Value]:
+def _grouped(draw: RandomGraph) -> list[Value]:
     rank = draw.one_of(1, 2)
     channels = draw.one_of(1, 2, 4)
     group = draw.one_of(1, 2, channels, channels)

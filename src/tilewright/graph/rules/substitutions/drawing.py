@@ -1,4 +1,4 @@
-"""Drawing what substitutions are tried on."""
+"""Drawing random graphs to try substitutions on."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ REALS = (
 Shape = tuple[int, ...]
 
 
-class Drawing:
-    """A graph in the making from random choices: inputs of one type, and operators over them."""
+class RandomGraph:
+    """A graph under construction by random choices: inputs of one type, and operators on them."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
@@ -37,7 +37,7 @@ class Drawing:
         return choices[int(self.rng.integers(len(choices)))]
 
     def maybe(self, share: float = 0.5) -> bool:
-        """Whether to do something that is done in a share of the draws."""
+        """Whether to do something that happens in a share of the draws."""
         return bool(self.rng.random() < share)
 
     def extent(self, low: int = 1, high: int = 4) -> int:
@@ -51,18 +51,18 @@ class Drawing:
         return {t: Value(t.name, self.dtype, shape) for t, shape in shapes.items()}
 
     def input(self, *shape: int) -> Value:
-        """A new input, or as often a constant."""
+        """A new input, or equally often a constant."""
         value = Value(f"x{len(self.inputs)}", self.dtype, shape)
         self.inputs.append(value)
         return value
 
     def weight(self, *shape: int) -> Value:
-        """A new constant of few digits."""
+        """A new constant with few digits."""
         drawn = self.rng.integers(-8, 9, shape) / 4
         return self.f.constant(drawn, self.dtype)
 
     def graph(self, *results: Value) -> Graph:
-        """What was drawn, with these results."""
+        """The drawn graph, with these results."""
         operations = tuple(self.f.operations)
         return Graph(
             "drawn",
@@ -74,16 +74,16 @@ class Drawing:
 
 
 def drawn(
-    draw: Callable[[Drawing], list[Value]],
+    draw: Callable[[RandomGraph], list[Value]],
 ) -> Callable[..., Graph]:
-    """Samples of a rule from a function that draws the results of a graph."""
+    """Samples of a rule, from a function that draws the results of a graph."""
 
     def samples(rng: np.random.Generator) -> Graph:
         while True:
-            drawing = Drawing(rng)
+            drawing = RandomGraph(rng)
             try:
                 return drawing.graph(*draw(drawing))
             except ModelError:
-                continue  # operands that an operator refuses: another draw may not
+                continue  # operands that an operator rejects; another draw may fit
 
     return samples

@@ -18,7 +18,7 @@ from tilewright.graph.rules.patterns import (
 )
 from tilewright.graph.rules.rule import Rule
 from tilewright.graph.rules.substitutions.drawing import (
-    Drawing,
+    RandomGraph,
     drawn,
 )
 from tilewright.graph.rules.substitutions.geometry import (
@@ -39,7 +39,7 @@ other = onnx.Conv(y, v, maybe(d)).with_attributes().once()
 
 
 def _sum(f: Fragment, first: Value | None, second: Value | None) -> Value | None:
-    """The sum of two values, each of which may be left out."""
+    """The sum of two values, each of which may be omitted."""
     if first is None or second is None:
         return first or second
     return f.op("Add", first, second)
@@ -49,7 +49,7 @@ def _sum(f: Fragment, first: Value | None, second: Value | None) -> Value | None
 
 
 def _one_geometry(m: Match) -> bool:
-    """both have one kernel, stride, dilation and padding"""
+    """both have the same kernel size, stride, dilation and padding"""
     second = same if m.has(same) else other
     one, two = (windows_of(m.operation(part)) for part in (conv, second))
     fields = (
@@ -63,7 +63,7 @@ def _one_geometry(m: Match) -> bool:
 
 
 def _one_grouping(m: Match) -> bool:
-    """both have one number of groups"""
+    """both have the same number of groups"""
     return group_of(m.operation(conv)) == group_of(m.operation(same))
 
 
@@ -73,7 +73,7 @@ def _no_groups(m: Match) -> bool:
 
 
 def _one_batch(m: Match) -> bool:
-    """x and y are images of one shape but for the channels"""
+    """x and y are images of the same shape except for the channels"""
     one, two = m[x].extents, m[y].extents
     return one[:1] == two[:1] and one[2:] == two[2:]
 
@@ -102,12 +102,12 @@ def _joined_channels(m: Match, f: Fragment) -> Value:
 
 
 def _convolved(
-    draw: Drawing,
+    draw: RandomGraph,
     image: Value,
     channels: int,
     change: float,
 ) -> Value:
-    """A convolution that now and then differs in one way from the plain one."""
+    """A convolution that occasionally differs in one way from the plain one."""
     group = 2 if draw.maybe(change) else 1
     rank = len(image.extents) - 2
     odd = draw.maybe(change)
@@ -128,14 +128,14 @@ def _convolved(
     return draw.f.op("Conv", image, *operands, **attributes)
 
 
-def _sums_of_one(draw: Drawing) -> list[Value]:
+def _sums_of_one(draw: RandomGraph) -> list[Value]:
     image = draw.input(1, 2, *[draw.one_of(1, 3)] * draw.one_of(1, 2))
     channels = draw.one_of(2, 4)
     terms = [_convolved(draw, image, channels, 0.15) for _ in range(2)]
     return [draw.f.op("Add", *terms)]
 
 
-def _sums_of_two(draw: Drawing) -> list[Value]:
+def _sums_of_two(draw: RandomGraph) -> list[Value]:
     spatial = [draw.one_of(1, 3)] * draw.one_of(1, 2)
     images = [
         draw.input(
@@ -153,7 +153,7 @@ def _sums_of_two(draw: Drawing) -> list[Value]:
 
 
 def _along_channels(m: Match) -> bool:
-    """c is a number, or has one for each channel"""
+    """c is a number, or has one per channel"""
     shape = m[c].extents
     rank = len(m.result.extents)
     if len(shape) > rank:
@@ -163,7 +163,7 @@ def _along_channels(m: Match) -> bool:
 
 
 def _rows(m: Match, f: Fragment, channels: int) -> Value:
-    """c as a vector of one number for each channel."""
+    """c as a vector with one number per channel."""
     if len(m[c].extents) < 2 and m[c].extents[:1] in (
         (),
         (1,),
@@ -198,7 +198,7 @@ def _shifted(m: Match, f: Fragment) -> Value:
 
 
 def _with_channels(op_type: str) -> Any:
-    def draw_graph(draw: Drawing) -> list[Value]:
+    def draw_graph(draw: RandomGraph) -> list[Value]:
         rank = draw.one_of(1, 2)
         image = draw.input(2, 2, *[draw.one_of(1, 2)] * rank)
         channels = draw.one_of(1, 2)
@@ -238,14 +238,14 @@ def _zeros_around(m: Match) -> bool:
 
 
 def _spatial_alone(m: Match) -> bool:
-    """it does not pad images or channels"""
+    """it does not pad the batch or channels"""
     rank = len(m[x].extents)
     numbers = m.array(pads)
     return not numbers[[0, 1, rank, rank + 1]].any()
 
 
 def _not_cut(m: Match) -> bool:
-    """it cuts nothing off"""
+    """it crops nothing"""
     return bool((m.array(pads) >= 0).all())
 
 
@@ -268,7 +268,7 @@ def _padding_of_its_own(m: Match, f: Fragment) -> Value:
     return f.op("Conv", m[x], m[w], m.get(b), **attributes)
 
 
-def _paddings(draw: Drawing) -> list[Value]:
+def _paddings(draw: RandomGraph) -> list[Value]:
     rank = draw.one_of(1, 2)
     image = draw.input(2, 2, *[4] * rank)
     numbers = [
@@ -300,7 +300,7 @@ pointwise = onnx.Conv(x, w, maybe(b)).with_attributes()
 
 
 def _one_place(m: Match) -> bool:
-    """the kernel has one place, without stride and padding"""
+    """the kernel has one element, without stride or padding"""
     shape = windows_of(m.root)
     return {*shape.kernel, *shape.strides} == {1} and not any(
         (*shape.begin, *shape.end)
@@ -313,7 +313,7 @@ def _no_group(m: Match) -> bool:
 
 
 def _as_product(m: Match, f: Fragment) -> Value:
-    """w @ x over the places of the image, + b"""
+    """w @ x over the positions of the image, + b"""
     images, channels, *spatial = m[x].extents
     out = m[w].extents[0]
     matrix = f.reshape(m[w], out, channels)
@@ -325,7 +325,7 @@ def _as_product(m: Match, f: Fragment) -> Value:
     return f.reshape(result, images, out, *spatial)
 
 
-def _pointwise(draw: Drawing) -> list[Value]:
+def _pointwise(draw: RandomGraph) -> list[Value]:
     rank = draw.one_of(1, 2)
     group = draw.one_of(1, 1, 2)
     kernel = draw.one_of(1, 1, 3)

@@ -1,7 +1,7 @@
 """The substitutions that were found by enumeration, read from `found.txt`.
 
-`python -m benchmarks.substitutions` writes that file: a line is a name, an equation and its labels.
-Where matrices are meant, every tensor is one, and the lines say so.
+`python -m benchmarks.substitutions` writes that file: each line holds a name, an equation and its
+labels. The label `matrices` says that all tensors are matrices.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tilewright.graph.rules.patterns import (
 )
 from tilewright.graph.rules.rule import Rule
 from tilewright.graph.rules.substitutions.drawing import (
-    Drawing,
+    RandomGraph,
 )
 from tilewright.graph.rules.substitutions.products import (
     matrices,
@@ -47,7 +47,7 @@ def found() -> tuple[Rule, ...]:
 
 
 def parsed(line: str) -> Rule:
-    """A rule from `name: left => right  # labels`. Raises InputError for what is none."""
+    """A rule from `name: left => right  # labels`. Raises InputError for anything else."""
     sides, _, comment = line.partition("#")
     name, colon, equation = sides.partition(":")
     left, arrow, right = equation.partition("=>")
@@ -75,7 +75,7 @@ def parsed(line: str) -> Rule:
 
 
 def made(name: str, left: Any, right: Any, labels: list[str]) -> Rule:
-    """A rule with labels: `exact`, `finite`, and `matrices` for a condition that all are."""
+    """A rule with labels: `exact`, `finite`, and `matrices` for the condition that all are."""
     tensors = dict.fromkeys(p for p in parts(left) if isinstance(p, Tensor))
     square = "matrices" in labels
     return Rule(
@@ -90,9 +90,9 @@ def made(name: str, left: Any, right: Any, labels: list[str]) -> Rule:
 
 
 def _matrices(left: Apply, tensors: Mapping[Tensor, None]) -> Any:
-    """Matrices of a few extents: often those that fit, now and then tensors of another rank."""
+    """Matrices of a few extents that often fit, occasionally tensors of another rank."""
 
-    def draw_shapes(draw: Drawing) -> dict[Any, Any]:
+    def draw_shapes(draw: RandomGraph) -> dict[Any, Any]:
         extents = (2, draw.one_of(1, 2, 3))
         shapes = {
             t: (
@@ -112,7 +112,7 @@ def _matrices(left: Apply, tensors: Mapping[Tensor, None]) -> Any:
 
 
 def _formula(node: ast.expr, names: dict[str, Tensor], real: bool) -> Any:
-    """A pattern from the tree of its text, which is Python's."""
+    """A pattern from the Python syntax tree of its text."""
     match node:
         case ast.Name(id=name):
             return names.setdefault(name, Tensor(name, real=real))

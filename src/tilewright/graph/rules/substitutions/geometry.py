@@ -1,4 +1,4 @@
-"""The geometry of convolutions that rules read and make."""
+"""The geometry of convolutions that rules read and write."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewright.graph.ops.windows import Windows
 
 
 def windows_of(op: Operation) -> Windows:
-    """The geometry of a convolution, `auto_pad` as pads."""
+    """The geometry of a convolution, with `auto_pad` as pads."""
     call = OpCall(op)
     return geometry(call, call.shape(0), call.shape(1))
 
@@ -46,7 +46,7 @@ def enlarged(
     weight: Value,
     grown: Sequence[tuple[int, int]],
 ) -> Value:
-    """A weight with zeros around it."""
+    """A weight padded with zeros."""
     if all(pair == (0, 0) for pair in grown):
         return weight
     before = [0, 0, *(b for b, _ in grown)]

@@ -1,4 +1,4 @@
-"""Lookups: rows of a table that Gather takes."""
+"""Lookups: rows of a table selected by Gather."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tilewright.graph.rules.patterns import (
     tensors,
 )
 from tilewright.graph.rules.rule import Rule
-from tilewright.graph.rules.substitutions.drawing import Drawing
+from tilewright.graph.rules.substitutions.drawing import RandomGraph
 from tilewright.graph.rules.substitutions.rows import ROUNDED, UNARY, typed
 from tilewright.graph.rules.substitutions.slices import INT_MIN
 
@@ -39,7 +39,7 @@ def _no_more_axes(m: Match) -> bool:
     return len(m[w].extents) == 2 and len(m[index].extents) >= 1
 
 
-def _lookups(draw: Drawing) -> dict[Any, Any]:
+def _lookups(draw: RandomGraph) -> dict[Any, Any]:
     extent = draw.one_of(2, 3)
     table = (extent,) * draw.one_of(2, 2, 2, 3)
     factor = (extent,) * draw.one_of(1, 2, 2, 3)
@@ -87,7 +87,7 @@ def _as_slice(m: Match, f: Fragment) -> Value:
     )
 
 
-def _indices(draw: Drawing) -> dict[Any, Any]:
+def _indices(draw: RandomGraph) -> dict[Any, Any]:
     extent = 4
     kind = draw.one_of("even", "even", "odd", "constant", "matrix")
     first_place = draw.one_of(0, 1, -1)

@@ -1,4 +1,4 @@
-"""Convolutions of one image as one, with kernels of one extent."""
+"""Convolutions of one image merged into one, with kernels of equal extents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilewright.graph.rules.patterns import (
     onnx,
 )
 from tilewright.graph.rules.substitutions.drawing import (
-    Drawing,
+    RandomGraph,
     drawn,
 )
 from tilewright.graph.rules.substitutions.geometry import (
@@ -36,17 +36,17 @@ def _no_groups(m: Match) -> bool:
 
 
 def _one_stride(m: Match) -> bool:
-    """one stride"""
+    """the same stride"""
     return len({windows_of(op).strides for op in members(m)}) == 1
 
 
 def _one_dilation(m: Match) -> bool:
-    """one dilation"""
+    """the same dilation"""
     return len({windows_of(op).dilations for op in members(m)}) == 1
 
 
 def _lined_up(m: Match) -> bool:
-    """kernels grow to one extent where the padding does"""
+    """kernels grow to the same extent as their padding does"""
     shapes = [windows_of(op) for op in members(m)]
     whole = all(
         missing % dilation == 0
@@ -58,14 +58,14 @@ def _lined_up(m: Match) -> bool:
 
 
 def _missing(shape: Windows, shapes: Sequence[Windows]) -> list[tuple[int, int]]:
-    """The padding before and after each axis that others have more."""
+    """How much less padding it has than others, before and after each axis."""
     begin = zip(_most(shapes, "begin"), shape.begin, strict=True)
     end = zip(_most(shapes, "end"), shape.end, strict=True)
     return [(b - own, e - last) for (b, own), (e, last) in zip(begin, end, strict=True)]
 
 
 def _growth(shape: Windows, shapes: Sequence[Windows]) -> list[tuple[int, int]]:
-    """By how many places a kernel grows before and after each axis to have that padding."""
+    """By how many positions a kernel must grow at each side of each axis to have that padding."""
     pairs = zip(
         _missing(shape, shapes),
         shape.dilations,
@@ -99,7 +99,7 @@ def _one_convolution(m: Match, f: Fragment) -> Sequence[Value]:
 
 
 def _padded(shapes: Sequence[Windows]) -> Windows:
-    """The first with the padding of the largest."""
+    """The first one with the padding of the largest."""
     return replace(
         shapes[0],
         begin=_most(shapes, "begin"),
@@ -108,7 +108,7 @@ def _padded(shapes: Sequence[Windows]) -> Windows:
 
 
 def _most(shapes: Sequence[Windows], side: str) -> tuple[int, ...]:
-    """The largest padding on one side of each axis."""
+    """The largest padding at one side of each axis."""
     return tuple(
         map(
             max,
@@ -121,7 +121,7 @@ def _most(shapes: Sequence[Windows], side: str) -> tuple[int, ...]:
 
 
 def _biases(f: Fragment, convolutions: Sequence[Operation]) -> Value | None:
-    """Their biases after one another; zeros for one that is left out, None if all are."""
+    """Their biases concatenated, with zeros for an omitted one; None if all are omitted."""
     given = [op.inputs[2] if len(op.inputs) > 2 else None for op in convolutions]
     if not any(given):
         return None
@@ -135,7 +135,7 @@ def _biases(f: Fragment, convolutions: Sequence[Operation]) -> Value | None:
 
 
 def _convolutions_of_one_image(
-    draw: Drawing,
+    draw: RandomGraph,
 ) -> list[Value]:
     rank = draw.one_of(1, 2)
     group = draw.one_of(1, 1, 1, 2)
@@ -147,7 +147,7 @@ def _convolutions_of_one_image(
     )
     dilation = draw.one_of(1, 2)
     stride = draw.one_of(1, 2, 3)
-    alike = draw.maybe(0.2)  # in extents: strides hide that they differ
+    alike = draw.maybe(0.2)  # difference in extents: strides hide it
     found = []
     for _ in range(draw.one_of(2, 2, 3)):
         if draw.maybe(0.2):
@@ -199,6 +199,6 @@ MERGED_CONVOLUTIONS = (
         _one_convolution,
         [_no_groups, _one_stride, _one_dilation, _lined_up],
         drawn(_convolutions_of_one_image),
-        finite=True,  # zeros around a kernel read what it does not
+        finite=True,  # zeros added to a kernel read elements that it did not read before
     ),
 )

@@ -1,4 +1,4 @@
-"""Products with one operand in common as one product."""
+"""Products with a common operand merged into one product."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilewright.graph.rules.rule import (
     Condition,
 )
 from tilewright.graph.rules.substitutions.drawing import (
-    Drawing,
+    RandomGraph,
     drawn,
 )
 from tilewright.graph.rules.substitutions.siblings import (
@@ -24,7 +24,7 @@ from tilewright.graph.rules.substitutions.siblings import (
 
 
 def _same_but(place: int, axis: int) -> Condition:
-    """The condition that operands may be put together along an axis."""
+    """The condition that operands can be concatenated along an axis."""
 
     def condition(m: Match) -> bool:
         shapes = []
@@ -38,12 +38,12 @@ def _same_but(place: int, axis: int) -> Condition:
 
     which = "columns" if axis == -1 else "rows"
     side = "right" if place else "left"
-    condition.__doc__ = f"the {side} operands are matrices that differ in {which} alone"
+    condition.__doc__ = f"the {side} operands are matrices that differ only in {which}"
     return condition
 
 
 def _split(f: Fragment, y: Value, like: Sequence[Value], axis: int) -> list[Value]:
-    """The parts of a product that belong to the operands that were put together."""
+    """The parts of a product that belong to the concatenated operands."""
     sizes = [v.extents[axis] for v in like]
     return f.pieces(
         "Split",
@@ -78,7 +78,7 @@ def _one_right(m: Match, f: Fragment) -> Sequence[Value]:
     )
 
 
-def _shape(draw: Drawing, rows: int, columns: int) -> tuple[int, ...]:
+def _shape(draw: RandomGraph, rows: int, columns: int) -> tuple[int, ...]:
     shape: tuple[int, ...] = (rows, columns)
     if draw.maybe(0.3):
         shape = (2, *shape)
@@ -87,7 +87,7 @@ def _shape(draw: Drawing, rows: int, columns: int) -> tuple[int, ...]:
     return shape
 
 
-def _of_one_left(draw: Drawing) -> list[Value]:
+def _of_one_left(draw: RandomGraph) -> list[Value]:
     depth = draw.extent()
     x = draw.input(*_shape(draw, draw.extent(), depth))
     count = draw.one_of(2, 2, 3)
@@ -95,7 +95,7 @@ def _of_one_left(draw: Drawing) -> list[Value]:
     return [draw.f.op("MatMul", x, y) for y in right]
 
 
-def _of_one_right(draw: Drawing) -> list[Value]:
+def _of_one_right(draw: RandomGraph) -> list[Value]:
     depth = draw.extent()
     x = draw.input(*_shape(draw, depth, draw.extent(2)))
     count = draw.one_of(2, 2, 3)

@@ -1,4 +1,4 @@
-"""Transposes and concatenations that change places with what computes."""
+"""Transposes and concatenations moved past other operators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilewright.graph.rules.patterns import (
 )
 from tilewright.graph.rules.rule import Condition, Rule
 from tilewright.graph.rules.substitutions.drawing import (
-    Drawing,
+    RandomGraph,
 )
 from tilewright.graph.rules.substitutions.products import (
     no_vector,
@@ -49,7 +49,7 @@ binary = BINARY(x, y)
 
 
 def transposed(of: Any, by: Any = perm) -> Any:
-    """A transpose with an attribute, or a computed permutation, for its own."""
+    """A transpose with an attribute, or a computed permutation, as its order."""
     return onnx.Transpose(of, perm=by)
 
 
@@ -58,7 +58,7 @@ behind_both = BINARY(transposed(x), transposed(y))
 
 
 def order(m: Match, by: Attribute, of: Tensor) -> list[int]:
-    """A permutation, spelled out: it may be left out for the reverse."""
+    """A permutation in full; if omitted, it reverses the axes."""
     found = m.attribute(by)
     if found is None:
         return list(range(len(m[of].extents)))[::-1]
@@ -81,7 +81,7 @@ def _swaps_the_last_two(m: Match) -> bool:
 meaning(_swaps_the_last_two, {perm: "[1, 0]"})
 
 
-def _pairs(draw: Drawing) -> Drawn:
+def _pairs(draw: RandomGraph) -> Drawn:
     """x and y that broadcast, and a permutation."""
     by = draw.one_of(None, *PERMS)
     rank = draw.one_of(2, 3) if by is None else len(by)
@@ -95,7 +95,7 @@ def _pairs(draw: Drawing) -> Drawn:
     return {x: shape, y: other, perm: by}
 
 
-def _products(draw: Drawing) -> Drawn:
+def _products(draw: RandomGraph) -> Drawn:
     by = draw.one_of(
         None,
         None,
@@ -184,7 +184,7 @@ def _along(place: int, of: Tensor, words: str) -> Condition:
 
 
 def part_by_part(m: Match) -> bool:
-    """x and z, and y and w, have one rank and one extent along the axis"""
+    """x and z, and y and w, have the same rank and the same extent along the axis"""
     at = int(m.attribute(axis))
     pairs = [
         (m[x].extents, m[z].extents),
@@ -194,12 +194,12 @@ def part_by_part(m: Match) -> bool:
 
 
 def _one_shape_each(m: Match) -> bool:
-    """x and z, and y and w, have one shape"""
+    """x and z, and y and w, have the same shape"""
     return m[x].shape == m[z].shape and m[y].shape == m[w].shape
 
 
 def _alike_but(place: int) -> Condition:
-    """The condition that x and y have one shape but for an axis."""
+    """The condition that x and y have the same shape except along an axis."""
 
     def condition(m: Match) -> bool:
         shapes = [list(m[t].extents) for t in (x, y)]
@@ -207,11 +207,11 @@ def _alike_but(place: int) -> Condition:
             shape[place:] = [0, *shape[place:][1:]]
         return shapes[0] == shapes[1]
 
-    condition.__doc__ = f"x and y differ along axis {place} alone"
+    condition.__doc__ = f"x and y differ only along axis {place}"
     return condition
 
 
-def drawn_parts(draw: Drawing) -> Drawn:
+def drawn_parts(draw: RandomGraph) -> Drawn:
     """Parts of two sums: x and y of one, z and w of the other."""
     rank = draw.one_of(1, 2, 3)
     at = int(draw.rng.integers(-rank, rank))
@@ -233,9 +233,9 @@ def _factors(
     single: Tensor,
     left: bool,
 ) -> Any:
-    """Two matrices to join, and one to multiply with: from the left or the right."""
+    """Two matrices to join, and one to multiply by from the left or the right."""
 
-    def draw_shapes(draw: Drawing) -> Drawn:
+    def draw_shapes(draw: RandomGraph) -> Drawn:
         rank = draw.one_of(2, 2, 3)
         extent = draw.one_of(2, 3)
         joins: list[tuple[int, ...]] = []
@@ -262,7 +262,7 @@ def _factors(
     return typed(draw_shapes)
 
 
-def _blocks(draw: Drawing) -> Drawn:
+def _blocks(draw: RandomGraph) -> Drawn:
     rows, columns = draw.one_of(1, 2), draw.one_of(1, 2)
     first, second_depth = (
         draw.one_of(1, 2),

@@ -18,7 +18,7 @@ from tilewright.graph.rules.rule import (
     Sample,
 )
 from tilewright.graph.rules.substitutions.drawing import (
-    Drawing,
+    RandomGraph,
 )
 from tilewright.graph.rules.substitutions.rows import (
     NUMBER,
@@ -33,8 +33,8 @@ a, b, c = tensors("a b c")
 
 
 def no_vector(*parts: Tensor) -> Condition:
-    """The condition that operands of a product have two axes at least: a vector gets one
-    next to a matrix, which vanishes again.
+    """The condition that operands of a product have at least two axes; a vector next to a matrix
+    gets a second axis, which disappears again.
     """
 
     def condition(m: Match) -> bool:
@@ -46,8 +46,8 @@ def no_vector(*parts: Tensor) -> Condition:
 
 
 def _chains(rng: np.random.Generator) -> Sample:
-    """Three operands that may be multiplied, in any number of dimensions."""
-    draw = Drawing(rng)
+    """Three operands that can be multiplied, in any number of dimensions."""
+    draw = RandomGraph(rng)
     m, k, n, p = (draw.extent() for _ in range(4))
     if draw.maybe():
         m = k = n = p = 2
@@ -67,7 +67,7 @@ def _chains(rng: np.random.Generator) -> Sample:
 # ------------------------------------------------------------------- sums and factors of products
 
 
-def _sums(draw: Drawing) -> dict[object, object]:
+def _sums(draw: RandomGraph) -> dict[object, object]:
     """a and b as the left operands, c as the right, in any number of dimensions."""
     rows, depth, columns = (draw.one_of(1, 2, 3) for _ in range(3))
     left = [
@@ -90,7 +90,7 @@ def _sums(draw: Drawing) -> dict[object, object]:
 
 
 def _sums_on_the_right(
-    draw: Drawing,
+    draw: RandomGraph,
 ) -> dict[object, object]:
     rows, depth, columns = (draw.one_of(1, 2, 3) for _ in range(3))
     right = [
@@ -109,17 +109,17 @@ def _sums_on_the_right(
 
 
 def one_shape(*parts: Tensor) -> Condition:
-    """The condition that tensors have one shape: none is broadcast."""
+    """The condition that tensors have the same shape: none is broadcast."""
 
     def condition(m: Match) -> bool:
         return len({m[p].shape for p in parts}) == 1
 
-    condition.__doc__ = f"{' and '.join(map(str, parts))} have one shape"
+    condition.__doc__ = f"{' and '.join(map(str, parts))} have the same shape"
     return condition
 
 
 def one_number(part: Tensor) -> Condition:
-    """The condition that a tensor is a number, without its own axis."""
+    """The condition that a tensor is a single number without axes."""
 
     def condition(m: Match) -> bool:
         return m[part].shape == ()
@@ -128,7 +128,7 @@ def one_number(part: Tensor) -> Condition:
     return meaning(condition, {part: NUMBER})
 
 
-def _factors(draw: Drawing) -> dict[object, object]:
+def _factors(draw: RandomGraph) -> dict[object, object]:
     """c as a factor of a product of a and b, or of one operand: a number, a row or a column."""
     rows, depth, columns = (draw.one_of(1, 2, 2, 3) for _ in range(3))
     extents = [
@@ -185,7 +185,7 @@ plain_gemm = onnx.Gemm(
 )
 
 
-def _gemms(draw: Drawing) -> dict[object, object]:
+def _gemms(draw: RandomGraph) -> dict[object, object]:
     rows, depth, columns = (draw.extent() for _ in range(3))
     more = [
         (),

@@ -1,4 +1,4 @@
-"""Writing substitutions: pairs of rules, and the types that they are tried on."""
+"""Writing substitutions: pairs of rules, and the types to try them on."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tilewright.graph.rules.rule import (
     Samples,
 )
 from tilewright.graph.rules.substitutions.drawing import (
-    Drawing,
+    RandomGraph,
 )
 
-# How the two sides of a rule agree.
+# How closely the two sides of a rule agree.
 ROUNDED: Mapping[str, Any] = {"exact": False}
 REAL: Mapping[str, Any] = {"exact": False, "finite": True}
 
@@ -63,7 +63,7 @@ def both(
     samples: Samples | None = None,
     agree: Mapping[str, Any] = ROUNDED,
 ) -> tuple[Rule, Rule]:
-    """An equation as two rules of these names: from left to right, and back."""
+    """An equation as two rules with these names, one per direction."""
     return (
         Rule(
             there,
@@ -85,13 +85,12 @@ def both(
 
 
 def typed(
-    draw: Callable[[Drawing], Mapping[Any, Any]],
+    draw: Callable[[RandomGraph], Mapping[Any, Any]],
 ) -> Samples:
-    """Samples from a function that gives a shape (a tuple) or an array per tensor, and
-    attributes."""
+    """Samples from a function that returns attributes and a shape (tuple) or array per tensor."""
 
     def samples(rng: np.random.Generator) -> Sample:
-        drawing = Drawing(rng)
+        drawing = RandomGraph(rng)
         given = draw(drawing)
         shapes = {t: s for t, s in given.items() if isinstance(s, tuple)}
         others = {k: v for k, v in given.items() if k not in shapes}
@@ -104,20 +103,18 @@ NUMBER = "number"
 
 
 def meaning(condition: Condition, means: Mapping[Any, str]) -> Condition:
-    """The condition with what it says of attributes (their value) and tensors (NUMBER), for
-    proofs to know.
-    """
+    """The condition, annotated for proofs with what it says of attributes and tensors (NUMBER)."""
     vars(condition)["means"] = {id(part): what for part, what in means.items()}
     return condition
 
 
 def same_rank(*parts: Tensor) -> Condition:
-    """The condition that tensors have one rank."""
+    """The condition that tensors have the same rank."""
 
     def condition(m: Match) -> bool:
         return len({len(m[p].extents) for p in parts}) == 1
 
-    condition.__doc__ = f"{' and '.join(map(str, parts))} have one rank"
+    condition.__doc__ = f"{' and '.join(map(str, parts))} have the same rank"
     return condition
 
 

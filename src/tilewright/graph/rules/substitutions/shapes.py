@@ -1,4 +1,4 @@
-"""Other shapes of the same elements."""
+"""Other shapes for the same elements."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tilewright.graph.rules.patterns import (
     onnx,
     tensors,
 )
-from tilewright.graph.rules.rule import Given, Rule
-from tilewright.graph.rules.substitutions.drawing import Drawing, drawn
+from tilewright.graph.rules.rule import Rule, SampleApplication
+from tilewright.graph.rules.substitutions.drawing import RandomGraph, drawn
 from tilewright.graph.rules.substitutions.motion import order, perm
 from tilewright.graph.rules.substitutions.rows import BINARY, typed
 
@@ -29,7 +29,7 @@ result_shape = Computed(
 as_result = onnx.Reshape(x, result_shape, allowzero=1)
 
 
-def _reshapes(draw: Drawing) -> list[Value]:
+def _reshapes(draw: RandomGraph) -> list[Value]:
     value = draw.input(*draw.one_of((2, 3), (1, 2, 3), (2, 1, 1, 3), (0, 2)))
     for _ in range(2):
         way = draw.one_of("Reshape", "Flatten", "Unsqueeze")
@@ -53,7 +53,7 @@ def _order_kept(m: Match) -> bool:
     return moved == sorted(moved)
 
 
-def _turned(draw: Drawing) -> dict[Any, Any]:
+def _turned(draw: RandomGraph) -> dict[Any, Any]:
     by = draw.one_of([1, 0], [0, 2, 1], [2, 0, 1], [1, 0, 2])
     return {
         x: tuple(draw.one_of(1, 1, 2, 3) for _ in by),
@@ -65,14 +65,14 @@ expanded = onnx.Expand(y, ...)
 spread = BINARY(x, expanded)
 
 
-def _spreads(draw: Drawing) -> dict[Any, Any]:
+def _spreads(draw: RandomGraph) -> dict[Any, Any]:
     shape = (draw.extent(1, 3), draw.extent(1, 3))
     target = draw.one_of(shape, (2, *shape), (1, 1))
     small = tuple(draw.one_of(1, n) for n in shape)
     return {
         x: shape,
         y: small,
-        expanded: Given(more=(np.array(target),)),
+        expanded: SampleApplication(more=(np.array(target),)),
     }
 
 

@@ -1,4 +1,4 @@
-"""Operations of one kind that read one value: what horizontal merges start from."""
+"""Operations of one kind that read one value: the starting point of horizontal merges."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tilewright.graph.rules.rule import Condition, Rule, fulfilled
 
 
 @dataclass(frozen=True, eq=False)
-class Siblings:
-    """Operations of one operator with one value as the operand `shared`, none of which needs
-    another's result. alike: what two of them must fulfill.
+class SiblingOperations:
+    """Operations with one operator and the same value as operand `shared`, none depending on
+    another. alike: the condition on any two of them.
 
-    The match is replaced at the last one; its `also` are the others, in order.
+    The match is replaced at the last one; its `also` holds the others, in order.
     """
 
     operator: Operator
@@ -25,7 +25,7 @@ class Siblings:
 
     @property
     def names(self) -> frozenset[str]:
-        """The qualified names of the operators at which to look for it."""
+        """The qualified names of the operators at which to look for a match."""
         return self.operator.names
 
     def matches(self, graph: Graph, op: Operation) -> Iterator[Match]:
@@ -61,7 +61,7 @@ def _operand(op: Operation, place: int) -> Value | None:
 
 
 def _independent(graph: Graph, group: Sequence[Operation]) -> bool:
-    """Whether none of them needs another's result."""
+    """Whether none depends on another's result."""
     results = {v for op in group for v in op.writes}
     seen: set[Value] = set()
     waiting = [v for op in group for v in op.reads]
@@ -82,7 +82,7 @@ def members(m: Match) -> tuple[Operation, ...]:
 
 
 def operands(m: Match, place: int) -> list[Value]:
-    """The operand of each member at a place. Raises KeyError where one is left out."""
+    """The operand of each member at a position. Raises KeyError if one is omitted."""
     found = []
     for op in members(m):
         v = _operand(op, place)
@@ -101,10 +101,10 @@ def merge(
     samples: Callable[..., Graph],
     finite: bool = False,
 ) -> Rule:
-    """A rule that makes one operation of siblings."""
+    """A rule that merges siblings into one operation."""
     return Rule(
         name,
-        Siblings(operator, shared, tuple(alike)),
+        SiblingOperations(operator, shared, tuple(alike)),
         replacement,
         when=tuple(alike),
         exact=False,

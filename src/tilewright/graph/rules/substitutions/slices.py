@@ -16,7 +16,7 @@ from tilewright.graph.rules.patterns import (
     tensors,
 )
 from tilewright.graph.rules.rule import Rule
-from tilewright.graph.rules.substitutions.drawing import Drawing
+from tilewright.graph.rules.substitutions.drawing import RandomGraph
 from tilewright.graph.rules.substitutions.rows import typed
 
 x = tensors("x")[0]
@@ -58,7 +58,7 @@ def _one_slice(m: Match, f: Fragment) -> Value:
     return f.op("Slice", m[x], *operands)
 
 
-def _slices(draw: Drawing) -> dict[Any, Any]:
+def _slices(draw: RandomGraph) -> dict[Any, Any]:
     rank = draw.one_of(1, 2)
     found: dict[Any, Any] = {x: tuple(draw.one_of(3, 6) for _ in range(rank))}
     for parts in (

@@ -1,4 +1,4 @@
-"""Splits: of what was joined, and next to operators on each element."""
+"""Splits of concatenations, and splits moved past elementwise operators."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tilewright.graph.rules.patterns import (
     tensors,
 )
 from tilewright.graph.rules.rule import Rule
-from tilewright.graph.rules.substitutions.drawing import Drawing, drawn
+from tilewright.graph.rules.substitutions.drawing import RandomGraph, drawn
 from tilewright.graph.rules.substitutions.rows import UNARY
 
 x = tensors("x")[0]
 axis = Attribute("axis", examples=(0, 1, -1), default=0)
 
-# Along another axis the results would have other shapes, so that no condition says which.
+# Along another axis the results would have other shapes, which no condition excludes.
 split = onnx.Split(x, ...).with_attributes()
 first, last = split.results(2)
 
 
-def _split_and_joined(draw: Drawing) -> list[Value]:
+def _split_and_joined(draw: RandomGraph) -> list[Value]:
     rank = draw.one_of(1, 2)
     shape = [2] * rank
     at, back = (int(draw.rng.integers(-rank, rank)) for _ in range(2))
@@ -38,14 +38,14 @@ def _split_and_joined(draw: Drawing) -> list[Value]:
 
 @dataclass(frozen=True, eq=False)
 class SplitOf:
-    """A Split of what an operator makes: the match's `kept` has that operation as `of`."""
+    """A Split of an operator's result; the match's `kept` holds that operation as `of`."""
 
     operator: AnyOf
 
     names = onnx.Split.names
 
     def matches(self, graph: Graph, op: Operation) -> Iterator[Match]:
-        """The place where `op` is such a Split."""
+        """The match at `op`, if it is such a Split."""
         source = op.inputs[0]
         made = None if source is None else graph.producer(source)
         if made is not None and self.operator.covers(made) and len(made.writes) == 1:
@@ -56,18 +56,18 @@ class SplitOf:
 
 
 @dataclass(frozen=True, eq=False)
-class OnEachPart:
-    """One operator on each part of a Split, which nothing else reads. The match has the Split."""
+class PerSplitPart:
+    """One operator on each part of a Split, which nothing else reads; the match holds the Split."""
 
     operator: AnyOf
 
     @property
     def names(self) -> frozenset[str]:
-        """The qualified names of the operators at which to look for it."""
+        """The qualified names of the operators at which to look for a match."""
         return self.operator.names
 
     def matches(self, graph: Graph, op: Operation) -> Iterator[Match]:
-        """The place where `op` is the last of them."""
+        """The match at `op`, if it is the last of them."""
         source = op.inputs[0]
         made = None if source is None else graph.producer(source)
         if made is None or not onnx.Split.covers(made) or None in made.outputs:
@@ -94,7 +94,7 @@ class OnEachPart:
 
 of_join = SplitOf(one_of(onnx.Concat))
 of_unary = SplitOf(UNARY)
-on_each_part = OnEachPart(UNARY)
+on_each_part = PerSplitPart(UNARY)
 
 
 def _what_was_joined(m: Match, f: Fragment) -> Sequence[Value]:
@@ -103,11 +103,11 @@ def _what_was_joined(m: Match, f: Fragment) -> Sequence[Value]:
 
 
 def _as_many(m: Match) -> bool:
-    """as many parts as were joined"""
+    """there are as many parts as operands of Concat"""
     return len(m.bound[of_join].inputs) == len(m.results)
 
 
-def _joined_and_split(draw: Drawing) -> list[Value]:
+def _joined_and_split(draw: RandomGraph) -> list[Value]:
     rank = draw.one_of(1, 2)
     at, back = (int(draw.rng.integers(-rank, rank)) for _ in range(2))
     parts = [draw.input(*[draw.one_of(1, 2)] * rank) for _ in range(2)]
@@ -161,12 +161,12 @@ def _before_the_split(m: Match, f: Fragment) -> Sequence[Value]:
     return [parts[place[op.inputs[0]]] for op in (m.root, *m.also) if op.inputs[0]]
 
 
-def _unary_and_split(draw: Drawing) -> list[Value]:
+def _unary_and_split(draw: RandomGraph) -> list[Value]:
     unary = draw.f.op(draw.one_of("Relu", "Neg", "Tanh"), draw.input(3, 2))
     return draw.f.pieces("Split", unary, draw.f.ints(1, 2), count=2, axis=0)
 
 
-def _split_and_unary(draw: Drawing) -> list[Value]:
+def _split_and_unary(draw: RandomGraph) -> list[Value]:
     parts = draw.f.pieces(
         "Split",
         draw.input(3, 2),

@@ -1,4 +1,4 @@
-"""Operators in the place of dearer ones."""
+"""Operators replaced by cheaper ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tilewright.graph.rules.patterns import (
 )
 from tilewright.graph.rules.rule import Rule
 from tilewright.graph.rules.substitutions.drawing import (
-    Drawing,
+    RandomGraph,
 )
 from tilewright.graph.rules.substitutions.rows import (
     REAL,
@@ -31,7 +31,7 @@ c = Tensor("c", known=True, real=True)
 
 
 def _powers_of_two(m: Match) -> bool:
-    """c has powers of two alone, and so has 1 / c"""
+    """c and 1 / c contain only powers of two"""
     mantissa, _ = np.frexp(m.array(c).astype(np.float64))
     return bool(np.all(np.abs(mantissa) == 0.5)) and _moderate(m)
 
@@ -43,7 +43,7 @@ def _inverse(m: Match) -> object:
 
 
 def _moderate(m: Match) -> bool:
-    """c is from 2**-14 to 2**14 in size, so that 1 / c is normal even in float16"""
+    """the magnitude of c is from 2**-14 to 2**14, so that 1 / c is normal even in float16"""
     found = np.abs(m.array(c).astype(np.float64))
     return bool(np.all((found >= 2.0**-14) & (found <= 2.0**14)))
 
@@ -51,7 +51,7 @@ def _moderate(m: Match) -> bool:
 INVERSE = Computed("(1 / c)", _inverse)
 
 
-def _divisors(draw: Drawing) -> dict[object, object]:
+def _divisors(draw: RandomGraph) -> dict[object, object]:
     shape = (draw.extent(2), draw.extent(2))
     exponents = draw.rng.integers(-3, 4, shape[1:])
     drawn = 2.0**exponents
@@ -66,11 +66,11 @@ def _divisors(draw: Drawing) -> dict[object, object]:
 
 axes = constants("axes")[0]
 keep = Attribute("keepdims", examples=(0, 1), default=1)
-# Where both have one type, an axis that one averages and the other does not has one element.
+# If both types agree, an axis that only one side averages has one element.
 mean = onnx.ReduceMean(x, axes, keepdims=keep)
 
 
-def _means(draw: Drawing) -> dict[object, object]:
+def _means(draw: RandomGraph) -> dict[object, object]:
     rank = draw.one_of(2, 3, 4)
     shape = tuple(draw.extent(2, 3) for _ in range(rank))
     over = list(range(2, rank))

@@ -17,7 +17,7 @@ from tilewright.graph.rules.substitutions.rows import (
 x, y, z = tensors("x y z")
 a, b, c = reals("a b c")
 
-# Operands of a commutative operator are tried in both orders, so that one association does.
+# Commutative operators try their operands in both orders, so one association is enough.
 SUMS = (
     Rule(
         "sum-in-another-order",

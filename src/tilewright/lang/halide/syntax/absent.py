@@ -1,6 +1,6 @@
-"""Names of Halide that do not exist here, each with what to write instead.
+"""Names of Halide that do not exist here, each with an alternative.
 
-`ABSENT` has a table for the module (`""`) and for each class; a Stage has those of a Func too.
+`ABSENT` has a table for the module (`""`) and for each class; a Stage also has a Func's.
 """
 
 from __future__ import annotations

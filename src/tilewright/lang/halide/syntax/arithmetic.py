@@ -293,5 +293,5 @@ def logical_not(value: Any) -> Expr:
 
 
 def unsafe_promise_clamped(value: Any, low: Any, high: Any) -> Expr:
-    """`clamp`: the promise is kept, whatever it is."""
+    """`clamp`: this keeps the promise for any value."""
     return clamp(value, low, high)

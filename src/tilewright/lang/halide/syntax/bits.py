@@ -73,7 +73,7 @@ def concat_bits(parts: Sequence[Any]) -> Expr:
 
 
 def extract_bits(type: Type | DType, value: Any, lsb: Any) -> Expr:
-    """The bits of an integer from `lsb` on, as a type; what is beyond either end is 0."""
+    """The bits of an integer from `lsb` on, as a type; bits beyond either end are 0."""
     bits, dtype = _bits_of("extract_bits", value)
     wanted = plain(type)
     by = as_expr(lsb)

@@ -69,7 +69,7 @@ def _folded(
 
 
 def repeat_edge(source: Any, bounds: Any = None, func: type[Any] = Func) -> Any:
-    """The element of the nearest edge; `bounds` default to those of the image."""
+    """The element at the nearest edge; `bounds` default to the image's."""
     return _folded(source, bounds, _clamped, "repeat_edge", func)
 
 

@@ -40,19 +40,19 @@ class Var(Expr):
 
     @staticmethod
     def implicit(n: int) -> Var:
-        """The Var that stands for the n-th dimension of `_`."""
+        """The Var for the n-th dimension of `_`."""
         return Var(f"_{n}")
 
     def is_implicit(self) -> bool:
-        """Whether it is one of those that `_` stands for."""
+        """Whether it is one of the Vars that `_` expands to."""
         return self._name[:1] == "_" and self._name[1:].isdigit()
 
     def implicit_index(self) -> int:
-        """Which of those that `_` stands for it is; -1: none."""
+        """Its number among the Vars that `_` expands to; -1: none."""
         return int(self._name[1:]) if self.is_implicit() else -1
 
     def is_placeholder(self) -> bool:
-        """Whether it is `_`, which stands for all dimensions that are not named."""
+        """Whether it is `_`, the placeholder for all unnamed dimensions."""
         return self._name == "_"
 
     __getattr__ = absent("Var")
@@ -102,9 +102,9 @@ _AXES = "xyzw"
 class RDom(Expr):
     """A box to reduce over, in the order of its dimensions, the first innermost.
 
-    ranges: a list of (min, extent) of constants, or something with `dimensions()` and `dim(n)`
-    (an image or Buffer of a known size); names: of its variables (default: `<name>.x`, `.y`, ...).
-    `where(condition)` leaves points out. An RDom of one dimension may stand for its variable.
+    ranges: a list of constant (min, extent), or an object with `dimensions()` and `dim(n)` (an
+    image or Buffer of known size); names: of its variables (default: `<name>.x`, `.y`, ...).
+    `where(condition)` excludes points. An RDom of one dimension can be used as its variable.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ def tidy(e: Extent) -> Extent:
 
 
 def same(a: Extent, b: Extent) -> bool:
-    """Whether two ends are one value whatever the sizes are."""
+    """Whether two ends are equal for all sizes."""
     return tidy(b - a) == 0
 
 
@@ -56,7 +56,7 @@ def known(e: Extent) -> tuple[int | None, int | None]:
 
 
 def ends(e: Expr, env: Mapping[Any, Ends]) -> Ends:
-    """The ends of an integer expression, where the variables in it have those of `env`."""
+    """The ends of an integer expression, given the ends of its variables in `env`."""
     if e in env:
         return env[e]
     form = affine(e)
@@ -78,7 +78,7 @@ def _add(times: int, a: Extent, b: Extent) -> Extent:
 
 
 def _both(combine: Callable[[Any, Any], Extent], a: Ends, b: Ends) -> Ends:
-    """Each end of the one with that of the other; not known where either is not."""
+    """Combine the ends of two intervals; unknown if either is unknown."""
     low, high = (
         None if x is None or y is None else combine(x, y)
         for x, y in zip(a, b, strict=True)
@@ -87,7 +87,7 @@ def _both(combine: Callable[[Any, Any], Extent], a: Ends, b: Ends) -> Ends:
 
 
 def _extreme(e: Any, env: Mapping[Any, Ends]) -> Ends:
-    """A minimum is below both; it is above the smaller of what they are above."""
+    """A minimum is below both upper ends, and above the smaller of the lower ends."""
     pick = least if isinstance(e, nodes.Min) else most
     a, b = ends(e.lhs, env), ends(e.rhs, env)
     low, high = _both(pick, a, b)

@@ -1,8 +1,8 @@
 """Expr: scalar expressions with Halide's typing rules.
 
-A coordinate is of type Int(32) to the user; the compiler computes indices in int64. An expression
-of type Int(32) is therefore kept in either form, and converted where the other one is needed:
-`as_value` for what is stored, `as_index` for where. (Overflow of Int(32) is undefined in Halide.)
+To the user, coordinates have type Int(32); the compiler computes indices in int64. So an expression
+of type Int(32) is kept in either form and converted on demand: `as_value` for stored values,
+`as_index` for indices. (Overflow of Int(32) is undefined in Halide.)
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _numbers = count()
 
 
 def unique(prefix: str) -> str:
-    """A unique name, for what the user left unnamed."""
+    """A unique name for an object that the user did not name."""
     return f"{prefix}{next(_numbers)}"
 
 
@@ -170,7 +170,7 @@ class Expr:
 
 
 def spread(index: Sequence[Expr], count: int, make: Any) -> tuple[Expr, ...]:
-    """An index of `count` dimensions, with `make(n)` for each one that `_` stands for."""
+    """An index of `count` dimensions, with `make(n)` for each one that `_` expands to."""
     found: list[Expr] = []
     for part in index:
         if isinstance(part.node, nodes.Var) and part.node.name == "_":
@@ -196,7 +196,7 @@ def constant(value: Any) -> int:
 
 
 def as_expr(value: Any) -> Expr:
-    """An Expr of a number or of something that stands for one."""
+    """An Expr of a number, or of an object that represents one."""
     if isinstance(value, Expr):
         return value
     if isinstance(value, bool):

@@ -102,13 +102,13 @@ def reorder(d: Definition, names: Sequence[str]) -> Definition:
 
 
 def _domain_over(vars: Sequence[RVar]) -> RDom:
-    """An RDom of its own over the ranges and names of `vars`."""
+    """A new RDom over the ranges and names of `vars`."""
     ranges = [(v.min, v.extent) for v in vars]
     return RDom(ranges, names=[v.name() for v in vars])
 
 
 def _renaming(vars: Sequence[RVar], made: RDom) -> dict[Any, Any]:
-    """The variables of a domain for those that it was made of."""
+    """Substitute a domain's variables for those that it was derived from."""
     return {old.node: new.node for old, new in zip(vars, made.vars, strict=True)}
 
 
@@ -159,7 +159,7 @@ def _reduction(f: Func, definition: Definition, kept: Kept) -> Any:
 
 
 def _domain_of(vars: Sequence[RVar], source: RDom | None, env: dict[Any, Any]) -> RDom:
-    """An RDom of its own over the ranges and names of `vars`, under the conditions of `source`."""
+    """A new RDom over the ranges and names of `vars`, with the conditions of `source`."""
     made = _domain_over(vars)
     _restrict(made, source, env | _renaming(vars, made))
     return made

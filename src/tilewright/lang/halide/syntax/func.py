@@ -27,7 +27,7 @@ from tilewright.lang.halide.syntax.image import Symbol, last_coordinate
 from tilewright.lang.halide.syntax.printer import show, text
 from tilewright.lang.halide.syntax.random import drawn
 from tilewright.lang.halide.syntax.scatter import is_gathered
-from tilewright.lang.halide.syntax.told import Told
+from tilewright.lang.halide.syntax.told import DefinitionQueries
 from tilewright.lang.halide.syntax.types import Type
 from tilewright.lang.halide.syntax.values import Tuple, Undef
 
@@ -111,13 +111,13 @@ class FuncRef(Expr):
         return _Step("div", as_expr(other))
 
 
-class Func(Told):
+class Func(DefinitionQueries):
     """A function over Vars.
 
     `f[x, y] = e` defines it (all arguments Vars, once each); a second definition, or `+=`, updates
-    it. `f[x, y]` in an expression is its value there. Raises InputError for what Halide refuses.
-    declared: a name; a type (or a list of them), a number of dimensions and a name, which its
-    definition must have; or the Expr that it is, of no dimensions.
+    it. `f[x, y]` in an expression is its value there. Raises InputError for definitions that Halide
+    rejects. declared: a name; a type (or a list of them), a number of dimensions and a name, which
+    its definition must have; or an Expr, which defines it without dimensions.
     """
 
     def __init__(self, *declared: Any) -> None:
@@ -279,7 +279,7 @@ class Func(Told):
 
     @property
     def is_whole(self) -> bool:
-        """Whether all that is needed of it is computed in one place."""
+        """Whether its whole required region is computed in one place."""
         return True
 
     def conditions(self) -> list[Expr]:
@@ -296,7 +296,7 @@ class Func(Told):
         return any(s in symbols for d in self.definitions for s in d.symbols())
 
     def _read_for(self, symbol: Symbol) -> Symbol:
-        """What this Func reads for a symbol: that of a wrapper, where there is one for it."""
+        """The symbol that this Func reads for another one: its wrapper, if there is one."""
         while symbol.owner is not self:
             found = self.instead.get(symbol, symbol.instead)
             if found is None or found is symbol:
@@ -447,7 +447,7 @@ def _recognized(
 
 
 def _implicit(values: Sequence[Expr]) -> int:
-    """How many dimensions `_` stands for in values."""
+    """The number of dimensions that `_` expands to in values."""
     free = (n for v in values if not isinstance(v, Undef) for n in postorder(v.node))
     named = (Var(n.name) for n in free if isinstance(n, nodes.Var))
     return max((v.implicit_index() for v in named), default=-1) + 1

@@ -45,10 +45,10 @@ def last_coordinate(v: nodes.Var) -> nodes.Expr | None:
 
 
 class Symbol(nodes.Buffer):
-    """Stands in expressions for an image or Func whose size is not known yet.
+    """Represents an image or Func of still unknown size in expressions.
 
-    Its indices are those of NumPy: Halide's, reversed. `owner` is the image or Func; `readers` are
-    the Funcs that have been defined by it; `instead`, if any, is the symbol that is read for it.
+    Its indices follow NumPy: Halide's, reversed. `owner` is the image or Func; `readers` are the
+    Funcs defined in terms of it; `instead`, if any, is the symbol that is read in its place.
     """
 
     __slots__ = ("instead", "owner", "readers")
@@ -69,8 +69,8 @@ class Symbol(nodes.Buffer):
 class Dimension:
     """The bounds of one dimension of an image: `min()`, `extent()`, `max()`.
 
-    Where they are not known yet, they are expressions of what the pipeline is run on; the first
-    coordinate is 0 then.
+    Unknown bounds are expressions of the array that the pipeline is run on; its first coordinate is
+    then 0.
     """
 
     def __init__(self, image: Image, axis: int) -> None:
@@ -202,7 +202,7 @@ class Image:
             self.bounds[n] = (int(low), self.dim(n).extent())
 
     def last(self, axis: int) -> nodes.Var:
-        """The last coordinate of a dimension whose bounds the call gives."""
+        """The last coordinate of a dimension whose bounds are known at the call."""
         if axis not in self._lasts:
             var = nodes.Var(f"{self.name()}.max.{axis}", nodes.INDEX)
             self._lasts[axis] = var
@@ -236,8 +236,8 @@ class Image:
 class Buffer(Views, Image):
     """An array with Halide's order of dimensions: `b[x, y]` is element `[y, x]` of the array.
 
-    Made of a NumPy array (not copied), or of a type and extents (zeros). `numpy.asarray(b)` is the
-    array; indexed with integers it gives the element.
+    Created from a NumPy array (not copied), or from a type and extents (zeros). `numpy.asarray(b)`
+    is the array; indexing with integers returns the element.
     """
 
     __getattr__ = absent("Buffer")

@@ -1,6 +1,6 @@
 """sum, product, maximum, minimum, argmax, argmin over an RDom, as an expression.
 
-Each makes its own Func, over the Vars that its argument uses, and gives its value.
+Each creates a Func over the Vars that its argument uses, and returns its value.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _F = TypeVar("_F", bound=Func)
 def _made(
     func: type[_F], name: str, domain: RDom, op: Reducer, values: tuple[Expr, ...]
 ) -> FuncRef:
-    """The value of a new Func over all that is used besides the variables of the domain.
+    """The value of a new Func over all used variables except those of the domain.
 
-    Used by the values, or by the conditions of the domain.
+    That is, variables used by the values or by the conditions of the domain.
     """
     # An argument for each variable that is used and is not the domain's.
     args: dict[nodes.Var, Var] = {}

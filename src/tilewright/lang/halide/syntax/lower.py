@@ -52,7 +52,7 @@ class LoweredStage:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Lowered:
+class LoweredPipeline:
     """A pipeline as a kernel. stages: of each Func, the pure one first; buffers: of each Func."""
 
     kernel: Kernel
@@ -100,7 +100,7 @@ class _Scope:
             )
 
     def real(self, symbol: Symbol) -> Buffer:
-        """The buffer a symbol stands for."""
+        """The buffer of a symbol."""
         owner = symbol.owner
         at = owner.symbols.index(symbol) if isinstance(owner, Func) else 0
         return self.buffers[owner][at]
@@ -148,7 +148,8 @@ class _Scope:
 def _coordinates(
     f: Func, definition: Definition, pipeline: Pipeline, prefix: str
 ) -> list[_Coordinate]:
-    """Outermost first: the pure ones as in NumPy, then those of the RDom, its first innermost."""
+    """Outermost first: the pure variables as in NumPy, then those of the RDom, its first one
+    innermost."""
     found: list[_Coordinate] = []
 
     def add(
@@ -239,7 +240,7 @@ def _traced(
     stored: tuple[Sequence[Buffer], tuple[Expr, ...], tuple[Expr, ...]],
     point: Sequence[Expr],
 ) -> tuple[Expr, ...]:
-    """The values that are stored, each printed; those of a reduction with what was there."""
+    """The stored values as text; for a reduction, combined with the previous ones."""
     buffers, place, values = stored
     if definition.reducer is not None:
         old = tuple(Load(b, place) for b in buffers)
@@ -288,11 +289,14 @@ def _stored(stores: Sequence[_Stored], prefix: str) -> Stmt:
     return body
 
 
-def kernel(pipeline: Pipeline, name: str, separate: Collection[Func] = ()) -> Lowered:
+def kernel(
+    pipeline: Pipeline, name: str, separate: Collection[Func] = ()
+) -> LoweredPipeline:
     """Each definition as a nest, producers first; parameters: the images, then the outputs.
 
-    Every Func but the outputs is allocated around all that follows its first nest. Of the Funcs
-    `separate`, which have one definition and will be inlined, each value has its own nest.
+    Every Func except the outputs is allocated around its first nest and everything after it. For
+    Funcs in `separate`, which have one definition and will be inlined, each value has a separate
+    nest.
     """
     scope = _Scope(pipeline, inlined=separate)
     stages = {f: _stages(f, scope, f in separate) for f in pipeline.funcs}
@@ -305,7 +309,7 @@ def kernel(pipeline: Pipeline, name: str, separate: Collection[Func] = ()) -> Lo
     params, outputs = _interface(pipeline, scope)
     every = [*params, *(b for f in pipeline.funcs for b in scope.buffers[f])]
     body = for_sizes(sizes_of(e for b in every for e in b.extents), body)
-    return Lowered(Kernel(name, params, outputs, body), stages, scope.buffers)
+    return LoweredPipeline(Kernel(name, params, outputs, body), stages, scope.buffers)
 
 
 def _interface(

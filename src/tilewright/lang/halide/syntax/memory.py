@@ -38,9 +38,9 @@ def order(rank: int, strides: Mapping[int, int]) -> tuple[int, ...]:
 
 
 def check(strides: Mapping[int, int], extents: Sequence[Extent], where: str) -> None:
-    """Raise UnsupportedError unless the promised strides are those of a dense array.
+    """Raise UnsupportedError unless the promised strides describe a dense array.
 
-    extents: by axis of NumPy, in its order.
+    extents: by axis, in NumPy's order.
     """
     rank = len(extents)
     dense: Extent = 1

@@ -14,7 +14,7 @@ from tilewright.lang.halide.syntax.image import Symbol
 from tilewright.lang.halide.syntax.memory import promised
 
 
-class Bound(Symbol):
+class OutputBound(Symbol):
     """A bound of an output's array as a value: known as soon as the size to compute is.
 
     dimension: counted as in NumPy. end: 0 of the first coordinate, 1 of the extent.
@@ -37,7 +37,7 @@ class OutputDimension:
 
     def _bound(self, end: int) -> Expr:
         axis = self._func.dimensions() - 1 - self._n
-        return Expr(nodes.Load(Bound(self._func, axis, end), ()), dtypes.int32)
+        return Expr(nodes.Load(OutputBound(self._func, axis, end), ()), dtypes.int32)
 
     def min(self) -> Expr:
         """The first coordinate."""

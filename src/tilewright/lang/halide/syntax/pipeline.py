@@ -1,8 +1,8 @@
-"""Pipeline: the Funcs an output needs, in order, and the region of each that is needed.
+"""Pipeline: the Funcs that an output needs, in order, and the required region of each.
 
-Bounds inference goes from the outputs to the inputs: a Func is needed wherever its consumers read
-it, over all their own values coordinates (intervals; what a select's condition says counts in
-its arms). Sizes are numbers, or those of a call: then the ends of regions are expressions of them
+Bounds inference goes from outputs to inputs: the required region of a Func covers all reads by its
+consumers, over all their coordinates (as intervals; the condition of a select is used in its arms).
+Sizes are numbers, or symbolic sizes of a call: then the ends of regions are expressions of them
 (`ends.py`).
 """
 
@@ -104,7 +104,7 @@ def _extent(given: Any) -> Extent:
 
 
 def open_size(f: Func) -> list[nodes.Var]:
-    """Extents of a Func that a call gives, x first."""
+    """Extents of a Func that are known at the call, x first."""
     name = f.name()
     return [nodes.Var(f"{name}.extent.{n}", INDEX) for n in range(f.dimensions())]
 
@@ -148,7 +148,7 @@ def ordered(
 
 
 def _params(condition: nodes.Expr) -> Iterator[Symbol]:
-    """The Params that a condition asks for; sizes, which Funcs own, are known."""
+    """The Params that a condition depends on; sizes, which belong to Funcs, are known."""
     for node in postorder(condition):
         if isinstance(node, nodes.Load) and isinstance(node.buffer, Symbol):
             if isinstance(node.buffer.owner, Image):
@@ -234,7 +234,8 @@ def _is_open(env: Ranges) -> bool:
 def _touched(
     f: Func, definition: Definition, region: Sequence[Sequence[Extent]]
 ) -> Iterator[tuple[nodes.Load, Ranges]]:
-    """Every element a definition reads or writes, with what is known of the coordinates there."""
+    """Every element that a definition reads or writes, with the known ranges of coordinates
+    there."""
     env = environment(f, definition, region)
     for root in definition.roots:
         for node in postorder(root):
@@ -291,7 +292,7 @@ def _shown(region: Region) -> str:
 
 
 def _image_box(image: Image, region: Region) -> Box:
-    """The bounds of an image: those it has, else what is read of it."""
+    """The bounds of an image: its own, or else the region that is read."""
     rank = image.dimensions()
     promised = [image.bounds[rank - 1 - d] for d in range(rank)]
     box: list[tuple[Extent, Extent]] = []

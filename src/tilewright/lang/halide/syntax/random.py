@@ -1,8 +1,7 @@
 """random_float, random_int, random_uint: numbers that depend on the coordinates alone.
 
-A definition that uses one gets, at each point, a hash of the point, of the seed (or of the place of
-the call, where none is given) and of which definition it is: running it again gives the same.
-The numbers are not those of Halide.
+At each point of a definition, the value is a hash of the point, the seed (by default the call's
+position) and the definition's number, so reruns reproduce it. The numbers differ from Halide's.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tilewright.lang.halide.syntax.expr import Expr, as_expr, as_value, cast_to
 _calls = count(1)
 
 
-class Draw(nodes.Buffer):
+class RandomDraw(nodes.Buffer):
     """Stands for a random number until it is known which definition draws it."""
 
     __slots__ = ("seed",)
@@ -36,7 +35,7 @@ def _draw(seed: Any, dtype: DType) -> Expr:
         found = nodes.const((next(_calls) << 8 | 1) & 0xFFFFFFFF, dtypes.uint32)
     else:
         found = as_value(cast_to(as_expr(seed), dtypes.uint32))
-    return Expr(nodes.Load(Draw(found, dtype), ()), dtype)
+    return Expr(nodes.Load(RandomDraw(found, dtype), ()), dtype)
 
 
 def random_float(seed: Any = None) -> Expr:
@@ -55,10 +54,10 @@ def random_int(seed: Any = None) -> Expr:
 
 
 def drawn(value: nodes.Expr, number: int, point: Sequence[nodes.Expr]) -> nodes.Expr:
-    """The random numbers of a value, computed: `number` is that of the definition it is in."""
+    """The value with its random numbers computed; `number`: of the definition it is in."""
 
     def step(node: Node) -> Node:
-        if isinstance(node, nodes.Load) and isinstance(node.buffer, Draw):
+        if isinstance(node, nodes.Load) and isinstance(node.buffer, RandomDraw):
             return _number(node.buffer, number, point)
         return node
 
@@ -66,7 +65,7 @@ def drawn(value: nodes.Expr, number: int, point: Sequence[nodes.Expr]) -> nodes.
     return found
 
 
-def _number(draw: Draw, number: int, point: Sequence[nodes.Expr]) -> nodes.Expr:
+def _number(draw: RandomDraw, number: int, point: Sequence[nodes.Expr]) -> nodes.Expr:
     state = _mixed(nodes.Xor(draw.seed, _word(number * 0x9E3779B1 & 0xFFFFFFFF)))
     for coordinate in point:
         bits = nodes.Cast(coordinate, dtypes.uint32)

@@ -1,4 +1,4 @@
-"""What is known of the values of a Func wherever it is read: they bound indices made of it."""
+"""Known ranges of a Func's values: they bound indices computed from it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""scatter and gather: updates that store several values at once, each at its own place.
+"""scatter and gather: updates that store several values at once, at different places.
 
-`f[hl.scatter([3, 5])] = hl.gather([f[5], f[3]])` exchanges two values: all that a gather takes is
+`f[hl.scatter([3, 5])] = hl.gather([f[5], f[3]])` swaps two values: all operands of a gather are
 computed before the first element of the scatter is stored, from left to right. Both are expressions
-of several numbers. What is made of them has as many, taken one by one.
+with several values; expressions built from them have as many, computed element-wise.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def is_gathered(roots: Sequence[nodes.Expr]) -> bool:
 
 
 def one_by_one(roots: tuple[nodes.Expr, ...]) -> list[tuple[nodes.Expr, ...]]:
-    """The expressions for each number in turn; themselves where they are of one.
+    """The expressions for each of the values; unchanged if they have only one.
 
-    Raises InputError where they are of different numbers.
+    Raises InputError if they have different numbers of values.
     """
     every = (n for root in roots for n in postorder(root))
     counts = {len(n.args) for n in every if isinstance(n, nodes.Call) and _is_gather(n)}

@@ -1,7 +1,7 @@
-"""strict_float: expressions of which no operation is fused or reordered.
+"""strict_float: expressions whose operations are not fused or reordered.
 
-A mark that stays until a pipeline becomes loops; such a pipeline is compiled as a whole with
-`math="exact"`, which is at least as strict.
+A mark that is kept until a pipeline is lowered to loops; such a pipeline is compiled as a whole
+with `math="exact"`, which is at least as strict.
 """
 
 from __future__ import annotations

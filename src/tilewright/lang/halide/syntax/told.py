@@ -8,7 +8,7 @@ from tilewright.lang.halide.syntax.domain import RVar
 from tilewright.lang.halide.syntax.expr import Expr
 
 
-class Told:
+class DefinitionQueries:
     """The questions that Halide has about a Func's definitions; updates are counted from 0."""
 
     definitions: list[Definition]
@@ -22,7 +22,7 @@ class Told:
         return self._values(0)
 
     def update_value(self, idx: int = 0) -> Expr:
-        """The (first) value of an update: of a step of an operator, what it combines with."""
+        """The (first) value of an update; for a reduction step, the value that it combines with."""
         return self.update_values(idx)[0]
 
     def update_values(self, idx: int = 0) -> tuple[Expr, ...]:

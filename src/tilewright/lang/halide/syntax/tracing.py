@@ -1,7 +1,7 @@
-"""print, print_when, require and traces: expressions that tell their values while a program runs.
+"""print, print_when, require and traces: expressions that report their values while a program runs.
 
-A value that is told is a call of its own function, which the interpreter runs: a program with
-such values runs there, since native code calls nothing. Vectors are told one element at a time.
+A reported value is a call of a Python function, so programs with such values run in the
+interpreter: native code makes no calls. Vectors are reported one element at a time.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ _numbers = count()
 def told(
     value: nodes.Expr, others: Sequence[nodes.Expr], tell: Callable[..., None]
 ) -> nodes.Expr:
-    """`value`, of which `tell(value, *others)` is called wherever it is computed.
+    """`value`, with a call of `tell(value, *others)` wherever it is computed.
 
-    The others are taken one by one before, as conditions that hold, so that each keeps its dtype.
+    The others are evaluated one by one before it, in conditions that are always true, so that each
+    keeps its dtype.
     """
     held: list[Any] = [None] * len(others)
 
@@ -57,7 +58,7 @@ def _called(
 
 
 def tells(root: Node) -> bool:
-    """Whether some value in it is told."""
+    """Whether some value in it is reported."""
     calls = (n for n in postorder(root) if isinstance(n, nodes.Call))
     return any(c.function.startswith(_PREFIX) for c in calls)
 

@@ -165,7 +165,7 @@ class Type:
 
 
 def plain(type: Type | DType) -> DType:
-    """The dtype of a type. Raises InputError for what is none."""
+    """The dtype of a type. Raises InputError for anything that is not a type."""
     found = type.dtype if isinstance(type, Type) else type
     if not isinstance(found, DType):
         raise InputError(

@@ -17,10 +17,10 @@ else:
 
 
 class Views(_Base):
-    """The methods of a Buffer that choose, move and exchange its dimensions.
+    """The methods of a Buffer that select, move and swap its dimensions.
 
-    Those in the past tense (`sliced`) give another Buffer on the same memory, the others change
-    this one. Raises InputError for a dimension or coordinate that there is not.
+    Methods in the past tense (`sliced`) return another Buffer on the same memory, the others change
+    this one. Raises InputError for a dimension or coordinate that does not exist.
     """
 
     def crop(self, dimension: Any, min: int | None = None, extent: int = 0) -> None:

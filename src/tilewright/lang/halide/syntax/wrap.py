@@ -96,7 +96,7 @@ def _who(source: Func | Image, reader: Func) -> str:
 
 
 def _define(w: Func, source: Func | Image) -> None:
-    """`w` has the values of `source` itself, whatever others read for it."""
+    """`w` has the values of `source` itself, even if others read a wrapper of it."""
     w.instead = {s: s for s in _symbols(source)}
     if isinstance(source, Image):
         args = tuple(Var(f"_{n}") for n in range(source.dimensions()))

@@ -1,7 +1,6 @@
 """The operators of the MDH papers (SC 2021, table I; TOPLAS 2024, figure 14), as expressions.
 
-Each is a function of its sizes. A convolution's index sets are those of the papers: no padding,
-stride 1.
+Each is a function of its sizes. Convolutions have the papers' index sets: no padding, stride 1.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ add, mul, argmax = OPERATORS["add"], OPERATORS["mul"], OPERATORS["argmax"]
 
 
 def identity(x: Expr) -> Expr:
-    """The scalar function that gives what it is given."""
+    """The scalar function that returns its argument."""
     return x
 
 
@@ -298,7 +297,7 @@ def reduce_(op: Operator, i: int) -> Expression:
 
 
 def reduce2(op: Operator, i: int) -> Expression:
-    """All elements combined in two ways at once: `op` is an operator on pairs."""
+    """All elements combined in two ways simultaneously: `op` is an operator on pairs."""
     return (
         out_view[float32, float32](y=[lambda i: ()], z=[lambda i: ()])
         @ md_hom[i](lambda x: (x, x), (pw(op),), name="reduce2")

@@ -57,7 +57,7 @@ Buffer: Final = _BufferWord()
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """`out(...)` or `inp(...)`: what each buffer holds, by its name."""
+    """`out(...)` or `inp(...)`: the element type of each buffer, by name."""
 
     word: str
     held: Mapping[str, Held]
@@ -121,7 +121,8 @@ def mdh(*parts: Any, **named: Any) -> Any:
 
 @dataclass(eq=False)
 class _Read:
-    """An input in the loops: an element stands for itself until the scalar function gets it."""
+    """An input in the loops: each element is a variable, later a parameter of the scalar
+    function."""
 
     name: str
     dtype: DType
@@ -246,7 +247,7 @@ def _scalar_function(
 def _signed(
     f: Callable[..., Any], names: Sequence[str], keywords: Sequence[str] = ()
 ) -> Callable[..., Any]:
-    """`f` with named parameters, which the views are told by."""
+    """`f` with named parameters, from which the views take their dimensions."""
     parameter = inspect.Parameter
     given = [parameter(name, parameter.POSITIONAL_OR_KEYWORD) for name in names]
     asked = [parameter(name, parameter.KEYWORD_ONLY) for name in keywords]
@@ -256,7 +257,7 @@ def _signed(
 
 @dataclass(frozen=True, slots=True)
 class _Nest:
-    """The loops of a function: variables and extents, and what is inside as a function of both."""
+    """The loops of a function: variables, extents, and the body as a function of both."""
 
     names: tuple[str, ...]
     extents: tuple[Any, ...]
@@ -264,7 +265,7 @@ class _Nest:
 
     @staticmethod
     def of(f: FunctionType) -> _Nest:
-        """Those of a function in a file. Raises InputError for another form."""
+        """The loops of a function in a file. Raises InputError for another form."""
         definition = _definition(f)
         known = {**f.__globals__, **inspect.getclosurevars(f).nonlocals}
         names: list[str] = []
@@ -305,7 +306,7 @@ def _definition(f: FunctionType) -> ast.FunctionDef:
         text = textwrap.dedent(inspect.getsource(f))
     except (OSError, TypeError):
         raise InputError(
-            "its text is not known",
+            "its source is not available",
             where=f.__name__,
             hint="write the function into a file, or out_view @ md_hom @ inp_view",
         ) from None

@@ -16,8 +16,8 @@ from tilewright.lang.mdh.syntax.program import Expression
 class Generic:
     """A function from types and sizes to an expression, which brackets are applied to.
 
-    The types come first. Sizes that are left out at the end are those of a call, named as the
-    function's parameters are: `MatMul[float32]` is for matrices of any shapes.
+    The types come first. Trailing sizes that are omitted come from a call, and have the names of
+    the function's parameters: `MatMul[float32]` is for matrices of any shapes.
     """
 
     function: Callable[..., Any]
@@ -41,7 +41,7 @@ class Generic:
         made = self.function(*values, *map(size, names[len(values) :]))
         if not isinstance(made, Expression):
             raise InputError(
-                f"it gives {made!r}, no expression",
+                f"it returns {made!r}, not an expression",
                 where=label,
                 hint="return out_view[...](...) @ md_hom[...](...) @ inp_view[...](...)",
             )
@@ -52,7 +52,7 @@ class Generic:
 
 
 def generic(function: Callable[..., Any]) -> Generic:
-    """Decorates a function of types and sizes that gives an expression.
+    """Decorates a function of types and sizes that returns an expression.
 
     @generic
     def MatMul(T, M, N, K):

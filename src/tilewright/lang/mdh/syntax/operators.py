@@ -1,7 +1,7 @@
 """Combine operators: `cc`, `pw(op)`, `ps(op)`, and the associative operators they take.
 
-An operator says what it does to scalars of any dtype; it becomes a Reducer of the accumulators'
-dtypes when a `md_hom` is put together, and is checked there.
+An operator is defined on scalars of any dtype; when a `md_hom` is built, it becomes a Reducer of
+the accumulators' dtypes and is checked.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Operator:
             raise InputError(
                 f"{a!r} and {b!r} are both numbers",
                 where=f"operator {self.name}",
-                hint="one of them has to be an expression, which says the dtype",
+                hint="one of them must be an expression, which determines the dtype",
             )
         operands = as_expr(a, known.dtype), as_expr(b, known.dtype)
         return self.reducer((known.dtype,)).combine((operands[0],), (operands[1],))[0]
@@ -57,7 +57,7 @@ def _components(name: str, dtypes: tuple[DType, ...], count: int) -> None:
             f"it combines {count} component(s), {len(dtypes)} given",
             code="TW-OPERATOR",
             where=f"operator {name}",
-            hint="the scalar function gives one value per component of the operator",
+            hint="the scalar function must return one value per component of the operator",
         )
 
 
@@ -101,15 +101,15 @@ def pw_custom_func(
 ) -> Any:
     """An operator of your own; a decorator, or a function of the operator's function.
 
-    function: of two operands, expressions, or tuples of them where there are several components;
-    gives the combined components. identity: the neutral element, a number per component.
-    commutative: stated, or None: tried. samples: values that occur per component, where the
-    operator is associative on these only (the default: small numbers of each dtype; `()`: try
-    nothing, it is known to be right).
+    function: of two operands, which are expressions, or tuples of them for several components;
+    returns the combined components. identity: the neutral element, a number per component.
+    commutative: a promise; None: test it. samples: values that occur per component, if the operator
+    is associative on these only (the default: small numbers of each dtype; `()`: test nothing, it
+    is known to be right).
 
-    Checked on all triples of sample values when first used. Raises InputError (TW-OPERATOR): at
-    once for a function of another number of operands; with operands that show it for an operator
-    that is not associative, an identity that is none, a stated commutativity that does not hold.
+    Checked on all triples of sample values at first use. Raises InputError (TW-OPERATOR):
+    immediately for a wrong number of operands; with a counterexample for an operator that is not
+    associative, a wrong identity, or a false promise of commutativity.
     """
     if function is None:
         return lambda f: pw_custom_func(
@@ -142,20 +142,20 @@ def pw_custom_func(
 
 
 def _components_of(value: Any, dtypes: Sequence[DType], where: str) -> tuple[Expr, ...]:
-    """What an operator's function gave: an expression per component, of its dtype."""
+    """The result of an operator's function: an expression per component, of its dtype."""
     values = value if isinstance(value, tuple) else (value,)
     if len(values) != len(dtypes):
         raise InputError(
-            f"it gives {len(values)} value(s), expected {len(dtypes)}",
+            f"it returns {len(values)} value(s), expected {len(dtypes)}",
             code="TW-OPERATOR",
             where=where,
-            hint="give as many as the identity has",
+            hint="return as many as the identity has",
         )
     result = tuple(as_expr(v, t) for v, t in zip(values, dtypes, strict=True))
     for r, t in zip(result, dtypes, strict=True):
         if r.dtype is not t:
             raise InputError(
-                f"it gives {r.dtype} for operands of {t}",
+                f"it returns {r.dtype} for operands of {t}",
                 code="TW-OPERATOR",
                 where=where,
                 hint=f"cast the result: .astype('{t}')",

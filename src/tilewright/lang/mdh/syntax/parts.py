@@ -18,14 +18,14 @@ IndexFunction = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Shaped:
-    """A dtype and a stated shape, where the inferred one is too small."""
+    """A dtype and an explicit shape, for when the inferred one is too small."""
 
     dtype: DType
     shape: tuple[Extent, ...]
 
 
 def size(name: str) -> Var:
-    """A size that a call gives: an extent of `md_hom[...]` and of `buffer`, alone or in a sum."""
+    """A size known at a call: an extent of `md_hom[...]` and of `buffer`, alone or in a sum."""
     if not isinstance(name, str) or not name.isidentifier():
         raise InputError(
             f"the name {name!r} is not an identifier",
@@ -49,14 +49,14 @@ def as_extent(value: Any, where: str, message: str) -> Extent:
 
 
 def buffer(dtype: Any, *shape: Any) -> Shaped:
-    """In a view's brackets: elements of `dtype` in a buffer of this shape."""
+    """For a view's brackets: elements of `dtype` in a buffer of this shape."""
     extents = tuple(as_extent(n, "buffer", "a size") for n in shape)
     return Shaped(dtype_of(dtype), extents)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class BufferView:
-    """One buffer of a view: what it holds and an index function per access."""
+    """One buffer of a view: its element type and an index function per access."""
 
     name: str
     type: DType | Shaped | Buffer

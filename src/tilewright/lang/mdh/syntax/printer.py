@@ -34,9 +34,9 @@ SCOPE = python.scope() | {
 
 
 def parse(text: str) -> Expression:
-    """The expression that `show` printed; nothing but the notation's own names is evaluated.
+    """The expression that `show` printed; only the notation's own names are evaluated.
 
-    Raises InputError (TW-SYNTAX) for other text, and what the parts raise for ill-formed ones.
+    Raises InputError (TW-SYNTAX) for other text, and as the parts do for ill-formed ones.
     """
     made = python.evaluate(f"({python.as_text(text)})", SCOPE)
     if not isinstance(made, Expression):
@@ -175,7 +175,7 @@ def _inferred(c: Computation) -> dict[Buffer, tuple[Extent, ...]]:
 
 
 def _refuse(c: Computation) -> None:
-    """Raise UnsupportedError for what the notation cannot say."""
+    """Raise UnsupportedError for a Computation that the notation cannot express."""
     tensors = [o.tensor for o in c.outputs]
     reasons = [
         (bool(c.tags), "it has tags"),

@@ -48,7 +48,7 @@ class Expression(Computation):
 def compose(out: Buffers, hom: Hom, inp: Buffers) -> Expression:
     """`out_view . md_hom . inp_view`, with inferred sizes, checked.
 
-    cc dimensions come first in the Computation, the others after them, each kind in its order.
+    cc dimensions come first in the Computation, then the others, each kind in its order.
     Raises VerifyError for an expression that is not a homomorphism (operators that differ between
     dimensions, results that conflict, ...), InputError for parts that do not fit together.
     """
@@ -134,7 +134,7 @@ def _buffer(view: BufferView, point: Sequence[Var], sizes: Mapping[str, Any]) ->
 def _values(
     hom: Hom, loads: Sequence[Load], point: Sequence[Var], results: Sequence[Buffer]
 ) -> tuple[Expr, ...]:
-    """What the scalar function gives for the loads: one value per access of the out_view."""
+    """The results of the scalar function on the loads: one value per access of the out_view."""
     where = f"md_hom {hom.name}"
     known = {v.name: v for v in point}
     asked = _keywords(hom.function)
@@ -157,7 +157,7 @@ def _values(
     values = found if isinstance(found, tuple) else (found,)
     if len(values) != len(results):
         raise InputError(
-            f"the scalar function gives {len(values)} value(s), out_view has {len(results)} "
+            f"the scalar function returns {len(values)} value(s), out_view has {len(results)} "
             "access(es)",
             where=where,
             hint="return a tuple with one value per access of the out_view",

@@ -28,7 +28,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class InpView:
-    """`inp_view[...](...)`: what the scalar function is applied to."""
+    """`inp_view[...](...)`: the arguments of the scalar function."""
 
     buffers: Buffers
 
@@ -75,7 +75,7 @@ def mdh(out_view: OutView, md_hom: Hom, inp_view: InpView) -> Expression:
 
 @dataclass(frozen=True, slots=True)
 class _View(Generic[V]):
-    """`out_view` or `inp_view` itself; brackets give the types, then a call the accesses."""
+    """`out_view` or `inp_view` itself; brackets take the types, then a call takes the accesses."""
 
     name: str
     make: Callable[[Buffers], V]
@@ -117,7 +117,7 @@ def _buffer_view(
             raise InputError(
                 f"{given.name} has {len(tensors)} results; name the Buffer meant",
                 where=f"{view}: {name}",
-                hint="put the Buffer that is meant in the brackets",
+                hint="put the Buffer itself in the brackets",
             )
         given = tensors[0]
     held = given if isinstance(given, Buffer | Shaped) else dtype_of(given)
@@ -126,7 +126,7 @@ def _buffer_view(
 
 @dataclass(frozen=True, slots=True)
 class _Hom:
-    """`md_hom` itself; brackets give the extents, then a call the function and operators."""
+    """`md_hom` itself; brackets take the extents, then a call takes the function and operators."""
 
     extents: tuple[Any, ...] = field(default=())
 

@@ -11,7 +11,7 @@ from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import InputError
 from tilewright.base.names import fresh
 from tilewright.base.numbers import whole
-from tilewright.compute.isl import Domain, TooHard, Translator, sample
+from tilewright.compute.isl import Domain, IslLimitReached, IslTranslator, sample
 from tilewright.compute.nodes import CC, PW
 from tilewright.expr.nodes import INDEX, Cast, Expr, Load, Var
 from tilewright.expr.reads import reads
@@ -45,7 +45,7 @@ def var(name: str | None = None, dtype: Any = "int64") -> Var:
 
 
 def placeholder(shape: Any, dtype: Any = "float32", name: str | None = None) -> Tensor:
-    """A tensor that the caller gives. Raises InputError for a shape that is none."""
+    """A tensor passed by the caller. Raises InputError for an invalid shape."""
     label = name_of("placeholder", name)
     tensor = Tensor(label, shape_of(shape, label), dtype_of(dtype))
     tensor.op = Placeholder(tensor)
@@ -81,9 +81,9 @@ def reduce_axis(domain: Any, name: str | None = None) -> Axis:
 
 
 class tag_scope:
-    """`with tag_scope("word"):` what is computed inside has this tag; a decorator too.
+    """`with tag_scope("word"):` tags the computes inside; also usable as a decorator.
 
-    A compute in it may not have its own tag.
+    A compute inside may not have its own tag.
     """
 
     _now: ClassVar[list[str]] = []
@@ -178,7 +178,7 @@ def compute(
 
 
 def _body(function: Callable[..., Any], axis: tuple[Axis, ...], where: str) -> Any:
-    """What the function gives for the axes; its errors say of which tensor."""
+    """The function's result for the axes; errors in it name the tensor."""
     try:
         return function(*axis)
     except InputError as error:
@@ -348,13 +348,13 @@ def _check_earlier(
         names: dict[Var, str] = {
             a: domain.variable(*span) for a, span in ranges.items()
         }
-        translate = Translator(domain, names, read.ranges)
+        translate = IslTranslator(domain, names, read.ranges)
         for condition, holds in read.guards:
             domain.require(translate.condition(condition, holds))
         text = translate.expr(read.load.index[0])
         try:
             earlier = sample(domain, [f"{text} >= {names[time]}"]) is None
-        except TooHard:
+        except IslLimitReached:
             earlier = False
         if not earlier:
             raise InputError(
@@ -365,7 +365,7 @@ def _check_earlier(
 
 
 def _range(low: object, extent: object) -> tuple[int | None, int | None]:
-    """First and last value of an axis; None for what depends on a symbolic size."""
+    """First and last value of an axis; None if it depends on a symbolic size."""
     if not isinstance(low, int):
         return None, None
     return low, low + extent - 1 if isinstance(extent, int) else None
@@ -388,7 +388,7 @@ def _tensors(given: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
 
 
 def name_of(default: str, given: object) -> str:
-    """The name given, else that of the variable assigned to, else the default."""
+    """The given name, else the name of the assigned variable, else the default."""
     if given is None or given == "":
         return (assigned() or [default])[0]
     if not isinstance(given, str):

@@ -97,7 +97,8 @@ select = if_then_else
 
 
 def check_condition(value: Any, where: str) -> None:
-    """Refuse what is not a condition, above all the truth value that `==` of two nodes gives."""
+    """Reject anything but a condition, in particular the Python bool that `==` of two nodes
+    returns."""
     if not isinstance(value, Expr):
         raise InputError(
             f"the condition is {value!r}, no expression",
@@ -183,7 +184,7 @@ def bitwise_not(x: Expr) -> Expr:
 
 
 def likely(condition: Expr) -> Expr:
-    """The condition itself: bounds show what is likely."""
+    """The condition itself: the compiler derives likely branches from bounds."""
     check_condition(condition, "likely")
     return condition
 

@@ -1,8 +1,8 @@
-"""Names for unnamed tensors and axes: those of the variables they are assigned to.
+"""Names for unnamed tensors and axes: the variables they are assigned to.
 
-`C = compute(...)` makes a tensor called C. It is read off the caller's next instructions, so it
-costs nothing but the look, and where a result is not assigned (or Python is not CPython) there is
-no name; nothing depends on names but how programs print.
+`C = compute(...)` makes a tensor named C. The name is read from the caller's next bytecode
+instructions, which is cheap; a result that is not assigned (or a Python other than CPython) gets no
+name. Names only affect how programs print.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class Operation:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Placeholder(Operation):
-    """A tensor that the caller gives."""
+    """A tensor passed by the caller."""
 
     tensor: Tensor
 

@@ -175,7 +175,7 @@ _MADE: Final[Mapping[str, Callable[..., Any]]] = {
 
 
 def scope() -> dict[str, Any]:
-    """The words of texts: the notation's, and those of scalar expressions."""
+    """The vocabulary of printed programs: the notation's words, and those of scalar expressions."""
     ops = {word: getattr(reduce, word) for word in (*_NAMED.values(), *_ARG, "scan_op")}
     return {**python.scope(), **ops, **_MADE}
 

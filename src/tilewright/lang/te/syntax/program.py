@@ -197,10 +197,10 @@ def _checked(
 
 @dataclass(frozen=True, slots=True)
 class PlainProgram:
-    """A plain Kernel and how the operations are found in it.
+    """A plain Kernel, and the locations of operations in it.
 
-    loops: the loop of each operation's axis (those of one iteration have none). computations: of
-    each operation in order, but for recurrences, which have none.
+    loops: the loop of each operation's axis (axes with one iteration have none). computations: of
+    each operation in order, except recurrences, which have none.
     """
 
     kernel: Kernel

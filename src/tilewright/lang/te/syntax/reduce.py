@@ -1,4 +1,4 @@
-"""Reductions and scans: what a body may return other than a plain value.
+"""Reductions and scans: results of a body other than plain values.
 
     sum(A[i, k], axis=k)                       k made by reduce_axis
     argmax(A[i, k], axis=k)                    two results: the value and its index
@@ -137,7 +137,7 @@ class ReduceOp:
 
 
 class _ArgReduce(ReduceOp):
-    """argmax, argmin: the index is that of the axis."""
+    """argmax, argmin: the index is the value of the axis."""
 
     def __call__(
         self,
@@ -247,8 +247,8 @@ def _tuple(given: Any, types: tuple[DType, ...], where: str) -> Values:
 def scan_op(op: ReduceOp) -> Callable[..., Reduction]:
     """The prefixes of an associative operator, e.g. `scan_op(sum)(A[i], axis=i)`.
 
-    The function returned takes a value, `axis` (an axis of the tensor; with reduce axes next to it,
-    each prefix is of what these reduce to) and `where`.
+    The returned function takes a value, `axis` (an axis of the tensor; if reduce axes follow,
+    prefixes are over the reduced values) and `where`.
     """
 
     def scan(value: Any, axis: Any, where: Any = None) -> Reduction:

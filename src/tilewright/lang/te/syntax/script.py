@@ -72,7 +72,7 @@ _COMPARISONS: Final[dict[type[ast.cmpop], Callable[[Any, Any], Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """A buffer of the function's own: a scalar variable, or what `allocate` gives."""
+    """A local buffer: a scalar variable, or the result of `allocate`."""
 
     buffer: Buffer
     scalar: bool

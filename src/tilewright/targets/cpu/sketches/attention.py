@@ -49,8 +49,8 @@ def attention(
     """See the module's docstring.
 
     parameters: `<output>.rows`, rows of a block; per product those of `tiled.plan`, its tile again
-    as `<product>.block_tile`, `<product>.panels`, whether all rows of a block go by per panel of
-    columns, `<product>.unroll`, and packing; of the rows those of `rows.in_rows`.
+    as `<product>.block_tile`, `<product>.panels`, whether all rows of a block are processed per
+    panel of columns, `<product>.unroll`, and packing; for the rows those of `rows.in_rows`.
     """
     assert pattern.parts is not None
     good = block_rows(pattern, at.costs)
@@ -149,7 +149,7 @@ def product(
     at: Context,
     choose: Choices,
 ) -> AttentionProduct:
-    """A product with the nest of its results apart from that of its accumulators."""
+    """A product whose results have a separate nest from its accumulators."""
     assert pattern.reduction is not None
     target, loops = results(s, pattern)
     return AttentionProduct(
@@ -163,7 +163,7 @@ def into(
     anchor: str,
     stack: int,
 ) -> None:
-    """Compute a buffer at a loop, and place what is left of it."""
+    """Compute a buffer at a loop, and place the remaining nest."""
     s.compute_at(buffer, anchor)
     place(s, buffer, stack)
 

@@ -1,8 +1,9 @@
-"""Products with packed block weights: two sums, of which the inner one stays in registers.
+"""Products with packed block weights: two sums; the inner one stays in registers.
 
-A tile of rows and vectors of columns has two sets of accumulators. Those of a block are cleared,
-filled while the integers are cut out of their words, scaled and added to the others. Weights are in
-the order in which tiles read them, so that a product of one row is one pass over memory.
+A tile of rows and vectors of columns has two sets of accumulators. A block's accumulators are
+cleared, filled with products of integers extracted from their words, scaled and added to the other
+set. Weights are stored in the order in which tiles read them, so a product with one row is one pass
+over memory.
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ def _accumulate(s: Schedule, pattern: KernelPattern, target: str, tile: _Tile) -
 
 
 def _pack(s: Schedule, c: Computation, loops: Sequence[str], at: Context) -> None:
-    """Constant operands that have columns, in the order in which tiles read them."""
+    """Pack constant operands that have columns in the order in which tiles read them."""
     for a in c.accesses:
         if a.buffer in at.constants and a.buffer.size > 1:
             names = indexing(s, a.buffer.name, existing(s, loops))

@@ -47,7 +47,7 @@ def blocked(
 
     parameters: those of `plan` and `pack_columns`; `<reduction>.block_rows` and
     `<reduction>.block_columns`, tiles of a block; `<reduction>.depth`, steps of the reduction at a
-    time; `<reduction>.panels`, whether all rows of a block go by per panel of columns;
+    time; `<reduction>.panels`, whether all rows of a block are processed per panel of columns;
     `<reduction>.unroll`, `<reduction>.parallel`, `<reduction>.shared`.
     """
     r = pattern.reduction
@@ -133,7 +133,7 @@ def _tiles(
     loops: dict[Dim, str],
     choose: Choices,
 ) -> list[str]:
-    """The loops over parts of the reduction and over tiles; `loops` is then what is inside."""
+    """The loops over parts of the reduction and over tiles; `loops` then has the inner ones."""
     assert pattern.reduction is not None
     name = pattern.reduction.name
     deep = _deepest(pattern)

@@ -33,7 +33,7 @@ from tilewright.targets.cpu.sketches.context import Context
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class DimensionOrder:
     """Dimensions in the order of memory, outermost first.
 
     batch: of results apart. rows: from the outermost dimension of the reduction inwards.
@@ -43,7 +43,7 @@ class Order:
     rows: tuple[Dim, ...]
 
 
-def memory_order(pattern: KernelPattern, costs: CostModel) -> Order | None:
+def memory_order(pattern: KernelPattern, costs: CostModel) -> DimensionOrder | None:
     """The order of a tiled reduction of large data that is read once, whole and without gaps.
 
     None for any other, and where the results of one row do not fit the first cache.
@@ -68,7 +68,7 @@ def memory_order(pattern: KernelPattern, costs: CostModel) -> Order | None:
     sums = math.prod(d.extent for d in dims[first:] if d not in inner)
     if sums * itemsize > costs.machine.l1 // costs.half:
         return None
-    return Order(tuple(dims[:first]), tuple(dims[first:]))
+    return DimensionOrder(tuple(dims[:first]), tuple(dims[first:]))
 
 
 def columns(
@@ -120,7 +120,7 @@ def _start(s: Schedule, target: str, order: Sequence[str], lanes: int) -> None:
 
 
 def _parts(s: Schedule, loop: str, rows: int, lanes: int) -> None:
-    """Results of so many rows each, on their own threads, and combined."""
+    """Partial results of this many rows each, on separate threads, then combined."""
     part, *_ = s.split(
         loop, rows, "exact" if extents(s.kernel)[loop] % rows == 0 else "cut"
     )
@@ -132,7 +132,7 @@ def _parts(s: Schedule, loop: str, rows: int, lanes: int) -> None:
 
 
 def _vectors(s: Schedule, loop: str, lanes: int, count: int) -> None:
-    """A loop that accumulates, in vectors: `count` at a time, then one, then what is left."""
+    """A vectorized accumulating loop: `count` vectors at a time, then one, then the remainder."""
     extent = extents(s.kernel)[loop]
     if extent <= lanes:
         s.vectorize(loop)

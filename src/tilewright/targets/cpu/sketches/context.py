@@ -1,4 +1,4 @@
-"""What a sketch must know besides the Computations: the machine, what is constant, how exact."""
+"""A sketch's context besides the Computations: the machine, the constants, the exactness."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tilewright.targets.cpu.machine import CpuMachine
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """machine: whose numbers to use. constants: buffers known at compile time. exact: keep every
-    reduction in its order. around: loops over blocks that a nest is inside, outermost first.
-    reshaped: tensors have other shapes meanwhile than those of the kernel; tiles that overlap are
-    refused when they get their own back."""
+    """machine: supplies the numbers. constants: buffers known at compile time. exact: keep every
+    reduction in order. around: loops over blocks around a nest, outermost first. reshaped: tensors
+    temporarily have different shapes than in the kernel; overlapping tiles are refused when the
+    original shapes are restored."""
 
     machine: CpuMachine
     constants: Collection[Buffer] = ()

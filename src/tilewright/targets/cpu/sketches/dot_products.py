@@ -63,9 +63,9 @@ class Dot:
 
 
 def dot(pattern: KernelPattern, at: Context, choose: Choices) -> Dot | None:
-    """How a tiled reduction is done by dot products; None where it is not.
+    """The plan to do a tiled reduction with dot products; None if it does not use them.
 
-    parameter: `<reduction>.intrinsic`, which of those of the machine that fit, or None.
+    parameter: `<reduction>.intrinsic`, one of the machine's that fit, or None.
     """
     r = pattern.reduction
     sides = None if r is None else _factors(r)
@@ -173,12 +173,12 @@ def _shape(name: str) -> tuple[int | None, int, int, int]:
 def _depth(
     r: Computation, row: Load, column: Load, inside: int, side: Expr
 ) -> Dim | None:
-    """The dimension whose neighbors make words: of those that waste least, a contiguous one.
+    """The dimension whose neighbors form words: of those that waste least, a contiguous one.
 
-    It is an axis of the column operand (overlapping windows would grow in packing). One that does
-    not fill its words is padded: the column operand with 0, which is enough for integers. Of
-    floats, the row operand must be 0 there too; only an axis that the dimension indexes alone can
-    be, and only where what is outside is 0 as well.
+    It is an axis of the column operand (overlapping windows would grow in packing). If it does not
+    fill its words, it is padded: the column operand with 0, which suffices for integers. For
+    floats, the row operand must be 0 there too; this is possible only for an axis that the
+    dimension alone indexes, and only if its outside is 0 as well.
     """
     form = address(row)
     zero = not isinstance(side, Select) or side.otherwise is const(0, side.dtype)
@@ -229,7 +229,7 @@ def _copy(
     choose: Choices,
     last: int | None = None,
 ) -> None:
-    """The nest of a copy, its loops in the order in which it writes: one axis last."""
+    """The nest of a copy, with loops in the order of its writes: one axis last."""
     axes = sorted(range(len(load.index)), key=lambda n: n == last)
     nest = existing(s, [f"{new}.r{n}" for n in axes])
     if not nest:
@@ -308,7 +308,7 @@ def multiply(
     """Pack the column operand in the order in which `loops` read it, and use the intrinsic.
 
     column: the buffer's name. loops: all around the product, the last two its lanes and neighbors.
-    around: the loop that the intrinsic takes the place of.
+    around: the loop that the intrinsic replaces.
     """
     names = indexing(s, column, existing(s, [*at.around, *loops]))
     new = s.pack(column, *names)

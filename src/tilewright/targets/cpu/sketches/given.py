@@ -26,7 +26,7 @@ from tilewright.loops.nodes import (
     Store,
     Update,
 )
-from tilewright.loops.walk import Place, loops_of, walk
+from tilewright.loops.walk import loops_of, walk
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.space.nest import (
@@ -157,15 +157,13 @@ def _outermost(body: Stmt) -> Iterator[For]:
 
 def _product(kernel: Kernel, loop: str) -> _Product | None:
     """The product whose outermost loop this is; None where no step of a sum is inside."""
-    places = [
-        p for p in walk(kernel.body) if isinstance(p.stmt, Update) and _around(p, loop)
-    ]
-    if not places:
+    for place in walk(kernel.body):
+        update = place.stmt
+        names = [f.var.name for f in place.loops]
+        if isinstance(update, Update) and loop in names:
+            break
+    else:
         return None
-    if not isinstance(update := places[0].stmt, Update):
-        return None
-    place = places[0]
-    names = [f.var.name for f in places[0].loops]
     nest = place.loops[names.index(loop) :]
     *others, column = [f for f in nest if _uses(update.indices[0], f)]
     weights = [
@@ -175,10 +173,6 @@ def _product(kernel: Kernel, loop: str) -> _Product | None:
     rows = [f.var.name for f in others if f.var.name not in panels]
     depth = [f.var.name for f in nest if not _uses(update.indices[0], f)]
     return _Product(panels, rows, column.var.name, depth, update)
-
-
-def _around(place: Place, loop: str) -> bool:
-    return any(f.var.name == loop for f in place.loops)
 
 
 def _uses(index: Sequence[Expr], f: For) -> bool:
@@ -239,7 +233,7 @@ def _blocks(
         whole, inner = s.split(row, size, "guard")
         yield whole, inner, ""
         return
-    whole, inner, *rest = s.split(row, size, "exact" if height % size == 0 else "cut")
+    whole, inner, *rest = s.split(row, size, "cut")
     yield whole, inner, ""
     for left in rest:
         around, inner = s.split(left, height % size)

@@ -1,8 +1,7 @@
-"""Which dimension of a map goes along vectors: by what its loads and stores take apart.
+"""The dimension of a map to vectorize, by the cost of its strided loads and stores.
 
-A vector whose lanes are side by side is one access. One whose lanes are apart takes each
-separately, the more, the fewer of them share a line, and most where they displace one another in
-the cache.
+A vector whose lanes are contiguous is one access. Otherwise each lane is accessed separately, which
+costs more the fewer of them share a cache line, and most if they evict one another.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Batch dimensions whose results interleave: one step along them stays in a cache line.
 
-Shuffled channels are like that: results of different groups are neighbors. Were such a dimension
-the outermost, each part of the result would be written in pieces, one per step, and threads that
-share the steps would write the same lines. So a tile goes by all of its steps before the next tile
-does: its lines are written once, by one thread.
+An example is shuffled channels: results of different groups are neighbors. If such a dimension were
+outermost, each part of the result would be written in pieces, one per step, and threads that share
+the steps would write the same lines. So all steps run for one tile before the next tile: its lines
+are written once, by one thread.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from tilewright.targets.cpu.sketches.roles import TilePlan, result_of
 def interleaved(
     p: TilePlan, pattern: KernelPattern, at: Context, choose: Choices
 ) -> TilePlan:
-    """The plan with those dimensions of its batch as `close`.
+    """The plan with these dimensions of its batch as `close`.
 
-    parameter: `<reduction>.interleaved`, whether a tile goes by all of their steps, where there
-    are any.
+    parameter: `<reduction>.interleaved`, whether all of their steps run per tile, if there are any.
     """
     r = pattern.reduction
     assert r is not None

@@ -93,7 +93,7 @@ def _lanes(c: Computation, at: Context) -> int:
 
 
 def _accumulators(s: Schedule, c: Computation, outer: list[str]) -> list[str]:
-    """The results in registers, around what is inside the loops; their names."""
+    """Keep the results in registers around the loop bodies; returns their names."""
     inside = next(reversed(existing(s, outer)), None)
     held = [s.cache_write(o.tensor.name, inside, scope="global") for o in c.outputs]
     for name in held:

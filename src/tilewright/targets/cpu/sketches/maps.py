@@ -33,10 +33,10 @@ CHUNKS = (8, 16, 32, 64, 128, 256)  # vectors of a thread's part that may be tri
 def maps(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> Schedule:
     """The schedule of one map.
 
-    parameters: `<map>.parallel`; `<map>.tiles`, whether what it reads across is transposed in
-    registers, with those of `transpose`; else `<map>.inner`, the dimension of vectors,
-    `<map>.vectors`, in flight at a time, `<map>.chunk`, vectors of what a thread takes of a single
-    loop, and `<map>.prefetch`.
+    parameters: `<map>.parallel`; `<map>.tiles`, whether reads across the order of writes are
+    transposed in registers, with the parameters of `transpose`; else `<map>.inner`, the vectorized
+    dimension, `<map>.vectors`, in flight at a time, `<map>.chunk`, vectors that a thread takes of a
+    single loop, and `<map>.prefetch`.
     """
     (c,) = pattern.computations
     dims = free_dims(c)

@@ -14,7 +14,7 @@ from tilewright.targets.cpu.sketches.context import Context
 
 
 @dataclass(frozen=True, slots=True)
-class Pooled:
+class PooledProducer:
     """What makes the results, and what pools them. again: the work of the first in blocks, of that
     at once. saved: cycles of writing and reading what no longer leaves the cache."""
 
@@ -24,12 +24,12 @@ class Pooled:
     saved: float
 
 
-def pooled(computations: Sequence[Computation], at: Context) -> Pooled | None:
-    """The parts of a group that is expected to be good in blocks of rows; None for any other.
+def pooled(computations: Sequence[Computation], at: Context) -> PooledProducer | None:
+    """The parts of a group that is expected to run faster in blocks of rows; None for any other.
 
-    Its results leave the second cache, of which the results of a block fill a quarter at most; a
-    row of the pooling needs its own rows, or few of the next one's too, none of padding; there
-    are blocks for all cores.
+    Its results exceed the second cache, and the results of a block fill at most a quarter of it; a
+    row of the pooling needs its own rows and at most a few of the next one's, and no padding; there
+    are enough blocks for all cores.
     """
     *producer, pool = computations
     if not 1 <= len(producer) <= 2 or not is_contraction(producer[0]):
@@ -54,12 +54,12 @@ def pooled(computations: Sequence[Computation], at: Context) -> Pooled | None:
     if again > costs.recomputed:
         return None
     saved = 2 * size * costs.far_byte
-    return Pooled(producer, (pool,), max(1.0, again), saved)
+    return PooledProducer(producer, (pool,), max(1.0, again), saved)
 
 
 def _rows(pool: Computation, read: Load) -> tuple[int, int, int, int] | None:
-    """Rows of the outermost dimension, and of what is read along it: the step from a row to the
-    next, how many a row needs, and the elements from one to the next."""
+    """For rows of the outermost dimension, in the input read along it: the step from one row to the
+    next, the number of input rows that a row needs, and the elements between input rows."""
     free = free_dims(pool)
     if not free:
         return None

@@ -101,7 +101,7 @@ class Window:
     dilation: int
 
     def distinct(self, rows: int) -> int:
-        """Vectors that so many rows read."""
+        """Vectors that this many rows read."""
         places = {
             r * self.step + t * self.dilation
             for r in range(rows)

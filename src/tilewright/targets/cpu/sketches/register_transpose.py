@@ -1,9 +1,9 @@
-"""Nests that read across the order in which they write: transposed tile by tile, in registers.
+"""Nests that read across the order of their writes: transposed tile by tile, in registers.
 
-Where a nest's stores are contiguous along one loop (its rows) and a load along another (its
-columns), one of the two would go element by element. A tile of both is instead transposed by the
-machine's intrinsic: as the copy itself, or into a small buffer that the nest then reads, or, where
-results are narrower than what they are made of, out of one that it has written.
+If a nest's stores are contiguous along one loop (its rows) and a load along another (its columns),
+one of the two would access single elements. Instead, a tile is transposed by the machine's
+intrinsic: as the copy itself, or into a small buffer that the nest then reads, or, if results are
+narrower than their operands, out of a buffer that the nest has written.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ STRIPS = (
 
 @dataclass(frozen=True, slots=True)
 class TransposedNest:
-    """loops: of the nest, outermost first. rows: along which it stores to `place`; columns: along
-    which it loads `reads`. copy: whether it does nothing else. narrows: whether it makes fewer
-    bytes than it reads, of what is along the columns only. whole: whether no other load goes
-    across."""
+    """loops: of the nest, outermost first. rows: the loop along which it stores to `place`;
+    columns: the loop along which it loads `reads`. copy: whether it does nothing else. narrows:
+    whether it writes fewer bytes than it reads, and reads only along the columns. whole: whether no
+    other load crosses the order of writes."""
 
     loops: tuple[str, ...]
     rows: For
@@ -130,9 +130,9 @@ def _only(s: Stmt) -> Store | None:
 
 
 def _apart(load: Load, row: Var, column: Var, loads: set[Load], out: Buffer) -> bool:
-    """Whether rows and columns are axes of the buffer of their own, and all that is read of it.
+    """Whether rows and columns are separate axes of the buffer and cover everything read from it.
 
-    Where it is read must not depend on data, for the machine checks no address inside a tile.
+    The indices must not depend on data, since addresses inside a tile are not checked.
     """
     if any(map(reads_memory, load.index)):
         return False
@@ -190,7 +190,7 @@ def transpose(
 
 
 def shares(s: Schedule, outer: Sequence[str], costs: CostModel) -> list[str]:
-    """The first of the loops outside tiles, as many as give each core some iterations."""
+    """The first loops outside tiles, as many as are needed to give each core some iterations."""
     found = extents(s.kernel)
     count = 1
     for n, loop in enumerate(outer):
@@ -291,7 +291,7 @@ def move_last(s: Schedule, buffer: str, axis: int, rank: int) -> None:
 
 
 def lanes_last(s: Schedule, r: Computation, vector: Dim, target: str) -> None:
-    """The accumulators with the columns' axis as their last, whatever it is in the result."""
+    """The accumulators with the columns' axis last, regardless of its position in the result."""
     place = Load(r.outputs[0].tensor, r.outputs[0].index)
     axis = axis_of(place, vector)
     rank = len(place.index)
@@ -302,10 +302,10 @@ def lanes_last(s: Schedule, r: Computation, vector: Dim, target: str) -> None:
 def write_across(
     s: Schedule, out: Load, column: Dim, around: str, machine: CpuMachine
 ) -> Schedule:
-    """Results whose rows are not those of the tile (channels first) leave it transposed.
+    """Results whose rows are not the tile's rows (channels first) are stored transposed.
 
-    out: where they go; column: its dimension along the tile's columns. around: the innermost loop
-    outside the tile. Unchanged where no intrinsic fits.
+    out: the destination; column: its dimension along the tile's columns. around: the innermost loop
+    outside the tile. Unchanged if no intrinsic fits.
     """
     name = machine.transpose(out.dtype)
     axis = axis_of(out, column)

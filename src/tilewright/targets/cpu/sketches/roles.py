@@ -38,8 +38,9 @@ ORDERED = 4  # loops over a reduction, at most, whose orders may be tried: 24 of
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """batch: index every input. rows: give another row of the tile. vector: the columns. columns:
-    the reads along the vector dimension that every row shares; across: the others."""
+    """batch: dimensions that index every input. rows: dimensions over rows of the tile. vector: the
+    columns. columns: the reads along the vector dimension that all rows share; across: the
+    others."""
 
     batch: tuple[Dim, ...]
     rows: tuple[Dim, ...]
@@ -147,7 +148,7 @@ def default_tile(pattern: KernelPattern, at: Context) -> tuple[Roles, Tile, floa
 
 
 def result_of(pattern: KernelPattern) -> tuple[Load, dict[Dim, Dim]]:
-    """Where the pattern's result goes, and its dimension by those of the reduction."""
+    """The destination of the pattern's result, and its dimensions by those of the reduction."""
     r = pattern.reduction
     assert r is not None
     o = (pattern.epilogue or r).outputs[0]
@@ -158,11 +159,12 @@ def result_of(pattern: KernelPattern) -> tuple[Load, dict[Dim, Dim]]:
 
 
 def _crosses(pattern: KernelPattern, d: Dim, at: Context) -> bool:
-    """Whether columns may run along `d` instead: what is read along it is packed, and the result is
-    transposed by an intrinsic.
+    """Whether columns may run along `d` instead: the data read along it is packed, and the result
+    is transposed by an intrinsic.
 
-    Constants are packed when compiling. Others are, on every run, where the pattern's own columns
-    do not fill a vector: the 3 taps in the derivative of a convolution by its weights.
+    Constants are packed at compile time. Other operands are packed
+    on every run, if the pattern's own columns do not fill a vector: the 3 taps in the derivative of
+    a convolution by its weights.
     """
     r, e = pattern.reduction, pattern.epilogue
     assert r is not None

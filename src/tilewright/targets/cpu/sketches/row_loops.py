@@ -1,8 +1,8 @@
-"""Loops over a row: which Computations share one, and in whose memory it leaves its results.
+"""Loops over a row: the Computations that share one, and the memory for intermediate rows.
 
-A map and the reduction of what it computes run in one loop, where the primitives prove that they
-may. An intermediate row is in the memory of the result that takes its place, where that is large:
-its cache lines then arrive while there is something to compute, and the row takes none of its own.
+A map and the reduction of its results run in one loop, if the primitives prove it legal. An
+intermediate row is stored in the memory of the result that replaces it, if that is large: its cache
+lines then arrive during computation, and the row needs none of its own.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def row_loops(
 def _joined(
     s: Schedule, first: RowLoop, second: RowLoop, machine: CpuMachine, choose: Choices
 ) -> RowLoop | None:
-    """Both in one loop, if that is legal, wanted, and gives vectors of one size."""
+    """Both in one loop, if that is legal, chosen, and both use vectors of one size."""
     both = RowLoop(first.loops, (*first.computations, *second.computations))
     sizes = _extents(s, first)
     lanes = {machine.lanes(c.outputs[0].tensor.dtype) for c in both.computations}
@@ -99,7 +99,8 @@ def _extents(s: Schedule, p: RowLoop) -> list[int]:
 def in_results(
     s: Schedule, computations: Sequence[Computation], costs: CostModel, choose: Choices
 ) -> set[Buffer]:
-    """Intermediate rows into the memory of what is computed at their last use; the buffers there.
+    """Put intermediate rows into the memory of the result computed at their last use; returns the
+    buffers.
 
     parameters: `<buffer>.in_place`.
     """

@@ -53,8 +53,8 @@ def streams(pattern: KernelPattern, at: Context) -> bool:
 def rows(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> Schedule:
     """See the module's docstring.
 
-    parameters: those of `in_rows`; `<last>.parallel`. Of a total, which has no rows,
-    `<reduction>.parts`: results of parts of it, which are made at once and then combined.
+    parameters: those of `in_rows`; `<last>.parallel`. For a total, which has no rows,
+    `<reduction>.parts`: partial results that are computed concurrently and then combined.
     """
     computations = pattern.computations
     points = sum(math.prod(d.extent for d in c.dims) for c in computations)
@@ -220,9 +220,10 @@ def _in_flight(c: Computation, extent: int, lanes: int, at: Context) -> int:
 def _fetches(
     computations: Sequence[Computation], rows: int, costs: CostModel
 ) -> dict[Computation, int]:
-    """Who computes functions of long rows of large data, read before: bytes to the next row.
+    """Computations with functions of long rows of large data, read before: bytes to the next row.
 
-    Memory can bring it meanwhile, which no prefetcher asks for while a row comes from the cache.
+    That row can be prefetched meanwhile; hardware does not while the current row comes from the
+    cache.
     """
     seen: set[Buffer] = set()
     found: dict[Computation, int] = {}
@@ -263,9 +264,9 @@ def _row_dims(
 
 
 def _streamed_first(c: Computation) -> list[Dim]:
-    """The free dimensions of a reduction, those that its largest tensor has before the others.
+    """The free dimensions of a reduction, with those of its largest tensor before the others.
 
-    Each of its rows is then used for all that it is for while it is in the cache.
+    Each row of that tensor is then fully used while it is in the cache.
     """
     largest = max(c.accesses, key=lambda a: a.buffer.size)
     return sorted(free_dims(c), key=lambda d: not _depends(largest, d))

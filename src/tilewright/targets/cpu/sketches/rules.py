@@ -201,9 +201,9 @@ def sketches(
 ) -> list[Sketch]:
     """The sketches of a kernel that is the plain nest of `computations`, best first.
 
-    Without Computations the kernel is one that an operator gives: it has the sketch `kernel`. One
-    with sizes known only at run time has the sketch `sized`.
-    A sketch may still raise a ScheduleError when it runs: then the next one is taken.
+    A kernel without Computations, written by an operator, has the sketch `kernel`. One with sizes
+    known only at run time has the sketch `sized`. A sketch may still raise a ScheduleError when it
+    runs: then the next one is used.
     """
     if not computations:
         return [Sketch("kernel", partial(given, kernel, at))]
@@ -267,8 +267,8 @@ def _run(
 
 
 def _run_parts(seen: Merged, at: Context, choose: Choices) -> Schedule:
-    """Maps into their readers where that is worth it, parts into blocks of what reads them, then
-    each part by its own rule."""
+    """Inline maps into their readers if profitable, compute parts in blocks of their readers, then
+    schedule each part by its own rule."""
     s, rest = inlined(seen.start(), seen.computations, choose)
     groups = [pattern.computations for pattern in parts(rest)]
     s, found = fused(s, groups, _fusion_limits(at), at.constants, choose)
@@ -307,7 +307,7 @@ def _fusion_limits(at: Context) -> FusionLimits:
 def _by_rule(
     s: Schedule, pattern: KernelPattern, at: Context, choose: Choices
 ) -> Schedule:
-    """The rule of a pattern; `plain` where a primitive refuses: the event `kept-plain` says why."""
+    """The rule of a pattern; `plain` if a primitive refuses: the event `kept-plain` says why."""
     if not (at.exact and RULES[pattern.name].regroups):
         trial = s.fork()
         try:

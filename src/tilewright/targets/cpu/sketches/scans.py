@@ -1,7 +1,7 @@
-"""Scans (running sums): many at once, because the steps of each wait for one another.
+"""Scans (running sums): many at once, because each step depends on the one before.
 
-Scans side by side in memory are the lanes of vectors; those of rows are interleaved, some rows at a
-time, so that the additions of one fill the latency of another's.
+Scans that are adjacent in memory are the lanes of vectors; scans along rows are interleaved,
+several rows at a time, so that the additions of one hide the latency of another's.
 """
 
 from __future__ import annotations

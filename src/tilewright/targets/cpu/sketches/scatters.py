@@ -28,8 +28,8 @@ def scatter_of(f: For, at: Context) -> Update | None:
 
 
 def worth_parts(f: For, update: Update, at: Context) -> bool:
-    """Whether the steps take so much longer than clearing and combining the parts of all threads,
-    that it is worth waking these."""
+    """Whether the steps take so much longer than clearing and combining the threads' partial
+    results that waking the threads is profitable."""
     trips = [x.trips for p in walk(f) if p.stmt is update for x in p.loops]
     if any(n is None for n in trips):
         return False
@@ -41,8 +41,8 @@ def worth_parts(f: For, update: Update, at: Context) -> bool:
 
 
 def share_scatter(s: Schedule, f: For, update: Update, at: Context) -> None:
-    """A part of the loop for each thread, and the parts' own results. Raises ScheduleError where
-    a primitive refuses."""
+    """Split the loop into a part per thread with private results. Raises ScheduleError if a
+    primitive refuses."""
     name, trips = f.var.name, f.trips or 1
     size = math.ceil(trips / at.machine.cores)
     outer, *_ = s.split(name, size, "exact" if trips % size == 0 else "guard")

@@ -35,8 +35,8 @@ def sized(
     """See the module's docstring.
 
     parameters: `<map>.vectors` in flight at a time; `<reduction>.tile`, its rows and vectors;
-    `<reduction>.panels`, whether all rows take a panel of columns, which stays in the cache, first;
-    `<reduction>.vectors` where it goes along rows; `<computation>.parallel`.
+    `<reduction>.panels`, whether all rows process one panel of columns, which stays in the cache,
+    before the next; `<reduction>.vectors` for reductions along rows; `<computation>.parallel`.
     """
     s = Schedule(kernel)
     for c in computations:
@@ -86,7 +86,7 @@ def _map(s: Schedule, c: Computation, at: Context, choose: Choices) -> None:
 
 
 def _rows(s: Schedule, c: Computation, at: Context, choose: Choices) -> None:
-    """A reduction along rows in vectors, each of which has a partial result, on all threads."""
+    """A vectorized reduction along rows, with a partial result per lane, on all threads."""
     inside = [d for d in c.combined_dims if f"{c.name}.{d.var.name}" in s.loops]
     along = (a.index[-1] is d.var for a in c.accesses for d in inside if a.index)
     columns = c.outputs[0].index[-1:]
@@ -124,7 +124,7 @@ def _tile(
     divide those that are known; of others the tiles at the end do not count."""
     known, most = extents(s.kernel), _most(s)
     rows = [known.get(name, MAX_SIZE) for name in stores[-2:-1]]
-    # Fewer columns are more rows, of which tiles that are cut off leave out too many.
+    # Fewer columns mean more rows per tile, and partial tiles then waste too many of them.
     width = MAX_SIZE if MAX_SIZE in rows else known.get(stores[-1], MAX_SIZE)
 
     def fits(t: Tile) -> bool:

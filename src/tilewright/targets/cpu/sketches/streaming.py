@@ -21,12 +21,11 @@ def streamed(s: Schedule, at: Context, choose: Choices) -> Schedule:
     to other data. By default of those that are large.
     """
     machine = at.machine
-    if machine.arch != "x86_64" or not machine.has("avx"):
+    if not machine.has("avx"):
         return s
     results = [b for b in s.kernel.outputs if b.static]
     sizes = {b: b.size * b.dtype.itemsize for b in results}
-    least = at.machine.l1
-    large = [b for b, n in sizes.items() if n > least or at.costs.streams(n)]
+    large = [b for b, n in sizes.items() if n > machine.l1]
     read = _read(s.kernel) if large else set()
     for buffer in large:
         if buffer in read:

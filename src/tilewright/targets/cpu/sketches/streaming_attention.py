@@ -1,8 +1,8 @@
 """Attention over blocks of keys as one kernel, whatever the number of keys.
 
 For each block of rows and each block of keys: the scores, the softmax of each row, and the product
-with the values, as `attention` does them; then the mean over the blocks of keys that came by takes
-the new one in. Neither scores nor results of blocks exist in memory as a whole.
+with the values, as in `attention`; then the result is merged into the running mean over blocks of
+keys. Neither the scores nor the blocks' results ever exist in memory as a whole.
 """
 
 from __future__ import annotations
@@ -299,7 +299,7 @@ def _rows(
     at: Context,
     choose: Choices,
 ) -> None:
-    """The scores of a block of keys, the softmax of each row, and what is kept of it."""
+    """The scores of a block of keys, the softmax of each row, and the statistics kept from it."""
     assert pattern.parts is not None
     kept = pattern.computations[-3]
     computations = pattern.parts[1].computations

@@ -1,9 +1,8 @@
 """The loops of a register tile, and the loops outside it in order.
 
-The order is that of the traffic between caches, and what threads share: fused and divided, the
-outermost loops give each thread a part of the result. Where data of other threads would have to be
-fetched, a part is one piece of memory: then kernels that follow one another find in a core's cache
-what it has made itself.
+The order minimizes traffic between caches. The outermost loops, fused and divided, give each thread
+a part of the result. If data would have to be fetched from other cores, each part is contiguous in
+memory: then consecutive kernels find in a core's cache what that core has produced.
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ def split_tiles(
 ) -> tuple[list[str], list[str]]:
     """Split the nest that uses the results; its outer loops in order, and its tile loops.
 
-    parameters: `<reduction>.in_order`, whether tiles are made in the order of memory; else
-    `<reduction>.block`, how many tiles of rows go by per panel of columns, `<reduction>.columns`,
-    how many tiles a panel is wide, and `<reduction>.within`, whether what is within rows goes by
-    per step of them.
+    parameters: `<reduction>.in_order`, whether tiles are computed in memory order; else
+    `<reduction>.block`, how many tiles of rows are processed per panel of columns,
+    `<reduction>.columns`, how many tiles wide a panel is, and `<reduction>.within`, whether loops
+    within rows run per step of rows.
     """
     rows = _rows(s, p, names)
     columns = _columns(s, p, names)
@@ -122,7 +121,7 @@ def _by_memory(
     rows: _Loops,
     columns: _Loops,
 ) -> list[str]:
-    """The loops over the batch and over tiles, those of longer strides in the result outermost."""
+    """The loops over the batch and over tiles, with longer strides in the result outermost."""
     out, of = result_of(pattern)
     cut = [d for d, f in zip(p.rows, p.tile.rows, strict=True) if f < d.extent]
     found = [(d, names[d]) for d in p.batch]
@@ -161,10 +160,10 @@ def _block(
     within: Sequence[Dim],
     costs: CostModel,
 ) -> int:
-    """Steps of rows per panel of columns: all of them where that is less traffic.
+    """Steps of rows per panel of columns: all of them if that reduces traffic.
 
-    But as many as leave each core an equal share where rows and results together are larger than
-    what is read along the columns, which cores may share; not where a batch is divided.
+    If rows and results together are larger than the data read along the columns, which cores may
+    share, the number gives each core an equal share instead, unless a batch is divided.
     """
     t = _traffic(p, pattern)
     machine = costs.machine
@@ -242,6 +241,6 @@ def _within_rows(p: TilePlan, pattern: KernelPattern) -> list[Dim]:
 def _is_near(
     within: Sequence[Dim], p: TilePlan, pattern: KernelPattern, machine: CpuMachine
 ) -> bool:
-    """Whether what is read along the columns stays in the cache for all of these."""
+    """Whether the data read along the columns stays in the cache for all of these."""
     groups = math.prod(d.extent for d in within)
     return _traffic(p, pattern).columns * groups <= machine.l2

@@ -179,8 +179,8 @@ def _work(r: Computation, costs: CostModel) -> float:
 def _staged_apart(
     r: Computation, p: TilePlan, at: Context, choose: Choices
 ) -> tuple[Dim, ...]:
-    """The outermost of the batch each of which has its padded input to itself; by default none if
-    they are too few to share."""
+    """The outermost batch dimensions with a separate padded input each; by default none if there
+    are too few to share between threads."""
     reads = _guarded(r, p)
     alone = takewhile(lambda d: all(axis_of(a, d) is not None for a in reads), p.batch)
     found = tuple(alone) if reads else ()
@@ -191,8 +191,8 @@ def _staged_apart(
 
 
 def _guarded(r: Computation, p: TilePlan) -> list[Load]:
-    """The guarded reads that are worth a copy with the values outside: those of a contraction, and
-    those whose lanes are apart, which would be tested and read one by one."""
+    """The guarded reads for which a padded copy is profitable: reads of a contraction, and strided
+    vector reads, which would be tested and read lane by lane."""
     values = (n for o in r.outputs for n in postorder(o.value))
     reads = [
         n.then for n in values if isinstance(n, Select) and isinstance(n.then, Load)

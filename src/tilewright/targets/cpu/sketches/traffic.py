@@ -1,8 +1,8 @@
-"""What a contraction costs with what it fetches from after the second cache.
+"""The cost of a contraction, including data fetched from beyond the second cache.
 
 The register tile's own model (`tiles.py`) counts the instructions of one step of the reduction. It
-leaves out that rows of a deep reduction may be in more memory than the second cache holds: then
-each tile fetches them again, in as many pieces as its steps go through memory with gaps.
+ignores that rows of a deep reduction may span more memory than the second cache holds: then each
+tile fetches them again, in separate pieces if its steps leave gaps in memory.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tilewright.targets.cpu.sketches.roles import default_tile
 
 
 def products(pattern: KernelPattern, at: Context) -> float | None:
-    """Cycles of a contraction at the rate of multiply-adds, of all cores together;
-    None for what is not one."""
+    """Cycles of a contraction at the multiply-add rate, summed over all cores; None for any other
+    Computation."""
     r = pattern.reduction
     if r is None or not is_contraction(r):
         return None
@@ -65,7 +65,7 @@ def _reach(r: Computation, a: Load) -> int:
 
 
 def _alone(r: Computation, a: Load, v: Var) -> bool:
-    """Whether a dimension of the batch, outermost by default, indexes the read: it goes by last."""
+    """Whether a batch dimension indexes the read; these are outermost by default."""
     free = free_dims(r)
     others = [x for x in r.accesses if x is not a]
     return any(d.var is v for d in free) and all(

@@ -1,8 +1,8 @@
 """Windows reduced along one axis after another (`compute/separable_windows.py`): pooling.
 
-Vectors along another dimension (channels): a tile of neighboring results needs what its windows
-cover, once each, and keeps that in registers. Vectors along the windows themselves: a row of what
-the first reduction gives stays in the first cache.
+Vectors along another dimension (channels): a tile of neighboring results reads each element that
+its windows cover once, and keeps it in registers. Vectors along the windows themselves: a row of
+the first reduction's results stays in the first cache.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def windows(
     """See the module's docstring.
 
     parameters: `<reduction>.tile`, results of a tile along the windows and its vectors; or
-    `<reduction>.block`, rows of what the first reduction gives at a time, and `<reduction>.height`,
-    of them in registers; `<reduction>.parallel`, `<reduction>.shared`.
+    `<reduction>.block`, rows of the first reduction's results at a time, and `<reduction>.height`,
+    rows in registers; `<reduction>.parallel`, `<reduction>.shared`.
     """
     first = pattern.computations[0]
     last = pattern.reduction
@@ -143,7 +143,7 @@ def _by_tiles(
 def _by_rows(
     s: Schedule, pattern: KernelPattern, at: Context, choose: Choices
 ) -> list[str]:
-    """Rows of what the first reduction gives in the cache; the loops around them."""
+    """Keep rows of the first reduction's results in the cache; returns the loops around them."""
     first = pattern.computations[0]
     last = pattern.reduction
     assert last is not None

@@ -243,10 +243,10 @@ def rows_of_block(shape: Shape, panel: int, lanes: int, costs: CostModel) -> int
 def _cycles(
     shape: Shape, block: int, panel: int, lanes: int, costs: CostModel
 ) -> float:
-    """Cycles of all threads together, with blocks of so many rows of tiles.
+    """Cycles summed over all threads, with blocks of this many rows of tiles.
 
-    Weights that every block reads again stream in while it multiplies, but it waits for so many
-    that no cache keeps them. What a block holds is cold at the start of the kernel, and warm for
+    Weights that every block rereads stream in during its products, unless no cache keeps them: then
+    the block waits for them. A block's own data is cold at the start of the kernel, and warm for
     the blocks after the first.
     """
     machine = costs.machine

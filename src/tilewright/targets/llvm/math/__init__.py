@@ -1,6 +1,6 @@
-"""Mathematical functions as arithmetic: what the CPU code generator inlines for calls.
+"""Mathematical functions as arithmetic, which the CPU code generator inlines for calls.
 
-`EXPANSIONS[function, dtype]` takes arguments of that dtype and gives an expression of nothing but
+`EXPANSIONS[function, dtype]` takes arguments of that dtype and returns an expression of only
 arithmetic, comparisons, `Select`, casts, bit operations, and calls of functions that are single
 instructions (`fma sqrt floor round_even abs copysign`, in `AVX512` also `ldexp entry`). All are
 free of branches and of tables in memory, and treat zeros, infinities, NaN, overflow and subnormal
@@ -64,7 +64,7 @@ AVX512: dict[tuple[str, str], Expansion] = {
     ("erf", "float32"): errors.erf_by_pieces,
 }
 
-# The largest error of float64 functions where it is not within 2 units in the last place.
+# The largest error of float64 functions if it exceeds 2 units in the last place.
 _LARGER = {
     "arccosh": 3.0,
     "arcsinh": 3.0,

@@ -56,7 +56,7 @@ def _without_integer(x: Expr) -> tuple[Expr, Expr]:
 
 
 def _quadrant32(x: Expr) -> Quadrant:
-    """For a float64 x that has 24 bits and is below 2**128, good to float32's precision."""
+    """The quadrant of a float64 x with 24 significant bits below 2**128, to float32's precision."""
     far = x >= 2.0**76
     y = Select(far, x * 2.0**-52, x)
 
@@ -79,7 +79,7 @@ def _quadrant32(x: Expr) -> Quadrant:
 
 
 def _quadrant64(y: Expr) -> Quadrant:
-    """For a float64 y >= 0."""
+    """The quadrant of a float64 y >= 0."""
     t = fma(y, 0.6366197723675814, ROUNDER)
     turns = t - ROUNDER
     first = fma(turns, -HALF_PI[0], y)

@@ -36,7 +36,7 @@ def erf_by_pieces(x: Expr) -> Expr:
     """The error function of float32, where `entry` is one instruction.
 
     A polynomial around each multiple of a quarter. A slope of 9/8, which is exact, comes last:
-    what the others round then weighs little where the result is small.
+    the rounding errors of the others then weigh little for small results.
     """
     y = at_most(magnitude(x), PIECES_LIMIT)
     shifter = format_of(x.dtype).rounder * PIECE

@@ -62,8 +62,8 @@ def exp(x: Expr) -> Expr:
 
 
 def exp_by_scaling(x: Expr) -> Expr:
-    """e**x of float32 as exp(r) * 2**n for n in sixteenths, |r| <= ln(2) / 32, where `entry`, which
-    gives the power of the fraction, and `ldexp` are one instruction."""
+    """e**x of float32 as exp(r) * 2**n for n in sixteenths, |r| <= ln(2) / 32, for processors where
+    `entry`, which looks up the power of the fraction, and `ldexp` are one instruction each."""
     least, most = EXP_LIMITS["float32"]
     high, low = LN2["float32"]
     y = at_least(at_most(x, most), least)
@@ -101,7 +101,7 @@ EXPM1_LIMITS = {"float32": (-18.0, 89.0), "float64": (-38.0, 710.0)}
 
 
 def expm1(x: Expr) -> Expr:
-    """e**x - 1, computed as twice its half because 2**n may overflow where the result does not."""
+    """e**x - 1, computed as twice its half because 2**n may overflow when the result does not."""
     low, high = EXPM1_LIMITS[x.dtype.name]
     q, power = reduced_expm1(at_least(at_most(x, high), low), -1)
     half = fma(q, power, power - 0.5)
@@ -116,8 +116,8 @@ SIGMOID_LIMITS = {"float32": (-105.0, 20.0, -32), "float64": (-746.0, 38.0, -64)
 def sigmoid(x: Expr) -> Expr:
     """1 / (1 + e**-x), both sides scaled by a power of two so that only the quotient underflows.
 
-    The additional factor 3/2 puts the denominator high in its binade where the quotient is low in
-    its own and the other way round, so that its rounding weighs less.
+    The additional factor 3/2 puts the denominator high in its binade when the quotient is low in
+    its own and vice versa, so that its rounding error weighs less.
     """
     low, high, shift = SIGMOID_LIMITS[x.dtype.name]
     q, power = reduced_expm1(-at_least(at_most(x, high), low), shift)

@@ -26,8 +26,8 @@ TANH_LIMIT = {"float32": 9.02, "float64": 19.1}
 def tanh(x: Expr) -> Expr:
     """e / (e + 3/2) for e = 3/4 * (exp(2|x|) - 1), with the sign of x.
 
-    The factor 3/4 puts the denominator high in its binade where the quotient is high in its own, so
-    that its rounding weighs less. One part of ln 2 is enough: the more of it is subtracted, the
+    The factor 3/4 puts the denominator high in its binade when the quotient is high in its own, so
+    that its rounding error weighs less. One part of ln 2 is enough: the more is subtracted, the
     less the quotient depends on e.
     """
     y = at_most(magnitude(x), TANH_LIMIT[x.dtype.name])

@@ -68,7 +68,7 @@ def log(x: Expr) -> Expr:
 
 
 def log1p(x: Expr) -> Expr:
-    """log(1 + x): the logarithm of u = 1 + x rounded, plus what the rounding lost over u."""
+    """log(1 + x): the logarithm of u = 1 + x rounded, plus the rounding error over u."""
     one = number(1.0, x)
     u = x + one
     back = u - one

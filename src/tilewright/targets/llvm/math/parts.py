@@ -1,4 +1,4 @@
-"""What every expansion is made of: fused multiply-adds, Horner's rule, clamps, exponent bits.
+"""The building blocks of expansions: fused multiply-adds, Horner's rule, clamps, exponent bits.
 
 Nothing here branches. A clamp is written as `Select(limit < x, limit, x)`, which is one machine
 instruction (`vminps`, `fcmgt` + `bsl`) and lets a NaN through. Powers of two are built by shifting
@@ -71,7 +71,7 @@ def polynomial(
 
 
 def entry(table: Sequence[float], n: Expr) -> Expr:
-    """Of 16 float32 the one that the low bits of `n` say."""
+    """The one of 16 float32 entries that the low bits of `n` select."""
     return Call("entry", (*(const(c, dtypes.float32) for c in table), n))
 
 
@@ -131,5 +131,5 @@ def sign_mask(x: Expr) -> Expr:
 
 
 def xor_sign(x: Expr, mask: Expr) -> Expr:
-    """`x` with its sign flipped where the integer `mask` has the sign bit."""
+    """`x` with its sign flipped if the integer `mask` has the sign bit."""
     return Bitcast(bits(x) ^ mask, x.dtype)

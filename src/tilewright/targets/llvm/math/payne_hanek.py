@@ -1,9 +1,9 @@
-"""A huge float64 modulo pi/2: its integer mantissa times those bits of 2/pi that matter.
+"""A huge float64 modulo pi/2: its integer mantissa times the relevant bits of 2/pi.
 
 This is the method of Payne and Hanek: x = m * 2**k with a 53-bit integer m. Bits of 2/pi whose
-product with x is a multiple of 4 do not matter, and neither do those far below; what is left is a
-window of 192 bits at a place that depends on the exponent only. It is cut from the constant by a
-barrel shifter made of `Select`s.
+product with x is a multiple of 4 do not matter, and neither do those far below; a window of 192
+bits remains, whose place depends on the exponent only. A barrel shifter of `Select`s cuts it from
+the constant.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ def _product(m: Expr, w: Expr) -> tuple[Expr, Expr]:
 def quarter_turns_of_large(y: Expr) -> tuple[Expr, Expr, Expr]:
     """(n, f, g) with y = (n + f + g) * pi/2 modulo 2 pi for a finite float64 y >= 2**20.
 
-    n is an integer in 0..4 (uint64), |f| <= 1/2, and g what is lost by rounding f. Any other y
-    gives some numbers.
+    n is an integer in 0..4 (uint64), |f| <= 1/2, and g is the rounding error of f. For any other y
+    the results are meaningless.
     """
     raw = bits(y)
     m = Or(And(raw, _word((1 << 52) - 1)), _word(1 << 52))

@@ -121,7 +121,7 @@ def _power64(x: Expr, y: Expr) -> Expr:
     rest = fma(y, high, -product) + y * low
     smallest, largest = EXP_LIMITS["float64"]
     t = at_least(at_most(product, largest), smallest)
-    # Beyond the limits the rest is meaningless, and where the logarithm is infinite it is NaN.
+    # Beyond the limits the rest is meaningless, and for an infinite logarithm it is NaN.
     return scaled_exp(t, rest=Select(t.eq(product), rest, number(0.0, x)))
 
 

@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-from tilewright.frontends.torch.aten.rules import Call, rule
+from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.graph.nodes import Value
 
 
 @rule("aten.gelu")
-def _gelu(c: Call) -> Value:
+def _gelu(c: AtenCall) -> Value:
     return c.op("Gelu", c.tensor(), approximate=c["approximate"])
 
 
 @rule("aten.silu")
-def _silu(c: Call) -> Value:
+def _silu(c: AtenCall) -> Value:
     x = c.tensor()
     return c.op("Mul", x, c.op("Sigmoid", x))
 
 
 @rule("aten.hardsigmoid")
-def _hardsigmoid(c: Call) -> Value:
+def _hardsigmoid(c: AtenCall) -> Value:
     return c.op("HardSigmoid", c.tensor(), alpha=1 / 6, beta=0.5)
 
 
 @rule("aten.leaky_relu")
-def _leaky_relu(c: Call) -> Value:
+def _leaky_relu(c: AtenCall) -> Value:
     alpha = float(c["negative_slope"])
     return c.op("LeakyRelu", c.tensor(), alpha=alpha)
 
 
 @rule("aten.celu")
-def _celu(c: Call) -> Value:
+def _celu(c: AtenCall) -> Value:
     alpha = float(c["alpha"])
     return c.op("Celu", c.tensor(), alpha=alpha)
 
 
 @rule("aten.elu")
-def _elu(c: Call) -> Value:
+def _elu(c: AtenCall) -> Value:
     x = c.tensor()
     scale = float(c["scale"])
     inner = float(c["input_scale"])
@@ -52,7 +52,7 @@ def _elu(c: Call) -> Value:
 
 
 @rule("aten.softplus")
-def _softplus(c: Call) -> Value:
+def _softplus(c: AtenCall) -> Value:
     x = c.tensor()
     scaled = c.op("Mul", x, c.number(c["beta"]))
     found = c.op("Softplus", scaled)
@@ -62,15 +62,15 @@ def _softplus(c: Call) -> Value:
 
 
 @rule("aten.log_sigmoid")
-def _log_sigmoid(c: Call) -> Value:
+def _log_sigmoid(c: AtenCall) -> Value:
     negative = c.op("Neg", c.tensor())
     found = c.op("Softplus", negative)
     return c.op("Neg", found)
 
 
 @rule("aten.prelu", "aten._prelu_kernel")
-def _prelu(c: Call) -> Value:
-    """One slope for each channel, which is axis 1."""
+def _prelu(c: AtenCall) -> Value:
+    """One slope per channel, along axis 1."""
     slope = c.tensor("weight")
     if c.rank("weight") == 1 and c.rank() > 2 and c.extent(0, "weight") != 1:
         slope = c.reshape(slope, [-1, *[1] * (c.rank() - 2)])
@@ -78,7 +78,7 @@ def _prelu(c: Call) -> Value:
 
 
 @rule("aten.glu")
-def _glu(c: Call) -> Value:
+def _glu(c: AtenCall) -> Value:
     axis = c.axis()
     value, gate = c.build.ops("Split", c.tensor(), count=2, axis=axis, num_outputs=2)
     share = c.op("Sigmoid", gate)
@@ -86,8 +86,8 @@ def _glu(c: Call) -> Value:
 
 
 @rule("aten.lerp")
-def _lerp(c: Call) -> Value:
-    """From the nearer end: at weight 1 it is the other one, however far they are apart."""
+def _lerp(c: AtenCall) -> Value:
+    """Interpolate from the nearer end, so that weight 1 yields the other end exactly."""
     start = c.tensor("self")
     end = c.tensor("end")
     weight = c.tensor("weight", c.dtype)
@@ -100,7 +100,7 @@ def _lerp(c: Call) -> Value:
 
 
 @rule("aten.addcmul", "aten.addcdiv")
-def _addcmul(c: Call) -> Value:
+def _addcmul(c: AtenCall) -> Value:
     op_type = "Mul" if "addcmul" in c.name else "Div"
     found = c.op(op_type, c.tensor("tensor1", c.dtype), c.tensor("tensor2", c.dtype))
     if c["value"] != 1:

@@ -1,4 +1,4 @@
-"""Functions of elements: arithmetic, comparisons, logic, activations."""
+"""Elementwise functions: arithmetic, comparisons, logic, activations."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Final
 
 from tilewright.base.dtypes import DType, bool_, int64
-from tilewright.frontends.torch.aten.rules import Call, rule
+from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.graph.nodes import Value
 
-# One operand, in the type of the result.
+# One operand, in the result's type.
 _UNARY: Final = {
     "abs": "Abs",
     "acos": "Acos",
@@ -41,11 +41,11 @@ _UNARY: Final = {
     "hardswish": "HardSwish",
     "softsign": "Softsign",
 }
-# Of integers these are what was given.
+# Identities on integers.
 _ROUNDING: Final = ("ceil", "floor", "round", "trunc")
-# Two operands, in the type of the result.
+# Two operands, in the result's type.
 _BINARY: Final = {"mul": "Mul", "maximum": "Max", "minimum": "Min", "pow": "Pow"}
-# Two operands, in the type that both become.
+# Two operands, in their common type.
 _COMPARISONS: Final = {
     "eq": "Equal",
     "lt": "Less",
@@ -57,12 +57,12 @@ _LOGIC: Final = {"and": "And", "or": "Or", "xor": "Xor"}
 _BITS: Final = {"and": "BitwiseAnd", "or": "BitwiseOr", "xor": "BitwiseXor"}
 
 
-def _unary(op_type: str) -> Callable[[Call], Value]:
+def _unary(op_type: str) -> Callable[[AtenCall], Value]:
     return lambda c: c.op(op_type, c.tensor(dtype=c.dtype))
 
 
-def _rounded(op_type: str) -> Callable[[Call], Value]:
-    def apply(c: Call) -> Value:
+def _rounded(op_type: str) -> Callable[[AtenCall], Value]:
+    def apply(c: AtenCall) -> Value:
         if not c.dtype.is_float:
             return c.tensor()
         if c["decimals"]:
@@ -72,8 +72,8 @@ def _rounded(op_type: str) -> Callable[[Call], Value]:
     return apply
 
 
-def _binary(op_type: str) -> Callable[[Call], Value]:
-    def apply(c: Call) -> Value:
+def _binary(op_type: str) -> Callable[[AtenCall], Value]:
+    def apply(c: AtenCall) -> Value:
         first, second = _names(c)
         a = c.tensor(first, c.dtype)
         b = c.tensor(second, c.dtype)
@@ -82,8 +82,8 @@ def _binary(op_type: str) -> Callable[[Call], Value]:
     return apply
 
 
-def _comparison(op_type: str) -> Callable[[Call], Value]:
-    def apply(c: Call) -> Value:
+def _comparison(op_type: str) -> Callable[[AtenCall], Value]:
+    def apply(c: AtenCall) -> Value:
         dtype = c.promoted("self", "other")
         if dtype is bool_ and op_type != "Equal":
             dtype = int64
@@ -94,8 +94,8 @@ def _comparison(op_type: str) -> Callable[[Call], Value]:
     return apply
 
 
-def _logic(name: str, bits: bool) -> Callable[[Call], Value]:
-    def apply(c: Call) -> Value:
+def _logic(name: str, bits: bool) -> Callable[[AtenCall], Value]:
+    def apply(c: AtenCall) -> Value:
         dtype = bool_ if not bits else c.dtype
         table = _LOGIC if dtype is bool_ else _BITS
         a = c.tensor("self", dtype)
@@ -116,16 +116,16 @@ for _name in _LOGIC:
     rule(f"aten.bitwise_{_name}", f"aten.__{_name}__")(_logic(_name, bits=True))
 
 
-def _names(c: Call) -> tuple[str, str]:
-    """The two operands: `pow` has an exponent."""
+def _names(c: AtenCall) -> tuple[str, str]:
+    """The names of the two operands; that of `pow` is `exponent`."""
     if "exponent" in c.arguments:
         return "self", "exponent"
     return "self", "other"
 
 
 @rule("aten.add", "aten.sub", "aten.rsub")
-def _sum(c: Call) -> Value:
-    """`self + alpha * other`; of booleans a sum is a disjunction."""
+def _sum(c: AtenCall) -> Value:
+    """`self + alpha * other`; for booleans a disjunction."""
     name = c.name.split(".")[1]
     a = c.tensor("self", c.dtype)
     b = c.tensor("other", c.dtype)
@@ -140,7 +140,7 @@ def _sum(c: Call) -> Value:
 
 
 @rule("aten.div")
-def _quotient(c: Call) -> Value:
+def _quotient(c: AtenCall) -> Value:
     a = c.tensor("self", c.dtype)
     b = c.tensor("other", c.dtype)
     mode = c["rounding_mode"]
@@ -153,39 +153,39 @@ def _quotient(c: Call) -> Value:
 
 
 @rule("aten.floor_divide")
-def _floor_divide(c: Call) -> Value:
+def _floor_divide(c: AtenCall) -> Value:
     a = c.tensor("self", c.dtype)
     b = c.tensor("other", c.dtype)
     return floor_divided(c, a, b, c.dtype)
 
 
 @rule("aten.trunc", "aten.fix")
-def _truncate(c: Call) -> Value:
+def _truncate(c: AtenCall) -> Value:
     if c.dtype.is_float:
         return truncated(c, c.tensor())
     return c.tensor()
 
 
 @rule("aten.remainder")
-def _remainder(c: Call) -> Value:
+def _remainder(c: AtenCall) -> Value:
     a = c.tensor("self", c.dtype)
     b = c.tensor("other", c.dtype)
     return remainder(c, a, b, c.dtype)
 
 
 @rule("aten.fmod")
-def _fmod(c: Call) -> Value:
+def _fmod(c: AtenCall) -> Value:
     return c.op("Mod", c.tensor("self", c.dtype), c.tensor("other", c.dtype), fmod=1)
 
 
-def truncated(c: Call, x: Value) -> Value:
-    """`x` without its fraction; a zero keeps the sign of what it was."""
+def truncated(c: AtenCall, x: Value) -> Value:
+    """`x` without its fraction; zeros keep the sign."""
     negative = c.op("Less", x, c.value(0, x.dtype))
     return c.op("Where", negative, c.op("Ceil", x), c.op("Floor", x))
 
 
-def remainder(c: Call, a: Value, b: Value, dtype: DType) -> Value:
-    """With the sign of the divisor, as Python's."""
+def remainder(c: AtenCall, a: Value, b: Value, dtype: DType) -> Value:
+    """The remainder with the sign of the divisor, as in Python."""
     if not dtype.is_float:
         return c.op("Mod", a, b)
     rest = c.op("Mod", a, b, fmod=1)
@@ -193,8 +193,8 @@ def remainder(c: Call, a: Value, b: Value, dtype: DType) -> Value:
     return c.op("Where", condition, c.op("Add", rest, b), rest)
 
 
-def floor_divided(c: Call, a: Value, b: Value, dtype: DType) -> Value:
-    """The quotient without a remainder: exact where that is `Mod`'s, as PyTorch computes it."""
+def floor_divided(c: AtenCall, a: Value, b: Value, dtype: DType) -> Value:
+    """The floored quotient, consistent with `Mod`'s remainder, as PyTorch computes it."""
     if not dtype.is_float:
         return c.op("Div", c.op("Sub", a, remainder(c, a, b, dtype)), b)
     zero = c.value(0, dtype)
@@ -206,8 +206,8 @@ def floor_divided(c: Call, a: Value, b: Value, dtype: DType) -> Value:
     return c.op("Where", nowhere, c.op("Div", a, b), c.op("Round", found))
 
 
-def _against(c: Call, rest: Value, b: Value) -> Value:
-    """Whether a remainder that is not zero has another sign than the divisor."""
+def _against(c: AtenCall, rest: Value, b: Value) -> Value:
+    """Whether a nonzero remainder and the divisor have different signs."""
     zero = c.value(0, b.dtype)
     other = c.op("Xor", c.op("Less", rest, zero), c.op("Less", b, zero))
     return c.op("And", other, c.op("Not", c.op("Equal", rest, zero)))
@@ -217,13 +217,13 @@ def _against(c: Call, rest: Value, b: Value) -> Value:
 
 
 @rule("aten.rsqrt")
-def _rsqrt(c: Call) -> Value:
+def _rsqrt(c: AtenCall) -> Value:
     return c.op("Reciprocal", c.op("Sqrt", c.tensor(dtype=c.dtype)))
 
 
 @rule("aten.sign", "aten.sgn")
-def _sign(c: Call) -> Value:
-    """Of NaN it is 0, and a boolean is its own."""
+def _sign(c: AtenCall) -> Value:
+    """0 for NaN; a boolean is its own sign."""
     if c.dtype is bool_:
         return c.tensor()
     x = c.tensor()
@@ -233,26 +233,26 @@ def _sign(c: Call) -> Value:
 
 
 @rule("aten.square")
-def _square(c: Call) -> Value:
+def _square(c: AtenCall) -> Value:
     x = c.tensor()
     return c.op("Mul", x, x)
 
 
 @rule("aten.log2", "aten.log10")
-def _other_log(c: Call) -> Value:
+def _other_log(c: AtenCall) -> Value:
     base = 2 if "log2" in c.name else 10
     found = c.op("Log", c.tensor(dtype=c.dtype))
     return c.op("Mul", found, c.number(1 / math.log(base)))
 
 
 @rule("aten.exp2")
-def _exp2(c: Call) -> Value:
+def _exp2(c: AtenCall) -> Value:
     return c.op("Pow", c.number(2), c.tensor(dtype=c.dtype))
 
 
 @rule("aten.log1p")
-def _log1p(c: Call) -> Value:
-    """Exact to rounding near zero: what `1 + x` lost is made up for (Kahan, HP-15C handbook)."""
+def _log1p(c: AtenCall) -> Value:
+    """Accurate near zero: compensates for what `1 + x` rounds off (Kahan, HP-15C handbook)."""
     x = c.tensor(dtype=c.dtype)
     one = c.number(1)
     u = c.op("Add", x, one)
@@ -264,8 +264,8 @@ def _log1p(c: Call) -> Value:
 
 
 @rule("aten.expm1")
-def _expm1(c: Call) -> Value:
-    """As `log1p`, the other way."""
+def _expm1(c: AtenCall) -> Value:
+    """The inverse of `log1p`, computed likewise."""
     x = c.tensor(dtype=c.dtype)
     one = c.number(1)
     u = c.op("Exp", x)
@@ -277,23 +277,23 @@ def _expm1(c: Call) -> Value:
 
 
 @rule("aten.logical_not")
-def _logical_not(c: Call) -> Value:
+def _logical_not(c: AtenCall) -> Value:
     return c.op("Not", c.tensor(dtype=bool_))
 
 
 @rule("aten.bitwise_not")
-def _bitwise_not(c: Call) -> Value:
+def _bitwise_not(c: AtenCall) -> Value:
     return c.op("Not" if c.dtype is bool_ else "BitwiseNot", c.tensor())
 
 
 @rule("aten.ne")
-def _ne(c: Call) -> Value:
+def _ne(c: AtenCall) -> Value:
     dtype = c.promoted("self", "other")
     return c.op("Not", c.op("Equal", c.tensor("self", dtype), c.tensor("other", dtype)))
 
 
 @rule("aten.isnan", "aten.isinf")
-def _is_special(c: Call) -> Value:
+def _is_special(c: AtenCall) -> Value:
     x = c.tensor()
     op_type = "IsNaN" if "isnan" in c.name else "IsInf"
     if x.dtype is not None and not x.dtype.is_float:
@@ -302,13 +302,13 @@ def _is_special(c: Call) -> Value:
 
 
 @rule("aten.atan2")
-def _atan2(c: Call) -> Value:
-    """By the quotient of the sizes, moved into its quadrant; zeros have signs (IEEE 754)."""
+def _atan2(c: AtenCall) -> Value:
+    """By the quotient of the magnitudes, moved into its quadrant; zeros have signs (IEEE 754)."""
     y = c.tensor("self", c.dtype)
     x = c.tensor("other", c.dtype)
     high = c.op("Abs", y)
     wide = c.op("Abs", x)
-    same = c.op("Equal", high, wide)  # two infinities too
+    same = c.op("Equal", high, wide)  # also for two infinities
     slope = c.op("Where", same, c.number(1), c.op("Div", high, wide))
     none = c.op("And", same, c.op("Equal", high, c.number(0)))
     angle = c.op("Atan", c.op("Where", none, c.number(0), slope))
@@ -319,8 +319,8 @@ def _atan2(c: Call) -> Value:
     return c.op("Where", condition, c.op("Neg", angle), angle)
 
 
-def _negative(c: Call, x: Value) -> Value:
-    """Whether the sign is set: that of a zero is its reciprocal's."""
+def _negative(c: AtenCall, x: Value) -> Value:
+    """Whether the sign is set; a zero has the sign of its reciprocal."""
     nothing = c.op("Equal", x, c.number(0))
     signed = c.op("Where", nothing, c.op("Reciprocal", x), x)
     return c.op("Less", signed, c.number(0))
@@ -335,7 +335,7 @@ def _negative(c: Call, x: Value) -> Value:
     "aten.where.ScalarSelf",
     "aten.where.Scalar",
 )
-def _where(c: Call) -> Value:
+def _where(c: AtenCall) -> Value:
     then = c.tensor("self", c.dtype)
     otherwise = c.tensor("other", c.dtype)
     condition = c.tensor("condition", bool_)
@@ -343,13 +343,13 @@ def _where(c: Call) -> Value:
 
 
 @rule("aten.masked_fill")
-def _masked_fill(c: Call) -> Value:
+def _masked_fill(c: AtenCall) -> Value:
     condition = c.tensor("mask")
     return c.op("Where", condition, c.tensor("value", c.dtype), c.tensor())
 
 
 @rule("aten.clamp", "aten.clamp_min", "aten.clamp_max", "aten.clip", "aten.hardtanh")
-def _clamp(c: Call) -> Value:
+def _clamp(c: AtenCall) -> Value:
     if c.has("min_val"):
         low = c["min_val"]
     else:
@@ -367,12 +367,12 @@ def _clamp(c: Call) -> Value:
 
 
 @rule("aten.relu6")
-def _relu6(c: Call) -> Value:
+def _relu6(c: AtenCall) -> Value:
     return c.op("Clip", c.tensor(), c.number(0), c.number(6))
 
 
 @rule("aten.threshold")
-def _threshold(c: Call) -> Value:
+def _threshold(c: AtenCall) -> Value:
     x = c.tensor()
     low = c.op("LessOrEqual", x, c.number(c["threshold"]))
     return c.op("Where", low, c.number(c["value"]), x)

@@ -1,4 +1,4 @@
-"""Attention, written out: the graph's rules make one operation of it again."""
+"""Attention, spelled out; the graph's rules turn it back into one operation."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import math
 import numpy as np
 
 from tilewright.base.dtypes import bool_, int64
-from tilewright.frontends.torch.aten.rules import Call, rule
+from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.graph.nodes import Value
 
 
 @rule("aten.scaled_dot_product_attention")
-def _attention(c: Call) -> Value:
-    """Any number of axes in front of queries by features: they are batch and heads."""
+def _attention(c: AtenCall) -> Value:
+    """Any number of axes before queries by features; they are batch and heads."""
     _check(c)
     q, k, v = (c.tensor(n) for n in ("query", "key", "value"))
     if c["enable_gqa"]:
@@ -23,10 +23,10 @@ def _attention(c: Call) -> Value:
 
 
 @rule("aten._scaled_dot_product_flash_attention_for_cpu")
-def _attention_of_cpu(c: Call) -> tuple[Value, Value | None]:
-    """What `scaled_dot_product_attention` becomes on a processor.
+def _attention_of_cpu(c: AtenCall) -> tuple[Value, Value | None]:
+    """The CPU operator that `scaled_dot_product_attention` becomes.
 
-    Its other result, the logarithm of what each row of shares was divided by, is for training.
+    Its other result, the logarithm of each row's divisor, is for training.
     """
     _check(c)
     q, k, v = (c.tensor(n) for n in ("query", "key", "value"))
@@ -38,13 +38,13 @@ def _attention_of_cpu(c: Call) -> tuple[Value, Value | None]:
     return _attended(c, q, k, v), total
 
 
-def _check(c: Call) -> None:
+def _check(c: AtenCall) -> None:
     if c["dropout_p"]:
         raise c.refuse("it drops elements at random")
 
 
-def _repeated(c: Call, x: Value, name: str) -> Value:
-    """Heads of keys or values, each for several heads of queries, which follow one another."""
+def _repeated(c: AtenCall, x: Value, name: str) -> Value:
+    """Heads of keys or values, each repeated for consecutive heads of queries."""
     heads = c.of("query").shape[-3]
     mine = c.of(name).shape[-3]
     if heads == mine:
@@ -61,8 +61,8 @@ def _repeated(c: Call, x: Value, name: str) -> Value:
     return c.op("Reshape", wide, shape)
 
 
-def _attended(c: Call, q: Value, k: Value, v: Value) -> Value:
-    """A row all of whose keys are masked gives zeros, as in PyTorch; NaN in scores stays."""
+def _attended(c: AtenCall, q: Value, k: Value, v: Value) -> Value:
+    """A row whose keys are all masked yields zeros, as in PyTorch; NaN in scores remains."""
     scores, seen = _scores(c, q, k)
     shares = c.op("Softmax", scores, axis=-1)
     if seen is not None:
@@ -70,8 +70,8 @@ def _attended(c: Call, q: Value, k: Value, v: Value) -> Value:
     return c.op("MatMul", shares, v)
 
 
-def _scores(c: Call, q: Value, k: Value) -> tuple[Value, Value | None]:
-    """Scaled and masked scores, and which of them a mask leaves, where there is one."""
+def _scores(c: AtenCall, q: Value, k: Value) -> tuple[Value, Value | None]:
+    """Scaled and masked scores, and the mask of those that remain, if there is a mask."""
     size = c.of("query").shape[-1]
     if c.has("scale"):
         scale = float(c["scale"])
@@ -93,8 +93,8 @@ def _scores(c: Call, q: Value, k: Value) -> tuple[Value, Value | None]:
     return c.op("Add", scores, mask), c.op("Greater", mask, low)
 
 
-def _causal(c: Call) -> Value:
-    """Each query sees as many keys as there are queries up to it."""
+def _causal(c: AtenCall) -> Value:
+    """Each query sees the keys up to its own position."""
     rows = c.of("query").shape[-2]
     keys = c.of("key").shape[-2]
     if type(rows) is int and type(keys) is int:
@@ -104,7 +104,7 @@ def _causal(c: Call) -> Value:
     return c.op("GreaterOrEqual", column, key)
 
 
-def _numbers(c: Call, name: str) -> Value:
+def _numbers(c: AtenCall, name: str) -> Value:
     """0, 1, ... for each row of a tensor."""
     end = c.op("Shape", c.tensor(name), start=-2, end=-1)
     zero = c.value(0, int64)
@@ -113,7 +113,7 @@ def _numbers(c: Call, name: str) -> Value:
     return c.op("Range", zero, limit, one)
 
 
-def _transposed(c: Call, x: Value, rank: int) -> Value:
+def _transposed(c: AtenCall, x: Value, rank: int) -> Value:
     order = [*range(rank - 2), rank - 1, rank - 2]
     return c.op("Transpose", x, perm=order)
 
@@ -122,8 +122,8 @@ def _transposed(c: Call, x: Value, rank: int) -> Value:
 
 
 @rule("aten._transformer_encoder_layer_fwd")
-def _encoder_layer(c: Call) -> Value:
-    """PyTorch's own layer of an encoder, which it runs as one operator when it does not train."""
+def _encoder_layer(c: AtenCall) -> Value:
+    """PyTorch's encoder layer, which runs as one operator outside training."""
     if c.has("mask"):
         raise c.refuse("it has a mask")
     x = c.tensor("src")
@@ -145,8 +145,8 @@ def _encoder_layer(c: Call) -> Value:
     return x
 
 
-def _self_attention(c: Call, x: Value) -> Value:
-    """Queries, keys and values by one product."""
+def _self_attention(c: AtenCall, x: Value) -> Value:
+    """Queries, keys and values from one product."""
     both = _product(c, x, "qkv_weight", "qkv_bias")
     parts = c.build.ops("Split", both, count=3, axis=-1, num_outputs=3)
     q, k, v = (_heads(c, p) for p in parts)
@@ -162,13 +162,13 @@ def _self_attention(c: Call, x: Value) -> Value:
     return _product(c, joined, "proj_weight", "proj_bias")
 
 
-def _heads(c: Call, x: Value) -> Value:
+def _heads(c: AtenCall, x: Value) -> Value:
     shape = c.ints(0, 0, int(c["num_heads"]), -1)
     x = c.op("Reshape", x, shape)
     return c.op("Transpose", x, perm=[0, 2, 1, 3])
 
 
-def _feed_forward(c: Call, x: Value) -> Value:
+def _feed_forward(c: AtenCall, x: Value) -> Value:
     inner = _product(c, x, "ffn_weight_1", "ffn_bias_1")
     if c["use_gelu"]:
         active = c.op("Gelu", inner)
@@ -177,7 +177,7 @@ def _feed_forward(c: Call, x: Value) -> Value:
     return _product(c, active, "ffn_weight_2", "ffn_bias_2")
 
 
-def _product(c: Call, x: Value, weight: str, bias: str) -> Value:
+def _product(c: AtenCall, x: Value, weight: str, bias: str) -> Value:
     w = c.op("Transpose", c.tensor(weight), perm=[1, 0])
     product = c.op("MatMul", x, w)
     return c.op("Add", product, c.tensor(bias))

@@ -12,18 +12,18 @@ from tilewright.frontends.torch.aten.complex_numbers import (
     in_pairs,
     in_parts,
 )
-from tilewright.frontends.torch.aten.rules import Call
+from tilewright.frontends.torch.aten.rules import AtenCall
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.casts import number_of
 
 
-def _zeros(c: Call, like: Value) -> Value:
+def _zeros(c: AtenCall, like: Value) -> Value:
     """Zeros in a tensor's shape, whatever it holds."""
     return c.op("Expand", c.number(0, like.dtype), c.op("Shape", like))
 
 
-def _as_complex(c: Call, x: Any, part: DType) -> Complex:
-    """An operand, a complex tensor, a real one, or a number, with parts of that type."""
+def _as_complex(c: AtenCall, x: Any, part: DType) -> Complex:
+    """An operand (a complex or real tensor, or a number) as a complex one with such parts."""
     if isinstance(x, Complex):
         return Complex(c.cast(x.real, part), c.cast(x.imag, part))
     if isinstance(x, Value):
@@ -34,13 +34,13 @@ def _as_complex(c: Call, x: Any, part: DType) -> Complex:
     return Complex(c.number(number.real, part), c.number(number.imag, part))
 
 
-def _operands(c: Call) -> tuple[Complex, Complex]:
-    """Both with parts of the result's type: a real operand may be wider than a complex one."""
+def _operands(c: AtenCall) -> tuple[Complex, Complex]:
+    """Both operands with parts of the result's type: a real one may be wider than a complex one."""
     part = _part_of(c)
     return _as_complex(c, c["self"], part), _as_complex(c, c["other"], part)
 
 
-def _part_of(c: Call) -> DType:
+def _part_of(c: AtenCall) -> DType:
     """The type of the parts of a complex result."""
     import torch
 
@@ -51,8 +51,8 @@ def _part_of(c: Call) -> DType:
 
 
 @complex_rule("aten._to_copy", "aten.to", "prims.convert_element_type")
-def _converted(c: Call) -> Complex | Value:
-    """To complex with nothing next to the real part; to a real type the real part alone."""
+def _converted(c: AtenCall) -> Complex | Value:
+    """To complex: with a zero imaginary part; to a real type: only the real part."""
     if c.has("self"):
         x = c["self"]
     else:
@@ -68,18 +68,18 @@ def _converted(c: Call) -> Complex | Value:
 
 
 @complex_rule("aten.complex")
-def _joined(c: Call) -> Complex:
+def _joined(c: AtenCall) -> Complex:
     real = c.tensor("real")
     imag = c.tensor("imag")
     zero_real = _zeros(c, real)
     zero_imag = _zeros(c, imag)
-    # Each part is broadcast to the shape of both; adding zeros would lose the sign of one.
+    # Broadcast each part to the common shape; adding zeros would lose signs.
     shape = c.op("Shape", c.op("Add", zero_real, zero_imag))
     return Complex(c.op("Expand", real, shape), c.op("Expand", imag, shape))
 
 
 @complex_rule("aten.polar")
-def _polar(c: Call) -> Complex:
+def _polar(c: AtenCall) -> Complex:
     size = c.tensor("abs")
     angle = c.tensor("angle")
     parts = (c.op(name, angle) for name in ("Cos", "Sin"))
@@ -88,18 +88,18 @@ def _polar(c: Call) -> Complex:
 
 
 @complex_rule("aten.view_as_complex")
-def _paired(c: Call) -> Complex:
+def _paired(c: AtenCall) -> Complex:
     pairs = c.tensor()
     return in_parts(c, pairs)
 
 
 @complex_rule("aten.view_as_real")
-def _as_pairs(c: Call) -> Value:
+def _as_pairs(c: AtenCall) -> Value:
     return in_pairs(c, c["self"])
 
 
 @complex_rule("aten.add", "aten.sub")
-def _sum(c: Call) -> Complex:
+def _sum(c: AtenCall) -> Complex:
     a, b = _operands(c)
     if c["alpha"] not in (None, 1):
         raise c.refuse("one of its complex operands is scaled")
@@ -110,7 +110,7 @@ def _sum(c: Call) -> Complex:
 
 
 @complex_rule("aten.mul")
-def _product(c: Call) -> Complex:
+def _product(c: AtenCall) -> Complex:
     a, b = _operands(c)
 
     def mul(x: Value, y: Value) -> Value:
@@ -122,7 +122,7 @@ def _product(c: Call) -> Complex:
 
 
 @complex_rule("aten.neg")
-def _negated(c: Call) -> Complex:
+def _negated(c: AtenCall) -> Complex:
     x = c["self"]
     real = c.op("Neg", x.real)
     imag = c.op("Neg", x.imag)
@@ -130,32 +130,32 @@ def _negated(c: Call) -> Complex:
 
 
 @complex_rule("aten._conj", "aten._conj_physical", "aten.conj_physical")
-def _conjugated(c: Call) -> Complex:
+def _conjugated(c: AtenCall) -> Complex:
     imag = c.op("Neg", c["self"].imag)
     return Complex(c["self"].real, imag)
 
 
 @complex_rule("aten.resolve_conj", "aten.resolve_neg")
-def _resolved(c: Call) -> Complex:
+def _resolved(c: AtenCall) -> Complex:
     found: Complex = c["self"]
     return found
 
 
 @complex_rule("aten.real")
-def _real(c: Call) -> Value:
+def _real(c: AtenCall) -> Value:
     found: Value = c["self"].real
     return found
 
 
 @complex_rule("aten.imag")
-def _imaginary(c: Call) -> Value:
+def _imaginary(c: AtenCall) -> Value:
     found: Value = c["self"].imag
     return found
 
 
 @complex_rule("aten.abs")
-def _size(c: Call) -> Value:
-    """By the larger part, so that no square of it overflows."""
+def _size(c: AtenCall) -> Value:
+    """Scaled by the larger part, so that squares do not overflow."""
     pairs = in_pairs(c, c["self"])
     sizes = c.op("Abs", pairs)
     axes = c.ints(-1)
@@ -166,7 +166,7 @@ def _size(c: Call) -> Value:
     divisor = c.op("Where", condition, one, most)
     shares = c.op("ReduceL2", c.op("Div", pairs, divisor), c.ints(-1), keepdims=0)
     found = c.op("Mul", shares, c.op("Squeeze", divisor, c.ints(-1)))
-    # Of each part: with an infinite one the size is infinite, whatever the other one is.
+    # If a part is infinite, the magnitude is infinite, whatever the other part is.
     ends = c.op("Cast", c.op("IsInf", pairs), to=number_of("int32"))
     infinite = c.op(
         "Cast", c.op("ReduceMax", ends, c.ints(-1), keepdims=0), to=number_of("bool")

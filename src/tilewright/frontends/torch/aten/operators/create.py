@@ -1,4 +1,4 @@
-"""Tensors out of numbers."""
+"""Tensors created from numbers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontends.torch.aten.rules import Call, rule
+from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.graph.nodes import Value
 
 
-def _filled(c: Call, value: Any) -> Value:
-    """`value` in every element of the result."""
+def _filled(c: AtenCall, value: Any) -> Value:
+    """A tensor with `value` in every element of the result."""
     one = c.value(value, c.dtype)
     fixed = c.fixed()
     if fixed is None:
@@ -37,34 +37,34 @@ def _filled(c: Call, value: Any) -> Value:
     "aten.empty_strided",
     "aten.new_empty_strided",
 )
-def _zeros(c: Call) -> Value:
-    """What is not defined is zero."""
+def _zeros(c: AtenCall) -> Value:
+    """Undefined elements become zero."""
     return _filled(c, 0)
 
 
 @rule("aten.ones", "aten.ones_like", "aten.new_ones")
-def _ones(c: Call) -> Value:
+def _ones(c: AtenCall) -> Value:
     return _filled(c, 1)
 
 
 @rule("aten.full", "aten.full_like", "aten.new_full")
-def _full(c: Call) -> Value:
+def _full(c: AtenCall) -> Value:
     return _filled(c, c["fill_value"])
 
 
 @rule("aten.fill")
-def _fill(c: Call) -> Value:
+def _fill(c: AtenCall) -> Value:
     return _filled(c, c["value"])
 
 
 @rule("aten.scalar_tensor")
-def _scalar(c: Call) -> Value:
+def _scalar(c: AtenCall) -> Value:
     return c.value(c["s"], c.dtype)
 
 
 @rule("aten.arange")
-def _arange(c: Call) -> Value:
-    """As many as PyTorch counts by the numbers given, before they have the result's type."""
+def _arange(c: AtenCall) -> Value:
+    """The count that PyTorch computes from the given numbers, before converting their type."""
     if c.has("start"):
         start = c["start"]
     else:
@@ -83,26 +83,26 @@ def _arange(c: Call) -> Value:
 
 
 @rule("aten.eye")
-def _eye(c: Call) -> Value:
+def _eye(c: AtenCall) -> Value:
     fixed = c.fixed()
     if fixed is None:
-        raise c.refuse("a call only knows its extents")
+        raise c.refuse("its extents are known only at run time")
     return c.build.constant(np.eye(*fixed, dtype=c.dtype.numpy))
 
 
 @rule("aten.linspace")
-def _linspace(c: Call) -> Value:
+def _linspace(c: AtenCall) -> Value:
     """From both ends to the middle, as PyTorch computes it."""
     numbers = [c["start"], c["end"], c["steps"]]
     if not all(isinstance(n, int | float) for n in numbers):
-        raise c.refuse("a call only knows its ends")
+        raise c.refuse("its ends are known only at run time")
     start, end, steps = numbers
     found = np.linspace(start, end, int(steps), dtype=c.dtype.numpy)
     return c.build.constant(found)
 
 
 @rule("aten.sym_size", "aten.size")
-def _size(c: Call) -> Value:
+def _size(c: AtenCall) -> Value:
     axis = c.axis()
     found = c.op("Shape", c.tensor(), start=axis, end=axis + 1)
     axes = c.ints(0)
@@ -110,12 +110,12 @@ def _size(c: Call) -> Value:
 
 
 @rule("aten.sym_numel", "aten.numel")
-def _numel(c: Call) -> Value:
+def _numel(c: AtenCall) -> Value:
     return c.op("Size", c.tensor())
 
 
 @rule("aten._local_scalar_dense", "aten.item")
-def _item(c: Call) -> Value:
+def _item(c: AtenCall) -> Value:
     if c.rank():
         return c.reshape(c.tensor(), [])
     return c.tensor()
@@ -128,5 +128,5 @@ def _item(c: Call) -> Value:
     "aten._assert_async",
     "aten._assert_tensor_metadata",
 )
-def _checked(c: Call) -> None:
-    """What PyTorch asserts about a program; nothing is computed."""
+def _checked(c: AtenCall) -> None:
+    """An assertion of PyTorch about a program; computes nothing."""

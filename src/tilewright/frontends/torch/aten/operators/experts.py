@@ -1,22 +1,22 @@
-"""Mixtures of experts: rows counted and multiplied by the group that they are of."""
+"""Mixtures of experts: rows counted and multiplied by group."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from tilewright.base.dtypes import int64
-from tilewright.frontends.torch.aten.rules import Call, rule
+from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.graph.nodes import Value
 
 
 @rule("aten.histc")
-def _histogram(c: Call) -> Value:
-    """How many elements each of some equal ranges has; the last one has its end too."""
+def _histogram(c: AtenCall) -> Value:
+    """The number of elements in each of some equal ranges; the last range includes its end."""
     low = float(c["min"])
     high = float(c["max"])
     bins = int(c["bins"])
     if low == high:
-        raise c.refuse("its ranges are those of the elements")
+        raise c.refuse("its ranges depend on the elements")
     x = c.reshape(c.tensor("self", c.dtype), [-1])
     place = c.op("Sub", x, c.number(low))
     place = c.op("Mul", place, c.number(bins))
@@ -36,11 +36,11 @@ def _histogram(c: Call) -> Value:
 
 
 @rule("transformers.grouped_mm_fallback", "aten._grouped_mm")
-def _grouped_product(c: Call) -> Value:
-    """Rows in groups, each times the matrix of its group; `offs` says where groups end.
+def _grouped_product(c: AtenCall) -> Value:
+    """Each row times the matrix of its group; `offs` holds the ends of the groups.
 
-    Few rows read the matrices of their groups. More rows are multiplied by all matrices, of which
-    each is read once, and keep the product with their own. Rows of no group are zeros.
+    A few rows read only the matrices of their groups. More rows are multiplied by all matrices,
+    each of which is read once, and keep the product with their own. Rows without a group are zeros.
     """
     if c.has("weight"):
         names = ("input", "weight")
@@ -52,7 +52,7 @@ def _grouped_product(c: Call) -> Value:
     rows = c.extent(0, names[0])
     groups = c.extent(0, names[1])
     if rows is None or groups is None:
-        raise c.refuse("a call only knows how many rows it has")
+        raise c.refuse("its number of rows is known only at run time")
     ends = c.op("Unsqueeze", c.tensor("offs", int64), c.ints(0))
     numbers = c.build.constant(np.arange(rows)[:, None])
     past = c.cast(c.op("GreaterOrEqual", numbers, ends), int64)

@@ -1,4 +1,4 @@
-"""Operators of backward passes. Those that PyTorch decomposes into others have no rule here."""
+"""Operators of backward passes; those that PyTorch decomposes have no rule here."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tilewright.frontends.torch.aten.pullback import pulled_back
-from tilewright.frontends.torch.aten.rules import Call, Rule, rule
+from tilewright.frontends.torch.aten.rules import AtenCall, Rule, rule
 from tilewright.graph.nodes import Value
 
 
 @dataclass(frozen=True)
 class Pullback:
-    """One operator of a backward pass: it is `forward`'s, whose arguments have the same names.
+    """The backward operator of `forward`; arguments have the same names.
 
-    flow: the argument that flows to the result. wanted: the tensors to which it gives what flows,
-    in the order of its results. mask: the argument that says which of them are wanted.
+    flow: the argument with the gradient of the result. wanted: the tensors whose gradients it
+    returns, in the order of its results. mask: the argument that says which of them are wanted.
     """
 
     operator: str
@@ -52,7 +52,7 @@ _ROWS: Final = (
 
 
 def operator_of(name: str) -> Any:
-    """`aten.name`, its overload included."""
+    """`aten.name`, including its overload."""
     import torch
 
     packet, _, overload = name.partition(".")
@@ -60,7 +60,7 @@ def operator_of(name: str) -> Any:
 
 
 def _by_row(row: Pullback) -> Rule:
-    def apply(c: Call) -> Value | list[Value | None]:
+    def apply(c: AtenCall) -> Value | list[Value | None]:
         forward = operator_of(row.forward)
         names = [a.name for a in forward._schema.arguments]
         arguments = {n: c[n] for n in names if n in c.arguments}
@@ -84,8 +84,8 @@ for _row in _ROWS:
 
 
 @rule("aten.convolution_backward")
-def _convolution(c: Call) -> list[Value | None]:
-    """By its input, its weights, and its bias, which is added to each channel."""
+def _convolution(c: AtenCall) -> list[Value | None]:
+    """With respect to its input, its weights, and its bias, which is added to each channel."""
     names = ("input", "weight")
     shared = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
     arguments = {n: c[n] for n in (*names, *shared)}
@@ -108,12 +108,12 @@ def _convolution(c: Call) -> list[Value | None]:
 
 
 @rule("aten.max_pool2d_with_indices_backward", "aten.max_pool3d_with_indices_backward")
-def _max_pool(c: Call) -> Value:
-    """What flows to a maximum flows to where it was found; windows that overlap add up."""
+def _max_pool(c: AtenCall) -> Value:
+    """A maximum's gradient flows to the position of the maximum; overlapping windows add up."""
     shape = list(c.of("self").shape)
     axes = 2 if "pool2d" in c.name else 3
     if not all(type(n) is int for n in shape):
-        raise c.refuse("a call only knows its extents")
+        raise c.refuse("its extents are known only at run time")
     rows = [math.prod(shape[:-axes]), -1]
     zeros = c.op("Expand", c.number(0), c.ints(rows[0], math.prod(shape[-axes:])))
     places = c.reshape(c.tensor("indices"), rows)
@@ -122,11 +122,11 @@ def _max_pool(c: Call) -> Value:
     return c.reshape(found, shape)
 
 
-def _linear(operator: str, forward: str, sizes: Callable[[Call], Any]) -> None:
-    """Register what a linear operator pulls back, which does not save its input."""
+def _linear(operator: str, forward: str, sizes: Callable[[AtenCall], Any]) -> None:
+    """Register the backward of a linear operator, which does not save its input."""
 
     @rule(f"aten.{operator}")
-    def _apply(c: Call) -> Value:
+    def _apply(c: AtenCall) -> Value:
         target = operator_of(forward)
         names = [a.name for a in target._schema.arguments]
         arguments = {n: c[n] for n in names if n in c.arguments} | sizes(c)
@@ -137,11 +137,11 @@ def _linear(operator: str, forward: str, sizes: Callable[[Call], Any]) -> None:
         return found
 
 
-def _any(c: Call) -> Value:
-    """A tensor in the shape of the result, whatever is in it: a linear operator's input."""
+def _any(c: AtenCall) -> Value:
+    """A tensor in the result's shape with arbitrary elements: a linear operator's input."""
     shape = c.fixed()
     if shape is None or 0 in list(c.of("grad_output").shape):
-        raise c.refuse("a call only knows its extents, or it has no elements")
+        raise c.refuse("its extents are known only at run time, or it has no elements")
     flat = c.reshape(c.tensor("grad_output"), [-1])
     starts = c.ints(0)
     ends = c.ints(1)
@@ -150,7 +150,7 @@ def _any(c: Call) -> Value:
     return c.op("Expand", one, c.ints(*shape))
 
 
-def _pooled(c: Call) -> dict[str, Any]:
+def _pooled(c: AtenCall) -> dict[str, Any]:
     rank = c.rank("self") - (3 if "pool3d" in c.name else 2)
     return {"output_size": list(c.of("grad_output").shape)[rank:]}
 

@@ -1,11 +1,11 @@
-"""Elements chosen by other tensors."""
+"""Elements selected by other tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from tilewright.base.dtypes import bool_, int64, uint8
-from tilewright.frontends.torch.aten.rules import Call, rule
+from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.graph.nodes import Value
 
 _REDUCTIONS = {
@@ -20,12 +20,12 @@ _REDUCTIONS = {
 
 
 @rule("aten.embedding")
-def _embedding(c: Call) -> Value:
+def _embedding(c: AtenCall) -> Value:
     return c.op("Gather", c.tensor("weight"), c.tensor("indices"), axis=0)
 
 
 @rule("aten.index_select")
-def _index_select(c: Call) -> Value:
+def _index_select(c: AtenCall) -> Value:
     index = c.tensor("index")
     if not c.rank("index"):
         axes = c.ints(0)
@@ -36,7 +36,7 @@ def _index_select(c: Call) -> Value:
 
 
 @rule("aten.gather")
-def _gather(c: Call) -> Value:
+def _gather(c: AtenCall) -> Value:
     index = c.tensor("index")
     if not c.rank():
         return c.op("Expand", c.tensor(), c.op("Shape", index))
@@ -46,14 +46,14 @@ def _gather(c: Call) -> Value:
 
 
 @rule("aten.scatter", "aten.scatter_add", "aten.scatter_reduce")
-def _scatter(c: Call) -> Value:
-    """Without `include_self` what is written to starts from what does not count: refused."""
+def _scatter(c: AtenCall) -> Value:
+    """Without `include_self` written elements start from a neutral value: not supported."""
     name = c.name.split(".")[1]
     reduction = "sum" if name == "scatter_add" else c["reduce"]
     if not c.rank() or not c.rank("index"):
-        raise c.refuse("a tensor of it has no axes")
+        raise c.refuse("one of its tensors has no axes")
     if reduction not in _REDUCTIONS or c["include_self"] is False:
-        raise c.refuse(f"it combines by {reduction!r}, or leaves out what was there")
+        raise c.refuse(f"it combines by {reduction!r}, or excludes the old elements")
     index = c.tensor("index")
     if c.has("src"):
         values = c["src"]
@@ -64,14 +64,14 @@ def _scatter(c: Call) -> Value:
     elif any(
         a != b for a, b in zip(c.of("src").shape, c.of("index").shape, strict=True)
     ):
-        raise c.refuse("its indices are fewer than its values")
+        raise c.refuse("it has fewer indices than values")
     how = {"axis": c.axis(), "reduction": _REDUCTIONS[reduction]}
     return c.op("ScatterElements", c.tensor(), index, values, **how)
 
 
 @rule("aten.index.Tensor", "aten._unsafe_index.Tensor")
-def _index(c: Call) -> Value:
-    """`self[:, i, j]`: the chosen axes first, then one gather, and the result's axes in order."""
+def _index(c: AtenCall) -> Value:
+    """`self[:, i, j]`: move the indexed axes to the front, gather once, and order the axes."""
     given = c["indices"]
     places = [n for n, v in enumerate(given) if v is not None]
     _no_masks(c, given)
@@ -99,7 +99,7 @@ def _index(c: Call) -> Value:
 
 
 @rule("aten.index_put", "aten._unsafe_index_put")
-def _index_put(c: Call) -> Value:
+def _index_put(c: AtenCall) -> Value:
     given = c["indices"]
     x = c.tensor()
     values = c.cast(c["values"], c.dtype)
@@ -121,10 +121,12 @@ def _index_put(c: Call) -> Value:
     return c.op("Transpose", found, perm=perm)
 
 
-def _spread_values(c: Call, indices: Value, places: list[int], values: Value) -> Value:
-    """The values broadcast to all that is written, the axes of the indices first.
+def _spread_values(
+    c: AtenCall, indices: Value, places: list[int], values: Value
+) -> Value:
+    """The values broadcast to the written part, with the axes of the indices first.
 
-    Indices of neighboring axes are where these axes stand, others in front of all.
+    Indices of adjacent axes replace these axes in place, others come first.
     """
     x = c.tensor()
     first = places[0]
@@ -157,15 +159,15 @@ def _spread_values(c: Call, indices: Value, places: list[int], values: Value) ->
 
 
 def _masked_put(
-    c: Call,
+    c: AtenCall,
     x: Value,
     mask: Value,
     place: int,
     values: Value,
 ) -> Value:
-    """One value for all places of a mask is a choice."""
+    """A masked write of one value is a Where."""
     if any(n != 1 for n in c.of("values").shape):
-        raise c.refuse("it writes a value to each place of a mask")
+        raise c.refuse("it writes a separate value to each element of a mask")
     behind = c.rank() - place - len(mask.shape or ())
     if behind:
         axes = c.ints(*(-1 - n for n in range(behind)))
@@ -177,18 +179,20 @@ def _masked_put(
     return c.op("Where", wide, values, x)
 
 
-def _no_masks(c: Call, given: Sequence[Value | None]) -> None:
+def _no_masks(c: AtenCall, given: Sequence[Value | None]) -> None:
     if any(map(_is_mask, given)):
-        raise c.refuse("how many elements a mask selects is known at a call only")
+        raise c.refuse(
+            "the number of elements that a mask selects is known only at run time"
+        )
 
 
 def _is_mask(index: Value | None) -> bool:
-    """PyTorch takes bytes as booleans here."""
+    """PyTorch treats bytes as booleans here."""
     return index is not None and index.dtype in (bool_, uint8)
 
 
-def _joined(c: Call, indices: Sequence[Value]) -> Value:
-    """Indices of several axes, broadcast, as the last axis of one tensor."""
+def _joined(c: AtenCall, indices: Sequence[Value]) -> Value:
+    """Indices of several axes, broadcast, along the last axis of one tensor."""
     if len(indices) > 1:
         total = indices[0]
         for other in indices[1:]:
@@ -202,9 +206,9 @@ def _joined(c: Call, indices: Sequence[Value]) -> Value:
 
 
 @rule("aten.one_hot")
-def _one_hot(c: Call) -> Value:
+def _one_hot(c: AtenCall) -> Value:
     classes = c["num_classes"]
     if not isinstance(classes, int) or classes < 0:
-        raise c.refuse("a call only knows how many classes there are")
+        raise c.refuse("the number of classes is known only at run time")
     values = c.ints(0, 1)
     return c.op("OneHot", c.tensor(), c.value(classes, int64), values, axis=-1)

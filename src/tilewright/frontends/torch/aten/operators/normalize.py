@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.frontends.torch.aten.rules import Call, rule
+from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.graph.nodes import Value
 
 
-def _parameter(c: Call, name: str, fill: float, extents: list[int]) -> Value:
-    """A weight or bias, or the constant that has no effect where there is none."""
+def _parameter(c: AtenCall, name: str, fill: float, extents: list[int]) -> Value:
+    """A weight or bias, or a neutral constant if there is none."""
     import numpy as np
 
     if c.has(name):
@@ -18,7 +18,7 @@ def _parameter(c: Call, name: str, fill: float, extents: list[int]) -> Value:
 
 
 @rule("aten.layer_norm", "aten.native_layer_norm")
-def _layer_norm(c: Call) -> Value | list[Value]:
+def _layer_norm(c: AtenCall) -> Value | list[Value]:
     extents = [int(n) for n in c["normalized_shape"]]
     scale = _parameter(c, "weight", 1, extents)
     if c.has("bias"):
@@ -28,7 +28,7 @@ def _layer_norm(c: Call) -> Value | list[Value]:
     if ".native" in c.name:
         how: dict[str, Any] = {"axis": -len(extents), "epsilon": float(c["eps"])}
         x = c.tensor("input")
-        # Besides the result its mean and the reciprocal of its deviation.
+        # Returns the result, its mean and the reciprocal of its deviation.
         return c.build.ops("LayerNormalization", x, scale, bias, count=3, **how)
     axis = -len(extents)
     eps = float(c["eps"])
@@ -38,8 +38,8 @@ def _layer_norm(c: Call) -> Value | list[Value]:
 
 
 @rule("aten.rms_norm")
-def _rms_norm(c: Call) -> Value:
-    """Where no epsilon is given, it is that of the type in which PyTorch computes."""
+def _rms_norm(c: AtenCall) -> Value:
+    """The default epsilon is that of the type in which PyTorch computes."""
     import torch
 
     extents = [int(n) for n in c["normalized_shape"]]
@@ -56,11 +56,11 @@ def _rms_norm(c: Call) -> Value:
 
 
 @rule("aten.batch_norm", "aten._native_batch_norm_legit_no_training")
-def _batch_norm(c: Call) -> Value | tuple[Value | None, ...]:
-    """By the running statistics; with those of the batch it is refused."""
+def _batch_norm(c: AtenCall) -> Value | tuple[Value | None, ...]:
+    """By the running statistics; batch statistics are not supported."""
     alone = "legit_no_training" in c.name
     if not alone and (c["training"] or not c.has("running_mean")):
-        raise c.refuse("it normalizes by the batch's own mean and variance")
+        raise c.refuse("it normalizes by the batch's mean and variance")
     extents = [int(c.of("input").shape[1])]
     scale = _parameter(c, "weight", 1, extents)
     bias = _parameter(c, "bias", 0, extents)
@@ -79,16 +79,16 @@ def _batch_norm(c: Call) -> Value | tuple[Value | None, ...]:
 
 
 @rule("aten.group_norm")
-def _group_norm(c: Call) -> Value:
-    """Each group of channels in a row is normalized, then each channel scaled."""
+def _group_norm(c: AtenCall) -> Value:
+    """Normalize each group of channels as a row, then scale each channel."""
     groups = int(c["num_groups"])
     channels = int(c.of("input").shape[1])
     return _by_rows(c, groups, channels)
 
 
 @rule("aten.native_group_norm")
-def _native_group_norm(c: Call) -> list[Value | None]:
-    """Its other results train: the mean of each group and the reciprocal of its deviation."""
+def _native_group_norm(c: AtenCall) -> list[Value | None]:
+    """Its other results are for training: the mean and reciprocal deviation of each group."""
     groups = int(c["group"])
     channels = int(c["C"])
     found = _by_rows(c, groups, channels)
@@ -106,17 +106,17 @@ def _native_group_norm(c: Call) -> list[Value | None]:
 
 
 @rule("aten.instance_norm")
-def _instance_norm(c: Call) -> Value:
+def _instance_norm(c: AtenCall) -> Value:
     if not c["use_input_stats"]:
         raise c.refuse("it normalizes by running statistics")
     channels = int(c.of("input").shape[1])
     return _by_rows(c, channels, channels)
 
 
-def _by_rows(c: Call, groups: int, channels: int) -> Value:
+def _by_rows(c: AtenCall, groups: int, channels: int) -> Value:
     x = c.tensor("input")
     rank = c.rank("input")
-    # 0 keeps the extent of the batch.
+    # 0 keeps the batch extent.
     shape = c.ints(0, groups, -1)
     rows = c.op("Reshape", x, shape)
     ones, zeros = (_parameter(c, "", fill, [groups]) for fill in (1, 0))

@@ -6,15 +6,15 @@ import math
 from typing import Any
 
 from tilewright.base.dtypes import int64
-from tilewright.frontends.torch.aten.rules import Call, positive, rule
+from tilewright.frontends.torch.aten.rules import AtenCall, positive, rule
 from tilewright.graph.nodes import Value
 
 _END = (1 << 63) - 1
 
 
 @rule("aten.cat", "aten.concat", "aten.concatenate")
-def _concatenated(c: Call) -> Value:
-    """Tensors of one axis without elements go with anything, for old programs."""
+def _concatenated(c: AtenCall) -> Value:
+    """Empty one-axis tensors may be joined with any others, for old programs."""
     shapes = [n.meta["val"].shape for n in c.given["tensors"]]
     parts = [
         c.cast(v, c.dtype)
@@ -28,7 +28,7 @@ def _concatenated(c: Call) -> Value:
 
 
 @rule("aten.stack")
-def _stacked(c: Call) -> Value:
+def _stacked(c: AtenCall) -> Value:
     axis = positive(int(c["dim"]), len(c.result.shape))
     parts = [c.op("Unsqueeze", c.cast(v, c.dtype), c.ints(axis)) for v in c["tensors"]]
     return c.op("Concat", *parts, axis=axis)
@@ -43,7 +43,7 @@ def _stacked(c: Call) -> Value:
     "aten.split_copy",
     "aten.split_with_sizes_copy",
 )
-def _split(c: Call) -> list[Value]:
+def _split(c: AtenCall) -> list[Value]:
     parts = c.node.meta["val"]
     axis = c.axis()
     if ".unbind" in c.name:
@@ -51,7 +51,7 @@ def _split(c: Call) -> list[Value]:
     else:
         sizes = [p.shape[axis] for p in parts]
     if not all(type(n) is int for n in sizes):
-        raise c.refuse("the sizes of its parts are known at a call only")
+        raise c.refuse("the sizes of its parts are known only at run time")
     found = [c.tensor()]
     if len(sizes) > 1:
         found = c.build.ops(
@@ -63,13 +63,13 @@ def _split(c: Call) -> list[Value]:
 
 
 @rule("aten.select")
-def _selected(c: Call) -> Value:
+def _selected(c: AtenCall) -> Value:
     index = c.value(c["index"], int64)
     return c.op("Gather", c.tensor(), index, axis=c.axis())
 
 
 @rule("aten.slice", "aten.narrow")
-def _sliced(c: Call) -> Value:
+def _sliced(c: AtenCall) -> Value:
     axis = c.axis()
     if c.has("start"):
         start = c["start"]
@@ -97,14 +97,14 @@ def _sliced(c: Call) -> Value:
     return c.op("Slice", c.tensor(), *bounds, c.ints(axis), c.ints(step))
 
 
-def _plus(c: Call, a: Any, b: Any) -> Any:
+def _plus(c: AtenCall, a: Any, b: Any) -> Any:
     if isinstance(a, int) and isinstance(b, int):
         return a + b
     return c.op("Add", c.value(a, int64), c.value(b, int64))
 
 
 @rule("aten.flip")
-def _flipped(c: Call) -> Value:
+def _flipped(c: AtenCall) -> Value:
     if not c["dims"]:
         return c.tensor()
     axes = c.axes("dims")
@@ -116,14 +116,14 @@ def _flipped(c: Call) -> Value:
 
 
 @rule("aten.roll")
-def _rolled(c: Call) -> Value:
-    """Along each axis the end goes to the front; without axes along all elements in a row."""
+def _rolled(c: AtenCall) -> Value:
+    """Rotate along each axis; without axes, along all elements in order."""
     x = c.tensor()
     shifts = [int(n) for n in c["shifts"]]
     if not c["dims"]:
         shape = c.fixed()
         if shape is None:
-            raise c.refuse("a call only knows how many elements it has")
+            raise c.refuse("its number of elements is known only at run time")
         flat = _turned(c, c.reshape(x, [-1]), 0, shifts[0], math.prod(shape))
         return c.reshape(flat, shape)
     for axis, shift in zip(c.axes("dims"), shifts, strict=True):
@@ -133,13 +133,13 @@ def _rolled(c: Call) -> Value:
 
 
 def _turned(
-    c: Call,
+    c: AtenCall,
     x: Value,
     axis: int,
     shift: int,
     extent: int | None,
 ) -> Value:
-    """Once around is nothing: a shift may be more than the extent."""
+    """Shifts are modulo the extent."""
     if extent is not None:
         shift = shift % extent if extent else 0
     if not shift:
@@ -154,8 +154,8 @@ def _turned(
 
 
 @rule("aten.slice_scatter", "aten.select_scatter")
-def _placed(c: Call) -> Value:
-    """`self` with a part of it replaced: what is in front of it, the new part, what is after."""
+def _placed(c: AtenCall) -> Value:
+    """`self` with a part replaced: the elements before it, the new part, the elements after it."""
     axis = c.axis()
     extent = c.extent(c.axis())
     src = c.cast(c["src"], c.dtype)
@@ -170,7 +170,9 @@ def _placed(c: Call) -> Value:
         end = c["end"]
         step = c["step"]
     if extent is None or not isinstance(start, int) or step != 1:
-        raise c.refuse("a call only knows which part it replaces, or it has steps")
+        raise c.refuse(
+            "the part it replaces is known only at run time, or it has steps"
+        )
     start = min(max(start + extent if start < 0 else start, 0), extent)
     if c.has("index"):
         end = start + 1
@@ -191,7 +193,7 @@ def _placed(c: Call) -> Value:
 
 
 @rule("aten.copy")
-def _copied(c: Call) -> Value:
+def _copied(c: AtenCall) -> Value:
     src = c.cast(c["src"], c.dtype)
     shape = c.fixed()
     if shape is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontends.torch.aten.rules import Call, rule
+from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.graph.nodes import Value
 
 
@@ -18,7 +18,7 @@ from tilewright.graph.nodes import Value
     "aten.max_pool2d_with_indices",
     "aten.max_pool3d_with_indices",
 )
-def _max_pool(c: Call) -> Value | Sequence[Value | None]:
+def _max_pool(c: AtenCall) -> Value | Sequence[Value | None]:
     axes = _axes(c)
     how = _windows(c, axes) | {"dilations": c.spread("dilation", axes)}
     x, alone = _batched(c, axes)
@@ -30,12 +30,14 @@ def _max_pool(c: Call) -> Value | Sequence[Value | None]:
     return [_unbatched(c, v, alone) for v in _max_and_place(c, x, axes, how)]
 
 
-def _max_and_place(c: Call, x: Value, axes: int, how: dict[str, Any]) -> list[Value]:
-    """The largest of each window and where it is in its image, by gathering the windows."""
+def _max_and_place(
+    c: AtenCall, x: Value, axes: int, how: dict[str, Any]
+) -> list[Value]:
+    """The maximum of each window and its position in the image, by gathering the windows."""
     extents = [c.extent(c.rank() - axes + n) for n in range(axes)]
     known = [n for n in extents if n is not None]
     if len(known) < axes:
-        raise c.refuse("a call only knows the extents of its image")
+        raise c.refuse("the extents of its image are known only at run time")
     counts = [int(n) for n in c.result.shape[-axes:]]
     table = _places(known, counts, how)
     places = c.build.constant(table)
@@ -52,7 +54,7 @@ def _max_and_place(c: Call, x: Value, axes: int, how: dict[str, Any]) -> list[Va
 def _places(
     extents: list[int], counts: list[int], how: dict[str, Any]
 ) -> np.ndarray[Any, Any]:
-    """Windows by their elements: places in the image, and for padding again one of the window."""
+    """Windows by elements: positions in the image; padding repeats an element of the window."""
     found = np.zeros((1, 1), np.int64)
     for n, extent in enumerate(extents):
         step = how["strides"][n]
@@ -70,10 +72,10 @@ def _places(
 
 
 @rule("aten.avg_pool1d", "aten.avg_pool2d", "aten.avg_pool3d")
-def _avg_pool(c: Call) -> Value:
+def _avg_pool(c: AtenCall) -> Value:
     axes = _axes(c)
     if c["divisor_override"]:
-        raise c.refuse("it divides by another number than that of its elements")
+        raise c.refuse("it divides by a number other than that of its elements")
     how = _windows(c, axes) | {"count_include_pad": int(c["count_include_pad"])}
     x, alone = _batched(c, axes)
     return _unbatched(c, c.op("AveragePool", x, **how), alone)
@@ -86,19 +88,19 @@ def _avg_pool(c: Call) -> Value:
     "aten._adaptive_avg_pool2d",
     "aten._adaptive_avg_pool3d",
 )
-def _adaptive_avg(c: Call) -> Value:
+def _adaptive_avg(c: AtenCall) -> Value:
     return _adaptive(c, "AveragePool", "GlobalAveragePool")
 
 
 @rule(
     "aten.adaptive_max_pool1d", "aten.adaptive_max_pool2d", "aten.adaptive_max_pool3d"
 )
-def _adaptive_max(c: Call) -> tuple[Value, None]:
+def _adaptive_max(c: AtenCall) -> tuple[Value, None]:
     return _adaptive(c, "MaxPool", "GlobalMaxPool"), None
 
 
-def _adaptive(c: Call, op_type: str, whole: str) -> Value:
-    """Windows of one size where the extents divide; a mean of different ones by matrices."""
+def _adaptive(c: AtenCall, op_type: str, whole: str) -> Value:
+    """Windows of equal size if the extents divide; means of unequal ones by matrices."""
     axes = _axes(c)
     if c.has("output_size"):
         sizes = c.spread("output_size", axes)
@@ -110,7 +112,7 @@ def _adaptive(c: Call, op_type: str, whole: str) -> Value:
         return _unbatched(c, c.op(whole, x), alone)
     known = [n for n in extents if n is not None]
     if len(known) < axes:
-        raise c.refuse("a call only knows the extents of its image")
+        raise c.refuse("the extents of its image are known only at run time")
     if all(n % s == 0 for n, s in zip(known, sizes, strict=True)):
         step = [n // s for n, s in zip(known, sizes, strict=True)]
         found = c.op(op_type, x, kernel_shape=step, strides=step)
@@ -123,14 +125,14 @@ def _adaptive(c: Call, op_type: str, whole: str) -> Value:
 
 
 def _averaged(
-    c: Call,
+    c: AtenCall,
     x: Value,
     axis: int,
     rank: int,
     extent: int,
     size: int,
 ) -> Value:
-    """Means of windows along one axis, as a product with the matrix of their shares."""
+    """Means of windows along one axis, as a product with the matrix of their weights."""
     shares = np.zeros((extent, size), c.dtype.numpy)
     for n in range(size):
         start = n * extent // size
@@ -148,13 +150,13 @@ def _averaged(
     return c.op("Transpose", found, perm=order)
 
 
-def _axes(c: Call) -> int:
-    """How many axes an image has: the digit in the operator's name."""
+def _axes(c: AtenCall) -> int:
+    """The number of spatial axes: the digit in the operator's name."""
     name = c.name.split(".")[1]
     return int(name[name.index("pool") + len("pool")])
 
 
-def _windows(c: Call, axes: int) -> dict[str, Any]:
+def _windows(c: AtenCall, axes: int) -> dict[str, Any]:
     kernel = c.spread("kernel_size", axes)
     return {
         "kernel_shape": kernel,
@@ -164,12 +166,12 @@ def _windows(c: Call, axes: int) -> dict[str, Any]:
     }
 
 
-def _batched(c: Call, axes: int) -> tuple[Value, bool]:
+def _batched(c: AtenCall, axes: int) -> tuple[Value, bool]:
     alone = c.rank() == axes + 1
     return (c.op("Unsqueeze", c.tensor(), c.ints(0)) if alone else c.tensor()), alone
 
 
-def _unbatched(c: Call, x: Value, alone: bool) -> Value:
+def _unbatched(c: AtenCall, x: Value, alone: bool) -> Value:
     if alone:
         axes = c.ints(0)
         return c.op("Squeeze", x, axes)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.frontends.torch.aten.rules import Call, rule
+from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.graph.nodes import Value
 
 
 @rule("aten.matmul", "aten.mm", "aten.bmm", "aten.mv", "aten.dot")
-def _matmul(c: Call) -> Value:
-    """By the names of its operands, which are `other`, `mat2`, `vec` or `tensor`."""
+def _matmul(c: AtenCall) -> Value:
+    """A product; the second operand is called `other`, `mat2`, `vec` or `tensor`."""
     other = next(n for n in ("other", "mat2", "vec", "tensor") if c.has(n))
     return c.op("MatMul", c.tensor(), c.tensor(other))
 
 
 @rule("aten.linear")
-def _linear(c: Call) -> Value:
+def _linear(c: AtenCall) -> Value:
     weight = c.tensor("weight")
     if c.rank("weight") == 2:
         weight = c.op("Transpose", weight, perm=[1, 0])
@@ -27,15 +27,15 @@ def _linear(c: Call) -> Value:
 
 
 @rule("aten.addmm", "aten.baddbmm", "aten.addmv", "aten.addbmm")
-def _added_product(c: Call) -> Value:
-    """`beta * self + alpha * (a @ b)`; with beta 0 what `self` holds does not matter."""
+def _added_product(c: AtenCall) -> Value:
+    """`beta * self + alpha * (a @ b)`; with beta 0 the contents of `self` do not matter."""
     a, b = (
         c[n]
         for n in c.arguments
         if n in ("mat1", "mat2", "batch1", "batch2", "mat", "vec")
     )
     if ".addbmm" in c.name:
-        raise c.refuse("it adds up a batch")
+        raise c.refuse("it sums over a batch")
     found = c.op("MatMul", a, b)
     if c["alpha"] != 1:
         found = c.op("Mul", found, c.number(c["alpha"]))
@@ -48,12 +48,12 @@ def _added_product(c: Call) -> Value:
 
 
 @rule("aten.einsum")
-def _einsum(c: Call) -> Value:
+def _einsum(c: AtenCall) -> Value:
     return c.op("Einsum", *c["tensors"], equation=c["equation"])
 
 
 @rule("aten.outer", "aten.ger")
-def _outer(c: Call) -> Value:
+def _outer(c: AtenCall) -> Value:
     other = "vec2"
     column = c.op("Unsqueeze", c.tensor("self", c.dtype), c.ints(1))
     return c.op("Mul", column, c.tensor(other, c.dtype))
@@ -63,7 +63,7 @@ def _outer(c: Call) -> Value:
 
 
 @rule("aten.conv1d", "aten.conv2d", "aten.conv3d", "aten.convolution")
-def _conv(c: Call) -> Value:
+def _conv(c: AtenCall) -> Value:
     if c["transposed"]:
         return _transposed(c)
     axes = c.rank("weight") - 2
@@ -72,7 +72,7 @@ def _conv(c: Call) -> Value:
     if padding == "valid":
         how["pads"] = [0] * 2 * axes
     elif padding == "same":
-        # What is odd goes to the end.
+        # An odd remainder goes to the end.
         kernel = c.of("weight").shape[2:]
         whole = [
             d * (int(k) - 1) for d, k in zip(how["dilations"], kernel, strict=True)
@@ -84,11 +84,11 @@ def _conv(c: Call) -> Value:
 
 
 @rule("aten.conv_transpose1d", "aten.conv_transpose2d", "aten.conv_transpose3d")
-def _conv_transpose(c: Call) -> Value:
+def _conv_transpose(c: AtenCall) -> Value:
     return _transposed(c)
 
 
-def _transposed(c: Call) -> Value:
+def _transposed(c: AtenCall) -> Value:
     axes = c.rank("weight") - 2
     how = _geometry(c, axes)
     how["pads"] = c.spread("padding", axes) * 2
@@ -96,7 +96,7 @@ def _transposed(c: Call) -> Value:
     return _batched(c, "ConvTranspose", axes, how)
 
 
-def _geometry(c: Call, axes: int) -> dict[str, Any]:
+def _geometry(c: AtenCall, axes: int) -> dict[str, Any]:
     return {
         "strides": c.spread("stride", axes),
         "dilations": c.spread("dilation", axes),
@@ -105,7 +105,7 @@ def _geometry(c: Call, axes: int) -> dict[str, Any]:
     }
 
 
-def _batched(c: Call, op_type: str, axes: int, how: dict[str, Any]) -> Value:
+def _batched(c: AtenCall, op_type: str, axes: int, how: dict[str, Any]) -> Value:
     """One image without a batch becomes a batch of one."""
     x = c.tensor("input")
     alone = c.rank("input") == axes + 1

@@ -1,4 +1,4 @@
-"""Recurrent networks: PyTorch's layers one after another, with gates in ONNX's order."""
+"""Recurrent networks: PyTorch's layers in sequence, with gates in ONNX's order."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tilewright.frontends.torch.aten.rules import Call, rule
+from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.graph.nodes import Value
 
 
 @dataclass(frozen=True)
 class _Cell:
-    """kind: of ONNX. order: of ONNX's gates among PyTorch's. activation: where it says one."""
+    """kind: of ONNX. order: ONNX's gates in PyTorch's order. activation: if it has a choice."""
 
     kind: str
     order: tuple[int, ...]
@@ -28,7 +28,7 @@ _CELLS: Final = {
 
 
 @rule("aten.lstm.input", "aten.gru.input", "aten.rnn_tanh.input", "aten.rnn_relu.input")
-def _recurrent(c: Call) -> list[Value]:
+def _recurrent(c: AtenCall) -> list[Value]:
     cell = _CELLS[c.name.split(".")[1]]
     if c["train"] and c["dropout"]:
         raise c.refuse("it drops elements at random, in training mode")
@@ -59,13 +59,13 @@ def _recurrent(c: Call) -> list[Value]:
 
 
 def _layer(
-    c: Call,
+    c: AtenCall,
     cell: _Cell,
     x: Value,
     parts: Sequence[Sequence[Value]],
     begin: Sequence[Value],
 ) -> tuple[Value, list[Value]]:
-    """One layer in its directions: the sequence with directions side by side, and last states."""
+    """One layer in all directions: the sequence with concatenated directions, and last states."""
     hidden = int(parts[0][1].extents[1])
     weights = []
     for k in (0, 1):
@@ -89,7 +89,7 @@ def _layer(
     return c.op("Reshape", y, c.ints(0, 0, -1)), found[1:]
 
 
-def _gates(c: Call, cell: _Cell, x: Value, hidden: int) -> Value:
+def _gates(c: AtenCall, cell: _Cell, x: Value, hidden: int) -> Value:
     """The rows of the gates in ONNX's order."""
     if len(cell.order) == 1:
         return x
@@ -99,12 +99,12 @@ def _gates(c: Call, cell: _Cell, x: Value, hidden: int) -> Value:
     return c.op("Concat", *(gates[n] for n in cell.order), axis=0)
 
 
-def _stacked(c: Call, parts: Sequence[Value]) -> Value:
+def _stacked(c: AtenCall, parts: Sequence[Value]) -> Value:
     wide = [c.op("Unsqueeze", p, c.ints(0)) for p in parts]
     return _joined(c, wide)
 
 
-def _joined(c: Call, parts: Sequence[Value]) -> Value:
+def _joined(c: AtenCall, parts: Sequence[Value]) -> Value:
     if len(parts) == 1:
         return parts[0]
     return c.op("Concat", *parts, axis=0)

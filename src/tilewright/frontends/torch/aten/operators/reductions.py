@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from tilewright.base.dtypes import bool_, int64
-from tilewright.frontends.torch.aten.rules import Call, positive, rule
+from tilewright.frontends.torch.aten.rules import AtenCall, positive, rule
 from tilewright.graph.nodes import Value
 
 _REDUCTIONS: Final = {
@@ -21,13 +21,13 @@ _REDUCTIONS: Final = {
 
 
 def reduced(
-    c: Call,
+    c: AtenCall,
     op_type: str,
     x: Value,
     axes: list[int],
     keep: bool,
 ) -> Value:
-    """A reduction over axes; of a tensor without axes it is the tensor."""
+    """A reduction over axes; a tensor without axes is returned as is."""
     rank = len(x.shape or ())
     if not rank:
         return x
@@ -35,8 +35,8 @@ def reduced(
     return found
 
 
-def _reduction(op_type: str) -> Callable[[Call], Value]:
-    def apply(c: Call) -> Value:
+def _reduction(op_type: str) -> Callable[[AtenCall], Value]:
+    def apply(c: AtenCall) -> Value:
         x = c.tensor("self", c.dtype)
         axes = c.axes()
         keep = bool(c["keepdim"])
@@ -50,13 +50,13 @@ for _name, _op in _REDUCTIONS.items():
 
 
 @rule("aten.max.default", "aten.min.default")
-def _extremum(c: Call) -> Value:
+def _extremum(c: AtenCall) -> Value:
     op_type = "ReduceMax" if ".max" in c.name else "ReduceMin"
     return reduced(c, op_type, c.tensor(), c.axes(), keep=False)
 
 
 @rule("aten.max.dim", "aten.min.dim")
-def _extremum_and_place(c: Call) -> tuple[Value, Value]:
+def _extremum_and_place(c: AtenCall) -> tuple[Value, Value]:
     largest = ".max" in c.name
     x = c.tensor()
     axis = c.axis()
@@ -69,13 +69,13 @@ def _extremum_and_place(c: Call) -> tuple[Value, Value]:
 
 
 @rule("aten.max.other", "aten.min.other")
-def _larger(c: Call) -> Value:
+def _larger(c: AtenCall) -> Value:
     op_type = "Max" if ".max" in c.name else "Min"
     return c.op(op_type, c.tensor("self", c.dtype), c.tensor("other", c.dtype))
 
 
 @rule("aten.argmax", "aten.argmin")
-def _place(c: Call) -> Value:
+def _place(c: AtenCall) -> Value:
     op_type = "ArgMax" if "argmax" in c.name else "ArgMin"
     if c.has("dim"):
         if not c.rank():
@@ -89,8 +89,8 @@ def _place(c: Call) -> Value:
 
 
 @rule("aten.any", "aten.all")
-def _logical(c: Call) -> Value:
-    """How many are true, or false: of no elements none is. Of no axes, each element alone."""
+def _logical(c: AtenCall) -> Value:
+    """Count true or false elements; over no elements none is. Without axes, each element alone."""
     x = c.tensor("self", bool_)
     every = ".all" in c.name
     if c["dim"] != []:
@@ -108,8 +108,8 @@ def _logical(c: Call) -> Value:
 
 
 @rule("aten.var", "aten.std", "aten.var_mean", "aten.std_mean")
-def _variance(c: Call) -> Value | tuple[Value, Value]:
-    """Over `count - correction`; the default correction is 1."""
+def _variance(c: AtenCall) -> Value | tuple[Value, Value]:
+    """Divided by `count - correction`; the default correction is 1."""
     name = c.name.split(".")[1]
     axes = c.axes()
     if c.rank():
@@ -118,7 +118,7 @@ def _variance(c: Call) -> Value | tuple[Value, Value]:
         extents = [1]
     known = [n for n in extents if n is not None]
     if len(known) < len(extents):
-        raise c.refuse("a call only knows how many elements it has")
+        raise c.refuse("its number of elements is known only at run time")
     correction = c["correction"]
     if correction is None:
         if c["unbiased"] in (None, True):
@@ -140,7 +140,7 @@ def _variance(c: Call) -> Value | tuple[Value, Value]:
 
 
 @rule("aten.linalg_vector_norm", "aten.norm", "aten.frobenius_norm")
-def _norm(c: Call) -> Value:
+def _norm(c: AtenCall) -> Value:
     if c.has("ord"):
         order = c["ord"]
     elif c.has("p"):
@@ -151,8 +151,8 @@ def _norm(c: Call) -> Value:
 
 
 @rule("aten.cdist", "aten._cdist_forward")
-def _distances(c: Call) -> Value:
-    """Of each row of one tensor from each row of the other."""
+def _distances(c: AtenCall) -> Value:
+    """The distance of each row of one tensor from each row of the other."""
     a = c.op("Unsqueeze", c.tensor("x1"), c.ints(-2))
     b = c.op("Unsqueeze", c.tensor("x2"), c.ints(-3))
     last = len(c.result.shape)
@@ -160,7 +160,7 @@ def _distances(c: Call) -> Value:
 
 
 def _normed(
-    c: Call,
+    c: AtenCall,
     x: Value,
     order: float,
     axes: list[int],
@@ -183,15 +183,15 @@ def _normed(
 
 
 @rule("aten.softmax.int", "aten._softmax", "aten.log_softmax.int", "aten._log_softmax")
-def _softmax(c: Call) -> Value:
+def _softmax(c: AtenCall) -> Value:
     return _shares(c)
 
 
-def _shares(c: Call) -> Value:
+def _shares(c: AtenCall) -> Value:
     op_type = "LogSoftmax" if "log_softmax" in c.name else "Softmax"
     x = c.tensor("self", c.dtype)
     if not c.rank():
-        zero = c.op("Sub", x, x)  # NaN where it is not finite
+        zero = c.op("Sub", x, x)  # NaN for elements that are not finite
         if op_type == "LogSoftmax":
             return zero
         return c.op("Exp", zero)
@@ -200,8 +200,8 @@ def _shares(c: Call) -> Value:
 
 
 @rule("aten._safe_softmax")
-def _safe_softmax(c: Call) -> Value:
-    """Zeros where all that is shared among is minus infinity."""
+def _safe_softmax(c: AtenCall) -> Value:
+    """Zeros if all elements are minus infinity."""
     x = c.tensor("self", c.dtype)
     found = _shares(c)
     highest = reduced(c, "ReduceMax", x, [c.axis()], keep=True)
@@ -213,14 +213,14 @@ def _safe_softmax(c: Call) -> Value:
 
 
 @rule("aten.cumsum")
-def _cumsum(c: Call) -> Value:
+def _cumsum(c: AtenCall) -> Value:
     if not c.rank():
         return c.tensor("self", c.dtype)
     return c.op("CumSum", c.tensor("self", c.dtype), c.value(c.axis(), int64))
 
 
 @rule("aten.topk")
-def _topk(c: Call) -> list[Value]:
+def _topk(c: AtenCall) -> list[Value]:
     if not c.rank():
         return [c.tensor(), c.number(0, int64)]
     k = c.sizes([c["k"]])
@@ -229,7 +229,7 @@ def _topk(c: Call) -> list[Value]:
 
 
 @rule("aten.sort", "aten.argsort")
-def _sort(c: Call) -> Value | list[Value]:
+def _sort(c: AtenCall) -> Value | list[Value]:
     axis = positive(int(-1 if c["dim"] is None else c["dim"]), c.rank())
     if not c.rank():
         found = [c.tensor(), c.number(0, int64)]

@@ -1,10 +1,10 @@
-"""Images at another size."""
+"""Resizing images."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from tilewright.frontends.torch.aten.rules import Call, rule
+from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.graph.nodes import Value
 
 _MODES = {
@@ -28,7 +28,7 @@ _MODES = {
     "aten.upsample_trilinear3d",
     "aten.upsample_bicubic2d",
 )
-def _resized(c: Call) -> Value:
+def _resized(c: AtenCall) -> Value:
     name = c.name.split(".")[1]
     kind = name.lstrip("_").removeprefix("upsample_").rstrip("123d")
     exact = kind.startswith("nearest_exact")
@@ -48,10 +48,12 @@ def _resized(c: Call) -> Value:
     sizes = c["output_size"]
     fixed = c.fixed()
     if c["align_corners"] and fixed is not None:
-        sizes = fixed[2:]  # the corners are those of whole extents, scales or not
+        sizes = fixed[2:]  # corners are those of whole extents, with or without scales
     elif scales is not None:
         if c["align_corners"]:
-            raise c.refuse("a call only knows the extents whose corners it aligns")
+            raise c.refuse(
+                "the extents whose corners it aligns are known only at run time"
+            )
         return c.op("Resize", x, None, scales, **how)
     if sizes is None:
         raise c.refuse("neither its size nor its scales are given")
@@ -60,8 +62,8 @@ def _resized(c: Call) -> Value:
     )
 
 
-def _scales(c: Call, axes: int) -> Value | None:
-    """The scales that were given: where they were, they say where elements are."""
+def _scales(c: AtenCall, axes: int) -> Value | None:
+    """The given scales, if any: they determine the positions of elements."""
     given = c["scale_factors"]
     if given is None:
         parts = [
@@ -79,9 +81,9 @@ def _scales(c: Call, axes: int) -> Value | None:
 
 
 @rule("aten.grid_sampler", "aten.grid_sampler_2d", "aten.grid_sampler_3d")
-def _grid_sample(c: Call) -> Value:
+def _grid_sample(c: AtenCall) -> Value:
     if (c["interpolation_mode"], c["padding_mode"]) == (2, 1):
-        raise c.refuse("it interpolates cubically between elements over the border")
+        raise c.refuse("it interpolates cubically between elements beyond the border")
     how = {
         "mode": ("linear", "nearest", "cubic")[int(c["interpolation_mode"])],
         "padding_mode": ("zeros", "border", "reflection")[int(c["padding_mode"])],

@@ -1,4 +1,4 @@
-"""Arithmetic on sizes known only at run time: functions of Python on integers without axes."""
+"""Arithmetic on sizes known only at run time: Python functions on integer scalars."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from tilewright.base.dtypes import bool_, float64, int64
 from tilewright.frontends.torch.aten.operators.arithmetic import floor_divided
-from tilewright.frontends.torch.aten.rules import Call, rule
+from tilewright.frontends.torch.aten.rules import AtenCall, rule
 from tilewright.graph.nodes import Value
 
 _ARITHMETIC: Final = {
@@ -26,11 +26,11 @@ _COMPARISONS: Final = {
 }
 
 
-def _operands(c: Call) -> list[Value]:
+def _operands(c: AtenCall) -> list[Value]:
     return [c.value(x, int64) for x in c.arguments.values()]
 
 
-def _function(op_type: str) -> Callable[[Call], Value]:
+def _function(op_type: str) -> Callable[[AtenCall], Value]:
     return lambda c: c.op(op_type, *_operands(c))
 
 
@@ -41,40 +41,40 @@ for _name, _op in {"sym_max": "Max", "sym_min": "Min"}.items():
 
 
 @rule("operator.floordiv")
-def _floordiv(c: Call) -> Value:
+def _floordiv(c: AtenCall) -> Value:
     a, b = _operands(c)
     return floor_divided(c, a, b, int64)
 
 
 @rule("operator.truediv")
-def _truediv(c: Call) -> Value:
+def _truediv(c: AtenCall) -> Value:
     a, b = (c.cast(x, float64) for x in _operands(c))
     return c.op("Div", a, b)
 
 
 @rule("operator.neg")
-def _neg(c: Call) -> Value:
+def _neg(c: AtenCall) -> Value:
     return c.op("Neg", *_operands(c))
 
 
 @rule("operator.ne")
-def _ne(c: Call) -> Value:
+def _ne(c: AtenCall) -> Value:
     return c.op("Not", c.op("Equal", *_operands(c)))
 
 
 @rule("torch.sym_not")
-def _not(c: Call) -> Value:
+def _not(c: AtenCall) -> Value:
     (x,) = c.arguments.values()
     return c.op("Not", c.value(x, bool_))
 
 
 @rule("torch.sym_float")
-def _float(c: Call) -> Value:
+def _float(c: AtenCall) -> Value:
     (x,) = c.arguments.values()
     return c.cast(c.value(x), float64)
 
 
 @rule("torch.sym_int", "math.trunc")
-def _int(c: Call) -> Value:
+def _int(c: AtenCall) -> Value:
     (x,) = c.arguments.values()
     return c.cast(c.value(x), int64)

@@ -1,4 +1,4 @@
-"""Other shapes and orders of the same elements, parts of tensors and their concatenation."""
+"""Reshaping, reordering, slicing and concatenation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.dtypes import int64
-from tilewright.frontends.torch.aten.rules import Call, positive, rule
+from tilewright.frontends.torch.aten.rules import AtenCall, positive, rule
 from tilewright.graph.nodes import Value
 
 _END = (1 << 63) - 1
@@ -30,8 +30,8 @@ _END = (1 << 63) - 1
     "aten.feature_dropout",
     "aten.alpha_dropout",
 )
-def _same(c: Call) -> Value:
-    """The same numbers; what drops elements is refused in training."""
+def _same(c: AtenCall) -> Value:
+    """The identity; dropout in training is not supported."""
     if c["train"]:
         raise c.refuse("it drops elements at random, in training mode")
     return c.tensor("self" if c.has("self") else "input")
@@ -45,12 +45,12 @@ def _same(c: Call) -> Value:
     "aten._to_cpu",
     "prims.convert_element_type",
 )
-def _converted(c: Call) -> Value:
+def _converted(c: AtenCall) -> Value:
     return c.tensor("self" if c.has("self") else "a", c.dtype)
 
 
 @rule("aten.view.dtype")
-def _reinterpreted(c: Call) -> Value:
+def _reinterpreted(c: AtenCall) -> Value:
     raise c.refuse("it reads the bytes of a tensor as another type")
 
 
@@ -65,7 +65,7 @@ def _reinterpreted(c: Call) -> Value:
     "aten._reshape_alias",
     "aten._reshape_copy",
 )
-def _reshaped(c: Call) -> Value:
+def _reshaped(c: AtenCall) -> Value:
     fixed = c.fixed()
     if fixed is not None:
         return c.reshape(c.tensor(), fixed)
@@ -75,23 +75,23 @@ def _reshaped(c: Call) -> Value:
     return c.reshape(c.tensor(), _found(c))
 
 
-def _found(c: Call) -> list[int]:
-    """The shape of the result where at most one extent is not known: -1."""
+def _found(c: AtenCall) -> list[int]:
+    """The shape of the result with -1 for at most one unknown extent."""
     shape = [n if type(n) is int else -1 for n in c.result.shape]
     if shape.count(-1) > 1:
-        raise c.refuse("more than one extent of its result is known at a call only")
+        raise c.refuse("several extents of its result are known only at run time")
     return shape
 
 
 @rule("aten.unsqueeze")
-def _unsqueezed(c: Call) -> Value:
+def _unsqueezed(c: AtenCall) -> Value:
     axis = positive(int(c["dim"]), c.rank() + 1)
     return c.op("Unsqueeze", c.tensor(), c.ints(axis))
 
 
 @rule("aten.squeeze")
-def _squeezed(c: Call) -> Value:
-    """Only axes of one element go; of no axes, none."""
+def _squeezed(c: AtenCall) -> Value:
+    """Remove only axes of one element; without axes, none."""
     if c["dim"] == []:
         named = []
     else:
@@ -103,13 +103,13 @@ def _squeezed(c: Call) -> Value:
 
 
 @rule("aten.permute")
-def _permuted(c: Call) -> Value:
+def _permuted(c: AtenCall) -> Value:
     order = [positive(int(d), c.rank()) for d in c["dims"]]
     return _transposed(c, c.tensor(), order)
 
 
 @rule("aten.transpose.int", "aten.swapaxes", "aten.t", "aten.numpy_T", "aten.mT")
-def _swapped(c: Call) -> Value:
+def _swapped(c: AtenCall) -> Value:
     order = list(range(c.rank()))
     if c.has("dim0") or c.has("axis0"):
         if c.has("dim0"):
@@ -130,7 +130,7 @@ def _swapped(c: Call) -> Value:
 
 
 @rule("aten.movedim.int", "aten.movedim.intlist")
-def _moved(c: Call) -> Value:
+def _moved(c: AtenCall) -> Value:
     source = c.axes("source")
     target = c.axes("destination")
     rest = [a for a in range(c.rank()) if a not in source]
@@ -141,7 +141,7 @@ def _moved(c: Call) -> Value:
     )
 
 
-def _transposed(c: Call, x: Value, order: Sequence[int]) -> Value:
+def _transposed(c: AtenCall, x: Value, order: Sequence[int]) -> Value:
     if list(order) == list(range(len(order))):
         return x
     return c.op("Transpose", x, perm=list(order))
@@ -151,16 +151,16 @@ def _transposed(c: Call, x: Value, order: Sequence[int]) -> Value:
 
 
 @rule("aten.expand", "aten.expand_as", "aten.broadcast_to")
-def _expanded(c: Call) -> Value:
+def _expanded(c: AtenCall) -> Value:
     size = c["size"]
     if size is None or c.fixed() is not None:
         size = c.fixed() or _found(c)
-    # -1 keeps an extent, which for Expand is to be broadcast from one.
+    # -1 keeps an extent; in ONNX's Expand, 1 does.
     return c.op("Expand", c.tensor(), c.sizes([1 if n == -1 else n for n in size]))
 
 
 @rule("aten.repeat", "aten.tile")
-def _repeated(c: Call) -> Value:
+def _repeated(c: AtenCall) -> Value:
     counts = list(c["repeats"] if c.has("repeats") else c["dims"])
     x = c.tensor()
     rank = c.rank()
@@ -175,10 +175,10 @@ def _repeated(c: Call) -> Value:
 
 
 @rule("aten.repeat_interleave.self_int")
-def _interleaved(c: Call) -> Value:
-    """Each element several times: an axis more, stretched, and joined with the one in front.
+def _interleaved(c: AtenCall) -> Value:
+    """Repeat each element: add an axis, expand it, and merge it with the one before.
 
-    Without a dimension the elements are taken in a row.
+    Without a dimension the elements are flattened first.
     """
     x = c.tensor()
     axis = 0
@@ -193,12 +193,12 @@ def _interleaved(c: Call) -> Value:
     sizes: list[Any] = [1] * (rank + 1)
     sizes[axis + 1] = c["repeats"]
     wide = c.op("Expand", wide, c.sizes(sizes))
-    shape: list[Any] = [0] * rank  # kept
+    shape: list[Any] = [0] * rank  # unchanged
     shape[axis] = -1
     if c.fixed() is not None:
         return c.reshape(wide, c.fixed() or [])
     if axis < rank - 1:
-        raise c.refuse("a call only knows the extents after its dimension")
+        raise c.refuse("the extents after its dimension are known only at run time")
     return c.op("Reshape", wide, c.ints(*shape))
 
 
@@ -206,7 +206,7 @@ def _interleaved(c: Call) -> Value:
 
 
 @rule("aten.pixel_shuffle")
-def _pixel_shuffled(c: Call) -> Value:
+def _pixel_shuffled(c: AtenCall) -> Value:
     if c.rank() != 4:
         raise c.refuse(f"its input has {c.rank()} axes, not 4")
     size = int(c["upscale_factor"])
@@ -214,7 +214,7 @@ def _pixel_shuffled(c: Call) -> Value:
 
 
 @rule("aten.pixel_unshuffle")
-def _pixel_unshuffled(c: Call) -> Value:
+def _pixel_unshuffled(c: AtenCall) -> Value:
     shape = list(c.of("self").shape)
     if len(shape) != 4 or not all(type(n) is int for n in shape):
         raise c.refuse("its input is not an image of known extents")
@@ -233,8 +233,8 @@ _MODES = {
 
 
 @rule("aten.pad", "aten.constant_pad_nd")
-def _padded(c: Call) -> Value:
-    """PyTorch counts pads from the last axis, begin and end together."""
+def _padded(c: AtenCall) -> Value:
+    """PyTorch lists pads from the last axis on, begin and end together."""
     mode = _MODES[c["mode"] or "constant"]
     x = c.tensor()
     pads = list(c["pad"])
@@ -253,19 +253,19 @@ def _padded(c: Call) -> Value:
 
 
 @rule("aten.tril", "aten.triu")
-def _triangle(c: Call) -> Value:
+def _triangle(c: AtenCall) -> Value:
     upper = int(".triu" in c.name)
     return c.op("Trilu", c.tensor(), c.value(c["diagonal"], int64), upper=upper)
 
 
 @rule("aten.diagonal")
-def _diagonal(c: Call) -> Value:
-    """The elements of two axes whose places differ by the offset, as the last axis."""
+def _diagonal(c: AtenCall) -> Value:
+    """The elements of two axes whose indices differ by the offset, as the last axis."""
     axes = [c.axis("dim1"), c.axis("dim2")]
     offset = int(c["offset"])
     extents = [c.extent(a) for a in axes]
     if None in extents:
-        raise c.refuse("a call only knows its extents")
+        raise c.refuse("its extents are known only at run time")
     rest = [a for a in range(c.rank()) if a not in axes]
     x = _transposed(c, c.tensor(), [*axes, *rest])
     rows = np.arange(max(-offset, 0), max(-offset, 0) + c.result.shape[-1])
@@ -275,8 +275,8 @@ def _diagonal(c: Call) -> Value:
 
 
 @rule("aten.unfold")
-def _windows(c: Call) -> Value:
-    """Windows of an axis, their elements as the last axis."""
+def _windows(c: AtenCall) -> Value:
+    """Sliding windows along an axis, with their elements as the last axis."""
     axis = positive(int(c["dimension"]), c.rank())
     size = int(c["size"])
     step = int(c["step"])
@@ -284,7 +284,7 @@ def _windows(c: Call) -> Value:
         raise c.refuse("its input has no axes")
     extent = c.extent(axis)
     if extent is None:
-        raise c.refuse("a call only knows how many windows there are")
+        raise c.refuse("the number of windows is known only at run time")
     starts = np.arange(0, extent - size + 1, step)
     places = c.build.constant(starts[:, None] + np.arange(size))
     found = c.op("Gather", c.tensor(), places, axis=axis)
@@ -296,15 +296,15 @@ def _windows(c: Call) -> Value:
 
 
 @rule("aten.as_strided")
-def _strided(c: Call) -> Value:
-    """Elements by their places in memory, where PyTorch has its input in an order without gaps."""
+def _strided(c: AtenCall) -> Value:
+    """Elements by their positions in memory, if PyTorch's input is dense."""
     held = c.of("self")
     shape = c.fixed()
     steps = list(c["stride"])
     offset = c["storage_offset"]
     known = [*held.shape, *held.stride(), *steps, held.storage_offset()]
     if shape is None or not all(type(n) is int for n in known):
-        raise c.refuse("a call only knows its extents")
+        raise c.refuse("its extents are known only at run time")
     order = sorted(range(c.rank()), key=lambda a: (-held.stride()[a], a))
     if held.storage_offset() or not _is_dense(held.shape, held.stride(), order):
         raise c.refuse("its input is a part of another tensor")

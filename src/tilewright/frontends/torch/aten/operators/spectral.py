@@ -12,12 +12,12 @@ from tilewright.frontends.torch.aten.complex_numbers import (
     in_pairs,
     in_parts,
 )
-from tilewright.frontends.torch.aten.rules import Call, positive
+from tilewright.frontends.torch.aten.rules import AtenCall, positive
 from tilewright.graph.nodes import Value
 
 
 @complex_rule("aten._fft_c2c")
-def _fft(c: Call) -> Complex:
+def _fft(c: AtenCall) -> Complex:
     x = in_pairs(c, c["self"])
     axes = c.axes()
     count = math.prod(_extents(c, axes))
@@ -28,8 +28,8 @@ def _fft(c: Call) -> Complex:
 
 
 @complex_rule("aten._fft_r2c")
-def _fft_of_real(c: Call) -> Complex:
-    """The last of its axes first, of which half is given where the rest says nothing new."""
+def _fft_of_real(c: AtenCall) -> Complex:
+    """Transform the last axis first, returning only half of it if the rest is redundant."""
     axes = c.axes()
     count = math.prod(_extents(c, axes))
     x = c.op("Unsqueeze", c.tensor(), c.ints(-1))
@@ -42,8 +42,8 @@ def _fft_of_real(c: Call) -> Complex:
 
 
 @complex_rule("aten._fft_c2r")
-def _fft_to_real(c: Call) -> Value:
-    """The other axes first; the last one's left out half is the conjugate of the half there."""
+def _fft_to_real(c: AtenCall) -> Value:
+    """The other axes first; the missing half of the last one is the conjugate of the other half."""
     axes = c.axes()
     size = int(c["last_dim_size"])
     count = math.prod(_extents(c, axes[:-1])) * size
@@ -55,7 +55,7 @@ def _fft_to_real(c: Call) -> Value:
     half = c.op("Slice", x, *start)
     rest = size - (size // 2 + 1)
     if rest > 0:
-        # Elements rest, rest - 1, ..., 1 of it.
+        # Its elements rest, rest - 1, ..., 1.
         bounds = c.ints(rest), c.ints(0), c.ints(last), c.ints(-1)
         other = c.op("Slice", half, *bounds)
         signs = c.build.constant(_signs(half))
@@ -73,29 +73,29 @@ def _signs(like: Value) -> Any:
 
 
 def _transformed(
-    c: Call,
+    c: AtenCall,
     x: Value,
     axis: int,
     inverse: bool = False,
     onesided: int = 0,
 ) -> Value:
-    """The transform along one axis; pairs are the last axis."""
+    """The transform along one axis, with pairs along the last axis."""
     where = c.value(axis, int64)
     return c.op("DFT", x, None, where, inverse=int(inverse), onesided=onesided)
 
 
-def _extents(c: Call, axes: list[int]) -> list[int]:
+def _extents(c: AtenCall, axes: list[int]) -> list[int]:
     found = [c.extent(positive(a, c.rank())) for a in axes]
     known = [n for n in found if n is not None]
     if len(known) < len(found):
-        raise c.refuse("a call only knows how many elements it transforms")
+        raise c.refuse("the number of transformed elements is known only at run time")
     return known
 
 
-def _scaled(c: Call, x: Value, count: int, inverse: bool = False) -> Value:
-    """By what was asked: 0 nothing, 1 the root of the count, 2 the count.
+def _scaled(c: AtenCall, x: Value, count: int, inverse: bool = False) -> Value:
+    """Normalization by mode: 0 none, 1 the root of the count, 2 the count.
 
-    The inverse transform of the graph divides by the count already.
+    The graph's inverse transform already divides by the count.
     """
     powers = {
         0: 0.0,

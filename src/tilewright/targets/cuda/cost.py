@@ -1,0 +1,335 @@
+"""What a product takes on tensor cores: closed forms, and which tiles are expected to be fastest.
+
+A step of a block takes as long as the slowest of: the tensor cores, instructions that are issued,
+turns of shared memory, bytes from the device's memory; then the waits that other blocks of the unit
+do not hide. With two tiles of each factor, copies that arrive later take place meanwhile. Rates are
+NVIDIA's of an A100 (`machine.py`), and have not been measured here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from tilewright.expr.nodes import Load
+from tilewright.loops.passes.async_copies import BYTES
+from tilewright.targets.cuda.intrinsics import (
+    COLUMNS,
+    MATRIX_ROW,
+    ROWS,
+    matrix_loads,
+)
+from tilewright.targets.cuda.machine import WARP, CudaMachine
+from tilewright.targets.simt.cost import (
+    LATENCY,
+    OWN_REGISTERS,
+    SECTOR,
+    SYNC,
+    WORD,
+    WarpRequest,
+    bank_turns,
+    copies,
+    fetch_width,
+    shared_bytes,
+    tile_steps,
+)
+from tilewright.targets.simt.products import Product
+from tilewright.targets.simt.tiling import DimensionShare, Tiling
+
+FACTOR: Final = 32  # bytes of a factor's row along the sum, in one instruction
+FEEDING: Final = 4  # warps that keep the tensor cores of a unit busy: it has four
+# Instructions that put two elements in a word, of a factor whose neighbors along the sum are apart.
+PACKING: Final = 2
+ROOMS: Final = (0, 8, 16)  # bytes between rows of a factor's tile that may be tried
+MATRIX_ROWS: Final = 8  # that one turn of `ldmatrix` reads
+RESULT_ROOM: Final = 8  # elements between rows of the results
+STAGES: Final = (1, 2)  # tiles of a factor that a block may have at once
+KEPT: Final = 32  # tiles that a tuner may try, the best ones
+# Sides of a block's tile, and the warps along each.
+SHAPES: Final = (
+    (128, 128, 2, 4),
+    (128, 128, 4, 2),
+    (128, 64, 4, 2),
+    (64, 128, 2, 4),
+    (64, 64, 2, 2),
+    (64, 32, 4, 1),
+    (32, 64, 1, 4),
+    (32, 32, 2, 1),
+    (16, 64, 1, 2),
+    (16, 32, 1, 1),
+)
+DEPTHS: Final = (32, 64, 128)  # bytes of a tile's rows along the sum
+
+
+class TensorTile(NamedTuple):
+    """rows, columns, depth: of a block's tile. row_warps, column_warps: that share the results."""
+
+    rows: int
+    columns: int
+    depth: int
+    row_warps: int
+    column_warps: int
+
+
+@dataclass(frozen=True, slots=True)
+class TensorTiling:
+    """A product of one row, column and sum in such tiles; `plan` has the sides of the block."""
+
+    tile: TensorTile
+    plan: Tiling
+
+    @property
+    def threads(self) -> Mapping[str, int]:
+        """Threads of a block, by axis, the fastest first."""
+        t = self.tile
+        axes = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
+        return dict(zip(axes, (WARP, t.row_warps, t.column_warps), strict=True))
+
+    @property
+    def warps(self) -> int:
+        """Warps of a block."""
+        return self.tile.row_warps * self.tile.column_warps
+
+    @property
+    def factor(self) -> int:
+        """Elements of a factor along the sum in one instruction."""
+        return FACTOR // self.plan.product.left.dtype.itemsize
+
+    @property
+    def mine(self) -> tuple[int, int]:
+        """Instructions' tiles of a warp, down and across."""
+        t = self.tile
+        rows, columns = t.rows // t.row_warps, t.columns // t.column_warps
+        return rows // ROWS, columns // COLUMNS
+
+    @property
+    def products(self) -> int:
+        """Instructions of tensor cores in a step of a block."""
+        down, across = self.mine
+        return self.warps * down * across * (self.tile.depth // self.factor)
+
+
+def tensor_tiling(product: Product, tile: TensorTile) -> TensorTiling:
+    """The product in these tiles."""
+    (row,), (column,), (along,) = product.rows, product.columns, product.sums
+    shares = {
+        row: DimensionShare(tile.rows, tile.row_warps, "threadIdx.y"),
+        column: DimensionShare(tile.columns, tile.column_warps, "threadIdx.z"),
+    }
+    shares |= {d: DimensionShare(1, 1, "") for d in product.batch}
+    return TensorTiling(tile, Tiling(product, shares, {along: tile.depth}))
+
+
+# -- requests of shared memory
+
+
+def operand_requests(
+    t: TensorTiling, read: Load, room: int, machine: CudaMachine
+) -> tuple[WarpRequest, ...]:
+    """A step's requests for one factor: fetch its tile, store it, load it into registers."""
+    copied = copies(t.plan, read, room, machine.simt)
+    return (*copied, fragment_request(t, read, room, machine))
+
+
+def fragment_request(
+    t: TensorTiling, read: Load, room: int, machine: CudaMachine
+) -> WarpRequest:
+    """The loads of a factor into registers, as `emit_mma` has them: each once by each warp.
+
+    Matrices where rows are whole and aligned; else words of 32 bits where neighbors along the sum
+    are neighbors in the tile; else single elements.
+    """
+    p, size = t.plan.product, read.dtype.itemsize
+    down, across = t.mine
+    parts, words = (down, 4) if read is p.left else (across, 2)
+    strides = _strides(t, read, room)
+    by_matrix = matrix_loads(size, strides)
+    banks = machine.simt.banks
+    if by_matrix is not None:
+        rows = [n * by_matrix.pitch * size for n in range(MATRIX_ROWS)]
+        turns, words = words * bank_turns(rows, banks, MATRIX_ROW), 1
+    else:
+        beside, along = strides
+        lanes = [size * beside * (n // 4) + WORD * along * (n % 4) for n in range(WARP)]
+        turns, words = bank_turns(lanes, banks), words * _loads(t, read, room)
+    count = t.warps * parts * words * (t.tile.depth // t.factor)
+    return WarpRequest("shared", count, turns)
+
+
+def _strides(t: TensorTiling, read: Load, room: int) -> tuple[int, int]:
+    """Elements in a factor's tile between neighbors on its side, and along the sum."""
+    p = t.plan.product
+    side = p.rows[0] if read is p.left else p.columns[0]
+    steps = tile_steps(t.plan, read, room)
+    return steps[side.var], steps[p.sums[0].var]
+
+
+def _loads(t: TensorTiling, read: Load, room: int) -> int:
+    """How many loads a word of a factor takes at most."""
+    size, strides = read.dtype.itemsize, _strides(t, read, room)
+    per = WORD // size
+    is_word = strides[1] == 1 and strides[0] % per == 0
+    return 1 if is_word or matrix_loads(size, strides) is not None else per
+
+
+def result_requests(
+    t: TensorTiling, machine: CudaMachine
+) -> tuple[WarpRequest, WarpRequest]:
+    """Requests for a block's results: each warp stores its own in shared memory, then all threads
+    load adjacent ones."""
+    pitch = t.tile.columns + RESULT_ROOM
+    lanes = [WORD * (pitch * (n // 4) + 2 * (n % 4)) for n in range(WARP)]
+    down, across = t.mine
+    stored = t.warps * down * across * (ROWS * COLUMNS // WARP)
+    loaded = t.tile.rows * t.tile.columns // WARP
+    turns = bank_turns(lanes, machine.simt.banks)
+    return WarpRequest("shared", stored, turns), WarpRequest("shared", loaded, 1)
+
+
+def rooms(read: Load) -> list[int]:
+    """Elements between rows of a factor's tile that may be tried."""
+    return [n // read.dtype.itemsize for n in ROOMS]
+
+
+def best_room(t: TensorTiling, read: Load, machine: CudaMachine) -> int:
+    """The room between rows of a factor's tile that takes the fewest turns and requests."""
+
+    def asked(room: int) -> tuple[int, int]:
+        found = operand_requests(t, read, room, machine)
+        inner = [r for r in found if r.memory == "shared"]
+        turns = sum(r.requests * r.turns for r in inner)
+        return turns, sum(r.requests for r in found)
+
+    return min(rooms(read), key=asked)
+
+
+# -- time
+
+
+@lru_cache(maxsize=256)
+def tensor_tiles(product: Product, machine: CudaMachine) -> tuple[TensorTile, ...]:
+    """The tiles that fit the machine, those first that are expected to be fastest."""
+    times = {}
+    for tile in _possible(product):
+        t = tensor_tiling(product, tile)
+        time = time_on_tensor_cores(t, machine, best_stages(t, machine))
+        if time is not None:
+            times[tile] = time
+    return tuple(sorted(times, key=lambda t: (times[t], t))[:KEPT])
+
+
+def _possible(product: Product) -> Iterator[TensorTile]:
+    size = product.left.dtype.itemsize
+    for rows, columns, row_warps, column_warps in SHAPES:
+        for depth in DEPTHS:
+            yield TensorTile(rows, columns, depth // size, row_warps, column_warps)
+
+
+def block_bytes(t: TensorTiling, held: Mapping[Load, int], stages: int = 1) -> int:
+    """Bytes of a block's shared memory: both factors' tiles and the results."""
+    results = t.tile.rows * (t.tile.columns + RESULT_ROOM) * WORD
+    return shared_bytes(t.plan, held, stages) + results
+
+
+def factor_rooms(t: TensorTiling, machine: CudaMachine) -> dict[Load, int]:
+    """The default padding of each factor's tile."""
+    return dict(_rooms(t.plan.product, t.tile, machine))
+
+
+@lru_cache(maxsize=256)
+def _rooms(
+    p: Product, tile: TensorTile, machine: CudaMachine
+) -> tuple[tuple[Load, int], ...]:
+    t = tensor_tiling(p, tile)
+    return tuple((x, best_room(t, x, machine)) for x in (p.left, p.right))
+
+
+def registers(t: TensorTiling) -> int:
+    """Registers of a thread: its results, and the factors of one step along the sum."""
+    down, across = t.mine
+    return 4 * down * across + 4 * down + 2 * across + OWN_REGISTERS
+
+
+def stage_counts(t: TensorTiling, machine: CudaMachine) -> list[int]:
+    """How many tiles of a factor a block may have at once."""
+    return [
+        n for n in STAGES if n == 1 or (t.plan.steps >= n and together(t, machine, n))
+    ]
+
+
+def best_stages(t: TensorTiling, machine: CudaMachine) -> int:
+    """The number of stages with which a product is expected to be fastest."""
+
+    def time(stages: int) -> float:
+        return time_on_tensor_cores(t, machine, stages) or math.inf
+
+    return min(stage_counts(t, machine), key=time)
+
+
+def _arrives_later(t: TensorTiling, machine: CudaMachine) -> bool:
+    """Whether both factors' tiles can be copied asynchronously."""
+    held = factor_rooms(t, machine)
+    widths = {x: fetch_width(t.plan, x, n, machine.simt) for x, n in held.items()}
+    return all(n > 1 and n * x.dtype.itemsize in BYTES for x, n in widths.items())
+
+
+def together(t: TensorTiling, machine: CudaMachine, stages: int = 1) -> int:
+    """The blocks that a unit runs at once; 0 if it has no room for one."""
+    of, threads = machine.simt, t.warps * WARP
+    shared = block_bytes(t, factor_rooms(t, machine), stages)
+    if registers(t) > of.thread_registers or threads > of.block_threads:
+        return 0
+    return min(
+        of.unit_threads // threads,
+        of.unit_blocks,
+        of.registers // (registers(t) * threads),
+        of.shared // shared,
+    )
+
+
+def time_on_tensor_cores(
+    t: TensorTiling, machine: CudaMachine, stages: int = 1
+) -> float | None:
+    """Nanoseconds of a product in these tiles; None if they do not fit the machine."""
+    of = machine.simt
+    held = together(t, machine, stages)
+    if held == 0:
+        return None
+    waves = -(-t.plan.blocks // of.units)
+    running = min(held, waves)
+    last = sum(r.requests * r.turns for r in result_requests(t, machine))
+    step = _step(t, machine, running)
+    if stages > 1 and _arrives_later(t, machine):
+        block = t.plan.steps * (max(step, LATENCY / running) + SYNC / running)
+        block += LATENCY / running  # of the first tiles
+    else:
+        block = t.plan.steps * (step + (LATENCY + 2 * SYNC) / running)
+    return waves * (block + _turns_time(last, machine)) + of.launch_ns
+
+
+def _step(t: TensorTiling, machine: CudaMachine, running: int) -> float:
+    """Nanoseconds of a step of a block, of several that a unit runs together, without waits."""
+    of = machine.simt
+    moved = turns = issued = 0
+    for read, room in factor_rooms(t, machine).items():
+        found = operand_requests(t, read, room, machine)
+        fetched, *inner = found
+        moved += fetched.requests * fetched.turns * SECTOR
+        turns += sum(r.requests * r.turns for r in inner)
+        packed = PACKING if _loads(t, read, room) > 1 else 0
+        issued += sum(r.requests for r in found) + packed * inner[-1].requests
+    size = t.plan.product.left.dtype.itemsize
+    busy = min(1.0, running * t.warps / FEEDING)
+    rate = machine.tensor_rate(size) * busy
+    products = math.prod(t.plan.sizes.values()) / rate
+    issue = (issued + t.products) * WARP / of.rate
+    outer = moved * of.units / of.cache_bandwidth
+    return max(products, issue, _turns_time(turns, machine), outer)
+
+
+def _turns_time(turns: int, machine: CudaMachine) -> float:
+    of = machine.simt
+    return turns * of.banks * WORD / of.shared_rate

@@ -1,0 +1,249 @@
+"""Products on tensor cores: tiles of warps, accumulated in their registers by `mma.sync`.
+
+    blockIdx: results of each warp = 0
+              for each tile of the sum:  fetch both factors' tiles into shared memory, together
+                                         multiply: each warp its rows by its columns
+              each warp stores its results in shared memory
+              what follows the product, point by point, by all threads; store
+
+Ragged tiles are filled up with zeros as they are fetched, and results outside are not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Cast, Load, Mul
+from tilewright.loops.intrinsic import TensorIntrinsic
+from tilewright.loops.nodes import Kernel
+from tilewright.schedule import Schedule
+from tilewright.schedule.space import Choices, Sketch
+from tilewright.schedule.tree import find_buffer
+from tilewright.targets.cuda.cost import (
+    RESULT_ROOM,
+    TensorTile,
+    TensorTiling,
+    best_room,
+    best_stages,
+    rooms,
+    stage_counts,
+    tensor_tiles,
+    tensor_tiling,
+    time_on_tensor_cores,
+)
+from tilewright.targets.cuda.intrinsics import COLUMNS, PRODUCTS, ROWS, STORES
+from tilewright.targets.cuda.machine import WARP, CudaMachine
+from tilewright.targets.simt.binding import bind_blocks
+from tilewright.targets.simt.cost import GAIN, fetch_width
+from tilewright.targets.simt.machine import SimtMachine
+from tilewright.targets.simt.predict import tiles, time_by_element, time_in_tiles
+from tilewright.targets.simt.products import Product
+from tilewright.targets.simt.schedules import products_of, tiled_products
+from tilewright.targets.simt.tiles import (
+    TileCopy,
+    fetch_ahead,
+    fetch_tile,
+    grid_of,
+    in_tiles,
+    results,
+)
+from tilewright.targets.simt.tiling import tiling
+
+NAME = "tensor cores"  # of the sketch
+
+
+@dataclass(frozen=True, slots=True)
+class TensorCores:
+    """The tensor cores of a machine. exact: sums keep the program's order and its rounding."""
+
+    machine: CudaMachine
+    exact: bool
+
+    def refusal(self, p: Product) -> str:
+        """Why tensor cores cannot compute a product; empty if they can."""
+        of, out = _dtypes(p)
+        found = _intrinsic(of, out)
+        sides = {"row": p.rows, "column": p.columns, "sum": p.sums}
+        if found is None:
+            return f"there is no instruction for {of} with sums in {out}"
+        missing = [f for f in found.features if not self.machine.has(f)]
+        if missing:
+            return f"{self.machine.name} has no {found.name}: it needs {missing[0]}"
+        if self.exact and found.tolerance:
+            return f"{found.name} is not exact: it {found.rounding}"
+        several = [side for side, dims in sides.items() if len(dims) != 1]
+        if several:
+            return f"it has more than one {several[0]} dimension"
+        if not _is_plain(p):
+            return "its factors are not read as they are"
+        if not tensor_tiles(p, self.machine):
+            return "no tile fits the machine"
+        return ""
+
+    def time(self, p: Product) -> float | None:
+        """Expected nanoseconds of a product in its best tile; None if tensor cores cannot compute
+        it."""
+        if self.refusal(p):
+            return None
+        best = tensor_tiling(p, tensor_tiles(p, self.machine)[0])
+        stages = best_stages(best, self.machine)
+        return time_on_tensor_cores(best, self.machine, stages)
+
+    def pays(self, p: Product) -> bool:
+        """Whether a product is expected to be faster on tensor cores."""
+        time, of = self.time(p), self.machine.simt
+        others: list[float | None] = [time_by_element(p, of)]
+        for tile in tiles(p, of, of.shared_pays)[:1]:
+            others.append(time_in_tiles(tiling(p, tile), of, of.shared_pays))
+        return time is not None and GAIN * time < min(t for t in others if t)
+
+    def with_sketch(
+        self,
+        found: Sequence[Sketch],
+        kernel: Kernel,
+        computations: Sequence[Computation],
+    ) -> Sequence[Sketch]:
+        """Sketches, best first, including that of tensor cores if they can compute a product."""
+        given = tuple(computations)
+        able = [p for p in products_of(given) if not self.refusal(p)]
+        how = partial(tiled_products, kernel, given, self.machine.simt, self.schedule)
+        sketch = Sketch(NAME, how)
+        try:
+            if able:
+                sketch.default()
+        except ScheduleError:
+            able = []  # what is inlined into it makes it another product
+        if not able:
+            return found
+        first = any(map(self.pays, able))
+        return [sketch, *found] if first else [*found, sketch]
+
+    def schedule(
+        self, s: Schedule, p: Product, machine: SimtMachine, choose: Choices
+    ) -> None:
+        """Schedule a product; see the module's docstring. A product that tensor cores cannot
+        compute is scheduled by `in_tiles`.
+
+        parameters: `<reduction>.tensor_tile`, the tile of a block and its warps; those of
+        `in_tiles` except `tile` and `staged`. Raises ScheduleError if a primitive fails.
+        """
+        if self.refusal(p):
+            in_tiles(s, p, machine, choose)
+            return
+        possible = tensor_tiles(p, self.machine)
+        tile = TensorTile(*choose(f"{p.name}.tensor_tile", possible, possible[0]))
+        _TensorWork(s, tensor_tiling(p, tile), self.machine).run(choose)
+
+
+def _dtypes(p: Product) -> tuple[DType, DType]:
+    """The dtypes of the factors and of the sums."""
+    return p.left.dtype, p.reduction.outputs[0].tensor.dtype
+
+
+def _intrinsic(of: DType, out: DType) -> TensorIntrinsic | None:
+    """The instruction for these dtypes that does not round its factors."""
+    for intrinsic in PRODUCTS:
+        a, b, c = (t.dtype for t in intrinsic.tensors)
+        if (a, b, c) == (of, of, out) and of is not out:
+            return intrinsic
+    return None
+
+
+def _is_plain(p: Product) -> bool:
+    """Whether the sum is of products of both factors, converted to its dtype."""
+    value = p.reduction.outputs[0].value
+    if not isinstance(value, Mul) or p.left.dtype is not p.right.dtype:
+        return False
+    sides = (value.lhs, value.rhs)
+    factors = {s.value for s in sides if isinstance(s, Cast)}
+    return factors == {p.left, p.right} and all(isinstance(f, Load) for f in factors)
+
+
+@dataclass(eq=False)
+class _TensorWork:
+    """A schedule on its way."""
+
+    s: Schedule
+    t: TensorTiling
+    machine: CudaMachine
+
+    def run(self, choose: Choices) -> None:
+        s, t = self.s, self.t
+        p = t.plan.product
+        (row,), (column,), (along,) = (
+            [f"{p.name}.{d.var.name}" for d in dims]
+            for dims in (p.rows, p.columns, p.sums)
+        )
+        target, last = results(s, p)
+        grid = grid_of(s, t.plan, last)
+        s.compute_at(target, grid[-1], scope="shared")
+        s.storage_align(target, self.rank(target) - 2, t.tile.columns, RESULT_ROOM)
+        held = s.cache_write(target, None, "warp")
+        outer, inner = s.split(along, t.tile.depth)
+        zero = s.decompose_reduction(held, row)
+        s.reorder(outer, row, column, inner)
+        fetched = [self.fetch(read, outer, choose) for read in (p.left, p.right)]
+        self.by_warps(*zero[-2:])
+        product = self.by_warps(row, column, inner)
+        axes = self.rank(held)
+        store = self.by_warps(f"{held}.w{axes - 2}", f"{held}.w{axes - 1}")
+        of, out = _dtypes(p)
+        intrinsic = _intrinsic(of, out)
+        assert intrinsic is not None
+        s.tensorize(product, intrinsic.name)
+        (stored,) = (i for i in STORES if i.tensors[0].dtype is out)
+        s.tensorize(store, stored.name)
+        self.by_threads(f"{last[p.rows[0]]}.i", f"{last[p.columns[0]]}.i")
+        possible = stage_counts(t, self.machine)
+        if choose(f"{p.name}.stages", possible, best_stages(t, self.machine)) > 1:
+            fetch_ahead(s, outer, fetched, self.machine.simt)
+        bind_blocks(s, grid)
+
+    def rank(self, name: str) -> int:
+        """Dimensions of an allocated buffer."""
+        held, _ = find_buffer(self.s.kernel, name, "tensorize")
+        return len(held.shape)
+
+    def fetch(self, read: Load, loop: str, choose: Choices) -> str:
+        """A factor's tile in shared memory, for each step."""
+        usual = best_room(self.t, read, self.machine)
+        room = choose(f"{read.buffer.name}.room", rooms(read), usual)
+        width = fetch_width(self.t.plan, read, room, self.machine.simt)
+        return fetch_tile(self.s, read, loop, TileCopy(room, width, self.t.threads))
+
+    def by_warps(self, row: str, column: str, along: str = "") -> str:
+        """Rows and columns dealt out to warps, in tiles of an instruction; the nest of one."""
+        s, tile = self.s, self.t.tile
+        row_warp, row = s.split(row, tile.rows // tile.row_warps)
+        column_warp, column = s.split(column, tile.columns // tile.column_warps)
+        down, row = s.split(row, ROWS)
+        across, column = s.split(column, COLUMNS)
+        order = [row_warp, column_warp, down, across, row, column]
+        if along:
+            step, along = s.split(along, self.t.factor)
+            order = [row_warp, column_warp, step, *order[2:], along]
+        s.reorder(*order)
+        for loop in order[2 : 5 if along else 4]:
+            s.unroll(loop)
+        s.bind(row_warp, "threadIdx.y")
+        s.bind(column_warp, "threadIdx.z")
+        return row
+
+    def by_threads(self, row: str, column: str) -> None:
+        """Distribute the loops over the results to all threads: a warp's threads have adjacent
+        columns."""
+        s, tile = self.s, self.t.tile
+        parts, own = s.split(column, WARP)
+        rows, row_warp = s.split(row, tile.row_warps * tile.column_warps)
+        column_warp, row_warp = s.split(row_warp, tile.row_warps)
+        s.reorder(column_warp, row_warp, own, rows, parts)
+        s.unroll(rows)
+        s.unroll(parts)
+        s.bind(column_warp, "threadIdx.z")
+        s.bind(row_warp, "threadIdx.y")
+        s.bind(own, "threadIdx.x")

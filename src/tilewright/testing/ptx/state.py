@@ -1,0 +1,220 @@
+"""The state of a grid's threads while they run a PTX kernel: registers and memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.testing.ptx.arithmetic import TYPES, Array
+from tilewright.testing.ptx.copies import CopiesOnTheWay
+from tilewright.testing.ptx.memory import CallerMemory
+from tilewright.testing.ptx.text import PtxKernel
+from tilewright.testing.ptx.traffic import WarpTraffic
+
+Extents = tuple[int, int, int]
+WARP: Final = 32
+# Addresses of a block's memory begin there, a thread's at twice that.
+_SPACE: Final = 1 << 40
+_PLACE: Final = re.compile(r"\[([^\]+]+)(?:\+(-?\d+))?\]")
+_HEX: Final = re.compile(r"0([fFdD])([0-9A-Fa-f]+)")
+_UNSET: Final = np.uint64((1 << 64) - 1)
+
+
+class ThreadState:
+    """The state of all threads of a grid."""
+
+    def __init__(
+        self,
+        kernel: PtxKernel,
+        grid: Extents,
+        threads: Extents,
+        memory: CallerMemory,
+        arguments: Sequence[int],
+        dynamic: int,
+    ) -> None:
+        self.kernel = kernel
+        self.memory = memory
+        self.traffic: WarpTraffic | None = None
+        self.per_block = prod(threads)
+        self.count = prod(grid) * self.per_block
+        number = np.arange(self.count)
+        self.block = number // self.per_block
+        self.thread = number % self.per_block
+        self.special = {
+            **_axes("%ctaid", self.block, grid),
+            **_axes("%tid", self.thread, threads),
+        }
+        self.params = dict(zip(kernel.params, arguments, strict=True))
+        self.places: dict[str, int] = {}
+        shared = self.lay(kernel.shared, _SPACE, dynamic)
+        arrays = dict.fromkeys(kernel.params, 8)
+        self.lay(arrays, 3 * _SPACE, 0)
+        local = self.lay(kernel.local, 2 * _SPACE, 0)
+        self.shared = np.zeros((prod(grid), shared), np.uint8)
+        self.local = np.zeros((self.count, local), np.uint8)
+        self.registers: dict[str, Array] = {}
+        self.pc = np.zeros(self.count, np.int64)
+        self.waiting = np.zeros(self.count, bool)
+        self.copies = CopiesOnTheWay()
+
+    def lay(
+        self,
+        arrays: dict[str, int],
+        base: int,
+        dynamic: int,
+    ) -> int:
+        at = 0
+        for name, size in arrays.items():
+            self.places[name] = base + at
+            at += -(-(size or dynamic) // 16) * 16
+        return at
+
+    def get(
+        self,
+        operand: str,
+        kind: str,
+        who: Array,
+    ) -> Array:
+        type = TYPES[kind]
+        if operand in self.special:
+            return self.special[operand][who].astype(type)
+        if operand.startswith("%"):
+            raw = self.register(operand)[who]
+            if kind == "pred":
+                return raw.astype(bool)
+            bits = np.dtype(type).itemsize * 8
+            dtype = getattr(np, f"uint{bits}")
+            return raw.astype(dtype).view(type)
+        filler = self.number(operand, type)
+        return np.full(who.size, filler, type)
+
+    def number(self, operand: str, type: Any) -> Any:
+        if operand in self.places:
+            return type(self.places[operand])
+        if found := _HEX.fullmatch(operand):
+            bits = int(found[2], 16)
+            kind = found[1].lower()
+            if kind == "f":
+                return np.uint32(bits).view(type)
+            return np.uint64(bits).view(type)
+        size = np.dtype(type).itemsize * 8
+        value = int(operand.removesuffix("U"), 0) & (1 << size) - 1
+        return np.array(value, f"uint{size}").view(type)[()]
+
+    def register(self, name: str) -> Array:
+        """The register of each thread; initially a bit pattern that is NaN in every float
+        format."""
+        if name not in self.registers:
+            self.registers[name] = np.full(self.count, _UNSET, np.uint64)
+        return self.registers[name]
+
+    def set(
+        self,
+        register: str,
+        value: Array,
+        who: Array,
+    ) -> None:
+        held = self.register(register)
+        value = np.broadcast_to(value, who.shape)
+        if value.dtype == bool:
+            held[who] = value
+            return
+        bits = 8 * value.dtype.itemsize
+        raw = np.ascontiguousarray(value).view(f"uint{bits}")
+        held[who] = raw.astype(np.uint64)
+
+    def warps(self, who: Array) -> Array:
+        """A number for the warp of each thread."""
+        of_block = -(-self.per_block // WARP)
+        found: Array = self.block[who] * of_block + self.thread[who] // WARP
+        return found
+
+    def address(
+        self,
+        place: str,
+        width: int,
+        who: Array,
+    ) -> Array:
+        """The address of an access of `width` bytes."""
+        found = _PLACE.fullmatch(place)
+        assert found is not None
+        offset = int(found[2] or 0) % (1 << 64)
+        at: Array = self.get(found[1], "u64", who) + np.uint64(offset)
+        if (at % np.uint64(width)).any():
+            raise IndexError(f"{self.kernel.name}: a misaligned access")
+        return at
+
+    def note(
+        self,
+        writes: bool,
+        at: Array,
+        width: int,
+        who: Array,
+    ) -> None:
+        """Count a memory request."""
+        if self.traffic is None or not who.size:
+            return
+        space = int(at[0] // np.uint64(_SPACE))
+        first = at % np.uint64(_SPACE)
+        warps = self.warps(who)
+        self.traffic.note(space, writes, first, width, warps)
+
+    def param(self, place: str, who: Array) -> Array:
+        """The argument of a parameter, by name or by an address in a register."""
+        match = _PLACE.fullmatch(place)
+        assert match is not None
+        place = match[1]
+        if not place.startswith("%"):
+            filler = self.params[place]
+            return np.full(who.size, filler, np.uint64)
+        found = {self.places[name]: value for name, value in self.params.items()}
+        at = self.get(place, "u64", who).tolist()
+        return np.array([found[address] for address in at], np.uint64)
+
+    def bytes_of(
+        self,
+        at: Array,
+        size: int,
+        who: Array,
+    ) -> tuple[Array, tuple[Array, ...]]:
+        """The bytes of each thread: an array, and indices into it."""
+        spaces = at // np.uint64(_SPACE)
+        space = int(spaces[0])
+        if (spaces != space).any():
+            raise NotImplementedError("threads that access different spaces at once")
+        first = (at % np.uint64(_SPACE)).astype(np.int64)
+        inside = first[:, None] + np.arange(size)
+        if space == 0:
+            self.check_global(inside)
+            return self.memory.bytes, (inside,)
+        if space == 1:
+            memory = self.shared
+            row = self.block[who]
+        else:
+            memory = self.local
+            row = who
+        if inside.max() >= memory.shape[1]:
+            raise IndexError(f"{self.kernel.name}: an access outside a block's memory")
+        return memory, (row[:, None], inside)
+
+    def check_global(self, places: Array) -> None:
+        valid = self.memory.valid
+        is_far = places >= valid.size
+        if is_far.any() or not valid[places].all():
+            raise IndexError(f"{self.kernel.name}: an access outside an array")
+
+
+def _axes(
+    name: str,
+    number: Array,
+    extents: Extents,
+) -> dict[str, Array]:
+    found = {}
+    for axis, extent in zip("xyz", extents, strict=True):
+        found[f"{name}.{axis}"] = number % extent
+        number = number // extent
+    return found

@@ -1,0 +1,181 @@
+"""What an artifact has of weights: each once, and the same model comes back."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+
+import tilewright as tw
+from tilewright.driver import constants
+from tilewright.driver.constants import ConstantPool, PackedWeight
+from tilewright.runtime.executable import Executable
+from tilewright.runtime.packing import Packing, PackingPart
+from tilewright.runtime.ranged import RangedExecutable
+
+RESIDUAL = """
+<ir_version: 10, opset_import: ["" : 21]>
+g (float[{batch}, 64, 12, 12] x) => (float[{batch}, 64, 12, 12] y) {{
+  a = Conv<pads=[1,1,1,1]>(x, v)
+  b = Relu(a)
+  c = Conv<pads=[1,1,1,1]>(b, w)
+  d = Add(c, x)
+  y = Relu(d)
+}}
+"""
+TIED = """
+<ir_version: 10, opset_import: ["" : 21]>
+g (int64[4] tokens) => (float[4, 270] y) {
+  x = Gather(table, tokens)
+  h = Tanh(x)
+  y = Gemm<transB=1>(h, table)
+}
+"""
+APART = """
+<ir_version: 10, opset_import: ["" : 21]>
+g (float[48, 96] x, float[2, 48] z) => (float[48, 96] y, float[2, 96] u) {
+  y = MatMul(x, w)
+  t = Tanh(z)
+  u = MatMul(t, v)
+}
+"""
+
+
+def model(text: str, **weights: tuple[int, ...]) -> tuple[Any, int]:
+    """A model with random weights, and their bytes."""
+    rng = np.random.default_rng(len(text))
+    made = onnx.parser.parse_model(text)
+    data = {n: rng.standard_normal(s).astype(np.float32) for n, s in weights.items()}
+    made.graph.initializer.extend(
+        numpy_helper.from_array(a, n) for n, a in data.items()
+    )
+    return made, sum(a.nbytes for a in data.values())
+
+
+REVERSED = PackingPart((1 << 13,), ((1 << 13) - 1,), (-1,), (), ((0, 0),), (1,))
+
+
+def residual(batch: int | str = 1) -> tuple[Any, int]:
+    shape = (64, 64, 3, 3)
+    return model(RESIDUAL.format(batch=batch), v=shape, w=shape)
+
+
+def stored(path: Path) -> int:
+    with zipfile.ZipFile(path) as archive:
+        return archive.getinfo("constants.bin").file_size
+
+
+def same(made: Any, path: Path, *inputs: Any) -> None:
+    """The file is loaded as what was saved, and writes the same file."""
+    loaded = tw.load(path)
+    np.testing.assert_array_equal(loaded(*inputs), made(*inputs))
+    again = path.with_suffix(".again.tw")
+    loaded.save(again)
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_filters_of_winograd_are_stored_as_they_were(tmp_path: Path) -> None:
+    source, weights = residual()
+    made = tw.compile(source, cache=False)
+    path = tmp_path / "m.tw"
+    made.save(path)
+    # In memory they are transformed, and the file is no larger for it.
+    assert len(made.model.constants) == 16 * weights // 9
+    assert len(made.model.packed) == 2
+    assert stored(path) == made.model.held.stored_bytes == weights
+    loaded = tw.load(path)
+    assert isinstance(loaded, Executable)
+    np.testing.assert_array_equal(loaded.model.constants, made.model.constants)
+    same(
+        made,
+        path,
+        np.random.default_rng(1).standard_normal((1, 64, 12, 12), np.float32),
+    )
+
+
+def test_models_for_a_range_of_shapes_too(tmp_path: Path) -> None:
+    source, weights = residual("n")
+    made = tw.compile(source, dims={"n": (1, 2)}, jit=False, cache=False)
+    assert isinstance(made, RangedExecutable)
+    path = tmp_path / "m.tw"
+    made.save(path)
+    distinct = {id(m.constants): m for m in made.model.models}
+    assert all(m.packed for m in distinct.values())
+    assert stored(path) <= len(distinct) * (weights + 4096)
+    same(
+        made,
+        path,
+        np.random.default_rng(1).standard_normal((2, 64, 12, 12), np.float32),
+    )
+
+
+def test_a_weight_that_is_read_as_it_is_and_packed_is_stored_once(
+    tmp_path: Path,
+) -> None:
+    source, weights = model(TIED, table=(270, 64))
+    made = tw.compile(source, cache=False)
+    path = tmp_path / "m.tw"
+    made.save(path)
+    assert len(made.model.constants) >= 2 * weights
+    assert not made.model.weights  # it is among the constants
+    assert weights <= stored(path) < weights + 4096
+    same(made, path, np.array([3, 0, 269, 7]))
+
+
+def test_what_is_packed_to_about_its_size_is_stored_packed(tmp_path: Path) -> None:
+    """So it is mapped."""
+    source, weights = model(APART, w=(96, 96), v=(48, 96))
+    made = tw.compile(source, cache=False)
+    path = tmp_path / "m.tw"
+    made.save(path)
+    assert not made.model.packed
+    assert weights <= stored(path) == len(made.model.constants) < 1.1 * weights
+
+
+@pytest.mark.parametrize(
+    ("copies", "plain", "packed", "kept"),
+    [
+        (1, False, 0, 0),  # as large as the weight
+        (2, False, 2, 1),  # two kernels read it in different orders
+        (1, True, 1, 0),  # another one as it is
+        (8, False, 8, 1),
+        (9, False, 0, 0),  # a file that asks for so much memory would look damaged
+    ],
+)
+def test_packing_again_has_to_be_worth_it(
+    copies: int, plain: bool, packed: int, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weight = np.arange(1 << 13, dtype=np.float32)
+
+    def pool() -> ConstantPool:
+        made = ConstantPool()
+        if plain:
+            made.place_array("plain", weight)
+        for n in range(copies):
+            form = PackedWeight(weight, Packing((REVERSED,)), "float32")
+            made.place(
+                n,
+                (weight.nbytes,),
+                lambda v: REVERSED.run(weight, v[0].view("f4")),
+                [form],
+            )
+        return made
+
+    held = pool().held()
+    assert (len(held.packed), len(held.weights)) == (packed, kept)
+    monkeypatch.setattr(constants, "WORTH", 8.0)
+    assert not pool().held().packed
+    monkeypatch.undo()
+    monkeypatch.setattr(constants, "LEAST", 8 * weight.nbytes)
+    assert not pool().held().packed
+
+
+def test_a_library_has_constants_as_its_kernels_read_them(tmp_path: Path) -> None:
+    source, weights = residual()
+    made = tw.compile_library(source, tmp_path / "libm.o")
+    assert made.described.constants == 16 * weights // 9

@@ -1,0 +1,296 @@
+"""Copies into shared memory that arrive later: waits where they are needed, and as PTX."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.targets.cuda.running import SM80, load_counted, program, run
+from tests.targets.simt.products import (
+    arrays,
+    expected,
+    interpreted,
+    product,
+    tiled,
+)
+from tilewright.base.dtypes import float16, float32
+from tilewright.base.errors import CompileError, ScheduleError
+from tilewright.compute.build import map_
+from tilewright.expr.nodes import Buffer, Select, const
+from tilewright.ir.node import transform
+from tilewright.loops import launch_interp
+from tilewright.loops.launch import Barrier, LaunchProgram, Wait
+from tilewright.loops.lower import lower
+from tilewright.loops.nodes import ASYNC, Stmt, block
+from tilewright.loops.parser import parse_program
+from tilewright.loops.passes.to_launches import to_launches
+from tilewright.loops.shared_memory import (
+    RaceError,
+    SimulatedThread,
+    TrackedMemory,
+    View,
+)
+from tilewright.loops.walk import walk
+from tilewright.schedule import Schedule
+from tilewright.schedule.space.patterns import classify
+from tilewright.targets.amdgpu.emit import assembly as amd_assembly
+from tilewright.targets.amdgpu.machine import machine as amd_machine
+from tilewright.targets.cuda.cost import (
+    TensorTile,
+    best_stages,
+    stage_counts,
+    tensor_tiles,
+    tensor_tiling,
+)
+from tilewright.targets.cuda.emit import ptx
+from tilewright.targets.cuda.machine import machine
+from tilewright.targets.cuda.target import Cuda
+from tilewright.targets.simt.products import product_of
+
+TURNED = """
+program turned(x: float32[3, {n}]) -> y: float32[3, 64]:
+  launch turned(x, y) grid [3, 1, 1] threads [16, 1, 1]:
+    shared t: float32[64] in shared
+    for l in 4 async:
+      t[threadIdx.x * 4 + l] = {value}
+    wait
+    barrier shared
+    for l in 4:
+      y[blockIdx.x, threadIdx.x * 4 + l] = t[63 - threadIdx.x * 4 - l]"""
+PLAIN = "x[blockIdx.x, threadIdx.x * 4 + l]"
+GUARDED = f"select(threadIdx.x * 4 + l < 60, {PLAIN}, 0.0)"
+
+
+@pytest.mark.parametrize(("n", "value"), [(64, PLAIN), (60, GUARDED)])
+def test_what_is_copied_is_there_after_the_wait(n, value):
+    p = program(TURNED.format(n=n, value=value))
+    text = ptx(p, SM80)
+    assert text.count("cp.async.cg.shared.global") == 1
+    assert text.count("cp.async.wait_all") == 1
+    x = np.random.default_rng(n).random((3, n), np.float32)
+    want = np.zeros((3, 64), np.float32)
+    want[:, :n] = x
+    assert np.array_equal(run(p, [x])[0], want[:, ::-1])
+
+
+@pytest.mark.parametrize(
+    ("n", "value", "why"),
+    [
+        (58, PLAIN, "does not begin at a multiple of 16 bytes"),
+        (60, GUARDED.replace("60", "59"), "different conditions"),
+    ],
+)
+def test_what_cannot_be_one_copy_is_refused(n, value, why):
+    text = TURNED.format(n=n, value=value)
+    with pytest.raises(CompileError, match=f"no asynchronous copy of x.*{why}"):
+        ptx(program(text), SM80)
+
+
+def test_a_gpu_without_them_refuses_a_launch_that_has_them():
+    p = program(TURNED.format(n=64, value=PLAIN))
+    amd = amd_machine("gfx942")
+    with pytest.raises(CompileError, match="asynchronous copies, which this GPU lacks"):
+        amd_assembly(p, amd)
+
+
+# -- waits and races
+
+
+def without(p: LaunchProgram, kind: type[Stmt], number: int) -> LaunchProgram:
+    """A program without one of its waits or barriers."""
+    (launch,) = p.launches
+    found = [at.stmt for at in walk(launch.body) if isinstance(at.stmt, kind)]
+    gone = found[number]
+    body = transform(launch.body, lambda s: block() if s is gone else s)
+    return replace(p, launches=(launch.with_body(body),))
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"), [(Wait, "with no wait between"), (Barrier, "no barrier between")]
+)
+def test_a_planted_race_is_found(kind, why):
+    p = program(TURNED.format(n=64, value=PLAIN))
+    x = np.random.default_rng(0).random((3, 64), np.float32)
+    given = dict(zip(p.params, (x, np.zeros_like(x)), strict=True))
+    launch_interp.run(p, given)
+    assert np.array_equal(given[p.params[1]], x[:, ::-1])
+    with pytest.raises(RaceError, match=why):
+        launch_interp.run(without(p, kind, 0), given)
+
+
+def test_a_wait_behind_the_barrier_is_too_late_for_others():
+    memory = TrackedMemory(Buffer("t", (1,), float32, "shared"), [0.0], [block()])
+    one, two = (SimulatedThread((0, 0, 0), (n, 0, 0), {"shared": 0}) for n in range(2))
+    View(memory, one).copy(0, 1.0)
+    for thread in (one, two):
+        thread.clocks["shared"] += 1
+    with pytest.raises(RaceError, match="with no wait between"):
+        View(memory, two)[0]
+    one.wait()
+    assert View(memory, one)[0] == 1
+    with pytest.raises(RaceError, match="with no barrier between"):
+        View(memory, two)[0]
+    for thread in (one, two):
+        thread.clocks["shared"] += 1
+    assert View(memory, two)[0] == 1
+
+
+def test_ptx_without_its_wait_reads_what_was_there_before():
+    p = program(TURNED.format(n=64, value=PLAIN))
+    x = np.random.default_rng(0).random((3, 64), np.float32)
+    assert not np.array_equal(run(without(p, Wait, 0), [x])[0], x[:, ::-1])
+
+
+CASE = product(18, 16, 24)
+TILE = (16, 16, 8, 16, 16)
+
+
+def staged() -> LaunchProgram:
+    """Tiles of which the next are copied while some are used."""
+    point = tiled(CASE, SM80.simt, tile=TILE, stages=2)
+    return Cuda(SM80).launches(point.schedule.kernel)
+
+
+def count(p: LaunchProgram, kind: type[Stmt]) -> int:
+    return sum(isinstance(at.stmt, kind) for x in p.launches for at in walk(x.body))
+
+
+def test_threads_wait_once_in_a_step_and_go_on_after_the_copies():
+    p = staged()
+    assert (count(p, Wait), count(p, Barrier)) == (2, 2)
+    assert str(parse_program(str(p).split("\n"))) == str(p)
+    given = arrays(p)
+    want = expected(CASE, given)
+    assert np.array_equal(interpreted(p, arrays(p)), want)
+    _, (made,) = load_counted(p, SM80, given)
+    assert np.array_equal(made, want)
+    text = ptx(p, SM80)
+    assert text.count("cp.async.wait_all") == text.count("bar.sync")
+    assert "st.shared" not in text
+
+
+@pytest.mark.parametrize("kind", [Wait, Barrier])
+@pytest.mark.parametrize("number", range(2))
+def test_each_of_them_is_needed(kind, number):
+    with pytest.raises(RaceError):
+        interpreted(without(staged(), kind, number), arrays(staged()))
+
+
+def test_an_older_gpu_copies_through_registers():
+    of = machine("sm_75")
+    point = tiled(CASE, SM80.simt, tile=TILE, stages=2)
+    p = Cuda(of).launches(point.schedule.kernel)
+    assert count(p, Wait) == 0
+    given = arrays(p)
+    want = expected(CASE, given)
+    text = ptx(p, of)
+    assert "cp.async" not in text and "st.shared.v4" in text
+    _, (made,) = load_counted(p, of, given)
+    assert np.array_equal(made, want)
+
+
+# -- notes
+
+
+def copied(
+    value=lambda x, i: x[i], scope="shared", lanes=4, kind="vector", shift=0
+) -> Schedule:
+    """Each thread copies elements, and reads those of a neighbor, or its own."""
+    x, y = Buffer("x", (72,), float32), Buffer("y", (64,), float32)
+    copy = map_("copy", Buffer("t", (64,), float32), lambda i: value(x, i))
+    made = copy.outputs[0].tensor
+    last = map_("last", y, lambda i: made[(i + shift) % 64] * 2.0)
+    s = Schedule(lower("k", [copy, last], params=[x, y], outputs=[y]))
+    names = []
+    for name in ("copy.i", "last.i"):
+        o, inner = s.split(name, lanes)
+        names.append((o, inner))
+    s.set_scope("t", scope)
+    for o, _ in names:
+        s.bind(o, "threadIdx.x")
+    if kind == "vector":
+        s.vectorize(names[0][1])
+    s.annotate(names[0][1], ASYNC, 1)
+    return s
+
+
+@pytest.mark.parametrize("shift", [0, 4])
+def test_a_thread_waits_for_its_own_copies_too(shift):
+    kernel = copied(shift=shift).kernel
+    p = to_launches(kernel, 32, async_copies=True)
+    assert (count(p, Wait), count(p, Barrier)) == (1, 1)
+    plain = to_launches(kernel, 32)
+    assert (count(plain, Wait), count(plain, Barrier)) == (0, bool(shift))
+    x, y = p.params
+    given = {x: np.arange(72, dtype=np.float32), y: np.zeros(64, np.float32)}
+    launch_interp.run(p, given)
+    assert np.array_equal(given[y], 2 * np.roll(np.arange(64), -shift))
+    with pytest.raises(RaceError, match="with no wait"):
+        launch_interp.run(without(p, Wait, 0), given)
+
+
+def test_a_thread_waits_for_its_own_copies_in_each_iteration_of_a_loop():
+    x, y = Buffer("x", (2, 64), float32), Buffer("y", (2, 64), float32)
+    t = Buffer("t", (2, 64), float32)
+    copy = map_("copy", t, lambda r, i: x[r, i])
+    last = map_("last", y, lambda r, i: t[r, i] * 2.0)
+    s = Schedule(lower("k", [copy, last], params=[x, y], outputs=[y]))
+    s.compute_at("t", "last.r", scope="shared")
+    for name in ("copy.i", "last.i"):
+        outer, inner = s.split(name, 4)
+        s.bind(outer, "threadIdx.x")
+        if name == "copy.i":
+            s.vectorize(inner)
+            s.annotate(inner, ASYNC, 1)
+    p = to_launches(s.kernel, 32, async_copies=True)
+    given = {x: np.arange(128, dtype=np.float32).reshape(2, 64)}
+    given[y] = np.zeros((2, 64), np.float32)
+    launch_interp.run(p, given)
+    assert np.array_equal(given[y], 2 * given[x])
+    assert count(p, Wait) == 1
+
+
+NO_COPIES = {
+    "a sum": ({"value": lambda x, i: x[i] + 1.0}, "not a load"),
+    "another value": (
+        {"value": lambda x, i: Select(i < 60, x[i], const(2.5, float32))},
+        "not a load",
+    ),
+    "minus zero": (
+        {"value": lambda x, i: Select(i < 60, x[i], const(-0.0, float32))},
+        "not a load",
+    ),
+    "serial": ({"kind": "serial"}, "the loop is serial"),
+    "registers": ({"scope": "register"}, "from global to register memory"),
+    "apart": ({"value": lambda x, i: x[i % 32 * 2]}, "not beside one another"),
+    "8 elements": ({"lanes": 8}, "it has 32 bytes, not 4, 8, 16"),
+}
+
+
+@pytest.mark.parametrize("name", NO_COPIES)
+def test_a_note_at_what_is_no_copy_is_refused(name):
+    how, why = NO_COPIES[name]
+    with pytest.raises(ScheduleError, match=f"no asynchronous copy: .*{why}"):
+        to_launches(copied(**how).kernel, 32, async_copies=True)
+
+
+# -- what is chosen
+
+
+def test_two_tiles_are_the_default_where_copies_arrive_later():
+    def stages(k: int, n: int = 512) -> int:
+        p = product_of(classify(product(512, n, k, float16, float32)))
+        t = tensor_tiling(p, tensor_tiles(p, SM80)[0])
+        return best_stages(t, SM80)
+
+    assert stages(1024) == 2
+    assert stages(1024, 511) == 1  # rows are not aligned, so threads copy
+    assert stages(16) == 1  # one step
+    t = tensor_tiling(
+        product_of(classify(product(512, 512, 512, float16, float32))),
+        TensorTile(128, 128, 64, 2, 4),
+    )
+    assert stage_counts(t, SM80) == [1, 2]
+    assert stage_counts(t, replace(SM80, block_shared=112 << 10)) == [1]
