@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
@@ -24,6 +25,8 @@ from tilewright.expr.nodes import (
     Expr,
     FloorDiv,
     Load,
+    Max,
+    Min,
     Mod,
     Neg,
     Not,
@@ -53,6 +56,7 @@ from tilewright.targets.llvm.expansions import Expansion, expansion
 from tilewright.targets.llvm.processor import AVX512
 from tilewright.targets.llvm.value_numbering import NumberingScope
 
+_REGISTER_FLOATS = (dtypes.float32, dtypes.float64)
 _DIVISIONS = (FloorDiv, Mod, nodes.Div, nodes.Rem)
 
 
@@ -266,7 +270,8 @@ class Expressions(MemoryEmitter):
         cut = self._few_bits(e)
         if cut is not None:
             return cut
-        v = self.value(e.value)
+        clamped = self._nan_to_bound(e.value) if e.dtype.is_int else None
+        v = self.value(e.value) if clamped is None else clamped
         source = e.value.dtype
         if (
             v.lanes > 1
@@ -279,7 +284,36 @@ class Expressions(MemoryEmitter):
         known = ANY
         if source.is_float and e.dtype.is_int:
             known = real_bounds(e.value, lambda x: bounds(x, self.ranges))
+        if v.lanes == 1 and e.dtype is INDEX and self._is_position(e.value):
+            # One instruction less: writing 32 bits of a register clears the others.
+            source = dtypes.uint32
         return self.ops.cast(v, source, e.dtype, known)
+
+    def _nan_to_bound(self, e: Expr) -> LlvmValue | None:
+        """The float `max(x, c)` with -1 < c < 1, or the minimum of that and constants of at least
+        0, for a cast to an integer; None for any other expression.
+
+        The cast of NaN is 0, and so is that of c: if the maximum yields c for NaN, as the
+        processor's instruction does, the cast need not test for it, as LLVM sees.
+        """
+        if not isinstance(e, Max | Min) or e.dtype not in _REGISTER_FLOATS:
+            return None
+        inner, bound = (e.lhs, e.rhs) if isinstance(e.rhs, Const) else (e.rhs, e.lhs)
+        limit = bound.value.real if isinstance(bound, Const) else math.nan
+        if isinstance(e, Max):
+            if not -1 < limit < 1:
+                return None
+            x = self.value(inner)
+            return None if x.const is not None else self.ops.at_least(x, limit)
+        least = self._nan_to_bound(inner) if limit >= 0 else None
+        return least and self.ops.at_most(least, limit)
+
+    def _is_position(self, e: Expr) -> bool:
+        """Whether it is a float, cast to a signed integer of 32 bits that is not negative."""
+        if not isinstance(e, Cast) or e.dtype is not dtypes.int32:
+            return False
+        low, _ = bounds(e, self.ranges)
+        return e.value.dtype.is_float and low is not None and low >= 0
 
     def _is_short(self, e: Expr) -> bool:
         """Whether the value of an index fits 32 bits."""

@@ -421,11 +421,17 @@ class Operations:
 
     def clamped(self, v: LlvmValue, low: float, high: float) -> LlvmValue:
         """Clamp to the bounds; NaN becomes the lower one."""
-        w = self.w
+        return self.at_most(self.at_least(v, low), high)
+
+    def at_least(self, v: LlvmValue, low: float) -> LlvmValue:
+        """The greater of both; NaN becomes the bound."""
         least = real(low, v.type)
+        return self.w.select(self.w.compare("fcmp ogt", v, least), v, least)
+
+    def at_most(self, v: LlvmValue, high: float) -> LlvmValue:
+        """The lesser of both; NaN becomes the bound."""
         most = real(high, v.type)
-        inside = w.select(w.compare("fcmp ogt", v, least), v, least)
-        return w.select(w.compare("fcmp olt", inside, most), inside, most)
+        return self.w.select(self.w.compare("fcmp olt", v, most), v, most)
 
     def narrowed(self, v: LlvmValue, whole: LlvmValue, target: DType) -> LlvmValue:
         """`whole`, converted from the float `v`, in 16 bits or less; NaN becomes 0."""
