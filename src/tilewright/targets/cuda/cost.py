@@ -43,9 +43,9 @@ FACTOR: Final = 32  # bytes of a factor's row along the sum, in one instruction
 FEEDING: Final = 4  # warps that keep the tensor cores of a unit busy: it has four
 # Instructions that put two elements in a word, of a factor whose neighbors along the sum are apart.
 PACKING: Final = 2
-ROOMS: Final = (0, 8, 16)  # bytes between rows of a factor's tile that may be tried
+PADDINGS: Final = (0, 8, 16)  # bytes between rows of a factor's tile that may be tried
 MATRIX_ROWS: Final = 8  # that one turn of `ldmatrix` reads
-RESULT_ROOM: Final = 8  # elements between rows of the results
+RESULT_PADDING: Final = 8  # elements between rows of the results
 STAGES: Final = (1, 2)  # tiles of a factor that a block may have at once
 KEPT: Final = 32  # tiles that a tuner may try, the best ones
 # Sides of a block's tile, and the warps along each.
@@ -180,7 +180,7 @@ def result_requests(
 ) -> tuple[WarpRequest, WarpRequest]:
     """Requests for a block's results: each warp stores its own in shared memory, then all threads
     load adjacent ones."""
-    pitch = t.tile.columns + RESULT_ROOM
+    pitch = t.tile.columns + RESULT_PADDING
     lanes = [WORD * (pitch * (n // 4) + 2 * (n % 4)) for n in range(WARP)]
     down, across = t.mine
     stored = t.warps * down * across * (ROWS * COLUMNS // WARP)
@@ -191,7 +191,7 @@ def result_requests(
 
 def rooms(read: Load) -> list[int]:
     """Elements between rows of a factor's tile that may be tried."""
-    return [n // read.dtype.itemsize for n in ROOMS]
+    return [n // read.dtype.itemsize for n in PADDINGS]
 
 
 def best_room(t: TensorTiling, read: Load, machine: CudaMachine) -> int:
@@ -230,7 +230,7 @@ def _possible(product: Product) -> Iterator[TensorTile]:
 
 def block_bytes(t: TensorTiling, held: Mapping[Load, int], stages: int = 1) -> int:
     """Bytes of a block's shared memory: both factors' tiles and the results."""
-    results = t.tile.rows * (t.tile.columns + RESULT_ROOM) * WORD
+    results = t.tile.rows * (t.tile.columns + RESULT_PADDING) * WORD
     return shared_bytes(t.plan, held, stages) + results
 
 

@@ -25,7 +25,7 @@ from tilewright.schedule import Schedule
 from tilewright.schedule.space import Choices, Sketch
 from tilewright.schedule.tree import find_buffer
 from tilewright.targets.cuda.cost import (
-    RESULT_ROOM,
+    RESULT_PADDING,
     TensorTile,
     TensorTiling,
     best_room,
@@ -182,7 +182,7 @@ class _TensorWork:
         target, last = results(s, p)
         grid = grid_of(s, t.plan, last)
         s.compute_at(target, grid[-1], scope="shared")
-        s.storage_align(target, self.rank(target) - 2, t.tile.columns, RESULT_ROOM)
+        s.storage_align(target, self.rank(target) - 2, t.tile.columns, RESULT_PADDING)
         held = s.cache_write(target, None, "warp")
         outer, inner = s.split(along, t.tile.depth)
         zero = s.decompose_reduction(held, row)

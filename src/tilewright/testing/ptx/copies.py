@@ -11,7 +11,7 @@ from tilewright.testing.ptx.arithmetic import Array
 
 
 @dataclass(frozen=True, slots=True)
-class CopyOnTheWay:
+class CopyInFlight:
     """who: threads. at: destination of each. data: a row of bytes of each."""
 
     who: Array
@@ -23,9 +23,9 @@ class CopyOnTheWay:
         """Bytes of a thread."""
         return int(self.data.shape[1])
 
-    def part(self, which: Array) -> CopyOnTheWay:
+    def part(self, which: Array) -> CopyInFlight:
         """The copies of some of the threads."""
-        return CopyOnTheWay(
+        return CopyInFlight(
             self.who[which],
             self.at[which],
             self.data[which],
@@ -33,10 +33,10 @@ class CopyOnTheWay:
 
 
 @dataclass(slots=True)
-class CopiesOnTheWay:
+class CopiesInFlight:
     """Copies in flight, in starting order."""
 
-    waiting: list[CopyOnTheWay] = field(default_factory=list)
+    waiting: list[CopyInFlight] = field(default_factory=list)
 
     def start(
         self,
@@ -45,10 +45,10 @@ class CopiesOnTheWay:
         data: Array,
     ) -> None:
         """Bytes of some threads leave."""
-        copy = CopyOnTheWay(who, at, data)
+        copy = CopyInFlight(who, at, data)
         self.waiting.append(copy)
 
-    def arrived(self, who: Array) -> Iterator[CopyOnTheWay]:
+    def arrived(self, who: Array) -> Iterator[CopyInFlight]:
         """Remove and return all copies that these threads have started."""
         waiting = self.waiting
         self.waiting = []

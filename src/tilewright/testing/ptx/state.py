@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.testing.ptx.arithmetic import TYPES, Array
-from tilewright.testing.ptx.copies import CopiesOnTheWay
+from tilewright.testing.ptx.copies import CopiesInFlight
 from tilewright.testing.ptx.memory import CallerMemory
 from tilewright.testing.ptx.text import PtxKernel
 from tilewright.testing.ptx.traffic import WarpTraffic
@@ -59,7 +59,7 @@ class ThreadState:
         self.registers: dict[str, Array] = {}
         self.pc = np.zeros(self.count, np.int64)
         self.waiting = np.zeros(self.count, bool)
-        self.copies = CopiesOnTheWay()
+        self.copies = CopiesInFlight()
 
     def lay(
         self,
