@@ -47,7 +47,7 @@ from tilewright.loops.sizes import at, solve, with_sizes
 from tilewright.loops.verify import verify
 from tilewright.schedule import Schedule
 from tilewright.schedule.full_tiles import full_tiles
-from tilewright.targets.cpu.frame_layout import plan_memory
+from tilewright.targets.cpu.frame_layout import THREADS_APART, plan_memory
 from tilewright.targets.registry import target
 
 N, M, K = Var("n", INDEX), Var("m", INDEX), Var("k", INDEX)
@@ -478,7 +478,7 @@ def test_a_part_from_the_first_row_on_may_be_longer_than_the_whole() -> None:
 def test_the_workspace_grows_with_the_sizes() -> None:
     plan = plan_memory(scheduled(staged, staged_threads))
     assert at(plan.shared, {N: 1000, M: 7}) == 4032
-    assert at(plan.thread, {N: 7, M: 1000}) == 4032
+    assert at(plan.thread, {N: 7, M: 1000}) == 4032 + THREADS_APART
 
 
 def test_what_holds_in_a_loop_is_not_known_behind_it() -> None:
