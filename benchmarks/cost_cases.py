@@ -73,6 +73,13 @@ MODELS: Final[Mapping[str, str]] = {
         e = Add(d, c)
         y = Transpose<perm = [2, 0, 1]>(e)
     }""",
+    "pixels_apart": """(float[113, 21, 2, 2, 8] x) => (float[8, 224, 40] y)
+    <int64[3] shape = {8, 226, 42}, int64[2] begin = {1, 1}, int64[2] end = {225, 41},
+     int64[2] axes = {1, 2}> {
+        a = Transpose<perm = [4, 0, 2, 1, 3]>(x)
+        b = Reshape(a, shape)
+        y = Slice(b, begin, end, axes)
+    }""",
     "row_sums": """(float[64,256] x) => (float[64] y, float[64] z)
         { axes = Constant<value_ints = [1]>() y = ReduceSum<keepdims=0>(x, axes)
           z = ReduceMax<keepdims=0>(x, axes) }""",
@@ -233,10 +240,12 @@ CASES: Final[Mapping[str, Case]] = {
     "panel_uses": Case("product_pitched"),
     "useful": Case("product_bytes", "sapphirerapids"),
     "recomputed": Case("convolutions"),
-    "apart": Case("stencil_across"),
+    "new_line": Case("pixels_apart", "x86-64-v3"),
+    "apart_load": Case("pixels_apart", "x86-64-v3"),
+    "apart_store": Case("pixels_apart", "x86-64-v3"),
     "far_load": Case("stencil_across"),
     "far_store": Case("stencil_back"),
-    "turned": Case("stencil_across"),
+    "turned": Case("pixels_apart", "x86-64-v3"),
     "few_across": Case("image_first"),
     "transpose_side": Case("transpose"),
     "strip_rows": Case("transpose"),

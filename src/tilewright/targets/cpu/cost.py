@@ -239,9 +239,13 @@ class CostModel:
     recomputed: float = _constant(
         1.1, "times the work", "that is allowed where neighboring blocks need the same"
     )
-    apart: float = _constant(
-        1.5, "cycles", "a lane of a vector whose lanes are on separate lines"
+    new_line: float = _constant(
+        0.9, "cycles", "a line of a vector's lanes that was not read just before"
     )
+    apart_load: float = _constant(
+        1.0, "cycles", "a lane that is loaded by itself, without its line"
+    )
+    apart_store: float = _constant(1.2, "cycles", "a lane that is stored by itself")
     far_load: float = _constant(
         2.7,
         "cycles",
@@ -249,7 +253,7 @@ class CostModel:
     )
     far_store: float = _constant(8.0, "cycles", "a lane of one that is written so")
     turned: float = _constant(
-        1.5, "times the speed", "is expected before vectors leave the last dimension"
+        1.2, "times the speed", "is expected before vectors leave the last dimension"
     )
     few_across: int = _constant(
         4, "elements", "side by side that vectors are read out of, and not transposed"
@@ -418,17 +422,14 @@ class CostModel:
         return m.has("avx") and size >= max(self.streamed, m.l3)
 
     def resident_rows(self, pitch: int) -> float:
-        """Rows, `pitch` bytes apart, that the first cache holds.
+        """Rows, `pitch` bytes apart, of which the first cache holds one line each.
 
         A way of a first cache is as large as a page, because it is found by the offset in the page.
         """
         if not pitch:
             return math.inf
-        return (
-            self.l1_way
-            // math.gcd(pitch, self.l1_way)
-            * max(1, self.machine.l1 // self.l1_way)
-        )
+        apart = max(self.machine.line, math.gcd(pitch, self.l1_way))
+        return self.l1_way // apart * max(1, self.machine.l1 // self.l1_way)
 
     def stays(self, rows: int, pitch: int) -> bool:
         """Whether the second cache keeps one line of each of this many rows, `pitch` bytes apart.
