@@ -80,6 +80,8 @@ MODELS: Final[Mapping[str, str]] = {
         b = Reshape(a, shape)
         y = Slice(b, begin, end, axes)
     }""",
+    "sum_of_few": """(float[3, 196, 256] x) => (float[196, 256] y)
+        <int64[1] axis = {0}> { y = ReduceSum<keepdims=0>(x, axis) }""",
     "row_sums": """(float[64,256] x) => (float[64] y, float[64] z)
         { axes = Constant<value_ints = [1]>() y = ReduceSum<keepdims=0>(x, axes)
           z = ReduceMax<keepdims=0>(x, axes) }""",
@@ -232,6 +234,7 @@ CASES: Final[Mapping[str, Case]] = {
     "tile_vectors": Case("product_row"),
     "tile_registers": Case("product"),
     "taps": Case("depthwise_channels"),
+    "few_steps": Case("sum_of_few"),
     "guarded_taps": Case("depthwise"),
     "guarded_reads": Case("depthwise", "x86-64-v3"),
     "masked_reads": Case("depthwise"),

@@ -210,7 +210,10 @@ class CostModel:
     tile_rows: int = _constant(28, "rows", "of a register tile, at most")
     tile_vectors: int = _constant(8, "vectors", "of a row of a register tile, at most")
     tile_registers: int = _constant(1, "register", "besides those of a tile's rows")
-    taps: int = _constant(8, "steps", "of a window that is written out, at most")
+    taps: int = _constant(8, "steps", "of a window that are written out, at most")
+    few_steps: int = _constant(
+        4, "steps", "of a sum without products that is written out whole, at most"
+    )
 
     # Padding: a window's elements are read under guards, or from a copy that needs none.
     guarded_taps: int = _constant(

@@ -242,3 +242,46 @@ def test_operands_that_are_no_constants_stay_where_the_taps_fill_a_vector():
     computations = by_weights(4, pad=2)
     sketch = sketches(plain(computations), computations, Context(Small(), set()))[0]
     assert not [p for p in sketch.default().parameters if p.name == "conv.vector"]
+
+
+def smoothed(taps: int, height: int = 21, width: int = 13) -> list[Computation]:
+    """An image, each column weighted along its own neighbors above and below."""
+    x = Buffer("X", (height + taps - 1, width), float32)
+    w, y = Buffer("W", (taps,), float32), Buffer("Y", (height, width), float32)
+    return [
+        reduce_("s", y, (taps,), "add", lambda i, j, n: x[i + n, j] * w[n]),
+    ]
+
+
+def parts_summed(count: int) -> list[Computation]:
+    x = Buffer("X", (count, 21, 13), float32)
+    y = Buffer("Y", (21, 13), float32)
+    return [reduce_("s", y, (count,), "add", lambda i, j, n: x[n, i, j])]
+
+
+def few_products(count: int) -> list[Computation]:
+    x, w = Buffer("X", (21, count), float32), Buffer("W", (count, 13), float32)
+    y = Buffer("Y", (21, 13), float32)
+    return [reduce_("s", y, (count,), "add", lambda i, j, n: x[i, n] * w[n, j])]
+
+
+@pytest.mark.parametrize(
+    ("computations", "steps"),
+    [
+        (smoothed(16), 8),  # of a long window, as many as may be written out
+        (smoothed(21), 7),
+        (parts_summed(2), 2),
+        (parts_summed(4), 4),
+        (parts_summed(8), 1),
+        (few_products(3), 1),
+    ],
+)
+def test_steps_that_are_written_out(computations, steps, results):
+    kernel = plain(computations)
+    point = sketches(kernel, computations, Context(Small()))[0].default()
+    assert point.values["s.unroll"] == steps
+    after = point.schedule.kernel
+    verify(after)
+    for a, *both in zip(results(kernel), results(after), native(after), strict=True):
+        for b in both:
+            np.testing.assert_allclose(b, a, rtol=2e-5, atol=2e-5)

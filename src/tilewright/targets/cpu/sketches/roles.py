@@ -7,6 +7,7 @@ of constant weights, which are packed; then a tile leaves its registers transpos
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 
@@ -22,6 +23,7 @@ from tilewright.schedule.space.patterns import (
     stride,
     uses,
 )
+from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.register_tile_model import (
     RowData,
@@ -55,7 +57,8 @@ class TilePlan:
     """The roles of the dimensions (see `Roles`), the reduction in loop order, and the tile.
 
     window: the innermost of the reduction, if neighboring rows of the tile share what they read
-    along it. close: dimensions of the batch that go by inside a tile (see `interleaved`).
+    along it. steps: of the innermost loop of the reduction, that are written out by default. close:
+    dimensions of the batch that go by inside a tile (see `interleaved`).
     """
 
     batch: tuple[Dim, ...]
@@ -65,6 +68,7 @@ class TilePlan:
     columns: tuple[Load, ...]
     tile: Tile
     window: Dim | None = None
+    steps: int = 1
     close: tuple[Dim, ...] = ()
 
 
@@ -96,12 +100,20 @@ def plan(
     else:
         tile = Tile((*[1] * (len(roles.rows) - 1), fixed[0]), fixed[1] // lanes, lanes)
     reduction = reduction_dims(r)
-    window = _sliding(r, roles, at)
+    sliding = _sliding(r, roles)
+    window = _window(sliding, at)
     if not at.exact:
         reduction = _ordered(r, reduction, roles.across[0], window, choose)
-    shared = window if tile.rows[-1:] > (1,) and reduction[-1:] == [window] else None
+    slides = tile.rows[-1:] > (1,) and reduction[-1:] == [sliding]
     return TilePlan(
-        roles.batch, roles.rows, v, tuple(reduction), roles.columns, tile, shared
+        roles.batch,
+        roles.rows,
+        v,
+        tuple(reduction),
+        roles.columns,
+        tile,
+        window if slides else None,
+        _steps(r, reduction, slides, at.costs),
     )
 
 
@@ -248,20 +260,35 @@ def _roles(r: Computation, v: Dim) -> Roles:
     )
 
 
-def _sliding(r: Computation, roles: Roles, at: Context) -> Dim | None:
+def _sliding(r: Computation, roles: Roles) -> Dim | None:
     """The dimension of the reduction that moves a streamed read as the tile's last row does."""
     if not roles.streams or not roles.rows:
         return None
     row = roles.rows[-1]
     for index in roles.across[0].index:
         found = [d for d in reduction_dims(r) if uses(index, d.var)]
-        if (
-            uses(index, row.var)
-            and len(found) == 1
-            and found[0].extent <= at.costs.taps
-        ):
+        if uses(index, row.var) and len(found) == 1:
             return found[0]
     return None
+
+
+def _window(sliding: Dim | None, at: Context) -> Dim | None:
+    """A window that is short enough to be written out whole."""
+    if sliding is None or sliding.extent > at.costs.taps:
+        return None
+    return sliding
+
+
+def _steps(
+    r: Computation, reduction: Sequence[Dim], slides: bool, costs: CostModel
+) -> int:
+    """How many steps of the innermost loop are written out, at most: of a long window, whose steps
+    share what they read, and of a sum of few, whose loop would take as long as the additions. A
+    short window is written out whole; products of few steps would not leave enough registers."""
+    if slides:
+        return costs.taps if reduction[-1].extent > costs.taps else 1
+    few = math.prod(d.extent for d in reduction) <= costs.few_steps
+    return costs.taps if few and not is_contraction(r) else 1
 
 
 def _data(r: Computation, roles: Roles, at: Context, crossing: float = 0.0) -> RowData:
@@ -286,7 +313,7 @@ def _data(r: Computation, roles: Roles, at: Context, crossing: float = 0.0) -> R
         itemsize=size,
         panel=at.costs.full * at.machine.l2,
     )
-    window = _sliding(r, roles, at)
+    window = _window(_sliding(r, roles), at)
     if window is None:
         return found
     steps = (abs(stride(address(first), d.var) or 0) for d in (roles.rows[-1], window))
