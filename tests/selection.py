@@ -1,4 +1,4 @@
-"""What of a test the fast tests run: some of its cases, some of its examples."""
+"""Which cases and how many examples of a test the fast tests run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import is_hypothesis_test, settings
 
-FEWER = 3  # of the examples of a test, the fast tests draw one in so many
+FEWER = 5  # the fast tests draw one in five of a test's examples
 
 
 def mark_sampled(items: Sequence[Any]) -> None:
