@@ -60,6 +60,7 @@ def plain(group: Sequence[Computation], ins: Any, outs: Any) -> Kernel:
     return lower("k", group, [*ins, *outs], outs)
 
 
+@pytest.mark.covering(1)  # each group, each level
 @pytest.mark.parametrize("mcpu", ["x86-64-v2", "x86-64-v4"])
 @pytest.mark.parametrize("name", GROUPS)
 def test_blocks_of_rows_are_the_whole(name: str, mcpu: str) -> None:

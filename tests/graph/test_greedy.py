@@ -393,7 +393,7 @@ def test_extents_of_a_call_stay_as_they_are() -> None:
         assert (found is graph) == (n == "n") == (not told)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)  # each group draws of all operators
 @pytest.mark.parametrize("group", range(15))
 def test_random_graphs_mean_the_same(group: int) -> None:
     steps = 0

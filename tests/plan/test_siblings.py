@@ -260,6 +260,7 @@ def test_models_give_what_the_reference_gives(
         np.testing.assert_allclose(got, expected, rtol=2e-4, atol=1e-4)
 
 
+@pytest.mark.sampled(3)  # no number, and a sign
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, -0.0])
 def test_special_values_pass_as_they_do_apart(value: float) -> None:
     model = onnx.parser.parse_model(Template(MODEL).substitute(N=5, M=40))

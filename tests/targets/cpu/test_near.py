@@ -99,7 +99,8 @@ MACHINES = pytest.mark.parametrize("mcpu", ["native", "x86-64-v3"])
 WIDTHS = pytest.mark.parametrize(
     ("dtype", "lanes", "mcpu"),
     [
-        (float32, 16, "native"),
+        # Lanes that fill vectors, of one byte; some that do not, of four.
+        pytest.param(float32, 16, "native", marks=pytest.mark.slow),
         (float32, 7, "x86-64-v3"),
         (uint8, 32, "native"),
     ],
@@ -304,6 +305,7 @@ def test_covers_have_few_parts() -> None:
     assert parts(near, 0, 203) is None
 
 
+@pytest.mark.sampled(2)  # a byte, two and four; more and fewer lanes than a vector
 @pytest.mark.parametrize(
     ("dtype", "count", "lanes"),
     [
