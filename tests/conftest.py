@@ -67,6 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
     collector._MANY = sys.maxsize
     if config.pluginmanager.hasplugin("cacheprovider"):
         node_cases.folder = config.cache.mkdir("onnx")
+        shared_objects.folder = config.cache.mkdir("objects")
     if "PYTEST_XDIST_WORKER" in os.environ:
         # The other processors are at work on other tests, and a large process forks slowly.
         from tilewright.driver import kernels
@@ -122,8 +123,9 @@ def settings_of_the_tests(
                 patch.delenv(flag.name, raising=False)
         patch.setenv("TILEWRIGHT_CACHE_DIR", str(shared / "cache"))
         patch.setenv("TILEWRIGHT_RECORDS", "off")
-        (shared / "objects").mkdir(exist_ok=True)
-        object_code = shared_objects.shared(cpu.object_code, shared / "objects")
+        objects = shared_objects.folder or shared / "objects"
+        objects.mkdir(exist_ok=True)
+        object_code = shared_objects.shared(cpu.object_code, objects)
         patch.setattr(cpu, "object_code", object_code)
         if pytestconfig.option.markexpr == "not slow":
             # PoCL takes twice as long to optimize kernels as small as these.
@@ -145,6 +147,11 @@ def same_numbers(request: pytest.FixtureRequest) -> None:
 
 # What the generator of each module was like before its first test.
 _DRAWN: dict[str, Any] = {}
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if shared_objects.folder is not None and "PYTEST_XDIST_WORKER" not in os.environ:
+        shared_objects.delete_unused(shared_objects.folder)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

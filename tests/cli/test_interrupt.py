@@ -25,7 +25,7 @@ except KeyboardInterrupt:  # it came before `main`
 """
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)  # at once, and at work
 @pytest.mark.parametrize("seconds", [0.0, 0.05, 0.1, 0.2, 0.4, 0.8])
 def test_interrupting_leaves_nothing(perceptron, tmp_path, seconds):
     target = tmp_path / "m.tw"

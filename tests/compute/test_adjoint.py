@@ -147,7 +147,7 @@ def _random_steps(rng):
     return [first, map_("y", y, lambda *i: out[i] * out[i])], sources
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)  # each seed draws of all forms
 @pytest.mark.parametrize("seed", range(40))
 def test_random_programs(seed):
     rng = np.random.default_rng(seed)

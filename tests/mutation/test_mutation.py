@@ -24,6 +24,8 @@ from tilewright.testing.mutation.trying import (
     WaitingPytest,
 )
 
+# Plugins of pytest take longer to import than these tests to run.
+BARE = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 SOURCE = '''"""A docstring with 1 number."""
 from typing import TYPE_CHECKING
 
@@ -165,7 +167,7 @@ def recorded(folder: Path) -> reach.TestReach:
     """What `test_them.py` reaches of `code_of_two.py`."""
     told = {"path": str(folder / "reach.json"), "root": str(folder), "digest": "d",
             "files": [str(folder / "code_of_two.py")]}  # fmt: skip
-    environment = {**os.environ, "PYTHONPATH": f"{run.SOURCES.parent}:{folder}",
+    environment = {**BARE, "PYTHONPATH": f"{run.SOURCES.parent}:{folder}",
                    reach.RECORD: json.dumps(told)}  # fmt: skip
     command = [*PYTEST, "-p", reach.__name__, "--rootdir", "."]
     subprocess.run(command, cwd=folder, env=environment, capture_output=True)
@@ -285,7 +287,7 @@ def test_a_fault_that_reads_other_variables_is_not_put_in(live):
 def waiting(tmp_path: Path) -> WaitingPytest:
     (tmp_path / "code_of_two.py").write_text(CODE)
     (tmp_path / "test_them.py").write_text(TESTS)
-    environment = {**os.environ, "PYTHONPATH": f"{run.SOURCES.parent}:{tmp_path}"}
+    environment = {**BARE, "PYTHONPATH": f"{run.SOURCES.parent}:{tmp_path}"}
     return WaitingPytest(tmp_path, ["--rootdir", ".", "test_them.py"], environment)
 
 
@@ -316,7 +318,7 @@ def test_a_pytest_that_does_not_come_up_says_so(tmp_path: Path):
     server = waiting(tmp_path)
     server.close()
     (tmp_path / "code_of_two.py").write_text("import nothing_of_this_name\n")
-    environment = {**os.environ, "PYTHONPATH": f"{run.SOURCES.parent}:{tmp_path}"}
+    environment = {**BARE, "PYTHONPATH": f"{run.SOURCES.parent}:{tmp_path}"}
     server = WaitingPytest(tmp_path, ["--rootdir", ".", "test_them.py"], environment)
     try:
         with pytest.raises(RuntimeError, match="nothing_of_this_name"):

@@ -171,6 +171,7 @@ def test_threads_wait_once_in_a_step_and_go_on_after_the_copies():
     assert "st.shared" not in text
 
 
+@pytest.mark.covering(1)  # each kind, each place
 @pytest.mark.parametrize("kind", [Wait, Barrier])
 @pytest.mark.parametrize("number", range(2))
 def test_each_of_them_is_needed(kind, number):

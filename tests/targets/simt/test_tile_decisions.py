@@ -33,7 +33,7 @@ FORMS = {
 }
 
 
-@pytest.mark.covering(1)
+@pytest.mark.sampled(7)  # each form; machines of each kind
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("of", ALL.values(), ids=ALL)
 def test_a_tile_fits_the_machine(of, form):
