@@ -63,7 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     machine._caches = lambda: (32 << 10, 1 << 20, 32 << 20)
     machine._physical_cores = lambda: 2
-    # After each compilation, all that was collected would be counted.
+    # Otherwise each compilation would count all objects of the collected tests.
     collector._MANY = sys.maxsize
     if config.pluginmanager.hasplugin("cacheprovider"):
         node_cases.folder = config.cache.mkdir("onnx")
@@ -73,7 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
         from tilewright.driver import kernels
 
         kernels.workers = lambda jobs, processors: 1
-    # A shell runs what is put behind `&` with interrupts ignored; tests send some.
+    # A shell runs background jobs with interrupts ignored; some tests send them.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -111,7 +111,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def settings_of_the_tests(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[None]:
-    """No test sees the user's settings or cache, or needs a home to write to; workers share one.
+    """Tests see none of the user's settings, and write to no home folder; workers share a cache.
 
     TILEWRIGHT_MCPU stays: with it, the tests run as on a lesser processor.
     """
@@ -136,7 +136,7 @@ def settings_of_the_tests(
 
 @pytest.fixture(autouse=True)
 def same_numbers(request: pytest.FixtureRequest) -> None:
-    """A test draws the same numbers whichever tests of its module ran before, or did not."""
+    """A test draws the same numbers, whichever tests of its module ran before."""
     for name in ("RNG", "rng"):
         generator = getattr(request.module, name, None)
         if isinstance(generator, np.random.Generator):
@@ -182,7 +182,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 @pytest.fixture
 def own_garbage() -> None:
-    """A garbage collection looks at what the test makes, and not at all that there is."""
+    """The garbage collector examines only objects that the test makes."""
     gc.freeze()
 
 

@@ -175,7 +175,7 @@ def recorded(folder: Path) -> reach.TestReach:
 
 
 def test_a_fault_is_tried_with_the_tests_that_reach_it(tmp_path: Path):
-    """By line; what is run on import, or by nobody, with all; other processes with each."""
+    """By line; lines that run on import, or never, with all tests; other processes always."""
     (tmp_path / "code_of_two.py").write_text(CODE)
     (tmp_path / "test_them.py").write_text(TESTS)
     found = recorded(tmp_path)
@@ -292,7 +292,7 @@ def waiting(tmp_path: Path) -> WaitingPytest:
 
 
 def test_a_waiting_pytest_tries_faults(tmp_path: Path):
-    """Each in a fork: what one does is gone with it, be it that it hangs or kills its process."""
+    """Each in a fork, so nothing of it remains, even if it hangs or kills its process."""
     one, two = "test_them.py::test_one", "test_them.py::test_two"
     path = str(tmp_path / "code_of_two.py")
     server = waiting(tmp_path)
@@ -350,7 +350,7 @@ def test_a_fault_in_what_an_import_runs_is_tried_in_a_new_process(tmp_path: Path
 
 
 def test_a_fault_in_a_file_that_a_test_imports_is_tried(tmp_path: Path):
-    """When tests are collected, it is not imported: it was taken for caught, whatever they did."""
+    """It is not imported during collection; such faults once counted as caught in any case."""
     later = TESTS.replace("import code_of_two", "").replace(
         "():\n", "():\n    import code_of_two\n"
     )

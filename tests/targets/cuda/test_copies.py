@@ -148,7 +148,7 @@ TILE = (16, 16, 8, 16, 16)
 
 
 def staged() -> LaunchProgram:
-    """Tiles of which the next are copied while some are used."""
+    """Tiles: the next ones are copied while the current ones are used."""
     point = tiled(CASE, SM80.simt, tile=TILE, stages=2)
     return Cuda(SM80).launches(point.schedule.kernel)
 
@@ -277,7 +277,7 @@ def test_a_note_at_what_is_no_copy_is_refused(name):
         to_launches(copied(**how).kernel, 32, async_copies=True)
 
 
-# -- what is chosen
+# -- choices
 
 
 def test_two_tiles_are_the_default_where_copies_arrive_later():
