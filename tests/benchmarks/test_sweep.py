@@ -1,4 +1,4 @@
-"""Every constant of cost decides about a kernel, and the sweep shows which and what follows."""
+"""Every cost constant affects a kernel, and the sweep shows which one and how."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.cost_cases import CASES, MODELS, PROGRAMS, model
 from benchmarks.sweep import Row, Setting
 from tilewright.targets.cpu.cost import CALIBRATE, SWEEP, Constant, constants
 
-# Another command measures what decides about graphs, and about no kernel.
+# Constants that affect graphs and no kernel have another command.
 COMMANDS = (CALIBRATE, SWEEP)
 CONSTANTS = {c.name: c for c in constants() if c.source.startswith(COMMANDS)}
 THREADS = 2

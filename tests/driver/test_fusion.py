@@ -152,6 +152,7 @@ GATES = {
 }
 
 
+@pytest.mark.covering(1)  # each gate; one row and several
 @pytest.mark.parametrize("rows", [1, 33])
 @pytest.mark.parametrize("kind", GATES)
 def test_a_gate_is_the_epilogue_of_one_of_its_products(kind: str, rows: int) -> None:

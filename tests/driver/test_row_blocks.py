@@ -60,6 +60,7 @@ def plain(group: Sequence[Computation], ins: Any, outs: Any) -> Kernel:
     return lower("k", group, [*ins, *outs], outs)
 
 
+@pytest.mark.covering(1)  # each group, each level
 @pytest.mark.parametrize("mcpu", ["x86-64-v2", "x86-64-v4"])
 @pytest.mark.parametrize("name", GROUPS)
 def test_blocks_of_rows_are_the_whole(name: str, mcpu: str) -> None:
@@ -127,6 +128,7 @@ def test_sums_along_rows_have_partial_results_where_order_is_free() -> None:
     assert ".rf" not in str(scheduled(999, exact=True))
 
 
+@pytest.mark.sampled(2)  # below a tile, and far above
 @pytest.mark.parametrize("most", [20, 33, 999])
 def test_tiles_are_no_longer_than_the_greatest_size(most: int) -> None:
     vectors = [f.var.name for f in loops_of(scheduled(most).body) if f.kind == "vector"]

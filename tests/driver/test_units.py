@@ -177,7 +177,7 @@ def test_costs_of_the_machine_say_how_many_at_a_time(
     assert [e.fields["at_a_time"] for e in heard if e.kind == "units"] == [counts]
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     "mcpu",
     [

@@ -148,7 +148,7 @@ TILE = (16, 16, 8, 16, 16)
 
 
 def staged() -> LaunchProgram:
-    """Tiles of which the next are copied while some are used."""
+    """Tiles: the next ones are copied while the current ones are used."""
     point = tiled(CASE, SM80.simt, tile=TILE, stages=2)
     return Cuda(SM80).launches(point.schedule.kernel)
 
@@ -171,6 +171,7 @@ def test_threads_wait_once_in_a_step_and_go_on_after_the_copies():
     assert "st.shared" not in text
 
 
+@pytest.mark.covering(1)  # each kind, each place
 @pytest.mark.parametrize("kind", [Wait, Barrier])
 @pytest.mark.parametrize("number", range(2))
 def test_each_of_them_is_needed(kind, number):
@@ -276,7 +277,7 @@ def test_a_note_at_what_is_no_copy_is_refused(name):
         to_launches(copied(**how).kernel, 32, async_copies=True)
 
 
-# -- what is chosen
+# -- choices
 
 
 def test_two_tiles_are_the_default_where_copies_arrive_later():

@@ -324,7 +324,7 @@ def test_tiles_fit_the_machine(of, sizes):
     assert large >= 64 * 64 if sizes[0] > 1000 else large < 128 * 128
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(2)  # with ldmatrix and cp.async
 @pytest.mark.skipif(report.ptxas() is None, reason="there is no ptxas")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_ptxas_holds_a_tile_of_128_by_128_in_registers(arch):
