@@ -333,8 +333,6 @@ def instances(root: Any, var: Node, values: Iterable[Node]) -> Iterator[Any]:
         else:
             changing[node] = None
     del changing[var]
-    used = {c for node in changing for c in node.children()} | {root}
-    same = {node: node for node in used if node in same}
     for value in values:
         done = {**same, var: value}
         for node in changing:
