@@ -25,6 +25,7 @@ from tilewright.loops.launch import (
     AXIS,
     Barrier,
     CombineThreads,
+    Commit,
     Launch,
     LaunchProgram,
     Wait,
@@ -301,8 +302,13 @@ class _Reader:
         return Barrier(scope)
 
     def _wait(self, s: Scanner, depth: int) -> Stmt:
+        pending = 0 if s.next.kind == "end" else int(s.take("number", "groups"))
         s.end()
-        return Wait()
+        return Wait(pending)
+
+    def _commit(self, s: Scanner, depth: int) -> Stmt:
+        s.end()
+        return Commit()
 
     def _combine(self, s: Scanner, depth: int) -> Stmt:
         places = [place(s, self.names)]
@@ -389,5 +395,6 @@ _STATEMENTS: Final[Mapping[str, Callable[[_Reader, Scanner, int], Stmt]]] = {
     "block": _Reader._unit,
     "barrier": _Reader._barrier,
     "wait": _Reader._wait,
+    "commit": _Reader._commit,
     "combine": _Reader._combine,
 }

@@ -8,7 +8,14 @@ from typing import Any
 from tilewright.expr.nodes import Buffer, Expr
 from tilewright.expr.printer import show as show_expr
 from tilewright.ir.node import postorder
-from tilewright.loops.launch import Barrier, CombineThreads, Launch, LaunchProgram, Wait
+from tilewright.loops.launch import (
+    Barrier,
+    CombineThreads,
+    Commit,
+    Launch,
+    LaunchProgram,
+    Wait,
+)
 from tilewright.loops.nodes import (
     Alloc,
     Block,
@@ -170,7 +177,11 @@ def _barrier(s: Barrier) -> Iterator[Part]:
 
 
 def _wait(s: Wait) -> Iterator[Part]:
-    yield "wait", 0
+    yield f"wait {s.pending}" if s.pending else "wait", 0
+
+
+def _commit(s: Commit) -> Iterator[Part]:
+    yield "commit", 0
 
 
 def _combine(s: CombineThreads) -> Iterator[Part]:
@@ -188,5 +199,6 @@ _PRINT: Mapping[type[Stmt], Callable[[Any], Iterator[Part]]] = {
     Unit: _unit,
     Barrier: _barrier,
     Wait: _wait,
+    Commit: _commit,
     CombineThreads: _combine,
 }

@@ -31,6 +31,7 @@ from tilewright.targets.cuda import report
 from tilewright.targets.cuda.cost import (
     TensorTile,
     best_room,
+    block_bytes,
     fragment_request,
     operand_requests,
     result_requests,
@@ -154,9 +155,9 @@ def test_what_it_rounds_is_within_the_intrinsic_s_tolerance(dtype):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stages", [1, 2])
+@pytest.mark.parametrize("stages", [1, 2, 3])
 def test_threads_do_not_race_and_no_barrier_is_needless(stages):
-    case = product(9, 20, 20, float16, float32)
+    case = product(9, 20, 20 if stages < 3 else 36, float16, float32)
     p = launches(scheduled(case, tensor_tile=SMALL, stages=stages))
     given = arrays(p)
     want = expected(case, given)
@@ -188,6 +189,7 @@ COUNTED = {
     "conflicts": (product(32, 64, 128, float16, float32), (32, 64, 64, 1, 4), NO_ROOM),
     "turned": (turned(64, 32, 32), (64, 32, 32, 4, 1), {}),
     "int8": (product(32, 32, 64, int8, int32), (32, 32, 64, 2, 1), {}),
+    "three": (product(32, 64, 64, float16, float32), (32, 64, 16, 1, 4), {"stages": 3}),
 }
 
 
@@ -196,7 +198,8 @@ COUNTED = {
 def test_requests_turns_and_products_are_those_of_the_closed_forms(name):
     case, tile, rooms = COUNTED[name]
     point = scheduled(case, tensor_tile=tile, **rooms)
-    found, _ = load_counted(launches(point), SM80)
+    program = launches(point)
+    found, _ = load_counted(program, SM80)
     p = product_of(classify(case))
     t = tensor_tiling(p, TensorTile(*tile))
     blocks, times = t.plan.blocks, t.plan.blocks * t.plan.steps
@@ -205,6 +208,8 @@ def test_requests_turns_and_products_are_those_of_the_closed_forms(name):
     fetched, stored, loaded = zip(
         *(operand_requests(t, x, n, SM80) for x, n in rooms.items()), strict=True
     )
+    used = sum(b.size * b.dtype.itemsize for b in program.launches[0].shared)
+    assert used == block_bytes(t, rooms, chosen["mm.stages"])
     first, last = result_requests(t, SM80)
     for kind, of_steps, of_block in (
         (AccessKind("global", False), fetched, ()),

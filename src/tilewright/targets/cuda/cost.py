@@ -2,7 +2,7 @@
 
 A step of a block takes as long as the slowest of: the tensor cores, instructions that are issued,
 turns of shared memory, bytes from the device's memory; then the waits that other blocks of the unit
-do not hide. With two tiles of each factor, copies that arrive later take place meanwhile. Rates are
+do not hide. With n tiles of each factor, asynchronous copies have n - 1 steps to arrive. Rates are
 NVIDIA's of an A100 (`machine.py`), and have not been measured here.
 """
 
@@ -27,6 +27,7 @@ from tilewright.targets.simt.cost import (
     LATENCY,
     OWN_REGISTERS,
     SECTOR,
+    STAGES,
     SYNC,
     WORD,
     WarpRequest,
@@ -46,7 +47,6 @@ PACKING: Final = 2
 PADDINGS: Final = (0, 8, 16)  # bytes between rows of a factor's tile that may be tried
 MATRIX_ROWS: Final = 8  # that one turn of `ldmatrix` reads
 RESULT_PADDING: Final = 8  # elements between rows of the results
-STAGES: Final = (1, 2)  # tiles of a factor that a block may have at once
 KEPT: Final = 32  # tiles that a tuner may try, the best ones
 # Sides of a block's tile, and the warps along each.
 SHAPES: Final = (
@@ -303,7 +303,8 @@ def time_on_tensor_cores(
     last = sum(r.requests * r.turns for r in result_requests(t, machine))
     step = _step(t, machine, running)
     if stages > 1 and _arrives_later(t, machine):
-        block = t.plan.steps * (max(step, LATENCY / running) + SYNC / running)
+        arriving = LATENCY / (running * (stages - 1))
+        block = t.plan.steps * (max(step, arriving) + SYNC / running)
         block += LATENCY / running  # of the first tiles
     else:
         block = t.plan.steps * (step + (LATENCY + 2 * SYNC) / running)

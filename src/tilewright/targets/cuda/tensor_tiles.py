@@ -200,8 +200,9 @@ class _TensorWork:
         s.tensorize(store, stored.name)
         self.by_threads(f"{last[p.rows[0]]}.i", f"{last[p.columns[0]]}.i")
         possible = stage_counts(t, self.machine)
-        if choose(f"{p.name}.stages", possible, best_stages(t, self.machine)) > 1:
-            fetch_ahead(s, outer, fetched, self.machine.simt)
+        stages = choose(f"{p.name}.stages", possible, best_stages(t, self.machine))
+        if stages > 1:
+            fetch_ahead(s, outer, fetched, self.machine.simt, stages)
         bind_blocks(s, grid)
 
     def rank(self, name: str) -> int:

@@ -38,6 +38,7 @@ from tilewright.loops.launch import (
     AXIS,
     Barrier,
     CombineThreads,
+    Commit,
     Launch,
     LaunchProgram,
     Wait,
@@ -172,8 +173,10 @@ class LaunchThread(Statements):
                 self.line(line)
         elif isinstance(s, Wait):
             self.changed(b for b in self.written if b.scope == "shared")
-            for line in self._copies.wait:
-                self.line(line)
+            copies = self._copies
+            self.line(copies.wait_groups(s.pending) if s.pending else copies.wait)
+        elif isinstance(s, Commit):
+            self.line(self._copies.commit)
         elif isinstance(s, For) and s.kind == ASYNC:
             copy_elements(self, s, self._copies)
         elif isinstance(s, CombineThreads):

@@ -31,6 +31,7 @@ USUAL_WARP: Final = 32  # threads
 ALONE: Final = 3  # instructions of a multiply-add whose operands are both loaded for it
 GAIN: Final = 1.1  # tiles are for products that they make faster by so much
 SEEN: Final = 2  # warps of a phase that are looked at: the others are like them
+STAGES: Final = (1, 2, 3, 4)  # tiles of an operand that a block may have at once
 ROOMS: Final = (0, 1, 4)  # elements between rows of a tile that may be tried
 
 
