@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.loops.gpu_kernels import judged, kernel
 from tests.targets.cuda.running import SM80, load_counted, program, run
 from tests.targets.simt.products import (
     arrays,
@@ -266,6 +267,36 @@ def test_as_few_steps_as_stages():
     for number in range(count(p, Wait)):
         with pytest.raises(RaceError):
             interpreted(without(p, Wait, number), arrays(p))
+
+
+FIRST_ONLY = """\
+kernel k(x: float32[8, 64]) -> y: float32[5, 64]:
+  alloc t: float32[4, 64] in shared:
+    for i in 16 threadIdx.x:
+      for l in 4 vector:
+        t[0, i * 4 + l] = x[0, i * 4 + l]
+    for r in 2:
+      for i1 in 64 threadIdx.x:
+        t[r + 1, i1] = x[r + 1, i1]
+    for k in 5:
+      for i2 in 16 threadIdx.x:
+        for l2 in 4 vector:
+          t[(k + 3) % 4, i2 * 4 + l2] = x[k + 3, i2 * 4 + l2]
+      for j in 64 threadIdx.x:
+        y[k, j] = t[k % 4, 63 - j]"""
+
+
+@pytest.mark.parametrize(("first", "left"), [(0, 0), (1, 1)])
+def test_what_is_copied_before_a_loop_is_waited_for_when_it_is_used(first, left):
+    """The first tile that is copied decides, since the loop itself would leave two in flight."""
+    text = FIRST_ONLY.replace("t[0,", f"t[{first},").replace("t[r + 1,", "t[r * 2,")
+    s = Schedule(kernel(text if first else FIRST_ONLY))
+    for lane in ("l", "l2"):
+        s.annotate(lane, ASYNC, 1)
+    p = to_launches(s.kernel, 32, async_copies=True)
+    waits = [at.stmt.pending for at in walk(p.launches[0].body) if is_wait(at.stmt)]
+    assert waits == [left]
+    judged(s.kernel, p)
 
 
 # -- notes
